@@ -17,15 +17,16 @@ from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
 from perfci.lab.chains.records import FOLDER, ChainCase, StageResult
 from perfci.report.view import make_table
-from perfci.runs.chains import ChainOptions, Chains, check_chains
+from perfci.runs.chains import Chains, check_chains
+from perfci.runs.plan import Request
 
 _COLOURS = {"PASS": "green", "WRONG": "bold red", "ERROR": "bold red", "UNCHECKED": "dim"}
 
 
-def print_chains(options: ChainOptions, where: Settings, *, json: bool) -> int:
+def print_chains(request: Request, where: Settings, *, json: bool) -> int:
     """Check chains and print what came of it; gives the exit code."""
     with Progress() as progress:
-        found = check_chains(where, options, progress)
+        found = check_chains(where, request, progress)
     if json:
         print_json(to_json(found))
     elif found.results:

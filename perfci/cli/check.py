@@ -32,7 +32,6 @@ from perfci.core.settings import Settings, are_devices
 from perfci.core.wording import say, sentence
 from perfci.judge.notes import note_missing_peers
 from perfci.runs import flow
-from perfci.runs.chains import ChainOptions
 from perfci.runs.effective_thresholds import parse_options
 from perfci.runs.plan import DEFAULT_BUDGET_S, Request
 from perfci.runs.shards import ShardPart, check_shard
@@ -162,7 +161,7 @@ def check(
         part = _read_part(plan, shard, device, devices, limit)
         return _check_shard(part, where, json=json)
     if chain:
-        return print_chains(ChainOptions(tuple(ops), case, device, seed), where, json=json)
+        return print_chains(Request(tuple(ops), case, device, seed=seed), where, json=json)
     if soak:
         wanted = Request(tuple(ops), case, device, seed=seed, timer=timer)
         return print_soak(wanted, calls, decay_limit / 100, where, json=json)

@@ -133,7 +133,7 @@ def list_(
     else:
         print_parts(show_ops(plan.ops))
         if not op and (known := find_chains(where.kernels)):
-            names = ", ".join(chain.name for chain in known)
+            names = ", ".join(known)
             print_lines("", say("Chains of ops, with their stages by perfci list --chains: {names}", names=names))
     return Exit.PERFCI_FAILED if any(each.failure for each in plan.ops) else Exit.OK
 
@@ -177,7 +177,7 @@ def _list_chains(case: str | None, device: str, where: Settings, *, json: bool) 
     with Progress() as progress:
         chains = runs_chains.list_chains(where, case, device, progress)
     if not chains and case is not None and (known := find_chains(where.kernels)):
-        raise UsageError("chain_no_case", chains=", ".join(each.name for each in known), pattern=case)
+        raise UsageError("chain_no_case", chains=", ".join(known), pattern=case)
     if json:
         print_json(chains)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -50,11 +51,8 @@ def load_chain(name: str, folder: Path, shared: Path) -> Chain:
 
 
 def describe_chain(files: OpFiles, job: Job) -> ListedChain:
-    """Returns what a chain declares: its stages, and the cases that fit the job's pattern."""
-    try:
-        chain = load_chain(files.op, Path(files.folder), Path(job.shared_folder))
-    except ContractError as error:
-        return ListedChain(files.op, failure=error.reason)
+    """Returns what a chain declares: its stages, and the cases that fit the job's pattern. Raises ContractError."""
+    chain = load_chain(files.op, Path(files.folder), Path(job.shared_folder))
     stages, cases = (stage.name for stage in chain.stages), map(case_id, _choose_cases(job, chain))
     return ListedChain(files.op, tuple(stages), tuple(cases))
 
@@ -63,17 +61,15 @@ def run(job: Job, send: Send, device: Accelerator, chain: Chain) -> None:
     """Check the job's cases. Ends early if one of them cost the process its device."""
     name, chosen = job.ops[0].op, _choose_cases(job, chain)
     send(ChainPlanned(tuple(case_id(params) for params in chosen)))
-    shared, done = Path(job.shared_folder), 0
+    describe = functools.partial(describe_exception, folder=Path(job.shared_folder))
+    for done, params in enumerate(chosen):
 
-    def announce(stage: str, case: str) -> None:
-        send(Doing(f"stage {stage}", name, case, done, len(chosen)))
+        def announce(stage: str, case: str, done: int = done) -> None:
+            send(Doing(stage, name, case, done, len(chosen)))
 
-    on = Setting(name, chain, device, lambda error: describe_exception(error, shared), announce)
-    for params in chosen:
-        send(Doing("inputs and references", name, case_id(params), done, len(chosen)))
-        case = check_case(on, params, job.seed)
+        announce("inputs and references", case_id(params))
+        case = check_case(Setting(name, chain, device, describe, announce), params, job.seed)
         send(case)
-        done += 1
         if case.lost:
             break
     send(OpDone())
@@ -95,11 +91,9 @@ def _check_stage(stage: Stage, stages: Sequence[Stage], file: str) -> None:
         raise ContractError("chain_stage_name", file=file, stage=repr(stage.name))
     if [each.name for each in stages if isinstance(each, Stage)].count(stage.name) > 1:
         raise ContractError("chain_stage_twice", file=file, stage=stage.name)
-    takes = stage.takes
-    for field in ("kernel", "reference"):
-        refuse_misfit(
-            file, f"{field} of {stage.name}", as_fact("a Python function"), getattr(stage, field), fits=has_signature
-        )
+    takes, functions = stage.takes, {"kernel": stage.kernel, "reference": stage.reference}
+    for field, function in functions.items():
+        refuse_misfit(file, f"{field} of {stage.name}", as_fact("a Python function"), function, fits=has_signature)
     if not isinstance(takes, Mapping) or not all(isinstance(name, str) for pair in takes.items() for name in pair):
         wanted = as_fact("a mapping of parameters to names")
         refuse_misfit(file, f"takes of {stage.name}", wanted, takes, fits=lambda _: False)
@@ -107,8 +101,7 @@ def _check_stage(stage: Stage, stages: Sequence[Stage], file: str) -> None:
     if not takes and sorted(ours) != sorted(theirs):
         facts = {"kernel": ", ".join(ours), "reference": ", ".join(theirs)}
         raise ContractError("chain_signatures", file=file, stage=stage.name, **facts)
-    for field in ("kernel", "reference") if takes else ():
-        function = getattr(stage, field)
+    for field, function in functions.items() if takes else ():
         try:
             inspect.signature(function).bind(**takes)
         except TypeError as error:

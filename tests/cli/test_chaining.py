@@ -60,21 +60,6 @@ def test_a_good_case_says_what_was_allowed_and_what_is_worth_knowing():
     assert told[-1] == "    " + sentence(OVERFLOW)
 
 
-def test_an_unchecked_case_is_one_line_with_its_reason():
-    told = lines(GOOD, UNSEEN)
-
-    assert told[2] == "block: 2 cases (1 PASS, 1 UNCHECKED)"
-    assert told[-1] == "  UNCHECKED: " + sentence(UNSEEN.unchecked)
-
-
-def test_a_chain_that_could_not_be_checked_at_all_says_why():
-    failure = Reason("chain_no_stages", {"file": "block_chain.py"})
-    told = lines(failure=failure, device=False)
-
-    assert told[0].startswith("Chains on -, seed 7")
-    assert told[-1] == "  " + sentence(failure)
-
-
 def test_what_a_chain_names_itself_commands_no_terminal():
     evil = ChainCase("rows=\x1b[31m1", 7, (StageResult("a\x1b[2Jb"),))
 

@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 
 from perfci.cli.main import run
-from perfci.core import settings
-from perfci.ops.discover import ops
 
 CHAIN = """
 import numpy as np
@@ -194,10 +192,6 @@ def test_a_chain_runs_by_its_path(project):
     assert "echo: 1 case (1 PASS)" in done.stdout
 
 
-def test_the_folder_of_chains_is_no_op(project):
-    assert [op.op for op in ops(settings.load(project.root))] == ["shout"]
-
-
 @pytest.mark.slow
 @pytest.mark.torch
 def test_the_projects_own_chains_are_right_in_tritons_interpreter(tmp_path, capsys):
@@ -254,16 +248,6 @@ def test_list_of_one_op_or_for_programs_names_ops_alone(demo):
     found = json.loads(listed("--format", "json")[1])
     assert {op["op"] for op in found} >= {"relu", "scale"}
     assert {op["stored"] == [] for op in found} == {True}
-
-
-def test_chains_can_be_listed_alone_and_by_case(demo):
-    listed, _ = demo
-
-    code, out, _ = listed("--chains", "--case", "rows=8", "--format", "json")
-    assert code == 0
-    assert json.loads(out) == [
-        {"chain": "echo", "stages": ["loud", "quiet", "again"], "cases": ["rows=8"], "failure": None}
-    ]
 
 
 def test_a_broken_chain_is_listed_with_why_and_fails_the_command(demo):

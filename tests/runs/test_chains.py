@@ -9,9 +9,10 @@ from perfci.core.model import Device, Reason
 from perfci.core.settings import load
 from perfci.lab.chains.records import ChainCase, ListedChain
 from perfci.runs import chains
-from perfci.runs.chains import ChainOptions, check_chains, list_chains
+from perfci.runs.chains import check_chains, list_chains
 from perfci.runs.describe import Described
-from perfci.worker.protocol import ChainPlanned, Doing, OpDone, Ready, ends
+from perfci.runs.plan import Request
+from perfci.worker.protocol import ChainPlanned, Doing, OpDone, Ready
 
 CASES = ("rows=1", "rows=2", "rows=3")
 FAKE = Device("fake", "Fake One", "fake-one")
@@ -56,9 +57,7 @@ def good(*cases):
 
 
 def check(settings, **options):
-    return check_chains(
-        settings, ChainOptions(**{"names": ("echo",), "device": "fake", "seed": 7} | options), lambda _: None
-    )
+    return check_chains(settings, Request(**{"ops": ("echo",), "device": "fake", "seed": 7} | options), lambda _: None)
 
 
 def test_a_worker_that_lost_its_device_is_followed_by_one_for_what_is_left(settings, jobs):
@@ -73,24 +72,6 @@ def test_a_worker_that_lost_its_device_is_followed_by_one_for_what_is_left(setti
     assert not result.failed
 
 
-def test_a_case_that_kills_its_worker_is_an_error_and_the_rest_goes_on(settings, jobs):
-    jobs.said = [
-        ([Ready(FAKE), ChainPlanned(CASES), *good("rows=1"), Doing("stage loud", "echo", "rows=2")], CRASH),
-        ([ChainPlanned(("rows=3",)), *good("rows=3"), OpDone()], None),
-    ]
-
-    (result,) = check(settings).results
-    assert [case.verdict for case in result.cases] == ["PASS", "ERROR", "PASS"]
-    assert result.cases[1].failures == (CRASH,)
-
-
-def test_a_worker_that_ends_without_a_word_fails_its_chain(settings, jobs):
-    jobs.said = [([], None)]
-
-    (result,) = check(settings).results
-    assert (result.failure, result.cases) == (Reason("worker_silent"), ())
-
-
 def test_a_worker_that_stops_short_fails_its_chain_with_what_it_had(settings, jobs):
     jobs.said = [([Ready(FAKE), ChainPlanned(CASES), *good("rows=1")], None), ([OpDone()], None)]
 
@@ -102,13 +83,13 @@ def test_a_worker_that_stops_short_fails_its_chain_with_what_it_had(settings, jo
 def test_no_case_of_any_chain_is_a_usage_error_and_of_one_chain_is_none(settings, jobs):
     jobs.said = [([Ready(FAKE), ChainPlanned(()), OpDone()], None)] * 2
     with pytest.raises(UsageError, match="No case of echo, other fits"):
-        check(settings, names=(), pattern="rows=9")
+        check(settings, ops=(), pattern="rows=9")
 
     jobs.said = [
         ([Ready(FAKE), ChainPlanned(()), OpDone()], None),
         ([Ready(FAKE), ChainPlanned(("rows=9",)), *good("rows=9"), OpDone()], None),
     ]
-    assert [len(result.cases) for result in check(settings, names=(), pattern="rows=9").results] == [0, 1]
+    assert [len(result.cases) for result in check(settings, ops=(), pattern="rows=9").results] == [0, 1]
 
 
 def test_a_device_that_cannot_be_opened_is_no_chains_fault(settings, jobs):
@@ -126,31 +107,20 @@ def test_without_a_device_named_the_one_at_hand_is_asked_for_first(settings, job
     assert [job.device for job in jobs] == ["fake"]
 
 
-def test_who_watches_hears_of_the_chain_and_its_case(settings, jobs):
-    jobs.said = [([Ready(FAKE), ChainPlanned(("rows=1",)), *good("rows=1"), OpDone()], None)]
-    heard = []
-
-    check_chains(settings, ChainOptions(("echo",), device="fake", seed=7), heard.append)
-    assert [(m.stage, m.op, m.case) for m in heard if isinstance(m, Doing)] == [("chain", "echo", "rows=1")]
-
-
 def listing(name, *cases):
     return [Doing("import", name), ListedChain(name, ("loud",), cases)]
 
 
-def test_all_chains_are_listed_by_one_worker_that_opens_no_device(settings, jobs):
-    jobs.said = [([*listing("echo", "rows=1"), *listing("other", "rows=2")], None)]
-    heard = []
+def test_each_chain_is_listed_by_a_worker_that_opens_no_device(settings, jobs):
+    jobs.said = [(listing("echo", "rows=1"), None), (listing("other", "rows=2"), None)]
 
-    found = list_chains(settings, "rows=*", "fake", heard.append)
+    found = list_chains(settings, "rows=*", "fake", lambda _: None)
 
     assert [(each.chain, each.cases) for each in found] == [("echo", ("rows=1",)), ("other", ("rows=2",))]
-    (job,) = jobs
-    assert (job.task, [each.op for each in job.ops], job.pattern) == ("chains", ["echo", "other"], "rows=*")
-    assert [ends(job, message) for message in heard] == [False, False, False, True]
+    assert [(job.task, job.pattern) for job in jobs] == [("chains", "rows=*")] * 2
 
 
-def test_a_chain_that_kills_the_worker_is_named_and_the_others_are_listed(settings, jobs):
+def test_a_chain_that_kills_its_worker_is_named_and_the_others_are_listed(settings, jobs):
     jobs.said = [([Doing("import", "echo")], CRASH), (listing("other", "rows=2"), None)]
 
     first, second = list_chains(settings, None, "fake", lambda _: None)
@@ -160,10 +130,10 @@ def test_a_chain_that_kills_the_worker_is_named_and_the_others_are_listed(settin
 
 
 def test_chains_without_a_case_that_fits_are_left_out_and_none_are_listed_where_there_are_none(settings, jobs):
-    jobs.said = [([*listing("echo"), *listing("other", "rows=2")], None)]
+    jobs.said = [(listing("echo"), None), (listing("other", "rows=2"), None)]
 
     assert [each.chain for each in list_chains(settings, "rows=2", "fake", lambda _: None)] == ["other"]
     for path in (settings.kernels / "_chains").iterdir():
         path.unlink()
     assert list_chains(settings, None, "fake", lambda _: None) == ()
-    assert len(jobs) == 1
+    assert len(jobs) == 2

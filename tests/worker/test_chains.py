@@ -100,13 +100,6 @@ def test_a_worker_tells_its_cases_then_each_stage_and_each_case(load):
     assert steps[:3] == [("inputs and references", "rows=4"), ("stage double", "rows=4"), ("stage half", "rows=4")]
 
 
-def test_only_the_cases_that_are_asked_for_are_checked(load):
-    chain = load()
-
-    assert heard(chain, pattern="rows=8")[0].cases == ("rows=8",)
-    assert heard(chain, cases=("rows=4",))[0].cases == ("rows=4",)
-
-
 def told(tmp_path, **fields):
     folder = tmp_path / "kernels" / "_chains"
     files = OpFiles("halves", str(folder))
@@ -118,11 +111,3 @@ def test_a_chain_is_listed_with_its_stages_and_the_cases_that_fit(load, tmp_path
 
     assert told(tmp_path) == ListedChain("halves", ("double", "half"), ("rows=4", "rows=8", "rows=99"))
     assert told(tmp_path, pattern="rows=8").cases == ("rows=8",)
-
-
-def test_a_broken_chain_is_listed_with_what_is_wrong(load, tmp_path):
-    with pytest.raises(ContractError):
-        load("import numpy", "import no_such_thing")
-
-    assert told(tmp_path).failure.kind == "import_failed"
-    assert told(tmp_path).stages == ()

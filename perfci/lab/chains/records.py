@@ -1,4 +1,4 @@
-"""Which chains a project has, and the results of their cases, stage by stage."""
+"""The chains of a project, and the results of their cases, stage by stage."""
 
 from __future__ import annotations
 
@@ -16,33 +16,22 @@ FOLDER = "_chains"
 ENDING = "_chain.py"
 
 
-@dataclass(frozen=True)
-class ChainFile:
-    """One chain."""
-
-    name: str
-    path: Path
-
-
-def find_chains(kernels: Path) -> tuple[ChainFile, ...]:
+def find_chains(kernels: Path) -> dict[str, Path]:
     """Every chain of a kernels folder, `_chains/<name>_chain.py`, by name. Nothing is imported."""
-    found = sorted(
-        path for path in (kernels / FOLDER).glob(f"*{ENDING}") if path.is_file() and path.name[0] not in "._"
-    )
-    return tuple(ChainFile(path.name.removesuffix(ENDING), path) for path in found)
+    paths = sorted((kernels / FOLDER).glob(f"[!._]*{ENDING}"))
+    return {path.name.removesuffix(ENDING): path for path in paths}
 
 
-def select_chains(kernels: Path, names: Sequence[str]) -> tuple[ChainFile, ...]:
+def select_chains(kernels: Path, names: Sequence[str]) -> dict[str, Path]:
     """The chains of these names, or all of them. Raises UsageError if one is missing, with the nearest name."""
     found = find_chains(kernels)
     if not found:
         raise UsageError("chain_none", folder=str(kernels / FOLDER))
-    known = [each.name for each in found]
     for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-            raise UsageError("chain_unknown", chain=name, guess=near[0], known=", ".join(known))
-    return tuple(each for each in found if not names or each.name in names)
+        if name not in found:
+            near = difflib.get_close_matches(name, found, n=1, cutoff=0.0)
+            raise UsageError("chain_unknown", chain=name, guess=near[0], known=", ".join(found))
+    return {name: path for name, path in found.items() if not names or name in names}
 
 
 @dataclass(frozen=True)

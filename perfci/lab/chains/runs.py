@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from perfci.core.model import Fact, Reason
+from perfci.core.model import ErrorStats, Fact, Reason
 from perfci.device.seam import Accelerator, Arrays, NotInterpretedError, not_interpreted
 from perfci.lab.chains.records import ChainCase, Error, StageResult
 from perfci.lab.chains.verdicts import Output, Values, add_growth, judge, judge_finiteness, worst
@@ -31,9 +31,9 @@ _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 class StageError(Exception):
     """A stage cannot be computed. Carries the reason."""
 
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(reason.kind)
-        self.reason = reason
+    def __init__(self, kind: str, facts: Mapping[str, Fact]) -> None:
+        super().__init__(kind)
+        self.reason = Reason(kind, facts)
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,8 @@ class Setting:
     device: Accelerator
     describe: Callable[[BaseException], Mapping[str, Fact]]
     """type, message, file and line of what a stage raised"""
-    tell: Callable[[str, str], None] = lambda *_: None
+    announce: Callable[[str, str], None] = lambda *_: None
     """called with each stage and case before its kernel is called"""
-
-    @property
-    def arrays(self) -> Arrays:
-        """The device's arrays."""
-        return self.device.arrays
 
 
 def check_case(on: Setting, params: Params, seed: int) -> ChainCase:
@@ -60,7 +55,7 @@ def check_case(on: Setting, params: Params, seed: int) -> ChainCase:
     if on.device.info.kind == "cpu" and any(params is each for each in on.chain.accelerator_cases):
         return ChainCase(case, seed, unchecked=Reason("chain_accelerator_case", {"case": case}))
     try:
-        return _Case(on, params, seed).check()
+        return _CheckedCase(on, params, seed).check()
     except StageError as error:
         return ChainCase(case, seed, failures=(error.reason,), raised=True, lost=_is_lost(on.device))
     except NotInterpretedError as error:
@@ -101,8 +96,7 @@ def take_arguments(stage: Stage, function: Callable[..., Any], state: State, whe
         if name in state:
             taken[parameter] = state[name]
         elif stage.takes or inspect.signature(function).parameters[parameter].default is inspect.Parameter.empty:
-            known = ", ".join(state)
-            raise StageError(Reason("chain_name_missing", {**where, "stage": stage.name, "name": name, "known": known}))
+            raise StageError("chain_name_missing", {**where, "stage": stage.name, "name": name, "known": _join(state)})
     return taken
 
 
@@ -113,27 +107,24 @@ def name_outputs(stage: Stage, output: Any, arrays: Arrays, where: Where) -> dic
     if not found or not sound:
         kinds = ", ".join(f"{name}: {type(each).__name__}" for name, each in found.items())
         got = f"{{{kinds}}}" if isinstance(output, Mapping) else type(output).__name__
-        raise StageError(Reason("chain_output", {**where, "stage": stage.name, "got": got}))
+        raise StageError("chain_output", {**where, "stage": stage.name, "got": got})
     return found
 
 
 def add_outputs(stage: Stage, state: State, outputs: State, where: Where) -> dict[str, Any]:
     """The state with a stage's outputs. Raises StageError for a name that it has already."""
     if twice := next((name for name in outputs if name in state), None):
-        raise StageError(Reason("chain_name_taken", {**where, "stage": stage.name, "name": twice}))
+        raise StageError("chain_name_taken", {**where, "stage": stage.name, "name": twice})
     return {**state, **outputs}
 
 
-def describe_arguments(values: State, wires: Mapping[str, str], makers: Mapping[str, str], arrays: Arrays) -> str:
-    """Arguments in a sentence, each with the stage it came from: `q=heads.q (2, 8) float16, b=w_out (8, 8) float16`."""
+def describe_arguments(values: State, wires: Mapping[str, str], arrays: Arrays) -> str:
+    """Arguments in a sentence: `a=x (2, 8) float16, heads=heads 4`."""
     found = []
     for parameter, value in values.items():
-        name = wires[parameter]
-        maker = makers.get(name, name)
-        source = name if maker == name else f"{maker}.{name}"
-        label = source if parameter == source else f"{parameter}={source}"
-        found.append(f"{label} {_describe_form(value, arrays) if arrays.is_array(value) else repr(value)}")
-    return ", ".join(found) or "-"
+        form = _describe_form(value, arrays) if arrays.is_array(value) else repr(value)
+        found.append(f"{parameter}={wires[parameter]} {form}")
+    return _join(found) or "-"
 
 
 def _describe_form(array: Any, arrays: Arrays) -> str:
@@ -143,39 +134,43 @@ def _describe_form(array: Any, arrays: Arrays) -> str:
     return f"{facts.shape} {facts.dtype}{place}"
 
 
+def _join(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
 # --- one case ---------------------------------------------------------------------------------------------------------
 
 
-class _Case:
+class _CheckedCase:
     """A case's inputs and references, and the kernels' run over them."""
 
     def __init__(self, on: Setting, params: Params, seed: int) -> None:
         """Raises StageError if inputs or references cannot be computed."""
-        self.on, self.seed, arrays, stages = on, seed, on.arrays, on.chain.stages
-        self.where: dict[str, Fact] = {"chain": on.name, "case": case_id(params)}
-        self.makers: dict[str, str] = {}
-        """name -> the stage that gives it"""
+        self.on, self.seed, self.arrays, self.stages = on, seed, on.device.arrays, on.chain.stages
+        self.case = case_id(params)
+        self.where: dict[str, Fact] = {"chain": on.name, "case": self.case}
+        arrays = self.arrays
         try:
             inputs = on.chain.make_inputs(**params, device=arrays.device, seed=seed)
         except Exception as error:
-            raise StageError(Reason("chain_inputs_raised", {**self.where, **on.describe(error)})) from error
+            raise StageError("chain_inputs_raised", {**self.where, **on.describe(error)}) from error
         if not isinstance(inputs, Mapping) or not all(isinstance(name, str) for name in inputs):
-            raise StageError(Reason("chain_inputs", {**self.where, "got": type(inputs).__name__}))
+            raise StageError("chain_inputs", {**self.where, "got": type(inputs).__name__})
         self.inputs = dict(inputs)
         # Outputs of each stage by name: of the references in the case's dtype, and of those in float64.
         self.usual = self._run_references(self.inputs)
         self.exact = self._run_references(arrays.upcast(inputs))
-        for stage, ours, theirs in zip(stages, self.usual, self.exact, strict=True):
-            self._refuse_other_names(stage, theirs, ours)
-        self.rounded, self.largest = [], []
-        for outputs, usual in zip(self.exact, self.usual, strict=True):
+        # The exact ones rounded to the case's dtype, and their largest finite magnitudes.
+        self.rounded: list[dict[str, Any]] = []
+        self.largest: list[dict[str, float]] = []
+        for stage, outputs, usual in zip(self.stages, self.exact, self.usual, strict=True):
+            self._refuse_other_names(stage, outputs, usual)
             hosts = {name: arrays.host(each) for name, each in outputs.items()}
             self.rounded.append({name: arrays.like(values, usual[name]) for name, values in hosts.items()})
             finite = {name: values[np.isfinite(values)] for name, values in hosts.items()}
             self.largest.append({name: float(np.abs(each).max(initial=0.0)) for name, each in finite.items()})
-        self.makers = {name: stage.name for stage, each in zip(stages, self.usual, strict=True) for name in each}
         places = {name: at for at, each in enumerate(self.usual) for name in each}
-        taken = ([*_wire(stage, stage.kernel).values()] for stage in stages)
+        taken = (_wire(stage, stage.kernel).values() for stage in self.stages)
         self.reads = tuple(tuple(sorted({places[name] for name in each if name in places})) for each in taken)
         # Of the kernels, as far as they came:
         self.outputs: list[dict[str, Any]] = []
@@ -184,11 +179,10 @@ class _Case:
     def _run_references(self, inputs: dict[str, Any]) -> list[dict[str, Any]]:
         """The references all through, from these inputs."""
         state, found = inputs, []
-        for stage in self.on.chain.stages:
-            taken = self.on.arrays.copies(take_arguments(stage, stage.reference, state, self.where))
-            outputs = self._call(stage, REFERENCE, taken)
-            state = add_outputs(stage, state, outputs, self.where)
-            found.append(outputs)
+        for stage in self.stages:
+            taken = self.arrays.copies(take_arguments(stage, stage.reference, state, self.where))
+            found.append(self._call(stage, REFERENCE, taken))
+            state = add_outputs(stage, state, found[-1], self.where)
         return found
 
     def _call(self, stage: Stage, arm: str, taken: State) -> dict[str, Any]:
@@ -200,19 +194,18 @@ class _Case:
         except Exception as error:
             if missing := not_interpreted(error):
                 raise NotInterpretedError(missing) from error
-            raised = dict(on.describe(error))
+            facts = {**self.where, "stage": stage.name, **on.describe(error)}
             if on.device.out_of_memory(error):
-                place = f"{self.where['case']} ({self.where['chain']}.{stage.name})"
-                raise StageError(Reason("out_of_memory", {**raised, "case": place})) from error
-            kind = "chain_kernel_raised" if arm == KERNEL else "chain_reference_raised"
-            given = describe_arguments(taken, _wire(stage, function), self.makers, on.arrays)
-            raise StageError(Reason(kind, {**self.where, "stage": stage.name, "given": given, **raised})) from error
-        return name_outputs(stage, output, on.arrays, self.where)
+                place = f"{self.case} ({on.name}.{stage.name})"
+                raise StageError("out_of_memory", {**facts, "case": place}) from error
+            given = describe_arguments(taken, _wire(stage, function), self.arrays)
+            raise StageError(f"chain_{arm}_raised", {**facts, "given": given}) from error
+        return name_outputs(stage, output, self.arrays, self.where)
 
     def _refuse_other_names(self, stage: Stage, got: State, wanted: State) -> None:
         if set(got) != set(wanted):
-            facts = {"stage": stage.name, "got": ", ".join(got), "expected": ", ".join(wanted)}
-            raise StageError(Reason("chain_names", {**self.where, **facts}))
+            facts = {"stage": stage.name, "got": _join(got), "expected": _join(wanted)}
+            raise StageError("chain_names", {**self.where, **facts})
 
     # --- the kernels' run ---------------------------------------------------------------------------------------------
 
@@ -221,20 +214,33 @@ class _Case:
 
         Returns whether one could not be computed.
         """
-        on = self.on
-        state, kept = dict(self.inputs), on.arrays.copies(self.inputs)
-        for at, stage in enumerate(on.chain.stages):
-            on.tell(stage.name, str(self.where["case"]))
+        arrays = self.arrays
+        state, kept = dict(self.inputs), arrays.copies(self.inputs)
+        for at, stage in enumerate(self.stages):
+            self.on.announce(f"stage {stage.name}", self.case)
             try:
                 taken = take_arguments(stage, stage.kernel, state, self.where)
-                first, damaged = self._call_watched(stage, taken, "nan")
+                with arrays.watch_allocations("nan") as watch:  # fresh memory is filled beforehand
+                    first = self._call(stage, KERNEL, taken)
+                damaged = watch.damaged()
                 self._refuse_other_names(stage, first, self.usual[at])
-                copies = on.arrays.copies(first)
-                if not self._has_form(stage, first, at):
-                    return False
-                if self._is_untouched(stage, state, kept):  # else a second call finds another state
-                    second, more = self._call_watched(stage, taken, "value")
-                    damaged += more
+                copies = arrays.copies(first)
+                for name, usual in self.usual[at].items():
+                    found, wanted = _describe_form(first[name], arrays), _describe_form(usual, arrays)
+                    if found != wanted:
+                        takers = [each.name for each, reads in zip(self.stages, self.reads, strict=True) if at in reads]
+                        next_ = _join(takers) or "-"
+                        self._fail("chain_form", stage, name=name, next=next_, got=found, expected=wanted)
+                        return False
+                there = {name: value for name, value in state.items() if arrays.is_array(value)}
+                changed = [name for name, value in there.items() if not arrays.same_bits(value, kept[name])]
+                if changed:
+                    self._fail("chain_state_changed", stage, names=_join(changed))
+                    kept |= arrays.copies({name: there[name] for name in changed})
+                else:  # else a second call finds another state
+                    with arrays.watch_allocations("value") as watch:
+                        second = self._call(stage, KERNEL, taken)
+                    damaged += watch.damaged()
                     self._compare(stage, copies, second)
                 if damaged:
                     self._fail("chain_wrote_outside", stage, zones=damaged)
@@ -246,49 +252,18 @@ class _Case:
             self.outputs.append(copies)
         return False
 
-    def _call_watched(self, stage: Stage, taken: State, filler: str) -> tuple[dict[str, Any], int]:
-        """Outputs, with fresh memory filled beforehand, and how many zones around it were written into."""
-        with self.on.arrays.watch_allocations(filler) as watch:
-            found = self._call(stage, KERNEL, taken)
-        return found, watch.damaged()
-
-    def _has_form(self, stage: Stage, got: State, at: int) -> bool:
-        for name, usual in self.usual[at].items():
-            found, wanted = _describe_form(got[name], self.on.arrays), _describe_form(usual, self.on.arrays)
-            if found != wanted:
-                takers = [
-                    each.name for each, reads in zip(self.on.chain.stages, self.reads, strict=True) if at in reads
-                ]
-                next_ = ", ".join(takers) or "-"
-                self._fail("chain_form", stage, name=name, next=next_, got=found, expected=wanted)
-                return False
-        return True
-
-    def _is_untouched(self, stage: Stage, state: State, kept: dict[str, Any]) -> bool:
-        """Whether inputs, and what earlier stages gave, are still the same."""
-        arrays = self.on.arrays
-        there = {name: value for name, value in state.items() if arrays.is_array(value)}
-        changed = [name for name, value in there.items() if not arrays.same_bits(value, kept[name])]
-        if changed:
-            self._fail("chain_state_changed", stage, names=", ".join(changed))
-            kept |= arrays.copies({name: there[name] for name in changed})
-        return not changed
-
     def _compare(self, stage: Stage, first: State, second: State) -> None:
         """Two calls on the same state have to give the same bits."""
-        arrays = self.on.arrays
+        arrays = self.arrays
         for name in first:
             if name not in second or arrays.facts(first[name]).shape != arrays.facts(second[name]).shape:
                 return self._fail("chain_differs", stage, name=name, count="-", index="-")
             if arrays.same_bits(first[name], second[name]):
                 continue
             left, right = arrays.host(first[name]), arrays.host(second[name])
-            mask, kind = left != right, "chain_differs"
-            if left.dtype.kind == "f":
-                mask &= ~(np.isnan(left) & np.isnan(right))
-                unwritten = np.isnan(left) & arrays.is_filler(second[name])
-                if unwritten.any():
-                    mask, kind = unwritten, "chain_not_written"
+            mask, kind = np.isnan(left) & arrays.is_filler(second[name]), "chain_not_written"
+            if not mask.any():
+                mask, kind = (left != right) & ~(np.isnan(left) & np.isnan(right)), "chain_differs"
             if kind == "chain_not_written" or stage.deterministic:
                 # Zeros of two signs, and two kinds of NaN, differ in bits alone.
                 mask = mask if mask.any() else np.ones(left.shape, dtype=bool)
@@ -302,10 +277,9 @@ class _Case:
 
     def check(self) -> ChainCase:
         """All that is known of the case, each failure once."""
-        on, case = self.on, str(self.where["case"])
         raised = self._run_kernels()
-        if raised and _is_lost(on.device):  # whatever lies on the device is gone
-            return ChainCase(case, self.seed, failures=tuple(self.failures), raised=True, lost=True)
+        if raised and _is_lost(self.on.device):  # whatever lies on the device is gone
+            return ChainCase(self.case, self.seed, failures=tuple(self.failures), raised=True, lost=True)
         outputs = [[self._measure(at, name, got[name]) for name in got] for at, got in enumerate(self.outputs)]
         finite, notes = self._judge_finiteness()
         rows, broken, lost = self._run_alone(outputs)
@@ -315,38 +289,35 @@ class _Case:
         whole = limit = None
         too_far: tuple[Reason, ...] = ()
         if len(outputs) == len(stages):
-            whole, limit, too_far = judge(stages, outputs, self.reads, on.chain.tolerance, self.where)
+            whole, limit, too_far = judge(stages, outputs, self.reads, self.on.chain.tolerance, self.where)
         errors, others = (self.failures, []) if raised else ([], self.failures)
         failures = (*errors, *alone, *finite, *others, *too_far)
-        raised = raised or bool(alone)
-        return ChainCase(case, self.seed, stages, whole, limit, failures, raised, notes, lost=lost)
+        return ChainCase(self.case, self.seed, stages, whole, limit, failures, raised or bool(alone), notes, lost=lost)
 
     def _measure(self, at: int, name: str, array: Any) -> Output:
         """Numbers of an output of a stage that the kernels have reached."""
-        arrays, exact, usual = self.on.arrays, self.exact[at][name], self.usual[at][name]
-        kind = arrays.dtype_facts(usual)
-        return Output(
-            name,
-            arrays.facts(usual).dtype,
-            kind.epsilon if kind else 0.0,
-            self.largest[at][name],
-            self._error(array, exact),
-            self._error(usual, exact),
-        )
+        exact, usual = self.exact[at][name], self.usual[at][name]
+        kind, facts = self.arrays.dtype_facts(usual), self.arrays.facts(usual)
+        epsilon, largest = kind.epsilon if kind else 0.0, self.largest[at][name]
+        return Output(name, facts.dtype, epsilon, largest, self._error(array, exact), self._error(usual, exact))
+
+    def _find_stats(self, got: Any, exact: Any) -> ErrorStats:
+        found = self.arrays.deviation(got, exact)
+        return found.stats if found else errors_of(self.arrays.host(got), self.arrays.host(exact)).stats
 
     def _error(self, got: Any, exact: Any) -> Error:
-        found = self.on.arrays.deviation(got, exact)
-        stats = found.stats if found else errors_of(self.on.arrays.host(got), self.on.arrays.host(exact)).stats
+        stats = self._find_stats(got, exact)
         return Error(stats.l2, stats.max_abs)
+
+    def _worst(self, got: State, exact: State) -> Error:
+        return worst([self._error(got[name], exact[name]) for name in exact])
 
     def _run_alone(self, outputs: Sequence[Sequence[Output]]) -> tuple[list[StageResult], dict[int, Reason], bool]:
         """Each stage's errors, why some could not be called alone, and whether that cost the device."""
         rows, broken = [], dict[int, Reason]()
-        for at, stage in enumerate(self.on.chain.stages):
-            exact, usual = self.exact[at], self.usual[at]
+        for at, stage in enumerate(self.stages):
             so_far = worst([output.so_far for output in outputs[at]]) if at < len(outputs) else None
-            common = worst([self._error(usual[name], exact[name]) for name in exact])
-            rows.append(StageResult(stage.name, so_far=so_far, usual=common))
+            rows.append(StageResult(stage.name, so_far=so_far, usual=self._worst(self.usual[at], self.exact[at])))
         for at, row in enumerate(rows):
             if not self.reads[at] and row.so_far:  # all that it reads is exact anyway
                 rows[at] = replace(row, own=row.so_far, usual_own=row.usual)
@@ -362,38 +333,30 @@ class _Case:
 
     def _measure_alone(self, at: int) -> tuple[Error | None, Error]:
         """Errors of a stage's kernel, and of its reference in the case's dtype, on exact inputs rounded to it."""
-        arrays, stage = self.on.arrays, self.on.chain.stages[at]
+        arrays, stage = self.arrays, self.stages[at]
         state = dict(self.inputs)
         for outputs in self.rounded[:at]:
             state |= outputs
-        self.on.tell(stage.name, str(self.where["case"]))
+        self.on.announce(f"stage {stage.name}", self.case)
         known = take_arguments(stage, stage.reference, state, self.where)
         exact = self._call(stage, REFERENCE, arrays.upcast(known))
         usual = self._call(stage, REFERENCE, arrays.copies(known))
         got = self._call(stage, KERNEL, arrays.copies(take_arguments(stage, stage.kernel, state, self.where)))
-        usual_own = worst([self._error(usual[name], exact[name]) for name in exact])
-        forms = [
-            (_describe_form(got[name], arrays) if name in got else "", _describe_form(usual[name], arrays))
-            for name in exact
-        ]
-        if any(found != wanted for found, wanted in forms):
-            return None, usual_own
-        return worst([self._error(got[name], exact[name]) for name in exact]), usual_own
+        forms = [{name: _describe_form(each[name], arrays) for name in each} for each in (got, usual)]
+        same = all(forms[0].get(name) == forms[1][name] for name in exact)
+        return self._worst(got, exact) if same else None, self._worst(usual, exact)
 
     def _judge_finiteness(self) -> tuple[list[Reason], tuple[Reason, ...]]:
         """The first stage whose kernel made NaN or an infinity, and the first that left the format's range."""
-        arrays = self.on.arrays
-        notes: list[Reason] = []
+        arrays, notes = self.arrays, list[Reason]()
         for at, outputs in enumerate(self.outputs):
             for name, got in outputs.items():
                 exact, usual = self.exact[at][name], self.usual[at][name]
                 facts = arrays.facts(usual)
-                found = arrays.deviation(got, exact)
-                stats = found.stats if found else errors_of(arrays.host(got), arrays.host(exact)).stats
-                if stats.count == math.prod(facts.shape):
-                    continue
+                if self._find_stats(got, exact).count == math.prod(facts.shape):
+                    continue  # all are finite
                 values = Values(*(arrays.host(each) for each in (got, exact, self.rounded[at][name], usual)))
-                where = {**self.where, "stage": self.makers[name], "name": name}
+                where = {**self.where, "stage": self.stages[at].name, "name": name}
                 fault, note = judge_finiteness(values, where, facts.dtype)
                 if fault:
                     return [fault], tuple(notes)

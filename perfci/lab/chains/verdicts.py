@@ -54,13 +54,9 @@ def trace_back(reads: Reads, end: int) -> tuple[int, ...]:
     >>> trace_back([(), (0,), (0,), (1,)], 3)
     (0, 1, 3)
     """
-    found: set[int] = set()
-    waiting = [end]
-    while waiting:
-        at = waiting.pop()
-        if at not in found:
-            found.add(at)
-            waiting.extend(reads[at])
+    found = {end}
+    for at in range(end, -1, -1):  # a stage reads earlier ones alone
+        found |= set(reads[at]) if at in found else set()
     return tuple(sorted(found))
 
 
@@ -74,13 +70,9 @@ def add_growth(stages: Sequence[StageResult], reads: Reads) -> tuple[StageResult
     """Stages with the growth of the relative L2 error over the stages that each reads."""
 
     def grow(at: int, which: str) -> float | None:
-        errors = [getattr(stages[before], which) for before in reads[at]]
-        known = [each.l2 for each in errors if each and each.l2 is not None]
-        now: Error | None = getattr(stages[at], which)
-        if not known or not max(known) or now is None or now.l2 is None:
-            return None
-        grown: float = now.l2 / max(known)
-        return grown if math.isfinite(grown) else None
+        now, *before = ((error := getattr(stages[each], which)) and error.l2 for each in (at, *reads[at]))
+        most = max((each for each in before if each), default=0.0)
+        return now / most if most and now is not None and math.isfinite(now / most) else None
 
     return tuple(
         replace(stage, growth=grow(at, "so_far"), usual_growth=grow(at, "usual")) for at, stage in enumerate(stages)
@@ -163,11 +155,10 @@ def judge(
             if share > nearest[0]:
                 nearest = share, ours, limit
             # An error that is unknown in one measure is judged by the other.
-            measure = next(
-                (name for name in MEASURES if name in shares and getattr(ours, name) > getattr(limit, name)), ""
-            )
-            if measure:
-                failures.append(_blame(stages, outputs, reads, end, output, measure, getattr(limit, measure), where))
+            beyond = [name for name in shares if getattr(ours, name) > getattr(limit, name)]
+            if beyond:
+                most = getattr(limit, beyond[0])
+                failures.append(_blame(stages, outputs, reads, end, output, beyond[0], most, where))
     return nearest[1], nearest[2], tuple(failures)
 
 

@@ -18,9 +18,9 @@ def kernels(tmp_path):
 
 
 def test_a_chain_is_a_file_of_the_folder_by_its_ending(kernels):
-    assert [file.name for file in find_chains(kernels)] == ["alone", "block"]
+    assert [*find_chains(kernels)] == ["alone", "block"]
     assert len(select_chains(kernels, ())) == 2
-    assert [file.path.name for file in select_chains(kernels, ["block"])] == ["block_chain.py"]
+    assert [path.name for path in select_chains(kernels, ["block"]).values()] == ["block_chain.py"]
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_and_a_project_without_chains_with_their_place(kernels, tmp_path):

@@ -202,29 +202,7 @@ def test_an_error_raised_by_a_stage_is_an_error_that_names_it_and_what_it_was_gi
         "product",
         "rows=16,dtype=float16",
     )
-    assert reason.facts["given"] == "norm (16, 8) float16, w (8, 8) float16"
-
-
-def test_a_reference_that_raises_is_told_apart_from_a_kernel():
-    def broken(norm, w):
-        raise ValueError("inner sides differ")
-
-    case = check(references={**REFERENCES, "product": broken})
-    assert (case.verdict, only(case).kind, case.stages) == ("ERROR", "chain_reference_raised", ())
-
-
-def test_inputs_that_cannot_be_made_are_an_error():
-    def broken(**case):
-        raise RuntimeError("no such dtype")
-
-    assert only(check(inputs=broken)).kind == "chain_inputs_raised"
-    assert only(check(inputs=lambda **case: [1, 2])).kind == "chain_inputs"
-
-
-def test_kernel_and_reference_give_the_same_names():
-    reason = only(check({"norm": lambda x: {"y": norm(x)}}))
-
-    assert (reason.kind, reason.facts["got"], reason.facts["expected"]) == ("chain_names", "y", "norm")
+    assert reason.facts["given"] == "norm=norm (16, 8) float16, w=w (8, 8) float16"
 
 
 def test_a_mapping_gives_several_tensors_to_later_stages():
@@ -244,14 +222,6 @@ def test_outputs_that_nobody_reads_belong_to_the_whole():
 
     case = check({"aside": lambda x: x * x.dtype.type(2.1)}, references)
     assert only(case).facts["name"] == "aside"
-
-
-def test_integers_are_exact():
-    references = {"norm": norm, "best": lambda norm: norm.argmax(-1)}
-
-    assert check(references=references).verdict == "PASS"
-    wrong = check({"best": lambda norm: norm.argmax(-1) + 1}, references)
-    assert only(wrong).facts["stage"] == "best"
 
 
 def test_a_stage_that_works_in_the_chain_and_raises_alone_is_an_error():
