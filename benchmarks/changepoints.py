@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from screen_on_traces import upper_bound
 from tables import Marks, percent, table
 
-from perfci.statistics import boards, changepoints
+from perfci.statistics import boards, changepoints, exact
 
 Floats = NDArray[np.float64]
 Way = Callable[[Floats], Sequence[int]]
@@ -93,7 +93,7 @@ def recordings() -> tuple[Recording, ...]:
 
 def ways() -> tuple[dict[str, Way], list[str]]:
     """Every way that is at hand by its name, and what is missing."""
-    found: dict[str, Way] = {"**perfci**: windows of normal scores": changepoints.cuts}
+    found: dict[str, Way] = {"**perfci**: windows of normal scores": changepoints.find_cuts}
     missing = []
     for name, make in (("ruptures", _ruptures), ("asv", _asv), ("otava", _otava)):
         try:
@@ -157,7 +157,7 @@ def calibrated(count: int = 20_000) -> float:
         centred = scaled - scaled.mean()
         ends = np.arange(changepoints.SHORTEST, RUNS - changepoints.SHORTEST + 1)
         one = (np.cumsum(centred)[ends - 1] ** 2 * RUNS / (ends * (RUNS - ends))).max()
-        needed.append(max(one, changepoints.greatest(centred[None])[0] ** 2 / 2))
+        needed.append(max(one, greatest(centred[None])[0] ** 2 / 2))
     return float(np.quantile(needed, 1 - changepoints.RATE / 2, method="higher"))
 
 
@@ -206,7 +206,7 @@ def needed(recording: Recording, effect: float, count: int, before: int = 60) ->
     for _ in range(count):
         series = recording.series(rng)
         series[before:] += math.log1p(effect)
-        told = (after for after in range(3, RUNS - before + 1) if changepoints.cuts(series[: before + after]))
+        told = (after for after in range(3, RUNS - before + 1) if changepoints.find_cuts(series[: before + after]))
         waits.append(float(next(told, math.inf)))
     return waits
 
@@ -219,7 +219,7 @@ def compared(size: Size) -> str:
     found, missing = ways()
     rows, alone = [], []
     for name, way in found.items():
-        own = way is changepoints.cuts
+        own = way is changepoints.find_cuts
         nulls = [without_a_step(way, each, size.own if own else size.others) for each in recordings()]
         steps = {effect: [with_a_step(way, each, effect, size.steps) for each in recordings()] for effect in EFFECTS}
         rows.append(_row(name, nulls, steps))
@@ -319,12 +319,26 @@ def _named(rng: np.random.Generator, count: int, runs: int, times: float) -> boo
         ]
         for board in range(count)
     }
-    found = boards.spread_tests(spreads)
-    adjusted = boards.adjusted([each.p if each else 1.0 for each in found.values()], 3 * count)
+    found = boards.compare_spreads(spreads)
+    adjusted = exact.holm([each.p if each else 1.0 for each in found.values()], 3 * count)
     return any(
         each is not None and p <= boards.ALPHA and each.ratio.value >= boards.LEAST_RATIO
         for each, p in zip(found.values(), adjusted, strict=True)
     )
+
+
+def greatest(scores: changepoints.Floats) -> changepoints.Floats:
+    """Of series of scores, shaped (series, runs): the greatest absolute standardised sum over a window of each.
+
+    A window and the rest have SHORTEST runs each at least; a single step is a window that reaches to an end.
+    """
+    count = scores.shape[1]
+    sums = np.concatenate([np.zeros((len(scores), 1)), np.cumsum(scores, axis=1)], axis=1)
+    found = np.zeros(len(scores))
+    for size in range(changepoints.SHORTEST, count - changepoints.SHORTEST + 1):
+        apart = np.abs(sums[:, size:] - sums[:, :-size]).max(axis=1) / changepoints.deviation(size, count)
+        np.maximum(found, apart, out=found)
+    return found
 
 
 def thresholds() -> None:
@@ -332,7 +346,7 @@ def thresholds() -> None:
     for length in LENGTHS:
         rng, scores = np.random.default_rng((7, length)), changepoints.normal_scores(length)
         batches = [np.broadcast_to(scores, (2000, length)) for _ in range(ORDERS // 2000)]
-        most = np.concatenate([changepoints.greatest(rng.permuted(batch, axis=1)) for batch in batches])
+        most = np.concatenate([greatest(rng.permuted(batch, axis=1)) for batch in batches])
         print(f"{length}: {np.quantile(most, 1 - changepoints.RATE / 2, method='higher'):.3f},", flush=True)
 
 

@@ -4,8 +4,8 @@
 
 Every life is a case over 120 merges: duels, A/A duels, first looks and their figures are drawn from recorded processes
 and blocks, boards are simulated, and the thresholds in force at the time judge. The steps, bounds and the rule are the
-functions of `perfci.thresholds.ratchet` and `perfci.statistics.drift`. The tables are printed as Markdown; with --out
-they replace what stands between the two marks of that page. All seeds are fixed.
+functions of `perfci.thresholds.ratchet` and `perfci.statistics.changepoints`. The tables are printed as Markdown; with
+--out they replace what stands between the two marks of that page. All seeds are fixed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from numpy.typing import NDArray
 from screen_on_traces import upper_bound
 from tables import Marks, lower_bound, percent, table
 
-from perfci.statistics import boards, drift, duel_rule, exact, many_duels
+from perfci.core.model import Device, Environment, HistoryCase, HistoryRun, Spread
+from perfci.statistics import boards, changepoints, duel_rule, exact, many_duels
 from perfci.thresholds.layers import STORED_KEYS
 from perfci.thresholds.ratchet import figures, noise, steps
 
@@ -67,10 +68,10 @@ have in this repository's histories, and of a kernel's time, as the live duels o
 matrix products)."""
 
 SETTLED = 60
-"""Accepted runs after which the thresholds are to be near their ends; the release that drift is measured from."""
+"""Accepted runs after which the thresholds are to be near their ends, and from which a creep begins."""
 
-ANCHORED = SETTLED - drift.ANCHOR // 2
-"""Merge with which the anchor begins."""
+LOOKED = SETTLED + 10
+"""Merges before the first look for steps."""
 
 CREEP = 0.001
 """Slow-down a merge that no duel sees."""
@@ -440,6 +441,7 @@ def life(world: World, rng: np.random.Generator, found: Lives) -> None:
     """A whole life: every gate, drift, and then what slow-downs do to the thresholds that it ended with."""
     drawn = many_duels.reading(world.duels(rng, MERGES, duel_rule.PROCESSES, duel_rule.BLOCKS), FAMILY, LIMITS.alpha)
     seen, state = runs(world, rng, MERGES + LATER + 10), began(world)
+    made = kept_runs(seen.kernel[:, 0], seen.values["speedup"], seen.boards)
     for merge in range(MERGES):
         missed = target_alarms(state, seen, merge)
         alarm = _duelled(world, state, drawn, merge, found) or bool({*missed} - WARNING)
@@ -452,7 +454,9 @@ def life(world: World, rng: np.random.Generator, found: Lives) -> None:
             found.settled.append(state.tau)
             _rooms(world, state, seen, found)
             after_loss(world, state, seen, rng, merge + 1, found)
-        _drifted(seen, merge, found)
+        if merge + 1 >= LOOKED:
+            found.drift_checks += 1
+            found.drift_alarms += drifted(made, merge)
     found.last.append(state.tau)
     creeping(world, seen, state, rng, found)
     stepped(world, seen, state, rng, found)
@@ -505,27 +509,24 @@ def newcomers(work: tuple[int, int]) -> list[bool]:
 # --- drift ------------------------------------------------------------------------------------------------------------
 
 
-def drifted(kernel: Floats, shift: Floats, on: Sequence[str | None], base_us: float, start: int = 0) -> bool:
-    """`drift.creep` of the values and boards of all runs; the anchor begins at start. One environment."""
-    values = min((kernel.tolist(), shift.tolist()), key=lambda own: drift.spread(own[start:]))
-    return _crept(values, on, base_us, start)
+ENVIRONMENT = Environment(Device("cuda", "made up", "made-up"), "activity", "3.12.0", {}, "host", "Linux")
+NOTHING = Spread(1.0, 1.0, 1.0)
 
 
-def _crept(values: Sequence[float], on: Sequence[str | None], base_us: float, start: int) -> bool:
-    bound = drift.threshold(values[start:], on[start:], base_us, values[:start])
-    return drift.shift(values[start:]) > math.log1p(max(drift.LEAST, math.expm1(bound)))
+def kept_runs(kernel: Floats, shift: Floats | None, on: NDArray[np.int64]) -> list[HistoryRun]:
+    """Accepted runs of a case as a history holds them; kernel: log of its time in microseconds."""
+    found = []
+    for number, value in enumerate(np.exp(kernel).tolist()):
+        time_us, own = Spread(value, value, value), None if shift is None else float(shift[number])
+        case = HistoryCase("case", LOOK_BLOCKS, time_us, NOTHING, own, board=f"GPU-{on[number]}")
+        found.append(HistoryRun(f"run{number}", "2026-01-01T00:00:00Z", ENVIRONMENT, (case,)))
+    return found
 
 
-def _drifted(seen: Runs, merge: int, found: Lives) -> None:
-    if merge + 1 >= ANCHORED + drift.ANCHOR + drift.RECENT:
-        found.drift_checks += 1
-        found.drift_alarms += _by_now(seen, seen.kernel[:, 0], seen.values["speedup"], merge)
-
-
-def _by_now(seen: Runs, kernel: Floats, shift: Floats, merge: int) -> bool:
-    """Of the runs that a history holds by this merge."""
-    own = slice(max(merge + 1 - KEPT, 0), merge + 1)
-    return drifted(kernel[own], shift[own], seen.boards[own].tolist(), seen.base_us, ANCHORED - own.start)
+def drifted(made: Sequence[HistoryRun], merge: int) -> bool:
+    """Whether the runs that a history holds by this merge show a loss that nothing explains."""
+    known = changepoints.index_cases(made[max(merge + 1 - KEPT, 0) : merge + 1])["case"]
+    return any(change.unexplained for change in changepoints.find_changes(known))
 
 
 @dataclass(frozen=True)
@@ -539,10 +540,10 @@ class Trouble:
 
 
 def _later(share: float) -> Callable[[np.random.Generator, int], NDArray[np.int64]]:
-    """One board, and from the merges after the anchor on another that takes this share of the runs."""
+    """One board, and from the first look on another that takes this share of the runs."""
 
     def boards(rng: np.random.Generator, merges: int) -> NDArray[np.int64]:
-        return (rng.random(merges) < share) & (np.arange(merges) >= ANCHORED + drift.ANCHOR)
+        return (rng.random(merges) < share) & (np.arange(merges) >= LOOKED - 5)
 
     return boards
 
@@ -580,35 +581,30 @@ def troubled(work: tuple[str, int]) -> Troubled:
     name, lives = work
     found, trouble = Troubled(), TROUBLES[name]
     sums = np.concatenate([np.zeros(SETTLED), CREEP * np.arange(1, MERGES - SETTLED + 1)])
-    ready = range(ANCHORED + drift.ANCHOR + drift.RECENT - 1, MERGES)
+    ready = range(LOOKED - 1, MERGES)
     for sd, number in itertools.product(QUIET, range(lives)):
         rng = np.random.default_rng((15, round(1e4 * sd), number))
         on = trouble.on(rng, MERGES).astype(int)
         level = rng.normal(0, boards.usual_spread(TROUBLED_US), on.max() + 1)
         noise_ = _correlated(rng, 1, trouble.r)[0] if trouble.r else rng.standard_t(8, MERGES) / math.sqrt(8 / 6)
-        values = sd * noise_ + level[on]
-        alarms = [_told(values, on, merge) for merge in ready]
+        values = math.log(TROUBLED_US) + sd * noise_ + level[on]
+        made, crept = kept_runs(values, None, on), kept_runs(values + sums, None, on)
+        alarms = [drifted(made, merge) for merge in ready]
         found.checks += len(alarms)
         found.alarms += sum(alarms)
         found.lives.append(any(alarms))
-        first = next((merge for merge in ready if _told(values + sums, on, merge)), None)
+        first = next((merge for merge in ready if drifted(crept, merge)), None)
         found.caught.append(_caught(sums, first, LIMITS.tau_at(TROUBLED_US)))
     return found
-
-
-def _told(values: Floats, on: NDArray[np.int64], merge: int) -> bool:
-    own = slice(max(merge + 1 - KEPT, 0), merge + 1)
-    return _crept(values[own].tolist(), on[own].tolist(), TROUBLED_US, ANCHORED - own.start)
 
 
 def creeping(world: World, seen: Runs, state: State, rng: np.random.Generator, found: Lives) -> None:
     """0.1 % more with every merge after the release; every run is accepted, and nothing tightens meanwhile."""
     sums = np.concatenate([np.zeros(SETTLED), CREEP * np.arange(1, MERGES - SETTLED + 1)])
-    kernel, shift = seen.kernel[:MERGES, 0] + sums, seen.values["speedup"][:MERGES] + sums
-    ready = range(ANCHORED + drift.ANCHOR + drift.RECENT - 1, MERGES)
-    first = next((merge for merge in ready if _by_now(seen, kernel, shift, merge)), None)
-    found.creep.setdefault("anchor", []).append(_caught(sums, first, world.tau))
-    found.creep.setdefault("anchor, tau in force", []).append(_caught(sums, first, state.tau))
+    made = kept_runs(seen.kernel[:MERGES, 0] + sums, seen.values["speedup"][:MERGES] + sums, seen.boards)
+    first = next((merge for merge in range(LOOKED - 1, MERGES) if drifted(made, merge)), None)
+    found.creep.setdefault("change points", []).append(_caught(sums, first, world.tau))
+    found.creep.setdefault("change points, tau in force", []).append(_caught(sums, first, state.tau))
     missed = (m for m in range(SETTLED, MERGES) if "speedup" in target_alarms(state, seen, m, float(sums[m])))
     found.creep.setdefault("speedup target", []).append(_caught(sums, next(missed, None), world.tau))
     drawn = many_duels.reading(world.duels(rng, MERGES, duel_rule.PROCESSES, duel_rule.BLOCKS), FAMILY, LIMITS.alpha)
@@ -667,7 +663,9 @@ NAIVE: Mapping[str, Callable[[Floats, float], float]] = {
 
 
 def _steadier(seen: Runs) -> Floats:
-    return min((seen.kernel[:, 0], seen.values["speedup"]), key=lambda values: drift.spread(values[:30].tolist()))
+    return min(
+        (seen.kernel[:, 0], seen.values["speedup"]), key=lambda values: float(np.abs(np.diff(values[:30])).mean())
+    )
 
 
 def naive_ratchets(world: World, seen: Runs, found: Lives) -> None:
@@ -762,7 +760,9 @@ def alarms_text(found: Mapping[str, Sequence[Lives]], size: Size, workers: int) 
     works = [(number, size.lives) for number in range(len(recorded_worlds()))]
     fails = [flag for each in _all(newcomers, works, workers) for flag in each]
     rows.append(rate_row("earned speedup target, new boards with 2.5 times the noise", sum(fails), len(fails)))
-    rows.append(rate_row("drift since the release", sum(e.drift_alarms for e in own), sum(e.drift_checks for e in own)))
+    rows.append(
+        rate_row("steps that nothing explains", sum(e.drift_alarms for e in own), sum(e.drift_checks for e in own))
+    )
     for name in NAIVE:
         rows.append(rate_row(f"naive: {name}", *(sum(each.naive[name][at] for each in own) for at in (0, 1))))
     return table(("gate", *HEAD), rows)
@@ -825,7 +825,7 @@ def creep_text(found: Sequence[Lives]) -> str:
 
 
 def creep_by_case(found: Sequence[Lives]) -> str:
-    names = ("anchor", "anchor, tau in force", "duel with the release, tau in force")
+    names = ("change points", "change points, tau in force", "duel with the release, tau in force")
     rows = [
         [each.world, *(percent(statistics.fmean(own <= 1.5 for own in each.creep[name])) for name in names)]
         for each in found

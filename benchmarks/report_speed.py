@@ -22,7 +22,7 @@ from perfci.core import settings
 from perfci.core.codec import encode
 from perfci.core.model import FORMAT, Judgements, OpRun, Run
 from perfci.report.past import Past
-from perfci.runs.drifts import read_pasts
+from perfci.runs.pasts import read_pasts
 from perfci.store.launches import append_launches
 
 EXAMPLES = Path(__file__).parents[1] / "tests" / "example_runs.py"
@@ -54,7 +54,7 @@ def histories(run: Run, count: int = 100) -> dict[str, Past]:
             (folder / f"{op.op}.history.jsonl").write_text(lines, encoding="utf-8")
         where = settings.load(root)
         wall, cpu = time.perf_counter(), time.process_time()
-        found = dict(read_pasts(run, where, where))
+        found = dict(read_pasts(run, where))
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         print(f"histories: {len(run.ops)} of {count} runs read and looked at: {wall:.1f} s ({cpu:.1f} s of CPU)")
         return found

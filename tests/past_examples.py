@@ -9,7 +9,7 @@ from pathlib import Path
 from perfci.core import settings
 from perfci.core.model import Epoch, HistoryRun, Judgements, OpRun, Run, Verdict
 from perfci.report.past import Past
-from perfci.runs.drifts import read_pasts
+from perfci.runs.pasts import read_pasts
 from tests import example_runs as examples
 from tests.report.site import histories
 
@@ -75,7 +75,7 @@ def pasts(run: Run, folder: Path, runs: tuple[HistoryRun, ...] | None = None) ->
     """What the pipeline reads for a run, from a project made in the folder."""
     histories.project(folder, {("nvidia-h200", "softmax"): accepted() if runs is None else runs})
     where = settings.load(folder)
-    return dict(read_pasts(run, where, where))
+    return dict(read_pasts(run, where))
 
 
 def large(ops: int, cases: int, runs: int = 100) -> dict[str, tuple[HistoryRun, ...]]:

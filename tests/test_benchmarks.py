@@ -345,13 +345,26 @@ def test_the_runs_of_the_change_points_benchmark_are_drawn_from_every_recorded_c
     assert 0.0005 < series.std() < 0.01
 
 
+@pytest.mark.parametrize("count", [20, 50, 100])
+def test_the_thresholds_of_change_points_are_those_of_random_orders(steps, count):
+    from perfci.statistics import changepoints
+
+    rng, scores = np.random.default_rng(count), changepoints.normal_scores(count)
+
+    most = steps.greatest(rng.permuted(np.broadcast_to(scores, (20_000, count)), axis=1))
+
+    above = int(np.count_nonzero(most > changepoints.find_threshold(count)))
+    assert above <= 22  # 10 expected
+    assert np.count_nonzero(most > changepoints.find_threshold(count) - 0.4) > 22
+
+
 def test_planted_steps_are_found_and_unplanted_ones_are_not(steps):
     from perfci.statistics import changepoints
 
     steady = steps.recordings()[4]
 
-    assert steps.without_a_step(changepoints.cuts, steady, 50).alarmed == 0
-    assert steps.with_a_step(changepoints.cuts, steady, 0.05, 10).found >= 9
+    assert steps.without_a_step(changepoints.find_cuts, steady, 50).alarmed == 0
+    assert steps.with_a_step(changepoints.find_cuts, steady, 0.05, 10).found >= 9
     assert steps.with_a_step(lambda series: (), steady, 0.05, 10).found == 0
     assert max(steps.needed(steady, 0.05, 3)) < 10
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,21 +12,19 @@ from rich.console import RenderableType
 from perfci.cli.exits import Exit, exit_code
 from perfci.cli.output import STYLES, Grid, Paragraph, pick, print_json, print_parts, reason_data
 from perfci.core import units
+from perfci.core.environment import list_differences
 from perfci.core.errors import UsageError
-from perfci.core.model import Fact, Gate, HistoryRun, Reason, board_key
+from perfci.core.model import Bearing, Fact, Gate, HistoryRun, Reason, board_key
 from perfci.core.settings import Settings
 from perfci.core.wording import say
-from perfci.git.tags import Release
 from perfci.ops.spec import matches
 from perfci.report.view import make_table
-from perfci.runs import drifts
-from perfci.runs.drifts import CaseDrift, EnvironmentChange
-from perfci.statistics import boards as known_boards
+from perfci.runs.pasts import read_steps
 from perfci.statistics import changepoints
-from perfci.statistics.boards import Board
+from perfci.statistics.boards import Board, compare_boards, describe_board
 from perfci.statistics.changepoints import ChangePoint
-from perfci.statistics.drift import Creep
 from perfci.store.history import History, history_devices, history_ops, read_history
+from perfci.store.past.series import environment_steps
 
 
 def read_histories(where: Settings, ops: Sequence[str], device: str | None) -> list[History]:
@@ -73,44 +72,24 @@ class _Drift:
     """An op on a device."""
 
     history: History
-    cases: tuple[CaseDrift, ...]
-    releases: tuple[Release, ...]
-    problems: tuple[Reason, ...]
-    """what could not be read, and a release that it lacks"""
-    surroundings: tuple[EnvironmentChange, ...]
-    stored: tuple[tuple[Creep, str | None], ...] = ()
-    """figures of what it stores in low precision that crept, and the release about which each anchor lies"""
+    cases: Mapping[str, tuple[int, tuple[ChangePoint, ...]]]
+    """case -> comparable runs, steps"""
+    stored: tuple[ChangePoint, ...]
+    """steps of what it stores in low precision"""
+    environment: tuple[tuple[HistoryRun, HistoryRun, str, str | None], ...]
+    """changes of the environment, boards aside: the runs before and after, fields, and people's reason"""
 
     @property
     def found(self) -> bool:
-        """Whether anything is to be done."""
-        return bool(self.problems) or bool(self.stored) or any(case.found for case in self.cases)
-
-    def stored_reasons(self) -> list[Reason]:
-        """What is said of these figures."""
-        return [
-            drifts.describe_stored_creep(self.history.op, creep, self.history.runs, at) for creep, at in self.stored
-        ]
-
-    def reasons(self, case: CaseDrift) -> list[Reason]:
-        """What is said of a case: creep first."""
-        op, crept = self.history.op, case.creep if case.creep and case.creep.found else None
-        first = [drifts.describe_creep(op, crept, self.history.runs, case.release)] if crept else []
-        return [*first, *(changepoints.told_of(change, op) for change in case.changes)]
+        """Whether anything needs to be done."""
+        steps = [change for _, changes in self.cases.values() for change in changes]
+        return bool(self.history.problems or self.stored) or any(change.unexplained for change in steps)
 
 
-def show_drift(
-    histories: Sequence[History],
-    pattern: str | None,
-    release: str | None,
-    where: Settings,
-    *,
-    strict: bool,
-    json: bool,
-) -> int:
-    """Print what crept and stepped; 3 if a kernel did and nothing explains it, 2 for that in strict mode."""
-    every = [_find_drift(each, pattern, release, where) for each in histories]
-    found = [one for one in every if one.cases or pattern is None or _stores(one, pattern)]
+def show_drift(histories: Sequence[History], pattern: str | None, where: Settings, *, strict: bool, json: bool) -> int:
+    """Print steps and what explains them; 3 if a kernel became slower and nothing explains it, 2 if strict."""
+    every = [_find_drift(each, pattern, where) for each in histories]
+    found = [one for one in every if one.cases or one.stored or pattern is None or _stores(one.history, pattern)]
     if every and not found:
         raise UsageError("no_case_fits", pattern=pattern, ops=", ".join(one.history.op for one in every))
     if json:
@@ -120,95 +99,77 @@ def show_drift(
     return exit_code(Gate.WARNS if any(one.found for one in found) else Gate.OK, strict=strict)
 
 
-def _find_drift(found: History, pattern: str | None, release: str | None, where: Settings) -> _Drift:
-    """Raises UsageError for a release that git does not know."""
-    known = drifts.find_releases(found.runs, where, release)
-    if isinstance(known, Reason):
-        if release is not None:
-            raise UsageError(known.kind, **known.facts)
-        known = ()  # the first runs are the anchor where git tells nothing
-    lacking = [
-        Reason("drift_release_unknown", {"op": found.op, "device": found.device, "release": each.name})
-        for each in known
-        if not each.holds
-    ]
-    cases = drifts.find_drifts(found, [each for each in known if each.holds], pattern)
-    around = tuple(drifts.list_environment_changes(found, drifts.read_steps(where.baselines, found)))
-    stored = drifts.find_stored_drifts(found.runs, [each for each in known if each.holds], pattern)
-    return _Drift(found, cases, known, (*found.problems, *lacking), around, stored)
+def _stores(found: History, pattern: str) -> bool:
+    return any(matches(each.case, pattern) for run in found.runs[-1:] for each in run.stored)
 
 
-def _stores(one: _Drift, pattern: str) -> bool:
-    """Whether the newest run stores a tensor in low precision that fits the pattern."""
-    return any(matches(each.case, pattern) for run in one.history.runs[-1:] for each in run.stored)
+def _find_drift(found: History, pattern: str | None, where: Settings) -> _Drift:
+    known = {case: runs for case, runs in changepoints.index_cases(found.runs).items() if matches(case, pattern)}
+    tensors = [each.case for run in found.runs[-1:] for each in run.stored if matches(each.case, pattern)]
+    why = {run: step.why for step in read_steps(where.baselines, found.device, found.op) for run in step.after.run_ids}
+    steps = environment_steps(found.runs)
+    moved = []
+    for before, after in itertools.pairwise(found.runs):
+        fields = [each for each in steps.get(after.run, ()) if each.bearing is not Bearing.BOARD]
+        if fields:
+            moved.append((before, after, list_differences(fields), why.get(after.run)))
+    return _Drift(
+        found,
+        {case: (len(runs), changepoints.find_changes(runs)) for case, runs in known.items()},
+        tuple(change for case in tensors for change in changepoints.find_stored_changes(found.runs, case)),
+        tuple(moved),
+    )
 
 
 def _show_drift(one: _Drift) -> Iterator[RenderableType]:
+    op, warning = one.history.op, STYLES[Gate.WARNS]
     yield Paragraph(write_head(one.history), style="bold")
-    yield from (Paragraph(problem, 2, STYLES[Gate.WARNS]) for problem in one.problems)
-    for each in one.surroundings:
-        facts = {"date": each.after.created[:10], "fields": each.fields}
-        text = say("{date}, environment: {fields}", **facts)
-        if each.why:
-            text = say("{date}, environment: {fields} ({why})", why=each.why, **facts)
-        yield Paragraph(text, 2, "magenta")
-    for case in one.cases:
-        style = STYLES[Gate.WARNS] if case.found else ""
-        yield from (Paragraph(reason, 2, style) for reason in one.reasons(case))
-    yield from (Paragraph(reason, 2, STYLES[Gate.WARNS]) for reason in one.stored_reasons())
-    yield Paragraph(_sum_up(one), 2, "dim")
-
-
-def _sum_up(one: _Drift) -> str:
-    crept = sum(bool(case.creep and case.creep.found) for case in one.cases)
-    steps = [change for case in one.cases for change in case.changes]
-    unexplained = sum(change.unexplained for change in steps)
-    facts = {"cases": len(one.cases), "crept": crept, "steps": len(steps), "unexplained": unexplained}
-    told = say("Cases: {cases}; crept: {crept}; steps: {steps}, for the worse and unexplained: {unexplained}.", **facts)
-    few, short = sum(case.few for case in one.cases), sum(case.creep is None for case in one.cases)
-    if few:
-        told += " " + say("Too few runs for steps ({least}): {few}.", least=changepoints.FEWEST, few=few)
-    if short:
-        told += " " + say(
-            "Too few runs of this environment, since the release or an accepted loss, for creep: {few}.", few=short
-        )
-    return told
+    yield from (Paragraph(problem, 2, warning) for problem in one.history.problems)
+    for _, after, fields, why in one.environment:
+        text = say("{date}, environment: {fields}", date=after.created[:10], fields=fields)
+        yield Paragraph(text + (f" ({why})" if why else ""), 2, "magenta")
+    steps = [change for _, changes in one.cases.values() for change in changes]
+    for change in (*steps, *one.stored):
+        style = warning if change.unexplained else ""
+        yield Paragraph(changepoints.describe_change(change, op), 2, style)
+    facts = {"cases": len(one.cases), "steps": len(steps), "unexplained": sum(each.unexplained for each in steps)}
+    text = say("Cases: {cases}; steps: {steps}, for the worse and unexplained: {unexplained}.", **facts)
+    if few := sum(count < changepoints.FEWEST for count, _ in one.cases.values()):
+        text += " " + say("Too few runs for steps ({least}): {few}.", least=changepoints.FEWEST, few=few)
+    yield Paragraph(text, 2, "dim")
 
 
 def _to_json(one: _Drift) -> Mapping[str, Any]:
     """Changes are ratios - 1, plus is slower."""
+    op = one.history.op
+
+    def write_change(change: ChangePoint) -> Mapping[str, Any]:
+        return {
+            "figure": change.figure,
+            "before": _write_run(change.before),
+            "after": _write_run(change.after),
+            **pick(change, "size runs cause reference lasting unexplained why"),
+            "moved": [pick(each, "field before after") for each in change.moved],
+            "said": reason_data(changepoints.describe_change(change, op)),
+        }
+
     return {
         **pick(one.history, "op device", runs=len(one.history.runs)),
-        "releases": [release.name for release in one.releases],
-        "problems": [reason_data(problem) for problem in one.problems],
+        "problems": [reason_data(problem) for problem in one.history.problems],
         "environment": [
-            {"before": _write_run(each.before), "after": _write_run(each.after), **pick(each, "fields why")}
-            for each in one.surroundings
+            {"before": _write_run(before), "after": _write_run(after), "fields": fields, "why": why}
+            for before, after, fields, why in one.environment
         ],
         "cases": [
             {
-                **pick(case, "case runs found few release"),
-                "creep": case.creep and pick(case.creep, "figure change threshold found spread anchor recent"),
-                "changes": [_write_change(change) for change in case.changes],
-                "said": [reason_data(reason) for reason in one.reasons(case)],
+                "case": case,
+                "runs": count,
+                "found": any(change.unexplained for change in changes),
+                "changes": [write_change(change) for change in changes],
             }
-            for case in one.cases
+            for case, (count, changes) in one.cases.items()
         ],
-        "stored": [
-            pick(creep, "case figure change threshold anchor recent", release=release, said=reason_data(reason))
-            for (creep, release), reason in zip(one.stored, one.stored_reasons(), strict=True)
-        ],
-    }
-
-
-def _write_change(change: ChangePoint) -> Mapping[str, Any]:
-    return {
-        "figure": change.figure,
-        "before": _write_run(change.before),
-        "after": _write_run(change.after),
-        **pick(change, "size runs cause"),
-        "moved": [pick(each, "field before after") for each in change.moved],
-        **pick(change, "reference lasting unexplained", why=change.why or change.since),
+        "stored": [{"case": change.case, **write_change(change)} for change in one.stored],
     }
 
 
@@ -223,7 +184,7 @@ def _write_run(run: HistoryRun) -> Mapping[str, Any]:
 def show_boards(histories: Sequence[History], device: str | None, where: Settings, *, json: bool) -> int:
     """Compare boards, and print how they differ; 3 if one stands out that is not quarantined."""
     by_device = {one.device: [each for each in histories if each.device == one.device] for one in histories}
-    found = {key: known_boards.boards({one.op: one.runs for one in ops}) for key, ops in by_device.items()}
+    found = {key: compare_boards({one.op: one.runs for one in ops}) for key, ops in by_device.items()}
     problems = [problem for one in histories for problem in one.problems]
     if device is None:  # quarantined boards that no history knows
         seen = {board_key(one.board) for each in found.values() for one in each}
@@ -258,7 +219,7 @@ def _show_device(device: str, found: Sequence[Board], quarantine: set[str]) -> I
         headings = "board | runs: | INCONCLUSIVE: | overturned: | A/A spread: | state:"
         yield Grid(make_table(headings, lines), styles=styles)
     for one in found:
-        yield from (Paragraph(reason, 2, STYLES[Gate.WARNS]) for reason in known_boards.told_of(one, device))
+        yield from (Paragraph(reason, 2, STYLES[Gate.WARNS]) for reason in describe_board(one, device))
     if len(found) == 1:
         yield Paragraph(say("There is no other board to compare it with."), 2, "dim")
 
@@ -270,7 +231,7 @@ def _write_boards(device: str, found: Sequence[Board], quarantine: set[str]) -> 
             {
                 **pick(one, "board runs inconclusive overturned spread nulls outside"),
                 "quarantined": board_key(one.board) in quarantine,
-                "said": [reason_data(reason) for reason in known_boards.told_of(one, device)],
+                "said": [reason_data(reason) for reason in describe_board(one, device)],
             }
             for one in found
         ],

@@ -52,7 +52,7 @@ class OpHistory:
     """commits that the repository lacks"""
 
 
-@options.takes("op case device last", {"drift": "op case device release strict", "boards": "device"})
+@options.takes("op case device last", {"drift": "op case device strict", "boards": "device"})
 def history(
     op: options.Ops = [],  # noqa: B006
     case: options.Case = None,
@@ -60,10 +60,7 @@ def history(
     last: Annotated[
         int | None, options.option("--last", "Newest runs of each case that are shown.", "20", "N", min=1)
     ] = None,
-    drift: Annotated[
-        bool, options.flag("--drift", "Cases that crept or stepped, between which commits, and why.")
-    ] = False,
-    release: options.Release = None,
+    drift: Annotated[bool, options.flag("--drift", "Steps of cases, between which commits, and why.")] = False,
     boards: Annotated[bool, options.flag("--boards", "Compare the boards of a device with each other.")] = False,
     strict: options.Strict = False,
     output: options.Output = "text",
@@ -73,7 +70,7 @@ def history(
     where, json = language.load(project), output == "json"
     histories = drifts.read_histories(where, op, device)
     if drift:
-        return drifts.show_drift(histories, case, release, where, strict=strict, json=json)
+        return drifts.show_drift(histories, case, where, strict=strict, json=json)
     if boards:
         return drifts.show_boards(histories, device, where, json=json)
     every = [_select(each, case, where) for each in histories]

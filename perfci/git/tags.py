@@ -1,8 +1,7 @@
-"""Releases: tags in the history of what is checked out, and which commits they hold."""
+"""Releases: tags in the history of what is checked out."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,21 +10,6 @@ from perfci.core.wording import say
 from perfci.git.base import commit
 from perfci.git.command import git
 from perfci.git.history import is_ancestor
-
-NEWEST = 5
-"""Tags that are looked at: further back no history of accepted runs reaches."""
-
-DEEPEST = 50_000
-"""Commits of a tag's history that are looked through."""
-
-
-@dataclass(frozen=True)
-class Release:
-    """A tag, or a revision that somebody named."""
-
-    name: str
-    holds: frozenset[str]
-    """those of the commits asked about that are in it or before it"""
 
 
 @dataclass(frozen=True)
@@ -87,26 +71,3 @@ def _named(folder: Path, name: str) -> LastRelease | Reason:
     if isinstance(inside, Reason):
         return inside
     return LastRelease(name, found) if inside else Reason("release_not_before", {"release": name, "commit": found[:10]})
-
-
-def list_releases(
-    folder: Path, commits: Collection[str], named: str | None = None, pattern: str = "*"
-) -> tuple[Release, ...] | Reason:
-    """The newest fitting tags in HEAD's history that hold any of the commits, the newest first; or that one revision.
-
-    A reason where git cannot say, or knows no such revision. None if no commit of them is in a tag.
-    """
-    if named is not None:
-        found = commit(folder, named)
-        return found if isinstance(found, Reason) else (Release(named, _holding(folder, found, commits)),)
-    told = git(folder, "tag", "--merged", "HEAD", "--sort=-creatordate", "--format=%(refname:short)", "--list", pattern)
-    if isinstance(told, Reason):
-        return told
-    tags = [line for line in told.split("\n") if line][:NEWEST]
-    known = (Release(tag, _holding(folder, f"refs/tags/{tag}", commits)) for tag in tags)
-    return tuple(release for release in known if release.holds)
-
-
-def _holding(folder: Path, revision: str, commits: Collection[str]) -> frozenset[str]:
-    told = git(folder, "rev-list", f"--max-count={DEEPEST}", revision, "--")
-    return frozenset() if isinstance(told, Reason) else frozenset(commits) & frozenset(told.split())

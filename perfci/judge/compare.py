@@ -318,7 +318,7 @@ def _allow_for_boards(
         by_board.setdefault(board_key(on[block.run] or ""), []).append(math.log(block.kernel_us))
     measured = {board_key(block.board or now.device.uuid or "") for block in blocks}
     known = "" in by_board or "" in measured or measured <= by_board.keys()
-    return 0.0 if known else math.expm1(boards.room(by_board))
+    return 0.0 if known else math.expm1(boards.find_room(by_board))
 
 
 def _looks(blocks: Sequence[Block], kernel_us: Sequence[float]) -> list[_Look]:

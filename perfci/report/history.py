@@ -1,4 +1,4 @@
-"""The History section of an op: last accepted medians against this run, creep, and what moved the numbers between."""
+"""The History section of an op: last accepted medians against this run, steps, and what moved the numbers between."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perfci.core.model import OpRun, Run
 from perfci.core.wording import say, sentence
 from perfci.report import past as pasts
 from perfci.report.past import Mark, Past, Trail
-from perfci.report.text import code, plain, strong
+from perfci.report.text import code, plain
 from perfci.report.view import Picture, Section, Table, make_table
 from perfci.report.words import count_cases, describe_age, write_change
 from perfci.statistics import changepoints
@@ -43,7 +43,7 @@ def make_section(op: OpRun, run: Run, past: Past | None, pictures: Sequence[Pict
     found = Section(say("Marks"), (note,) if note else (), table=tabulate_marks(marks[-MARKS:]))
     return Section(
         title=_write_title(shown, past, run),
-        texts=(" ".join(_describe_runs(shown, past)),),
+        texts=(" ".join(_describe_runs(past)),),
         lines=tuple(_describe_problems(op.op, shown)),
         pictures=tuple(pictures),
         pictures_note=describe_drawn(sum(picture.shows for picture in pictures), len(shown)),
@@ -56,15 +56,12 @@ def make_section(op: OpRun, run: Run, past: Past | None, pictures: Sequence[Pict
 def _write_title(shown: Sequence[Trail], past: Past, run: Run) -> str:
     count = say("{count:accepted run|accepted runs}", count=len(past.runs))
     parts = [count, describe_age(pasts.measure_age(past, run))]
-    crept, stepped = sum(trail.crept for trail in shown), sum(trail.unexplained for trail in shown)
-    if crept:
-        parts.append(say("crept: {cases}", cases=count_cases(crept)))
-    if stepped:
+    if stepped := sum(trail.unexplained for trail in shown):
         parts.append(say("slower since a step that nothing explains: {cases}", cases=count_cases(stepped)))
     return say("History: {what}", what=", ".join(filter(None, parts)))
 
 
-def _describe_runs(shown: Sequence[Trail], past: Past) -> Iterator[str]:
+def _describe_runs(past: Past) -> Iterator[str]:
     first, last = past.runs[0], past.runs[-1]
     ends = {"first": plain(first.created[:10], 16), "last": plain(last.created[:10], 16)}
     if len(past.runs) == 1:
@@ -76,28 +73,17 @@ def _describe_runs(shown: Sequence[Trail], past: Past) -> Iterator[str]:
         yield say("The last one is of {commit}.", commit=code(last.environment.commit[:12]))
     if past.accepted:
         yield say("This run was accepted itself: what stands here is what came before it.")
-    anchored = [trail.past for trail in shown if trail.past.creep]
-    releases = dict.fromkeys(each.release for each in anchored if each.release)
-    if releases:
-        name = ", ".join(map(code, releases))
-        yield say("Creep: the last 5 accepted runs against the anchor, 10 runs about {release}.", release=name)
-    elif anchored:
-        yield say("Creep: the last 5 accepted runs against the anchor, the first 10 of this environment.")
-    else:
-        yield say("Too few runs of this environment, since the release or an accepted loss, for creep.")
 
 
 def _describe_problems(op: str, shown: Sequence[Trail]) -> Iterator[str]:
-    """Creep, and steps for the worse that nothing explains, each with what to do next, the largest first."""
-    grave = sorted((trail for trail in shown if trail.crept or trail.unexplained), key=lambda trail: trail.rank)
+    """Steps for the worse that nothing explains, the newest of a case, each with what to do next."""
+    grave = sorted((trail for trail in shown if trail.unexplained), key=lambda trail: trail.rank)
     for trail in grave[:TOLD]:
-        steps = [each for each in trail.past.changes if each.unexplained]
-        # A creep shows as several steps, of which none did it.
-        reason = trail.past.said if trail.past.said and len(steps) != 1 else changepoints.told_of(steps[-1], op)
-        yield plain(sentence(reason))
+        newest = [each for each in trail.changes if each.unexplained][-1]
+        yield plain(sentence(changepoints.describe_change(newest, op)))
     if len(grave) > TOLD:
         rest = count_cases(len(grave) - TOLD)
-        yield say("Alike: {cases} more; `perfci history --drift --op {op}` tells of each.", cases=rest, op=op)
+        yield say("Alike: {cases} more; `perfci history --drift --op {op}` lists them.", cases=rest, op=op)
 
 
 def describe_drawn(drawn: int, count: int) -> str:
@@ -105,28 +91,23 @@ def describe_drawn(drawn: int, count: int) -> str:
     if not drawn or drawn == count:
         return ""
     return say(
-        "Drawn are {drawn} of {count} cases: those that crept or stepped, then those that moved most.",
+        "Drawn are {drawn} of {count} cases: those that stepped, then those that moved most.",
         drawn=drawn, count=count,
     )  # fmt: skip
 
 
 def _tabulate(shown: Sequence[Trail]) -> Table:
-    rows = []
-    for trail in shown:
-        creep = trail.past.creep
-        crept = write_change(creep.change if creep else None)
-        rows.append((
+    rows = [
+        (
             code(trail.case),
             str(trail.runs),
             units.time(trail.last_us),
             units.time(trail.now_us),
             write_change(trail.change),
-            units.time(trail.anchor_us),
-            strong(crept) if creep and creep.found else crept,
-            write_change(creep.threshold if creep else None),
-        ))  # fmt: skip
-    heads = "case | accepted runs: | last accepted: | this run: | change: | anchor: | creep: | told from:"
-    return make_table(heads, rows)
+        )
+        for trail in shown
+    ]
+    return make_table("case | accepted runs: | last accepted: | this run: | change:", rows)
 
 
 # --- marks ------------------------------------------------------------------------------------------------------------
@@ -154,10 +135,8 @@ def _explain(mark: Mark) -> Iterator[str]:
 
 
 def _describe_cause(change: ChangePoint) -> str:
-    if change.since is not None:
-        return say("accepted since: {why}", why=plain(change.since))
-    if change.cause is Cause.ACCEPTED:
-        return say("a loss was accepted: {why}", why=plain(change.why or ""))
+    if change.why is not None:
+        return say("a loss was accepted: {why}", why=plain(change.why))
     if change.cause is Cause.ENVIRONMENT:
         return say("environment: {fields}", fields=plain(list_differences(change.moved)))
     if change.cause in {Cause.BOARD, Cause.REFERENCE}:

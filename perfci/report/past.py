@@ -15,7 +15,6 @@ from perfci.core.environment import list_differences
 from perfci.core.model import Bearing, HistoryCase, HistoryRun, OpRun, PerformanceCase, Reason, Run, Step
 from perfci.report.text import plain
 from perfci.statistics.changepoints import ChangePoint
-from perfci.statistics.drift import Creep
 from perfci.store.history import STOPPING
 from perfci.store.past.series import environment_steps
 
@@ -24,26 +23,13 @@ DAMAGE = STOPPING | {"history_torn"}
 
 
 @dataclass(frozen=True)
-class CasePast:
-    """What the accepted runs of a case show by themselves."""
-
-    creep: Creep | None = None
-    """against the anchor, None if there are too few runs"""
-    release: str | None = None
-    """about which the anchor lies, None: its first runs"""
-    said: Reason | None = None
-    """the creep in a sentence, if there is one"""
-    changes: tuple[ChangePoint, ...] = ()
-
-
-@dataclass(frozen=True)
 class Past:
     """What was kept of an op before a run. An op without a history has none."""
 
     runs: tuple[HistoryRun, ...] = ()
     """accepted ones of the run's device model, the oldest first, not the run itself, nor what was accepted after it"""
-    cases: Mapping[str, CasePast] = field(default_factory=dict)
-    """those of the newest run"""
+    changes: Mapping[str, tuple[ChangePoint, ...]] = field(default_factory=dict)
+    """steps of each case of the newest run"""
     steps: tuple[Step, ...] = ()
     """changes of the environment that people recorded"""
     accepted: bool = False
@@ -100,11 +86,7 @@ class Trail:
     """of this run's first look. None if it was not timed"""
     change: float | None
     """from that to this, ratio - 1, None if the two are timed otherwise"""
-    past: CasePast
-    anchor_us: float | None
-    """median of the anchor's medians"""
-    anchor: tuple[int, int] | None
-    """places of the anchor's first and last run"""
+    changes: tuple[ChangePoint, ...] = ()
 
     @property
     def runs(self) -> int:
@@ -117,49 +99,30 @@ class Trail:
         return tuple(each.kernel_us.median_us if each else None for each in self.seen)
 
     @property
-    def crept(self) -> bool:
-        """Whether it is slower than its anchor by more than noise explains."""
-        return self.past.creep is not None and self.past.creep.found
-
-    @property
     def unexplained(self) -> bool:
         """Whether it took a step for the worse that lasts and that nothing explains."""
-        return any(change.unexplained for change in self.past.changes)
+        return any(change.unexplained for change in self.changes)
 
     @property
-    def rank(self) -> tuple[bool, bool, float]:
+    def rank(self) -> tuple[bool, float]:
         """The least is the first to look at."""
-        return not self.unexplained, not self.crept, -abs(self.change or 0.0)
+        return not self.unexplained, -abs(self.change or 0.0)
 
 
 def list_trails(op: OpRun, run: Run, past: Past) -> tuple[Trail, ...]:
     """Every case of the run that the history knows, in the run's order."""
     known = [{case.case: case for case in each.cases} for each in past.runs]
-    places = {each.run: place for place, each in enumerate(past.runs)}
-    found = ((case, tuple(each.get(case.case) for each in known)) for case in op.performance)
-    return tuple(_trail(case, seen, run, past, places) for case, seen in found if any(seen))
-
-
-def _trail(
-    case: PerformanceCase, seen: tuple[HistoryCase | None, ...], run: Run, past: Past, places: Mapping[str, int]
-) -> Trail:
-    place, last = next((place, each) for place, each in reversed(list(enumerate(seen))) if each)
-    now = find_median(case)
-    alike = (past.runs[place].environment.timer, last.cache) == (run.environment.timer, case.cache)
-    change = now / last.kernel_us.median_us - 1 if now is not None and alike else None
-    about = past.cases.get(case.case, CasePast())
-    anchor = [places[name] for name in about.creep.anchor if name in places] if about.creep else []
-    medians = [each.kernel_us.median_us for at in anchor if (each := seen[at])]
-    return Trail(
-        case.case,
-        seen,
-        last.kernel_us.median_us,
-        now,
-        change,
-        about,
-        statistics.median(medians) if medians else None,
-        (anchor[0], anchor[-1]) if anchor else None,
-    )
+    found = []
+    for case in op.performance:
+        seen = tuple(each.get(case.case) for each in known)
+        place = next((place for place, each in reversed(list(enumerate(seen))) if each), None)
+        if place is None or (last := seen[place]) is None:
+            continue
+        now, last_us = find_median(case), last.kernel_us.median_us
+        alike = (past.runs[place].environment.timer, last.cache) == (run.environment.timer, case.cache)
+        change = now / last_us - 1 if now is not None and alike else None
+        found.append(Trail(case.case, seen, last_us, now, change, past.changes.get(case.case, ())))
+    return tuple(found)
 
 
 def find_median(case: PerformanceCase) -> float | None:
@@ -177,7 +140,7 @@ def find_marks(past: Past, shown: Sequence[Trail]) -> tuple[Mark, ...]:
     """Where the environment changed, a loss was accepted, or one of the cases took a step, in order of the runs."""
     changes: dict[str, list[ChangePoint]] = {}
     for trail in shown:
-        for change in trail.past.changes:
+        for change in trail.changes:
             changes.setdefault(change.after.run, []).append(change)
     names = {trail.case for trail in shown}
     recorded = {run: step.why for step in past.steps for run in step.after.run_ids}
@@ -187,26 +150,23 @@ def find_marks(past: Past, shown: Sequence[Trail]) -> tuple[Mark, ...]:
         run = past.runs[at]
         fields = [each for each in moved.get(run.run, ()) if each.bearing is not Bearing.BOARD]
         about = tuple(case for case in run.epoch.cases if case in names) if run.epoch else ()
-        if fields or about or run.run in changes:
+        took = tuple(changes.get(run.run, ()))
+        if fields or about or took:
             found.append(
                 Mark(
                     name=name_mark(len(found)),
                     at=at,
-                    before=_before(changes.get(run.run, ()), past.runs[at - 1], alone=not fields and not about),
+                    # The run before. Of a step alone it is the last one that has its case.
+                    before=past.runs[at - 1] if fields or about else took[0].before,
                     after=run,
                     fields=plain(list_differences(fields)) if fields else "",
                     recorded=plain(recorded.get(run.run, "")) if fields else "",
                     why=plain(run.epoch.why) if run.epoch and about else "",
                     cases=about,
-                    changes=tuple(changes.get(run.run, ())),
+                    changes=took,
                 )
             )
     return tuple(found)
-
-
-def _before(changes: Sequence[ChangePoint], usual: HistoryRun, *, alone: bool) -> HistoryRun:
-    """The run before: of a step alone the last one that has its case."""
-    return changes[0].before if alone and changes else usual
 
 
 def name_mark(place: int) -> str:

@@ -305,14 +305,13 @@ def chart_trails(trails: Sequence[Trail], marks: Sequence[past.Mark], found: Pas
             trail.kernel,
             tuple((each.kernel_us.p25_us, each.kernel_us.p75_us) if each else None for each in trail.seen),
             now=trail.now_us,
-            anchor=(*trail.anchor, trail.anchor_us) if trail.anchor and trail.anchor_us is not None else None,
             uprights=tuple(
                 Upright(mark.at, mark.name, LOSS if mark.why else ENVIRONMENT if mark.fields else STEP)
                 for mark in marks
                 if mark.about(trail.case)
             ),
-            told="crept" if trail.crept else "a step that nothing explains" if trail.unexplained else "",
-            grave=trail.crept or trail.unexplained,
+            told="a step that nothing explains" if trail.unexplained else "",
+            grave=trail.unexplained,
         )
         for trail, name in zip(trails, names, strict=True)
     ]

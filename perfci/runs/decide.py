@@ -21,7 +21,7 @@ from perfci.report.sources import SetValue
 from perfci.runs import effective_thresholds
 from perfci.runs.accept import accept
 from perfci.runs.base import hash_rules, is_judged_by_base, list_known_ops, mark_added, move_settings
-from perfci.runs.drifts import note_creep, read_pasts
+from perfci.runs.pasts import read_pasts
 from perfci.runs.sources import sources_of
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.read import load
@@ -41,7 +41,6 @@ def decide(run: Run, settings: Settings, against: Path | None = None, judged_by:
         judgements = judge(run, baselines, limits)
         judgements = dataclasses.replace(judgements, notes=(*first, *judgements.notes, *last))
         judgements = advise(run, judgements, rules.quarantine)
-        judgements = note_creep(run, judgements, _beside(rules, against))
     return judgements if judged_by or rules is not settings else _admitted(judgements, run.plan.base)
 
 
@@ -69,7 +68,7 @@ def stored_for(run: Run, settings: Settings, against: Path | None = None) -> Rep
     against: as `decide` takes it; histories are those beside the baselines there, of which another run has none.
     """
     with _rules(run, settings) as rules:
-        pasts = read_pasts(run, settings, _beside(rules, against))
+        pasts = read_pasts(run, _beside(rules, against))
         return ReportContext(_baselines(run, rules, against), pasts, sources_of(run, rules))
 
 

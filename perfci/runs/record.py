@@ -24,8 +24,8 @@ from perfci.core.wording import because
 from perfci.runs.base import BaseTree, choose_rules
 from perfci.runs.bench import Bench, Listener, WorkerPlace, make_environment
 from perfci.runs.describe import list_op_files
-from perfci.runs.drifts import beside_accepted
 from perfci.runs.effective_thresholds import limits_of
+from perfci.runs.pasts import add_accepted
 from perfci.runs.plan import Request
 from perfci.store import launches
 from perfci.worker.gather import EVERY, Gathered
@@ -307,7 +307,7 @@ class Recorder:
             failure = yield from self._measuring(job, board, gathered, heard)
         finally:
             self._end = failure if failure and _ends_run(failure) else self._end
-            found = beside_accepted(self._as_found(gathered, failure, job), self._run, self._rules)
+            found = add_accepted(self._as_found(gathered, failure, job), self._run, self._rules)
             if not job.process:
                 took_s = time.time() - began
                 self._times = self._times.noting(start.op, took_s)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfci.core.environment import unmixable
-from perfci.core.model import BoardCounts, Environment, Fact, HistoryCase, HistoryRun, Interval, Reason, board_key
+from perfci.core.model import BoardCounts, Environment, Fact, HistoryRun, Interval, Reason, board_key
 from perfci.statistics import exact
 
 ALPHA = 0.01
@@ -103,48 +103,66 @@ class _Unit:
     """A run on a board."""
 
     created: str
-    judged: int = 0
-    inconclusive: int = 0
-    suspects: int = 0
-    overturned: int = 0
+    counts: dict[str, tuple[int, int]]
+    """inconclusive and overturned: cases, and those that might have been"""
     spreads: list[float] = field(default_factory=list)
     """of each A/A duel, log, against the usual one of its case and environment"""
 
 
-def boards(histories: Mapping[str, Sequence[HistoryRun]]) -> tuple[Board, ...]:
-    """Every board of a device model; histories: the runs of each op on it. By UUID; runs without one are left out."""
-    units = _units(histories)
-    shares = {name: _shares(units, name) for name in ("inconclusive", "overturned")}
-    spreads = spread_tests({board: [_spread(unit) for unit in own if unit.spreads] for board, own in units.items()})
-    p = [
-        *(shares[name][board].p for name in shares for board in units),
-        *(found.p if found else None for found in spreads.values()),
-    ]
-    sure = iter(each <= ALPHA for each in adjusted([1.0 if each is None else each for each in p], len(p)))
-    outside: dict[str, list[str]] = {board: [] for board in units}
-    for name, by_board in shares.items():
-        for board, share in by_board.items():
-            if next(sure) and (share.value or 0.0) - (share.others or 0.0) >= LEAST_SHARE:
-                outside[board].append(name)
-    for board, found in spreads.items():
-        if next(sure) and found and found.ratio.value >= LEAST_RATIO:
-            outside[board].append("spread")
+def compare_boards(histories: Mapping[str, Sequence[HistoryRun]]) -> tuple[Board, ...]:
+    """Returns every board of a device model by UUID; histories: op -> its runs there. Runs without one are left out."""
+    units = _list_units(histories)
+    shares = {name: _compare_shares(units, name) for name in ("inconclusive", "overturned")}
+    spreads = compare_spreads(
+        {board: [statistics.fmean(unit.spreads) for unit in own if unit.spreads] for board, own in units.items()}
+    )
+    by_figure: dict[str, Mapping[str, Share | SpreadTest | None]] = {**shares, "spread": spreads}
+    family = [(figure, board) for figure in by_figure for board in units]
+    p = [1.0 if (one := by_figure[name][board]) is None or one.p is None else one.p for name, board in family]
+    sure = {key for key, each in zip(family, exact.holm(p, len(p)), strict=True) if each <= ALPHA}
+
+    def stands_out(figure: str, board: str) -> bool:
+        found = by_figure[figure][board]
+        if isinstance(found, SpreadTest):
+            return found.ratio.value >= LEAST_RATIO
+        return found is not None and (found.value or 0.0) - (found.others or 0.0) >= LEAST_SHARE
+
     return tuple(
         Board(
-            board,
-            len(own),
-            shares["inconclusive"][board],
-            shares["overturned"][board],
-            spreads[board],
-            sum(bool(unit.spreads) for unit in own),
-            tuple(outside[board]),
+            board=board,
+            runs=len(own),
+            inconclusive=shares["inconclusive"][board],
+            overturned=shares["overturned"][board],
+            spread=spreads[board],
+            nulls=sum(bool(unit.spreads) for unit in own),
+            outside=tuple(name for name in by_figure if (name, board) in sure and stands_out(name, board)),
         )
         for board, own in units.items()
     )
 
 
+def describe_board(board: Board, device: str) -> tuple[Reason, ...]:
+    """What a board stands out in, with what to do next."""
+    facts: dict[str, Fact] = {"board": board.board, "device": device}
+    found = []
+    for name in board.outside:
+        if name == "spread" and board.spread:
+            ratio = board.spread.ratio
+            numbers: dict[str, Fact] = {"ratio": ratio.value, "low": ratio.low, "high": ratio.high}
+            found.append(Reason("board_spreads", {**facts, **numbers, "nulls": board.nulls}))
+        else:
+            share = board.inconclusive if name == "inconclusive" else board.overturned
+            kind = "board_unsettled" if name == "inconclusive" else "board_overturned"
+            more = {"share": share.value, "others": share.others, "count": share.count, "of": share.of}
+            found.append(Reason(kind, {**facts, **more}))
+    return tuple(found)
+
+
+# --- what boards may differ by ----------------------------------------------------------------------------------------
+
+
 def usual_spread(kernel_us: float) -> float:
-    """Standard deviation of a kernel's time between boards of a model, log scale, as boards differ as a rule.
+    """Returns the usual standard deviation of a kernel's time between boards of a model, log scale.
 
     >>> usual_spread(4.9), usual_spread(120.0)
     (0.013, 0.004)
@@ -152,10 +170,10 @@ def usual_spread(kernel_us: float) -> float:
     return next(spread for start, spread in reversed(SPREAD) if kernel_us >= start)
 
 
-def room(by_board: Mapping[str, Sequence[float]]) -> float:
-    """What an unseen board may differ by from these, log scale, as they and boards as a rule differ.
+def find_room(by_board: Mapping[str, Sequence[float]]) -> float:
+    """Returns what an unseen board may differ by, log scale, as these boards and boards in general differ.
 
-    by_board: logarithms of a kernel's times in microseconds, of one board at least.
+    by_board: logarithms of a kernel's times in microseconds, of at least one board.
     """
     middles = [statistics.median(values) for values in by_board.values()]
     centre, count = statistics.fmean(middles), len(middles)
@@ -165,152 +183,101 @@ def room(by_board: Mapping[str, Sequence[float]]) -> float:
     return statistics.NormalDist().inv_cdf(1 - RATE) * math.sqrt(between * (1 + 1 / count))
 
 
-def adjusted(p: Sequence[float], family: int) -> list[float]:
-    """Holm's adjustment over boards and figures."""
-    return exact.holm(p, max(family, len(p)))
-
-
-def spread_tests(spreads: Mapping[str, Sequence[float]]) -> Mapping[str, SpreadTest | None]:
-    """Each board's A/A spreads, log, one a run and the newest last, against those of all other boards."""
-    return {board: _against(board, spreads) for board in spreads}
-
-
-def told_of(board: Board, device: str) -> tuple[Reason, ...]:
-    """What a board stands out in, with what to do next."""
-    facts: dict[str, Fact] = {"board": board.board, "device": device, "runs": board.runs}
-    found = []
-    for name in board.outside:
-        if name == "spread" and board.spread:
-            ratio = board.spread.ratio
-            told: dict[str, Fact] = {"ratio": ratio.value, "low": ratio.low, "high": ratio.high}
-            found.append(Reason("board_spreads", {**facts, **told, "nulls": board.nulls}))
-        elif name == "inconclusive":
-            found.append(Reason("board_unsettled", {**facts, **_share_facts(board.inconclusive)}))
-        elif name == "overturned":
-            found.append(Reason("board_overturned", {**facts, **_share_facts(board.overturned)}))
-    return tuple(found)
-
-
-def _share_facts(share: Share) -> dict[str, Fact]:
-    return {"share": share.value, "others": share.others, "count": share.count, "of": share.of}
-
-
 # --- runs on boards ---------------------------------------------------------------------------------------------------
 
 
-def _units(histories: Mapping[str, Sequence[HistoryRun]]) -> dict[str, list[_Unit]]:
+def _list_units(histories: Mapping[str, Sequence[HistoryRun]]) -> dict[str, list[_Unit]]:
     """Board -> its runs, the newest last; spellings of one UUID are one board."""
     found: dict[tuple[str, str], _Unit] = {}
     names: dict[str, str] = {}
     for runs in histories.values():
-        for run in {each.run: each for each in runs}.values():
-            for counts in _counts(run):
-                names.setdefault(board_key(counts.board), counts.board)
-                _add(found.setdefault((board_key(counts.board), run.run), _Unit(run.created)), counts)
-    for key, name, value in _null_spreads(histories):
-        if (key, name) in found:
-            found[key, name].spreads.append(value)
+        for run in runs:
+            uuid, left = run.environment.device.uuid, len(run.inconclusive)
+            # Older lines have what was left open, and no suspects.
+            older = (BoardCounts(uuid, len(run.cases) + left, left),) if uuid else ()
+            for each in run.boards or older:
+                key = board_key(each.board)
+                names.setdefault(key, each.board)
+                unit = found.setdefault((key, run.run), _Unit(run.created, {}))
+                for name, part, whole in (
+                    ("inconclusive", each.inconclusive, each.judged),
+                    ("overturned", each.overturned, each.suspects),
+                ):
+                    before = unit.counts.get(name, (0, 0))
+                    unit.counts[name] = (before[0] + part, before[1] + whole)
+    for key, run_id, value in _list_null_spreads(histories):
+        if (key, run_id) in found:
+            found[key, run_id].spreads.append(value)
     by_board: dict[str, list[_Unit]] = {}
     for (key, _), unit in sorted(found.items(), key=lambda item: (item[1].created, item[0])):
         by_board.setdefault(names[key], []).append(unit)
     return {board: by_board[board][-NEWEST:] for board in sorted(by_board)}
 
 
-def _counts(run: HistoryRun) -> tuple[BoardCounts, ...]:
-    """Older lines have what was left open, and no suspects."""
-    uuid = run.environment.device.uuid
-    if run.boards or not uuid:
-        return run.boards
-    open_cases = len(run.inconclusive)
-    return (BoardCounts(uuid, len(run.cases) + open_cases, open_cases),)
+def _list_null_spreads(histories: Mapping[str, Sequence[HistoryRun]]) -> list[tuple[str, str, float]]:
+    """Board, run and log spread of each A/A duel, against the median of its case in its environment.
 
-
-def _add(unit: _Unit, counts: BoardCounts) -> None:
-    unit.judged += counts.judged
-    unit.inconclusive += counts.inconclusive
-    unit.suspects += counts.suspects
-    unit.overturned += counts.overturned
-
-
-def _null_spreads(histories: Mapping[str, Sequence[HistoryRun]]) -> list[tuple[str, str, float]]:
-    """Board, run and spread of each A/A duel, against the median of its case in its environment.
-
-    If only one board measured a case there is nothing to compare it with.
+    Only first processes count, since later ones exist only if the first strayed. If only one board measured a case,
+    there is nothing to compare it with.
     """
     found: list[tuple[str, str, float]] = []
     for runs in histories.values():
         groups: dict[tuple[int, str, str], list[tuple[str, str, float]]] = {}
         places: list[Environment] = []
-        for run in {each.run: each for each in runs}.values():
-            place = _place(places, run.environment)
+        for run in runs:
+            # Which of the environments so far it is, boards aside.
+            place = next((at for at, each in enumerate(places) if not unmixable(each, run.environment)), len(places))
+            if place == len(places):
+                places.append(run.environment)
             for case in run.cases:
                 board = case.board or run.environment.device.uuid
                 if board and case.null and case.null[0]:
-                    told = (board_key(board), run.run, _log_spread(case))
-                    groups.setdefault((place, case.case, case.cache), []).append(told)
+                    spread = math.log(max(statistics.fmean(map(abs, case.null[0])), _FLOOR))
+                    key = (place, case.case, case.cache)
+                    groups.setdefault(key, []).append((board_key(board), run.run, spread))
         for group in groups.values():
             if len({board for board, _, _ in group}) > 1:
                 usual = statistics.median(value for _, _, value in group)
-                found += [(board, run, value - usual) for board, run, value in group]
+                found += [(board, run_id, value - usual) for board, run_id, value in group]
     return found
-
-
-def _place(known: list[Environment], environment: Environment) -> int:
-    """Which of the environments seen so far it is, boards aside."""
-    at = next((at for at, each in enumerate(known) if not unmixable(each, environment)), None)
-    if at is None:
-        known.append(environment)
-        return len(known) - 1
-    return at
-
-
-def _log_spread(case: HistoryCase) -> float:
-    """Of the first process: later ones exist only where the first strayed."""
-    return math.log(max(statistics.fmean(map(abs, case.null[0])), _FLOOR))
-
-
-def _spread(unit: _Unit) -> float:
-    return statistics.fmean(unit.spreads)
 
 
 # --- tests ------------------------------------------------------------------------------------------------------------
 
 
-def _against(board: str, spreads: Mapping[str, Sequence[float]]) -> SpreadTest | None:
-    own = list(spreads[board])[-NEWEST:]
-    others = [value for other, values in spreads.items() if other != board for value in values[-NEWEST:]][-OTHERS:]
-    # If the smallest p is too large for Holm's first step, no run of the board could ever be enough.
-    if not own or not others or exact.smallest_p(len(own), len(others)) * FIGURES * len(spreads) > ALPHA:
-        return None
-    pairs = exact.pairs(own, others)
-    shift = pairs.shift()
-    ratio = Interval(math.exp(shift.value), math.exp(shift.low), math.exp(shift.high), shift.confidence)
-    return SpreadTest(ratio, pairs.p_above(0.0))
+def compare_spreads(spreads: Mapping[str, Sequence[float]]) -> dict[str, SpreadTest | None]:
+    """Returns each board's A/A spreads, log, one a run and the newest last, against those of all other boards."""
+    tests: dict[str, SpreadTest | None] = {}
+    for board, values in spreads.items():
+        own = list(values)[-NEWEST:]
+        others = [value for other, each in spreads.items() if other != board for value in each[-NEWEST:]][-OTHERS:]
+        tests[board] = None
+        # If the smallest p is too large for Holm's first step, no run of the board could ever be enough.
+        if own and others and exact.smallest_p(len(own), len(others)) * FIGURES * len(spreads) <= ALPHA:
+            pairs = exact.pairs(own, others)
+            shift = pairs.shift()
+            ratio = Interval(math.exp(shift.value), math.exp(shift.low), math.exp(shift.high), shift.confidence)
+            tests[board] = SpreadTest(ratio, pairs.p_above(0.0))
+    return tests
 
 
-def _shares(units: Mapping[str, Sequence[_Unit]], name: str) -> dict[str, Share]:
-    part, whole = ("inconclusive", "judged") if name == "inconclusive" else ("overturned", "suspects")
+def _compare_shares(units: Mapping[str, Sequence[_Unit]], name: str) -> dict[str, Share]:
     counts = {
-        board: np.array([(getattr(unit, part), getattr(unit, whole)) for unit in own if getattr(unit, whole)]).reshape(
-            -1, 2
-        )
+        board: np.array([unit.counts[name] for unit in own if unit.counts[name][1]], np.int64).reshape(-1, 2)
         for board, own in units.items()
     }
-    return {board: _share(board, counts) for board in units}
+    found = {}
+    for board, own in counts.items():
+        count, of = map(int, own.sum(axis=0))
+        others = np.concatenate([np.empty((0, 2), np.int64), *(counts[each] for each in counts if each != board)])
+        found[board] = Share(count, of, None)
+        if len(own) and len(others):
+            share = float(others[:, 0].sum() / others[:, 1].sum())
+            found[board] = Share(count, of, share, _draw_p(own, others))
+    return found
 
 
-def _share(board: str, counts: Mapping[str, NDArray[np.int64]]) -> Share:
-    own, others = (
-        counts[board],
-        np.concatenate([counts[each] for each in counts if each != board] or [np.empty((0, 2), dtype=np.int64)]),
-    )
-    count, of = map(int, own.sum(axis=0))
-    if not len(own) or not len(others):
-        return Share(count, of, None)
-    return Share(count, of, float(others[:, 0].sum() / others[:, 1].sum()), _drawn_p(own, others))
-
-
-def _drawn_p(own: NDArray[np.int64], others: NDArray[np.int64]) -> float:
+def _draw_p(own: NDArray[np.int64], others: NDArray[np.int64]) -> float:
     """Of a mean share of the own runs that is as large, if the runs are dealt out at random; seeded.
 
     Phipson, Smyth, Stat. Appl. Genet. Mol. Biol. 9 (2010) 39: the deal at hand counts as one more.

@@ -13,8 +13,9 @@ from perfci import store
 from perfci.cli.main import run
 from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun, BoardCounts, Epoch, Step, StepSide
 from perfci.store.history import append_history
-from tests.git_repositories import alone, commit, git, start
+from tests.git_repositories import alone, start
 from tests.history_examples import CASE, OTHER, accepted, environment, figures
+from tests.storage_examples import changed, line, sound
 
 KEY = "nvidia-h200"
 
@@ -39,10 +40,10 @@ def ask(capsys):
     return asked
 
 
-def runs(count=40, at=30, size=0.0, creep=0.0, commits=None, boards=("GPU-1",), drivers=None):
+def runs(count=40, at=30, size=0.0, boards=("GPU-1",), drivers=None):
     rng, made = np.random.default_rng(1), []
     for number in range(count):
-        us = 100 * math.exp(rng.normal(0, 0.003) + creep * max(number - 10, 0)) * (1 + size * (number >= at))
+        us = 100 * math.exp(rng.normal(0, 0.003)) * (1 + size * (number >= at))
         one = figures(kernel_us=us, reference_us=150.0, shift=math.log(us / 150.0))
         made.append(
             replace(
@@ -50,7 +51,7 @@ def runs(count=40, at=30, size=0.0, creep=0.0, commits=None, boards=("GPU-1",), 
                 run=f"run{number}",
                 created=f"2026-{1 + number // 28:02}-{1 + number % 28:02}T00:00:00Z",
                 environment=environment(
-                    commit=(commits or [f"{each:040x}" for each in range(count)])[number],
+                    commit=f"{number:040x}",
                     uuid=boards[number % len(boards)],
                     driver="590" if drivers and number >= drivers else "580.1",
                 ),
@@ -66,17 +67,12 @@ def keep(root, made, op="softmax"):
         append_history(root / "baselines", KEY, op, each)
 
 
-def test_without_a_history_it_is_said_and_nothing_fails(root, ask):
-    assert ask("history", "--drift")[0] == ask("history", "--boards")[0] == 0
-    assert "perfci accept" in ask("history", "--drift")[1] and "perfci accept" in ask("history", "--boards")[1]
-
-
 def test_steady_cases_are_counted_and_nothing_else_is_said(root, ask):
     keep(root, runs())
     code, out, _ = ask("history", "--drift")
 
     assert code == 0
-    assert "Cases: 2; crept: 0; steps: 0, for the worse and unexplained: 0." in out
+    assert "Cases: 2; steps: 0, for the worse and unexplained: 0." in out
 
 
 def test_a_step_is_told_with_its_commits_and_the_command_that_finds_it(root, ask):
@@ -86,14 +82,6 @@ def test_a_step_is_told_with_its_commits_and_the_command_that_finds_it(root, ask
     assert code == 3 and ask("history", "--drift", "--strict")[0] == 2
     assert f"perfci bisect --op softmax --case {CASE} {29:040x}"[:-28] in out
     assert "perfci accept --slower --why TEXT" in out
-
-
-def test_a_creep_is_told_since_the_first_runs(root, ask):
-    keep(root, runs(creep=0.001))
-    code, out, _ = ask("history", "--drift", "--case", CASE)
-
-    assert code == 3
-    assert f"softmax at {CASE} has crept" in out and "perfci bisect --op softmax" in out
 
 
 def test_a_new_driver_is_told_and_fails_nothing(root, ask):
@@ -135,49 +123,8 @@ def test_programs_get_every_case_with_its_steps(root, ask):
     assert (found["op"], found["device"], found["runs"]) == ("softmax", KEY, 40)
     assert (step["cause"], step["unexplained"], step["after"]["run"]) == ("kernel", True, "run30")
     assert step["size"]["low"] < 0.03 < step["size"]["high"]
-    assert found["cases"][1]["changes"] == [] and found["cases"][1]["creep"]["found"] is False
-    assert found["cases"][0]["said"][0]["sentence"]
-
-
-@pytest.fixture
-def released(root):
-    """Forty commits, of which the 20th is a release; the kernel crept before it, and not since."""
-    made = [commit(root, f"change {number}") for number in range(40)]
-    git(root, "tag", "v1", made[20])
-    rng = np.random.default_rng(2)
-    history = runs(commits=made)
-    for number, each in enumerate(history):
-        us = 100 * math.exp(rng.normal(0, 0.002) + 0.001 * min(number, 18))
-        history[number] = replace(each, cases=(figures(kernel_us=us, shift=math.log(us / 150.0)),))
-    keep(root, history)
-    return made
-
-
-def test_the_newest_tag_with_runs_enough_is_the_anchor(released, root, ask):
-    _, out, _ = ask("history", "--drift", "--format", "json")
-
-    (found,) = json.loads(out)
-    (case,) = found["cases"]
-    assert (found["releases"], case["release"], case["creep"]["found"]) == (["v1"], "v1", False)
-    assert case["creep"]["anchor"][0] == "run15"
-
-
-def test_a_release_can_be_named(released, root, ask):
-    code, out, _ = ask("history", "--drift", "--release", released[5])
-
-    assert code == 3 and f"has crept since {released[5]}" in out
-
-
-def test_a_release_that_git_does_not_know_is_a_usage_error(released, root, ask):
-    code, _, told = ask("history", "--drift", "--release", "v9")
-
-    assert code == 1 and "v9" in told
-
-
-def test_a_release_before_all_runs_is_said(released, root, ask):
-    code, out, _ = ask("history", "--drift", "--release", git(root, "rev-list", "--max-parents=0", "HEAD"))
-
-    assert code == 3 and "nothing to compare the last runs with" in out
+    assert found["cases"][1]["changes"] == []
+    assert step["said"]["sentence"]
 
 
 def test_few_runs_are_said_and_a_case_or_op_that_is_not_there_is_a_usage_error(root, ask):
@@ -206,6 +153,22 @@ def test_a_damaged_history_is_told_and_the_rest_is_read(root, ask):
 
     code, out, _ = ask("history", "--drift")
     assert code == 3 and "40 accepted runs" in out
+
+
+# --- storage in low precision -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("growth", "code"), [(0.02, 3), (0.0, 0)])
+def test_a_stored_tensor_whose_errors_grow_is_named(root, ask, growth, code):
+    tensor = sound()[0]
+    stored = [line(number, [changed(tensor, p99=(1 + growth) ** number)]).stored for number in range(24)]
+    keep(root, [replace(accepted(number), stored=each) for number, each in enumerate(stored)], "quantised")
+
+    got, out, _ = ask("history", "--drift", "--case", tensor.case)
+    assert got == code
+    assert (f"quantised at {tensor.case}: its stored_p99 became +" in out) == bool(growth)
+    (found,) = json.loads(ask("history", "--drift", "--format", "json")[1])
+    assert {step["figure"] for step in found["stored"]} == ({"stored_p99"} if growth else set())
 
 
 # --- boards -----------------------------------------------------------------------------------------------------------

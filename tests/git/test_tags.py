@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfci.git.tags import LastRelease, find_last_release, list_releases
+from perfci.git.tags import LastRelease, find_last_release
 from tests.git_repositories import alone, clone, commit, git, start
 
 
@@ -21,35 +21,6 @@ def repository(tmp_path, monkeypatch):
     git(folder, "tag", "elsewhere")
     git(folder, "checkout", "-q", "main")
     return folder, made
-
-
-def test_the_newest_tag_comes_first_with_the_commits_that_it_holds(repository):
-    folder, made = repository
-    found = list_releases(folder, made)
-
-    assert [release.name for release in found] == ["v4", "v1"]
-    assert found[0].holds == set(made[:5]) and found[1].holds == set(made[:2])
-
-
-def test_tags_before_all_of_the_commits_and_of_other_branches_are_left_out(repository):
-    folder, made = repository
-
-    assert [release.name for release in list_releases(folder, made[3:])] == ["v4"]
-    assert list_releases(folder, made[5:]) == ()
-
-
-def test_a_revision_that_does_not_exist_is_a_reason(repository):
-    folder, made = repository
-
-    assert list_releases(folder, made, "v9").kind == "revision_unknown"
-
-
-def test_tags_that_do_not_fit_the_projects_pattern_are_no_releases(repository):
-    folder, made = repository
-    git(folder, "tag", "nightly-7", made[5])
-
-    assert [release.name for release in list_releases(folder, made, pattern="v[14]")] == ["v4", "v1"]
-    assert list_releases(folder, made, pattern="w*") == ()
 
 
 # --- the last one before what is checked out --------------------------------------------------------------------------

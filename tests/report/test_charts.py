@@ -182,8 +182,8 @@ def test_texts_of_histories_overlap_nowhere(count):
     assert overlaps(runs.draw_runs(charts, "softmax: accepted runs, and this one")) == []
 
 
-def test_a_history_shows_its_anchor_its_marks_and_this_run():
-    chart = runs_chart(now=11.0, anchor=(0, 9, 10.0), uprights=(Upright(12, "A", LOSS),))
+def test_a_history_shows_its_marks_and_this_run():
+    chart = runs_chart(now=11.0, uprights=(Upright(12, "A", LOSS),))
     (axes,) = runs.draw_runs([chart], "softmax").axes
 
     assert [text.get_text() for text in axes.texts if text.get_text() == "A"] == ["A"]

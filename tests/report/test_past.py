@@ -6,12 +6,9 @@ import pytest
 from markdown_it import MarkdownIt
 
 from perfci import report
-from perfci.core import settings
-from perfci.core.model import Reason, Spread
-from perfci.core.wording import sentence
+from perfci.core.model import Reason
 from perfci.report import history, past, words
 from perfci.report.past import Past
-from perfci.runs.drifts import read_pasts
 from perfci.statistics.changepoints import Cause
 from tests import past_examples as examples
 from tests.past_examples import CASES, CREPT, DRIVER, LOSS, STEPPED, TAKEN
@@ -78,16 +75,6 @@ def test_times_by_another_timer_or_cache_are_shown_and_not_compared(nights):
         assert all(each.change is None and each.now_us for each in shown)
 
 
-def test_the_anchor_and_the_creep_against_it_are_those_of_drift(nights):
-    found = trail(nights, CREPT)
-
-    assert found.crept
-    assert found.past.creep.change == pytest.approx(0.039, abs=0.004)
-    assert found.anchor == (DRIVER, DRIVER + 9)
-    assert found.anchor_us == pytest.approx(0.972 * 132.0, rel=0.005)
-    assert not trail(nights, CASES[1]).crept
-
-
 def test_marks_have_the_commits_that_they_fall_between_and_what_explains_them(nights):
     run, _, found = nights
     marks = {mark.at: mark for mark in past.find_marks(found, past.list_trails(run.ops[0], run, found))}
@@ -115,10 +102,8 @@ def test_of_a_case_that_crept_and_of_one_that_stepped_there_is_a_sentence_each(n
     lines = [line for line in told(nights, tmp_path).partition("<summary>History")[2].split("\n") if line[:2] == "- "]
 
     assert len(lines) == 2
-    assert STEPPED in lines[0]
-    assert "which nothing that is kept explains" in lines[0]
-    assert f"{CREPT} has crept" in lines[1]
-    assert sentence(trail(nights, CREPT).past.said)[:40] in lines[1]
+    assert sorted(case for case in (STEPPED, CREPT) for line in lines if case in line) == sorted((STEPPED, CREPT))
+    assert all("the kernel became" in line for line in lines)
 
 
 def test_many_marks_are_cut_to_the_newest_and_counted(nights, tmp_path):
@@ -157,18 +142,3 @@ def test_foreign_text_of_a_history_is_harmless(nights, tmp_path):
     assert "&lt;script&gt;" in shown
     assert "<script>" not in shown
     assert "<h1>" not in shown
-
-
-def test_times_as_far_apart_as_a_file_may_hold_are_told_and_drawn(nights, tmp_path):
-    run, judgements, found = nights
-    ends = (1e-6, 1e15)
-    runs = tuple(
-        replace(each, cases=tuple(replace(case, kernel_us=Spread(us, us, us)) for case in each.cases))
-        for each, us in zip(found.runs, ends * 30, strict=True)
-    )
-    examples.histories.project(tmp_path / "project", {("nvidia-h200", "softmax"): runs})
-    where = settings.load(tmp_path / "project")
-    pasts = read_pasts(run, where, where)
-
-    assert report.write(run, judgements, tmp_path, pasts=pasts, formats=report.FORMATS).is_file()
-    assert (tmp_path / "history-softmax.png").stat().st_size > 5000

@@ -5,17 +5,19 @@ from dataclasses import replace
 import pytest
 
 from perfci.core import settings
-from perfci.core.model import Device, PlannedOp
+from perfci.core.model import Device, OpRun, PlannedOp
 from perfci.core.wording import sentence
 from perfci.runs.decide import stored_for
-from perfci.runs.drifts import read_pasts
+from perfci.runs.pasts import add_accepted, read_pasts
 from perfci.store import layout
+from perfci.store.history import append_history
 from tests import git_repositories as git
 from tests import past_examples as examples
-from tests.history_examples import accepted, figures
+from tests.history_examples import accepted, environment, figures
 from tests.past_examples import CASES, CREPT
 from tests.runs.stand_ins import CASES as STOOD_IN
 from tests.runs.stand_ins import DEVICE
+from tests.storage_examples import line, sound
 
 HISTORY = "baselines/nvidia-h200/softmax.history.jsonl"
 
@@ -29,18 +31,16 @@ def project(tmp_path):
 
 def read(run, folder):
     where = settings.load(folder)
-    return dict(read_pasts(run, where, where))
+    return dict(read_pasts(run, where))
 
 
-def test_a_run_gets_the_histories_of_its_ops_with_creep_and_steps(project):
+def test_a_run_gets_the_histories_of_its_ops_with_steps(project):
     found = read(examples.softmax()[0], project)["softmax"]
 
     assert len(found.runs) == 60
-    assert set(found.cases) == set(CASES)
-    assert found.cases[CREPT].creep.found
-    assert found.cases[CREPT].said.kind == "crept"
-    assert found.cases[CASES[1]].said is None
-    assert len(found.cases[CASES[1]].changes) == 1
+    assert set(found.changes) == set(CASES)
+    assert any(change.unexplained for change in found.changes[CREPT])
+    assert len(found.changes[CASES[1]]) == 1
     assert (found.damage, found.accepted) == (None, False)
 
 
@@ -92,7 +92,7 @@ def test_renamed_cases_and_ops_keep_their_history(project):
     planned = PlannedOp("rows", (), (now,), renamed={now: old}, renamed_from="softmax")
     found = read(replace(run, ops=(op,), plan=replace(run.plan, ops=(planned,))), project)["rows"]
 
-    assert found.cases[now].creep.found
+    assert found.changes[now]
 
 
 def test_a_merge_request_reads_the_histories_of_its_base(forked, workers, measure):
@@ -127,3 +127,33 @@ def test_a_damaged_history_of_the_base_is_named_by_its_place_in_the_project(fork
     said = sentence(stored_for(measure(forked, duel="none"), forked).pasts["relu"].damage)
     assert f"baselines/{DEVICE.key}/relu.history.jsonl" in said
     assert "/base/" not in said
+
+
+# --- storage in low precision -----------------------------------------------------------------------------------------
+
+
+def of_run(tmp_path):
+    """An op that stores tensors, its run, and a project."""
+    run = replace(examples.softmax()[0], id="run99", environment=environment())
+    where = settings.Settings(
+        tmp_path, *(tmp_path / name for name in ("kernels", "baselines", "thresholds", "reports"))
+    )
+    return OpRun("op", stored=sound()), run, where
+
+
+def test_a_run_takes_the_figures_of_its_history_along(tmp_path):
+    op, run, where = of_run(tmp_path)
+    for number in range(3):
+        append_history(where.baselines, "nvidia-h200", "op", line(number, [op.stored[0]]))
+
+    found = add_accepted(op, run, where)
+
+    assert [each.run for each in found.stored[0].before] == ["run0", "run1", "run2"]
+    assert found.stored[1].before == ()
+
+
+def test_a_history_that_cannot_be_read_costs_nothing(tmp_path):
+    op, run, where = of_run(tmp_path)
+    (where.baselines / "nvidia-h200" / "op.history.jsonl").mkdir(parents=True)
+
+    assert add_accepted(op, run, where) == op

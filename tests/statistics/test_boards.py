@@ -31,7 +31,7 @@ def nights(count, spreads, **more):
 
 
 def by_name(runs, op="softmax"):
-    return {board.board: board for board in boards.boards({op: runs})}
+    return {board.board: board for board in boards.compare_boards({op: runs})}
 
 
 def test_a_board_whose_controls_spread_more_is_named_with_a_ratio_and_what_to_do():
@@ -40,7 +40,7 @@ def test_a_board_whose_controls_spread_more_is_named_with_a_ratio_and_what_to_do
     assert {name: board.outside for name, board in found.items()} == {"GPU-1": (), "GPU-2": ("spread",), "GPU-3": ()}
     ratio = found["GPU-2"].spread.ratio
     assert 1.5 < ratio.low < 3 < ratio.high < 5
-    (reason,) = boards.told_of(found["GPU-2"], "nvidia-h200")
+    (reason,) = boards.describe_board(found["GPU-2"], "nvidia-h200")
     assert "GPU-2" in sentence(reason) and "quarantine" in sentence(reason) and "{" not in sentence(reason)
 
 
@@ -71,7 +71,7 @@ def test_a_board_that_leaves_more_open_is_named():
 
     assert found["GPU-2"].outside == ("inconclusive",) and found["GPU-1"].outside == ()
     assert (found["GPU-2"].inconclusive.value, found["GPU-2"].inconclusive.others) == (0.3, 0.0)
-    (reason,) = boards.told_of(found["GPU-2"], "nvidia-h200")
+    (reason,) = boards.describe_board(found["GPU-2"], "nvidia-h200")
     assert "36 of 120" in sentence(reason)
 
 
@@ -83,7 +83,7 @@ def test_a_board_whose_suspects_are_overturned_is_named():
     found = by_name(runs)
 
     assert found["GPU-2"].outside == ("overturned",)
-    assert "overturned" in sentence(boards.told_of(found["GPU-2"], "nvidia-h200")[0])
+    assert "overturned" in sentence(boards.describe_board(found["GPU-2"], "nvidia-h200")[0])
 
 
 def test_one_bad_night_names_no_board():
@@ -111,14 +111,14 @@ def test_a_case_counts_for_the_board_that_it_names():
 def test_spellings_of_a_board_are_one():
     runs = [night(1, "GPU-AB12-cd"), night(2, "gpu-ab12-cd"), night(3, "ab12cd")]
 
-    assert [board.runs for board in boards.boards({"softmax": runs})] == [3]
+    assert [board.runs for board in boards.compare_boards({"softmax": runs})] == [3]
 
 
 @pytest.mark.parametrize("board", ["GPU-1", None])
 def test_a_single_board_one_run_and_none_are_held_against_nothing(board):
-    found = boards.boards({"softmax": [night(1, board)]})
+    found = boards.compare_boards({"softmax": [night(1, board)]})
 
-    assert boards.boards({}) == () == boards.boards({"softmax": []})
+    assert boards.compare_boards({}) == () == boards.compare_boards({"softmax": []})
     assert [(each.outside, each.spread, each.inconclusive.p) for each in found] == [((), None, None)] * bool(board)
 
 
@@ -126,7 +126,7 @@ def test_boards_that_were_measured_replace_what_boards_differ_by_as_a_rule():
     rng = np.random.default_rng(9)
 
     def room(count, spread):
-        return boards.room({str(at): math.log(5) + rng.normal(0, spread) + np.zeros(3) for at in range(count)})
+        return boards.find_room({str(at): math.log(5) + rng.normal(0, spread) + np.zeros(3) for at in range(count)})
 
     assert room(1, 0.05) == pytest.approx(3.09 * math.sqrt(2) * boards.usual_spread(5.0), rel=0.01)
     assert room(60, 0.001) < room(1, 0.001) / 2
@@ -138,6 +138,6 @@ def test_one_of_a_thousand_unseen_boards_lies_beyond_the_room(kernel_us):
     rng = np.random.default_rng(10)
     known, unseen = math.log(kernel_us) + boards.usual_spread(kernel_us) * rng.standard_normal((2, 50_000))
 
-    beyond = np.mean(unseen - known > boards.room({"GPU-1": [math.log(kernel_us)]}))
+    beyond = np.mean(unseen - known > boards.find_room({"GPU-1": [math.log(kernel_us)]}))
 
     assert beyond == pytest.approx(boards.RATE, abs=6e-4)

@@ -50,8 +50,6 @@ class RunsChart:
     reference: tuple[float | None, ...] = ()
     now: float | None = None
     """of the run that is reported on, which stands behind the accepted ones"""
-    anchor: tuple[int, int, float] | None = None
-    """places of its first and last run, and its level"""
     uprights: tuple[Upright, ...] = ()
     told: str = ""
     """below the name"""
@@ -64,7 +62,7 @@ class RunsChart:
 def draw_runs(
     charts: Sequence[RunsChart], title: str, note: str = "", *, across: int = 3, height: float = 1.0
 ) -> Figure:
-    """A panel a case: medians with their quartiles, the anchor's level, what moved them, and this run at the end."""
+    """A panel a case: medians with their quartiles, what moved them, and this run at the end."""
     with style.apply_style():
         figure, panels = style.make_panels(
             len(charts), title, note, list(_name_looks(charts)), across=across, height=height
@@ -91,10 +89,6 @@ def plot_runs(axes: Axes, chart: RunsChart) -> None:
         axes.plot(places, _as_array(chart.reference) / scale, color=COLOURS["reference"], lw=1, ls=style.DASHES["base"])
     size = 2.6 if len(values) <= 60 else 1.4
     axes.plot(places, values, "o-", color=COLOURS["kernel"], ms=size, lw=0.7, zorder=3)
-    if chart.anchor:
-        first, last, level = chart.anchor
-        axes.plot([first + 0.6, last + 1.4], [level / scale] * 2, color=COLOURS["base"], lw=2.4, zorder=2)
-        axes.plot([last + 1.4, len(values) + 1.4], [level / scale] * 2, color=COLOURS["base"], lw=0.8, ls="--")
     if chart.now is not None:
         axes.plot([len(values) + 1], [chart.now / scale], "D", color="black", ms=4, zorder=5)
     style.set_range(axes, seen, share=0.12)
@@ -150,8 +144,6 @@ def _name_looks(charts: Sequence[RunsChart]) -> list[Any]:
         found.append(style.sample("reference", color=COLOURS["reference"], lw=1, ls=style.DASHES["base"]))
     if any(chart.now is not None for chart in charts):
         found.append(style.sample("this run", color="black", marker="D", ms=4, lw=0))
-    if any(chart.anchor for chart in charts):
-        found.append(style.sample("anchor", color=COLOURS["base"], lw=2.4))
     kinds = {upright.kind for chart in charts for upright in chart.uprights}
     shown = [(kind, look) for kind, look in LOOKS.items() if kind in kinds]
     return found + [style.sample(kind, color=colour, ls=dash, lw=0.9) for kind, (colour, dash) in shown]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from perfci import store
 from perfci.core.errors import StoredFileError
-from perfci.core.model import HistoryCase, HistoryRun, Reason, Step
-from perfci.report.past import DAMAGE, CasePast, Past, Trail
-from perfci.statistics import changepoints, drift
+from perfci.core.model import HistoryRun, Reason, Step
+from perfci.report.past import DAMAGE, Past, Trail
+from perfci.statistics import changepoints
 from perfci.store.history import ENDING, read_history
 
 
@@ -57,11 +57,8 @@ def read(baselines: Path, place: OpOnDevice, root: Path) -> Kept:
         steps = store.read_baseline(path).steps if path.is_file() else ()
     except StoredFileError as error:
         problems.append(error.reason)
-    cases = {
-        case: CasePast(drift.creep(alone, case), changes=changepoints.changes(alone, case))
-        for case, alone in drift.by_case(found.runs).items()
-    }
-    return Kept(place, Past(found.runs, cases, steps), tuple(_relate(each, root) for each in problems))
+    changes = {case: changepoints.find_changes(known) for case, known in changepoints.index_cases(found.runs).items()}
+    return Kept(place, Past(found.runs, changes, steps), tuple(_relate(each, root) for each in problems))
 
 
 def read_all(baselines: Path, root: Path) -> Iterator[Kept]:
@@ -82,17 +79,12 @@ def list_trails(past: Past) -> tuple[Trail, ...]:
     """Every case over the runs, without a run beside them. The cases of the newest run come first."""
     names = dict.fromkeys(case.case for run in reversed(past.runs) for case in run.cases)
     known = [{case.case: case for case in run.cases} for run in past.runs]
-    return tuple(_make_trail(name, tuple(each.get(name) for each in known), past) for name in names)
-
-
-def _make_trail(case: str, seen: tuple[HistoryCase | None, ...], past: Past) -> Trail:
-    medians = [each.kernel_us.median_us for each in seen if each]
-    about = past.cases.get(case, CasePast())
-    held = about.creep.anchor if about.creep else ()
-    anchor = [place for place, run in enumerate(past.runs) if run.run in held and seen[place]]
-    level = statistics.median(each.kernel_us.median_us for at in anchor if (each := seen[at])) if anchor else None
-    ends = (anchor[0], anchor[-1]) if anchor else None
-    return Trail(case, seen, medians[-1], None, find_move(medians), about, level, ends)
+    found = []
+    for name in names:
+        seen = tuple(each.get(name) for each in known)
+        medians = [each.kernel_us.median_us for each in seen if each]
+        found.append(Trail(name, seen, medians[-1], None, find_move(medians), past.changes.get(name, ())))
+    return tuple(found)
 
 
 ENDS = 5

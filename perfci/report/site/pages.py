@@ -42,14 +42,13 @@ class Trend(StrEnum):
 
     DAMAGED = "damaged"
     STEPPED = "stepped"
-    CREPT = "crept"
     STEADY = "steady"
     FEW = "few"
     GONE = "gone"
     ACCURACY = "accuracy"
 
 
-GATES = {Trend.DAMAGED: "fails", Trend.STEPPED: "warns", Trend.CREPT: "warns", Trend.STEADY: "ok"}
+GATES = {Trend.DAMAGED: "fails", Trend.STEPPED: "warns", Trend.STEADY: "ok"}
 """Colours of states, as those of verdicts. The others have none."""
 
 
@@ -107,7 +106,6 @@ def name_state(found: Trend) -> str:
     return {
         Trend.DAMAGED: say("damaged"),
         Trend.STEPPED: say("step"),
-        Trend.CREPT: say("crept"),
         Trend.STEADY: say("steady"),
         Trend.FEW: say("few runs"),
         Trend.GONE: say("gone"),
@@ -145,7 +143,6 @@ def render_op(kept: Kept, others: Sequence[OpOnDevice]) -> tuple[str, Entry]:
         columns=(
             ("kernel", say("kernel")),
             ("change", say("over the kept runs")),
-            ("creep", say("creep")),
             ("speedup", say("speedup")),
             ("runs", say("runs")),
         ),
@@ -154,25 +151,21 @@ def render_op(kept: Kept, others: Sequence[OpOnDevice]) -> tuple[str, Entry]:
 
 
 def _make_row(trail: Trail, kept: Kept) -> StateRow:
-    runs, about = kept.past.runs, trail.past
+    runs = kept.past.runs
     gone = last_run_with(trail.case, runs)
-    few = changepoints.too_few(runs, trail.case) and about.creep is None
-    state = (
-        Trend.GONE if gone else Trend.STEPPED if trail.unexplained else Trend.CREPT if trail.crept
-        else Trend.FEW if few else Trend.STEADY
-    )  # fmt: skip
-    why = [sentence(changepoints.told_of(change, kept.place.op)) for change in about.changes if change.unexplained]
+    few = trail.runs < changepoints.FEWEST
+    state = Trend.GONE if gone else Trend.STEPPED if trail.unexplained else Trend.FEW if few else Trend.STEADY
+    steps = [change for change in trail.changes if change.unexplained]
+    why = [sentence(changepoints.describe_change(change, kept.place.op)) for change in steps]
     if gone:
         why = [say("The last accepted run does not have it: it was taken out or renamed after run {run}.", run=gone)]
     withheld = sum(trail.case in run.inconclusive for run in runs)
     if withheld:
         why.append(say("{count:run|runs} could say nothing about it and were not accepted.", count=withheld))
     speedup = find_speedups(trail)
-    creep = about.creep.change if about.creep else None
     cells = (
         Cell(Html(units.time(trail.last_us)), trail.last_us),
         _show_change(trail.change),
-        _show_change(creep),
         Cell(Html(words.write_ratio(speedup[-1] if speedup else None)), speedup[-1] if speedup else None),
         Cell(Html(str(trail.runs)), trail.runs),
     )
@@ -231,7 +224,7 @@ def _list_errors(kept: Kept) -> Iterator[StateRow]:
         known = [value for value in values if value is not None]
         count = Cell(Html(str(len(known))), len(known))
         dash = Cell(Html("-"))
-        cells = (dash, _show_change(find_move(known)), dash, dash, count)
+        cells = (dash, _show_change(find_move(known)), dash, count)
         what = f"{quote(kept.place.op)} --case {quote(case)} --suite accuracy"
         why = (say("Its error in the last kept run: {error}.", error=units.significant(known[-1])),) if known else ()
         commands = ((say("This case now:"), f"perfci check {what}"),)
@@ -342,7 +335,7 @@ def render_index(entries: Sequence[Entry], project: str, notes: Sequence[Reason]
 
 
 def _count_chips(rows: Sequence[StateRow]) -> list[tuple[str, str, str, int]]:
-    """State, its word, its class and how many rows have it."""
+    """Trend, its word, its class and how many rows have it."""
     found = [row.state for row in rows]
     return [
         (str(state), name_state(state), GATES.get(state, ""), found.count(state)) for state in Trend if state in found

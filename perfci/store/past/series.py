@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from perfci.core.environment import differences
+from perfci.core.environment import differences, unmixable
 from perfci.core.model import Bearing, Difference, HistoryCase, HistoryRun, HistoryStored
 
 
@@ -124,3 +124,25 @@ def environment_steps(runs: Sequence[HistoryRun]) -> Mapping[str, tuple[Differen
 
 def _moved(before: HistoryRun, after: HistoryRun) -> tuple[Difference, ...]:
     return tuple(each for each in differences([before.environment], after.environment) if each.moves)
+
+
+def select_environment(runs: Sequence[HistoryRun]) -> tuple[HistoryRun, ...]:
+    """Returns the runs of the newest one's environment, boards aside: a new driver, torch or Triton starts anew."""
+
+    def list_fields(run: HistoryRun) -> tuple[object, ...]:
+        where = run.environment
+        device = tuple(value for name, value in vars(where.device).items() if name != "uuid")
+        return where.timer, where.python, where.packages, where.variables, device
+
+    # Equal fields are compared fast, and a case has a hundred runs.
+    return tuple(
+        run
+        for run in runs
+        if list_fields(run) == list_fields(runs[-1]) or not unmixable(run.environment, runs[-1].environment)
+    )
+
+
+def select_epoch(runs: Sequence[HistoryRun], case: str) -> tuple[HistoryRun, ...]:
+    """Returns the runs from the last one on that began an epoch of the case. All if none did."""
+    starts = [at for at, run in enumerate(runs) if run.epoch and case in run.epoch.cases]
+    return tuple(runs[starts[-1] :]) if starts else tuple(runs)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfci.core.model import HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Suite
-from perfci.statistics.drift import of_epoch, same_environment
 from perfci.store.past.lines import from_memory
+from perfci.store.past.series import select_environment, select_epoch
 from perfci.thresholds.ratchet import prediction
 from perfci.thresholds.ratchet.noise import RATE
 from perfci.thresholds.ratchet.prediction import Prediction
@@ -173,7 +173,7 @@ def series(history: Sequence[HistoryRun], suite: Suite, case: str, key: Key) -> 
     roundoff of the case's dtype, and as no figure if the id does not say the dtype. Keys with a zero of their own
     count by that.
     """
-    runs = of_epoch(same_environment(history), case)
+    runs = select_epoch(select_environment(history), case)
     # Warm and cold times are never compared: the newest run that has the case says which count.
     last = next((found for run in reversed(runs) if (found := cases(run, Suite.PERFORMANCE).get(case))), None)
     cache = last.cache if isinstance(last, HistoryCase) else None

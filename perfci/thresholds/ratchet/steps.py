@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from perfci.core.environment import unmixable
 from perfci.core.model import Environment, Fact, HistoryCase, HistoryRun, Reason, Suite
-from perfci.statistics.drift import same_environment
+from perfci.store.past.series import select_environment
 from perfci.thresholds.limits import CaseThresholds, Thresholds
 from perfci.thresholds.ratchet import figures, noise
 from perfci.thresholds.ratchet.figures import KEYS, FigureSeries, Key
@@ -186,7 +186,7 @@ def _tighten_tau(
 
 def _nulls(history: Sequence[HistoryRun], case: str) -> list[tuple[HistoryRun, Sequence[float]]]:
     """The usable A/A duels of this environment, whatever epoch they are of: a loss changes a kernel, not its noise."""
-    found = [(run, known) for run in same_environment(history) if (known := _performance(run, case))]
+    found = [(run, known) for run in select_environment(history) if (known := _performance(run, case))]
     return [(run, null) for run, known in found for null in noise.usable([known.null])]
 
 

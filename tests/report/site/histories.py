@@ -19,9 +19,9 @@ from perfci.core.model import (
     Step,
     StepSide,
 )
-from perfci.report.past import CasePast, Past
-from perfci.report.site.kept import Kept, OpOnDevice
-from perfci.statistics import changepoints, drift
+from perfci.report.past import Past
+from perfci.report.site.kept import HistoryPlace, Kept
+from perfci.statistics import changepoints
 from perfci.store import layout
 
 # Medians of kernel and reference in baselines/nvidia-h200, microseconds, and bytes moved or operations.
@@ -142,11 +142,8 @@ def step(runs, at):
 
 def kept(runs, op="softmax", device="nvidia-h200", **changes):
     steps = changes.pop("steps", ())
-    known = {
-        case: CasePast(drift.creep(alone, case), changes=changepoints.changes(alone, case))
-        for case, alone in drift.by_case(tuple(runs)).items()
-    }
-    return Kept(OpOnDevice(device, op), Past(tuple(runs), known, steps), **changes)
+    known = {case: changepoints.find_changes(each) for case, each in changepoints.index_cases(runs).items()}
+    return Kept(HistoryPlace(device, op), Past(tuple(runs), known, steps), **changes)
 
 
 def project(folder: Path, histories):

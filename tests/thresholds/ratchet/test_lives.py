@@ -1,11 +1,10 @@
-"""The benchmark of the ratchet lives the lives that `ratchet.propose` and `drift.creep` would give."""
+"""The benchmark of the ratchet lives the lives that `ratchet.propose` would give."""
 
 import math
 
 import numpy as np
 import pytest
 
-from perfci.statistics import drift
 from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
 from perfci.thresholds.ratchet.steps import propose
 from tests.benchmark_modules import imported
@@ -72,21 +71,6 @@ def test_the_tau_of_a_life_never_turns_round_however_the_noise_grows(bench, worl
 
     assert seen == sorted(seen, reverse=True)
     assert seen[-1] < world.tau
-
-
-@pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("boards", [("GPU-1", "GPU-1"), ("GPU-1", "GPU-2")])
-def test_a_life_drifts_as_the_history_says(bench, boards, late):
-    rng = np.random.default_rng(2)
-    for creep in (0.0, 0.0004, 0.002):
-        kernel, shift = rng.normal(0, 0.004, (2, 30)) + creep * np.arange(30)
-        on = [board for board in boards for _ in range(15)]
-        history = [
-            run(number, kernel_us=100 * math.exp(a), shift=float(b), board=board)
-            for number, (a, b, board) in enumerate(zip(kernel, shift, on, strict=True))
-        ]
-        released, start = ("r10", 5) if late else (None, 0)
-        assert bench.ratchet.drifted(kernel, shift, on, 100.0, start) == drift.creep(history, CASE, released).found
 
 
 def test_the_targets_of_a_life_alarm_as_the_judge_does(bench, world):
