@@ -17,6 +17,7 @@ import pytest
 from perfci import store
 from perfci.cli.main import run
 from perfci.core.model import Run
+from perfci.report.plots import Gallery
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,13 @@ class Project:
         assert before in text
         path.write_text(text.replace(before, after))
 
+    def copy_op(self, op: str, name: str) -> None:
+        """The same op under another name."""
+        source, target = (self.root / "kernels" / each for each in (op, name))
+        target.mkdir()
+        for path in source.glob("*.py"):
+            (target / path.name.replace(op, name)).write_text(path.read_text().replace(op, name))
+
     def perfci(self, *arguments: str) -> Answer:
         """Run a command in this process, on the fake device where it takes one."""
         self._capsys.readouterr()
@@ -108,6 +116,18 @@ class Project:
             text=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
+
+
+@pytest.fixture
+def pictures() -> None:
+    """The test's reports have pictures."""
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes half of a check's time, and tests/report looks at all pictures."""
+    if "pictures" not in request.fixturenames:
+        monkeypatch.setattr("perfci.report.plots.write", lambda *_, **__: Gallery({}))
 
 
 @pytest.fixture(scope="session")

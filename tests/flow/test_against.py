@@ -207,17 +207,9 @@ def test_the_seed_of_a_run_repeats_its_duel(topic):
 # --- what is not alike in both revisions ------------------------------------------------------------------------------
 
 
-def copy_op(project, op, name):
-    source, target = (project.root / "kernels" / each for each in (op, name))
-    target.mkdir()
-    for path in source.glob("*.py"):
-        text = path.read_text().replace(op, name)
-        (target / path.name.replace(op, name)).write_text(text)
-
-
 def test_what_can_be_compared_is_and_the_rest_is_said(topic):
     """An op is new, one is gone, one takes another argument, one has another case and lacks another."""
-    copy_op(topic, "scale", "twice")
+    topic.copy_op("scale", "twice")
     shutil.rmtree(topic.root / "kernels" / "relu")
     for part in ("triton", "baseline"):
         topic.edit("row_sum", part, "def row_sum(x)", "def row_sum(x, axis=1)")
@@ -242,7 +234,7 @@ def test_a_base_that_is_broken_itself_fails_no_change(topic):
     """On main one op does not import, one is wrong, one raises, and one takes its process with it."""
 
     def break_all():
-        copy_op(topic, "relu", "hard")
+        topic.copy_op("relu", "hard")
         topic.edit("relu", "triton", "import numpy as np", "import numpy as np\nraise ImportError('no libdevice')")
         topic.edit("scale", "triton", "x.dtype.type(factor)", "x.dtype.type(factor + (len(x) == 512))")
         topic.edit("row_sum", "triton", "fake.work(", "assert len(x) < 256, 'no stream'\n    fake.work(")
@@ -633,7 +625,7 @@ def test_a_kernel_that_remembers_its_answer_where_it_is_timed_is_wrong(topic):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_an_unchanged_project_on_a_bad_device_raises_no_alarm(topic, seed):
     (topic.root / "pyproject.toml").write_text(
         "[tool.perfci.fake]\nprocess_noise = 0.01\ndrift_per_block = 0.0005\nblock_noise = 0.01\nspike_share = 0.05\n"

@@ -25,7 +25,7 @@ def test_an_unchanged_project_passes_against_its_own_baselines(project):
     assert {verdict for op in ("relu", "scale", "row_sum") for verdict in answer.verdicts(op)} == {"PASS"}
 
 
-def test_a_slower_kernel_is_regressed_after_two_fresh_processes_and_exits_2(project):
+def test_a_slower_kernel_is_regressed_after_two_fresh_processes_and_exits_2(project, pictures):
     project.first_check()
     project.accept()
     project.edit("scale", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 333.6")
@@ -37,6 +37,7 @@ def test_a_slower_kernel_is_regressed_after_two_fresh_processes_and_exits_2(proj
     assert answer.verdicts("relu") == {"PASS"}
     case = next(op for op in project.run_record().ops if op.op == "scale").performance[0]
     assert {block.process for block in case.blocks} == {0, 1, 2}
+    assert (project.root / "reports" / "case-scale-1.png").exists()
 
 
 def test_a_wrong_kernel_is_wrong_and_not_timed(project):

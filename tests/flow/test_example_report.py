@@ -16,7 +16,7 @@ DUEL = ROOT / "docs" / "example-duel"
 
 
 @pytest.mark.parametrize("example", [EXAMPLE, DUEL], ids=lambda example: example.name)
-def test_an_example_is_rendered_anew_word_for_word(example, tmp_path, capsys):
+def test_an_example_is_rendered_anew_word_for_word(pictures, example, tmp_path, capsys):
     for name in ("run.json", "launches.jsonl.gz"):
         if (example / name).exists():
             shutil.copy(example / name, tmp_path)

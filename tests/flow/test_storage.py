@@ -118,7 +118,7 @@ def test_the_command_in_the_reason_and_a_case_of_storage_alone_work(scale):
     assert {case for _, _, case in answer.rows} == {None, TENSOR}
     shown = scale.perfci("show", str(scale.root / "reports"), "--op", "scale", "--case", TENSOR)
     assert shown.code == 0
-    assert "Stored in low precision" in shown.out
+    assert "stored in low precision" in shown.out
     assert "the scale is too small" in " ".join(shown.out.split())
 
 
@@ -155,7 +155,7 @@ def test_a_declaration_at_fault_is_an_error_of_its_tensor(scale):
     assert answer.code == 2
 
 
-def test_the_reports_have_its_pictures_and_tables(scale):
+def test_the_reports_have_its_pictures_and_tables(scale, pictures):
     scale.first_check("scale")
     scale.accept()
     shrunk(scale)
