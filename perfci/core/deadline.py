@@ -8,6 +8,7 @@ another op's time.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -53,38 +54,29 @@ NO_LIMIT = JobLimit()
 def find(seconds: float | None, variables: Mapping[str, str], now: float) -> JobLimit:
     """Returns the time limit by the option, else by GitLab's variables if both are set.
 
-    seconds: of --deadline, 0 for no limit, None if it was not given. now: seconds since the epoch. A variable is
-    ignored with a note if it is no date or no number of seconds, or if by it the job would have begun in the future or
-    have ended already.
+    seconds: of --deadline, 0 for no limit, None if it was not given. now: seconds since the epoch. A variable that
+    does not describe a job of now is ignored, with a note.
     """
-    timeout, started = variables.get(TIMEOUT), variables.get(STARTED)
+    timeout, started = variables.get(TIMEOUT, ""), variables.get(STARTED, "")
     if seconds == 0 or (seconds is None and not (timeout and started)):
-        return JobLimit()
-
+        return NO_LIMIT
     began, note = now, None
     if started:
-        try:
+        began = math.inf
+        with contextlib.suppress(ValueError, OverflowError):
             moment = datetime.fromisoformat(started.strip())
             began = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-        except (ValueError, OverflowError):
-            note = Reason("deadline_malformed", {"variable": STARTED, "value": started})
         if not now - LONGEST_S <= began <= now + SKEW_S:
-            note = _clocks_apart(STARTED, abs(began - now))
+            note = Reason("deadline_ignored", {"variable": STARTED, "value": started})
         began = now if note else min(began, now)  # the clocks may differ a little
     if seconds is not None:  # if nobody knows when the job began, the option counts from now on
-        return JobLimit(_deadline(began, seconds, 0.0, OPTION), note)
-    if note:
-        return JobLimit(note=note)
-
-    try:
-        limit_s = float(timeout or "")
-    except ValueError:
-        limit_s = math.nan
-    if not 0 < limit_s <= LONGEST_S:
-        return JobLimit(note=Reason("deadline_malformed", {"variable": TIMEOUT, "value": timeout}))
-    if began + limit_s < now:
-        return JobLimit(note=_clocks_apart(TIMEOUT, now - began - limit_s))
-    return JobLimit(_deadline(began, limit_s, reserve(limit_s), TIMEOUT))
+        return JobLimit(_make_deadline(began, seconds, 0.0, OPTION), note)
+    limit_s = 0.0
+    with contextlib.suppress(ValueError):
+        limit_s = float(timeout)
+    if not note and not (0 < limit_s <= LONGEST_S and began + limit_s >= now):
+        note = Reason("deadline_ignored", {"variable": TIMEOUT, "value": timeout})
+    return JobLimit(note=note) if note else JobLimit(_make_deadline(began, limit_s, reserve(limit_s), TIMEOUT))
 
 
 def reserve(limit_s: float) -> float:
@@ -111,13 +103,9 @@ def facts(deadline: Deadline) -> dict[str, Fact]:
     return {"by": deadline.by, "limit_s": deadline.limit_s, "reserve_s": deadline.reserve_s}
 
 
-def _deadline(began: float, limit_s: float, reserve_s: float, by: str) -> Deadline:
+def _make_deadline(began: float, limit_s: float, reserve_s: float, by: str) -> Deadline:
     until = datetime.fromtimestamp(began + limit_s - reserve_s, UTC)
     return Deadline(until.isoformat(timespec="milliseconds").replace("+00:00", "Z"), limit_s, reserve_s, by)
-
-
-def _clocks_apart(variable: str, off_s: float) -> Reason:
-    return Reason("deadline_clock", {"variable": variable, "off_s": round(off_s, 1)})
 
 
 # --- who gets how much of it ------------------------------------------------------------------------------------------

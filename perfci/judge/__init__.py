@@ -27,9 +27,9 @@ from perfci.core.model import (
 )
 from perfci.judge import compare, expected, static
 from perfci.judge.accuracy import is_by_limit, is_complete, judge_accuracy
-from perfci.judge.findings import Adjusted, Context
+from perfci.judge.findings import Adjusted, Context, adjust
 from perfci.judge.notes import add_range, is_reached, note_run
-from perfci.judge.speed import adjust, judge_case
+from perfci.judge.speed import judge_case
 from perfci.thresholds.limits import Thresholds
 
 Row = tuple[Judgement, Need | None]
@@ -190,13 +190,12 @@ class _OpJudge:
 
         def context(evidence: _Evidence) -> Context:
             limits = evidence.thresholds.for_case(*key)
-            return Context(self.run, thresholds, limits, evidence.adjusted[key], same)
+            return Context(self.run, thresholds, limits, evidence.comparisons[key], evidence.adjusted[key], same)
 
         allowed = [
-            (entry, evidence.comparisons[key], context(evidence))
-            for entry, evidence in zip(thresholds.expected(*key), self.widened, strict=False)
+            (entry, context(evidence)) for entry, evidence in zip(thresholds.expected(*key), self.widened, strict=False)
         ]
-        row, need = judge_case(measured, comparison, context(self.plain), allowed)
+        row, need = judge_case(measured, context(self.plain), allowed)
         return _mark_late(add_range(row, again, self.run), measured), need
 
     def _is_covered(self) -> bool:

@@ -25,8 +25,7 @@ def judge_accuracy(run: Run, op: PlannedOp, found: OpRun | None, thresholds: Thr
     """
     failure = op.failure or (found.failure if found else None)
     checks = found.accuracy if found else ()
-    stored = storage.judge_stored(found, run.environment.device.key, thresholds) if found else ()
-    cases = (*_judge_failed_cases(op, checks), *_judge_limits(run, op, checks, thresholds), *stored)
+    cases = tuple(_judge_cases(run, op, found, thresholds))
     if failure and not is_complete(run, op, found):
         return (_row(op, None, Verdict.ERROR, (failure, *_describe_failures(checks))), *cases)
     if Suite.ACCURACY not in run.plan.suites or not (op.accuracy or op.stored or checks):
@@ -37,8 +36,7 @@ def judge_accuracy(run: Run, op: PlannedOp, found: OpRun | None, thresholds: Thr
     if not is_complete(run, op, found) or (late and late.kind == "checks_late"):
         return (_row(op, None, *_judge_unfinished(run, op, checks, late)), *cases)
     whole = _row(op, None, *_judge_whole(checks, found))
-    beyond = [row for row in cases if is_by_limit(row)]
-    if beyond:
+    if beyond := [row for row in cases if is_by_limit(row)]:
         # Cases beyond their limits make the op WRONG. What failed a check outweighs that.
         worst = max(beyond, key=lambda row: times_allowed(row.reasons[0]))
         limits = Reason("accuracy_beyond_limits", {"cases": len(beyond), "case": worst.case}), worst.reasons[0]
@@ -46,6 +44,28 @@ def judge_accuracy(run: Run, op: PlannedOp, found: OpRun | None, thresholds: Thr
         reasons = (*whole.reasons, *limits) if graver else (*limits, *whole.reasons)
         whole = replace(whole, verdict=whole.verdict if graver else Verdict.WRONG, reasons=reasons)
     return (whole, *cases)
+
+
+def _judge_cases(run: Run, op: PlannedOp, found: OpRun | None, limits: Thresholds) -> Iterator[Judgement]:
+    """The cases that failed their checks, then those less exact than is asked for, then stored tensors.
+
+    A limit applies to what the history keeps, so that a prediction made from it holds here too: the worst of a case's
+    checks on ordinary values, the fresh seed's included.
+    """
+    if found is None:
+        return
+    wrong, device = dict.fromkeys(check.case for check in _sort_failed(found.accuracy)), run.environment.device.key
+    for case in wrong:
+        own = [check for check in found.accuracy if check.case == case]
+        failed = _sort_failed(own)
+        facts = {"failed": len(failed), "checks": len(own), **_how(failed[0])}
+        worst = (failed[0].failure,) if failed[0].failure else ()
+        yield _row(op, case, _verdict_of(failed), (*worst, Reason("accuracy_case_failed", facts)))
+    for each in find_worst_errors(found.accuracy):
+        reason = errors_beyond("checked", each.errors, op.op, each.case, limits, device, each.checks)
+        if reason and each.case not in wrong:
+            yield _row(op, each.case, Verdict.WRONG, (reason,))
+    yield from storage.judge_stored(found, device, limits)
 
 
 def is_complete(run: Run, op: PlannedOp, found: OpRun | None) -> bool:
@@ -119,19 +139,6 @@ def _judge_unfinished(
     return Verdict.INCONCLUSIVE, (reason,)
 
 
-def _judge_limits(run: Run, op: PlannedOp, checks: Sequence[AccuracyCase], limits: Thresholds) -> Iterator[Judgement]:
-    """Cases that passed their checks and are less exact than is asked for.
-
-    The limit applies to what the history keeps, so that a prediction made from it holds here too: the worst of a
-    case's checks on ordinary values, the fresh seed's included.
-    """
-    wrong, device = {check.case for check in _sort_failed(checks)}, run.environment.device.key
-    for each in find_worst_errors(checks):
-        reason = errors_beyond("checked", each.errors, op.op, each.case, limits, device, each.checks)
-        if reason and each.case not in wrong:
-            yield _row(op, each.case, Verdict.WRONG, (reason,))
-
-
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
@@ -154,15 +161,6 @@ def _describe_failures(checks: Sequence[AccuracyCase]) -> tuple[Reason, ...]:
     cases = len({check.case for check in failed})
     facts = {"failed": len(failed), "checks": made, "cases": cases, "case": failed[0].case, **_how(failed[0])}
     return Reason("accuracy_failed", facts), failed[0].failure
-
-
-def _judge_failed_cases(op: PlannedOp, checks: Sequence[AccuracyCase]) -> Iterator[Judgement]:
-    for case in dict.fromkeys(check.case for check in _sort_failed(checks)):
-        own = [check for check in checks if check.case == case]
-        failed = _sort_failed(own)
-        facts = {"failed": len(failed), "checks": len(own), **_how(failed[0])}
-        worst = (failed[0].failure,) if failed[0].failure else ()
-        yield _row(op, case, _verdict_of(failed), (*worst, Reason("accuracy_case_failed", facts)))
 
 
 def _how(check: AccuracyCase) -> dict[str, Fact]:

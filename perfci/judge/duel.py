@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 
-from perfci.core.model import Base, BaseArm, Comparison, Fact, Look, Reason, Verdict
-from perfci.judge.findings import Context, Finding, judge_span, judge_time, note_environment, screen_drift, screen_span
+from perfci.core.model import Base, BaseArm, Fact, Look, Reason, Verdict
+from perfci.judge.findings import (
+    Context,
+    Finding,
+    judge_span,
+    judge_time,
+    note_environment,
+    screen_drift,
+    screen_span,
+)
 from perfci.statistics import duel_rule
 from perfci.statistics.duel_rule import Ruling
 
@@ -17,26 +24,22 @@ EQUAL = 0.05
 _MOVED = frozenset({Verdict.REGRESSED, Verdict.IMPROVED})
 
 
-def judge_against_base(base: BaseArm, comparison: Comparison, context: Context) -> Iterator[Finding]:
-    """The answers about time, then about span, of a case that the base has too.
+def judge_against_base(base: BaseArm, context: Context) -> tuple[Finding, Finding | None]:
+    """Returns the answers about time and span of a case that the base has too.
 
     If the two were duelled, the stored baseline never fails the case.
     """
-    if comparison.duel is not None:
-        yield _judge_duel(base, comparison, comparison.duel, context)
-        if comparison.duel_span is not None:
-            yield from _judge_span_duel(base, comparison, comparison.duel_span, context)
-    elif base.same and identity_counts(context.run.plan.base):
-        yield _judge_same_work(comparison, context)
-    else:
-        # The stored baseline decides. Nobody knows anything about a change without one.
-        found = judge_time(comparison, context)
-        why = (Reason("toolchain_unproven" if base.same else "not_duelled"), *base.changes)
-        if found.verdict is Verdict.NEW and not base.same:
-            yield Finding(Verdict.INCONCLUSIVE, (*why, *found.reasons))
-        else:
-            yield replace(found, reasons=(*found.reasons, *why))
-        yield from judge_span(comparison, context)
+    duel, span = context.comparison.duel, context.comparison.duel_span
+    if duel is not None:
+        return _judge_duel(base, duel, context), _judge_span_duel(base, span, context) if span else None
+    if base.same and identity_counts(context.run.plan.base):
+        return _judge_same_work(context), None
+    # The stored baseline decides. Nobody knows anything about a change without one.
+    found = judge_time(context)
+    why = (Reason("toolchain_unproven" if base.same else "not_duelled"), *base.changes)
+    if found.verdict is Verdict.NEW and not base.same:
+        return Finding(Verdict.INCONCLUSIVE, (*why, *found.reasons)), judge_span(context)
+    return replace(found, reasons=(*found.reasons, *why)), judge_span(context)
 
 
 def identity_counts(base: Base | None) -> bool:
@@ -47,9 +50,9 @@ def identity_counts(base: Base | None) -> bool:
     return base is None or not base.changed_pins or base.python is not None
 
 
-def _judge_duel(base: BaseArm, comparison: Comparison, seen: Look, context: Context) -> Finding:
+def _judge_duel(base: BaseArm, seen: Look, context: Context) -> Finding:
     answer = duel_rule.answer(seen, context.adjusted.duel_slower, context.adjusted.duel_faster, context.alpha)
-    facts = _facts(seen, comparison, context)
+    facts = _facts(seen, context)
     if answer in {Ruling.SLOWER, Ruling.FASTER}:
         kind = "duel_slower" if answer is Ruling.SLOWER else "duel_faster"
         if base.same:  # two arms that do the same work cannot differ: the measurement is at fault
@@ -61,19 +64,16 @@ def _judge_duel(base: BaseArm, comparison: Comparison, seen: Look, context: Cont
         return Finding(Verdict.INCONCLUSIVE, (Reason("duel_open", facts),), unsettled=True, processes=wanted)
     if answer is Ruling.UNDECIDED:
         return Finding(Verdict.INCONCLUSIVE, (Reason("duel_undecided", facts),))
-    return _clear(base, seen, comparison, context, facts)
 
-
-def _clear(base: BaseArm, seen: Look, comparison: Comparison, context: Context, facts: dict[str, Fact]) -> Finding:
-    """No slower than the base; by the stored baseline both may still have moved."""
+    # No slower than the base. By the stored baseline both may still have moved.
     verdict = Verdict.UNCHANGED if base.same else Verdict.PASS
     cleared = Reason("duel_cleared", facts)
-    if not comparison.screens:
+    if not context.comparison.screens:
         return Finding(verdict, (cleared,))
-    stored, moved = screen_drift(comparison, context), _reference_moved(comparison, context)
+    stored, moved = screen_drift(context), _describe_moved_reference(context)
     if stored.verdict in _MOVED and seen.p_differs <= EQUAL:
         first = moved or Reason("drifted", facts)
-        return Finding(Verdict.DRIFTED, (first, *stored.reasons, *note_environment(comparison)))
+        return Finding(Verdict.DRIFTED, (first, *stored.reasons, *note_environment(context.comparison)))
     asides: tuple[Reason, ...] = ()
     if moved:
         asides = (moved,)
@@ -83,49 +83,48 @@ def _clear(base: BaseArm, seen: Look, comparison: Comparison, context: Context, 
     return Finding(verdict, (cleared, *asides), stored.unsettled, stored.processes)
 
 
-def _reference_moved(comparison: Comparison, context: Context) -> Reason | None:
+def _describe_moved_reference(context: Context) -> Reason | None:
     """Returns a reason if the reference has left its baseline and the kernel has not."""
-    margin = context.limits.margin
-    screen = comparison.screens[0] if comparison.screens else None
-    if screen is None or not comparison.kernel_us or not comparison.baseline_us:
+    margin, comparison = context.limits.margin, context.comparison
+    if not comparison.screens or not comparison.kernel_us or not comparison.baseline_us:
         return None
-    kernel = comparison.kernel_us / comparison.baseline_us - 1
-    if abs(kernel) > margin or abs(screen.reference_change) <= margin:
+    kernel, reference = comparison.kernel_us / comparison.baseline_us - 1, comparison.screens[0].reference_change
+    if abs(kernel) > margin or abs(reference) <= margin:
         return None
-    return Reason("reference_moved", {"reference_change": screen.reference_change, "change": kernel})
+    return Reason("reference_moved", {"reference_change": reference, "change": kernel})
 
 
-def _judge_same_work(comparison: Comparison, context: Context) -> Finding:
+def _judge_same_work(context: Context) -> Finding:
     """The same device work as the base's, timed against the stored baseline: whatever moved, it was not the kernel."""
-    found = (screen_drift(comparison, context), *screen_span(comparison, context))
+    found = [each for each in (screen_drift(context), screen_span(context)) if each]
     reasons = tuple(reason for finding in found for reason in finding.reasons)
     if any(finding.verdict in _MOVED for finding in found):
-        first = _reference_moved(comparison, context) or Reason("drifted_same_work")
-        return Finding(Verdict.DRIFTED, (first, *reasons, *note_environment(comparison)))
+        first = _describe_moved_reference(context) or Reason("drifted_same_work")
+        return Finding(Verdict.DRIFTED, (first, *reasons, *note_environment(context.comparison)))
     return Finding(Verdict.UNCHANGED, (Reason("unchanged_timed"), *reasons), any(each.unsettled for each in found))
 
 
-def _judge_span_duel(base: BaseArm, comparison: Comparison, seen: Look, context: Context) -> Iterator[Finding]:
+def _judge_span_duel(base: BaseArm, seen: Look, context: Context) -> Finding | None:
     """Host work and synchronisation that a change adds between the kernels of a launch.
 
     Identity knows nothing of these. Only if the files are the same too, a longer span is the measurement's fault.
     """
     answer = duel_rule.answer(seen, context.adjusted.duel_span, 1.0, context.alpha)
-    facts, longer = _facts(seen, comparison, context), seen.shift.value > seen.tau
+    facts, longer = _facts(seen, context), seen.shift.value > seen.tau
     if answer is Ruling.SLOWER:
         slower = Reason("duel_span_slower", facts)
         if base.same and context.same_files:
-            yield Finding(Verdict.INCONCLUSIVE, (Reason("control_failed", facts), slower))
-        else:
-            yield Finding(Verdict.REGRESSED, (slower,))
-    elif answer is Ruling.OPEN and longer:
+            return Finding(Verdict.INCONCLUSIVE, (Reason("control_failed", facts), slower))
+        return Finding(Verdict.REGRESSED, (slower,))
+    if answer is Ruling.OPEN and longer:
         wanted = duel_rule.processes_wanted(seen) - 1
-        yield Finding(Verdict.INCONCLUSIVE, (Reason("duel_span_open", facts),), unsettled=True, processes=wanted)
-    elif answer is Ruling.UNDECIDED and longer:
-        yield Finding(Verdict.INCONCLUSIVE, (Reason("duel_span_undecided", facts),))
+        return Finding(Verdict.INCONCLUSIVE, (Reason("duel_span_open", facts),), unsettled=True, processes=wanted)
+    if answer is Ruling.UNDECIDED and longer:
+        return Finding(Verdict.INCONCLUSIVE, (Reason("duel_span_undecided", facts),))
+    return None
 
 
-def _facts(seen: Look, comparison: Comparison, context: Context) -> dict[str, Fact]:
+def _facts(seen: Look, context: Context) -> dict[str, Fact]:
     return {
         "change": math.expm1(seen.shift.value),
         "low": math.expm1(seen.shift.low),
@@ -133,8 +132,8 @@ def _facts(seen: Look, comparison: Comparison, context: Context) -> dict[str, Fa
         "tau": math.expm1(seen.tau),
         "blocks": seen.blocks,
         "processes": seen.processes,
-        "base_us": comparison.base_us,
-        "kernel_us": comparison.kernel_us,
+        "base_us": context.comparison.base_us,
+        "kernel_us": context.comparison.kernel_us,
         "least": math.expm1(min(seen.medians)),
         "most": math.expm1(max(seen.medians)),
         "family": context.run.plan.duel_family,

@@ -7,19 +7,16 @@ Only device time is excused: neither wrong answers nor errors, memory, the first
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from enum import IntEnum
 
 from perfci.core.model import (
-    Comparison,
     Expected,
     Fact,
     Gate,
     Judgement,
-    PlannedOp,
     Reason,
     Run,
     Suggestion,
@@ -39,19 +36,11 @@ ROOM = timedelta(days=90)
 """How long an entry holds that perfci suggests."""
 
 _KINDS: Mapping[str, str] = {
-    "duel_slower": "expected_of_base",
-    "duel_undecided": "expected_of_base",
-    "slower_confirmed": "expected_of_baseline",
-    "slower_disputed": "expected_of_baseline",
-    "too_noisy": "expected_of_baseline",
-    "duel_span_slower": "expected_of_span",
-    "duel_span_undecided": "expected_of_span",
-    "span_confirmed": "expected_of_span",
-    "span_disputed": "expected_of_span",
-    "too_slow": "expected_of_target",
-    "speedup_undecided": "expected_of_target",
-    "bandwidth_low": "expected_of_bandwidth",
-    "bandwidth_undecided": "expected_of_bandwidth",
+    **dict.fromkeys(("duel_slower", "duel_undecided"), "expected_of_base"),
+    **dict.fromkeys(("slower_confirmed", "slower_disputed", "too_noisy"), "expected_of_baseline"),
+    **dict.fromkeys(("duel_span_slower", "duel_span_undecided", "span_confirmed", "span_disputed"), "expected_of_span"),
+    **dict.fromkeys(("too_slow", "speedup_undecided"), "expected_of_target"),
+    **dict.fromkeys(("bandwidth_low", "bandwidth_undecided"), "expected_of_bandwidth"),
 }
 """Kind of a reason for a loss of time, sure or not -> the kind that calls it expected."""
 
@@ -114,8 +103,8 @@ def excuse(found: Answers, allowed: Sequence[tuple[Expected, Answers]], day: dat
     if not standing:
         entry = ranked[0][0]
         why = Reason("expected_ended", _facts(entry))
-        told = {question: _add_reason(found[question], why) for question in slow if _fails(found[question])}
-        return Excused({**found, **told}, entry if told else None)
+        failing = {question: _add_reason(found[question], why) for question in slow if _fails(found[question])}
+        return Excused({**found, **failing}, entry if failing else None)
     tried = [
         (entry, {question: _answer(found[question], wide.get(question), entry, day) for question in slow})
         for entry, wide in standing
@@ -174,21 +163,19 @@ def why_of(entry: Expected) -> str:
     return entry.why.rstrip(".。 ")
 
 
-def suggest(found: Answers, comparison: Comparison, context: Context) -> Suggestion | None:
+def suggest(found: Answers, context: Context) -> Suggestion | None:
     """Returns the entry that would make a case EXPECTED that fails for time alone. None if no entry can."""
     failing, day = [finding for finding in found.values() if _fails(finding)], day_of(context.run)
     if not failing or day is None or any(finding.exact for finding in failing):
         return None
-    reach = max(map(_slowdown, failing))
-    return suggest_expected(context.thresholds, comparison.op, comparison.case, reach, day + ROOM)
-
-
-def _slowdown(finding: Finding) -> float:
-    """The slow-down that was measured, by the upper end of its interval and by every process that looked again."""
-    facts = finding.reasons[0].facts
-    if "target" in facts:
-        return float(facts["target"] or 0.0) / float(facts["low"] or 1.0) - 1
-    return max(float(facts[name] or 0.0) for name in ("high", "again_high") if name in facts)
+    reach = 0.0
+    for facts in (finding.reasons[0].facts for finding in failing):
+        # The slow-down that was measured, by the upper end of its interval and by every process that looked again.
+        if "target" in facts:
+            reach = max(reach, float(facts["target"] or 0.0) / float(facts["low"] or 1.0) - 1)
+        else:
+            reach = max(reach, *(float(facts[name] or 0.0) for name in ("high", "again_high") if name in facts))
+    return suggest_expected(context.thresholds, context.comparison.op, context.comparison.case, reach, day + ROOM)
 
 
 # --- entries that nothing needs ---------------------------------------------------------------------------------------
@@ -200,33 +187,12 @@ def find_unneeded(run: Run, rows: Sequence[Judgement], thresholds: Thresholds) -
     if plan.filter is not None or run.stopped or Suite.PERFORMANCE not in plan.suites or plan.device == static.OFFLINE:
         return
     for op in plan.ops:
+        verdicts = {row.case: row.verdict for row in rows if row.op == op.op and row.suite is Suite.PERFORMANCE}
         own = thresholds.ops.get(op.op)
-        if own and not op.failure:
-            mine = {row.case: row for row in rows if row.op == op.op and row.suite is Suite.PERFORMANCE}
-            yield from (why for entry in own.expected for why in _find_unneeded(entry, op, mine))
-
-
-def _find_unneeded(entry: Expected, op: PlannedOp, rows: Mapping[str | None, Judgement]) -> Iterator[Reason]:
-    facts: dict[str, Fact] = {"file": entry.file, "line": entry.line, "case": entry.case, "op": op.op}
-    fitting = [case for case in op.performance if matches(case, entry.case)]
-    if not fitting:
-        guess = _guess_pattern(entry.case, op.performance)
-        yield Reason("expected_misspelt" if guess else "expected_fits_nothing", {**facts, "guess": guess})
-    elif all(case in rows and rows[case].verdict in _FINE for case in fitting):
-        yield Reason("expected_unneeded", {**facts, "count": len(fitting)})
-
-
-def _guess_pattern(pattern: str, cases: Sequence[str]) -> str | None:
-    """The pattern with every part that fits nothing replaced by one that does; else the closest case."""
-    known = sorted({part for case in cases for part in case.split(",")})
-    parts = [_closest(part, known) for part in pattern.split(",")]
-    mended = ",".join(part for part in parts if part)
-    if None not in parts and any(matches(case, mended) for case in cases):
-        return mended
-    return _closest(pattern, cases)
-
-
-def _closest(word: str, words: Sequence[str]) -> str | None:
-    if any(matches(known, word) for known in words):
-        return word
-    return next(iter(difflib.get_close_matches(word, words, n=1)), None)
+        for entry in own.expected if own and not op.failure else ():
+            facts: dict[str, Fact] = {"file": entry.file, "line": entry.line, "case": entry.case, "op": op.op}
+            fitting = [case for case in op.performance if matches(case, entry.case)]
+            if not fitting:
+                yield Reason("expected_fits_nothing", facts)
+            elif all(verdicts.get(case) in _FINE for case in fitting):
+                yield Reason("expected_unneeded", {**facts, "count": len(fitting)})

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from perfci.core.model import Block, Comparison, ErrorStats, Fact, Interval, PerformanceCase, Reason, Suite, Verdict
+from perfci.core.model import ErrorStats, Fact, Interval, PerformanceCase, Reason, Suite, Verdict
 from perfci.judge.findings import KERNEL, PROCESSES, SPEEDUP, Context, Finding, medians_again
 from perfci.statistics import exact
 from perfci.store.past.lines import CACHE_MULTIPLE, from_memory
-from perfci.thresholds.limits import CaseThresholds, Thresholds
+from perfci.thresholds.limits import Thresholds
 
 CEILING = 0.03
 """By how much the copy's bandwidth, which is measured once a run, may be wrong before a kernel is blamed. The copies of
@@ -23,38 +23,34 @@ OVERALL = ("mean_abs", "rmse")
 ERRORS = (*OVERALL, "p99_abs", "max_abs")
 
 
-def judge_memory(case: PerformanceCase, limits: CaseThresholds) -> Iterator[Finding]:
-    """Yields a finding if a call holds more device memory than is allowed beside the base's."""
-    allowed, now = limits.peak_memory, case.peak_bytes
+def judge_memory(case: PerformanceCase, context: Context) -> Finding | None:
+    """Returns a finding if a call holds more device memory than is allowed beside the base's."""
+    allowed, now = context.limits.peak_memory, case.peak_bytes
     if allowed is None or case.base is None or case.base.failure:
-        return
+        return None
     before = case.base.peak_bytes
     facts: dict[str, Fact] = {"before": before, "after": now, "allowed": allowed}
     if now is None or not before:
-        yield Finding(Verdict.INCONCLUSIVE, (Reason("peak_memory_unknown", facts),))
-    elif now > before * (1 + allowed):
+        return Finding(Verdict.INCONCLUSIVE, (Reason("peak_memory_unknown", facts),))
+    if now > before * (1 + allowed):
         facts["change"] = now / before - 1
-        yield Finding(Verdict.REGRESSED, (Reason("peak_memory_grew", facts),), exact=True)
+        return Finding(Verdict.REGRESSED, (Reason("peak_memory_grew", facts),), exact=True)
+    return None
 
 
 # --- targets of speedup and bandwidth ---------------------------------------------------------------------------------
 
 
-def judge_speedup(comparison: Comparison, blocks: Sequence[Block], limits: CaseThresholds) -> Iterator[Finding]:
-    """Whether the speedup reaches its target, if there is one."""
-    wanted, seen = limits.speedup, comparison.speedup
+def judge_speedup(case: PerformanceCase, context: Context) -> Finding | None:
+    """Returns whether the speedup reaches its target, if there is one."""
+    wanted, seen, blocks = context.limits.speedup, context.comparison.speedup, case.blocks
     if wanted is None or seen is None:
-        return
-    facts: dict[str, Fact] = {
-        "speedup": seen.value,
-        "low": seen.low,
-        "high": seen.high,
-        "target": wanted,
-        "blocks": len(blocks),
-    }
+        return None
+    facts: dict[str, Fact] = {"speedup": seen.value, "low": seen.low, "high": seen.high, "target": wanted}
+    facts["blocks"] = len(blocks)
     again = [math.exp(-shift) for shift in medians_again(blocks, [block.shifts.get(SPEEDUP) for block in blocks])]
     kinds = ("speedup_too_few_blocks", "speedup_reached", "speedup_undecided", "too_slow", "too_slow_suspected")
-    yield _judge_target(seen, wanted, again, facts, kinds)
+    return _judge_target(seen, wanted, again, facts, kinds)
 
 
 def _judge_target(
@@ -84,44 +80,36 @@ def _judge_target(
     return Finding(Verdict.INCONCLUSIVE, (Reason(suspected, facts),), unsettled=more)
 
 
-def judge_bandwidth(case: PerformanceCase, op: str, context: Context) -> Iterator[Finding]:
-    """Whether a kernel that memory bounds reaches its share of the run's own copy, if a share is asked for.
+def judge_bandwidth(case: PerformanceCase, context: Context) -> Finding | None:
+    """Returns whether a kernel that memory bounds reaches its share of the run's own copy, if a share is asked for.
 
     By the rule of the speedup target. All processes share one measured copy, whose noise no interval shows: so to fail,
     all must miss by CEILING besides. A share of default.yaml is for the cases that it can be meant for. If it cannot be
     applied to a case although somebody asked for it by op or case, a reason says so.
     """
-    wanted = context.limits.bandwidth_share
+    wanted, run = context.limits.bandwidth_share, context.run
     blocks = [block for block in case.blocks if KERNEL in block.arms]
     if wanted is None or not blocks:
-        return
-    facts = _facts(op, case.case, "bandwidth_share", context) | {"target": wanted, "moved": case.bytes_moved}
-    copy, moved, l2 = context.run.limits.copy_gbps, case.bytes_moved, context.run.environment.device.l2_bytes
+        return None
+    facts = _facts("bandwidth_share", context) | {"target": wanted, "moved": case.bytes_moved}
+    copy, moved, l2 = run.limits.copy_gbps, case.bytes_moved, run.environment.device.l2_bytes
     asked = facts["source"] != f"{context.thresholds.folder}/default.yaml"
     if not moved:
-        if asked:
-            yield Finding(Verdict.INCONCLUSIVE, (Reason("bandwidth_undeclared", facts),))
-    elif copy is None or l2 is None:
-        yield Finding(Verdict.INCONCLUSIVE, (Reason("bandwidth_unknown", facts),))
-    elif kind := _not_bounded_by_memory(case, moved, copy, l2, context):
-        if asked:
-            facts |= {"l2": l2, "times": CACHE_MULTIPLE, "dtype": case.dtype or "-"}
-            yield Finding(Verdict.PASS, (Reason(kind, facts),))
-    else:
-        yield _judge_share(moved, copy, wanted, blocks, facts)
+        return Finding(Verdict.INCONCLUSIVE, (Reason("bandwidth_undeclared", facts),)) if asked else None
+    if copy is None or l2 is None:
+        return Finding(Verdict.INCONCLUSIVE, (Reason("bandwidth_unknown", facts),))
 
-
-def _not_bounded_by_memory(case: PerformanceCase, moved: int, copy: float, l2: int, context: Context) -> str | None:
+    peak, unbounded = run.limits.matmul_tflops.get(case.dtype or "") or 0.0, None
     if case.cache == "warm":
-        return "bandwidth_warm"
-    if not from_memory(moved, case.cache, l2):
-        return "bandwidth_small"
-    # The roofline: the copy has to be the lower ceiling.
-    peak = context.run.limits.matmul_tflops.get(case.dtype or "") or 0.0
-    return "bandwidth_by_arithmetic" if case.flops and case.flops / moved * copy >= 1e3 * peak else None
+        unbounded = "bandwidth_warm"
+    elif not from_memory(moved, case.cache, l2):
+        unbounded = "bandwidth_small"
+    elif case.flops and case.flops / moved * copy >= 1e3 * peak:
+        unbounded = "bandwidth_by_arithmetic"  # by the roofline: the copy has to be the lower ceiling
+    if unbounded:
+        facts |= {"l2": l2, "times": CACHE_MULTIPLE, "dtype": case.dtype or "-"}
+        return Finding(Verdict.PASS, (Reason(unbounded, facts),)) if asked else None
 
-
-def _judge_share(moved: int, copy: float, wanted: float, blocks: Sequence[Block], facts: dict[str, Fact]) -> Finding:
     def share(log_us: float) -> float:
         return moved / math.exp(log_us) / 1e3 / copy
 
@@ -138,8 +126,8 @@ def _judge_share(moved: int, copy: float, wanted: float, blocks: Sequence[Block]
 # --- first call -------------------------------------------------------------------------------------------------------
 
 
-def judge_first_call(case: PerformanceCase, op: str, context: Context) -> Iterator[Finding]:
-    """Yields a finding if the first call, compilation included, takes longer than its limit.
+def judge_first_call(case: PerformanceCase, context: Context) -> Finding | None:
+    """Returns a finding if the first call, compilation included, takes longer than its limit.
 
     One call is one observation on a busy host: TOO_SLOW takes two fresh processes that lie beyond the limit too, and
     that compiled as much. A first look that was much faster than theirs had found the kernel compiled, by an accuracy
@@ -148,13 +136,13 @@ def judge_first_call(case: PerformanceCase, op: str, context: Context) -> Iterat
     """
     limit, seconds, again = context.limits.compile_s, case.compile_s, case.compile_again_s
     if limit is None or (seconds is not None and seconds <= limit):
-        return
-    facts = _facts(op, case.case, "compile_s", context)
+        return None
+    facts = _facts("compile_s", context)
     facts |= {"seconds": seconds, "limit": limit, "processes": len(again)}
     facts |= {"least": min(again, default=None), "most": max(again, default=None)}
-    plan = context.run.plan
+    plan, key = context.run.plan, context.run.environment.device.key
     whole = Suite.ACCURACY in plan.suites and plan.filter is None
-    earned = facts["source"] == f"{context.thresholds.folder}/{context.run.environment.device.key}/{op}.yaml"
+    earned = facts["source"] == f"{context.thresholds.folder}/{key}/{context.comparison.op}.yaml"
     if seconds is None:
         verdict, kind = Verdict.INCONCLUSIVE, "compile_unknown"
     elif earned and not whole:
@@ -171,17 +159,28 @@ def judge_first_call(case: PerformanceCase, op: str, context: Context) -> Iterat
         verdict, kind = Verdict.TOO_SLOW, "compile_too_slow"
     # Runs from before first calls were kept of fresh processes have these processes without them.
     more = kind == "compile_suspected" and len({block.process for block in case.blocks} - {0}) < PROCESSES
-    yield Finding(verdict, (Reason(kind, facts),), unsettled=more, exact=verdict is not Verdict.PASS)
+    return Finding(verdict, (Reason(kind, facts),), unsettled=more, exact=verdict is not Verdict.PASS)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-def judge_errors(case: PerformanceCase, op: str, context: Context) -> Iterator[Finding]:
-    """Yields a finding if the timed outputs are less exact than is asked for."""
-    device = context.run.environment.device.key
-    if case.errors and (reason := errors_beyond("timed", case.errors, op, case.case, context.thresholds, device)):
-        yield Finding(Verdict.WRONG, (reason,), exact=True)
+def judge_errors(case: PerformanceCase, context: Context) -> Finding | None:
+    """Returns a finding if the timed outputs are less exact than is asked for."""
+    if case.errors is None:
+        return None
+    device, op = context.run.environment.device.key, context.comparison.op
+    reason = errors_beyond("timed", case.errors, op, case.case, context.thresholds, device)
+    return Finding(Verdict.WRONG, (reason,), exact=True) if reason else None
+
+
+QUESTIONS: Mapping[str, Callable[[PerformanceCase, Context], Finding | None]] = {
+    "memory": judge_memory,
+    "target": judge_speedup,
+    "bandwidth": judge_bandwidth,
+    "compile": judge_first_call,
+    "errors": judge_errors,
+}
 
 
 def errors_beyond(
@@ -216,6 +215,7 @@ def show_command(op: str, case: str) -> str:
     return shlex.join(["perfci", "thresholds", "show", "--op", op, "--case", case])
 
 
-def _facts(op: str, case: str, key: str, context: Context) -> dict[str, Fact]:
+def _facts(key: str, context: Context) -> dict[str, Fact]:
+    op, case = context.comparison.op, context.comparison.case
     origin = context.thresholds.origin(op, case, key, context.run.environment.device.key)
     return {"op": op, "case": case, "source": origin, "command": show_command(op, case)}

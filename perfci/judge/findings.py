@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from perfci.core.environment import list_differences
 from perfci.core.model import Block, Comparison, Fact, Reason, Run, Screen, Verdict
@@ -16,9 +16,6 @@ SPEEDUP, DUEL = f"{KERNEL}/{REFERENCE}", f"{KERNEL}/{BASE}"
 
 PROCESSES = 2
 """Fresh processes that must confirm what the first look suspects."""
-
-_IN_QUESTION = frozenset({Verdict.REGRESSED, Verdict.IMPROVED, Verdict.INCONCLUSIVE, Verdict.STALE})
-"""Findings that a changed environment may have caused."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +32,37 @@ class Adjusted:
     """of the duel as it stands, over the cases duelled"""
 
 
+def adjust(comparisons: Iterable[Comparison], family: int, duels: int) -> Mapping[tuple[str, str], Adjusted]:
+    """Holm over the plan's families: first looks at the baseline, and duels, each question with an alpha of its own."""
+    compared = list(comparisons)
+    first = [each.screens[0] if each.screens and each.screens[0].process == 0 else None for each in compared]
+    spans = [each.spans[0] if each.spans and each.spans[0].process == 0 else None for each in compared]
+    columns = (
+        _apply_holm([screen.p_slower if screen else None for screen in first], family),
+        _apply_holm([screen.p_faster if screen else None for screen in first], family),
+        _apply_holm([screen.p_slower if screen else None for screen in spans], family),
+        _apply_holm([each.duel.p_slower if each.duel else None for each in compared], duels),
+        _apply_holm([each.duel.p_faster if each.duel else None for each in compared], duels),
+        _apply_holm([each.duel_span.p_slower if each.duel_span else None for each in compared], duels),
+    )
+    return {(each.op, each.case): Adjusted(*p) for each, p in zip(compared, zip(*columns, strict=True), strict=True)}
+
+
+def _apply_holm(p: Sequence[float | None], family: int) -> list[float]:
+    tested = [value for value in p if value is not None]
+    adjusted = iter(exact.holm(tested, max(family, len(tested))))
+    return [1.0 if value is None else next(adjusted) for value in p]
+
+
 @dataclass(frozen=True)
 class Context:
-    """What a case is judged by."""
+    """A case as compared, and what it is judged by."""
 
     run: Run
     thresholds: Thresholds
     limits: CaseThresholds
     """of this case; in the question what an expected entry would excuse, as wide as that entry"""
+    comparison: Comparison
     adjusted: Adjusted = Adjusted()
     same_files: bool = False
     """the op's files are the base's own"""
@@ -72,14 +92,24 @@ class Finding:
     """not a matter of time: neither noise nor a hot device hides it"""
 
 
+def medians_again(blocks: Sequence[Block], quantities: Sequence[float | None]) -> list[float]:
+    """Returns the median of a quantity in each fresh process. quantities: one a block, None if it does not have it."""
+    by_process: dict[int, list[float]] = {}
+    for block, quantity in zip(blocks, quantities, strict=True):
+        if block.process > 0 and quantity is not None:
+            by_process.setdefault(block.process, []).append(quantity)
+    return [statistics.median(own) for own in by_process.values()]
+
+
+# --- what the stored baseline says ------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class _Change:
-    """A change to look for, and the kinds of what can be said about it."""
+    """A change to look for."""
 
-    suspected: str
-    confirmed: str
-    refuted: str
-    disputed: str
+    name: str
+    """first part of the kinds of what can be said about it"""
     verdict: Verdict = Verdict.REGRESSED
 
     def p(self, screen: Screen) -> float:
@@ -91,26 +121,25 @@ class _Change:
         return p <= alpha and slower_us > floor_us
 
 
-_SLOWER = _Change("slower_suspected", "slower_confirmed", "slower_refuted", "slower_disputed")
-_FASTER = _Change("faster_suspected", "faster_confirmed", "faster_refuted", "faster_disputed", Verdict.IMPROVED)
-_ALIKE_SLOWER = _Change("alike_suspected", "alike_confirmed", "alike_refuted", "alike_disputed")
-_ALIKE_FASTER = replace(_ALIKE_SLOWER, verdict=Verdict.IMPROVED)
-_SPAN = _Change("span_suspected", "span_confirmed", "span_refuted", "span_disputed")
+_SLOWER, _FASTER = _Change("slower"), _Change("faster", Verdict.IMPROVED)
+_ALIKE = (_Change("alike"), _Change("alike", Verdict.IMPROVED))
+_SPAN = _Change("span")
 
 
-def judge_time(comparison: Comparison, context: Context) -> Finding:
+def judge_time(context: Context) -> Finding:
     """Returns slower, faster or neither; NEW without a baseline; STALE if it or the environment does not allow more."""
-    return _excuse_by_environment(screen_time(comparison, context), comparison)
+    return _excuse_by_environment(screen_time(context), context.comparison)
 
 
-def judge_span(comparison: Comparison, context: Context) -> Iterator[Finding]:
-    """Yields a finding if host work or further kernels stretched the launch."""
-    yield from (_excuse_by_environment(found, comparison) for found in screen_span(comparison, context))
+def judge_span(context: Context) -> Finding | None:
+    """Returns a finding if host work or further kernels stretched the launch."""
+    found = screen_span(context)
+    return found and _excuse_by_environment(found, context.comparison)
 
 
-def screen_time(comparison: Comparison, context: Context) -> Finding:
+def screen_time(context: Context) -> Finding:
     """Like `judge_time`, whatever the environment: what moved, not who moved it."""
-    screens, floor = comparison.screens, context.floor_us
+    comparison, screens, floor = context.comparison, context.comparison.screens, context.floor_us
     if not screens:
         if comparison.stale:
             return Finding(Verdict.STALE, (comparison.stale,))
@@ -125,56 +154,53 @@ def screen_time(comparison: Comparison, context: Context) -> Finding:
         return Finding(Verdict.INCONCLUSIVE, (reason,))
     for change, p in ((_SLOWER, context.adjusted.slower), (_FASTER, context.adjusted.faster)):
         if change.is_seen(first, p, context.alpha, floor):
-            return _confirm(change, screens, comparison, context, floor)
+            return _confirm(change, screens, context, floor)
     if comparison.stale:
         return Finding(Verdict.STALE, (comparison.stale,))
-    return _find_no_change(comparison, floor)
+    # No change was found. It may still lie beyond the margin, with only noise that keeps it from being a regression.
+    told = _facts(screens, comparison)
+    beyond = [screen.change.value > screen.margin and screen.difference_us > floor for screen in screens]
+    if statistics.median_low(beyond):
+        return Finding(Verdict.INCONCLUSIVE, (Reason("too_noisy", told),), unsettled=len(screens) == 1)
+    if abs(first.change.value) > first.margin and abs(first.difference_us) <= floor:
+        return Finding(Verdict.PASS, (Reason("below_floor", {**told, "floor_us": floor}),))
+    return Finding(Verdict.PASS, (Reason("no_change", told),))
 
 
-def screen_span(comparison: Comparison, context: Context) -> Iterator[Finding]:
+def screen_span(context: Context) -> Finding | None:
     """Like `judge_span`, whatever the environment."""
-    floor, spans = context.limits.span_floor_us, comparison.spans
+    floor, spans = context.limits.span_floor_us, context.comparison.spans
     if spans and _SPAN.is_seen(spans[0], context.adjusted.span, context.alpha, floor):
-        yield _confirm(_SPAN, spans, comparison, context, floor)
+        return _confirm(_SPAN, spans, context, floor)
+    return None
 
 
-def screen_drift(comparison: Comparison, context: Context) -> Finding:
+def screen_drift(context: Context) -> Finding:
     """Like `screen_time`, of a kernel that is known to do the same as its base: what moved it is not its own doing.
 
     If the reference left its range as well, the screen blames no kernel. Then the kernel's own time is asked, with
     nothing corrected, since both may have moved alike.
     """
-    found = screen_time(comparison, context)
-    if found.verdict is not Verdict.STALE or not comparison.alone:
-        return found
-    first, floor = comparison.alone[0], context.floor_us
-    for change in (_ALIKE_SLOWER, _ALIKE_FASTER):
-        # Each case by itself at its share of alpha: a family of their own, for which Bonferroni will do.
-        if change.is_seen(first, change.p(first) * context.run.plan.family, context.alpha, floor):
-            return _confirm(change, comparison.alone, comparison, context, floor)
+    found, alone = screen_time(context), context.comparison.alone
+    if found.verdict is Verdict.STALE and alone:
+        for change in _ALIKE:
+            # Each case by itself at its share of alpha: a family of their own, for which Bonferroni will do.
+            if change.is_seen(alone[0], change.p(alone[0]) * context.run.plan.family, context.alpha, context.floor_us):
+                return _confirm(change, alone, context, context.floor_us)
     return found
 
 
-def note_environment(comparison: Comparison) -> Iterator[Reason]:
-    """The fields of the environment that may have moved a case, if there are any."""
-    if moved := [each for each in comparison.differs if each.moves]:
-        yield Reason("environment_may_have", {"fields": list_differences(moved)})
-
-
-def medians_again(blocks: Sequence[Block], quantities: Sequence[float | None]) -> list[float]:
-    """The median of a quantity in each fresh process; quantities: one a block, None if it does not have it."""
-    by_process: dict[int, list[float]] = {}
-    for block, quantity in zip(blocks, quantities, strict=True):
-        if block.process > 0 and quantity is not None:
-            by_process.setdefault(block.process, []).append(quantity)
-    return [statistics.median(own) for own in by_process.values()]
+def note_environment(comparison: Comparison) -> tuple[Reason, ...]:
+    """Returns the fields of the environment that may have moved a case, if there are any."""
+    moved = [each for each in comparison.differs if each.moves]
+    return (Reason("environment_may_have", {"fields": list_differences(moved)}),) if moved else ()
 
 
 def _excuse_by_environment(found: Finding, comparison: Comparison) -> Finding:
-    """STALE, with the fields, if another environment may have done what was found: no kernel is blamed or praised."""
-    moved = [each for each in comparison.differs if each.moves]
-    first = found.reasons[0]
-    if not moved or not comparison.screens or first.kind == "too_few_blocks" or found.verdict not in _IN_QUESTION:
+    """Returns STALE, with the fields, if another environment may have done it: no kernel is blamed or praised."""
+    moved, first = [each for each in comparison.differs if each.moves], found.reasons[0]
+    settled = found.verdict in {Verdict.PASS, Verdict.NEW}
+    if not moved or not comparison.screens or first.kind == "too_few_blocks" or settled:
         return found
     kind = "stale_environment_span" if first.kind.startswith("span_") else "stale_environment"
     if found.verdict is Verdict.STALE:
@@ -182,35 +208,19 @@ def _excuse_by_environment(found: Finding, comparison: Comparison) -> Finding:
     return Finding(Verdict.STALE, (Reason(kind, {**first.facts, "fields": list_differences(moved)}),))
 
 
-def _confirm(
-    change: _Change, screens: Sequence[Screen], comparison: Comparison, context: Context, floor_us: float
-) -> Finding:
+def _confirm(change: _Change, screens: Sequence[Screen], context: Context, floor_us: float) -> Finding:
     """What the fresh processes add to a suspicion: all must agree to confirm it, and none to refute it."""
-    again = screens[1:]
+    again, stale = screens[1:], context.comparison.stale
     agreed = sum(change.is_seen(screen, change.p(screen), context.alpha, floor_us) for screen in again)
-    facts = {**_facts(screens, comparison), "agreed": agreed}
+    facts = {**_facts(screens, context.comparison), "agreed": agreed}
     if len(again) < PROCESSES:
-        return Finding(Verdict.INCONCLUSIVE, (Reason(change.suspected, facts),), unsettled=True)
+        return Finding(Verdict.INCONCLUSIVE, (Reason(f"{change.name}_suspected", facts),), unsettled=True)
     if agreed == len(again):
-        return Finding(change.verdict, (Reason(change.confirmed, facts),))
+        return Finding(change.verdict, (Reason(f"{change.name}_confirmed", facts),))
     if agreed:
-        return Finding(Verdict.INCONCLUSIVE, (Reason(change.disputed, facts),))
-    refuted = Reason(change.refuted, facts)
-    if comparison.stale:
-        return Finding(Verdict.STALE, (comparison.stale, refuted))
-    return Finding(Verdict.PASS, (refuted,))
-
-
-def _find_no_change(comparison: Comparison, floor_us: float) -> Finding:
-    """PASS, unless the centre lies beyond the margin and only noise keeps it from being a regression."""
-    screens = comparison.screens
-    facts = _facts(screens, comparison)
-    beyond = [screen.change.value > screen.margin and screen.difference_us > floor_us for screen in screens]
-    if statistics.median_low(beyond):
-        return Finding(Verdict.INCONCLUSIVE, (Reason("too_noisy", facts),), unsettled=len(screens) == 1)
-    if abs(screens[0].change.value) > screens[0].margin and abs(screens[0].difference_us) <= floor_us:
-        return Finding(Verdict.PASS, (Reason("below_floor", {**facts, "floor_us": floor_us}),))
-    return Finding(Verdict.PASS, (Reason("no_change", facts),))
+        return Finding(Verdict.INCONCLUSIVE, (Reason(f"{change.name}_disputed", facts),))
+    refuted = Reason(f"{change.name}_refuted", facts)
+    return Finding(Verdict.STALE, (stale, refuted)) if stale else Finding(Verdict.PASS, (refuted,))
 
 
 def _facts(screens: Sequence[Screen], comparison: Comparison) -> dict[str, Fact]:

@@ -52,12 +52,7 @@ def note_run(
     """What a change does to its own judging, the base, how it was judged, and what time left undone; in this order."""
     plan, base = run.plan, run.plan.base
     if base:
-        yield from _note_rules(base)
-        for op in plan.ops:
-            if op.base and op.base.performance and op.base.cache != op.cache:
-                caches: dict[str, Fact] = {"op": op.op, "cache": op.cache, "before": op.base.cache, "base": base.name}
-                yield Reason("cache_changed", caches)
-        yield _note_base(plan, base, comparisons)
+        yield from _note_base(plan, base, comparisons)
     if plan.base_note:
         yield plan.base_note
     if plan.again:
@@ -68,7 +63,15 @@ def note_run(
     yield from _once(note for op in run.ops for note in op.notes if note.kind == "triton_unknown")
     yield from _once(op.base.failure for op in plan.ops if op.base)
     yield from _once(op.base.apart for op in plan.ops if op.base and not op.base.same)
-    yield from _note_peers(run)
+    # No verdict is about peers. Each failure is named once. That a peer does not support a case is no failure.
+    if missing := note_missing_peers(plan):
+        yield missing
+    failed: dict[tuple[object, ...], Reason] = {}
+    for op in run.ops:
+        for why in (peer.failure for case in op.performance for peer in case.peers if peer.failure):
+            failed.setdefault((op.op, why.facts.get("peer"), why.kind), why)
+    yield from (why for why in failed.values() if why.kind != "peer_unsupported")
+
     if any(comparison.screens and not comparison.duel for comparison in comparisons):
         yield Reason(
             "how_judged", {"family": plan.family, "alpha": thresholds.alpha, "margin": thresholds.default.margin}
@@ -79,7 +82,15 @@ def note_run(
     if len(shifts) >= COMMON:
         yield Reason("common_shift", {"change": math.expm1(statistics.median(shifts)), "cases": len(shifts)})
     yield from _note_tests(rows)
-    yield from _note_environments(comparisons)
+    # What differs from the environments of the baselines: what may move a number, and what is only named.
+    differs: dict[Difference, int] = {}
+    for difference in (each for comparison in comparisons for each in comparison.differs):
+        differs[difference] = differs.get(difference, 0) + 1
+    if moving := [each for each in differs if each.moves]:
+        cases = max(differs[each] for each in moving)
+        yield Reason("environment_changed", {"fields": list_differences(moving), "cases": cases})
+    if named := [each for each in differs if not each.moves]:
+        yield Reason("environment_named", {"fields": list_differences(named)})
     yield from _note_late(run)
 
 
@@ -131,7 +142,8 @@ def _once(reasons: Iterable[Reason | None]) -> list[Reason]:
     return seen
 
 
-def _note_rules(base: Base) -> Iterator[Reason]:
+def _note_base(plan: Plan, base: Base, comparisons: Sequence[Comparison]) -> Iterator[Reason]:
+    """What a change does to the rules it is judged by, then what it was compared with."""
     if base.rules and base.changed_baselines:
         kind, files = "baselines_proposed" if base.proposed_on else "baselines_edited", base.changed_baselines
         facts: dict[str, Fact] = {"count": len(files), "files": ", ".join(files[:MOST_FILES])}
@@ -140,45 +152,33 @@ def _note_rules(base: Base) -> Iterator[Reason]:
         facts = {"count": len(files), "files": ", ".join(files[:MOST_FILES]), "base": base.name}
         yield Reason("rules_changed" if base.rules else "rules_differ", facts)
     for entry in (entry for entry in base.expected if entry.added):
-        added: dict[str, Fact] = {"op": entry.op, "case": entry.case, "up_to": entry.up_to, "why": why_of(entry)}
-        yield Reason("expected_added", {**added, "until": entry.until, "file": entry.file, "line": entry.line})
+        facts = {"op": entry.op, "case": entry.case, "up_to": entry.up_to, "why": why_of(entry)}
+        yield Reason("expected_added", {**facts, "until": entry.until, "file": entry.file, "line": entry.line})
     if not identity_counts(base):
         yield Reason("pins_changed", {"pins": "; ".join(base.changed_pins[:MOST_FILES])})
+    for op in plan.ops:
+        if op.base and op.base.performance and op.base.cache != op.cache:
+            facts = {"op": op.op, "cache": op.cache, "before": op.base.cache, "base": base.name}
+            yield Reason("cache_changed", facts)
 
-
-def _note_base(plan: Plan, base: Base, comparisons: Sequence[Comparison]) -> Reason:
     how = {
         "asked": say("named by --against"),
         "first_parent": say("first parent"),
         "merge_base": say("merge base"),
         "baseline": say("commit of the baselines"),
     }
-    duelled = sum(comparison.duel is not None for comparison in comparisons)
-    facts: dict[str, Fact] = {"name": base.name, "commit": base.commit[:10], "how": how.get(base.how, base.how)}
-    facts |= {"duelled": duelled}
+    facts = {"name": base.name, "commit": base.commit[:10], "how": how.get(base.how, base.how)}
+    facts["duelled"] = sum(comparison.duel is not None for comparison in comparisons)
     if plan.again:
         commits = dict.fromkeys(each.commit[:10] for each in plan.again.cases if each.commit and not each.failure)
         facts |= {"run": plan.again.run, "commits": _name_some([*commits]), "count": len(commits)}
         facts |= {"family": plan.duel_family, "release": plan.again.release}
-        return Reason("compared_release" if plan.again.release else "compared_again", facts)
+        yield Reason("compared_release" if plan.again.release else "compared_again", facts)
+        return
     kind = "compared_with_python" if base.python else "compared_with"
     if plan.device in UNTIMED:
         kind = "compared_untimed"
-    return Reason(kind, {**facts, "family": plan.duel_family, "python": base.python})
-
-
-def _note_peers(run: Run) -> Iterator[Reason]:
-    """Ops that know no peer although peers were asked for, and peers that failed, each kind once.
-
-    No verdict is about peers. That one does not support a case is no failure.
-    """
-    if missing := note_missing_peers(run.plan):
-        yield missing
-    failed: dict[tuple[object, ...], Reason] = {}
-    for op in run.ops:
-        for why in (peer.failure for case in op.performance for peer in case.peers if peer.failure):
-            failed.setdefault((op.op, why.facts.get("peer"), why.kind), why)
-    yield from (why for why in failed.values() if why.kind != "peer_unsupported")
+    yield Reason(kind, {**facts, "family": plan.duel_family, "python": base.python})
 
 
 def _note_tests(rows: Sequence[Judgement]) -> Iterator[Reason]:
@@ -194,20 +194,6 @@ def _note_tests(rows: Sequence[Judgement]) -> Iterator[Reason]:
         yield Reason("tested_by_screen")
     if duels:
         yield Reason("tested_by_duel")
-
-
-def _note_environments(comparisons: Sequence[Comparison]) -> Iterator[Reason]:
-    """What differs from the environments of the baselines: what may move a number, and what is only named."""
-    moving: dict[Difference, int] = {}
-    named: dict[Difference, int] = {}
-    for comparison in comparisons:
-        for each in comparison.differs:
-            counts = moving if each.moves else named
-            counts[each] = counts.get(each, 0) + 1
-    if moving:
-        yield Reason("environment_changed", {"fields": list_differences([*moving]), "cases": max(moving.values())})
-    if named:
-        yield Reason("environment_named", {"fields": list_differences([*named])})
 
 
 def _note_late(run: Run) -> Iterator[Reason]:

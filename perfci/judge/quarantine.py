@@ -18,8 +18,6 @@ def advise(run: Run, judgements: Judgements, quarantine: Collection[str]) -> Jud
     others name their board.
     """
     listed = {board_key(board) for board in quarantine}
-    if not listed:
-        return judgements
     boards = {(op.op, case.case): boards_of(case, run) for op in run.ops for case in op.performance}
     timed = {key: found for key, found in boards.items() if found}
     only = {key: found for key, found in timed.items() if {board_key(board) for board in found} <= listed}

@@ -1,40 +1,19 @@
-"""The verdict about the speed of one timed case: the gravest finding decides, the others are told with it."""
+"""The verdict about the speed of one timed case: the gravest finding decides, the others stand beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from perfci.core.model import (
-    Block,
-    Comparison,
-    Expected,
-    Gate,
-    Judgement,
-    Need,
-    PerformanceCase,
-    Reason,
-    Suite,
-    Verdict,
-)
+from perfci.core.model import Block, Expected, Gate, Judgement, Need, PerformanceCase, Reason, Suite, Verdict
 from perfci.judge import expected, figures
 from perfci.judge.duel import judge_against_base
-from perfci.judge.findings import KERNEL, Adjusted, Context, Finding, judge_span, judge_time
-from perfci.statistics import exact
+from perfci.judge.findings import KERNEL, Context, Finding, judge_span, judge_time
 from perfci.thresholds.limits import CaseThresholds
 
 GRAVITY = (
-    Verdict.WRONG,
-    Verdict.REGRESSED,
-    Verdict.TOO_SLOW,
-    Verdict.INCONCLUSIVE,
-    Verdict.DRIFTED,
-    Verdict.STALE,
-    Verdict.EXPECTED,
-    Verdict.IMPROVED,
-    Verdict.NEW,
-    Verdict.UNCHANGED,
-    Verdict.PASS,
-)
+    Verdict.WRONG, Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.INCONCLUSIVE, Verdict.DRIFTED, Verdict.STALE,
+    Verdict.EXPECTED, Verdict.IMPROVED, Verdict.NEW, Verdict.UNCHANGED, Verdict.PASS,
+)  # fmt: skip
 """Which of several findings decides."""
 
 THROTTLING = frozenset({"thermal", "power_brake"})
@@ -44,48 +23,25 @@ _BEYOND_DOUBT = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.IMPROVED
 _IN_DOUBT = frozenset({Verdict.INCONCLUSIVE, Verdict.PASS, Verdict.STALE, Verdict.EXPECTED})
 
 
-def adjust(comparisons: Iterable[Comparison], family: int, duels: int = 0) -> Mapping[tuple[str, str], Adjusted]:
-    """Holm over the plan's families: first looks at the baseline, and duels, each question with an alpha of its own."""
-    compared = list(comparisons)
-    first = [each.screens[0] if each.screens and each.screens[0].process == 0 else None for each in compared]
-    spans = [each.spans[0] if each.spans and each.spans[0].process == 0 else None for each in compared]
-    columns = (
-        _holm([screen.p_slower if screen else None for screen in first], family),
-        _holm([screen.p_faster if screen else None for screen in first], family),
-        _holm([screen.p_slower if screen else None for screen in spans], family),
-        _holm([each.duel.p_slower if each.duel else None for each in compared], duels),
-        _holm([each.duel.p_faster if each.duel else None for each in compared], duels),
-        _holm([each.duel_span.p_slower if each.duel_span else None for each in compared], duels),
-    )
-    return {(each.op, each.case): Adjusted(*p) for each, p in zip(compared, zip(*columns, strict=True), strict=True)}
-
-
-def _holm(p: Sequence[float | None], family: int) -> list[float]:
-    tested = [value for value in p if value is not None]
-    adjusted = iter(exact.holm(tested, max(family, len(tested))))
-    return [1.0 if value is None else next(adjusted) for value in p]
-
-
 def judge_case(
-    case: PerformanceCase,
-    comparison: Comparison,
-    context: Context,
-    allowed: Sequence[tuple[Expected, Comparison, Context]],
+    case: PerformanceCase, context: Context, allowed: Sequence[tuple[Expected, Context]]
 ) -> tuple[Judgement, Need | None]:
     """Returns the verdict about a timed case, and the need for fresh processes if these would decide it.
 
     allowed: the case's expected entries, each with what the case is compared with and judged by if it holds.
     """
-    answers = _answer_questions(case, comparison, context)
-    wide = [(entry, _answer_questions(case, seen, within)) for entry, seen, within in allowed]
+    comparison, answers = context.comparison, _answer_questions(case, context)
+    wide = [(entry, _answer_questions(case, within)) for entry, within in allowed]
     excused = expected.excuse(answers, wide, expected.day_of(context.run))
     found = sorted(excused.found.values(), key=lambda each: (GRAVITY.index(each.verdict), not each.exact))
-    verdict, reasons = _decide(found, case)
+    hindered = 2 * sum(bool(_throttled(block) or block.state.foreign_processes) for block in case.blocks)
+    mostly_hindered = hindered > len(case.blocks)
+    verdict, reasons = _decide(found, case, mostly_hindered)
     fails = verdict.gate is Gate.FAILS
     wanted = [finding.processes for finding in found if finding.unsettled]
     # What fails beyond doubt needs no more device time: the other questions could not change the gate.
     decided = fails and not found[0].unsettled
-    open_question = wanted and not decided and not _mostly_hindered(case.blocks) and not case.suspicion
+    open_question = wanted and not decided and not mostly_hindered and not case.suspicion
     failure = (case.base.failure,) if case.base and case.base.failure else ()
     adjusted = context.adjusted.duel_slower if comparison.duel else context.adjusted.slower
     row = Judgement(
@@ -98,37 +54,31 @@ def judge_case(
         p_adjusted=adjusted if comparison.duel or comparison.screens else None,
         expected=excused.entry if fails or verdict is Verdict.EXPECTED else None,
         warns=excused.overdue and verdict is Verdict.EXPECTED,
-        suggested=expected.suggest(answers, comparison, context) if fails else None,
+        suggested=expected.suggest(answers, context) if fails else None,
     )
     return row, Need(comparison.op, comparison.case, max(wanted)) if open_question else None
 
 
-def _answer_questions(case: PerformanceCase, comparison: Comparison, context: Context) -> Mapping[str, Finding]:
-    """What is found, by the question that it answers; a question that is not even raised is missing."""
+def _answer_questions(case: PerformanceCase, context: Context) -> Mapping[str, Finding]:
+    """What is found, by the question that it answers. A question that is not even raised is missing."""
     if case.base and not case.base.failure:
-        time, *spans = judge_against_base(case.base, comparison, context)
+        time, span = judge_against_base(case.base, context)
     else:
-        time, *spans = judge_time(comparison, context), *judge_span(comparison, context)
-    asked = {
-        "time": [time],
-        "span": spans,
-        "memory": list(figures.judge_memory(case, context.limits)),
-        "target": list(figures.judge_speedup(comparison, case.blocks, context.limits)),
-        "bandwidth": list(figures.judge_bandwidth(case, comparison.op, context)),
-        "compile": list(figures.judge_first_call(case, comparison.op, context)),
-        "errors": list(figures.judge_errors(case, comparison.op, context)),
-    }
-    return {question: found[0] for question, found in asked.items() if found}
+        time, span = judge_time(context), judge_span(context)
+    asked = {"time": time, "span": span, **{name: ask(case, context) for name, ask in figures.QUESTIONS.items()}}
+    return {question: found for question, found in asked.items() if found}
 
 
-def _decide(found: Sequence[Finding], case: PerformanceCase) -> tuple[Verdict, tuple[Reason, ...]]:
+def _decide(
+    found: Sequence[Finding], case: PerformanceCase, mostly_hindered: bool
+) -> tuple[Verdict, tuple[Reason, ...]]:
     """A measurement that looks broken decides first, then what hides the answer, then the gravest finding."""
     first, hindrances = found[0], tuple(_hindrances(case.blocks))
     reasons = tuple(reason for finding in found for reason in finding.reasons)
     if case.suspicion:
         return Verdict.SUSPECT, (*case.suspicion, *reasons, *hindrances)
     # A hot or shared device hides what would be beyond doubt, and the rest if most blocks had it.
-    in_doubt = first.verdict in _IN_DOUBT and _mostly_hindered(case.blocks)
+    in_doubt = first.verdict in _IN_DOUBT and mostly_hindered
     if hindrances and not first.exact and (first.verdict in _BEYOND_DOUBT or in_doubt):
         return Verdict.INCONCLUSIVE, (*hindrances, *reasons)
     return first.verdict, (*reasons, *hindrances)
@@ -136,10 +86,6 @@ def _decide(found: Sequence[Finding], case: PerformanceCase) -> tuple[Verdict, t
 
 def _throttled(block: Block) -> frozenset[str]:
     return THROTTLING.intersection(block.state.throttle)
-
-
-def _mostly_hindered(blocks: Sequence[Block]) -> bool:
-    return 2 * sum(bool(_throttled(block) or block.state.foreign_processes) for block in blocks) > len(blocks)
 
 
 def _hindrances(blocks: Sequence[Block]) -> Iterator[Reason]:

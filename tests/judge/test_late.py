@@ -127,7 +127,7 @@ def test_the_run_says_once_how_much_the_limit_cost():
 
 def test_a_run_that_was_in_time_says_nothing_and_one_whose_limit_was_ignored_says_so():
     limit = Deadline("2026-01-01T00:00:00Z", 60.0)
-    ignored = Reason("deadline_malformed", {"variable": "CI_JOB_TIMEOUT", "value": "soon"})
+    ignored = Reason("deadline_ignored", {"variable": "CI_JOB_TIMEOUT", "value": "soon"})
 
     quiet, told = (
         judged(run(blocks(), planned=replace(plan(), deadline=limit, deadline_note=note))) for note in (None, ignored)

@@ -207,7 +207,7 @@ def test_what_a_shard_was_not_reached_in_time_is_inconclusive_in_the_whole_and_t
     facts = {"by": "--deadline", "limit_s": 300.0, "reserve_s": 0.0}
     quiet = [OpRun(op, performance=tuple(PerformanceCase(case) for case in CASES)) for op in ("relu", "twice")]
     unreached = OpRun("scale", late=Reason("op_not_reached", {"op": "scale", **facts}))
-    note = Reason("deadline_malformed", {"variable": "CI_JOB_TIMEOUT", "value": "soon"})
+    note = Reason("deadline_ignored", {"variable": "CI_JOB_TIMEOUT", "value": "soon"})
     plans = [replace(shard(index).plan, deadline=limit) for index, limit in zip((1, 2), limits, strict=True)]
 
     run = joined(
