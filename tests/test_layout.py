@@ -42,7 +42,7 @@ HOMES = {
     "matplotlib": ("report.charts", "report.plots"),
     "PIL": ("report.charts",),  # a part of matplotlib, as it were: it writes the PNGs
     # What is said between processes, and files, whose faults need their places; bounds mark the records' own fields.
-    "msgspec": ("core.codec", "core.settings", "store", "core.model.bounds"),
+    "msgspec": ("core.codec", "core.settings", "store", "core.model.basics"),
     "pandas": ("report.frame",),
     "pyarrow": ("report.export",),
     "pynvml": ("device.nvml",),

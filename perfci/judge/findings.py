@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perfci.core.environment import list_differences
 from perfci.core.model import Block, Comparison, Fact, Reason, Run, Screen, Verdict
@@ -106,10 +106,12 @@ def medians_again(blocks: Sequence[Block], quantities: Sequence[float | None]) -
 
 @dataclass(frozen=True)
 class _Change:
-    """A change to look for."""
+    """A change to look for, and the kinds of what can be said about it."""
 
-    name: str
-    """first part of the kinds of what can be said about it"""
+    suspected: str
+    confirmed: str
+    refuted: str
+    disputed: str
     verdict: Verdict = Verdict.REGRESSED
 
     def p(self, screen: Screen) -> float:
@@ -121,9 +123,11 @@ class _Change:
         return p <= alpha and slower_us > floor_us
 
 
-_SLOWER, _FASTER = _Change("slower"), _Change("faster", Verdict.IMPROVED)
-_ALIKE = (_Change("alike"), _Change("alike", Verdict.IMPROVED))
-_SPAN = _Change("span")
+_SLOWER = _Change("slower_suspected", "slower_confirmed", "slower_refuted", "slower_disputed")
+_FASTER = _Change("faster_suspected", "faster_confirmed", "faster_refuted", "faster_disputed", Verdict.IMPROVED)
+_ALIKE_SLOWER = _Change("alike_suspected", "alike_confirmed", "alike_refuted", "alike_disputed")
+_ALIKE_FASTER = replace(_ALIKE_SLOWER, verdict=Verdict.IMPROVED)
+_SPAN = _Change("span_suspected", "span_confirmed", "span_refuted", "span_disputed")
 
 
 def judge_time(context: Context) -> Finding:
@@ -183,7 +187,7 @@ def screen_drift(context: Context) -> Finding:
     """
     found, alone = screen_time(context), context.comparison.alone
     if found.verdict is Verdict.STALE and alone:
-        for change in _ALIKE:
+        for change in (_ALIKE_SLOWER, _ALIKE_FASTER):
             # Each case by itself at its share of alpha: a family of their own, for which Bonferroni will do.
             if change.is_seen(alone[0], change.p(alone[0]) * context.run.plan.family, context.alpha, context.floor_us):
                 return _confirm(change, alone, context, context.floor_us)
@@ -214,12 +218,12 @@ def _confirm(change: _Change, screens: Sequence[Screen], context: Context, floor
     agreed = sum(change.is_seen(screen, change.p(screen), context.alpha, floor_us) for screen in again)
     facts = {**_facts(screens, context.comparison), "agreed": agreed}
     if len(again) < PROCESSES:
-        return Finding(Verdict.INCONCLUSIVE, (Reason(f"{change.name}_suspected", facts),), unsettled=True)
+        return Finding(Verdict.INCONCLUSIVE, (Reason(change.suspected, facts),), unsettled=True)
     if agreed == len(again):
-        return Finding(change.verdict, (Reason(f"{change.name}_confirmed", facts),))
+        return Finding(change.verdict, (Reason(change.confirmed, facts),))
     if agreed:
-        return Finding(Verdict.INCONCLUSIVE, (Reason(f"{change.name}_disputed", facts),))
-    refuted = Reason(f"{change.name}_refuted", facts)
+        return Finding(Verdict.INCONCLUSIVE, (Reason(change.disputed, facts),))
+    refuted = Reason(change.refuted, facts)
     return Finding(Verdict.STALE, (stale, refuted)) if stale else Finding(Verdict.PASS, (refuted,))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from perfci.core.model import ErrorStats, Fact, Reason
-from perfci.core.model.closeness import worst
+from perfci.core.model.basics import worst
 from perfci.device.seam import Arrays, Inputs
 from perfci.measure.closeness import RATIO, Errors, Norm, errors_of, relative_l2, tolerance
 from perfci.measure.inputs import flat

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Collection
 
 from perfci.core.model import Block, Limits, OpRun, PerformanceCase, Reason, StoredTensor
-from perfci.core.model.closeness import worst
+from perfci.core.model.basics import worst
 from perfci.core.wording import because
 from perfci.worker.protocol import Apart, Checked, Doing, Finished, Measured, Message, OpDone, Prepared, Ready
 

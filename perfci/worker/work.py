@@ -13,7 +13,7 @@ from typing import Any
 from perfci.core.codec import decode
 from perfci.core.errors import ContractError
 from perfci.core.model import AccuracyCase, Block, Fact, Limits, Reason, Suite
-from perfci.core.model.closeness import worst
+from perfci.core.model.basics import worst
 from perfci.core.wording import because
 from perfci.device.seam import Accelerator, not_interpreted
 from perfci.device.source import inputs_digest

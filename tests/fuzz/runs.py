@@ -27,7 +27,7 @@ from perfci.core.model import (
     StaticCase,
     StaticOp,
 )
-from perfci.core.model.bounds import Shift
+from perfci.core.model.basics import Shift
 from tests.fuzz import values
 
 SHIFTS = values.of(Shift)

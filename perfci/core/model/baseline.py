@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from perfci.core.model.bounds import Change, Count, Shift, Time
+from perfci.core.model.basics import Change, Count, Shift, Time
 from perfci.core.model.measured import Cache
 from perfci.core.model.place import Difference, Environment
 from perfci.core.model.run import FORMAT

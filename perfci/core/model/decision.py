@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfci.core.model.estimates import Interval, Look
-from perfci.core.model.expected import Expected, Suggestion
+from perfci.core.model.basics import Gate, Interval, Look, Reason, Suite, Verdict
 from perfci.core.model.place import Difference
-from perfci.core.model.verdict import Gate, Reason, Suite, Verdict
+from perfci.core.model.run import Expected, Suggestion
 
 
 @dataclass(frozen=True)

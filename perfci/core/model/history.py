@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from perfci.core.model.bounds import Amount, Count, Shift, Time
-from perfci.core.model.closeness import ErrorStats
-from perfci.core.model.lowprec import ErrorHistogram, Extent
-from perfci.core.model.measured import Cache
+from perfci.core.model.basics import Amount, Count, ErrorStats, Shift, Time
+from perfci.core.model.measured import Cache, ErrorHistogram, Extent
 from perfci.core.model.place import Environment
 from perfci.core.model.run import FORMAT
 

@@ -1,4 +1,4 @@
-"""What was verified and measured of one op's cases."""
+"""What was verified, captured, compiled and measured of one op's cases."""
 
 from __future__ import annotations
 
@@ -6,12 +6,199 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from perfci.core.model.bounds import Amount, Count, Moment, Shift, Time, Whole
-from perfci.core.model.closeness import ErrorStats
-from perfci.core.model.identity import Identity
-from perfci.core.model.lowprec import StoredTensor
+from perfci.core.model.basics import Amount, Count, ErrorStats, Moment, Reason, Shift, Time, Whole
 from perfci.core.model.place import DeviceState
-from perfci.core.model.verdict import Reason
+
+
+@dataclass(frozen=True)
+class LaunchIdentity:
+    """One kernel launch."""
+
+    kernel: str
+    artefact: str
+    """digest of the device code, compiled without line information"""
+    grid: tuple[Count, ...]
+    warps: Count | None = None
+    stages: Count | None = None
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    """every argument by name: scalars and constants by value, tensors as `#1 float16[4,8](8,1)@16`, which is storage
+    (in order of appearance in the call), dtype, shape, strides and alignment in bytes; beside them, under names with
+    blanks, what else a launch takes: shared memory, clusters, cooperative or dependent launch"""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """All that one call does: torch operations, launches, and the source of its inputs."""
+
+    operations: tuple[str, ...] = ()
+    """in order: torch operations with their arguments, synchronisations, and `launch NAME` where a launch stands"""
+    launches: tuple[LaunchIdentity, ...] = ()
+    inputs: str = ""
+    """digest of the source of make_inputs"""
+    choices: tuple[str, ...] = ()
+    """what an autotuner chose, or chooses from where it cannot choose"""
+    unknown: Reason | None = None
+    """why the call could not be captured; such a case is always timed"""
+
+
+@dataclass(frozen=True)
+class KernelBinary:
+    """What the compiler made of one kernel for one target."""
+
+    name: str
+    artefact: str
+    """digest of the device code, as in `LaunchIdentity`"""
+    registers: Count | None = None
+    """of a thread; vector and accumulation registers on AMD"""
+    spill_bytes: Count | None = None
+    """registers of a thread that did not fit, bytes of local memory"""
+    local_bytes: Count | None = None
+    """local memory of a thread, stack and spills together"""
+    shared_bytes: Count | None = None
+    """of a program"""
+    instructions: Count | None = None
+    mix: Mapping[str, Count] = field(default_factory=dict)
+    """instructions by class: memory, tensor, float, integer, control, other"""
+    warps: Count | None = None
+    occupancy: Amount | None = None
+    """warps that fit on a processor at once, of the most that it holds; from registers, shared memory and warps"""
+
+
+@dataclass(frozen=True)
+class StaticCase:
+    """A performance case as captured and compiled for one target, without a device."""
+
+    case: str
+    identity: Identity = field(default_factory=Identity)
+    binaries: tuple[KernelBinary, ...] = ()
+    """each distinct kernel once, in order of its first launch"""
+    failure: Reason | None = None
+    """why it does not compile for the target"""
+
+
+@dataclass(frozen=True)
+class StaticOp:
+    """An op's cases for one target."""
+
+    op: str
+    target: str
+    """sm_90, gfx942"""
+    cases: tuple[StaticCase, ...] = ()
+    failure: Reason | None = None
+    """the op did not import, or its worker died"""
+    unavailable: Reason | None = None
+    """which figures are missing, and why: a toolchain without disassembler"""
+
+
+@dataclass(frozen=True)
+class Static:
+    """Everything that was compiled without a device."""
+
+    targets: tuple[str, ...]
+    toolchain: str
+    """what compiled: triton 3.7.1, ptxas 12.9, torch 2.13.0"""
+    ops: tuple[StaticOp, ...] = ()
+    base_ops: tuple[StaticOp, ...] = ()
+    """the same of the base revision, if its files differ"""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A figure over the groups of a tensor that share a scale each."""
+
+    least: Amount
+    """of any group"""
+    median: Amount
+    """of the groups"""
+    most: Amount
+    """of any group"""
+
+
+@dataclass(frozen=True)
+class ErrorHistogram:
+    """How many absolute errors lie in each bin of `perfci.measure.lowprec.EDGES`; bins that are left out are empty."""
+
+    start: Count
+    """place of the first bin that is told: 0 holds what lies below the lowest edge, errors of exactly 0 included"""
+    counts: tuple[Count, ...] = ()
+    """of that bin and those that follow"""
+
+
+@dataclass(frozen=True)
+class Channels:
+    """Slices of the tensor along the axis on which their largest magnitudes differ most."""
+
+    axis: Count
+    """of the tensor"""
+    count: Count
+    """slices along it"""
+    extreme: Count
+    """of them: their largest magnitude is 10 times the median of all slices' or more"""
+    ratio: Amount
+    """greatest of the slices' largest magnitudes / their median. 0 if the median is 0"""
+
+
+@dataclass(frozen=True)
+class AcceptedStorage:
+    """What an accepted run had for the same stored tensor."""
+
+    run: str
+    """id"""
+    created: str
+    """ISO 8601, UTC"""
+    mean_abs: float | None = None
+    """mean absolute error"""
+    p99_abs: float | None = None
+    """99th percentile of the absolute error"""
+    clip_ratio: Amount = 0.0
+    """share of clipped values"""
+    divergence: Amount = 0.0
+    """from the accepted run before it, nats"""
+    extreme: Count = 0
+    """channels of extreme scale"""
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """One tensor that an op stores in low precision, in one case: the inputs are those of a fixed seed."""
+
+    case: str
+    """id: stored=a,m=128,k=128,scaling=row,dtype=float8_e4m3fn; it has thresholds and a history like any other"""
+    tensor: str
+    """the op's name for it"""
+    mode: str
+    """how it is scaled, as the case says: tensor, row, group"""
+    dtype: str
+    """of the stored values"""
+    family: str
+    """id of the case without what tells modes, groups and dtypes apart: those of one family hold the same tensor"""
+    seed: Whole
+    errors: ErrorStats
+    """of what is stored, values * scale in float64, against the originals, over those that are finite"""
+    clip_ratio: Amount
+    """share of the originals that lie beyond scale * the dtype's largest number, and became that"""
+    lost_ratio: Amount
+    """share of the originals other than 0 that became 0"""
+    groups: Count
+    """scales that are stored"""
+    amax: Extent
+    """largest finite magnitude of the originals of a group"""
+    scale: Extent
+    """of a group"""
+    load: Extent
+    """amax / (scale * the dtype's largest number) of a group: above 1 its largest values are clipped"""
+    histogram: ErrorHistogram
+    channels: Channels | None = None
+    """None of a tensor of fewer than two axes, or of no slices"""
+    scale_bytes: Count = 0
+    """what the scales take"""
+    divergence: Amount = 0.0
+    """Kullback-Leibler divergence of the histogram from that of the newest accepted run, nats. 0 if there is none"""
+    before: tuple[AcceptedStorage, ...] = ()
+    """accepted runs that have it, oldest first, 30 at most"""
+    accepted: ErrorHistogram | None = None
+    """of the newest accepted run, which the divergence is from"""
+
 
 Cache = Literal["cold", "warm"]
 """What L2 held when a timed launch began: nothing of its own (flushed), or what the same call had just used."""

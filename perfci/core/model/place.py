@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from perfci.core.model.bounds import Amount, Count, Whole
+from perfci.core.model.basics import Amount, Count, Whole
 
 UNTIMED = frozenset({"cpu", "offline"})
 """Kinds of devices on which nothing is timed."""

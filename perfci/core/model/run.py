@@ -1,18 +1,105 @@
-"""One execution: its plan, and everything that came of it."""
+"""One execution: what there is to measure, agreed slow-downs, the plan, its shards, and everything that came of it."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
-from perfci.core.model.bounds import Amount, Count, Whole
-from perfci.core.model.expected import Expected
-from perfci.core.model.identity import Static
-from perfci.core.model.measured import OpRun
+from perfci.core.model.basics import Amount, Count, Reason, Suite, Whole
+from perfci.core.model.measured import Cache, OpRun, Static
 from perfci.core.model.place import Environment, Limits
-from perfci.core.model.planned import DuelWhat, PlannedOp
-from perfci.core.model.verdict import Reason, Suite
+
+
+@dataclass(frozen=True)
+class Expected:
+    """An entry under `expected` in `thresholds/<op>.yaml`; two are the same that say the same, wherever they stand."""
+
+    op: str
+    case: str
+    """--case pattern of the cases that it is about"""
+    up_to: Amount
+    """slow-down that it allows: against the base, the stored baseline, or the time that the speedup target allows"""
+    why: str
+    until: str
+    """the last day on which it holds, ISO 8601"""
+    file: str = field(default="", compare=False)
+    """relative to the project's root"""
+    line: Count = field(default=0, compare=False)
+    added: bool = field(default=False, compare=False)
+    """by the merge request itself: its base has no such entry"""
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """An entry that would make a slow-down EXPECTED, as it is to be pasted."""
+
+    file: str
+    """relative to the project's root"""
+    line: str
+    """the entry, indented as the file's list is"""
+    below: int | None = None
+    """line of the file's `expected:`, below which it goes. None if the file has none, or is not there"""
+    replaces: int | None = None
+    """line of the file's entry for this very case, whose place it takes"""
+
+
+class DuelWhat(StrEnum):
+    """Which cases are timed side by side with the base revision."""
+
+    CHANGED = "changed"
+    """those whose identity changed or cannot be told"""
+    ALL = "all"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class PlannedBase:
+    """What the base revision has of an op."""
+
+    same: bool = False
+    """its files are the same, so that nothing needs to be run to know it unchanged"""
+    changed: tuple[str, ...] = ()
+    """files that differ, relative to the project's root"""
+    performance: tuple[str, ...] = ()
+    """its performance cases"""
+    cache: Cache = "cold"
+    """what its performance suite says of the L2 cache; both revisions are timed as the change says"""
+    failure: Reason | None = None
+    """why it cannot be held against at all: no such op, another signature, a broken contract"""
+    apart: Reason | None = None
+    """why the two revisions need a process each"""
+
+
+@dataclass(frozen=True)
+class PlannedOp:
+    """What an op's suites hold, before anything is measured."""
+
+    op: str
+    accuracy: tuple[str, ...] = ()
+    performance: tuple[str, ...] = ()
+    failure: Reason | None = None
+    """the op breaks the contract or does not import"""
+    signature: tuple[str, ...] = ()
+    """parameters of the kernel"""
+    cache: Cache = "cold"
+    """what the performance suite says of the L2 cache: cold or warm"""
+    base: PlannedBase | None = None
+    """None without a base revision"""
+    audit: tuple[str, ...] = ()
+    """cases that are duelled although they are unchanged: a control of the measurement"""
+    unlisted: bool = False
+    """its cases were not looked up, since all of its files are the base's own"""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """id of a case -> the id that it had before, as the performance suite declares"""
+    renamed_from: str | None = None
+    """name that the op had before"""
+    stored: tuple[str, ...] = ()
+    """cases in which it stores tensors in low precision, with * for the tensors' names, which nobody knows yet"""
+    peers: tuple[str, ...] = ()
+    """names of further implementations that its performance suite knows"""
+
 
 FORMAT = 1
 """Version of run.json and of the baseline files. 1: the first."""
@@ -215,4 +302,48 @@ class Run:
     """the shards that a merged run consists of"""
     missing: tuple[Reason, ...] = ()
     """shards of a merged run that gave no result, or no whole one"""
+    format: int = FORMAT
+
+
+@dataclass(frozen=True)
+class ShardedOp:
+    """Who measures an op."""
+
+    op: str
+    shard: Count
+    """from 1. 0 if nothing of it is measured"""
+    seconds: Amount = 0.0
+    """seconds that it may take, by the last run or by its number of cases"""
+    files: str = ""
+    """digest of all files that it needs, SHA-256 in hexadecimal: a shard measures no others"""
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """Fixed before anything is measured, for all shards: plan.json."""
+
+    perfci: str
+    """version"""
+    created: str
+    """ISO 8601, UTC"""
+    commit: str | None
+    """HEAD of the project under test; null outside a repository"""
+    rules: str
+    """digest of the thresholds and baselines that judge, SHA-256 in hexadecimal"""
+    alpha: Amount
+    """share of false alarms allowed in each family"""
+    shards: Count
+    """how many"""
+    timer: str
+    """asked for: auto, activity or event"""
+    plan: Plan
+    """of all shards together"""
+    ops: tuple[ShardedOp, ...] = ()
+    """in the plan's order"""
+    family: Count = 0
+    """performance cases that are tested together, of all shards; how many may be duelled stands in the plan"""
+    seconds: Amount = 0.0
+    """device time of all shards together, estimated"""
+    last: str | None = None
+    """id of the run by whose times the shards are balanced"""
     format: int = FORMAT

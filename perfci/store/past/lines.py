@@ -27,7 +27,7 @@ from perfci.core.model import (
     Suite,
     Verdict,
 )
-from perfci.core.model.closeness import worst
+from perfci.core.model.basics import worst
 from perfci.statistics import exact
 
 KERNEL, REFERENCE, BASE = "kernel", "reference", "base"

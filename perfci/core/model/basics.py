@@ -1,0 +1,158 @@
+"""What all records are made of: numbers within bounds, reasons, verdicts, intervals and errors.
+
+A stored number is far beyond what any device gives, and short of what no arithmetic survives. A file whose numbers lie
+outside is refused when it is read, with the place. The published schemas have the same bounds. Within them, logarithms,
+ratios and sums of what was read stay finite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
+
+Time = Annotated[float, Meta(ge=1e-6, le=1e15)]
+"""Microseconds that something took: from a picosecond to thirty years, never nothing."""
+
+Shift = Annotated[float, Meta(ge=-50.0, le=50.0)]
+"""Natural logarithm of a ratio of two such times."""
+
+Change = Annotated[float, Meta(ge=-1.0, le=1e18)]
+"""A ratio of two such times - 1."""
+
+Amount = Annotated[float, Meta(ge=0.0, le=1e18)]
+"""Seconds, watts, gigabytes a second, a share: what cannot be negative."""
+
+Moment = Annotated[float, Meta(ge=-1e18, le=1e18)]
+"""Seconds since some other moment."""
+
+Count = Annotated[int, Meta(ge=0, le=2**62)]
+"""How many, or how many bytes."""
+
+Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+"""A whole number that may be negative: a seed, a temperature."""
+
+
+Fact = str | Whole | float | bool | None
+"""A number or word that a sentence about a reason may need."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why something is as it is: a kind, and the numbers that its sentence needs (worded by `perfci.core.wording`)."""
+
+    kind: str
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+
+
+class Gate(StrEnum):
+    """What a verdict does to the merge request."""
+
+    OK = "ok"
+    WARNS = "warns"
+    FAILS = "fails"
+
+
+class Verdict(StrEnum):
+    """The answer about one case."""
+
+    PASS = "PASS"
+    UNCHANGED = "UNCHANGED"
+    IMPROVED = "IMPROVED"
+    REGRESSED = "REGRESSED"
+    WRONG = "WRONG"
+    TOO_SLOW = "TOO_SLOW"
+    ERROR = "ERROR"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    EXPECTED = "EXPECTED"
+    DRIFTED = "DRIFTED"
+    STALE = "STALE"
+    SUSPECT = "SUSPECT"
+    REMOVED = "REMOVED"
+    NEW = "NEW"
+
+    @property
+    def gate(self) -> Gate:
+        """What this verdict does to the merge request."""
+        if self in _FAILS:
+            return Gate.FAILS
+        return Gate.WARNS if self in _WARNS else Gate.OK
+
+
+_FAILS = frozenset({Verdict.REGRESSED, Verdict.WRONG, Verdict.TOO_SLOW, Verdict.ERROR})
+_WARNS = frozenset({Verdict.INCONCLUSIVE, Verdict.DRIFTED, Verdict.STALE, Verdict.SUSPECT, Verdict.REMOVED})
+
+
+class Suite(StrEnum):
+    """Which of an op's two suites a case belongs to, or that it is about its compiled kernels."""
+
+    ACCURACY = "accuracy"
+    PERFORMANCE = "performance"
+    COMPILED = "compiled"
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with the ends of its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+    confidence: float = 0.95
+
+
+@dataclass(frozen=True)
+class Look:
+    """One case's duel as it stands: d is the shift of kernel against base in one block, log scale, plus is slower."""
+
+    blocks: int
+    processes: int
+    shift: Interval
+    """Hodges-Lehmann centre of d with its interval, log scale"""
+    p_slower: float
+    """exact signed-rank test of d > tau. 1 before the looks that may decide"""
+    p_faster: float
+    """of d < -tau"""
+    medians: tuple[float, ...]
+    """of d, one a process"""
+    sizes: tuple[int, ...]
+    """blocks, one a process"""
+    tau: float
+    """allowed slow-down, log scale"""
+    p_differs: float = 1.0
+    """of |d| >= tau, the larger of two one-sided tests: small where kernel and base are as good as equal"""
+
+
+@dataclass(frozen=True)
+class ErrorStats:
+    """Errors of an output against the float64 reference, over its finite elements."""
+
+    count: Count
+    max_abs: float | None = None
+    mean_abs: float | None = None
+    max_rel: float | None = None
+    mean_rel: float | None = None
+    p50_abs: float | None = None
+    p90_abs: float | None = None
+    p99_abs: float | None = None
+    rmse: float | None = None
+    worst_index: tuple[Count, ...] = ()
+    """where max_abs stands in the output"""
+    l2: float | None = None
+    """relative error in the L2 norm, ||output - exact|| / ||exact|| with ||x|| = sqrt(sum of x_i^2), in float64, over
+    the elements that are finite in both, of all outputs of the call together. 0 if both norms are 0, None if only
+    ||exact|| is, and where there is no such element"""
+
+
+def worst(found: Sequence[ErrorStats]) -> ErrorStats:
+    """Errors of several outputs, one at least: each figure at its worst. The place is that of the greatest error."""
+    figures = {}
+    for name in (each.name for each in fields(ErrorStats) if each.name not in {"count", "worst_index"}):
+        known = [value for each in found if (value := getattr(each, name)) is not None and math.isfinite(value)]
+        figures[name] = max(known, default=None)
+    greatest = max(found, key=lambda each: each.max_abs if each.max_abs is not None else -1.0)
+    return ErrorStats(sum(each.count for each in found), worst_index=greatest.worst_index, **figures)
