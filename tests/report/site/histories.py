@@ -20,7 +20,7 @@ from perfci.core.model import (
     StepSide,
 )
 from perfci.report.past import Past
-from perfci.report.site.kept import HistoryPlace, Kept
+from perfci.report.site.kept import Kept, OpOnDevice
 from perfci.statistics import changepoints
 from perfci.store import layout
 
@@ -143,7 +143,7 @@ def step(runs, at):
 def kept(runs, op="softmax", device="nvidia-h200", **changes):
     steps = changes.pop("steps", ())
     known = {case: changepoints.find_changes(each) for case, each in changepoints.index_cases(runs).items()}
-    return Kept(HistoryPlace(device, op), Past(tuple(runs), known, steps), **changes)
+    return Kept(OpOnDevice(device, op), Past(tuple(runs), known, steps), **changes)
 
 
 def project(folder: Path, histories):
