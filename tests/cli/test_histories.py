@@ -274,7 +274,7 @@ def test_an_op_of_which_stored_tensors_alone_were_kept_is_shown(root, ask):
     code, out, _ = ask()
 
     assert code == 0
-    assert len([line for line in lines(out) if " 1 0.0200 0 % 0 - - " in line]) == len(WAYS)
+    assert len([line for line in lines(out) if " 1 0.0200 0 % 0 " in line]) == len(WAYS)
 
 
 def test_programs_get_every_point_of_what_is_stored(crept, ask):
@@ -295,7 +295,7 @@ def test_errors_of_nothing_have_a_flat_picture(root, ask):
     for number in range(2):
         keep(root, storing(number, *(tensor(way, 0.0) for way in WAYS)))
 
-    assert len([line for line in lines(ask()[1]) if line.endswith("2 0 0 % 0 - - ▁▁")]) == len(WAYS)
+    assert len([line for line in lines(ask()[1]) if line.endswith("2 0 0 % 0 ▁▁")]) == len(WAYS)
 
 
 def test_the_names_of_stored_tensors_reach_no_terminal_as_they_are(root, ask):

@@ -116,10 +116,9 @@ def _everything_tells_them(project):
     assert faults(json.loads((reports / "run.json").read_text()), "run.schema.json") == []
     text = (reports / "report.md").read_text()
     section = text.partition("\n## Peers\n")[2].partition("\n## ")[0]
-    assert "slower in 2 of 2 cases" in section and "worst 0.9" in section and "picky not timed in 1 case" in section
+    assert "worst 0.9" in section and "picky not timed in 1 case" in section
     assert section.count(", kernel slower**") == 2
-    assert "### Beside torch.compile" in section and "### Beside slow, fast, picky\n" in section
-    assert "The same in 2 cases in all." in section
+    assert "### scale" in section and "torch.compile / kernel" in section
     assert "--peers" in text[text.index("The same inputs and order of measuring again:") :]
     shown = project.perfci("show", str(reports), "--op", "scale", "--case", FEW).out
     assert "peer fast: " in shown and "does not support" in shown
@@ -257,4 +256,4 @@ def test_shards_take_peers_from_the_plan_and_are_merged_with_them(project):
     assert (codes, answer.code) == ([0, 0], 0), answer.err
     assert peers(answer)["fast"]["faster"] and not peers(answer, "relu")["torch.compile"]["faster"]
     text = (project.root / "reports" / "report.md").read_text()
-    assert "### Beside fast" in text and "### Beside torch.compile" in text
+    assert "fast / kernel" in text and "### Beside torch.compile" in text
