@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rich.console import RenderableType
 
-from perfci.cli.output import STYLES, Grid, Paragraph
+from perfci.cli.output import STYLES, Grid, Paragraph, describe_device
 from perfci.core import units
 from perfci.core.model import Block, Gate, Identity, Judgement, OpRun, PerformanceCase, Run, Screen, Static, Suite
 from perfci.core.wording import say, sentence
@@ -21,8 +21,7 @@ def show_op(op: OpRun, judged: Sequence[Judgement], run: Run, pattern: str | Non
     rows = [row for row in judged if row.op == op.op]
     timed = {row.case: row for row in rows if row.suite is Suite.PERFORMANCE}
     if op != OpRun(op.op) or not run.static:
-        device = f"{run.environment.device.name}{words.describe_timer(run.environment.timer)}"
-        yield Paragraph(say("{op} on {device}", op=op.op, device=device), style="bold")
+        yield Paragraph(say("{op} on {device}", op=op.op, device=describe_device(run)), style="bold")
     yield from (Paragraph(reason) for reason in (op.failure, op.unmeasured, *op.notes) if reason)
     yield from _show_tables(accuracy.make_parts(op))
     yield from (Paragraph(line, 2, STYLES[Gate.FAILS]) for line in accuracy.describe_failures(op))

@@ -21,7 +21,7 @@ from perfci.core.codec import encode
 from perfci.core.model import Gate, Judgements, Reason, Run, Suite, Verdict
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
-from perfci.report import data, rows, words
+from perfci.report import data, rows
 from perfci.report.peers import describe_peers
 from perfci.report.steps import make_pastings
 from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain
@@ -172,15 +172,11 @@ def list_verdicts(judgements: Judgements, run: Run | None = None) -> Iterator[Re
         yield Paragraph(say("... and {tally} more; the report lists them all.", tally=tally), style="dim")
     if run:
         yield Paragraph(_describe_origin(run), style="dim")
-    compared = [row.comparison for row in judgements.rows if row.comparison]
-    if any(one.duel for one in compared) and any(one.screens and not one.duel for one in compared):
-        text = say("Changes are against the base where a case was timed beside it, else against the baseline.")
-        yield Paragraph(text, style="dim")
     yield from (Paragraph(note, style="dim") for note in notes.below)
 
 
 def _describe_origin(run: Run) -> str:
-    """Where the numbers come from."""
+    """Returns where the numbers come from."""
     where, static = run.environment, run.static
     commit = say(", commit {commit}", commit=where.commit[:12]) if where.commit else ""
     if commit and where.dirty:
@@ -188,10 +184,13 @@ def _describe_origin(run: Run) -> str:
     if static and not run.ops:
         targets = ", ".join(static.targets)
         return say("Compiled for {targets} by {by}{commit}.", targets=targets, by=static.toolchain, commit=commit)
-    how = words.describe_timer(where.timer)
-    return say(
-        "On {device}{how}{commit}, seed {seed}.", device=where.device.name, how=how, commit=commit, seed=run.plan.seed
-    )
+    return say("On {device}{commit}, seed {seed}.", device=describe_device(run), commit=commit, seed=run.plan.seed)
+
+
+def describe_device(run: Run) -> str:
+    """Returns the device, and the timer of its launches if any were timed."""
+    device, timer = run.environment.device.name, run.environment.timer
+    return say("{device}, timer {timer}", device=device, timer=timer) if timer else device
 
 
 def sum_up(judgements: Judgements, *, strict: bool = False, shard: str | None = None) -> Paragraph:

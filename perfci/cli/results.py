@@ -23,7 +23,7 @@ from perfci.cli.output import (
     write_report,
 )
 from perfci.core.errors import UsageError
-from perfci.core.model import OpRun, Run
+from perfci.core.model import OpRun
 from perfci.core.wording import say, sentence
 from perfci.ops.spec import matches
 from perfci.report import export, site
@@ -74,11 +74,14 @@ def show(
 ) -> int:
     """Show a run in detail: every case's times, blocks, compiled kernels and errors."""
     where = language.load(project)
-    found = _with_compiled(store.read_run(run or where.reports))
+    found = store.read_run(run or where.reports)
     known = [each.op for each in found.ops]
+    # Ops that were only compiled have no run of their own.
+    alone = {each.op for each in found.static.ops} - set(known) if found.static else set()
+    found = dataclasses.replace(found, ops=(*found.ops, *map(OpRun, sorted(alone))))
     for name in op:
-        if name not in known:
-            raise UsageError("op_not_in_run", op=name, known=", ".join(known))
+        if name not in {*known, *alone}:
+            raise UsageError("op_not_in_run", op=name, known=", ".join((*known, *sorted(alone))))
     judgements = decide(found, where)
     chosen = [each for each in found.ops if not op or each.op in op]
     measured = {one.case for each in chosen for kind in (each.performance, each.accuracy, each.stored) for one in kind}
@@ -93,19 +96,14 @@ def show(
     return Exit.OK
 
 
-def _with_compiled(run: Run) -> Run:
-    """The run with the ops that were only compiled."""
-    known = {op.op for op in run.ops}
-    compiled = dict.fromkeys(op.op for op in run.static.ops) if run.static else {}
-    return dataclasses.replace(run, ops=(*run.ops, *(OpRun(name) for name in compiled if name not in known)))
-
-
 def _only(op: OpRun, pattern: str | None) -> OpRun:
-    """The op with the cases that fit a pattern."""
-    accuracy = tuple(one for one in op.accuracy if matches(one.case, pattern))
-    performance = tuple(one for one in op.performance if matches(one.case, pattern))
-    stored = tuple(one for one in op.stored if matches(one.case, pattern))
-    return dataclasses.replace(op, accuracy=accuracy, performance=performance, stored=stored)
+    """Returns the op with the cases that fit a pattern."""
+    return dataclasses.replace(
+        op,
+        accuracy=tuple(one for one in op.accuracy if matches(one.case, pattern)),
+        performance=tuple(one for one in op.performance if matches(one.case, pattern)),
+        stored=tuple(one for one in op.stored if matches(one.case, pattern)),
+    )
 
 
 @options.takes(

@@ -41,7 +41,7 @@ def make_report(material: Material, further_note: str = "") -> Report:
         peers.make_section(judgements.rows),
         _show_roofline(material),
     )
-    details = (compiled.make_section(run.static, judgements.rows), sources.make_section(material.sources))
+    details = (compiled.make_section(run.static), sources.make_section(material.sources))
     return Report(
         gate=rows.name_gate(judgements.gate).upper(),
         first=tuple(map(plain, notes.first)),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from perfci.core import units
-from perfci.core.model import Judgement, KernelBinary, Static, StaticOp, Suite
+from perfci.core.model import KernelBinary, Static, StaticOp
 from perfci.core.wording import say, sentence
 from perfci.report.against import CASES
 from perfci.report.text import code, list_some, phrase, plain
@@ -24,7 +23,7 @@ class Binary:
     cases: tuple[str, ...]
 
 
-def make_section(static: Static | None, judged: Sequence[Judgement]) -> Section | None:
+def make_section(static: Static | None) -> Section | None:
     """Returns everything that was compiled without a device. None if nothing was."""
     if static is None:
         return None
@@ -47,15 +46,9 @@ def make_section(static: Static | None, judged: Sequence[Judgement]) -> Section 
         say("{where}: {sentence}", where=list_some(places, CASES), sentence=text) for text, places in problems.items()
     )
     parts = []
-    for name in dict.fromkeys(op.op for op in static.ops):
-        mine, title = [op for op in static.ops if op.op == name], plain(name, 80)
-        for op in mine:
-            heading = say("{op} for {target}", op=title, target=plain(op.target))
-            parts.append(Section(heading, table=tabulate_kernels(static, op)))
-        table = make_table(
-            "target | case | beside the figures", _gather([*_list_changes(name, judged), *_list_unknown(mine)])
-        )
-        parts.append(Section(say("{op}: beside the figures", op=title), table=table))
+    for op in static.ops:
+        title = say("{op} for {target}", op=plain(op.op, 80), target=plain(op.target))
+        parts.append(Section(title, table=tabulate_kernels(static, op)))
     return Section(say("Compiled kernels"), (note,), lines, parts=tuple(filter(None, parts)))
 
 
@@ -93,32 +86,3 @@ def find_binaries(op: StaticOp, base: StaticOp | None) -> tuple[Binary, ...]:
             seen = found.setdefault(key, Binary(binary, before, ()))
             found[key] = replace(seen, cases=(*seen.cases, case.case))
     return tuple(found.values())
-
-
-def _list_changes(op: str, judged: Sequence[Judgement]) -> Iterator[tuple[str, str, str]]:
-    """Returns reasons beside the one that decided. Figures already show that the code is another."""
-    for row in judged:
-        if (row.op, row.suite) == (op, Suite.COMPILED) and row.case and row.reasons[0].kind != "identity_unknown":
-            more = [reason for reason in row.reasons[1:] if reason.kind != "code_changed"]
-            yield row.target or "", row.case, " ".join(map(sentence, more))
-
-
-def _list_unknown(ops: Sequence[StaticOp]) -> Iterator[tuple[str, str, str]]:
-    """Returns what is not known without a device."""
-    for op in ops:
-        for case in op.cases:
-            if case.identity.unknown and not case.failure:
-                yield op.target, case.case, sentence(case.identity.unknown)
-
-
-def _gather(found: Sequence[tuple[str, str, str]]) -> Iterator[tuple[str, ...]]:
-    """Returns (target, case, text) as rows: cases that share a target and a text, targets that share such cases."""
-    cases: dict[tuple[str, str], list[str]] = {}
-    for target, case, text in found:
-        if text:
-            cases.setdefault((text, target), []).append(case)
-    targets: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for (text, target), names in cases.items():
-        targets.setdefault((text, tuple(names)), []).append(target)
-    for (text, alike), where in targets.items():
-        yield ", ".join(map(plain, where)), list_some(list(map(code, alike)), CASES), plain(text, 1500)

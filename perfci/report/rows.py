@@ -20,29 +20,16 @@ from perfci.report.words import count_cases, write_range, write_ratio
 EXIT_CODES = {Gate.OK: 0, Gate.WARNS: 3, Gate.FAILS: 2}
 """Exit codes of a run that is not strict."""
 
-FIRST = frozenset(
-    {
-        "baselines_edited",
-        "baselines_proposed",
-        "cache_changed",
-        "expected_added",
-        "pins_changed",
-        "rules_changed",
-        "rules_differ",
-        "rules_gone",
-        "threshold_loosened",
-        "thresholds_carried",
-        "thresholds_given",
-    }
-)
+FIRST = {
+    "baselines_edited", "baselines_proposed", "cache_changed", "expected_added", "pins_changed", "rules_changed",
+    "rules_differ", "rules_gone", "threshold_loosened", "thresholds_carried", "thresholds_given",
+}  # fmt: skip
 """Notes on how a change, or a command line, alters its own judging. They come before everything else."""
 
-BESIDE = frozenset({"expected_overdue", "expected_ended", "expected_exceeded", "expected_open"})
+BESIDE = {"expected_overdue", "expected_ended", "expected_exceeded", "expected_open"}
 """Reasons that are shown beside the one that decided."""
 
-COMPARED = frozenset(
-    {"compared_with", "compared_with_python", "compared_again", "compared_release", "compared_untimed"}
-)
+COMPARED = {"compared_with", "compared_with_python", "compared_again", "compared_release", "compared_untimed"}
 """Notes on what the verdicts are compared with. They are shown above the table."""
 
 CONFIDENCE = 0.95
@@ -51,12 +38,12 @@ CONFIDENCE = 0.95
 NAMED = 3
 """Most ops that one row names."""
 
-_LOST = frozenset({"shard_missing", "shard_unfinished"})
+_LOST = {"shard_missing", "shard_unfinished"}
 
-_SUMS = frozenset({"accuracy_failed", "accuracy_beyond_limits"})
+_SUMS = {"accuracy_failed", "accuracy_beyond_limits"}
 """Reasons that only count. The reason behind them has what is wrong."""
 
-_FINE = frozenset({Verdict.PASS, Verdict.UNCHANGED})
+_FINE = {Verdict.PASS, Verdict.UNCHANGED}
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,7 @@ from perfci.core.wording import say
 
 
 def count_cases(count: int) -> str:
-    """A count of cases.
-
-    >>> count_cases(1), count_cases(2)
-    ('1 case', '2 cases')
-    """
+    """Returns a count of cases: 1 case, 2 cases."""
     return say("{count:case|cases}", count=count)
 
 
@@ -31,57 +27,35 @@ def describe_age(seconds: float | None) -> str:
     return say("the last one {count:day|days} before this run", count=round(seconds / 86400))
 
 
-def describe_timer(timer: str | None) -> str:
-    """How launches were timed, as the end of a sentence.
-
-    >>> describe_timer("event"), describe_timer(None)
-    (', timed by event pairs', '')
-    """
-    known = {
-        "activity": say(", timed by the device's activity records"),
-        "event": say(", timed by event pairs"),
-        "virtual": say(", timed by a virtual clock"),
-    }
-    return known.get(timer, say(", timed by {timer}", timer=timer)) if timer else ""
-
-
 def write_count(value: int | None) -> str:
-    """A whole number, a dash if it is unknown."""
+    """Writes a whole number, a dash if it is unknown."""
     return "-" if value is None else str(value)
 
 
 def write_number(value: float | None) -> str:
-    """Three significant digits, a dash if it is unknown."""
+    """Writes three significant digits, a dash if it is unknown."""
     return "-" if value is None else units.significant(value)
 
 
 def write_seconds(value: float | None) -> str:
-    """Seconds in the unit that fits."""
+    """Writes seconds in the unit that fits."""
     return units.time(None if value is None else value * 1e6)
 
 
 def write_ratio(value: float | None) -> str:
-    """A speedup.
-
-    >>> write_ratio(1.6234), write_ratio(None)
-    ('1.62x', '-')
-    """
+    """Writes a speedup: 1.62x."""
     return "-" if value is None else f"{units.significant(value)}x"
 
 
 def write_speedup(interval: Interval | None) -> str:
-    """A speedup with its interval.
-
-    >>> write_speedup(Interval(1.62, 1.58, 1.66))
-    '1.62x (1.58x to 1.66x)'
-    """
+    """Writes a speedup with its interval: 1.62x (1.58x to 1.66x)."""
     if interval is None:
         return "-"
     return f"{write_ratio(interval.value)} ({write_range(write_ratio(interval.low), write_ratio(interval.high))})"
 
 
 def write_change(ratio: float | None) -> str:
-    """A change with its sign, without one if it is nothing.
+    """Writes a change with its sign, without one if it is nothing.
 
     >>> write_change(0.0213), write_change(-0.0001), write_change(None)
     ('+2.1 %', '0.0 %', '-')
@@ -90,9 +64,5 @@ def write_change(ratio: float | None) -> str:
 
 
 def write_range(low: str, high: str) -> str:
-    """A range.
-
-    >>> write_range("1.58x", "1.66x")
-    '1.58x to 1.66x'
-    """
+    """Writes a range: 1.58x to 1.66x."""
     return say("{low} to {high}", low=low, high=high)

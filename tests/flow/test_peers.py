@@ -256,4 +256,4 @@ def test_shards_take_peers_from_the_plan_and_are_merged_with_them(project):
     assert (codes, answer.code) == ([0, 0], 0), answer.err
     assert peers(answer)["fast"]["faster"] and not peers(answer, "relu")["torch.compile"]["faster"]
     text = (project.root / "reports" / "report.md").read_text()
-    assert "fast / kernel" in text and "### Beside torch.compile" in text
+    assert "fast / kernel" in text and "torch.compile / kernel" in text

@@ -121,7 +121,9 @@ def test_json_on_a_terminal_holds_no_escape_and_says_the_same(capsysbinary):
 
 
 def test_how_a_base_was_found_is_escaped_in_the_report():
-    assert "](" not in markdown.write(build._describe_base(Base("0" * 40, "[x](http://evil)", "main"))).replace("\\](", "")
+    assert "](" not in markdown.write(build._describe_base(Base("0" * 40, "[x](http://evil)", "main"))).replace(
+        "\\](", ""
+    )
 
 
 def test_pins_of_a_lock_file_of_another_shape_are_none(tmp_path):

@@ -1,14 +1,14 @@
 import pytest
 
-from perfci.core.model import Identity, KernelBinary, Static, StaticCase, StaticOp
+from perfci.core.model import KernelBinary, Static, StaticCase, StaticOp
 from perfci.report import compiled
 from perfci.report.text import spell
 
 
 @pytest.fixture
 def section(examples):
-    run, judgements = examples.compiled()
-    return compiled.make_section(run.static, judgements.rows)
+    run, _ = examples.compiled()
+    return compiled.make_section(run.static)
 
 
 def op(*cases, **changes):
@@ -57,21 +57,5 @@ def test_an_op_that_does_not_import_is_told_and_has_no_table(section):
     assert "broadcast for gfx942" not in [part.title for part in section.parts]
 
 
-def test_targets_share_a_line_only_if_all_its_cases_are_alike_on_them(examples):
-    why = examples.reason("captured_nothing")
-    known, unknown = Identity(), Identity(unknown=why)
-    ops = tuple(
-        StaticOp("softmax", target, (StaticCase("n=1", first), StaticCase("n=2", unknown)))
-        for target, first in (("sm_80", unknown), ("sm_90", unknown), ("gfx942", known))
-    )
-
-    (found,) = compiled.make_section(Static(("sm_80", "sm_90", "gfx942"), "triton", ops), ()).parts
-
-    assert [(row[0], spell(row[1])) for row in found.table.rows] == [
-        ("sm_80, sm_90", "`n=1`, `n=2`"),
-        ("gfx942", "`n=2`"),
-    ]
-
-
 def test_a_run_without_compiled_kernels_has_no_section():
-    assert compiled.make_section(None, ()) is None
+    assert compiled.make_section(None) is None

@@ -1,17 +1,21 @@
-"""Words in the reader's language: sentences for reasons, and every other text that people see.
+"""Words in the reader's language: sentences of reasons, and every other text that people read.
 
-A reason is a kind with numbers. Its sentences stand in one catalogue a language, `<language>.yaml` beside this. Other
-texts are written in English where they are said, `say("{count} blocks", count=n)`, and stand in another language under
-that English text in `<language>.phrases.yaml`; a text that has none is said in English.
+A reason is a kind with numbers. Each language has a catalogue of their sentences, `<language>.yaml`. Other texts are
+written in English in the code, `say("{count} blocks", count=n)`. `<language>.phrases.yaml` has each of them in another
+language under its English text. A text that it lacks is shown in English.
 
-A template names its facts: "{case} is {change:+%} slower". After the colon stands how a fact is written: `us` a time in
-microseconds, `+%` a signed and `%` a plain percentage of a ratio, `size` bytes, `n` three significant digits, `sh` a
-word in a command that people copy into a shell, `say` a text that was given as one by `as_fact`, `case|cases` a count
-with its noun: "1 case", "3 cases". Without one the fact stands as it is, and a missing fact as "-". Numbers that are
-compared (`COMPARED`) get more digits until one sees that they differ. The fact `cause` is the kind of another reason,
-whose sentence, worded with the same facts, takes its place.
+A template names its facts: "{case} is {change:+%} slower". The format of a fact follows the colon:
 
-Which language is spoken is the program's choice, made once where it starts: `speak("zh")`.
+us            a time in microseconds
+% and +%      a ratio as a percentage, +% with its sign
+size          bytes
+n             three significant digits
+sh            a word of a command that people copy into a shell
+say           a text that was given by `as_fact`
+case|cases    a count with its noun: "1 case", "3 cases"
+
+A missing fact is written as "-". Numbers that are compared (`COMPARED`) get more digits until they differ visibly. The
+fact `cause` is the kind of another reason. Its sentence, with the same facts, takes its place.
 """
 
 from __future__ import annotations
@@ -48,7 +52,7 @@ COMPARED = (
     ("share", "target"),
     ("speedup", "target"),
 )
-"""Facts that are held against each other in a sentence."""
+"""Facts that one sentence compares."""
 
 _WRITERS: dict[str, Callable[[Any, int], str]] = {
     "us": units.time,
@@ -56,22 +60,22 @@ _WRITERS: dict[str, Callable[[Any, int], str]] = {
     "+%": functools.partial(units.percent, signed=True),
     "n": lambda value, digits: units.significant(value, 3 + digits),
 }
-"""How a number is written with so many digits more than usual."""
+"""Writers of numbers with so many digits more than usual."""
 
 _MOST_DIGITS = 14
-"""Digits more than usual: with three as usual, these tell any two numbers apart."""
+"""Most digits more than usual. With the three usual ones they distinguish any two numbers."""
 
 _SPOKEN: ContextVar[str] = ContextVar("language", default=ENGLISH)
 
 
 def speak(language: str) -> None:
-    """From here on everything is worded in this one of LANGUAGES."""
+    """Sets the language of everything from here on, one of LANGUAGES."""
     _SPOKEN.set(language)
 
 
 @contextmanager
 def speaking(language: str) -> Iterator[None]:
-    """Within, everything is worded in this one of LANGUAGES."""
+    """Sets the language of everything within, one of LANGUAGES."""
     before = _SPOKEN.set(language)
     try:
         yield
@@ -80,12 +84,12 @@ def speaking(language: str) -> Iterator[None]:
 
 
 def spoken() -> str:
-    """The language that is worded in now."""
+    """Returns the language in use."""
     return _SPOKEN.get()
 
 
 def sentence(reason: Reason) -> str:
-    """The reason as one sentence; a kind unknown to the catalogue is shown as it is, with its facts."""
+    """Returns the reason as one sentence. An unknown kind is shown as it is, with its facts."""
     template = catalogue(spoken()).get(reason.kind) or catalogue(ENGLISH).get(reason.kind)
     if template is None:
         return f"{reason.kind}: " + ", ".join(f"{name}={value}" for name, value in reason.facts.items())
@@ -96,12 +100,12 @@ def sentence(reason: Reason) -> str:
 
 
 def because(kind: str, why: Reason, **facts: Fact) -> Reason:
-    """A reason that another one stands behind: its template words that one at `{cause}`."""
+    """Returns a reason that another one caused. Its template shows the cause at `{cause}`."""
     return Reason(kind, {**why.facts, **facts, CAUSE: why.kind})
 
 
 def say(english: str, **facts: Fact) -> str:
-    """A text that is no reason's, in the language that is spoken. Its facts are written as a reason's are.
+    """Returns a text in the reader's language. Its facts are written as a reason's are.
 
     >>> say("{count} blocks of {time:us}", count=4, time=12.34)
     '4 blocks of 12.3 us'
@@ -110,51 +114,44 @@ def say(english: str, **facts: Fact) -> str:
 
 
 def as_fact(english: str) -> str:
-    """A text that a reason carries as a fact `{name:say}`: it is stored in English, and worded with the reason."""
+    """Marks a text that a reason has as a fact `{name:say}`. It is stored in English and translated with the reason."""
     return english
 
 
 @functools.cache
 def catalogue(language: str = ENGLISH) -> dict[str, str]:
-    """All sentences' templates of a language by kind."""
+    """Returns the templates of a language's sentences by kind."""
     return _read(f"{language}.yaml")
 
 
 @functools.cache
 def phrases(language: str) -> dict[str, str]:
-    """All other texts of a language by their English. None for English itself."""
+    """Returns the other texts of a language by their English. Nothing for English itself."""
     return {} if language == ENGLISH else _read(f"{language}.phrases.yaml")
 
 
 def _read(name: str) -> dict[str, str]:
-    from importlib import resources  # neither for `perfci --help`, nor in a worker that says nothing
+    from importlib import resources  # not for `perfci --help`
 
     import yaml
 
     text = resources.files(__name__).joinpath(name).read_text(encoding="utf-8")
-    # libyaml reads a catalogue in 7 ms, PyYAML's own loader, for where that is missing, in 130 ms.
+    # libyaml reads a catalogue in 7 ms, PyYAML's own loader in 130 ms.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
     found: dict[str, object] = loader.get_single_data() or {}
     loader.dispose()
     return {key: " ".join(str(template).split()) for key, template in found.items()}
 
 
-_EDGE, _CHINESE = "\0", "[\u2e80-\u9fff\uff00-\uffef]"
-_BETWEEN = re.compile(f"(?<={_CHINESE}) {_EDGE}|{_EDGE} (?={_CHINESE})|{_EDGE}")
+_CHINESE = "[\u2e80-\u9fff\uff00-\uffef]"
 
 
 def fill(template: str, facts: Mapping[str, Any]) -> str:
-    """The template with its facts written.
-
-    A template's blanks part Chinese from Latin: beside a fact that is worded in Chinese they are left out.
-    """
+    """Returns the template with its facts. Between two Chinese words its blanks are left out."""
     parts = []
     for text, name, spec, _ in string.Formatter().parse(template):
-        parts.append(text)
-        if name is not None:
-            fact = _write(name, spec or "", facts)
-            parts.append(re.sub(f"^(?={_CHINESE})|(?<={_CHINESE})$", _EDGE, fact))
-    return _BETWEEN.sub("", "".join(parts))
+        parts += [text, _write(name, spec or "", facts) if name is not None else ""]
+    return re.sub(f"(?<={_CHINESE}) (?={_CHINESE})", "", "".join(parts))
 
 
 _TEXTS: dict[str, Callable[[Any], str]] = {
