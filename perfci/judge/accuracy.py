@@ -12,7 +12,7 @@ from perfci.measure.closeness import times_allowed
 from perfci.store.past.lines import find_worst_errors
 from perfci.thresholds.limits import Thresholds
 
-_BY_LIMIT = frozenset({"checked_errors_overall", "checked_errors_in_places", *storage.BY_CAUSE.values()})
+_BY_LIMIT = frozenset({"checked_errors_overall", "checked_errors_in_places", *storage.KINDS})
 
 _NAMED = 3
 """Cases that a sentence names before it gives the number of the others."""

@@ -7,29 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from perfci.core import units
 from perfci.core.model import Fact, Judgement, OpRun, Reason, StoredTensor, Suite, Verdict
 from perfci.judge.figures import show_command
-from perfci.measure.lowprec.advice import (
-    AdviceCause,
-    advise,
-    compare_limits,
-    families,
-    find_cause,
-    value_of,
-    way,
-    worst,
-)
+from perfci.measure.lowprec.advice import AdviceCause, families, find_cause, way
 from perfci.measure.lowprec.storage import FORMATS
 from perfci.thresholds.limits import Thresholds
 
-BY_CAUSE = {
-    AdviceCause.CHANNELS: "stored_beyond_channels",
-    AdviceCause.SCALE_SMALL: "stored_beyond_scale_small",
-    AdviceCause.SCALE_LARGE: "stored_beyond_scale_large",
-    AdviceCause.TAIL: "stored_beyond_tail",
-    AdviceCause.MOVED: "stored_beyond_moved",
-    AdviceCause.COARSE: "stored_beyond_coarse",
-    AdviceCause.UNKNOWN: "stored_beyond_unknown",
-}
-"""Cause -> kind of the reason."""
+Limits = Mapping[str, float | None]
+
+KINDS = frozenset(f"stored_beyond_{cause}" for cause in AdviceCause)
+"""of the reasons of a figure beyond its limit"""
 
 
 def judge_stored(op: OpRun, device: str, limits: Thresholds) -> Iterator[Judgement]:
@@ -40,34 +25,59 @@ def judge_stored(op: OpRun, device: str, limits: Thresholds) -> Iterator[Judgeme
     ways = families(op.stored)
     for found in op.stored:
         own = vars(limits.for_case(op.op, found.case))
-        every = compare_limits(found, own)
-        first = worst(every)
-        if first is None:
+        beyond = find_beyond(found, own)
+        if not beyond:
             continue
+        figure, value = beyond[0], _find_figures(found)[beyond[0]]
         facts: dict[str, Fact] = {
-            "op": op.op, "case": found.case, "figure": first.figure, "value": first.value, "limit": first.limit,
-            "shown": _write(first.figure, first.value), "allowed": _write(first.figure, first.limit),
-            "beyond": sum(each.beyond for each in every),
-            "source": limits.origin(op.op, found.case, first.figure, device),
+            "op": op.op, "case": found.case, "figure": figure, "value": value, "limit": own[figure],
+            "shown": _write(figure, value), "allowed": _write(figure, own[figure]), "beyond": len(beyond),
+            "source": limits.origin(op.op, found.case, figure, device),
             "command": show_command(op.op, found.case),
         }  # fmt: skip
-        reason = Reason(BY_CAUSE[find_cause(found)], facts | _statistics(found))
-        advised = _advise(found, ways[found.family], own)
+        reason = Reason(f"stored_beyond_{find_cause(found)}", facts | _list_statistics(found))
+        advised = advise(found, ways[found.family], own)
         yield Judgement(op.op, Suite.ACCURACY, found.case, Verdict.WRONG, (reason, *((advised,) if advised else ())))
 
 
-def _advise(found: StoredTensor, ways: Sequence[StoredTensor], limits: Mapping[str, float | None]) -> Reason | None:
-    """Which other way of storing the tensor to take, by what this run measured. None if that does not help."""
-    told = advise(found, ways, limits)
-    if told is None:
+def _find_figures(found: StoredTensor) -> dict[str, float]:
+    """Figures that have limits."""
+    p99 = found.errors.p99_abs or 0.0
+    return {"stored_p99": p99, "clip_ratio": found.clip_ratio, "divergence": found.divergence}
+
+
+def find_beyond(found: StoredTensor, limits: Limits) -> list[str]:
+    """Returns the figures beyond their limits, the one that is the most times its limit first."""
+    shares: dict[str, float] = {}
+    for figure, value in _find_figures(found).items():
+        limit = limits.get(figure)
+        if limit is not None and value > limit:
+            shares[figure] = value / limit if limit else float("inf")
+    return sorted(shares, key=lambda figure: -shares[figure])
+
+
+def advise(found: StoredTensor, ways: Sequence[StoredTensor], limits: Limits) -> Reason | None:
+    """Returns which other way of storing the tensor to take, by what this run measured.
+
+    ways: all of its family, itself included. None if nothing but the divergence is beyond its limit: another way would
+    be no nearer to what was accepted, but begin a history of its own.
+    """
+    without = {**limits, "divergence": None}
+    beyond = find_beyond(found, without)
+    if not beyond:
         return None
-    facts: dict[str, Fact] = {"case": found.case, "figure": told.figure, "ways": told.measured}
-    if told.measured == 1:
+    facts: dict[str, Fact] = {"case": found.case, "figure": beyond[0], "ways": len(ways)}
+    if len(ways) == 1:
         return Reason("stored_advice_alone", facts)
-    best = told.to or told.least
-    facts |= {"way": way(best), "shown": _write(told.figure, value_of(best, told.figure))}
+    # The fewest bytes of scales, in the same dtype if one way keeps the limits in that. Else the least of the figure.
+    fitting = [each for each in ways if not find_beyond(each, without)]
+    if fitting:
+        best = min(fitting, key=lambda each: (each.dtype != found.dtype, each.scale_bytes, each.errors.p99_abs or 0.0))
+    else:
+        best = min(ways, key=lambda each: _find_figures(each)[beyond[0]])
+    facts |= {"way": way(best), "shown": _write(beyond[0], _find_figures(best)[beyond[0]])}
     facts |= {"scale_bytes": best.scale_bytes, "now_bytes": found.scale_bytes}
-    return Reason("stored_advice_to" if told.to else "stored_advice_none", facts)
+    return Reason("stored_advice_to" if fitting else "stored_advice_none", facts)
 
 
 def _write(figure: str, value: float | None) -> str:
@@ -76,7 +86,7 @@ def _write(figure: str, value: float | None) -> str:
     return units.percent(value) if figure == "clip_ratio" else units.significant(value)
 
 
-def _statistics(found: StoredTensor) -> dict[str, Fact]:
+def _list_statistics(found: StoredTensor) -> dict[str, Fact]:
     """The statistics by which causes are found."""
     last, channels, form = found.before[-1] if found.before else None, found.channels, FORMATS.get(found.dtype)
     return {

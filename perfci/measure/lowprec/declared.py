@@ -9,7 +9,7 @@ import numpy as np
 
 from perfci.core.model import AccuracyCase, Fact, Reason, StoredTensor
 from perfci.device.seam import Accelerator, Arrays
-from perfci.measure.lowprec.storage import FORMATS, HostTensor, figures
+from perfci.measure.lowprec.storage import FORMATS, HostTensor, measure_figures
 from perfci.ops.spec import STORED, Accuracy, Params, Quantised, Stored, case_id, matches, stored_id
 
 SEED = 0
@@ -55,128 +55,113 @@ def _may_match(params: Params, pattern: str | None) -> bool:
 def _check_case(
     quantised: Quantised, params: Params, arrays: Arrays, pattern: str | None, describe: Describe
 ) -> Iterator[StoredTensor | AccuracyCase]:
+    def fail(case: str, kind: str, facts: Mapping[str, Fact], *, raised: bool = True) -> AccuracyCase:
+        reason = Reason(kind, {"case": case, **facts})
+        return AccuracyCase(case, "normal", "contiguous", SEED, failure=reason, raised=raised)
+
     unnamed = stored_id("*", params)
     try:
         first, again = (quantised.store(**params, device=arrays.device, seed=SEED) for _ in range(2))
     except Exception as error:
-        yield _fail(unnamed, Reason("stored_raised", {"case": unnamed, **describe(error)}))
+        yield fail(unnamed, "stored_raised", describe(error))
         return
     if not isinstance(first, Mapping) or not first:
-        yield _fail(unnamed, Reason("stored_nothing", {"case": unnamed, "got": type(first).__name__}))
+        yield fail(unnamed, "stored_nothing", {"got": type(first).__name__})
         return
     for name, stored in first.items():
         case = stored_id(str(name), params)
         if not matches(case, pattern):
             continue
         other = again.get(name) if isinstance(again, Mapping) else None
-        if fault := next(_find_faults(case, name, stored, arrays), None) or _compare_calls(case, stored, other, arrays):
-            yield _fail(case, fault)
+        if fault := next(_find_faults(name, stored, other, arrays), None):
+            yield fail(case, *fault)
             continue
-        tensor = _copy_to_host(stored, arrays)
-        if fault := _find_false_declaration(case, tensor):
-            yield _fail(case, fault)
-        elif fault := _find_bad_quantisation(case, tensor):
-            yield _fail(case, fault, raised=False)
-        else:
-            family = {key: value for key, value in params.items() if key not in quantised.ways}
-            yield StoredTensor(
-                case=case,
-                tensor=name,
-                mode=str(params.get(quantised.mode, "-")),
-                dtype=_name_format(stored, arrays),
-                family=stored_id(name, family),
-                seed=SEED,
-                scale_bytes=arrays.nbytes(stored.scale),
-                **vars(figures(tensor)),
-            )
+        original, values, scale = (arrays.host(getattr(stored, part)) for part in _PARTS)
+        dtype, group = _name_format(stored, arrays), _find_group(stored.group, values.shape, scale.shape)
+        tensor = HostTensor(original, values.astype(np.float64), scale, group or (), FORMATS[dtype])
+        if fault := next(_find_wrong_numbers(tensor), None):
+            yield fail(case, *fault, raised=fault[0] in _DECLARED_WRONG)
+            continue
+        family = {key: value for key, value in params.items() if key not in quantised.ways}
+        yield StoredTensor(
+            case=case,
+            tensor=name,
+            mode=str(params.get(quantised.mode, "-")),
+            dtype=dtype,
+            family=stored_id(name, family),
+            seed=SEED,
+            scale_bytes=arrays.nbytes(stored.scale),
+            **measure_figures(tensor),
+        )
 
 
-def _fail(case: str, reason: Reason, *, raised: bool = True) -> AccuracyCase:
-    return AccuracyCase(case, "normal", "contiguous", SEED, failure=reason, raised=raised)
+Fault = tuple[str, dict[str, Fact]]
+"""Kind and facts of a reason."""
 
 
-# --- the declaration --------------------------------------------------------------------------------------------------
-
-
-def _find_faults(case: str, name: Any, stored: Any, arrays: Arrays) -> Iterator[Reason]:
+def _find_faults(name: Any, stored: Any, again: Any, arrays: Arrays) -> Iterator[Fault]:
     """Yields what of the declaration's form is not as it must be. Only the first is of interest."""
     if not isinstance(name, str) or not name or _RESERVED & set(name):
-        yield Reason("stored_name", {"case": case, "name": repr(name)})
+        yield "stored_name", {"name": repr(name)}
     if not isinstance(stored, Stored):
-        yield Reason("stored_type", {"case": case, "part": name, "got": type(stored).__name__})
+        yield "stored_type", {"part": name, "got": type(stored).__name__}
     for part in _PARTS:
         if not arrays.is_array(getattr(stored, part)):
-            yield Reason("stored_type", {"case": case, "part": part, "got": type(getattr(stored, part)).__name__})
+            yield "stored_type", {"part": part, "got": type(getattr(stored, part)).__name__}
     original, values, scale = (arrays.facts(getattr(stored, part)) for part in _PARTS)
     if original.shape != values.shape or 0 in original.shape:
-        yield Reason("stored_shape", {"case": case, "original": str(original.shape), "values": str(values.shape)})
+        yield "stored_shape", {"original": str(original.shape), "values": str(values.shape)}
     dtype = _name_format(stored, arrays)
     if dtype not in FORMATS:
-        yield Reason("stored_wide", {"case": case, "dtype": dtype, "known": ", ".join(FORMATS)})
+        yield "stored_wide", {"dtype": dtype, "known": ", ".join(FORMATS)}
     if original.dtype in FORMATS or arrays.dtype_facts(stored.original) is None:
-        yield Reason("stored_dtype", {"case": case, "part": "original", "dtype": original.dtype})
+        yield "stored_dtype", {"part": "original", "dtype": original.dtype}
     if arrays.dtype_facts(stored.scale) is None:
-        yield Reason("stored_dtype", {"case": case, "part": "scale", "dtype": scale.dtype})
-    if not _is_grouped(stored.group, values.shape, scale.shape):
-        facts: dict[str, Fact] = {"shape": str(values.shape), "scale": str(scale.shape), "group": str(stored.group)}
-        yield Reason("stored_group", {"case": case, **facts})
-
-
-def _is_grouped(group: Any, shape: tuple[int, ...], scale: tuple[int, ...]) -> bool:
-    """Whether it is clear which values share a scale."""
-    if group is None:
-        whole = len(scale) == len(shape) and all(side in {1, full} for side, full in zip(scale, shape, strict=True))
-        return whole or set(scale) <= {1}
-    if not isinstance(group, Sequence) or isinstance(group, str) or len(group) != len(shape):
-        return False
-    if not all(isinstance(width, int) and not isinstance(width, bool) and width >= 1 for width in group):
-        return False
-    needed = tuple(-(-length // width) for length, width in zip(shape, group, strict=True))
-    return scale == needed or (set(scale) <= {1} and set(needed) <= {1})
-
-
-def _compare_calls(case: str, stored: Stored, again: Any, arrays: Arrays) -> Reason | None:
-    """A second call with the same seed must give the same."""
-    same = isinstance(again, Stored) and all(
-        arrays.is_array(getattr(again, part)) and arrays.same_bits(getattr(stored, part), getattr(again, part))
-        for part in _PARTS
-    )
-    return None if same else Reason("stored_differs", {"case": case, "seed": SEED})
-
-
-# --- the numbers ------------------------------------------------------------------------------------------------------
+        yield "stored_dtype", {"part": "scale", "dtype": scale.dtype}
+    if _find_group(stored.group, values.shape, scale.shape) is None:
+        shapes = {"shape": str(values.shape), "scale": str(scale.shape)}
+        yield "stored_group", {**shapes, "group": str(stored.group)}
+    parts = [(getattr(stored, part), getattr(again, part, None)) for part in _PARTS]
+    if not all(arrays.is_array(other) and arrays.same_bits(one, other) for one, other in parts):
+        yield "stored_differs", {"seed": SEED}
 
 
 def _name_format(stored: Stored, arrays: Arrays) -> str:
     return stored.dtype or arrays.facts(stored.values).dtype
 
 
-def _copy_to_host(stored: Stored, arrays: Arrays) -> HostTensor:
-    original, values, scale = (arrays.host(getattr(stored, part)) for part in _PARTS)
-    if scale.size == 1:
-        group = values.shape
-    elif stored.group is not None:
-        group = tuple(stored.group)
-    else:
-        group = tuple(1 if side == length else length for side, length in zip(scale.shape, values.shape, strict=True))
-    return HostTensor(original, values.astype(np.float64), scale, group, FORMATS[_name_format(stored, arrays)])
+def _find_group(group: Any, shape: tuple[int, ...], scale: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Returns how many values share a scale, by axis. None if that is not clear."""
+    single = set(scale) <= {1}
+    if group is None:
+        whole = len(scale) == len(shape) and all(side in {1, full} for side, full in zip(scale, shape, strict=True))
+        if not whole and not single:
+            return None
+        return shape if single else tuple(full // side for side, full in zip(scale, shape, strict=True))
+    if not isinstance(group, Sequence) or isinstance(group, str) or len(group) != len(shape):
+        return None
+    if not all(isinstance(width, int) and not isinstance(width, bool) and width >= 1 for width in group):
+        return None
+    needed = tuple(-(-length // width) for length, width in zip(shape, group, strict=True))
+    if single and set(needed) <= {1}:
+        return shape
+    return tuple(group) if scale == needed else None
 
 
-def _find_false_declaration(case: str, tensor: HostTensor) -> Reason | None:
+_DECLARED_WRONG = frozenset({"stored_not_finite", "stored_unheld"})
+"""Wrong numbers for which the declaration is at fault, not the quantisation."""
+
+
+def _find_wrong_numbers(tensor: HostTensor) -> Iterator[Fault]:
+    """Yields what is wrong with the numbers. Only the first is of interest."""
+    size = int(tensor.values.size)
     if not np.isfinite(tensor.original).any():
-        return Reason("stored_not_finite", {"case": case, "count": int(tensor.original.size)})
-    count = tensor.form.count_foreign(tensor.values)
-    return Reason("stored_unheld", {"case": case, "count": count, "size": int(tensor.values.size)}) if count else None
-
-
-def _find_bad_quantisation(case: str, tensor: HostTensor) -> Reason | None:
-    bad = ~(np.isfinite(tensor.scale) & (tensor.scale > 0))
-    if bad.any():
-        first = f"{float(tensor.scale[bad].ravel()[0]):g}"
-        facts: dict[str, Fact] = {"count": int(bad.sum()), "groups": int(tensor.scale.size), "got": first}
-        return Reason("stored_scale_value", {"case": case, **facts})
+        yield "stored_not_finite", {"count": size}
+    if count := tensor.form.count_foreign(tensor.values):
+        yield "stored_unheld", {"count": count, "size": size}
+    bad = tensor.scale[~(np.isfinite(tensor.scale) & (tensor.scale > 0))]
+    if bad.size:
+        yield "stored_scale_value", {"count": bad.size, "groups": int(tensor.scale.size), "got": f"{float(bad[0]):g}"}
     broken = np.isfinite(tensor.original) & ~np.isfinite(tensor.values)
     if broken.any():
-        facts = {"count": int(broken.sum()), "size": int(tensor.values.size)}
-        return Reason("stored_overflowed", {"case": case, **facts})
-    return None
+        yield "stored_overflowed", {"count": int(broken.sum()), "size": size}

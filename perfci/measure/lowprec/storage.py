@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from perfci.core.model import Channels, ErrorHistogram, ErrorStats, Extent
+from perfci.core.model import Channels, ErrorHistogram, Extent
 from perfci.measure.closeness import errors_of
 
 Host = np.ndarray[Any, Any]
@@ -113,23 +113,8 @@ class HostTensor:
         return np.broadcast_to(found, self.values.shape)
 
 
-@dataclass(frozen=True)
-class Figures:
-    """What is recorded of a tensor. See `StoredTensor` for what each is."""
-
-    errors: ErrorStats
-    clip_ratio: float
-    lost_ratio: float
-    groups: int
-    amax: Extent
-    scale: Extent
-    load: Extent
-    histogram: ErrorHistogram
-    channels: Channels | None
-
-
-def figures(tensor: HostTensor) -> Figures:
-    """Returns all figures of a tensor with at least one finite original."""
+def measure_figures(tensor: HostTensor) -> dict[str, Any]:
+    """Returns the figures of a tensor with at least one finite original, by the names of `StoredTensor`."""
     scales, size = tensor.spread_scale(), np.abs(tensor.original)
     restored = tensor.values * scales
     finite = np.isfinite(tensor.original)
@@ -138,17 +123,17 @@ def figures(tensor: HostTensor) -> Figures:
     nonzero = finite & (tensor.original != 0)
     amax = group_maxima(np.where(finite, size, 0.0), tensor.group)
     scale = tensor.scale.reshape(amax.shape) if tensor.scale.size == amax.size else tensor.scale
-    return Figures(
-        errors=errors_of(restored, tensor.original).stats,
-        clip_ratio=float(clipped.mean()),
-        lost_ratio=float((tensor.values[nonzero] == 0).mean()) if nonzero.any() else 0.0,
-        groups=int(tensor.scale.size),
-        amax=_extent(amax),
-        scale=_extent(tensor.scale),
-        load=_extent(amax / (scale * tensor.form.largest)),
-        histogram=histogram(np.abs(restored[known] - tensor.original[known])),
-        channels=channels(np.where(finite, size, 0.0)),
-    )
+    return {
+        "errors": errors_of(restored, tensor.original).stats,
+        "clip_ratio": float(clipped.mean()),
+        "lost_ratio": float((tensor.values[nonzero] == 0).mean()) if nonzero.any() else 0.0,
+        "groups": int(tensor.scale.size),
+        "amax": _measure_extent(amax),
+        "scale": _measure_extent(tensor.scale),
+        "load": _measure_extent(amax / (scale * tensor.form.largest)),
+        "histogram": histogram(np.abs(restored[known] - tensor.original[known])),
+        "channels": channels(np.where(finite, size, 0.0)),
+    }
 
 
 def group_maxima(size: Host, group: Sequence[int]) -> Host:
@@ -173,5 +158,5 @@ def channels(size: Host) -> Channels | None:
     return max(found, key=lambda each: (each.ratio, each.axis), default=None)
 
 
-def _extent(values: Host) -> Extent:
+def _measure_extent(values: Host) -> Extent:
     return Extent(*(float(each) for each in np.quantile(values, (0.0, 0.5, 1.0))))
