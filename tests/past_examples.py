@@ -11,7 +11,7 @@ from perfci.core.model import Epoch, HistoryRun, Judgements, OpRun, Run, Verdict
 from perfci.report.past import Past
 from perfci.runs.pasts import read_pasts
 from tests import example_runs as examples
-from tests.report.site import histories
+from tests import site_histories as histories
 
 CASES = list(histories.SOFTMAX)
 STEPPED, CREPT, TAKEN = CASES[2], CASES[3], CASES[4]

@@ -152,8 +152,8 @@ def test_a_picture_of_any_op_has_a_name_that_windows_takes(op):
 
 
 def test_pictures_of_ops_that_differ_in_case_alone_do_not_replace_each_other():
-    from perfci.report.plots import _name_files
+    from perfci.report.plots import name_files
 
-    names = _name_files(["relu", "Relu", "soft max", "soft-max", "matmul"])
+    names = name_files(["relu", "Relu", "soft max", "soft-max", "matmul"])
 
     assert len({name.casefold() for name in names}) == 5

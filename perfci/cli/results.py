@@ -26,7 +26,7 @@ from perfci.core.errors import UsageError
 from perfci.core.model import OpRun
 from perfci.core.wording import say, sentence
 from perfci.ops.spec import matches
-from perfci.report import export, site
+from perfci.report import export
 from perfci.report.text import plain
 from perfci.runs import results
 from perfci.runs.decide import decide
@@ -187,6 +187,8 @@ def _export(
 
 def _build_site(project: Path, out: Path, *, json: bool) -> int:
     """Build the site; 3 if a history is damaged or there is none, which the site says too."""
+    from perfci.report import site
+
     where = language.load(project)
     built = site.build(where.baselines, where.root, out)
     if json:

@@ -50,7 +50,7 @@ def write(
 
     launches: the folder that holds the raw launches, or the file itself. With them percentiles are those of all
     launches, and their distribution is drawn. Without them they come from the blocks' summaries.
-    baselines: what is stored for each op. It is drawn beside the launches if it is of the run's device and timer.
+    baselines: what is stored for each op.
     pasts: what was accepted of each op before this run.
     sources: of thresholds in force.
     Raises StoredFileError if a file cannot be read or written.
@@ -72,7 +72,7 @@ def write(
         raw = frame.tabulate_launches(stored.rows) if stored.rows else None
         spreads = frame.pool_spreads(table, raw)
         pictures, svg = folder if "md" in formats else None, "html" in formats
-        drawn = plots.write(run, judgements, pictures, raw, spreads=spreads, baselines=baselines, pasts=pasts, svg=svg)
+        drawn = plots.write(run, judgements, pictures, raw, spreads=spreads, pasts=pasts, svg=svg)
         material = Material(
             run, judgements, spreads, frame.find_clocks(table), drawn.ops, drawn.roofline, pasts or {}, tuple(sources)
         )

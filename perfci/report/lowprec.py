@@ -9,7 +9,7 @@ from perfci.core.model import Extent, Judgement, OpRun, Reason, StoredTensor, Su
 from perfci.core.wording import say, sentence
 from perfci.measure.lowprec.advice import families, way
 from perfci.ops.spec import is_stored
-from perfci.report.charts.storage import ACROSS, TrendLimits, group_columns
+from perfci.report.charts.trends import ACROSS, group_columns
 from perfci.report.text import code, phrase, plain
 from perfci.report.view import Section, Table, make_table
 from perfci.report.words import write_number
@@ -60,13 +60,13 @@ def choose_tensors(op: OpRun, judged: Sequence[Judgement]) -> list[tuple[StoredT
     beyond_limits = [ways for ways in every if any(each.case in bad for each in ways)]
     found = []
     for ways in beyond_limits[:FAMILIES] or every[:1]:
-        cols = group_columns(ways)
-        for first in range(0, len(cols), ACROSS):
-            found.append(tuple(each for column in cols[first : first + ACROSS] for each in column.ways))
+        columns = list(group_columns(ways).values())
+        for first in range(0, len(columns), ACROSS):
+            found.append(tuple(each for column in columns[first : first + ACROSS] for each in column))
     return found
 
 
-def find_limits(ways: Sequence[StoredTensor], judged: Sequence[Judgement]) -> TrendLimits:
+def find_limits(ways: Sequence[StoredTensor], judged: Sequence[Judgement]) -> dict[str, float]:
     """The limits of a tensor's figures as far as a verdict holds them: those that it is beyond."""
     bad = find_beyond(judged)
     found: dict[str, float] = {}
@@ -75,8 +75,7 @@ def find_limits(ways: Sequence[StoredTensor], judged: Sequence[Judgement]) -> Tr
         figure, limit = facts.get("figure"), facts.get("limit")
         if isinstance(figure, str) and isinstance(limit, int | float):
             found[figure] = min(limit, found.get(figure, limit))
-    clip = found.get("clip_ratio")
-    return TrendLimits(found.get("stored_p99"), None if clip is None else 100 * clip, found.get("divergence"))
+    return found
 
 
 def _tabulate(op: OpRun, bad: Mapping[str, Reason]) -> Table:

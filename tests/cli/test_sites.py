@@ -1,16 +1,9 @@
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 
 from perfci.cli.main import run
-
-spec = importlib.util.spec_from_file_location(
-    "perfci_histories_of_cli", Path(__file__).parents[1] / "report" / "site" / "histories.py"
-)
-histories = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(histories)
+from tests import site_histories as histories
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from perfci import report
 from perfci.core.model import OpRun
 from perfci.ops.spec import is_stored
 from perfci.report import lowprec
-from perfci.report.charts.storage import ACROSS, TrendLimits
+from perfci.report.charts.trends import ACROSS
 from perfci.report.text import spell
 from tests.storage_examples import E4M3, clipped, measured, normal, stored
 
@@ -66,8 +66,8 @@ def test_where_nothing_is_beyond_its_limit_there_are_no_causes(judged):
 def test_limits_are_drawn_where_a_verdict_tells_them(judged):
     ways = [each for each in judged[0].ops[0].stored if each.tensor == "a"]
 
-    assert lowprec.find_limits(ways, rows(judged)).p99 == 0.03
-    assert lowprec.find_limits(ways, ()) == TrendLimits()
+    assert lowprec.find_limits(ways, rows(judged))["stored_p99"] == 0.03
+    assert lowprec.find_limits(ways, ()) == {}
 
 
 def test_one_tensor_is_drawn_if_none_is_beyond_its_limits():

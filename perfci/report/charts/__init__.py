@@ -1,8 +1,7 @@
 """Charts by matplotlib: each function takes plain data and returns a Figure, which is saved as a PNG or as SVG.
 
-style      colours, fonts, panels, PNG and SVG
+style      colours, panels, axes, PNG and SVG
 cases      blocks, launches, changes and speedups of cases
-device     the roofline, and time against size
-runs       what was accepted run by run
-storage    errors of what is stored in low precision
+device     the roofline, and time against the bytes moved
+trends     what was accepted run by run, and errors of what is stored in low precision
 """

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfci.core.model import Block, Gate, Interval, Look, Verdict, is_peer
+from perfci.core.model import Gate, Interval, Verdict
 from perfci.core.units import percent, time
 from perfci.report.charts import style
-from perfci.report.charts.style import COLOURS, DASHES, GATES, INK, MARKERS, QUIET, WIDTH, Floats
+from perfci.report.charts.style import COLOURS, DASHES, GATES, INK, MARKERS, WIDTH, Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,35 +21,36 @@ NEAR = 1.3
 """Greatest ratio between the reference and the other arms at which they share a panel. Beyond, it would press the arms
 that are compared into a line."""
 
-CUT = (0.5, 99.5)
-"""Percentiles of the launches between which the axis of a distribution lies."""
+CUT = (0.005, 0.995)
+"""Quantiles of the launches between which the axis of a distribution lies."""
+
+CUT_NOTE = "axes cut at the 0.5th and 99.5th percentile"
 
 POINTS = 100
 """Points of a curve that are drawn."""
 
-ROWS, VALUES = 32, 16
-"""Most cases in a chart of changes, and most whose numbers stand beside them."""
+ROWS = 32
+"""Most cases in a chart of changes."""
 
-CUT_NOTE = "axes cut at the 0.5th and 99.5th percentile"
+ALLOWED = "#D5E3EE"
 
 
 @dataclass(frozen=True)
 class CaseChart:
-    """What there is to draw of a timed case."""
+    """What there is to draw of a timed case. Times are in microseconds."""
 
     case: str
     verdict: Verdict | None = None
     gate: Gate = Gate.OK
-    blocks: tuple[Block, ...] = ()
-    """in the order of measuring"""
+    processes: tuple[int, ...] = ()
+    """of each block, in the order of measuring"""
+    medians: Mapping[str, Floats] = field(default_factory=dict)
+    """of each block, by arm in the order of COLOURS, NaN if the block lacks the arm"""
     baseline_us: float | None = None
     """stored median"""
     launches: Mapping[str, Floats] = field(default_factory=dict)
-    """every launch by arm, without peers, microseconds"""
-    stored: Floats | None = None
-    """medians of the baseline's blocks, microseconds: its launches are not stored"""
-    duel: Look | None = None
-    shifts: tuple[tuple[float, ...], ...] = ()
+    """every launch by arm"""
+    shifts: tuple[Floats, ...] = ()
     """by process: logarithm of kernel / base of each block"""
     change: Interval | None = None
     """against the base or the baseline, ratio - 1"""
@@ -60,329 +60,231 @@ class CaseChart:
     target: float | None = None
     """of the speedup"""
 
-
-def name_verdict(case: CaseChart) -> str:
-    """Returns the verdict if the case fails or warns."""
-    return str(case.verdict) if case.verdict and case.gate is not Gate.OK else ""
-
-
-# --- block medians ----------------------------------------------------------------------------------------------------
+    @property
+    def flag(self) -> str:
+        """The verdict if the case fails or warns."""
+        return str(self.verdict) if self.verdict and self.gate is not Gate.OK else ""
 
 
-def draw_blocks(cases: Sequence[CaseChart], title: str, note: str = "") -> Figure:
-    """A panel a case: the median of each block against the block's number, by arm."""
-    with style.apply_style():
-        arms = _find_arms(arm for case in cases for block in case.blocks for arm in block.arms)
-        figure, panels = style.make_panels(len(cases), title, note, _name_arms(arms, cases))
-        shared, names = style.split_names([case.case for case in cases])
-        _write_shared(figure, shared, note)
-        for axes, case, name in zip(panels, cases, names, strict=True):
-            near, far = _part_arms(_medians(case))
-            style.set_heading(axes, name, _describe_far(far, _medians(case)), case.gate, name_verdict(case))
-            plot_blocks(axes, case, near)
-        for axes in _lowest(panels):
-            axes.set_xlabel("block")
-        return figure
-
-
-def plot_blocks(axes: Axes, case: CaseChart, arms: Sequence[str]) -> None:
-    """Draw medians of these arms. They are set apart sideways, so that equal ones do not hide each other."""
-    medians = _medians(case)
-    seen = [us for arm in arms for us in medians[arm] if us is not None]
-    if not seen:
-        axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", color=QUIET)
-        axes.set_axis_off()
-        return
-    baseline = case.baseline_us if "kernel" in arms else None
-    scale, unit = style.choose_unit(float(np.median(seen)))
-    dense = len(case.blocks) > 30
-    processes = [block.process for block in case.blocks]
-    for process in sorted(set(processes) - {0}):
-        places = [place for place, each in enumerate(processes, 1) if each == process]
-        axes.axvspan(places[0] - 0.42, places[-1] + 0.42, color=style.GROUND, lw=0, zorder=0)
-    for index, arm in enumerate(reversed(arms)):
-        shift = 0.22 * (index - (len(arms) - 1) / 2)
-        values = np.array([math.nan if us is None else us / scale for us in medians[arm]])
-        filled = style.colour_of(arm) if arm == "kernel" else "white"
-        axes.plot(
-            np.arange(1, len(values) + 1) + shift, values, color=style.colour_of(arm), lw=0.6,
-            marker=MARKERS.get(arm, "D"), ms=2.2 if dense else 3.4, mfc=filled, mew=0.7, zorder=3 + index,
-        )  # fmt: skip
-    if baseline:
-        axes.axhline(baseline / scale, color="black", lw=1, ls=":", zorder=2)
-        seen = [*seen, baseline]
-    style.set_range(axes, [us / scale for us in seen])
-    style.limit_ticks(axes, whole=True)
-    axes.set_xlim(0.3, len(case.blocks) + 0.7)
-    axes.set_ylabel(unit)
-    axes.grid(axis="x", visible=False)
-
-
-def _medians(case: CaseChart) -> dict[str, list[float | None]]:
-    """Medians by arm, one a block. Peers are left out: beside their times a change would not be seen."""
-    arms = _find_arms(arm for block in case.blocks for arm in block.arms)
-    return {
-        arm: [block.arms[arm].time.median_us if arm in block.arms else None for block in case.blocks] for arm in arms
-    }
-
-
-def _find_arms(found: Iterator[str]) -> list[str]:
-    """The usual arms first."""
-    known = {arm for arm in found if not is_peer(arm)}
-    return [*(arm for arm in COLOURS if arm in known), *sorted(known - set(COLOURS))]
-
-
-def _part_arms(values: Mapping[str, Iterable[float | None]]) -> tuple[list[str], list[str]]:
-    """Arms that share a panel, and the reference if it lies too far from them."""
-    middles = {
-        arm: float(np.median(known)) for arm, us in values.items() if (known := [one for one in us if one is not None])
-    }
+def part_arms(values: Mapping[str, Floats]) -> tuple[list[str], str]:
+    """Arms that share a panel, and in words a reference that lies too far from them."""
+    middles = {arm: float(np.nanmedian(us)) for arm, us in values.items()}
     others = [us for arm, us in middles.items() if arm != "reference"]
     reference = middles.get("reference")
     if not others or reference is None or max(others) / NEAR < reference < min(others) * NEAR:
-        return list(middles), []
-    return [arm for arm in middles if arm != "reference"], ["reference"]
+        return list(middles), ""
+    return [arm for arm in middles if arm != "reference"], f"reference {time(reference)}"
 
 
-def _describe_far(far: Sequence[str], values: Mapping[str, Iterable[float | None]]) -> str:
-    """What stands in place of an arm that lies off the axis."""
-    return ", ".join(f"{arm} {time(float(np.median([us for us in values[arm] if us is not None])))}" for arm in far)
+def _join(*texts: str) -> str:
+    return "; ".join(filter(None, texts))
 
 
-def _name_arms(arms: Sequence[str], cases: Sequence[CaseChart]) -> list[Any]:
+def _name_arms(cases: Sequence[CaseChart]) -> list[Any]:
+    """The legend of block medians."""
     found = [
         style.sample(
-            style.name_arm(arm), color=style.colour_of(arm), lw=0.6, marker=MARKERS.get(arm, "D"), ms=4,
-            mfc=style.colour_of(arm) if arm == "kernel" else "white", mew=0.8,
+            arm, color=colour, lw=0.6, marker=MARKERS[arm], ms=4, mfc=colour if arm == "kernel" else "white", mew=0.8
         )
-        for arm in arms
-    ]  # fmt: skip
+        for arm, colour in COLOURS.items()
+        if any(arm in part_arms(case.medians)[0] for case in cases)
+    ]
     if any(case.baseline_us for case in cases):
         found.append(style.sample("baseline", color="black", lw=1, ls=":"))
-    if any(block.process for case in cases for block in case.blocks):
+    if any(any(case.processes) for case in cases):
         found.append(style.sample_ground("fresh process"))
     return found
 
 
-def _write_shared(figure: Figure, shared: str, note: str) -> None:
-    """What the ids of all cases share, below the note at the right."""
-    if shared:
-        height = figure.get_figheight()
-        down = 0.26 if note else 0.1
-        figure.text(1 - 0.08 / WIDTH, 1 - down / height, f"all: {style.fit(shared, 70)}", fontsize=7.5, color=QUIET,
-                    va="top", ha="right")  # fmt: skip
+# --- one panel --------------------------------------------------------------------------------------------------------
 
 
-def _lowest(panels: Sequence[Axes]) -> Iterator[Axes]:
-    """The panels under which no other stands."""
-    return iter({round(axes.get_position().x0, 4): axes for axes in panels}.values())
+def plot_blocks(axes: Axes, case: CaseChart) -> str:
+    """The median of each block against the block's number. Returns in words what is left out.
+
+    Arms are set apart sideways, so that equal ones do not hide each other.
+    """
+    arms, far = part_arms(case.medians)
+    scale, unit = style.choose_unit(float(np.nanmedian(np.concatenate([case.medians[arm] for arm in arms]))))
+    _shade_processes(axes, case.processes)
+    seen = list[float]()
+    for index, arm in enumerate(reversed(arms)):
+        values = case.medians[arm] / scale
+        places = np.arange(1, len(values) + 1) + 0.22 * (index - (len(arms) - 1) / 2)
+        axes.plot(
+            places, values, color=COLOURS[arm], lw=0.6, marker=MARKERS[arm], ms=2.2 if len(values) > 30 else 3.4,
+            mfc=COLOURS[arm] if arm == "kernel" else "white", mew=0.7, zorder=3 + index,
+        )  # fmt: skip
+        seen += values[np.isfinite(values)].tolist()
+    if case.baseline_us and "kernel" in arms:
+        axes.axhline(case.baseline_us / scale, color="black", lw=1, ls=":", zorder=2)
+        seen.append(case.baseline_us / scale)
+    style.set_range(axes, seen)
+    _number_blocks(axes, len(case.processes))
+    axes.set_ylabel(unit)
+    return far
 
 
-# --- launches ---------------------------------------------------------------------------------------------------------
+def _shade_processes(axes: Axes, processes: Sequence[int]) -> None:
+    for process in sorted(set(processes) - {0}):
+        places = [place for place, each in enumerate(processes, 1) if each == process]
+        axes.axvspan(places[0] - 0.42, places[-1] + 0.42, color=style.GROUND, lw=0, zorder=0)
 
 
-def draw_launches(cases: Sequence[CaseChart], title: str, note: str = "") -> Figure:
-    """A panel a case: the share of launches that took at most so long, by arm."""
-    with style.apply_style():
-        arms = _find_arms(arm for case in cases for arm in case.launches)
-        figure, panels = style.make_panels(
-            len(cases), title, ", ".join(filter(None, (note, CUT_NOTE))), _name_curves(arms, cases)
-        )
-        shared, names = style.split_names([case.case for case in cases])
-        _write_shared(figure, shared, CUT_NOTE)
-        for axes, case, name in zip(panels, cases, names, strict=True):
-            near, far = _part_arms(case.launches)
-            beyond = plot_launches(axes, case, near)
-            text = "; ".join(filter(None, (beyond, _describe_far(far, case.launches))))
-            style.set_heading(axes, name, text, case.gate, name_verdict(case))
-        for axes in panels[:: min(3, len(panels))]:
-            axes.set_ylabel("share of launches")
-        return figure
+def _number_blocks(axes: Axes, count: int) -> None:
+    style.limit_ticks(axes, whole=True)
+    axes.set_xlim(0.3, count + 0.7)
+    axes.grid(axis="x", visible=False)
 
 
-def plot_launches(axes: Axes, case: CaseChart, arms: Sequence[str]) -> str:
-    """Distributions of these arms. Returns what lies beyond the axis, in words."""
-    low, high = find_cut([case.launches[arm] for arm in arms])
-    scale, unit = style.choose_unit(high)
-    curves = [(arm, case.launches[arm]) for arm in reversed(arms)]
-    if case.stored is not None and "kernel" in arms:
-        curves.insert(0, ("baseline", case.stored))
-        low, high = min(low, float(case.stored.min())), max(high, float(case.stored.max()))
+def plot_launches(axes: Axes, case: CaseChart) -> str:
+    """The share of launches that took at most so long. Returns in words what lies beyond the axis."""
+    arms, _ = part_arms(case.launches)
+    ends = np.array([np.quantile(case.launches[arm], CUT) for arm in arms])
+    low, high = float(ends.min()), float(ends.max())
     room = 0.03 * (high - low) or 0.01 * high
-    for arm, us in curves:
-        values, shares = find_quantiles(us)
-        xs = np.concatenate(([low - room], values, [high + room])) / scale
-        look: dict[str, Any] = {"color": "black", "ls": ":", "lw": 1}
-        if arm != "baseline":
-            look = {"color": style.colour_of(arm), "ls": DASHES.get(arm, "-"), "lw": 1.3}
-        axes.plot(xs, np.concatenate(([0.0], shares, [1.0])), drawstyle="steps-post", **look)
+    scale, unit = style.choose_unit(high)
+    for arm in reversed(arms):
+        shares = np.linspace(0, 1, min(case.launches[arm].size, POINTS))
+        values = np.quantile(case.launches[arm], shares)
+        xs, ys = np.concatenate(([low - room], values, [high + room])), np.concatenate(([0], shares, [1]))
+        axes.plot(xs / scale, ys, color=COLOURS[arm], ls=DASHES[arm], lw=1.3)
     axes.set_xlim((low - room) / scale, (high + room) / scale)
     axes.set_ylim(-0.02, 1.02)
     style.limit_ticks(axes, y=3)
     axes.set_xlabel(unit)
     every = np.concatenate([case.launches[arm] for arm in arms])
-    slower = every[every > high + room]
-    return f"{percent(slower.size / every.size)} slower, to {time(float(every.max()))}" if slower.size else ""
+    slower = np.count_nonzero(every > high + room)
+    return f"{percent(slower / every.size)} slower, to {time(float(every.max()))}" if slower else ""
 
 
-def find_cut(arms: Sequence[Floats]) -> tuple[float, float]:
-    """The least 0.5th and the greatest 99.5th percentile of the arms."""
-    ends = [np.percentile(us, CUT) for us in arms]
-    return min(float(low) for low, _ in ends), max(float(high) for _, high in ends)
-
-
-def find_quantiles(us: Floats) -> tuple[Floats, Floats]:
-    """Returns values and the share of all that is at most each. Of many values POINTS are returned.
-
-    >>> find_quantiles(np.array([3.0, 1.0]))[0].tolist(), find_quantiles(np.array([3.0, 1.0]))[1].tolist()
-    ([1.0, 3.0], [0.5, 1.0])
-    """
-    ordered = np.sort(np.asarray(us, dtype=float))
-    chosen = np.unique(np.linspace(0, ordered.size - 1, min(ordered.size, POINTS)).round().astype(int))
-    return ordered[chosen], (chosen + 1) / ordered.size
-
-
-def _name_curves(arms: Sequence[str], cases: Sequence[CaseChart]) -> list[Any]:
-    found = [
-        style.sample(style.name_arm(arm), color=style.colour_of(arm), ls=DASHES.get(arm, "-"), lw=1.5) for arm in arms
-    ]
-    if any(case.stored is not None for case in cases):
-        found.append(style.sample("medians of the baseline's blocks", color="black", lw=1, ls=":"))
-    return found
-
-
-# --- a case alone -----------------------------------------------------------------------------------------------------
-
-
-def draw_case(case: CaseChart, title: str) -> Figure:
-    """Everything about one case: its blocks, its launches and its duel side by side, a distant reference below."""
-    with style.apply_style():
-        arms = _find_arms(arm for block in case.blocks for arm in block.arms)
-        near, far = _part_arms(_medians(case))
-        kinds = ["blocks", *(["launches"] if case.launches else []), *(["duel"] if any(case.shifts) else [])]
-        rows = 2 if far else 1
-        whole = 1.55 * rows + 0.62 * rows + 0.12
-        note = CUT_NOTE if case.launches else ""
-        figure, share = style.make_figure(title, whole, note, _name_arms(arms, [case]))
-        inches = whole / share
-        grid = figure.add_gridspec(
-            rows, len(kinds), height_ratios=[1.55, 1.1][:rows], left=0.6 / WIDTH, right=1 - 0.12 / WIDTH,
-            bottom=0.4 / inches, top=share - 0.3 / inches, wspace=0.62 / (WIDTH / len(kinds) - 0.6), hspace=0.55,
-        )  # fmt: skip
-        for column, kind in enumerate(kinds):
-            if kind == "duel":
-                _plot_duel(figure.add_subplot(grid[:, column]), case)
-                continue
-            for row, shown in enumerate((near, far)[:rows]):
-                axes = figure.add_subplot(grid[row, column])
-                if kind == "blocks":
-                    style.set_heading(axes, "reference: block medians" if row else "block medians")
-                    plot_blocks(axes, case, shown)
-                    axes.set_xlabel("block")
-                else:
-                    known = [arm for arm in shown if arm in case.launches]
-                    text = plot_launches(axes, case, known) if known else ""
-                    style.set_heading(axes, "share of launches", text)
-        return figure
-
-
-def _plot_duel(axes: Axes, case: CaseChart) -> None:
-    """Kernel against base, block by block, with what is allowed and each process's median."""
-    tau = 100 * (math.expm1(case.duel.tau) if case.duel else case.allowed or 0.0)
+def plot_duel(axes: Axes, case: CaseChart) -> str:
+    """Kernel against base, block by block, with what is allowed and each process's median. Returns the whole change."""
+    tau = 100 * (case.allowed or 0.0)
     axes.axhspan(-tau, tau, color="#B9D3E6", alpha=0.6, lw=0, zorder=1)
     axes.axhline(0, color=INK, lw=0.7)
+    _shade_processes(axes, [process for process, shifts in enumerate(case.shifts) for _ in shifts])
     start, seen = 1, [0.0, -1.25 * tau, 1.25 * tau]
-    for process, shifts in enumerate(case.shifts):
-        changes = 100 * np.expm1(np.asarray(shifts))
+    for shifts in case.shifts:
+        changes = 100 * np.expm1(shifts)
         places = np.arange(start, start + changes.size)
-        if process:
-            axes.axvspan(start - 0.42, places[-1] + 0.42, color=style.GROUND, lw=0, zorder=0)
         axes.plot(places, changes, "o-", color=GATES[case.gate], lw=0.5, ms=2.6 if len(places) > 30 else 3.4)
         axes.plot([start - 0.4, places[-1] + 0.4], [np.median(changes)] * 2, color="black", lw=1.2, zorder=5)
         start += changes.size
         seen += changes.tolist()
-    room = 0.06 * (max(seen) - min(seen))
-    axes.set_ylim(min(seen) - room, max(seen) + room)
-    axes.set_xlim(0.3, start - 0.3)
-    style.limit_ticks(axes, whole=True)
-    axes.grid(axis="x", visible=False)
-    axes.set_xlabel("block")
+    style.set_range(axes, seen, least=0.0, share=0.06)
+    _number_blocks(axes, start - 1)
     axes.set_ylabel("%")
-    style.set_heading(axes, "kernel against base, by block", _describe_change(case))
-
-
-def _describe_change(case: CaseChart) -> str:
     if case.change is None:
         return ""
     value, low, high = (percent(one, signed=True) for one in (case.change.value, case.change.low, case.change.high))
     return f"{value} ({low} to {high}), allowed {percent(case.allowed)}"
 
 
-# --- changes and speedups ---------------------------------------------------------------------------------------------
+# --- figures ----------------------------------------------------------------------------------------------------------
 
 
+@style.apply_style()
+def draw_blocks(cases: Sequence[CaseChart], title: str, note: str = "") -> Figure:
+    """A panel a case with its block medians."""
+    shared, names = style.split_names([case.case for case in cases])
+    note = _join(note, f"all: {style.fit(shared, 70)}" if shared else "")
+    figure, panels = style.make_panels(len(cases), title, note, _name_arms(cases))
+    for place, (axes, case, name) in enumerate(zip(panels, cases, names, strict=True)):
+        style.set_heading(axes, name, plot_blocks(axes, case), case.gate, case.flag)
+        if place + 3 >= len(panels):
+            axes.set_xlabel("block")
+    return figure
+
+
+@style.apply_style()
+def draw_launches(cases: Sequence[CaseChart], title: str, note: str = "") -> Figure:
+    """A panel a case with the distribution of its launches."""
+    shared, names = style.split_names([case.case for case in cases])
+    note = _join(note, f"all: {style.fit(shared, 30)}" if shared else "", CUT_NOTE)
+    legend = [
+        style.sample(arm, color=colour, ls=DASHES[arm], lw=1.5)
+        for arm, colour in COLOURS.items()
+        if any(arm in part_arms(case.launches)[0] for case in cases)
+    ]
+    figure, panels = style.make_panels(len(cases), title, note, legend)
+    for place, (axes, case, name) in enumerate(zip(panels, cases, names, strict=True)):
+        style.set_heading(axes, name, plot_launches(axes, case), case.gate, case.flag)
+        if place % 3 == 0:
+            axes.set_ylabel("share of launches")
+    return figure
+
+
+@style.apply_style()
+def draw_case(case: CaseChart, title: str) -> Figure:
+    """Everything about one case: its blocks, its launches and its duel side by side."""
+    plots = [("block medians", plot_blocks)]
+    plots += [("share of launches", plot_launches)] if case.launches else []
+    plots += [("kernel against base, by block", plot_duel)] if case.shifts else []
+    note = CUT_NOTE if case.launches else ""
+    figure, panels = style.make_panels(len(plots), title, note, _name_arms([case]), height=1.6)
+    for axes, (name, plot) in zip(panels, plots, strict=True):
+        style.set_heading(axes, name, plot(axes, case))
+        if plot is not plot_launches:
+            axes.set_xlabel("block")
+    return figure
+
+
+@style.apply_style()
 def draw_changes(cases: Sequence[CaseChart], title: str, note: str = "") -> Figure:
     """A line a case: its change against the base or baseline with what is allowed, and its speedup over the reference.
 
     A side is left out if no case has it. Bars are 95 % intervals.
     """
-    with style.apply_style():
-        sides = [side for side in ("change", "speedup") if any(getattr(case, side) for case in cases)]
-        legend = [
-            style.sample(name, color=GATES[gate], marker="o", ms=4, lw=1.2)
-            for gate, name in ((Gate.OK, "fine"), (Gate.WARNS, "warns"), (Gate.FAILS, "fails"))
-            if any(case.gate is gate for case in cases)
-        ]
-        if "change" in sides and any(case.allowed for case in cases):
-            legend.append(style.sample_ground("allowed", "#D5E3EE"))
-        if any(case.target for case in cases):
-            legend.append(style.sample("target", color="black", marker="|", ms=7, lw=0))
-        whole = 0.19 * len(cases) + 0.66
-        figure, share = style.make_figure(title, whole, note, legend)
-        inches = whole / share
-        shared, names = style.split_names([case.case for case in cases])
-        _write_shared(figure, shared, note)
-        named = min(max((len(name) for name in names), default=8) * style.LETTER + 0.2, 3.4)
-        width = (WIDTH - named) / len(sides)
-        for column, side in enumerate(sides):
-            left = named + column * width
-            axes = figure.add_axes(
-                ((left + 0.05) / WIDTH, 0.36 / inches, (width - 0.75) / WIDTH, share - 0.62 / inches)
-            )
-            _plot_side(axes, cases, side)
-            axes.set_yticks(range(len(cases)))
-            axes.set_yticklabels([style.fit_inches(name, named - 0.1) for name in names] if not column else [])
-            axes.tick_params(axis="y", length=0)
-            axes.set_ylim(len(cases) - 0.4, -0.6)
-        return figure
+    sides = [side for side in ("change", "speedup") if any(getattr(case, side) for case in cases)]
+    legend = [
+        style.sample(name, color=GATES[gate], marker="o", ms=4, lw=1.2)
+        for gate, name in ((Gate.OK, "fine"), (Gate.WARNS, "warns"), (Gate.FAILS, "fails"))
+        if any(case.gate is gate for case in cases)
+    ]
+    if "change" in sides and any(case.allowed for case in cases):
+        legend.append(style.sample_ground("allowed", ALLOWED))
+    if any(case.target for case in cases):
+        legend.append(style.sample("target", color="black", marker="|", ms=7, lw=0))
+    shared, names = style.split_names([case.case for case in cases])
+    note = _join(note, f"all: {style.fit(shared, 60)}" if shared else "")
+    figure, share = style.make_figure(title, 0.19 * len(cases) + 0.66, note, legend)
+    inches = figure.get_figheight()
+    left = min(max(map(len, names)) * style.LETTER + 0.2, 3.4)
+    width = (WIDTH - left) / len(sides)
+    for column, side in enumerate(sides):
+        start = left + column * width + 0.05
+        axes = figure.add_axes((start / WIDTH, 0.36 / inches, (width - 0.75) / WIDTH, share - 0.62 / inches))
+        plot_changes(axes, cases, side)
+        axes.set_yticks([])
+        axes.set_ylim(len(cases) - 0.4, -0.6)
+        for place, name in enumerate(names if column == 0 else ()):
+            axes.text(-0.06 / (width - 0.75), place, style.fit_inches(name, left - 0.1), ha="right", va="center",
+                      transform=axes.get_yaxis_transform(), fontsize=7.5, color=INK)  # fmt: skip
+    return figure
 
 
-def _plot_side(axes: Axes, cases: Sequence[CaseChart], side: str) -> None:
-    axes.grid(axis="y", visible=False)
+def plot_changes(axes: Axes, cases: Sequence[CaseChart], side: str) -> None:
+    """The intervals of one side, with their values as text."""
     scale, middle = (100, 0.0) if side == "change" else (1, 1.0)
     found = [(place, case, getattr(case, side)) for place, case in enumerate(cases) if getattr(case, side)]
-    places = [place for place, _, _ in found]
-    values = [scale * interval.value for _, _, interval in found]
-    colours = [GATES[case.gate] for _, case, _ in found]
-    ends = [middle, *values]
-    if side == "change":
-        allowed = [100 * (case.allowed or 0.0) for _, case, _ in found]
-        axes.barh(places, [2 * each for each in allowed], left=[-each for each in allowed], color="#D5E3EE", zorder=1)
-        ends += [sign * each for each in allowed for sign in (-1.1, 1.1)]
-    else:
-        targets = [(case.target, place) for place, case, _ in found if case.target]
-        if targets:
-            axes.plot(*zip(*targets, strict=True), "|", color="black", ms=9, mew=1.4, zorder=5)
-            ends += [target for target, _ in targets]
-    bounds = [(scale * interval.low, scale * interval.high) for _, _, interval in found]
-    axes.hlines(places, [low for low, _ in bounds], [high for _, high in bounds], colors=colours, lw=2, zorder=3)
-    axes.scatter(values, places, s=16, c=colours, zorder=4)
-    # An interval that is much wider than the changes would press all others into a line.
-    ends += [end for pair, value in zip(bounds, values, strict=True) for end in pair
-             if abs(end - value) < 20 * max(abs(value), 1)]  # fmt: skip
-    for place, value in zip(places, values, strict=True) if len(cases) <= VALUES else ():
+    ends = [middle]
+    for place, case, interval in found:
+        value, low, high = scale * interval.value, scale * interval.low, scale * interval.high
+        colour = GATES[case.gate]
+        axes.plot([low, high], [place, place], color=colour, lw=2, zorder=3)
+        axes.plot([value], [place], "o", color=colour, ms=4, zorder=4)
         text = f"{round(value, 1) + 0.0:+.1f} %" if side == "change" else f"{value:.2f}x"
         axes.text(1.02, place, text, transform=axes.get_yaxis_transform(), va="center", fontsize=7, color=INK)
+        # An interval that is much wider than the changes would press all others into a line.
+        ends += [value, *(end for end in (low, high) if abs(end - value) < 20 * max(abs(value), 1))]
+        if side == "change" and case.allowed:
+            allowed = 100 * case.allowed
+            axes.barh(place, 2 * allowed, left=-allowed, color=ALLOWED, zorder=1)
+            ends += [-1.1 * allowed, 1.1 * allowed]
+        elif side == "speedup" and case.target:
+            axes.plot([case.target], [place], "|", color="black", ms=9, mew=1.4, zorder=5)
+            ends.append(case.target)
     axes.axvline(middle, color=INK, lw=0.8, zorder=2)
     room = 0.04 * (max(ends) - min(ends)) or 0.5
     axes.set_xlim(min(ends) - room, max(ends) + room)

@@ -1,69 +1,62 @@
-"""Charts against what the device can do: the roofline, and time against size."""
+"""Charts against what the device can do: the roofline, and time against the bytes moved."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from perfci.core.model import Limits
+from perfci.core.model import Limits, OpRun
 from perfci.core.units import percent, significant, size, time
 from perfci.report.ceilings import CeilingPoint, find_ridge
 from perfci.report.charts import style
-from perfci.report.charts.style import DASHES, INK, MARKERS, SERIES, SHAPES, WIDTH
-from perfci.report.scaling import BYTES, OPERATIONS, Scaling, average_sizes
+from perfci.report.charts.style import COLOURS, DASHES, INK, MARKERS, QUIET, SERIES, SHAPES
+from perfci.report.frame import ArmSpread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 LABELS = 8
-"""Most points that are named, those with the lowest shares of their ceilings first."""
+"""Most points that are named, those with the lowest shares of their ceilings."""
 
-CURVES = len(SERIES)
-"""Most curves of time against size."""
+NAMES = 2.9
+"""Width of the column with their names, inches."""
 
-Box = tuple[float, float, float, float]
-"""left, bottom, right, top in dots"""
+FEWEST = 3
+"""Fewest sizes of one line: two points show no shape."""
+
+Curves = Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
+"""What tells the cases of a curve from others, dtype=float16 -> arm -> bytes and microseconds, by size."""
 
 
+@style.apply_style()
 def draw_roofline(found: Sequence[CeilingPoint], limits: Limits, title: str) -> Figure:
     """Draw TFLOP/s over operations a byte below the ceilings of this device. Several ops differ in colour."""
-    with style.apply_style():
-        dtypes = list(dict.fromkeys(one.dtype for one in found))
-        ops = list(dict.fromkeys(one.op for one in found))
-        legend = [
-            style.sample(style.fit(op, 30), color=SERIES[index % len(SERIES)], marker="o", lw=0)
-            for index, op in enumerate(ops)
-        ]
-        legend += [
-            style.sample(style.fit(dtype, 20), color=INK, mfc="none", marker=SHAPES[index % len(SHAPES)], lw=0)
-            for index, dtype in enumerate(dtypes)
-        ]
-        legend.append(style.sample("measured ceiling", color="black", lw=1.4))
-        figure, share = style.make_figure(title, 3.9, "", legend)
-        inches = 3.9 / share
-        axes = figure.add_axes((0.62 / WIDTH, 0.42 / inches, 1 - 0.8 / WIDTH, share - 0.5 / inches))
-        lines = _plot_ceilings(axes, found, limits, dtypes)
-        for index, op in enumerate(ops):
-            for kind, dtype in enumerate(dtypes):
-                mine = [one for one in found if (one.op, one.dtype) == (op, dtype)]
-                axes.plot(
-                    [one.intensity for one in mine], [one.tflops for one in mine], SHAPES[kind % len(SHAPES)],
-                    color=SERIES[index % len(SERIES)], ms=5, mec="white", mew=0.5, zorder=4,
-                )  # fmt: skip
-        _name_points(axes, found, lines, several=len(ops) > 1)
-        axes.set_xlabel("operations a byte")
-        axes.set_ylabel("TFLOP/s")
-        return figure
+    ops = dict(zip(dict.fromkeys(one.op for one in found), SERIES * len(found), strict=False))
+    dtypes = dict(zip(dict.fromkeys(one.dtype for one in found), SHAPES * len(found), strict=False))
+    legend = [style.sample(style.fit(op, 30), color=colour, marker="o", lw=0) for op, colour in ops.items()]
+    legend += [
+        style.sample(style.fit(dtype, 20), color=INK, mfc="none", marker=shape, lw=0) for dtype, shape in dtypes.items()
+    ]
+    legend.append(style.sample("measured ceiling", color="black", lw=1.4))
+    named = sorted(found, key=lambda one: one.share)[:LABELS]
+    shared, names = style.split_names([one.case for one in named])
+    note = f"all that are named: {style.fit(shared, 40)}" if shared else ""
+    axes = style.make_axes(title, 3.9, note, legend, right=NAMES)
+    _plot_ceilings(axes, found, limits, list(dtypes))
+    for one in found:
+        axes.plot(
+            [one.intensity], [one.tflops], dtypes[one.dtype], color=ops[one.op], ms=5, mec="white", mew=0.5, zorder=4
+        )
+    names = [f"{one.op} {name}" if len(ops) > 1 else name for one, name in zip(named, names, strict=True)]
+    _name_points(axes, sorted(zip(named, names, strict=True), key=lambda pair: (-pair[0].tflops, -pair[0].intensity)))
+    axes.set_xlabel("operations a byte")
+    axes.set_ylabel("TFLOP/s")
+    return axes.get_figure(root=True)  # type: ignore[return-value]
 
 
-def _plot_ceilings(
-    axes: Axes, found: Sequence[CeilingPoint], limits: Limits, dtypes: Sequence[str]
-) -> list[tuple[tuple[float, float], tuple[float, float]]]:
-    """The copy's slope up to each ridge, and the matrix products' levels from there on. Returns their ends."""
+def _plot_ceilings(axes: Axes, found: Sequence[CeilingPoint], limits: Limits, dtypes: Sequence[str]) -> None:
+    """The copy's slope up to each ridge, and the matrix products' levels from there on."""
     slope = (limits.copy_gbps or 0.0) / 1e3
     ridges = {dtype: at for dtype in dtypes if (at := find_ridge(limits, dtype))}
     peaks = {dtype: limits.matmul_tflops[dtype] for dtype in ridges}
@@ -76,149 +69,89 @@ def _plot_ceilings(
     axes.set_ylim(bottom, top)
     start = max(low, bottom / slope)
     end = max(ridges.values()) if len(ridges) == len(dtypes) else min(high, top / slope)
-    lines = [((start, start * slope), (end, end * slope))]
-    lines += [((at, peaks[dtype]), (high, peaks[dtype])) for dtype, at in ridges.items()]
-    for ends in lines:
-        axes.plot(*zip(*ends, strict=True), color="black", lw=1.4, zorder=2)
+    axes.plot([start, end], [start * slope, end * slope], color="black", lw=1.4, zorder=2)
     for dtype, at in ridges.items():
+        axes.plot([at, high], [peaks[dtype]] * 2, color="black", lw=1.4, zorder=2)
         axes.plot([at, at], [bottom, peaks[dtype]], color="#AAAAAA", lw=0.8, ls=":", zorder=1)
     # Below the slope's lower end, which few cases reach, and above the levels.
-    axes.annotate(f"copy {significant(limits.copy_gbps or 0)} GB/s", lines[0][0], (20, 2), textcoords="offset points",
-                  fontsize=7.5)  # fmt: skip
+    axes.annotate(f"copy {significant(limits.copy_gbps or 0)} GB/s", (start, start * slope), (20, 2), fontsize=7.5,
+                  textcoords="offset points")  # fmt: skip
     if peaks:
         ranked = sorted(peaks.items(), key=lambda pair: -pair[1])
         text = "matmul TFLOP/s: " + ", ".join(f"{style.fit(name, 16)} {significant(peak)}" for name, peak in ranked)
         axes.annotate(text, (high, ranked[0][1]), (0, 3), textcoords="offset points", fontsize=7.5, ha="right")
-    return lines
 
 
-def _name_points(axes: Axes, found: Sequence[CeilingPoint], lines: Sequence[Any], *, several: bool) -> None:
-    """Names of the points furthest below their ceilings, each at a place where it covers nothing."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    dots = axes.figure.dpi / 72
-    canvas: Any = FigureCanvasAgg(axes.figure)  # type: ignore[arg-type]
-    renderer = canvas.get_renderer()
-    spots = [tuple(axes.transData.transform((one.intensity, one.tflops))) for one in found]
-    reach = 3.5 * dots
-    texts: list[Box] = [text.get_window_extent(renderer).extents for text in axes.texts]
-    taken: list[Box] = [(x - reach, y - reach, x + reach, y + reach) for x, y in spots]
-    for ends in lines:
-        start, end = axes.transData.transform(ends)
-        taken += [(x - dots, y - dots, x + dots, y + dots) for x, y in np.linspace(start, end, 120)]
-    for one, spot in sorted(zip(found, spots, strict=True), key=lambda pair: pair[0].share)[:LABELS]:
-        case = ",".join(part for part in one.case.split(",") if part != f"dtype={one.dtype}") or one.case
-        name = f"{style.fit(f'{one.op} {case}' if several else case, 44)}  {percent(one.share)}"
-        text = axes.annotate(
-            name, (one.intensity, one.tflops), (0, 0), textcoords="offset points", fontsize=7, color=INK, va="center",
-            zorder=6,
+def _name_points(axes: Axes, named: Sequence[tuple[CeilingPoint, str]]) -> None:
+    """Names of the points furthest below their ceilings, in a column at the right with a line to each."""
+    top = 0.5 + 0.045 * len(named)
+    axes.text(1.05, top + 0.02, "furthest below the ceiling", transform=axes.transAxes, fontsize=7, color=QUIET)
+    for place, (one, name) in enumerate(named, 1):
+        axes.annotate(
+            f"{style.fit_inches(name, NAMES - 0.85, 7)}  {percent(one.share)}", (one.intensity, one.tflops),
+            (1.05, top - 0.09 * place + 0.03), textcoords="axes fraction", fontsize=7, color=INK, va="center",
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": "#BBBBBB", "lw": 0.6, "shrinkB": 3, "relpos": (0, 0.5)},
         )  # fmt: skip
-        extent = text.get_window_extent(renderer)
-        places = _find_places(spot, extent.width, extent.height, dots)
-        box = next((box for box in places if _is_free(box, taken + texts, axes.bbox.extents, spot, texts)), None)
-        if box is None:
-            text.remove()
-            continue
-        texts.append(box)
-        text.set_position(((box[0] - spot[0]) / dots + 1, ((box[1] + box[3]) / 2 - spot[1]) / dots))
-        end = _find_end(spot, box)
-        if math.dist(end, spot) > 9 * dots:
-            offset = ((end[0] - spot[0]) / dots, (end[1] - spot[1]) / dots)
-            axes.annotate(
-                "", (one.intensity, one.tflops), offset, textcoords="offset points", zorder=1,
-                arrowprops={"arrowstyle": "-", "color": "#888888", "lw": 0.6, "shrinkA": 0, "shrinkB": 3},
+
+
+# --- time against bytes -----------------------------------------------------------------------------------------------
+
+
+def find_curves(op: OpRun, spreads: Iterable[ArmSpread]) -> Curves:
+    """The op's medians by bytes moved. Empty if a case does not declare its bytes, or if no curve has FEWEST sizes.
+
+    Cases are told apart by the parts of their ids that are no numbers and that differ.
+    """
+    timed = [case for case in op.performance if case.blocks]
+    if not all(case.bytes_moved for case in timed):
+        return {}
+    names = {case.case: [part for part in case.case.split(",") if not _is_number(part)] for case in timed}
+    shared = set.intersection(*map(set, names.values())) if names else set()
+    times = {(spread.case, spread.arm): spread.p50_us for spread in spreads}
+    curves: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for case in sorted(timed, key=lambda case: case.bytes_moved or 0):
+        name = ",".join(part for part in names[case.case] if part not in shared)
+        for arm in COLOURS:
+            if us := times.get((case.case, arm)):
+                curves.setdefault(name, {}).setdefault(arm, []).append((case.bytes_moved or 0.0, us))
+    most = max((len({x for x, _ in points}) for arms in curves.values() for points in arms.values()), default=0)
+    return curves if most >= FEWEST else {}
+
+
+def _is_number(part: str) -> bool:
+    return part.partition("=")[2].replace(".", "", 1).isdigit()
+
+
+@style.apply_style()
+def draw_sizes(curves: Curves, limits: Limits, title: str) -> Figure:
+    """Medians over the bytes that a case moves, with the device's measured copy. Each curve has a colour."""
+    colours = dict(zip(curves, SERIES, strict=False))
+    arms = dict.fromkeys(arm for name in colours for arm in curves[name])
+    filled = {arm: INK if arm == "kernel" else "white" for arm in arms}
+    legend = [style.sample(arm, color=INK, marker=MARKERS[arm], ms=4, ls=DASHES[arm], mfc=filled[arm]) for arm in arms]
+    legend += [style.sample(style.fit(name, 48), color=colour, lw=3) for name, colour in colours.items() if name]
+    points = [point for name in colours for arm in curves[name].values() for point in arm]
+    low, high = min(x for x, _ in points), max(x for x, _ in points)
+    least, most = min(us for _, us in points), max(us for _, us in points)
+    left_out = len(curves) - len(colours)
+    if limits.copy_gbps:
+        least = min(least, low / limits.copy_gbps / 1e3)
+        legend.append(style.sample(f"copy, {significant(limits.copy_gbps)} GB/s", color="black", lw=1.2, ls=":"))
+    axes = style.make_axes(title, 3.1, f"{left_out} more curves are left out" if left_out else "", legend)
+    if limits.copy_gbps:
+        ends = [low, high]
+        axes.plot(ends, [x / limits.copy_gbps / 1e3 for x in ends], color="black", lw=1.2, ls=":")
+    for name, colour in colours.items():
+        for arm, ours in reversed(list(curves[name].items())):
+            axes.plot(
+                *zip(*ours, strict=True), color=colour, ls=DASHES[arm], lw=1, marker=MARKERS[arm], ms=4,
+                mfc=colour if arm == "kernel" else "white", mew=0.8,
             )  # fmt: skip
-
-
-def _find_places(spot: tuple[float, float], width: float, height: float, dots: float) -> Iterator[Box]:
-    """Boxes of a label around its point, dots. The nearest come first."""
-    x, y = spot
-    gap = 7 * dots
-    for step in range(12):
-        for up in dict.fromkeys((-step * 0.9 * height, step * 0.9 * height)):
-            for right in (gap, -gap - width, *((-width / 2,) if step > 1 else ())):
-                left, middle = x + right, y + up
-                yield (left - dots, middle - height / 2, left + width + dots, middle + height / 2)
-
-
-def _find_end(spot: tuple[float, float], box: Box) -> tuple[float, float]:
-    """The place of a box that is nearest to a point."""
-    return min(max(spot[0], box[0]), box[2]), min(max(spot[1], box[1]), box[3])
-
-
-def _is_free(box: Box, taken: Sequence[Box], inside: Box, spot: tuple[float, float], texts: Sequence[Box]) -> bool:
-    """Whether a label covers nothing, and the line to its point crosses no text."""
-    left, bottom, right, top = box
-    within = left >= inside[0] and bottom >= inside[1] and right <= inside[2] and top <= inside[3]
-    if not within or any(left < r and x < right and bottom < t and b < top for x, b, r, t in taken):
-        return False
-    way = np.linspace(spot, _find_end(spot, box), 30)
-    return not any(x <= at <= r and b <= up <= t for at, up in way for x, b, r, t in texts)
-
-
-# --- time against size ------------------------------------------------------------------------------------------------
-
-
-def draw_sizes(found: Scaling, title: str) -> Figure:
-    """Medians over what the op moves, computes, or is large in, with the device's limit. Each curve has a colour."""
-    with style.apply_style():
-        curves = found.curves[:CURVES]
-        arms = dict.fromkeys(arm for curve in curves for arm in curve.arms)
-        legend = [
-            style.sample(
-                style.name_arm(arm), color=INK, marker=MARKERS.get(arm, "D"), ms=4, ls=DASHES.get(arm, "-"),
-                mfc=INK if arm == "kernel" else "white",
-            )
-            for arm in arms
-        ]  # fmt: skip
-        if len(curves) > 1 or curves[0].name:
-            legend += [
-                style.sample(style.fit(curve.name, 48), color=SERIES[index], lw=3) for index, curve in enumerate(curves)
-            ]
-        if found.limit:
-            legend.append(style.sample(found.limit.name, color="black", lw=1.2, ls=":"))
-        left_out = len(found.curves) - len(curves)
-        note = f"{left_out} more curves are left out" if left_out else ""
-        figure, share = style.make_figure(title, 3.1, note, legend)
-        inches = 3.1 / share
-        axes = figure.add_axes((0.72 / WIDTH, 0.42 / inches, 1 - 0.9 / WIDTH, share - 0.5 / inches))
-        points = [point for curve in curves for arm in curve.arms.values() for point in arm]
-        low, high = min(x for x, _ in points), max(x for x, _ in points)
-        least, most = min(us for _, us in points), max(us for _, us in points)
-        if found.limit:
-            axes.plot([low, high], [low / found.limit.per_us, high / found.limit.per_us], color="black", lw=1.2, ls=":")
-            least = min(least, low / found.limit.per_us)
-        for index, curve in enumerate(curves):
-            for arm, ours in reversed(list(curve.arms.items())):
-                axes.plot(*zip(*average_sizes(ours), strict=True), color=SERIES[index], ls=DASHES.get(arm, "-"), lw=1)
-                axes.plot(
-                    *zip(*ours, strict=True), MARKERS.get(arm, "D"), color=SERIES[index], ms=4,
-                    mfc=SERIES[index] if arm == "kernel" else "white", mew=0.8,
-                )  # fmt: skip
-        _scale_sizes(axes, found.axis, low, high)
-        style.set_log(axes.yaxis, least, most, lambda us: time(us).replace(".00", "").replace(".0 ", " "))
-        axes.set_ylim(least / 1.3, most * 1.3)
-        axes.set_ylabel("time")
-        return figure
-
-
-def _scale_sizes(axes: Axes, axis: str, low: float, high: float) -> None:
-    """Make the axis of sizes logarithmic. Bytes and numbers have ticks at powers of two."""
-    from matplotlib.ticker import FixedLocator
-
-    def write(value: float) -> str:
-        if axis == BYTES:
-            return size(value).replace(".00 ", " ").replace(".0 ", " ")
-        if axis == OPERATIONS:
-            scales = ((1e12, " T"), (1e9, " G"), (1e6, " M"))
-            scale, unit = next(((scale, unit) for scale, unit in scales if value >= scale), (1.0, ""))
-            return f"{value / scale:.10g}{unit}"
-        return significant(value) if value < 1 else f"{value:.0f}"
-
-    style.set_log(axes.xaxis, low, high, write)
-    if axis != OPERATIONS:
-        powers = range(math.floor(math.log2(low)), math.ceil(math.log2(high)) + 1)
-        every = -(-len(powers) // 8)
-        axes.xaxis.set_major_locator(FixedLocator([2.0**power for power in powers[::every]]))
+    style.set_log(axes.xaxis, low, high, lambda x: size(x).replace(".00 ", " ").replace(".0 ", " "), base=2)
+    style.set_log(axes.yaxis, least, most, lambda us: time(us).replace(".00", "").replace(".0 ", " "))
     axes.set_xlim(low / 1.15, high * 1.15)
-    axes.set_xlabel(style.fit(axis, 40))
+    axes.set_ylim(least / 1.3, most * 1.3)
+    axes.set_xlabel("bytes moved")
+    axes.set_ylabel("time")
+    return axes.get_figure(root=True)  # type: ignore[return-value]

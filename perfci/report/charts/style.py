@@ -5,7 +5,6 @@ Pictures are in English in every language, so that they need no font but matplot
 
 from __future__ import annotations
 
-import functools
 import io
 import math
 import re
@@ -26,13 +25,12 @@ if TYPE_CHECKING:
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 COLOURS = {"kernel": "#0072B2", "base": "#009E73", "reference": "#8A8A8A"}
-"""From Okabe and Ito's palette, which any colour vision can distinguish, and grey."""
+"""The arms that are drawn, in this order, in colours of Okabe and Ito, which any eye can distinguish."""
 
 MARKERS = {"kernel": "o", "base": "^", "reference": "s"}
 DASHES = {"kernel": "-", "base": (0, (5, 1.5)), "reference": (0, (1.5, 1))}
 GATES = {Gate.FAILS: "#D55E00", Gate.WARNS: "#C98500", Gate.OK: "#0072B2"}
-OTHER = "#CC79A7"
-INK, QUIET, RULE, GROUND = "#333333", "#6B6B6B", "#DDDDDD", "#F0E9D8"
+INK, QUIET, GROUND = "#333333", "#6B6B6B", "#F0E9D8"
 SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Colours of lines that differ in colour alone, in this order."""
 
@@ -48,8 +46,35 @@ LETTER = 0.068
 PANELS = 12
 """Most panels of an overview."""
 
-_CJK = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei",
-        "Droid Sans Fallback", "Microsoft YaHei", "SimHei", "PingFang SC", "Arial Unicode MS")  # fmt: skip
+STYLE = {
+    "font.size": 8,
+    "text.parse_math": False,
+    "text.hinting": "none",
+    "axes.edgecolor": "#999999",
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 8,
+    "axes.titlepad": 4,
+    "axes.labelpad": 2,
+    "axes.labelsize": 7.5,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E8E8E8",
+    "grid.linewidth": 0.6,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "perfci",
+}
 
 
 @contextmanager
@@ -57,66 +82,13 @@ def apply_style() -> Iterator[None]:
     """Settings under which figures are drawn and saved, whatever the user's own are."""
     import matplotlib as mpl
 
-    own = {
-        "font.family": list(_find_fonts()),
-        "font.size": 8,
-        "text.parse_math": False,
-        "text.hinting": "none",
-        "axes.edgecolor": "#999999",
-        "axes.labelcolor": INK,
-        "axes.linewidth": 0.6,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.titlelocation": "left",
-        "axes.titlesize": 8,
-        "axes.titlepad": 4,
-        "axes.labelpad": 2,
-        "axes.labelsize": 7.5,
-        "axes.grid": True,
-        "axes.axisbelow": True,
-        "grid.color": "#E8E8E8",
-        "grid.linewidth": 0.6,
-        "xtick.color": INK,
-        "ytick.color": INK,
-        "xtick.labelsize": 7.5,
-        "ytick.labelsize": 7.5,
-        "xtick.major.size": 2.5,
-        "ytick.major.size": 2.5,
-        "xtick.minor.size": 0,
-        "ytick.minor.size": 0,
-        "legend.frameon": False,
-        "legend.fontsize": 8,
-        "svg.fonttype": "none",
-        "svg.hashsalt": "perfci",
-        "path.simplify_threshold": 0.3,
-    }
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        mpl.rcParams.update(own)  # type: ignore[arg-type]
+    with mpl.rc_context({**mpl.rcParamsDefault, **STYLE, "backend": mpl.rcParams._get("backend")}):  # type: ignore[dict-item]
         yield
 
 
-@functools.cache
-def _find_fonts() -> tuple[str, ...]:
-    """Matplotlib's own family, then one with Chinese letters if this machine has one."""
-    from matplotlib import font_manager
-
-    known = {font.name for font in font_manager.fontManager.ttflist}
-    return ("DejaVu Sans", *[name for name in _CJK if name in known][:1])
-
-
-@functools.cache
-def _load_letters() -> frozenset[int]:
-    from matplotlib import font_manager
-    from matplotlib.ft2font import FT2Font
-
-    files = [font_manager.findfont(name) for name in _find_fonts()]
-    return frozenset(point for file in files for point in FT2Font(file).get_charmap())
-
-
 def fit(name: str, limit: int) -> str:
-    """A foreign name in one line of at most `limit` letters. A letter that no font has becomes its code point."""
-    return glyphs(name, limit, lambda letter: ord(letter) in _load_letters())
+    """A foreign name in one line of at most `limit` letters. A letter beyond ASCII becomes its code point."""
+    return glyphs(name, limit)
 
 
 def fit_inches(name: str, inches: float, points: float = 8) -> str:
@@ -148,12 +120,10 @@ def make_figure(title: str, height: float, note: str = "", legend: Sequence[Any]
 
     widest = max((columns(str(handle.get_label())) for handle in legend), default=0)
     across = max(min(len(legend), int((WIDTH - 0.1) / (widest * LETTER + 0.5))), 1)
-    lines = math.ceil(len(legend) / across)
-    whole = height + 0.34 + 0.19 * lines
+    whole = height + 0.34 + 0.19 * math.ceil(len(legend) / across)
     made = Figure(figsize=(WIDTH, whole))
     made.text(0.08 / WIDTH, 1 - 0.08 / whole, title, fontsize=10, fontweight="bold", color=INK, va="top")
-    if note:
-        made.text(1 - 0.08 / WIDTH, 1 - 0.1 / whole, note, fontsize=7.5, color=QUIET, va="top", ha="right")
+    made.text(1 - 0.08 / WIDTH, 1 - 0.1 / whole, note, fontsize=7.5, color=QUIET, va="top", ha="right")
     if legend:
         made.legend(
             handles=list(legend), loc="upper left", bbox_to_anchor=(0.0, 1 - 0.24 / whole), ncols=across,
@@ -163,27 +133,27 @@ def make_figure(title: str, height: float, note: str = "", legend: Sequence[Any]
 
 
 def make_panels(
-    count: int, title: str, note: str = "", legend: Sequence[Any] = (), *, across: int = 3, height: float = 1.0
+    count: int, title: str, note: str = "", legend: Sequence[Any] = (), *, height: float = 1.0
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with a grid of panels, each with room for two lines of heading and for the labels of both axes."""
-    across = min(across, count)
+    """A figure with rows of three panels, each with room for two lines of heading and for the labels of both axes."""
+    across = min(3, count)
     rows = -(-count // across)
-    whole = rows * (height + 0.64) + 0.06
-    figure, share = make_figure(title, whole, note, legend)
-    inches = whole / share
+    figure, share = make_figure(title, rows * (height + 0.64) + 0.06, note, legend)
+    inches = figure.get_figheight()
     gap = 0.66
     width = (WIDTH - 0.62 - 0.14 - gap * (across - 1)) / across
-    panels = figure.subplots(
-        rows, across, squeeze=False,
-        gridspec_kw={
-            "left": 0.62 / WIDTH, "right": 1 - 0.14 / WIDTH, "bottom": 0.4 / inches, "top": share - 0.3 / inches,
-            "wspace": gap / width, "hspace": 0.64 / height,
-        },
+    grid = figure.add_gridspec(
+        rows, across, left=0.62 / WIDTH, right=1 - 0.14 / WIDTH, bottom=0.4 / inches, top=share - 0.3 / inches,
+        wspace=gap / width, hspace=0.64 / height,
     )  # fmt: skip
-    found = list(panels.ravel())
-    for spare in found[count:]:
-        spare.remove()
-    return figure, found[:count]
+    return figure, [figure.add_subplot(grid[divmod(place, across)]) for place in range(count)]
+
+
+def make_axes(title: str, height: float, note: str = "", legend: Sequence[Any] = (), right: float = 0.15) -> Axes:
+    """A figure of one panel, with free space to the right of it, inches."""
+    figure, share = make_figure(title, height, note, legend)
+    inches = figure.get_figheight()
+    return figure.add_axes((0.7 / WIDTH, 0.42 / inches, 1 - (0.7 + right) / WIDTH, share - 0.5 / inches))
 
 
 def set_heading(axes: Axes, name: str, text: str = "", gate: Gate = Gate.OK, verdict: str = "") -> None:
@@ -195,14 +165,12 @@ def set_heading(axes: Axes, name: str, text: str = "", gate: Gate = Gate.OK, ver
     left = -0.42 / width
     weight = "bold" if verdict else "normal"
     axes.set_title(fit_inches(name, width + 0.55, 8 if verdict else 7.6), x=left, pad=13, color=INK, weight=weight)
+    line: dict[str, Any] = {"transform": axes.transAxes, "va": "bottom"}
     if verdict:
-        axes.text(left, 1.01, verdict, transform=axes.transAxes, va="bottom", fontsize=7.5, fontweight="bold",
-                  color=GATES[gate])  # fmt: skip
+        axes.text(left, 1.01, verdict, fontsize=7.5, fontweight="bold", color=GATES[gate], **line)
         left += (len(verdict) * 0.088 + 0.08) / width
     if text:
-        room = width * (1 - left) + 0.13
-        axes.text(left, 1.01, fit_inches(text, room, 7), transform=axes.transAxes, va="bottom", fontsize=7,
-                  color=QUIET)  # fmt: skip
+        axes.text(left, 1.01, fit_inches(text, width * (1 - left) + 0.13, 7), fontsize=7, color=QUIET, **line)
 
 
 def sample(label: str, **look: Any) -> Any:
@@ -219,16 +187,6 @@ def sample_ground(label: str, colour: str = GROUND, **look: Any) -> Any:
     return Patch(facecolor=colour, label=label, **look)
 
 
-def name_arm(arm: str) -> str:
-    """An arm as legends have it."""
-    return fit(arm, 30)
-
-
-def colour_of(arm: str) -> str:
-    """The colour of an arm, one for all that have none of their own."""
-    return COLOURS.get(arm, OTHER)
-
-
 # --- axes -------------------------------------------------------------------------------------------------------------
 
 
@@ -243,9 +201,9 @@ def choose_unit(us: float) -> tuple[float, str]:
 
 def set_range(axes: Axes, values: Sequence[float], least: float = 0.02, share: float = 0.08) -> None:
     """Show all values, and at least this share on either side of their middle, so that small noise looks small."""
-    low, high = min(values), max(values)
     middle = float(np.median(values))
-    low, high = min(low, middle - least * abs(middle)), max(high, middle + least * abs(middle))
+    low = min(*values, middle - least * abs(middle))
+    high = max(*values, middle + least * abs(middle))
     room = share * (high - low) or 1.0
     axes.set_ylim(low - room, high + room)
 
@@ -260,48 +218,37 @@ def limit_ticks(axes: Axes, x: int = 5, y: int = 4, *, whole: bool = False) -> N
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.10g}"))
 
 
-def set_log(axis: Any, low: float, high: float, shown: Callable[[float], str] = significant) -> None:
-    """A logarithmic axis with some three to seven labelled ticks at 1, 2 and 5 of a decade, or at powers of ten."""
+def set_log(axis: Any, low: float, high: float, write: Callable[[float], str] = significant, base: int = 10) -> None:
+    """A logarithmic axis with at most seven labelled ticks at powers of a base, or at 1, 2 and 5 of a decade."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     axis._set_axes_scale("log")
-    decades = math.log10(high / low)
-    steps = (1, 2, 5) if decades < 2.2 else (1,)
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks = [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
-    every = -(-len(ticks) // 7)
-    axis.set_major_locator(FixedLocator(ticks[::every]))
+    steps = (1, 2, 5) if base == 10 and high / low < 150 else (1,)
+    powers = range(math.floor(math.log(low, base)), math.ceil(math.log(high, base)) + 1)
+    ticks = [step * float(base) ** power for power in powers for step in steps]
+    ticks = [tick for tick in ticks if low <= tick <= high]
+    axis.set_major_locator(FixedLocator(ticks[:: -(-len(ticks) // 7) or 1]))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: shown(value)))
-
-
-def power_of_ten(value: float) -> str:
-    """A label of a logarithmic axis: 1e-3.
-
-    >>> power_of_ten(0.001), power_of_ten(1.0)
-    ('1e-3', '1')
-    """
-    return "1" if value == 1 else f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
+    axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
+@apply_style()
 def save_png(figure: Figure) -> bytes:
     """The picture at DPI dots an inch. The same figure gives the same bytes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 
-    with apply_style():
-        canvas: Any = FigureCanvasAgg(figure)
-        figure.set_dpi(DPI)
-        canvas.draw()
+    canvas: Any = FigureCanvasAgg(figure)
+    figure.set_dpi(DPI)
+    canvas.draw()
     picture = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-    out = io.BytesIO()
     # A palette makes the file a third as large, and loses nothing that is seen.
-    picture.quantize(128, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(
-        out, "png", optimize=False, dpi=(DPI, DPI)
-    )
+    picture = picture.quantize(128, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    out = io.BytesIO()
+    picture.save(out, "png", dpi=(DPI, DPI))
     return out.getvalue()
 
 
@@ -309,14 +256,14 @@ _PLACES = re.compile(r' (?:d|x|y|transform)="[^"]*"')
 _LONG = re.compile(r"(\.\d\d)\d+")
 
 
+@apply_style()
 def save_svg(figure: Figure) -> str:
     """The picture as one SVG element with texts as texts. The same figure gives the same characters."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     out = io.StringIO()
-    with apply_style():
-        figure.set_dpi(72)
-        canvas: Any = FigureCanvasSVG(figure)
-        canvas.print_svg(out, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    figure.set_dpi(72)
+    canvas: Any = FigureCanvasSVG(figure)
+    canvas.print_svg(out, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     text = out.getvalue()
     return _PLACES.sub(lambda found: _LONG.sub(r"\1", found[0]), text[text.index("<svg") :])

@@ -13,18 +13,18 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from importlib import resources
 from typing import Any
 
 from perfci.core import wording
-from perfci.core.model import Gate, Judgement, Judgements, PerformanceCase, PlannedOp, Run, Suite
+from perfci.core.model import Gate, Judgement, Judgements, PerformanceCase, PlannedOp, Run, Suite, Verdict
 from perfci.core.wording import say, sentence
 from perfci.report import against, rows
-from perfci.report.html.markup import Html, breaking, grid, inline
 from perfci.report.rows import VerdictRow
 from perfci.report.sections import Material
 from perfci.report.steps import RUN_FILE, make_steps, quote, repeat
-from perfci.report.text import code, plain, spell
+from perfci.report.text import code, plain, spell, split_marks
 from perfci.report.view import Picture, Report
 
 FINE_LINES = 40
@@ -48,48 +48,34 @@ pictures are data of the page itself, and what an image holds never runs."""
 
 
 @dataclass(frozen=True)
-class OpenedDetail:
-    """What opening a line shows. Texts are plain, words between single backticks are code."""
-
-    why: tuple[str, ...]
-    """sentences beside the one in its line"""
-    commands: tuple[tuple[str, str], ...]
-    """what it is for, and what to type"""
-    picture: Picture | None = None
-
-
-@dataclass(frozen=True)
 class Line:
-    """One line of the table of cases. Numbers are given beside the texts, to sort by."""
+    """One line of the table of cases, and what opening it shows."""
 
     row: VerdictRow
     key: str
     """names it in the page's address: softmax/rows=4096"""
     op: str
-    rank: int
-    cells: tuple[Html, ...]
-    """op, case, change, speedup, kernel, reference, reason"""
-    numbers: tuple[float | None, ...]
-    """change, speedup, kernel and reference"""
-    detail: OpenedDetail | None
-    """None if it stands for several verdicts"""
-    folded: bool
+    case: str
+    """with marks, after what it is about in words"""
+    numbers: tuple[tuple[str, str, float | None], ...]
+    """change, speedup, kernel and reference: text, interval, and the number to sort by"""
+    why: tuple[str, ...] = ()
+    """plain sentences beside the one in its line, words between single backticks are code"""
+    commands: tuple[tuple[str, str], ...] = ()
+    """what it is for, and what to type"""
+    picture: Picture | None = None
+    folded: bool = False
 
-
-@dataclass(frozen=True)
-class Chip:
-    """A verdict that one can filter by."""
-
-    verdict: str
-    gate: str
-    count: int
+    @property
+    def rank(self) -> int:
+        """0 what fails."""
+        return rows.rank(self.row.verdict, self.row.gate)
 
 
 def render(material: Material, report: Report) -> str:
     """The page of a report with the material's pictures, as SVG."""
     run, lines = material.run, make_lines(material)
     what = run.environment.branch or run.environment.device.name
-    style, script = read_part("style.css"), read_part("page.js")
     named = dict.fromkeys((*(op.op for op in run.ops), *(row.op for row in material.judgements.rows)))
     gates = {line.op: line.row.gate for line in reversed(lines)}  # the gravest lines come first
     remaining, ops = iter(named), []
@@ -97,19 +83,24 @@ def render(material: Material, report: Report) -> str:
         op = plain(next(name for name in remaining if plain(name, 80) == section.title), 160)
         gate = gates.get(op, Gate.OK)
         ops.append((section, op, str(gate), len(report.ops) <= OPEN_OPS or gate is Gate.FAILS))
+    counts = rows.count_verdicts(line.row for line in lines)
     page: str = load_template("page.html.j2").render(
-        **make_shell(style, script, {"words": name_controls()}),
+        **make_shell(read_part("style.css"), read_part("page.js"), {"words": name_controls()}),
         title=say("perfci: {gate}, {what}", gate=report.gate, what=plain(what, 60)),
         gate=str(material.judgements.gate),
         report=report,
         lines=lines,
-        chips=make_chips(lines),
+        chips=[(verdict, _find_gate(verdict, lines), count) for verdict, count in counts.items()],
         names=sorted(gates),
         headings=_name_columns(),
         folded=sum(line.folded for line in lines),
         ops=ops,
     )
     return page
+
+
+def _find_gate(verdict: Verdict, lines: Sequence[Line]) -> Gate:
+    return next(line.row.gate for line in lines if line.row.verdict is verdict)
 
 
 def _name_columns() -> tuple[tuple[str, str, bool], ...]:
@@ -142,32 +133,31 @@ def name_controls() -> dict[str, str]:
 
 def make_lines(material: Material) -> list[Line]:
     """Every line, the gravest first: performance case by case, so that each can be found, the others gathered."""
-    judgements = material.judgements
     timed = {(op.op, case.case): case for op in material.run.ops for case in op.performance}
     pictures = {(op, one.case): one for op, found in material.pictures.items() for one in found.cases}
-    fine, lines = 0, []
-    for row, judgement in sorted(_pair_rows(judgements), key=lambda pair: rows.rank(pair[0].verdict, pair[0].gate)):
-        fine += not row.aloud
-        detail = None
+    lines = list[Line]()
+    for row, judgement in _pair_rows(material.judgements):
+        line = Line(
+            row=row,
+            key=f"{plain(row.op, 160)}/{plain(row.where, 160)}",
+            op=plain(row.op, 160),
+            case=" ".join(filter(None, (plain(row.about), code(row.case or "")))),
+            numbers=_find_numbers(row, judgement),
+        )
         if judgement is not None:
             key = (row.op, row.case or "")
             speed = judgement.suite is Suite.PERFORMANCE
-            why = tuple(_explain(judgement, timed.get(key) if speed else None))
-            commands = tuple(_write_commands(judgement, material.run))
-            detail = OpenedDetail(why, commands, pictures.get(key) if speed else None)
-        lines.append(
-            Line(
-                row=row,
-                key=f"{plain(row.op, 160)}/{plain(row.where, 160)}",
-                op=plain(row.op, 160),
-                rank=rows.rank(row.verdict, row.gate),
-                cells=tuple(_write_cells(row)),
-                numbers=_find_numbers(judgement),
-                detail=detail if detail and (detail.why or detail.commands) else None,
-                folded=fine > FINE_LINES,
+            line = replace(
+                line,
+                why=tuple(_explain(judgement, timed.get(key) if speed else None)),
+                commands=tuple(_write_commands(judgement, material.run)),
+                picture=pictures.get(key) if speed else None,
             )
-        )
-    return lines
+        lines.append(line)
+    lines.sort(key=lambda line: line.rank)
+    fine = [line for line in lines if not line.row.aloud]
+    folded = {id(line) for line in fine[FINE_LINES:]}
+    return [replace(line, folded=id(line) in folded) for line in lines]
 
 
 def _pair_rows(judgements: Judgements) -> Iterator[tuple[VerdictRow, Judgement | None]]:
@@ -183,35 +173,20 @@ def _pair_rows(judgements: Judgements) -> Iterator[tuple[VerdictRow, Judgement |
         yield rows.make_rows(replace(judgements, rows=(row,)))[0], row
 
 
-def _write_cells(row: VerdictRow) -> Iterator[Html]:
-    yield inline(code(row.op))
-    yield breaking(" ".join(filter(None, (plain(row.about), code(row.case or "")))))
-    for value, interval in ((row.change, row.change_range), (row.speedup, row.speedup_range)):
-        small = f" <small>{inline(interval).source}</small>" if interval else ""
-        yield Html(inline(value).source + small)
-    yield inline(row.kernel)
-    yield inline(row.reference)
-    yield inline(plain(row.sentence))
-
-
-def _find_numbers(row: Judgement | None) -> tuple[float | None, ...]:
-    seen = row.comparison if row else None
-    change = rows.find_change(row) if row else None
+def _find_numbers(row: VerdictRow, judgement: Judgement | None) -> tuple[tuple[str, str, float | None], ...]:
+    seen = judgement.comparison if judgement else None
+    change = rows.find_change(judgement) if judgement else None
     speedup = seen.speedup if seen else None
     found = (
-        change.value if change else None,
-        speedup.value if speedup else None,
-        seen.kernel_us if seen else None,
-        seen.reference_us if seen else None,
+        (row.change, row.change_range, change.value if change else None),
+        (row.speedup, row.speedup_range, speedup.value if speedup else None),
+        (row.kernel, "", seen.kernel_us if seen else None),
+        (row.reference, "", seen.reference_us if seen else None),
     )
-    return tuple(float(f"{one:.6g}") if one is not None and math.isfinite(one) else None for one in found)
-
-
-def make_chips(lines: Sequence[Line]) -> list[Chip]:
-    """Verdicts that occur, the gravest first, with their number as the headline counts it."""
-    counts = rows.count_verdicts(line.row for line in lines)
-    gates = {line.row.verdict: line.row.gate for line in reversed(lines)}
-    return [Chip(str(verdict), str(gates[verdict]), count) for verdict, count in counts.items()]
+    return tuple(
+        (text, interval, number if number is not None and math.isfinite(number) else None)
+        for text, interval, number in found
+    )
 
 
 def _explain(row: Judgement, timed: PerformanceCase | None) -> Iterator[str]:
@@ -240,9 +215,9 @@ def _write_commands(row: Judgement, run: Run) -> Iterator[tuple[str, str]]:
 
 
 @functools.cache
-def read_part(name: str, package: str = HERE) -> str:
+def read_part(name: str) -> str:
     """A style or a script that pages hold."""
-    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
+    return resources.files(HERE).joinpath(name).read_text(encoding="utf-8")
 
 
 def make_shell(style: str, script: str, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -270,23 +245,62 @@ def write_address(picture: Picture) -> str:
 
 
 @functools.cache
-def load_template(name: str, package: str = HERE) -> Any:
-    """A template of a package. It may extend and import this one's."""
+def load_template(name: str) -> Any:
+    """A template of the pages."""
     import jinja2
 
     made = jinja2.Environment(
-        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(each) for each in dict.fromkeys((package, HERE))]),
+        loader=jinja2.PackageLoader(HERE),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     made.filters |= {
-        "told": inline,
+        "told": write_marked,
+        "cell": functools.partial(write_marked, breaks=True),
+        "case": lambda name: write_marked(code(name), breaks=True),
         "plain_of": spell,
-        "code_of": lambda text: inline(plain(text, 4000)),
-        "grid": grid,
+        "code_of": lambda text: write_marked(plain(text, 4000)),
         "address": write_address,
     }
     made.globals["say"] = say  # before the template is got: its macros keep what they see then
     return made.get_template(name)
+
+
+@dataclass(frozen=True)
+class Html:
+    """Finished HTML, which templates show as it is."""
+
+    source: str
+
+    def __html__(self) -> str:
+        return self.source
+
+
+def write_marked(text: str, *, breaks: bool = False) -> Html:
+    """A view's text in a paragraph, list item or cell. Whatever is opened is closed again, in the right order.
+
+    breaks: code, such as a case's id, may go on in the next line behind a comma.
+
+    >>> write_marked("`a<b` <i>").source
+    '<code>a&lt;b</code> &lt;i&gt;'
+    >>> write_marked("`rows=1,cols=2`, slower", breaks=True).source
+    '<code>rows=1,<wbr>cols=2</code>, slower'
+    """
+    parts, opened = list[str](), list[str]()
+    for kind, part in split_marks(text):
+        if kind == "code":
+            name = escape(part)
+            parts.append(f"<code>{name.replace(',', ',<wbr>') if breaks else name}</code>")
+        elif not kind:
+            parts.append(escape(part))
+        elif kind in opened:
+            while opened:
+                parts.append(f"</{(last := opened.pop())}>")
+                if last == kind:
+                    break
+        else:
+            opened.append(kind)
+            parts.append(f"<{kind}>")
+    return Html("".join((*parts, *(f"</{kind}>" for kind in reversed(opened)))))

@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 import select
 import shutil
 import subprocess
@@ -115,3 +116,40 @@ class Browser:
     def pdf(self):
         """The page as it is printed."""
         return base64.b64decode(self("Page.printToPDF", printBackground=True, preferCSSPageSize=True)["data"])
+
+
+# --- what tests ask of pages ------------------------------------------------------------------------------------------
+
+ROWS = "[...document.querySelectorAll('#table > tbody')].filter((body) => body.getClientRects().length)"
+
+
+def keys(browser):
+    """The rows that are seen."""
+    return browser.js(f"{ROWS}.map((body) => body.dataset.key)")
+
+
+def list_colours(browser):
+    """Every text with its colour and that of its ground."""
+    return browser.js(
+        """[...document.querySelectorAll('body *')].filter((one) => one.getClientRects().length &&
+            [...one.childNodes].some((child) => child.nodeType === 3 && child.data.trim())).map((one) => {
+          let under = one;
+          const ground = () => getComputedStyle(under).backgroundColor;
+          while (under.parentElement && /, 0\\)|transparent/.test(ground())) under = under.parentElement;
+          const style = getComputedStyle(one);
+          const ink = one.ownerSVGElement ? style.fill : style.color;
+          return [one.tagName + '.' + one.getAttribute('class'), ink, ground()];
+        })"""
+    )
+
+
+def contrast(first, second):
+    """Of two colours, WCAG 2.2."""
+
+    def luminance(colour):
+        parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    high, low = sorted((luminance(first), luminance(second)), reverse=True)
+    return (high + 0.05) / (low + 0.05)

@@ -12,6 +12,7 @@ import pytest
 from perfci import report
 from perfci.core import wording
 from perfci.store.launches import append_launches
+from tests.report.html.browser import Browser
 
 VOID = {"meta", "input", "wbr", "br", "link", "img"}
 
@@ -140,3 +141,10 @@ def write_launches(run, folder):
                     for arm, t in block.arms.items()
                 }
                 append_launches(folder, op.op, case.case, block.process, block.index, arms)
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    found = Browser(tmp_path_factory.mktemp("chromium"))
+    yield found
+    found.close()

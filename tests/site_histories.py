@@ -20,7 +20,7 @@ from perfci.core.model import (
     StepSide,
 )
 from perfci.report.past import Past
-from perfci.report.site.kept import Kept, OpOnDevice
+from perfci.report.site import Kept, OpOnDevice
 from perfci.statistics import changepoints
 from perfci.store import layout
 

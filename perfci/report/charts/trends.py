@@ -1,0 +1,230 @@
+"""Charts over the accepted runs: a case's kernel, a panel each; and the errors of what is stored in low precision."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfci.core.model import ErrorHistogram, Gate, StoredTensor
+from perfci.measure.lowprec.advice import FIGURES, dense, value_of, way
+from perfci.measure.lowprec.storage import BINS, EDGES
+from perfci.report.charts import style
+from perfci.report.charts.style import COLOURS, GATES, INK, SERIES, SHAPES, WIDTH, Floats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LOSS, ENVIRONMENT, STEP = "loss accepted", "environment", "step"
+LOOKS = {LOSS: (GATES[Gate.FAILS], "-"), ENVIRONMENT: ("#CC79A7", ":"), STEP: (INK, "--")}
+"""What stands between two runs: its colour and its line."""
+
+ACROSS = 4
+"""Most ways of storing a tensor side by side in a picture."""
+
+LEFT_OUT = 0.02
+"""Share of the values, those of the least errors, that may lie left of the axis."""
+
+DECADES = 3.0
+"""Fewest decades of errors that are shown."""
+
+
+@dataclass(frozen=True)
+class RunsChart:
+    """A case over the accepted runs. Times are in microseconds."""
+
+    name: str
+    dates: tuple[str, ...]
+    """one a run"""
+    values: tuple[float | None, ...]
+    """medians, one a run"""
+    quartiles: tuple[tuple[float, float] | None, ...] = ()
+    now: float | None = None
+    """of the run that is reported on, which stands behind the accepted ones"""
+    marks: tuple[tuple[int, str, str], ...] = ()
+    """what lies between two runs: place of the run after it, its letters, and LOSS, ENVIRONMENT or STEP"""
+    warning: str = ""
+    """below the name"""
+
+
+@style.apply_style()
+def draw_runs(charts: Sequence[RunsChart], title: str, note: str = "") -> Figure:
+    """A panel a case: medians with their quartiles, what moved them, and this run at the end."""
+    legend = [style.sample("accepted run", color=COLOURS["kernel"], marker="o", ms=3, lw=0.8)]
+    if any(any(chart.quartiles) for chart in charts):
+        legend.append(style.sample_ground("quartiles of its blocks", COLOURS["kernel"], alpha=0.18))
+    if any(chart.now is not None for chart in charts):
+        legend.append(style.sample("this run", color="black", marker="D", ms=4, lw=0))
+    kinds = {kind for chart in charts for _, _, kind in chart.marks}
+    legend += [style.sample(kind, color=LOOKS[kind][0], ls=LOOKS[kind][1], lw=0.9) for kind in LOOKS if kind in kinds]
+    figure, panels = style.make_panels(len(charts), title, note, legend)
+    for axes, chart in zip(panels, charts, strict=True):
+        style.set_heading(axes, chart.name, chart.warning, Gate.WARNS, "!" if chart.warning else "")
+        _plot_runs(axes, chart)
+    return figure
+
+
+def _plot_runs(axes: Axes, chart: RunsChart) -> None:
+    scale, unit = style.choose_unit(float(np.median([value for value in chart.values if value is not None])))
+    count = len(chart.values)
+    values = np.array([math.nan if value is None else value / scale for value in chart.values])
+    seen = values[np.isfinite(values)].tolist()
+    if any(chart.quartiles):
+        ends = [(math.nan, math.nan) if each is None else each for each in chart.quartiles]
+        low, high = (np.array(end) / scale for end in zip(*ends, strict=True))
+        axes.fill_between(np.arange(1, count + 1), low, high, color=COLOURS["kernel"], alpha=0.18, lw=0, zorder=2)
+        seen += [float(np.nanmin(low)), float(np.nanmax(high))]
+    axes.plot(np.arange(1, count + 1), values, "o-", color=COLOURS["kernel"], ms=2.6 if count <= 60 else 1.4, lw=0.7)
+    if chart.now is not None:
+        axes.plot([count + 1], [chart.now / scale], "D", color="black", ms=4, zorder=5)
+        seen.append(chart.now / scale)
+    style.set_range(axes, seen, share=0.12)
+    style.limit_ticks(axes)
+    axes.set_xlim(0.3, count + (1.8 if chart.now is not None else 0.7))
+    axes.grid(axis="x", visible=False)
+    axes.set_ylabel(unit)
+    newest = {count: chart.dates[-1]} if chart.now is None else {count + 1: "now"}
+    _label_ends(axes, {1: chart.dates[0], **newest})
+    labelled = -math.inf
+    for at, name, kind in chart.marks:
+        colour, dash = LOOKS[kind]
+        axes.axvline(at + 0.5, color=colour, ls=dash, lw=0.9, zorder=1)
+        if at - labelled >= 0.05 * (count + 2):  # else the letters would stand upon each other
+            labelled = at
+            axes.annotate(name, (at + 0.5, 1), (1.5, -1), xycoords=("data", "axes fraction"), va="top",
+                          textcoords="offset points", fontsize=7, fontweight="bold", color=colour)  # fmt: skip
+
+
+def _label_ends(axes: Axes, ends: Mapping[int, str]) -> None:
+    """Labels at the first and last run alone."""
+    axes.set_xticks(list(ends), [style.fit(name, 12) for name in ends.values()])
+    if len(ends) > 1:
+        axes.get_xticklabels()[0].set_horizontalalignment("left")
+        axes.get_xticklabels()[-1].set_horizontalalignment("right")
+
+
+# --- low precision ----------------------------------------------------------------------------------------------------
+
+
+def group_columns(ways: Sequence[StoredTensor]) -> dict[str, tuple[StoredTensor, ...]]:
+    """The ways of storing one tensor by everything but the dtype, in their order."""
+    found: dict[str, tuple[StoredTensor, ...]] = {}
+    for each in ways:
+        name = ", ".join(part for part in way(each).split(",") if not part.startswith("dtype=")) or each.mode
+        found[name] = (*found.get(name, ()), each)
+    return found
+
+
+@style.apply_style()
+def draw_errors(ways: Sequence[StoredTensor], title: str) -> Figure:
+    """Ways of storing one tensor side by side: above the share of values by error, below the share of at most so much.
+
+    All panels share their axes, so that ways can be compared by eye. The newest accepted run stands behind, dotted.
+    """
+    names = group_columns(ways)
+    colours = dict(zip(dict.fromkeys(each.dtype for each in ways), SERIES * len(ways), strict=False))
+    legend = [style.sample(style.fit(name, 24), color=colour, lw=2) for name, colour in colours.items()]
+    legend.append(style.sample("99th percentile", color=INK, marker="v", ms=5, lw=0))
+    if any(each.accepted for each in ways):
+        legend.append(style.sample("accepted run", color=INK, lw=0.9, ls=":"))
+    figure, share = style.make_figure(title, 3.6, "", legend)
+    inches = figure.get_figheight()
+    panels = figure.subplots(
+        2, len(names), squeeze=False, sharex=True, sharey="row",
+        gridspec_kw={"left": 0.66 / WIDTH, "right": 1 - 0.14 / WIDTH, "bottom": 0.42 / inches,
+                     "top": share - 0.34 / inches, "wspace": 0.1, "hspace": 0.12},
+    )  # fmt: skip
+    for (name, own), (upper, lower) in zip(names.items(), panels.T, strict=True):
+        for each in own:
+            colour = colours[each.dtype]
+            if each.accepted:
+                _plot_histogram(upper, lower, each.accepted, {"color": colour, "lw": 0.9, "ls": ":"})
+            _plot_histogram(upper, lower, each.histogram, {"color": colour, "lw": 1.3})
+            if each.errors.p99_abs is not None:
+                lower.plot([each.errors.p99_abs], [0.99], "v", color=colour, ms=5, zorder=4)
+        style.set_heading(upper, name)
+        lower.set_xlabel("absolute error")
+    low, high = _find_ends(ways)
+    floor = 10.0 ** math.floor(math.log10(1 / max(*(each.errors.count for each in ways), 10)))
+    first, second = panels[:, 0]
+    style.set_log(first.xaxis, low, high, _write_power)
+    style.set_log(first.yaxis, floor, 1.0, _write_power)
+    first.set_xlim(low, high)
+    first.set_ylim(floor, 1.3)
+    second.set_ylim(0, 1.06)
+    first.set_ylabel("share of values")
+    second.set_ylabel("cumulative share")
+    return figure
+
+
+def _write_power(value: float) -> str:
+    return "1" if value == 1 else f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
+
+
+def _find_ends(ways: Sequence[StoredTensor]) -> tuple[float, float]:
+    """The errors between which nearly all values of every way lie."""
+    lows, highs = [], []
+    for found in (each for one in ways for each in (one.histogram, one.accepted) if each and any(each.counts)):
+        counts = dense(found)
+        below = np.cumsum(counts) / counts.sum()
+        lows.append(EDGES[max(int(np.searchsorted(below, LEFT_OUT, side="right")) - 1, 0)])
+        highs.append(EDGES[min(max(int(np.flatnonzero(counts)[-1]), 1), BINS - 2)])
+    high = max(highs, default=EDGES[-1])
+    return min(*lows, high / 10**DECADES) if lows else EDGES[0], high
+
+
+def _plot_histogram(upper: Axes, lower: Axes, found: ErrorHistogram, look: dict[str, Any]) -> None:
+    """The shares of the bins, and how they add up. What lies beyond the highest edge counts in the last bin."""
+    counts: Floats = dense(found)
+    if counts.any():
+        shares = counts / counts.sum()
+        lower.plot(EDGES, np.cumsum(shares)[: len(EDGES)], **look)
+        shares[BINS - 2] += shares[BINS - 1]
+        upper.stairs(np.maximum(shares[1 : BINS - 1], 1e-12), EDGES, baseline=None, **look)
+
+
+@style.apply_style()
+def draw_trends(ways: Sequence[StoredTensor], title: str, limits: Mapping[str, float]) -> Figure:
+    """The figures that have thresholds, over the accepted runs in their order, with this run at the end.
+
+    Ways beyond those that have a colour of their own are left out. limits: of the figures, as far as they are known.
+    """
+    shown = list(zip([each for each in ways if each.before], SERIES, SHAPES, strict=False))
+    legend = [
+        style.sample(
+            style.fit(way(each).replace("scaling=", "").replace("dtype=", ""), 34), color=colour, marker=shape, ms=4,
+            lw=1,
+        )
+        for each, colour, shape in shown
+    ]  # fmt: skip
+    if limits:
+        legend.append(style.sample("limit", color="black", lw=1, ls="--"))
+    figure, panels = style.make_panels(len(FIGURES), title, "filled: this run", legend, height=1.5)
+    dates = [each.created[:10] for each in max((one.before for one, _, _ in shown), key=len)]
+    names = ("99th percentile of the error", "clipped, %", "divergence, nats")
+    for axes, name, key in zip(panels, names, FIGURES, strict=True):
+        style.set_heading(axes, name)
+        scale = 100 if key == "clip_ratio" else 1
+        seen = list[float]()
+        for each, colour, shape in shown:
+            before = [one.p99_abs or 0.0 if key == "stored_p99" else getattr(one, key) for one in each.before]
+            values = [scale * value for value in (*before, value_of(each, key))]
+            places = np.arange(len(dates) + 1 - len(values), len(dates) + 1)
+            axes.plot(places, values, color=colour, lw=0.9, marker=shape, ms=3.4, mfc="white")
+            axes.plot(places[-1:], values[-1:], shape, color=colour, ms=5, zorder=4)
+            seen += values
+        if key in limits:
+            axes.axhline(scale * limits[key], color="black", lw=1, ls="--", zorder=1)
+            seen.append(scale * limits[key])
+        style.limit_ticks(axes, y=5)
+        # A share and a divergence begin at nothing. Of an error the changes matter.
+        low, high = min(seen) - 0.25 * (max(seen) - min(seen)) if key == "stored_p99" else 0.0, max(seen)
+        axes.set_ylim(max(low, 0.0) - 0.04 * (high - low or 1), high + (0.14 * (high - low) or 1))
+        axes.set_xlim(-0.5, len(dates) + 0.5)
+        _label_ends(axes, {0: dates[0], len(dates): "now"})
+        axes.grid(axis="x", visible=False)
+    return figure

@@ -1,0 +1,495 @@
+"""A static site over the kept history: an index of ops and devices, and a page an op and device with its trends.
+
+Each page is one file that needs no other and no network. Links are relative, so that the site works from a disk and
+below any address. Frame, style and script are those of `perfci.report.html`. Histories are read one at a time, since
+all of them would not fit into memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import re
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+
+from perfci import store
+from perfci.core import units
+from perfci.core.errors import StoredFileError, UsageError
+from perfci.core.model import HistoryRun, Reason, Step
+from perfci.core.wording import say, sentence
+from perfci.report import history, past, words
+from perfci.report.html import page as shell
+from perfci.report.past import DAMAGE, Mark, Past, Trail, write_day
+from perfci.report.text import NAME_LIMIT, file_name, plain
+from perfci.statistics import changepoints
+from perfci.store.files import write_atomically
+from perfci.store.history import ENDING, read_history
+
+MARKER = ".perfci-site.json"
+"""In the folder: which pages are perfci's own, and so may be replaced and taken away."""
+
+INDEX = "index.html"
+
+ENDS = 5
+"""Most runs at either end of a change over all kept runs."""
+
+OPEN = 40
+"""Rows that are shown at first."""
+
+LINE = (300, 48)
+"""Width and height of a case's trend, pixels."""
+
+
+@dataclass(frozen=True, order=True)
+class OpOnDevice:
+    """An op on a device model."""
+
+    device: str
+    """key"""
+    op: str
+
+    @property
+    def page(self) -> str:
+        """Path of its page in the site's folder. It depends on these names alone, so that links last."""
+        return f"{safe_name(self.device)}/{safe_name(self.op)}.html"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The history of one place."""
+
+    place: OpOnDevice
+    past: Past = field(default_factory=Past)
+    problems: tuple[Reason, ...] = ()
+    """what could not be read, or looks wrong"""
+
+    @property
+    def damaged(self) -> bool:
+        """Whether something of it could not be read."""
+        return any(problem.kind in DAMAGE or not self.past.runs for problem in self.problems)
+
+
+class Trend(StrEnum):
+    """How a case went over the kept runs, or an op: its worst case. The gravest come first."""
+
+    DAMAGED = "damaged"
+    STEPPED = "stepped"
+    STEADY = "steady"
+    FEW = "few"
+    GONE = "gone"
+    ACCURACY = "accuracy"
+
+    @property
+    def word(self) -> str:
+        """The state in the reader's language."""
+        return {
+            Trend.DAMAGED: say("damaged"),
+            Trend.STEPPED: say("step"),
+            Trend.STEADY: say("steady"),
+            Trend.FEW: say("few runs"),
+            Trend.GONE: say("gone"),
+            Trend.ACCURACY: say("accuracy"),
+        }[self]
+
+    @property
+    def gate(self) -> str:
+        """The class that colours it, as that of a verdict."""
+        return {"damaged": "fails", "stepped": "warns", "steady": "ok"}.get(self, "")
+
+    @property
+    def rank(self) -> int:
+        """0 the gravest."""
+        return list(Trend).index(self)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number as text, and to sort by."""
+
+    text: str
+    number: float | None = None
+
+
+@dataclass(frozen=True)
+class CaseRow:
+    """A case in the table of an op's page."""
+
+    state: Trend
+    name: str
+    cells: tuple[Cell, ...]
+    why: str
+    """sentences"""
+    trend: str
+    """path of its line, see `draw_trend`"""
+    range: str
+    """its least and greatest value"""
+    marks: tuple[tuple[float, str], ...] = ()
+    """places of vertical lines, and their letters"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of the index."""
+
+    place: OpOnDevice
+    state: Trend
+    cells: tuple[Cell, ...]
+    last: str
+    """date and commit of the newest run"""
+    worst: str
+    """the case that changed most for the worse"""
+    why: str
+
+
+@dataclass(frozen=True)
+class Built:
+    """What was written."""
+
+    index: Path
+    pages: tuple[str, ...]
+    """names below the folder"""
+    gone: tuple[str, ...]
+    """pages that were removed, since what they showed is gone"""
+    notes: tuple[Reason, ...]
+    """warnings: histories that could not be read as a whole, or that there is none"""
+
+
+def build(baselines: Path, root: Path, folder: Path) -> Built:
+    """Write the site over the histories in the baselines folder of the project at `root`.
+
+    A history that cannot be read as a whole is shown as damaged with what is wrong, and the others go on. Raises
+    UsageError if `folder` holds anything that perfci did not make, StoredFileError if it cannot be written.
+    """
+    places = list_places(baselines)
+    shown = baselines.relative_to(root) if baselines.is_relative_to(root) else baselines
+    notes = [] if places else [Reason("site_without_history", {"folder": shown.as_posix()})]
+    warnings, entries = list(notes), list[Entry]()
+    names = [place.page for place in places]
+    before = claim_folder(folder, names)
+    for place in places:
+        kept = read_kept(baselines, place, root)
+        others = [each for each in places if each.op == place.op and each != place]
+        page, entry = render_op(kept, others)
+        write_atomically(folder / place.page, page.encode("utf-8", "replace"))
+        entries.append(entry)
+        warnings += kept.problems if kept.damaged else ()
+    index = render_index(entries, root.name, notes)
+    path = write_atomically(folder / INDEX, index.encode("utf-8", "replace"))
+    return Built(path, tuple(names), remove_pages(folder, before, names), tuple(warnings))
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+def list_places(baselines: Path) -> tuple[OpOnDevice, ...]:
+    """Every op on every device model that has a history, by name."""
+    found = [path for path in baselines.glob(f"*/*{ENDING}") if not path.name.startswith(".")]
+    return tuple(sorted(OpOnDevice(path.parent.name, path.name.removesuffix(ENDING)) for path in found))
+
+
+def read_kept(baselines: Path, place: OpOnDevice, root: Path) -> Kept:
+    """Returns all about one place. What cannot be read is a problem of the place."""
+    try:
+        found = read_history(baselines, place.device, place.op)
+        runs, problems = found.runs, list(found.problems)
+    except StoredFileError as error:
+        runs, problems = (), [error.reason]
+    steps: tuple[Step, ...] = ()
+    if runs:
+        try:
+            path = store.baseline_path(baselines, place.device, place.op)
+            steps = store.read_baseline(path).steps if path.is_file() else ()
+        except StoredFileError as error:
+            problems.append(error.reason)
+    changes = {case: changepoints.find_changes(known) for case, known in changepoints.index_cases(runs).items()}
+    return Kept(place, Past(runs, changes, steps), tuple(_relate(problem, root) for problem in problems))
+
+
+def _relate(reason: Reason, root: Path) -> Reason:
+    """A site is read elsewhere: files by their place in the project, not by that on the machine which built it."""
+    facts = {
+        name: value.removeprefix(f"{root}/") if isinstance(value, str) else value
+        for name, value in reason.facts.items()
+    }
+    return replace(reason, facts=facts)
+
+
+def list_trails(found: Past) -> list[Trail]:
+    """Every case over the runs, without a run beside them. The cases of the newest run come first."""
+    names = dict.fromkeys(case.case for run in reversed(found.runs) for case in run.cases)
+    known = [{case.case: case for case in run.cases} for run in found.runs]
+    trails = []
+    for name in names:
+        seen = tuple(each.get(name) for each in known)
+        medians = [each.kernel_us.median_us for each in seen if each]
+        trails.append(Trail(name, seen, medians[-1], None, find_move(medians), found.changes.get(name, ())))
+    return trails
+
+
+def find_move(values: Sequence[float]) -> float | None:
+    """From the median of the first runs to that of the last, ratio - 1. None for fewer than two.
+
+    >>> round(find_move([10.0, 10.2, 11.0, 11.2]), 3)
+    0.099
+    """
+    ends = min(ENDS, len(values) // 2)
+    first = statistics.median(values[:ends]) if ends else 0.0
+    return statistics.median(values[-ends:]) / first - 1 if first else None
+
+
+# --- an op on a device ------------------------------------------------------------------------------------------------
+
+
+def render_op(kept: Kept, others: Sequence[OpOnDevice] = ()) -> tuple[str, Entry]:
+    """The page of an op on a device, and its row of the index. others: the same op on other devices."""
+    place, runs, trails = kept.place, kept.past.runs, list_trails(kept.past)
+    marks = past.find_marks(kept.past, trails)
+    rows = sorted((_make_row(trail, kept, marks) for trail in trails), key=lambda row: row.state.rank)
+    rows += _list_errors(runs)
+    state = Trend.DAMAGED if kept.damaged else rows[0].state if rows else Trend.FEW
+    page = _render(
+        "site_op.html.j2",
+        title=say("{op} on {device}: history", op=plain(place.op, 80), device=plain(place.device, 80)),
+        op=plain(place.op, NAME_LIMIT),
+        device=plain(place.device, NAME_LIMIT),
+        state=state,
+        index=f"../{INDEX}",
+        others=[(plain(other.device, NAME_LIMIT), f"../{other.page}") for other in others],
+        problems=[plain(sentence(problem)) for problem in kept.problems],
+        facts=list(_list_facts(runs)),
+        marks=history.tabulate_marks(marks) if marks else None,
+        rows=rows,
+        chips=_count_states([row.state for row in rows]),
+        trend=LINE,
+        columns=(
+            ("kernel", say("kernel")),
+            ("change", say("over the kept runs")),
+            ("speedup", say("speedup")),
+            ("runs", say("runs")),
+        ),
+    )
+    return page, _make_entry(kept, trails, state)
+
+
+def _make_row(trail: Trail, kept: Kept, marks: Sequence[Mark]) -> CaseRow:
+    runs = kept.past.runs
+    steps = [change for change in trail.changes if change.unexplained]
+    why = [sentence(changepoints.describe_change(change, kept.place.op)) for change in steps]
+    if gone := is_gone(trail.case, runs):
+        last = max(number for number, each in enumerate(trail.seen, 1) if each)
+        why = [say("The last accepted run does not have it: it was taken out or renamed after run {run}.", run=last)]
+    state = (
+        Trend.GONE if gone
+        else Trend.STEPPED if trail.unexplained
+        else Trend.FEW if trail.runs < changepoints.FEWEST
+        else Trend.STEADY
+    )  # fmt: skip
+    if withheld := sum(trail.case in run.inconclusive for run in runs):
+        why.append(say("{count:run|runs} could say nothing about it and were not accepted.", count=withheld))
+    speedup = find_speedup(trail)
+    cells = (
+        Cell(units.time(trail.last_us), trail.last_us),
+        _show_change(trail.change),
+        Cell(words.write_ratio(speedup), speedup),
+        Cell(str(trail.runs), trail.runs),
+    )
+    known = [us for us in trail.kernel if us is not None]
+    lines = tuple(
+        (round(LINE[0] * (mark.at - 0.5) / max(len(runs) - 1, 1), 1), mark.name)
+        for mark in marks
+        if mark.about(trail.case)
+    )
+    ends = words.write_range(units.time(min(known)), units.time(max(known)))
+    return CaseRow(
+        state, plain(trail.case, 160), cells, " ".join(map(plain, why)), draw_trend(trail.kernel), ends, lines
+    )
+
+
+def is_gone(case: str, runs: Sequence[HistoryRun]) -> bool:
+    """Whether the newest run that has anything lacks the case: it was renamed, or taken out."""
+    newest = next((run for run in reversed(runs) if run.cases or run.inconclusive), None)
+    return newest is not None and case not in {*(each.case for each in newest.cases), *newest.inconclusive}
+
+
+def find_speedup(trail: Trail) -> float | None:
+    """Reference / kernel of the newest run that has both."""
+    for each in reversed(trail.seen):
+        if each and each.shift is not None:
+            return math.exp(-each.shift)
+        if each and each.reference_us:
+            return each.reference_us.median_us / each.kernel_us.median_us
+    return None
+
+
+def draw_trend(values: Sequence[float | None]) -> str:
+    """Path of a line through the values, one a run, for a picture of LINE's size. A missing value leaves a gap.
+
+    At least 2 % on either side of the median are shown, so that small noise looks small.
+    """
+    width, height = LINE
+    known = [value for value in values if value is not None]
+    middle = statistics.median(known)
+    low, high = min(*known, 0.98 * middle), max(*known, 1.02 * middle)
+    scale = high - low or 1.0
+    parts, gap = list[str](), True
+    for place, value in enumerate(values):
+        if value is not None:
+            x, y = width * place / max(len(values) - 1, 1), height * ((high - value) / scale)
+            parts.append(f"M{x:.1f} {y:.1f}h0" if gap else f"L{x:.1f} {y:.1f}")
+        gap = value is None
+    return "".join(parts)
+
+
+def _show_change(ratio: float | None) -> Cell:
+    known = ratio is not None and math.isfinite(100 * ratio)
+    return Cell(words.write_change(ratio if known else None), ratio if known else None)
+
+
+def _list_errors(runs: Sequence[HistoryRun]) -> Iterator[CaseRow]:
+    """A row an accuracy case with its greatest error, and a tensor that is stored with the 99th percentile."""
+    errors = [
+        {one.case: one.errors.max_abs for one in run.accuracy} | {one.case: one.errors.p99_abs for one in run.stored}
+        for run in runs
+    ]
+    for case in dict.fromkeys(case for run in reversed(errors) for case in run):
+        values = [run.get(case) for run in errors]
+        known = [value for value in values if value is not None]
+        dash = Cell("-")
+        cells = (dash, _show_change(find_move(known)), dash, Cell(str(len(known)), len(known)))
+        if known:
+            why = say("Its error in the last kept run: {error}.", error=units.significant(known[-1]))
+            ends = words.write_range(units.significant(min(known)), units.significant(max(known)))
+            yield CaseRow(Trend.ACCURACY, plain(case, 160), cells, why, draw_trend(values), ends)
+
+
+def _list_facts(runs: Sequence[HistoryRun]) -> Iterator[tuple[str, str]]:
+    if runs:
+        where = runs[-1].environment
+        yield say("device"), plain(where.device.name, 80)
+        yield say("accepted runs"), str(len(runs))
+        yield say("first"), name_run(runs[0])
+        yield say("last"), name_run(runs[-1])
+        yield say("cases"), str(len(runs[-1].cases))
+        yield say("boards"), str(len({run.environment.device.uuid for run in runs} - {None}) or "-")
+        yield say("timer"), plain(where.timer or "-", 40)
+
+
+def name_run(run: HistoryRun) -> str:
+    """Its date and the beginning of its commit."""
+    return f"{write_day(run)} {plain(run.environment.commit or '-', 60)[:10]}{'+' if run.environment.dirty else ''}"
+
+
+# --- the index --------------------------------------------------------------------------------------------------------
+
+
+def _make_entry(kept: Kept, trails: Sequence[Trail], state: Trend) -> Entry:
+    """The row of an op. Nothing else of its history is kept in memory."""
+    runs = kept.past.runs
+    drawn = [trail for trail in trails if not is_gone(trail.case, runs)]
+    speedups = [speedup for trail in drawn if (speedup := find_speedup(trail))]
+    speedup = statistics.geometric_mean(speedups) if speedups else None
+    moved = {trail.case: trail.change for trail in drawn if trail.change is not None and trail.change > -1}
+    worst = max(moved, key=moved.__getitem__, default=None)
+    mean = math.expm1(statistics.fmean(map(math.log1p, moved.values()))) if moved else None
+    cells = (
+        Cell(words.write_ratio(speedup), speedup),
+        _show_change(mean),
+        _show_change(moved[worst] if worst is not None else None),
+        Cell(str(len(runs)), len(runs)),
+    )
+    why = plain(sentence(kept.problems[0])) if kept.damaged else ""
+    last = name_run(runs[-1]) if runs else "-"
+    return Entry(kept.place, state, cells, last, plain(worst or "", 160), why)
+
+
+def render_index(entries: Sequence[Entry], project: str, notes: Sequence[Reason] = ()) -> str:
+    """The index of ops and devices, the gravest first."""
+    return _render(
+        "site_index.html.j2",
+        title=say("perfci: history of {project}", project=plain(project, 80)),
+        project=plain(project, NAME_LIMIT),
+        entries=sorted(entries, key=lambda one: (one.state.rank, one.place)),
+        devices=[plain(device, NAME_LIMIT) for device in sorted({one.place.device for one in entries})],
+        notes=[plain(sentence(note)) for note in notes],
+        chips=_count_states([one.state for one in entries]),
+        columns=(
+            ("speedup", say("speedup")),
+            ("change", say("over the kept runs")),
+            ("worst", say("worst case")),
+            ("runs", say("runs")),
+        ),
+    )
+
+
+def _count_states(found: Sequence[Trend]) -> list[tuple[Trend, int]]:
+    return [(state, found.count(state)) for state in Trend if state in found]
+
+
+def _render(template: str, **values: object) -> str:
+    style = shell.read_part("style.css") + shell.read_part("site.css")
+    controls = {**shell.name_controls(), "more": say("Show the other rows ({count})", count="{count}")}
+    made = shell.make_shell(style, shell.read_part("page.js"), {"words": controls})
+    page: str = shell.load_template(template).render(**made, **values, gate="", open=OPEN, plain=plain)
+    return page
+
+
+# --- the folder -------------------------------------------------------------------------------------------------------
+
+_SAFE = re.compile(r"(?!(?:con|prn|aux|nul|com\d|lpt\d|index)$)[a-z0-9_][a-z0-9_-]{0,59}")
+"""Names that every system takes. Some keep a few for themselves, and a server shows `index` in place of its folder."""
+
+_PAGE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}/[A-Za-z0-9_][A-Za-z0-9_-]{0,79}\.html")
+
+
+def safe_name(name: str) -> str:
+    """A file's or folder's name for an op or device: the name itself if it is safe, else with digits of its hash.
+
+    So two names that differ only by case, which some disks take for one, have two pages.
+
+    >>> safe_name("softmax"), safe_name("SoftMax"), safe_name("con")
+    ('softmax', 'SoftMax-51f52cf3', 'con-1143da2b')
+    """
+    if _SAFE.fullmatch(name):
+        return name
+    return f"{file_name(name)}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+
+
+def claim_folder(folder: Path, pages: Sequence[str]) -> frozenset[str]:
+    """Make the folder, or take one that perfci made before. Returns the pages that it has from then.
+
+    From here on the marker names those and the new ones, so that a run that dies midway leaves nothing unknown. Raises
+    UsageError for a file, for a folder with anything in it that perfci did not make, and for a damaged marker.
+    """
+    marker, before = folder / MARKER, frozenset[str]()
+    if folder.exists() and not folder.is_dir():
+        raise UsageError("site_folder_file", path=str(folder))
+    if marker.is_file():
+        try:
+            before = frozenset(name for name in json.loads(marker.read_bytes())["pages"] if _PAGE.fullmatch(name))
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise UsageError("site_marker_damaged", path=str(marker)) from error
+    elif folder.exists() and any(folder.iterdir()):
+        raise UsageError("site_folder_taken", folder=str(folder))
+    _write_marker(folder, before | set(pages))
+    return before
+
+
+def remove_pages(folder: Path, before: frozenset[str], pages: Sequence[str]) -> tuple[str, ...]:
+    """Remove the pages of ops that are gone, and folders that are empty then. Returns the names of the pages."""
+    gone = tuple(sorted(before - set(pages)))
+    for name in gone:
+        with contextlib.suppress(OSError):  # somebody took it away already, or the folder holds other pages
+            (folder / name).unlink()
+            (folder / name).parent.rmdir()
+    _write_marker(folder, frozenset(pages))
+    return gone
+
+
+def _write_marker(folder: Path, pages: frozenset[str]) -> None:
+    write_atomically(folder / MARKER, (json.dumps({"pages": sorted(pages)}, indent=1) + "\n").encode())

@@ -1,0 +1,349 @@
+"""The site: its pages and their states, whatever names and numbers a history holds, and the folder that it claims."""
+
+import base64
+import hashlib
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from perfci.core import wording
+from perfci.core.errors import StoredFileError, UsageError
+from perfci.core.model import Reason
+from perfci.report import site
+from perfci.report.site import MARKER, OpOnDevice, Trend, safe_name
+from tests import site_histories as histories
+from tests.report.html.conftest import parsed
+
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    '" onmouseover="alert(1)',
+    "javascript:alert(1)",
+    "--></style><img src=x onerror=alert(1)>",
+    "\u202eevil\u2066 \x1b[31mred\x1b[0m\x00",
+    "{{ 7 * 7 }} {% raw %} {shown} `x` **y** [z](http://evil)",
+    "x" * 10_000,
+)
+H200 = OpOnDevice("nvidia-h200", "softmax")
+
+
+@pytest.fixture(scope="module")
+def softmax():
+    """Sixty runs in which everything happens, with the step that was recorded of the driver."""
+    runs = histories.softmax()
+    return histories.kept(runs, steps=(histories.step(runs, 24),))
+
+
+@pytest.fixture(scope="module")
+def page(softmax):
+    return parsed(site.render_op(softmax)[0])
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A project of two devices, and two ops whose names differ by case alone."""
+    runs = histories.steady(count=5)
+    places = (("nvidia-h200", "softmax"), ("nvidia-h200", "Softmax"), ("ascend-910b", "softmax"))
+    return histories.project(tmp_path, dict.fromkeys(places, runs))
+
+
+def build(root, out="public"):
+    return site.build(root / "baselines", root, root / out)
+
+
+def files(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+# --- the whole --------------------------------------------------------------------------------------------------------
+
+
+def test_every_op_and_device_has_a_page(root):
+    found = build(root)
+
+    assert files(root / "public") == [
+        ".perfci-site.json", "ascend-910b/softmax.html", "index.html", "nvidia-h200/Softmax-02fc7694.html",
+        "nvidia-h200/softmax.html",
+    ]  # fmt: skip
+    assert (found.notes, found.gone, len(found.pages)) == ((), (), 3)
+
+
+def test_every_link_leads_to_a_page(root):
+    build(root)
+    pages = list((root / "public").rglob("*.html"))
+    links = [(page, node.attributes["href"]) for page in pages for node in parsed(page.read_text("utf-8")).all("a")]
+    followed = [(page.parent / link).resolve() for page, link in links if not link.startswith("#")]
+
+    assert len(followed) == 3 + 3 + 2  # from the index, back to it, and to the same op on the other device
+    assert all(path.is_file() and path.is_relative_to(root / "public") for path in followed)
+
+
+def test_the_same_history_gives_the_same_bytes(root):
+    build(root)
+    build(root, "again")
+
+    for name in files(root / "public"):
+        assert (root / "public" / name).read_bytes() == (root / "again" / name).read_bytes()
+
+
+def test_no_history_is_an_empty_index_that_says_what_to_do(tmp_path):
+    histories.project(tmp_path, {})
+    found = build(tmp_path)
+
+    assert [note.kind for note in found.notes] == ["site_without_history"]
+    assert "There is no history in baselines yet" in found.index.read_text("utf-8")
+
+
+def test_a_damaged_history_is_shown_as_damaged_and_the_others_go_on(root):
+    path = root / "baselines" / "ascend-910b" / "softmax.history.jsonl"
+    path.write_bytes(b"\x00\xff\n" + path.read_bytes())
+    found = build(root)
+
+    assert len(found.pages) == 3
+    assert [note.kind for note in found.notes] == ["history_damaged"]
+    index = parsed(found.index.read_text("utf-8"))
+    states = {node.attributes["data-key"]: node.attributes["data-state"] for node in index.all("tbody")}
+    assert next(iter(states.items())) == ("ascend-910b/softmax.html", "damaged")
+    assert list(states.values()).count("damaged") == 1
+    assert str(root) not in index.text
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+def read(root: Path, place=H200):
+    return site.read_kept(root / "baselines", place, root)
+
+
+def test_hidden_files_and_baselines_are_no_histories(root):
+    (root / "baselines" / "nvidia-h200" / "matmul.json").write_text("{}")
+    (root / "baselines" / "nvidia-h200" / ".hidden.history.jsonl").write_text("")
+
+    assert len(site.list_places(root / "baselines")) == 3
+
+
+def test_a_damaged_line_is_a_problem_and_the_others_are_read(root):
+    path = root / "baselines" / "nvidia-h200" / "softmax.history.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([lines[0], "{damaged}\n", *lines[1:]]))
+
+    found = read(root)
+    assert [run.run for run in found.past.runs] == [f"run-{number:04}" for number in range(5)]
+    assert found.damaged
+    assert found.problems[0].facts["path"] == "baselines/nvidia-h200/softmax.history.jsonl"
+
+
+def test_a_file_that_cannot_be_read_is_a_problem(root):
+    path = root / "baselines" / "nvidia-h200" / "softmax.history.jsonl"
+    path.unlink()
+    path.mkdir()
+
+    found = read(root)
+    assert (found.past.runs, found.damaged, found.problems[0].kind) == ((), True, "file_unreadable")
+
+
+def test_a_damaged_baseline_hides_its_steps_alone(root):
+    (root / "baselines" / "nvidia-h200" / "softmax.json").write_text("{")
+
+    found = read(root)
+    assert len(found.past.runs) == 5
+    assert [problem.kind for problem in found.problems] == ["file_damaged"]
+    assert not found.damaged
+
+
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+
+def hurt(evil):
+    """A history into which a name got in every place that foreign text has."""
+    runs = [
+        histories.run(at, [histories.case(histories.random.Random(at), evil, 5.0, 7.0)], uuid=evil) for at in range(6)
+    ]
+    check = histories.checks(histories.random.Random(1))[0]
+    runs = [replace(one, accuracy=(replace(check, case=evil),)) for one in runs]
+    packages = {"torch": f"other {evil}"}
+    runs[3] = replace(runs[3], environment=replace(runs[3].environment, packages=packages), inconclusive=(evil,))
+    runs[4] = replace(runs[4], epoch=histories.Epoch(evil, (evil,)))
+    problem = Reason("history_damaged", {"path": evil, "why": evil})
+    kept = histories.kept(runs, op=evil, device=evil, problems=(problem,))
+    return replace(kept, past=replace(kept.past, steps=(replace(histories.step(runs, 3), why=evil),)))
+
+
+def built(evil):
+    page, entry = site.render_op(hurt(evil), [OpOnDevice(f"other {evil}", evil)])
+    index = site.render_index([entry], evil, [Reason("site_without_history", {"folder": evil})])
+    return [(parsed(source), source) for source in (page, index)]
+
+
+def counted(root):
+    return Counter((node.name, *sorted(node.attributes)) for node in root.all() if node.name not in {"wbr", "code"})
+
+
+@pytest.mark.parametrize("evil", HOSTILE, ids=range(len(HOSTILE)))
+def test_no_text_becomes_markup_and_links_lead_within_the_site(evil):
+    for (found, source), (benign, _) in zip(built(evil), built("name"), strict=True):
+        assert counted(found) == counted(benign)
+        assert not re.search("[\u202e\u2066\x00\x1b]", source)
+        links = [node.attributes["href"] for node in found.all("a")]
+        assert all(re.fullmatch(r"#cases|\.\./index\.html|(\.\./)?[\w-]+/[\w-]+\.html", link) for link in links)
+        assert all(link.isascii() for link in links)
+
+
+def test_nothing_is_fetched_and_only_our_own_script_runs(page):
+    (policy,) = [node.attributes["content"] for node in page.all("meta", **{"http-equiv": "Content-Security-Policy"})]
+    (script,) = [node.text for node in page.all("script") if "type" not in node.attributes]
+    (style,) = [node.text for node in page.all("style")]
+
+    assert policy.startswith("default-src 'none'; ")
+    for kind, text in (("script-src", script), ("style-src", style)):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{kind} 'sha256-{digest}'" in policy
+    assert not re.search(r"url\(|@import|https?:", style)
+    assert not [node for node in page.all() if "style" in node.attributes]
+
+
+def test_the_gravest_case_comes_first_with_its_trend_and_what_to_do(page):
+    rows = [node for node in page.all("tbody") if "data-key" in node.attributes]
+
+    assert rows[0].attributes["data-state"] == "stepped"
+    assert "perfci bisect --op softmax" in rows[0].text
+    assert len(rows) == len(list(page.all("svg"))) == 11
+    (line,) = [node for node in rows[0].all("path") if "class" not in node.attributes]
+    assert line.attributes["d"].count("L") == 59
+    assert [mark.text for mark in rows[0].all("text")] == ["A", "C", "D"]
+
+
+def test_a_case_that_was_renamed_is_gone(page):
+    (row,) = [node for node in page.all("tbody") if node.attributes.get("data-state") == "gone"]
+
+    assert "renamed after run 20" in row.text
+
+
+def test_a_run_without_the_case_leaves_a_gap_in_its_trend():
+    assert site.draw_trend([1.0, 1.0, None, 2.0]) == "M0.0 47.1h0L100.0 47.1M300.0 0.0h0"
+
+
+def test_an_entry_of_the_index_sums_its_op_up(softmax):
+    _, entry = site.render_op(softmax)
+
+    assert entry.place.page == "nvidia-h200/softmax.html"
+    assert entry.cells[-1].number == 60
+    assert entry.last.startswith("2026-04-30 ")
+
+
+def test_problems_stand_on_top():
+    kept = histories.kept((), problems=(Reason("history_damaged", {"path": "x.jsonl", "line": 3, "why": "bad"}),))
+    found = parsed(site.render_op(kept)[0])
+
+    assert "x.jsonl, line 3, is damaged" in found.one("main").one("p", class_="first").text
+    assert "No case of this op is kept here." in found.text
+
+
+def test_an_op_with_accuracy_alone_has_its_page():
+    runs = [replace(histories.run(at, []), accuracy=histories.checks(histories.random.Random(at))) for at in range(5)]
+    page, entry = site.render_op(histories.kept(runs))
+
+    assert entry.state is Trend.ACCURACY
+    assert "rows=7,cols=1,dtype=float16" in parsed(page).one("table", id="table").text
+
+
+@pytest.mark.parametrize("low", [1e-6, 1e15, 5e-324, 1e300])
+@pytest.mark.parametrize("high", [3.0, 1e300])
+def test_numbers_of_any_size_have_their_page(low, high):
+    runs = []
+    for number in range(6):
+        value = (low, high)[number % 2]
+        us = min(max(value, 1e-6), 1e15)
+        spread, stats = histories.Spread(us, us, us), histories.ErrorStats(1, value, p99_abs=value)
+        case = histories.HistoryCase("n=1", 1, spread, spread, shift=(-50.0, 50.0)[number % 2], errors=stats)
+        check = histories.HistoryAccuracy("n=1", 1, stats)
+        runs.append(histories.run(number, [case], accuracy=[check], created=f"000{1 + number}-01-01T00:00:00+14:00"))
+    source = site.render_op(histories.kept(runs))[0]
+
+    assert parsed(source)
+    assert not re.search(r"\b(nan|inf)\b", source)
+
+
+def test_a_page_is_in_the_language_that_is_spoken(softmax):
+    with wording.speaking("zh"):
+        page = parsed(site.render_op(softmax)[0])
+
+    assert page.one("html").attributes["lang"] == "zh-CN"
+    assert "Skip to the cases" not in page.text
+
+
+# --- the folder -------------------------------------------------------------------------------------------------------
+
+ODD = ("SoftMax", "softmax ", "../x", "a/b", "", ".", "..", "con", "NUL", "com1", "index", "a" * 200, "n\x00l",
+       "\udcff", "x.html", "-x", "\u6ce8\u610f", "a\u202eb", "%2e%2e", "a?b#c")  # fmt: skip
+
+
+def test_odd_names_become_names_that_are_safe_everywhere_and_differ():
+    found = [safe_name(name) for name in (*ODD, "softmax", "Softmax", "SOFTMAX", "a b", "a-b", "a|b")]
+
+    assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}", name) for name in found)
+    assert len({name.lower() for name in found}) == len(found)
+
+
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "nvidia-h200", "rms_norm2"])
+def test_a_safe_name_stays(name):
+    assert safe_name(name) == name
+
+
+def test_a_folder_of_others_is_refused_and_left_alone(root):
+    (root / "public").mkdir()
+    (root / "public" / "mine.html").write_text("mine")
+
+    with pytest.raises(UsageError, match="did not make"):
+        build(root)
+    assert files(root / "public") == ["mine.html"]
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(root):
+    (root / "public").write_text("")
+
+    with pytest.raises(UsageError, match="is a file"):
+        build(root)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"pages": 3}', '{"pages": [3]}', "{" * 100_000, "\xff"])
+def test_a_damaged_marker_is_refused(tmp_path, text):
+    (tmp_path / MARKER).write_bytes(text.encode("latin-1"))
+
+    with pytest.raises(UsageError, match="could not be read"):
+        site.claim_folder(tmp_path, [])
+
+
+def test_only_its_own_pages_are_taken_away(root):
+    build(root)
+    outside = root / "outside.html"
+    outside.write_text("mine")
+    (root / "public" / "nvidia-h200" / "mine.html").write_text("mine")
+    marker = root / "public" / MARKER
+    pages = json.loads(marker.read_text())["pages"]
+    marker.write_text(json.dumps({"pages": [*pages, "../outside.html", "/etc/passwd"]}))
+    for device in ("ascend-910b", "nvidia-h200"):
+        (root / "baselines" / device / "softmax.history.jsonl").unlink()
+
+    assert build(root).gone == ("ascend-910b/softmax.html", "nvidia-h200/softmax.html")
+    assert not (root / "public" / "ascend-910b").exists()
+    assert (root / "public" / "nvidia-h200" / "mine.html").is_file()
+    assert outside.is_file()
+
+
+def test_a_run_that_died_midway_leaves_nothing_unknown(tmp_path):
+    site.claim_folder(tmp_path, ["d/a.html", "d/b.html"])
+
+    assert site.claim_folder(tmp_path, ["d/c.html"]) == {"d/a.html", "d/b.html"}
+
+
+def test_a_folder_that_cannot_be_written_is_said(root, monkeypatch):
+    def full(*args, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(StoredFileError, match="No space left"):
+        site.claim_folder(root / "public", [])
