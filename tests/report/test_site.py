@@ -213,7 +213,7 @@ def test_the_gravest_case_comes_first_with_its_trend_and_what_to_do(page):
     assert len(rows) == len(list(page.all("svg"))) == 11
     (line,) = [node for node in rows[0].all("path") if "class" not in node.attributes]
     assert line.attributes["d"].count("L") == 59
-    assert [mark.text for mark in rows[0].all("text")] == ["A", "C", "D"]
+    assert [mark.text for mark in rows[0].all("text")] == ["A", "B", "D"]
 
 
 def test_a_case_that_was_renamed_is_gone(page):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfci.core.model import ErrorHistogram, Gate, StoredTensor
-from perfci.measure.lowprec.advice import FIGURES, dense, value_of, way
+from perfci.measure.lowprec.advice import dense, way
 from perfci.measure.lowprec.storage import BINS, EDGES
 from perfci.report.charts import style
 from perfci.report.charts.style import COLOURS, GATES, INK, SERIES, SHAPES, WIDTH, Floats
@@ -31,6 +31,13 @@ LEFT_OUT = 0.02
 
 DECADES = 3.0
 """Fewest decades of errors that are shown."""
+
+FIGURES = {
+    "stored_p99": "99th percentile of the error",
+    "clip_ratio": "clipped, %",
+    "divergence": "divergence, nats",
+}
+"""Thresholds of a stored tensor, and the headings of their panels."""
 
 
 @dataclass(frozen=True)
@@ -205,14 +212,15 @@ def draw_trends(ways: Sequence[StoredTensor], title: str, limits: Mapping[str, f
         legend.append(style.sample("limit", color="black", lw=1, ls="--"))
     figure, panels = style.make_panels(len(FIGURES), title, "filled: this run", legend, height=1.5)
     dates = [each.created[:10] for each in max((one.before for one, _, _ in shown), key=len)]
-    names = ("99th percentile of the error", "clipped, %", "divergence, nats")
-    for axes, name, key in zip(panels, names, FIGURES, strict=True):
+    for axes, (key, name) in zip(panels, FIGURES.items(), strict=True):
         style.set_heading(axes, name)
         scale = 100 if key == "clip_ratio" else 1
         seen = list[float]()
         for each, colour, shape in shown:
-            before = [one.p99_abs or 0.0 if key == "stored_p99" else getattr(one, key) for one in each.before]
-            values = [scale * value for value in (*before, value_of(each, key))]
+            if key == "stored_p99":
+                values = [one.p99_abs or 0.0 for one in each.before] + [each.errors.p99_abs or 0.0]
+            else:
+                values = [scale * getattr(one, key) for one in (*each.before, each)]
             places = np.arange(len(dates) + 1 - len(values), len(dates) + 1)
             axes.plot(places, values, color=colour, lw=0.9, marker=shape, ms=3.4, mfc="white")
             axes.plot(places[-1:], values[-1:], shape, color=colour, ms=5, zorder=4)
