@@ -32,6 +32,14 @@ def take(handle: int) -> bool:
     return True
 
 
+def take_if_possible(handle: int) -> bool:
+    """Take the lock as `take` does. True as well on a system or a file system without such locks."""
+    try:
+        return take(handle)
+    except (ImportError, OSError):
+        return True
+
+
 def sign(handle: int) -> None:
     """Write into the locked file who has it: process, host, folder, since when."""
     import socket
@@ -56,37 +64,24 @@ def device_lock(
     Raises DeviceError if the folder cannot be written, and if the device was not free for `limit_s` seconds.
     """
     path = Path(folder or tempfile.gettempdir()) / f"perfci-{name}.lock"
+    until, handle = time.monotonic() + limit_s, None
     try:
-        handle = _open_shared(path)
-    except OSError as error:
-        raise _unwritable(path, error) from error
-    try:
-        _wait(handle, path, waiting, limit_s)
-        yield
-    finally:
-        os.close(handle)  # which drops the lock
-
-
-def _open_shared(path: Path) -> int:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(PermissionError):
-        return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    return os.open(path, os.O_RDONLY)  # another user's: it can be locked all the same
-
-
-def _wait(handle: int, path: Path, waiting: Callable[[str], None], limit_s: float) -> None:
-    until = time.monotonic() + limit_s
-    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except PermissionError:
+            handle = os.open(path, os.O_RDONLY)  # another user's: it can be locked all the same
         while not take(handle):
             if time.monotonic() > until:
                 raise DeviceError("device_taken", holder=holder(handle), limit_s=limit_s)
             waiting(holder(handle))
             time.sleep(POLL_S)
-    except OSError as error:  # a file system without locks
-        raise _unwritable(path, error) from error
-    with contextlib.suppress(OSError):
-        sign(handle)
-
-
-def _unwritable(path: Path, error: OSError) -> DeviceError:
-    return DeviceError("lock_unwritable", path=str(path), error=error.strerror or str(error))
+        with contextlib.suppress(OSError):
+            sign(handle)
+    except OSError as error:  # also of a file system without locks
+        raise DeviceError("lock_unwritable", path=str(path), error=error.strerror or str(error)) from error
+    else:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)  # which drops the lock

@@ -7,13 +7,15 @@ Every file is written whole or not at all: beside its place first, then moved th
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from perfci.core import locks
 from perfci.core.errors import StoredFileError
 from perfci.core.model import Baseline, Run, ShardPlan
-from perfci.store.claim import claimed
 from perfci.store.files import decode, encode, refuse_to_overwrite_unreadable, write_atomically
 
 _NAME = re.compile(r"\w[\w.+-]{0,99}")
@@ -23,13 +25,30 @@ RUN_FILE = "run.json"
 """The artefact of a run, in the reports folder."""
 
 
-def claim_reports(folder: Path) -> AbstractContextManager[None]:
-    """Hold a reports folder for one run, which is made where it is missing: enter it before anything is measured.
+@contextmanager
+def claim_reports(folder: Path) -> Iterator[None]:
+    """Hold a reports folder, which is made if it is missing, for one run. Enter it before anything is measured.
 
-    Raises StoredFileError if the folder cannot be written, if another process is writing there, and where a
-    run.json stands there that this perfci cannot read, and so would never write over.
+    Raises StoredFileError if the folder cannot be written, if another process is writing there, and if it has a
+    run.json that this perfci cannot read, and so would never write over. The lock's file stays there.
     """
-    return claimed(folder, RUN_FILE)
+    handle = None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # A link in a checkout must not have another file written.
+        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        if not locks.take_if_possible(handle):
+            raise StoredFileError("reports_taken", folder=str(folder), holder=locks.holder(handle))
+        locks.sign(handle)  # which notices a full disk
+    except OSError as error:
+        why = "a file has that name" if folder.is_file() else error.strerror or str(error)
+        raise StoredFileError("reports_unwritable", folder=str(folder), why=why) from error
+    else:
+        refuse_to_overwrite_unreadable(folder / RUN_FILE)
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
 
 
 def read_run(path: Path) -> Run:
@@ -66,17 +85,10 @@ def baseline_path(root: Path, device_key: str, op: str) -> Path:
 
     Raises StoredFileError for a name, such as of a run.json from elsewhere, that no file there may have.
     """
-    return _folder(root, device_key) / f"{_file_name(op)}.json"
-
-
-def _folder(root: Path, device_key: str) -> Path:
-    return root / _file_name(device_key)
-
-
-def _file_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise StoredFileError("baseline_name", name=name[:100])
-    return name
+    for name in (device_key, op):
+        if not _NAME.fullmatch(name):
+            raise StoredFileError("baseline_name", name=name[:100])
+    return root / device_key / f"{op}.json"
 
 
 def read_baseline(path: Path) -> Baseline:
@@ -89,7 +101,7 @@ def read_baseline(path: Path) -> Baseline:
 
 def read_baselines(root: Path, device_key: str) -> dict[str, Baseline]:
     """Every baseline of a device model by op. None if its folder does not exist. Raises StoredFileError."""
-    paths = sorted(_folder(root, device_key).glob("*.json"))
+    paths = sorted(baseline_path(root, device_key, "op").parent.glob("*.json"))
     return {path.stem: read_baseline(path) for path in paths if not path.name.startswith(".")}
 
 

@@ -6,11 +6,10 @@ import contextlib
 import gc
 import os
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -24,33 +23,25 @@ _CONFLICT = re.compile(rb"^(<<<<<<<|=======|>>>>>>>)( |$)", re.MULTILINE)
 """What git writes into a file of which two branches changed one place."""
 
 
-_DIGITS = re.compile(rb"\d{309}")
-
-
 @dataclass(frozen=True)
 class _Head:
-    """The part of every stored file that tells whether this perfci can read the rest."""
+    """The part of every stored file that shows whether this perfci can read the rest."""
 
     format: int
 
 
 def decode(path: Path, kind: type[Record]) -> Record:
-    """The record in a file. Raises StoredFileError naming the file and the line and column, or the JSON path."""
-    data = _bytes(path)
+    """Returns the record in a file. Raises StoredFileError with the line and column, or the JSON path, of a fault."""
+    data = _read(path)
     _check_format(path, data)
     with uncollected():
-        record = _parse(path, data, kind)
-        if _DIGITS.search(data) and (place := _uncountable(msgspec.json.decode(data))):
-            raise StoredFileError(
-                "file_unexpected", path=str(path), found="Integer beyond float64's range", place=place
-            )
-    return record
+        return _parse(path, data, kind)
 
 
 def encode(record: object, path: Path) -> bytes:
-    """The record as perfci lays it out, checked to read back. Raises StoredFileError if a needed number is missing.
+    """Returns the record as perfci lays it out, checked to read back.
 
-    `path` is where it will be written, for the error's sake.
+    Raises StoredFileError if a needed number is missing. `path` is where it will be written, for the error.
     """
     with uncollected():
         data = text(record).encode()
@@ -63,7 +54,7 @@ def encode(record: object, path: Path) -> bytes:
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Records form no circles, and looking for some among millions again and again takes longer than making them."""
+    """Records form no cycles, and looking for some among millions again and again takes longer than making them."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -74,19 +65,19 @@ def uncollected() -> Iterator[None]:
 
 
 def refuse_to_overwrite_unreadable(path: Path) -> None:
-    """Raise StoredFileError if a file stands at `path` that is no file of this perfci."""
+    """Raises StoredFileError if the file at `path` is not one that this perfci can read."""
     if path.exists():
-        _check_format(path, _bytes(path))
+        _check_format(path, _read(path))
 
 
 def refuse_missing_folder(path: Path) -> None:
-    """Raise UsageError for a file in a folder that is missing; asked before the work whose result it is to hold."""
+    """Raises UsageError for a file in a folder that is missing. Asked before the work whose result it is to hold."""
     if not path.parent.is_dir():
         raise UsageError("out_folder_missing", path=str(path), folder=str(path.parent))
 
 
 def write_atomically(path: Path, data: bytes) -> Path:
-    """Write the file beside its place, then move it there, so that a crash or a full disk leaves the old one whole.
+    """Writes the file beside its place, then moves it there, so that a crash or a full disk leaves the old one whole.
 
     Raises StoredFileError if that fails.
     """
@@ -107,7 +98,13 @@ def write_atomically(path: Path, data: bytes) -> Path:
     return path
 
 
-def _bytes(path: Path) -> bytes:
+def place_in_json(error: msgspec.ValidationError) -> dict[str, str]:
+    """Returns what msgspec found, and where: "Expected `int`, got `str` - at `$.format`"."""
+    found, _, place = str(error).partition(" - at ")
+    return {"found": found, "place": place.strip("`") or "$"}
+
+
+def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
@@ -117,68 +114,32 @@ def _bytes(path: Path) -> bytes:
 
 
 def _check_format(path: Path, data: bytes) -> None:
+    foreign = StoredFileError("file_foreign", path=str(path))
     try:
         found = _parse(path, data, _Head).format
     except StoredFileError as error:
-        raise (_foreign(path) if error.reason.kind == "file_unexpected" else error) from error
+        raise (foreign if error.reason.kind == "file_unexpected" else error) from error
     if found > FORMAT:
         raise StoredFileError("file_too_new", path=str(path), found=found, supported=FORMAT)
     if found < 1:
-        raise _foreign(path)
-
-
-def _foreign(path: Path) -> StoredFileError:
-    return StoredFileError("file_foreign", path=str(path))
+        raise foreign
 
 
 def _parse(path: Path, data: bytes, kind: type[Record]) -> Record:
     try:
+        data.decode()  # msgspec counts the bytes of a string, not of the file
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:  # JSON, but not of this shape
         raise StoredFileError("file_unexpected", path=str(path), **place_in_json(error)) from error
-    except msgspec.DecodeError as error:  # no JSON
-        if conflict := _CONFLICT.search(data):
-            line, _ = _line_and_column(data, conflict.start())
-            raise StoredFileError("file_conflicted", path=str(path), line=line) from error
-        line, column = _place_in_text(data, str(error))
-        raise StoredFileError("file_damaged", path=str(path), line=line, column=column) from error
-    except UnicodeDecodeError as error:
-        line, column = _line_and_column(data, _first_undecodable(data))
-        raise StoredFileError("file_damaged", path=str(path), line=line, column=column) from error
-    except RecursionError as error:  # brackets without end
+    except RecursionError as error:
         raise StoredFileError("file_unexpected", path=str(path), found="Nested too deeply", place="$") from error
-
-
-def _uncountable(value: Any, place: str = "$") -> str | None:
-    """Where an integer stands that no float64 holds, so that whatever divides it fails."""
-    if isinstance(value, dict):
-        return next(filter(None, (_uncountable(item, f"{place}.{key}") for key, item in value.items())), None)
-    if isinstance(value, list):
-        return next(filter(None, (_uncountable(item, f"{place}[{at}]") for at, item in enumerate(value))), None)
-    return place if isinstance(value, int) and abs(value) > sys.float_info.max else None
-
-
-def place_in_json(error: msgspec.ValidationError) -> dict[str, str]:
-    """What msgspec found, and where: "Expected `int`, got `str` - at `$.format`"."""
-    found, _, place = str(error).partition(" - at ")
-    return {"found": found, "place": place.strip("`") or "$"}
-
-
-def _place_in_text(data: bytes, message: str) -> tuple[int, int]:
-    """Line and column of a fault; a truncated file is at fault where it ends."""
-    byte = re.search(r"\(byte (\d+)\)", message)
-    return _line_and_column(data, int(byte[1]) if byte else len(data))
-
-
-def _first_undecodable(data: bytes) -> int:
-    """Where the first byte stands that is no UTF-8; msgspec counts from the beginning of the string it is in."""
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        return error.start
-    return len(data)
-
-
-def _line_and_column(data: bytes, offset: int) -> tuple[int, int]:
-    before = data[:offset]
-    return before.count(b"\n") + 1, offset - before.rfind(b"\n")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # no JSON, or torn: at fault where it ends
+        byte = re.search(r"\(byte (\d+)\)", str(error))
+        offset = error.start if isinstance(error, UnicodeDecodeError) else int(byte[1]) if byte else len(data)
+        conflict = _CONFLICT.search(data)
+        before = data[: conflict.start() if conflict else offset]
+        line = before.count(b"\n") + 1
+        if conflict:
+            raise StoredFileError("file_conflicted", path=str(path), line=line) from error
+        column = len(before) - before.rfind(b"\n")
+        raise StoredFileError("file_damaged", path=str(path), line=line, column=column) from error

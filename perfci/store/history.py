@@ -402,7 +402,4 @@ def _opened(folder: Path) -> int | None:
 def _taken(handle: int | None) -> bool:
     if handle is None:
         return True
-    try:
-        return locks.take(handle)
-    except (ImportError, OSError):  # a system or a file system without such locks
-        return True
+    return locks.take_if_possible(handle)

@@ -46,7 +46,7 @@ class LaunchRow:
 
 @dataclass(frozen=True)
 class _RowHead:
-    """The part of every line that tells whether this perfci can read the rest."""
+    """The part of every line that shows whether this perfci can read the rest."""
 
     format: int = 1
 
@@ -64,8 +64,18 @@ def append_launches(
     folder: Path, op: str, case: str, process: int, block: int, arms: Mapping[str, Sequence[float]]
 ) -> None:
     """Append one block's launches by arm. Raises StoredFileError if they can't be written, the file as it was."""
-    rows = [LaunchRow(op, case, process, block, arm, _round(us)) for arm, us in arms.items()]
-    _append(folder / LAUNCHES_FILE, gzip.compress(_as_lines(rows), mtime=0))
+    rounded = {arm: tuple(round(float(each), DECIMALS) for each in us) for arm, us in arms.items()}
+    data = _pack(LaunchRow(op, case, process, block, arm, us) for arm, us in rounded.items())
+    path = folder / LAUNCHES_FILE
+    size = path.stat().st_size if path.exists() else 0
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            file.write(data)
+    except OSError as error:  # a full disk: drop the half member, so that what was there can still be read
+        with contextlib.suppress(OSError):
+            os.truncate(path, size)
+        raise StoredFileError("file_unwritable", path=str(path), why=error.strerror or str(error)) from error
 
 
 def clear_launches(folder: Path) -> None:
@@ -81,38 +91,23 @@ def drop_launches(folder: Path, op: str, process: int, cases: Container[str] | N
     """Remove what one process of an op left behind, of these cases or of all. Raises StoredFileError."""
     found = read_launches(folder).rows
     kept = [row for row in found if (row.op, row.process) != (op, process) or not (cases is None or row.case in cases)]
-    write_atomically(folder / LAUNCHES_FILE, gzip.compress(_as_lines(kept), mtime=0))
+    write_atomically(folder / LAUNCHES_FILE, _pack(kept))
 
 
 def join_launches(folder: Path, parts: Iterable[Path]) -> None:
-    """Write the launches of several folders as those of one, one behind the other. Raises StoredFileError.
+    """Write the launches of several folders as those of one: files as they are, of a torn one what could be read.
 
-    Files are joined as they are, member by member; of a torn one what could be read.
+    Raises StoredFileError.
     """
-    data = b"".join(_whole(part) for part in parts)
-    if data:
-        write_atomically(folder / LAUNCHES_FILE, data)
+    members = []
+    for part in parts:
+        found = read_launches(part)
+        if found.rows:
+            members.append(_pack(found.rows) if found.note else (part / LAUNCHES_FILE).read_bytes())
+    if members:
+        write_atomically(folder / LAUNCHES_FILE, b"".join(members))
     else:
         clear_launches(folder)
-
-
-def _whole(folder: Path) -> bytes:
-    path = folder / LAUNCHES_FILE
-    if not path.is_file():
-        return b""
-    return path.read_bytes() if _is_sound(path) else gzip.compress(_as_lines(read_launches(folder).rows), mtime=0)
-
-
-def _is_sound(path: Path) -> bool:
-    """Whether it unpacks to whole lines, and to no more than anyone measures. It is not unpacked at once."""
-    size, last = 0, b"\n"
-    try:
-        with gzip.open(path) as file:
-            while (chunk := file.read1(_CHUNK)) and size <= _MOST:
-                size, last = size + len(chunk), chunk[-1:]
-    except (OSError, EOFError, zlib.error):
-        return False
-    return last == b"\n" and size <= _MOST
 
 
 def read_launches(folder: Path) -> Launches:
@@ -126,33 +121,17 @@ def read_launches(folder: Path) -> Launches:
     rows: list[LaunchRow] = []
     try:
         for line in _lines(path):
-            _refuse_newer(path, line)
+            found = msgspec.json.decode(line, type=_RowHead).format
+            if found > FORMAT:
+                raise StoredFileError("file_too_new", path=str(path), found=found, supported=FORMAT)
             rows.append(msgspec.json.decode(line, type=LaunchRow))
     except (OSError, EOFError, zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Launches(tuple(rows), Reason("launches_torn", {"path": str(path), "rows": len(rows)}))
     return Launches(tuple(rows))
 
 
-def _refuse_newer(path: Path, line: bytes) -> None:
-    found = msgspec.json.decode(line, type=_RowHead).format
-    if found > FORMAT:
-        raise StoredFileError("file_too_new", path=str(path), found=found, supported=FORMAT)
-
-
-def _as_lines(rows: Iterable[LaunchRow]) -> bytes:
-    return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
-
-
-def _append(path: Path, data: bytes) -> None:
-    size = path.stat().st_size if path.exists() else 0
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as file:
-            file.write(data)
-    except OSError as error:  # a full disk: drop the half member, so that what was there can still be read
-        with contextlib.suppress(OSError):
-            os.truncate(path, size)
-        raise StoredFileError("file_unwritable", path=str(path), why=error.strerror or str(error)) from error
+def _pack(rows: Iterable[LaunchRow]) -> bytes:
+    return gzip.compress(b"".join(msgspec.json.encode(row) + b"\n" for row in rows), mtime=0)
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -169,7 +148,3 @@ def _lines(path: Path) -> Iterator[bytes]:
                 raise EOFError("a line without end")
     if rest:
         yield rest
-
-
-def _round(us: Sequence[float]) -> tuple[float, ...]:
-    return tuple(round(float(value), DECIMALS) for value in us)

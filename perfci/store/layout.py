@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import json
 import math
-import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -60,29 +59,19 @@ class _Text(str):
     """A value that is laid out already."""
 
 
-_LAID_OUT: dict[int, tuple[weakref.ref[Any], _Text]] = {}
-"""id of an op's record -> the record, while it lives, and its text"""
+_LAID_OUT: dict[int, tuple[Any, _Text]] = {}
+"""id of an op's record of the run that was laid out last -> the record and its text"""
 
 
 def _with_ops_laid_out(record: Any) -> Any:
     ops = getattr(record, "ops", None)
     if not ops or not all(map(dataclasses.is_dataclass, ops)):
         return plain(record)
-    return {**plain(dataclasses.replace(record, ops=())), "ops": [_laid_out(op) for op in ops]}
-
-
-def _laid_out(op: Any) -> _Text:
-    key = id(op)
-    known = _LAID_OUT.get(key)
-    if known is None or known[0]() is not op:
-        known = weakref.ref(op, functools.partial(_forget, key)), _Text(_value(plain(op), "  "))
-        _LAID_OUT[key] = known
-    return known[1]
-
-
-def _forget(key: int, gone: weakref.ref[Any]) -> None:
-    if key in _LAID_OUT and _LAID_OUT[key][0] is gone:
-        del _LAID_OUT[key]
+    known = dict(_LAID_OUT)
+    _LAID_OUT.clear()
+    for op in ops:
+        _LAID_OUT[id(op)] = known.get(id(op)) or (op, _Text(_value(plain(op), "  ")))
+    return {**plain(dataclasses.replace(record, ops=())), "ops": [_LAID_OUT[id(op)][1] for op in ops]}
 
 
 def _record(value: Any) -> dict[str, Any]:
@@ -98,13 +87,11 @@ def _record(value: Any) -> dict[str, Any]:
 @functools.cache
 def _fields(kind: type) -> tuple[tuple[str, bool], ...]:
     """Names of a record's fields, and whether reading gives the empty value back if the field is left out."""
-    return tuple((each.name, _default(each) in _ABSENT) for each in dataclasses.fields(kind))
-
-
-def _default(each: dataclasses.Field[Any]) -> Any:
-    if each.default_factory is not dataclasses.MISSING:
-        return each.default_factory()
-    return each.default
+    defaults = [
+        (each.name, each.default if each.default_factory is dataclasses.MISSING else each.default_factory())
+        for each in dataclasses.fields(kind)
+    ]
+    return tuple((name, default in _ABSENT) for name, default in defaults)
 
 
 def _object(value: Mapping[str, Any], indent: str) -> str:
