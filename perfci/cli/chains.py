@@ -15,7 +15,7 @@ from perfci.core import units
 from perfci.core.model import Reason
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
-from perfci.lab.chains.records import FOLDER, ChainCase, StageResult
+from perfci.lab.chains.records import FOLDER, ChainCase, ChainResult, StageResult
 from perfci.report.view import make_table
 from perfci.runs.chains import Chains, check_chains
 from perfci.runs.plan import Request
@@ -40,8 +40,8 @@ def get_exit_code(found: Chains) -> Exit:
     """2 if a chain is wrong or broken, 3 if there are chains and no case could be checked here, else 0."""
     if any(result.failed for result in found.results):
         return Exit.GATE_FAILED
-    cases = [case for result in found.results for case in result.cases]
-    return Exit.WARNINGS if found.results and all(case.unchecked for case in cases) else Exit.OK
+    unchecked = all(case.unchecked for result in found.results for case in result.cases)
+    return Exit.WARNINGS if found.results and unchecked else Exit.OK
 
 
 def show_chains(found: Chains) -> Iterator[RenderableType]:
@@ -88,15 +88,9 @@ def _make_row(stage: StageResult) -> tuple[str, ...]:
         return "-" if value is None else f"{value:.1e}" if value else "0"
 
     errors = (stage.own, stage.usual_own, stage.so_far, stage.usual)
-    l2 = (write(each.l2 if each else None) for each in errors)
-    growths = (stage.growth, stage.usual_growth)
+    growths = ("-" if each is None else f"x {units.significant(each)}" for each in (stage.growth, stage.usual_growth))
     largest = (write(each.max_abs if each else None) for each in errors[2:])
-    return (
-        stage.stage,
-        *l2,
-        *("-" if growth is None else f"x {units.significant(growth)}" for growth in growths),
-        *largest,
-    )
+    return (stage.stage, *(write(each.l2 if each else None) for each in errors), *growths, *largest)
 
 
 def to_json(found: Chains) -> Mapping[str, Any]:
@@ -113,15 +107,8 @@ def to_json(found: Chains) -> Mapping[str, Any]:
             "unchecked": write(case.unchecked),
         }
 
-    return {
-        **pick(found, "device seed"),
-        "chains": [
-            {
-                "chain": result.name,
-                "failed": result.failed,
-                "failure": write(result.failure),
-                "cases": [write_case(case) for case in result.cases],
-            }
-            for result in found.results
-        ],
-    }
+    def write_chain(result: ChainResult) -> Mapping[str, Any]:
+        cases = [write_case(case) for case in result.cases]
+        return {"chain": result.name, "failed": result.failed, "failure": write(result.failure), "cases": cases}
+
+    return pick(found, "device seed", chains=[write_chain(result) for result in found.results])

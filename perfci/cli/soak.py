@@ -16,7 +16,7 @@ from perfci.core.codec import encode
 from perfci.core.model import Fact
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
-from perfci.lab.soak.findings import Status
+from perfci.lab.soak.findings import SoakFinding, Status
 from perfci.runs.plan import Request
 from perfci.runs.soak import FOLDER, Soak, soak_ops
 from perfci.store.files import write_atomically
@@ -58,8 +58,7 @@ def show_soak(found: Soak) -> Iterator[RenderableType]:
         errors=counts[Status.ERROR],
         skipped=counts[Status.SKIPPED],
     )
-    yield ""
-    yield Paragraph(summary, style="bold red" if found.failed else "green")
+    yield from ("", Paragraph(summary, style="bold red" if found.failed else "green"))
 
 
 def write_numbers(test: str, facts: dict[str, Fact]) -> str:
@@ -102,16 +101,10 @@ def write_numbers(test: str, facts: dict[str, Fact]) -> str:
 
 def to_json(found: Soak) -> Mapping[str, Any]:
     """The same for programs: bytes, microseconds, and ratios - 1."""
-    return {
-        "device": found.device.name,
-        "device_key": found.device.key,
-        **pick(found, "seed failed"),
-        "findings": [
-            {
-                **pick(each, "op test case status"),
-                "reason": each.reason and {"kind": each.reason.kind, "text": sentence(each.reason)},
-                "numbers": dict(each.numbers),
-            }
-            for each in found.findings
-        ],
-    }
+
+    def write(finding: SoakFinding) -> Mapping[str, Any]:
+        reason = finding.reason and pick(finding.reason, "kind", text=sentence(finding.reason))
+        return pick(finding, "op test case status", reason=reason, numbers=finding.numbers)
+
+    device = {"device": found.device.name, "device_key": found.device.key}
+    return device | pick(found, "seed failed", findings=[write(each) for each in found.findings])

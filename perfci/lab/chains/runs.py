@@ -13,7 +13,7 @@ import numpy as np
 from perfci.core.model import ErrorStats, Fact, Reason
 from perfci.device.seam import Accelerator, Arrays, NotInterpretedError, not_interpreted
 from perfci.lab.chains.records import ChainCase, Error, StageResult
-from perfci.lab.chains.verdicts import Output, Values, add_growth, judge, judge_finiteness, worst
+from perfci.lab.chains.verdicts import Output, add_growth, judge, judge_finiteness, worst
 from perfci.measure.closeness import errors_of, first_index
 from perfci.ops.spec import Chain, Params, Stage, case_id
 
@@ -355,7 +355,8 @@ class _CheckedCase:
                 facts = arrays.facts(usual)
                 if self._find_stats(got, exact).count == math.prod(facts.shape):
                     continue  # all are finite
-                values = Values(*(arrays.host(each) for each in (got, exact, self.rounded[at][name], usual)))
+                host = arrays.host
+                values = host(got), host(exact), host(self.rounded[at][name]), host(usual)
                 where = {**self.where, "stage": self.stages[at].name, "name": name}
                 fault, note = judge_finiteness(values, where, facts.dtype)
                 if fault:

@@ -82,28 +82,17 @@ def add_growth(stages: Sequence[StageResult], reads: Reads) -> tuple[StageResult
 # --- NaN and infinities -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Values:
-    """An output of a stage on the host, all of one shape."""
-
-    got: Host
-    """of the kernels all through"""
-    exact: Host
-    """in float64"""
-    rounded: Host
-    """the exact output, rounded to the case's dtype"""
-    usual: Host
-    """of the references in the case's dtype all through"""
-
-
-def judge_finiteness(values: Values, where: Where, dtype: str) -> tuple[Reason | None, Reason | None]:
+def judge_finiteness(
+    values: tuple[Host, Host, Host, Host], where: Where, dtype: str
+) -> tuple[Reason | None, Reason | None]:
     """Returns the kernel's fault with NaN and infinities, and what is only a limit of the format.
 
-    It is the kernel's fault if it makes one that neither the rounded exact answer nor PyTorch has (chain_not_finite),
-    or loses one that is right and that PyTorch has (chain_swallowed). It is a limit of the format if the exact answer
-    is finite, but not PyTorch's in the same dtype, or not the rounded one (chain_overflow).
+    values: an output of the kernels all through, the exact one, that rounded to the case's dtype, and PyTorch's in this
+    dtype. It is the kernel's fault if it makes one that neither the rounded exact answer nor PyTorch has
+    (chain_not_finite), or loses one that is right and that PyTorch has (chain_swallowed). It is a limit of the format
+    if the exact answer is finite, but not PyTorch's in the same dtype, or not the rounded one (chain_overflow).
     """
-    got, exact, rounded, usual = map(finiteness, (values.got, values.exact, values.rounded, values.usual))
+    got, exact, rounded, usual = map(finiteness, values)
     bad = (got != 0) & (exact == 0)
     made = bad & (rounded == 0) & (usual == 0)
     lost = (exact != 0) & (got != rounded) & (got != usual)
@@ -114,7 +103,7 @@ def judge_finiteness(values: Values, where: Where, dtype: str) -> tuple[Reason |
             return None
         at = first_index(mask)
         facts: dict[str, Fact] = {"count": int(mask.sum()), "size": int(mask.size), "index": str(at)}
-        shown = {"got": f"{values.got[at]:g}", "expected": f"{values.exact[at]:.4g}"}
+        shown = {"got": f"{values[0][at]:g}", "expected": f"{values[1][at]:.4g}"}
         return Reason(kind, {**where, **facts, **shown, **more})
 
     fault = place("chain_not_finite", made) or place("chain_swallowed", lost)
@@ -157,51 +146,40 @@ def judge(
             # An error that is unknown in one measure is judged by the other.
             beyond = [name for name in shares if getattr(ours, name) > getattr(limit, name)]
             if beyond:
-                most = getattr(limit, beyond[0])
-                failures.append(_blame(stages, outputs, reads, end, output, beyond[0], most, where))
+                facts = _blame(stages, outputs, reads, end, beyond[0])
+                facts |= {"name": output.name, "limit": getattr(limit, beyond[0]), **where}
+                facts |= {"error": getattr(ours, beyond[0]), "usual": getattr(usual, beyond[0])}
+                failures.append(Reason("chain_too_far" if beyond[0] == "l2" else "chain_too_far_at", facts))
     return nearest[1], nearest[2], tuple(failures)
 
 
 def _blame(
-    stages: Sequence[StageResult],
-    outputs: Sequence[Sequence[Output]],
-    reads: Reads,
-    end: int,
-    output: Output,
-    measure: str,
-    limit: float,
-    where: Where,
-) -> Reason:
-    """Blames the stage that leads to the end whose error grows most beyond PyTorch's, the first of equals."""
+    stages: Sequence[StageResult], outputs: Sequence[Sequence[Output]], reads: Reads, end: int, measure: str
+) -> dict[str, Fact]:
+    """The stage that leads to the end whose error grows most beyond PyTorch's, the first of equals, and both errors."""
 
     def lead(at: int) -> float:
         """How many times PyTorch's error the kernels' is."""
-        ratios = []
+        ratios = [1.0] if not outputs[at] else []
         for each in outputs[at]:
             floor = NOISE * (each.epsilon or TOLERANCES["float64"][0])
             floor *= 1.0 if measure == "l2" else each.largest or 1.0
             ours, theirs = getattr(each.so_far, measure), getattr(each.usual, measure)
             ratios.append(max(ours or 0.0, floor) / max(theirs or 0.0, floor))
-        return max(ratios, default=1.0)
+        return max(ratios)
 
     # If earlier stages were better than PyTorch, a stage that only loses that lead is not to blame.
-    beyond = {at: lead(at) / max(1.0, *map(lead, reads[at]), 1.0) for at in trace_back(reads, end)}
-    culprit = max(beyond, key=lambda at: beyond[at])
+    grown = {at: lead(at) / max(1.0, *map(lead, reads[at]), 1.0) for at in trace_back(reads, end)}
+    culprit = max(grown, key=lambda at: grown[at])
 
-    def before(which: str) -> float:
+    def find_before(which: str) -> float:
         errors = (getattr(stages[each], which) for each in reads[culprit])
         return max((getattr(error, measure) or 0.0 for error in errors if error), default=0.0)
 
-    facts: dict[str, Fact] = {
-        **where,
-        "name": output.name,
+    return {
         "stage": stages[culprit].stage,
-        "error": getattr(output.so_far, measure),
-        "limit": limit,
-        "usual": getattr(output.usual, measure),
-        "before": before("so_far"),
+        "before": find_before("so_far"),
         "after": getattr(stages[culprit].so_far, measure),
-        "usual_before": before("usual"),
+        "usual_before": find_before("usual"),
         "usual_after": getattr(stages[culprit].usual, measure),
     }
-    return Reason("chain_too_far" if measure == "l2" else "chain_too_far_at", facts)

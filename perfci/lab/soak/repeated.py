@@ -6,13 +6,12 @@ import functools
 import gc
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 import numpy as np
 
-from perfci.core.model import Fact, Interval, Reason
+from perfci.core.model import Fact, Reason
 from perfci.lab.soak.findings import DECAY, DECAY_LIMIT, DETERMINISM, MEMORY, SoakFinding, Status
 from perfci.lab.soak.subject import SoakSubject
 from perfci.statistics import exact
@@ -134,69 +133,56 @@ def check_decay(subject: SoakSubject, calls: int, limit: float = DECAY_LIMIT) ->
     if min(medians) <= 0:
         reason = Reason("nothing_launched", {"arm": "kernel", "case": subject.case})
         return subject.finding(DECAY, Status.ERROR, reason=reason)
-    found = measure_decay(medians, [state.sm_clock_mhz for state in states])
+    decay = measure_decay(medians, [state.sm_clock_mhz for state in states])
     heat = [state.temperature_c for state in states if state.temperature_c is not None]
     numbers: dict[str, Fact] = {
         "calls": calls,
         "first_us": medians[0],
         "last_us": medians[-1],
-        "change": found.change.value,
-        "low": found.change.low,
-        "high": found.change.high,
-        "p": found.p,
+        **decay,
         "limit": limit,
-        "clock": found.clock,
-        "left": found.left,
         "first_c": heat[0] if heat else None,
         "last_c": heat[-1] if heat else None,
         "throttle": ", ".join(sorted({name for state in states for name in state.throttle})),
     }
-    if not found.is_beyond(limit):
+    if not is_beyond(decay, limit):
         return subject.finding(DECAY, Status.PASS, numbers)
-    if found.is_explained(limit):
-        reason = Reason("soak_clock_explains", {"case": subject.case, **numbers})
-        return subject.finding(DECAY, Status.PASS, numbers, reason)
-    return subject.fail(DECAY, "soak_decay_unclocked" if found.clock is None else "soak_decay", numbers)
+    if decay["left"] is None:
+        return subject.fail(DECAY, "soak_decay_unclocked", numbers)
+    if decay["left"] > limit:
+        return subject.fail(DECAY, "soak_decay", numbers)
+    reason = Reason("soak_clock_explains", {"case": subject.case, **numbers})
+    return subject.finding(DECAY, Status.PASS, numbers, reason)
 
 
-@dataclass(frozen=True)
-class Decay:
-    """How the time of a call changed over all windows. Changes are ratios - 1, positive is slower."""
+def measure_decay(medians_us: Sequence[float], clocks_mhz: Sequence[float | None]) -> dict[str, float | None]:
+    """How the time of a call changed over all windows: ratios - 1, positive is slower.
 
-    change: Interval
-    p: float
-    """Mann-Kendall, one-sided: chance that a series without a trend rises as clearly"""
-    clock: float | None = None
-    """change of the SM clock over the same time, None if it is unknown"""
-    left: float | None = None
-    """the change in clock cycles: what the clock does not explain"""
-
-    def is_beyond(self, limit: float) -> bool:
-        """Whether calls became slower by more than the limit beyond doubt."""
-        return self.change.low > limit and self.p < P_LIMIT
-
-    def is_explained(self, limit: float) -> bool:
-        """Whether the change in clock cycles is within the limit."""
-        return self.left is not None and self.left <= limit
-
-
-def measure_decay(medians_us: Sequence[float], clocks_mhz: Sequence[float | None]) -> Decay:
-    """Theil and Sen's slope of the windows' log medians, over all of them, beside the change of the clock.
-
-    medians_us: median time of each window's calls, above 0. clocks_mhz: SM clock in each window. Cycles are time times
-    clock: a kernel whose time follows the clock alone keeps its cycles.
+    medians_us: median time of each window's calls, above 0. clocks_mhz: SM clock in each window. `change`, `low` and
+    `high` are Theil and Sen's slope of the log medians, `p` is Mann-Kendall's, one-sided. `clock` is the change of the
+    clock, and `left` that of the cycles (time times clock), which a kernel whose time follows the clock alone keeps.
     """
     times = np.log(np.asarray(medians_us, dtype=np.float64))
-    steps = times.size - 1
-    slope = exact.trend(times)
-    low, value, high = (math.expm1(each * steps) for each in (slope.low, slope.value, slope.high))
-    change, p = Interval(value, low, high, slope.confidence), exact.trend_p(times)
-    known = [clock for clock in clocks_mhz if clock]
-    if len(known) < times.size:
-        return Decay(change, p)
-    clocks = np.log(np.asarray(known, dtype=np.float64))
-    fall, cycles = (math.expm1(exact.trend(each).value * steps) for each in (clocks, times + clocks))
-    return Decay(change, p, fall, cycles)
+    steps, slope = times.size - 1, exact.trend(times)
+    found: dict[str, float | None] = {
+        "change": math.expm1(slope.value * steps),
+        "low": math.expm1(slope.low * steps),
+        "high": math.expm1(slope.high * steps),
+        "p": exact.trend_p(times),
+        "clock": None,
+        "left": None,
+    }
+    if all(clocks_mhz):
+        clocks = np.log(np.asarray(clocks_mhz, dtype=np.float64))
+        found["clock"], found["left"] = (
+            math.expm1(exact.trend(each).value * steps) for each in (clocks, times + clocks)
+        )
+    return found
+
+
+def is_beyond(decay: Mapping[str, float | None], limit: float) -> bool:
+    """Whether calls became slower by more than the limit beyond doubt."""
+    return (decay["low"] or 0.0) > limit and (decay["p"] or 0.0) < P_LIMIT
 
 
 # --- the same answer --------------------------------------------------------------------------------------------------

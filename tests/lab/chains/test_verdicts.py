@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfci.lab.chains.records import Error, StageResult
-from perfci.lab.chains.verdicts import Output, Values, add_growth, find_ends, judge, judge_finiteness, trace_back
+from perfci.lab.chains.verdicts import Output, add_growth, find_ends, judge, judge_finiteness, trace_back
 
 WHERE = {"chain": "block", "case": "rows=2"}
 NAN, INF = np.nan, np.inf
@@ -88,7 +88,7 @@ def test_a_single_element_far_off_fails_though_the_mean_does_not_show_it():
 
 def values(got, exact, rounded=None, usual=None):
     lists = (got, exact, exact if rounded is None else rounded, exact if usual is None else usual)
-    return Values(*(np.array(each, dtype=np.float64) for each in lists))
+    return tuple(np.array(each, dtype=np.float64) for each in lists)
 
 
 def test_a_nan_that_only_the_kernels_have_is_introduced():
