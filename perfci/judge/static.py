@@ -107,7 +107,7 @@ def _judge_case(
         return (Verdict.INCONCLUSIVE, (Reason("identity_unknown"), unknown)) if unknown else (Verdict.PASS, ())
     if base.failure:
         return Verdict.PASS, (because("base_uncompiled", base.failure),)
-    alike = identity.same(base.identity, case.identity)
+    alike = identity.same_work(base.identity, case.identity)
     return (Verdict.UNCHANGED, ()) if alike else _judge_changed(case, base, limits, alike)
 
 
@@ -116,7 +116,7 @@ def _judge_changed(
 ) -> tuple[Verdict, tuple[Reason, ...]]:
     """What changed. What grew is seen as well if a call could not be captured to its end (alike is None)."""
     grown, unseen = _compare_figures(case.binaries, base.binaries, limits)
-    changes = identity.changes(base.identity, case.identity)
+    changes = identity.list_changes(base.identity, case.identity)
     if grown:
         return Verdict.REGRESSED, (*grown, *unseen, *changes)
     if alike is None:
@@ -194,7 +194,7 @@ def _write_allowed(threshold: str, allowed: float) -> str:
 def _describe_changes(case: StaticCase, base: StaticCase) -> Iterator[Reason]:
     """How the figures of kernels with other code changed, or if they did not, their instructions by class.
 
-    Nothing if neither did: `identity.changes` names other code, launches and arguments.
+    Nothing if neither did: `identity.list_changes` names other code, launches and arguments.
     """
     same = {one.artefact for one in case.binaries} & {one.artefact for one in base.binaries}
     before, after = (tuple(b for b in each.binaries if b.artefact not in same) for each in (base, case))

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from perfci.core.model import Block, DuelWhat, ErrorStats, Fact, PeerArm, PerformanceCase, Reason
+from perfci.core.model import Block, ErrorStats, Fact, PeerArm, PerformanceCase, Reason
 from perfci.device.seam import Accelerator, Inputs
+from perfci.ops.identity import DuelPlan
 from perfci.ops.spec import Params, Performance
 from perfci.thresholds.limits import CaseThresholds
 
@@ -49,20 +50,9 @@ class BaseKernel:
     """folder of all that the kernel under test imports"""
     inputs: str
     """digest of its make_inputs"""
-    cases: frozenset[str]
-    """performance cases that the base has too"""
-    duel: DuelWhat = DuelWhat.CHANGED
-    audit: frozenset[str] = frozenset()
-    """unchanged cases that are duelled all the same"""
-    skip_unchanged: bool = True
-    """do not time what is unchanged and not duelled"""
+    plan: DuelPlan
     registered: frozenset[str] = frozenset()
     """namespaces of torch operators before either revision was imported"""
-
-    def duels(self, case: str, same: bool | None) -> bool:
-        """Whether a case is timed beside the base. Cases of unknown identity are."""
-        wanted = same is not True or self.duel is DuelWhat.ALL or case in self.audit
-        return wanted and self.duel is not DuelWhat.NONE
 
 
 def refuse_operators(device: Accelerator, before: frozenset[str]) -> None:
@@ -188,6 +178,10 @@ class Rig:
     def late(self) -> bool:
         """Whether the time is up."""
         return self.until_s is not None and time.time() >= self.until_s
+
+    def skips(self, subject: Subject) -> bool:
+        """Returns whether a case is proven unchanged, and nobody asked for its time."""
+        return self.base is not None and self.base.plan.skips(subject.facts.base)
 
     def draw_seed(self, case: str, index: object) -> int:
         """Returns a seed of its own for every block: inputs never repeat, and --seed repeats them all."""

@@ -78,7 +78,7 @@ def measure_in_turns(
 
 def is_short(bench: Rig, subject: Subject) -> bool:
     """Whether the time was up before a case had its blocks. Those that only a larger budget buys do not count."""
-    if not bench.late or subject.broken or _is_skipped(bench, subject):
+    if not bench.late or subject.broken or bench.skips(subject):
         return False
     return subject.begun < (_find_goal(bench, subject) if subject.duelled else FIRST_BLOCKS)
 
@@ -113,7 +113,7 @@ def _plan_session(bench: Rig, subjects: Sequence[Subject]) -> Plan:
 def _find_goal(bench: Rig, subject: Subject) -> int:
     """Blocks that a case should have after the next session, or as many as it has if it is done."""
     count = subject.begun
-    if subject.broken or _is_skipped(bench, subject):
+    if subject.broken or bench.skips(subject):
         return count
     if subject.duelled:
         limits = bench.limits.get(subject.case, CaseThresholds())
@@ -126,13 +126,6 @@ def _find_goal(bench: Rig, subject: Subject) -> int:
     interval = exact.location([math.log(block.arms[KERNEL].time.median_us) for block in subject.blocks])
     wide = interval.high - interval.low > ENOUGH_WIDTH
     return min(count + SWEEPS_A_SESSION, MOST_BLOCKS) if wide else count
-
-
-def _is_skipped(bench: Rig, subject: Subject) -> bool:
-    """Proven unchanged, and nobody asked for its time."""
-    base = subject.facts.base
-    unchanged = base is not None and base.same is True and not base.duelled
-    return unchanged and bench.base is not None and bench.base.skip_unchanged
 
 
 # --- sessions ---------------------------------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from perfci.measure.bench import KERNEL, Arm, BaseKernel, InseparableError, Rig,
 from perfci.measure.inputs import bound_inputs, flat
 from perfci.measure.outputs import wrong_output
 from perfci.measure.suspect import calls_reference, switches_stream
-from perfci.ops import identity
 from perfci.ops.spec import Params, Performance, case_id, is_maker
 
 WARM_WINDOW = 10
@@ -53,7 +52,7 @@ def prepare(bench: Rig, params: Params) -> Subject:
         inputs = bound_inputs(bench.suite, params, bench.device.arrays.device, bench.draw_seed(facts.case, "prepare"))
     except Exception as error:
         return fail(bench.explain(facts.case, error, "reference_raised"))
-    base = bench.base if bench.base and facts.case in bench.base.cases else None
+    base = bench.base if bench.base and facts.case in bench.base.plan.cases else None
     # Whoever comes first compiles and allocates first: base and head take turns from process to process.
     base_first = base is not None and bench.process % 2 == 1
     memory = bench.device.arrays.memory_in_use()
@@ -198,21 +197,12 @@ def _compare_with_base(facts: PerformanceCase, base: BaseKernel, call: _BaseCall
     """The base before timing. Raises InseparableError if an arm runs the other's code."""
     if call.capture is None:
         return BaseArm(failure=call.failure)
-    for own, other, capture in (
-        (base.root, base.head_root, call.capture),
-        (base.head_root, base.root, captured),
-    ):
+    roots = (base.root, base.head_root, call.capture), (base.head_root, base.root, captured)
+    for own, other, capture in roots:
         if file := find_foreign_source(capture.sources, own, other):
             raise InseparableError(Reason("runs_other_code", {"case": facts.case, "file": file}))
     before, after = call.capture.identity(base.inputs), facts.identity or Identity()
-    same = identity.same(before, after)
-    return BaseArm(
-        identity=before if same is not True else None,
-        same=same,
-        changes=() if same else identity.changes(before, after),
-        duelled=base.duels(facts.case, same),
-        peak_bytes=call.peak_bytes,
-    )
+    return base.plan.compare(facts.case, before, after, call.peak_bytes)
 
 
 # --- peers ------------------------------------------------------------------------------------------------------------

@@ -1,11 +1,12 @@
-"""Compares two identities of a call: the same device work, or what changed."""
+"""Compares two identities of a call: the same device work, or what changed; and what is duelled because of that."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from perfci.core.model import Fact, Identity, LaunchIdentity, Reason
+from perfci.core.model import BaseArm, DuelWhat, Fact, Identity, LaunchIdentity, Reason
 
 MOST_CHANGES = 6
 """Changes that are named. The first ones are enough."""
@@ -14,12 +15,44 @@ SHOWN = 160
 """Characters of an operation or argument that are shown."""
 
 
-def same(before: Identity, after: Identity) -> bool | None:
+@dataclass(frozen=True)
+class DuelPlan:
+    """Which performance cases are timed beside the base revision."""
+
+    cases: tuple[str, ...]
+    """those that the base has too"""
+    duel: DuelWhat = DuelWhat.CHANGED
+    audit: tuple[str, ...] = ()
+    """unchanged cases that are duelled all the same"""
+    skip_unchanged: bool = True
+    """do not time what is unchanged and not duelled"""
+
+    def compare(
+        self, case: str, before: Identity, after: Identity, peak_bytes: int | None, *, by_identity: bool = True
+    ) -> BaseArm:
+        """Returns the base before timing: whether it is the same, and whether it is timed."""
+        same = same_work(before, after) if by_identity else None
+        changes = list_changes(before, after) if by_identity else (Reason("toolchain_differs"),)
+        wanted = same is not True or self.duel is DuelWhat.ALL or case in self.audit
+        return BaseArm(
+            identity=None if same else before,
+            same=same,
+            changes=() if same else changes,
+            duelled=wanted and self.duel is not DuelWhat.NONE,
+            peak_bytes=peak_bytes,
+        )
+
+    def skips(self, base: BaseArm | None) -> bool:
+        """Returns whether a case gets no time: proven unchanged, and nobody asked for it."""
+        return base is not None and base.same is True and not base.duelled and self.skip_unchanged
+
+
+def same_work(before: Identity, after: Identity) -> bool | None:
     """Returns whether two calls do the same device work. None if either could not be captured."""
     return None if before.unknown or after.unknown else before == after
 
 
-def changes(before: Identity, after: Identity) -> tuple[Reason, ...]:
+def list_changes(before: Identity, after: Identity) -> tuple[Reason, ...]:
     """Returns what differs, in the order of the call, or why it could not be captured. Beyond MOST_CHANGES, a count."""
     if unknown := before.unknown or after.unknown:
         return (unknown,)

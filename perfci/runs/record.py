@@ -21,6 +21,7 @@ from perfci.core.errors import Stopped
 from perfci.core.model import Device, Environment, Limits, Need, OpRun, Plan, PlannedOp, Reason, Run, Suite, UsedBoard
 from perfci.core.settings import Settings
 from perfci.core.wording import because
+from perfci.ops.identity import DuelPlan
 from perfci.runs.base import BaseTree, choose_rules
 from perfci.runs.bench import Bench, Listener, WorkerPlace, make_environment
 from perfci.runs.describe import list_op_files
@@ -29,7 +30,7 @@ from perfci.runs.pasts import add_accepted
 from perfci.runs.plan import Request
 from perfci.store import launches
 from perfci.worker.gather import EVERY, Gathered
-from perfci.worker.pair import PairSide, Rules, pairing
+from perfci.worker.pair import PairSide, pairing
 from perfci.worker.parent import LATE, Running, WorkerEnvironment, Working, side_by_side, working
 from perfci.worker.protocol import DONE, BaseFiles, Checked, Doing, Job, Measured, Message, Ready
 
@@ -269,10 +270,12 @@ class Recorder:
             folder=self._base_files[op.op].folder,
             shared_folder=str(self._tree.settings.kernels),
             root=str(self._tree.settings.root),
-            cases=tuple(case for case in op.performance if case in base.performance),
-            duel=run_plan.duel,
-            audit=op.audit,
-            skip_unchanged=run_plan.skip_unchanged,
+            plan=DuelPlan(
+                tuple(case for case in op.performance if case in base.performance),
+                run_plan.duel,
+                op.audit,
+                run_plan.skip_unchanged,
+            ),
         )
 
     # --- workers ------------------------------------------------------------------------------------------------------
@@ -362,7 +365,8 @@ class Recorder:
         assert self._tree is not None
         assert job.base is not None
         base = job.base
-        head = dataclasses.replace(job, base=None, turns=True)
+        planned = self._planned(job.ops[0].op)
+        head = dataclasses.replace(job, base=None, turns=True, peers=job.peers and bool(planned.peers))
         other = dataclasses.replace(
             head,
             ops=(dataclasses.replace(job.ops[0], folder=base.folder),),
@@ -373,34 +377,24 @@ class Recorder:
             # Its own suite does not know a case by the name of now.
             cases=tuple(
                 case
-                for case in base.cases
-                if (job.cases is None or case in job.cases) and case not in self._planned(job.ops[0].op).renamed
+                for case in base.plan.cases
+                if (job.cases is None or case in job.cases) and case not in planned.renamed
             ),
             arm="base",
             peers=False,
             lock=False,
-            cache=self._planned(job.ops[0].op).cache,
+            cache=planned.cache,
             planted=0.0,
             spoiled=False,
         )
         python = self._tree.base.python
-        rules = Rules(
-            cases=other.cases or (),
-            duel=base.duel,
-            process=job.process,
-            limits=job.limits,
-            by_identity=python is None,
-            audit=base.audit,
-            skip_unchanged=base.skip_unchanged,
-            until_s=job.until_s,
-            ratios=job.peers and bool(self._planned(job.ops[0].op).peers),
-        )
+        duels = dataclasses.replace(base.plan, cases=other.cases or ())
         place = self._place(job, board, f"{job.ops[0].op}-base")
         # A moment after head, whose end ends it: a base that is gone first would be to blame.
         until_s = None if place.until_s is None else place.until_s + AFTER_S
         place = dataclasses.replace(place, root=self._tree.settings.root, python=python, until_s=until_s)
         sides = PairSide(head, self._around(job, board)), PairSide(other, make_environment(self._bench, place))
-        return pairing(*sides, rules, heard)
+        return pairing(*sides, duels, heard, by_identity=python is None)
 
     def _around(self, job: Job, board: UsedBoard | None) -> WorkerEnvironment:
         return make_environment(self._bench, self._place(job, board, job.ops[0].op))

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from perfci.core.errors import ContractError
-from perfci.core.wording import as_fact
 from perfci.device.seam import Accelerator
 from perfci.lab.chains.records import ENDING, ListedChain
 from perfci.lab.chains.runs import Setting, check_case, list_parameters
@@ -17,13 +16,11 @@ from perfci.ops.spec import Chain, Params, Stage, case_id
 from perfci.worker.load import (
     check_calls,
     check_cases,
+    checking,
     choose_cases,
     describe_exception,
-    has_signature,
     import_named,
-    is_list,
     parameters,
-    refuse_misfit,
 )
 from perfci.worker.protocol import ChainPlanned, Doing, Job, Message, OpDone, OpFiles
 
@@ -34,19 +31,17 @@ def load_chain(name: str, folder: Path, shared: Path) -> Chain:
     """Import a chain. Raises ContractError that names the file for whatever it does wrong."""
     path = folder / f"{name}{ENDING}"
     chain: Chain = import_named(path, "chain", Chain, shared)
-    refuse_misfit(path.name, "make_inputs", as_fact("a Python function"), chain.make_inputs, fits=callable)
-    for field in ("stages", "cases", "accelerator_cases"):
-        refuse_misfit(path.name, field, as_fact("a list or tuple"), getattr(chain, field), fits=is_list)
-    tolerance = chain.tolerance
-    if tolerance is not None and not (isinstance(tolerance, Mapping) and all(map(_is_share, tolerance.values()))):
-        raise ContractError("chain_tolerance", file=path.name, found=repr(tolerance))
-    if not chain.stages:
-        raise ContractError("chain_no_stages", file=path.name)
-    for stage in chain.stages:
-        _check_stage(stage, chain.stages, path.name)
-    cases = [*chain.cases, *chain.accelerator_cases]
-    check_cases(cases, path.name, "cases")
-    check_calls(chain.make_inputs, cases, path.name)
+    with checking(path.name):
+        tolerance = chain.tolerance
+        if tolerance is not None and not (isinstance(tolerance, Mapping) and all(map(_is_share, tolerance.values()))):
+            raise ContractError("chain_tolerance", file=path.name, found=repr(tolerance))
+        if not chain.stages:
+            raise ContractError("chain_no_stages", file=path.name)
+        for stage in chain.stages:
+            _check_stage(stage, chain.stages, path.name)
+        cases = [*chain.cases, *chain.accelerator_cases]
+        check_cases(cases, path.name)
+        check_calls(chain.make_inputs, cases, path.name)
     return chain
 
 
@@ -86,17 +81,11 @@ def _is_share(value: Any) -> bool:
 
 def _check_stage(stage: Stage, stages: Sequence[Stage], file: str) -> None:
     """Names that differ, and two functions that can be called with what the stage takes."""
-    refuse_misfit(file, as_fact("every stage"), as_fact("a perfci.Stage"), stage, fits=lambda it: isinstance(it, Stage))
     if not isinstance(stage.name, str) or not stage.name.isidentifier():
         raise ContractError("chain_stage_name", file=file, stage=repr(stage.name))
-    if [each.name for each in stages if isinstance(each, Stage)].count(stage.name) > 1:
+    if [each.name for each in stages].count(stage.name) > 1:
         raise ContractError("chain_stage_twice", file=file, stage=stage.name)
     takes, functions = stage.takes, {"kernel": stage.kernel, "reference": stage.reference}
-    for field, function in functions.items():
-        refuse_misfit(file, f"{field} of {stage.name}", as_fact("a Python function"), function, fits=has_signature)
-    if not isinstance(takes, Mapping) or not all(isinstance(name, str) for pair in takes.items() for name in pair):
-        wanted = as_fact("a mapping of parameters to names")
-        refuse_misfit(file, f"takes of {stage.name}", wanted, takes, fits=lambda _: False)
     ours, theirs = list_parameters(stage.kernel), list_parameters(stage.reference)
     if not takes and sorted(ours) != sorted(theirs):
         facts = {"kernel": ", ".join(ours), "reference": ", ".join(theirs)}

@@ -8,15 +8,15 @@ pairs their blocks up, and ends a case's duel as soon as a look clears it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from perfci.core.model import BaseArm, Block, DuelWhat, Identity, PerformanceCase, Reason
+from perfci.core.model import BaseArm, Block, Identity, PerformanceCase, Reason
 from perfci.core.wording import because
 from perfci.measure.bench import BASE, KERNEL
 from perfci.measure.blocks import FIRST_BLOCKS, find_duel_goal
-from perfci.ops import identity
+from perfci.ops.identity import DuelPlan
 from perfci.statistics import exact
 from perfci.thresholds.limits import CaseThresholds
 from perfci.worker.parent import WorkerEnvironment, Working, start_worker
@@ -37,32 +37,15 @@ class PairSide:
     around: WorkerEnvironment
 
 
-@dataclass(frozen=True)
-class Rules:
-    """What is duelled, and for how long."""
-
-    cases: tuple[str, ...]
-    """cases that both revisions have"""
-    duel: DuelWhat
-    process: int
-    limits: Mapping[str, CaseThresholds]
-    by_identity: bool
-    """False if the two run with different toolchains, so that the same identity would prove nothing"""
-    audit: tuple[str, ...] = ()
-    skip_unchanged: bool = True
-    """do not time what is unchanged and not duelled"""
-    until_s: float | None = None
-    """when no further turn is given, seconds since the epoch"""
-    ratios: bool = False
-    """peers are timed too, and every case gets the blocks that an interval takes"""
-
-
-def pairing(head: PairSide, base: PairSide, rules: Rules, heard: Callable[[Message], None]) -> Working:
+def pairing(
+    head: PairSide, base: PairSide, plan: DuelPlan, heard: Callable[[Message], None], *, by_identity: bool
+) -> Working:
     """Run both, and leave the waiting to the caller. Returns why head's failed as a whole.
 
-    A base that fails leaves head's cases unpaired. Closing the generator kills both workers.
+    by_identity: False if the two run with different toolchains, so that the same identity would prove nothing. A base
+    that fails leaves head's cases unpaired. Closing the generator kills both workers.
     """
-    referee = Referee(rules, heard)
+    referee = Referee(head.job, plan, heard, by_identity=by_identity)
     with ExitStack() as stack:
         workers = {HEAD: stack.enter_context(start_worker(head.job, head.around))}
         # A base that knows that there are no more turns is heard to its end, for why cases failed.
@@ -103,9 +86,9 @@ class _Duel:
 class Referee:
     """Hears both workers, and decides whose turn it is."""
 
-    def __init__(self, rules: Rules, heard: Callable[[Message], None]) -> None:
-        self._rules = rules
-        self._heard = heard
+    def __init__(self, job: Job, plan: DuelPlan, heard: Callable[[Message], None], *, by_identity: bool) -> None:
+        """`job`: head's."""
+        self._job, self._plan, self._heard, self._by_identity = job, plan, heard, by_identity
         self._next = {HEAD: 0, BASE: BEGIN}
         """number of the turn that a side waits for, or will"""
         self._waiting: set[str] = set()
@@ -113,7 +96,7 @@ class Referee:
         self._duels: dict[str, _Duel] = {}
         self._turns: list[tuple[str, ...]] = []
         self._timers: dict[str, str | None] = {HEAD: None, BASE: None}
-        self._short: frozenset[str] = frozenset()
+        self._short: tuple[str, ...] = ()
         """cases that would have got further blocks, had there been time"""
         self.ready = False
         """head holds the device"""
@@ -128,8 +111,15 @@ class Referee:
             case Prepared(case):
                 self._duels.setdefault(case.case, _Duel()).prepared[side] = case
             case Measured(name, block, _):
-                self._duels[name].taken[side][block.index] = message
-                self._pair_up(self._duels[name], block.index)
+                duel = self._duels[name]
+                duel.taken[side][block.index] = message
+                head, base = (duel.taken[each].get(block.index) for each in (HEAD, BASE))
+                if head and base:
+                    merged = _merge(head, base)
+                    duel.blocks.append(merged.block)
+                    self._heard(merged)
+                elif head and not duel.duelled:
+                    self._heard(head)
             case Finished(case):
                 self._duels[case.case].finished[side] = case
             case Ready(_, timer):
@@ -143,7 +133,7 @@ class Referee:
                 self._heard(message)
 
     def turns(self) -> Iterator[tuple[str, Turn]]:
-        """Yields turns that are to be taken now, each once."""
+        """Yields the turns that may be taken now, each once."""
         while side := next((side for side in sorted(self._waiting) if self._may_go(side)), None):
             self._waiting.remove(side)
             number = self._next[side]
@@ -189,33 +179,29 @@ class Referee:
         reached = self._next[other] if other in self._waiting else BEGIN - 1
         if number == BEGIN:
             return reached >= 0
-        goes_first = (side == HEAD) == ((number + self._rules.process) % 2 == 0)
+        goes_first = (side == HEAD) == ((number + self._job.process) % 2 == 0)
         return reached == (number if goes_first else number + 1)
 
     def _list_cases(self, side: str, number: int) -> tuple[str, ...]:
         """Cases to take a block of. A base has none if it is not timed."""
         if number == BEGIN:
             return ()
+        if number == 0 and not self._turns:
+            # Both sides have prepared all cases.
+            for case, duel in self._duels.items():
+                if HEAD in duel.prepared:
+                    duel.arm = self._compare(case, duel) if case in self._plan.cases else None
+                    self._pass_on(duel)
         if number == len(self._turns):
-            self._turns.append(self._decide_turn(number))
+            wanted = tuple(case for case, duel in self._duels.items() if self._wants(case, duel, number))
+            if self._job.until_s is not None and time.time() >= self._job.until_s:
+                self._short, wanted = wanted, ()
+            self._turns.append(wanted)
         cases = self._turns[number]
         if side == BASE:
             cases = tuple(case for case in cases if self._duels[case].duelled)
             self.dismissed = self.dismissed or not cases
         return cases
-
-    def _decide_turn(self, number: int) -> tuple[str, ...]:
-        """Cases of the next turn. Before the first one both sides have prepared all cases."""
-        if number == 0:
-            for case, duel in self._duels.items():
-                if HEAD in duel.prepared:
-                    duel.arm = self._compare(case, duel) if case in self._rules.cases else None
-                    self._pass_on(duel)
-        wanted = tuple(case for case, duel in self._duels.items() if self._wants(case, duel, number))
-        if wanted and self._rules.until_s is not None and time.time() >= self._rules.until_s:
-            self._short = frozenset(wanted)
-            return ()
-        return wanted
 
     def _wants(self, case: str, duel: _Duel, number: int) -> bool:
         """Whether a case gets block `number`. One without a base gets a first look."""
@@ -225,11 +211,9 @@ class Referee:
             # The reason is known when it has ended.
             self._give_up(duel, Reason("worker_silent"))
         if duel.duelled:
-            limits = self._rules.limits.get(case, CaseThresholds())
-            timer, ratios = self._timers[HEAD], self._rules.ratios
-            return number < find_duel_goal(duel.blocks, limits, timer, self._rules.process, ratios=ratios)
-        skipped = duel.arm is not None and duel.arm.same is True and self._rules.skip_unchanged
-        return number < FIRST_BLOCKS and not skipped
+            limits, ratios = self._job.limits.get(case, CaseThresholds()), self._job.peers
+            return number < find_duel_goal(duel.blocks, limits, self._timers[HEAD], self._job.process, ratios=ratios)
+        return number < FIRST_BLOCKS and not self._plan.skips(duel.arm)
 
     # --- head and base ------------------------------------------------------------------------------------------------
 
@@ -241,31 +225,12 @@ class Referee:
         if base.failure:
             return BaseArm(failure=_blame_base(base, case))
         before, after = base.identity or Identity(), head.identity or Identity()
-        if self._rules.by_identity and before.inputs != after.inputs and not head.failure:
+        if self._by_identity and before.inputs != after.inputs and not head.failure:
             return BaseArm(failure=Reason("base_inputs_differ", {"case": case}))
         if self._timers[BASE] != self._timers[HEAD]:
             facts = {"timer": self._timers[HEAD], "base_timer": self._timers[BASE]}
             return BaseArm(failure=Reason("base_other_timer", {"case": case, **facts}))
-        same = identity.same(before, after) if self._rules.by_identity else None
-        changes = identity.changes(before, after) if self._rules.by_identity else (Reason("toolchain_differs"),)
-        wanted = same is not True or self._rules.duel is DuelWhat.ALL or case in self._rules.audit
-        return BaseArm(
-            identity=None if same else before,
-            same=same,
-            changes=() if same else changes,
-            duelled=wanted and self._rules.duel is not DuelWhat.NONE,
-            peak_bytes=base.peak_bytes,
-        )
-
-    def _pair_up(self, duel: _Duel, index: int) -> None:
-        """Pass a block on as soon as both sides have taken it, or at once without a base."""
-        head, base = duel.taken[HEAD].get(index), duel.taken[BASE].get(index)
-        if head and base:
-            merged = _merge(head, base)
-            duel.blocks.append(merged.block)
-            self._heard(merged)
-        elif head and not duel.duelled:
-            self._heard(head)
+        return self._plan.compare(case, before, after, base.peak_bytes, by_identity=self._by_identity)
 
     def _give_up(self, duel: _Duel, why: Reason) -> None:
         """Time the base no more: head's blocks that wait for it are passed on as they are."""

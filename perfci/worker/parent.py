@@ -24,26 +24,20 @@ from perfci.core.errors import PerfciError
 from perfci.core.model import Reason
 from perfci.worker.protocol import Doing, Failed, Job, Message, Turn, TurnAsked, ends, unpack
 
-LAST_WORDS = 400
-"""Characters of a dead worker's output that its reason quotes at most."""
-
-LAST_LINES = 3
-"""Lines of it."""
+LAST_WORDS, LAST_LINES = 400, 3
+"""Characters and lines of a dead worker's output that its reason quotes at most."""
 
 LONGEST = 1 << 25
 """Bytes of a message at most: an op that writes into the pipe itself would fill this process's memory."""
 
-HEAD_BYTES = 1 << 20
-TAIL_CHUNKS = 64
+HEAD_BYTES, TAIL_CHUNKS = 1 << 20, 64
 """What is kept of a worker's output: its beginning and its end, as a kernel that prints may print gigabytes."""
 
 LATE = "worker_late"
 """Kind of the failure of a worker that was ended because its time was up."""
 
-_CHUNK = 1 << 16
-_LOG_CHUNK = 1 << 14
-_CLOSE_S = 5.0
-_EXIT_S = 10.0
+_CHUNK = 1 << 14
+_CLOSE_S, _EXIT_S = 5.0, 10.0
 _GLANCE_S = 1.0
 """How often a silent worker is looked at: a child of a dead one may hold the pipe open."""
 
@@ -134,8 +128,6 @@ def start_worker(job: Job, around: WorkerEnvironment) -> Iterator[Running]:
             cwd=around.folder,
             start_new_session=True,
         )
-        # The pipe stays open: when it ends, the worker knows that the parent is gone.
-        _write(process, encode(dataclasses.replace(job, events_fd=writing)))
     except BaseException:
         os.close(reading)
         raise
@@ -143,6 +135,8 @@ def start_worker(job: Job, around: WorkerEnvironment) -> Iterator[Running]:
         os.close(writing)
     worker = Running(process, reading, job, around)
     try:
+        # Standard input stays open: when it ends, the worker knows that the parent is gone.
+        worker.write(dataclasses.replace(job, events_fd=writing))
         yield worker
     finally:
         worker.end()
@@ -161,8 +155,9 @@ class Running:
     def __init__(self, process: subprocess.Popen[bytes], reading: int, job: Job, around: WorkerEnvironment) -> None:
         assert process.stdout is not None
         self._process, self._reading, self._job, self._around = process, reading, job, around
-        self._log = CappedLog(process.stdout, around.log)
-        self._step = Doing("start", job.ops[0].op if job.ops else job.task)
+        self._log = threading.Thread(target=copy_output, args=(process.stdout, around.log), daemon=True)
+        self._log.start()
+        self._doing = Doing("start", job.ops[0].op if job.ops else job.task)
         self._rest = b""
         self._spoke = time.monotonic()
         self._asking = False
@@ -178,7 +173,7 @@ class Running:
         return self._reading
 
     def patience(self) -> float:
-        """Seconds until it has to be looked at, whether it sends something or not."""
+        """Returns the seconds until it has to be looked at, whether it sends something or not."""
         return 0.0 if self._process.poll() is not None else max(min(self._silence_left(), self._time_left()), 0.0)
 
     def hear(self) -> list[Message]:
@@ -188,29 +183,34 @@ class Running:
         # Asked before the pipe is looked at: what a worker sends before it dies is heard.
         dead = self._process.poll() is not None
         ready, _, _ = select.select([self], [], [], 0)
-        data = os.read(self._reading, _CHUNK) if ready else b""
-        if self._time_left() <= 0:
-            heard = self._read(data)
-            self._finish(self.failure if self.over or self._done else self._explain(LATE))
-            return heard
-        if data:
-            return self._read(data)
-        if ready or dead:
+        data = os.read(self._reading, 4 * _CHUNK) if ready else b""
+        heard = self._read(data) if data else []
+        if self.over:
+            pass
+        elif self._time_left() <= 0:
+            self._finish(None if self._done else self._explain(LATE))
+        elif not data and (ready or dead):
             self._close()
-        elif self._silence_left() <= 0:
+        elif not data and self._silence_left() <= 0:
             self._finish(None if self._done else self._explain("worker_hung", limit_s=self._around.limit_s))
-        return []
+        return heard
 
     def answer(self, turn: Turn) -> None:
         """Answer its question for a turn."""
         self._asking, self._spoke = False, time.monotonic()
-        _write(self._process, encode(turn))
+        self.write(turn)
+
+    def write(self, record: Job | Turn) -> None:
+        """Write a line to it. A worker that is dead by now is heard of when its pipe ends."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(encode(record) + b"\n")
+            self._process.stdin.flush()
 
     def end(self) -> None:
         """Kill it and whatever it started."""
         self.over = True
-        _kill(self._process)
-        self._log.finish()
+        self._kill()
         os.close(self._reading)
 
     def _silence_left(self) -> float:
@@ -235,7 +235,7 @@ class Running:
                 self._finish(message.reason)
                 break
             if isinstance(message, Doing):
-                self._step = message
+                self._doing = message
             self._asking = isinstance(message, TurnAsked)
             self._done = self._done or ends(self._job, message)
             heard.append(message)
@@ -252,8 +252,7 @@ class Running:
         except subprocess.TimeoutExpired:  # it closed its pipe and lives on
             self._process.kill()
             status = self._process.wait()
-        _kill(self._process)  # with whatever it started, which may still hold the log open
-        self._log.finish()
+        self._kill()  # with whatever it started, which may still hold the log open
         if status >= 0:
             return self._finish(self._explain("worker_exited", status=status))
         # Real-time signals have no name.
@@ -264,8 +263,22 @@ class Running:
     def _finish(self, failure: Reason | None) -> None:
         self.over, self.failure = True, failure
 
+    def _kill(self) -> None:
+        """End it and whatever it started, and wait until everything that it printed is in the file.
+
+        A process that fled from its group may hold its output open for ever, and is not waited for.
+        """
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        # One that died before it read its job leaves some of it unsent.
+        with contextlib.suppress(BrokenPipeError):
+            if self._process.stdin:
+                self._process.stdin.close()
+        self._log.join(_CLOSE_S)
+
     def _explain(self, kind: str, **facts: str | int | float) -> Reason:
-        step, log = self._step, self._around.log
+        doing, log = self._doing, self._around.log
         home = self._around.shown_from or self._around.folder
         shown = (log.relative_to(home) if log.is_relative_to(home) else log).as_posix()
         try:
@@ -274,63 +287,26 @@ class Running:
             words = " / ".join(lines[-LAST_LINES:]) or "nothing"
         except OSError:
             words = ""
-        where = f"{step.stage} of {step.case}" if step.case else step.stage
-        return Reason(kind, {"op": step.op, "where": where, "log": shown, "words": words, **facts})
+        where = f"{doing.stage} of {doing.case}" if doing.case else doing.stage
+        return Reason(kind, {"op": doing.op, "where": where, "log": shown, "words": words, **facts})
 
 
-class CappedLog:
-    """Reads a worker's output in a thread of its own and writes its first and last part to a file."""
-
-    def __init__(self, output: IO[bytes], path: Path) -> None:
-        self._output = output
-        self._path = path
-        self._thread = threading.Thread(target=self._copy, daemon=True)
-        self._thread.start()
-
-    def finish(self) -> None:
-        """Wait until everything that was printed is in the file. The worker has ended.
-
-        A process that fled from the worker's group may hold its output open for ever, and is not waited for.
-        """
-        self._thread.join(_CLOSE_S)
-
-    def _copy(self) -> None:
-        with self._output:
-            try:
-                self._write()
-            except OSError:  # a full disk must not stop the worker, which would wait for a reader
-                while self._output.read1(_LOG_CHUNK):  # type: ignore[attr-defined]
-                    pass
-
-    def _write(self) -> None:
-        tail: deque[bytes] = deque(maxlen=TAIL_CHUNKS)
-        written, dropped = 0, 0
-        with self._path.open("ab", buffering=0) as file:
-            while chunk := self._output.read1(_LOG_CHUNK):  # type: ignore[attr-defined]
-                if written < HEAD_BYTES:
-                    written += file.write(chunk) or 0
-                    continue
-                dropped += len(tail[0]) if len(tail) == TAIL_CHUNKS else 0
-                tail.append(chunk)
-            if dropped:
-                file.write(f"\n[{dropped} bytes left out]\n".encode())
-            file.write(b"".join(tail))
-
-
-def _write(process: subprocess.Popen[bytes], line: bytes) -> None:
-    assert process.stdin is not None
-    # A worker that is dead by now is heard of when its pipe ends.
-    with contextlib.suppress(BrokenPipeError):
-        process.stdin.write(line + b"\n")
-        process.stdin.flush()
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End the worker and whatever it started."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    if process.stdin:
-        # One that died before it read its job leaves some of it unsent.
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()
+def copy_output(output: IO[bytes], path: Path) -> None:
+    """Write the first and the last part of a worker's output to a file, until it ends."""
+    tail: deque[bytes] = deque(maxlen=TAIL_CHUNKS)
+    written, dropped = 0, 0
+    with output:
+        try:
+            with path.open("ab", buffering=0) as file:
+                while chunk := output.read1(_CHUNK):  # type: ignore[attr-defined]
+                    if written < HEAD_BYTES:
+                        written += file.write(chunk) or 0
+                        continue
+                    dropped += len(tail[0]) if len(tail) == TAIL_CHUNKS else 0
+                    tail.append(chunk)
+                if dropped:
+                    file.write(f"\n[{dropped} bytes left out]\n".encode())
+                file.write(b"".join(tail))
+        except OSError:  # a full disk must not stop the worker, which would wait for a reader
+            while output.read1(_CHUNK):  # type: ignore[attr-defined]
+                pass

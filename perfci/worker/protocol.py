@@ -14,7 +14,6 @@ from perfci.core.model import (
     Cache,
     Device,
     DeviceState,
-    DuelWhat,
     Limits,
     PerformanceCase,
     PlannedOp,
@@ -26,6 +25,7 @@ from perfci.core.model import (
 from perfci.lab.chains.records import ChainCase, ListedChain
 from perfci.lab.soak.findings import DECAY_LIMIT, SoakFinding
 from perfci.lab.tune.records import Attempt, Config, Regime
+from perfci.ops.identity import DuelPlan
 from perfci.scaffold.sketch import Sketch
 from perfci.thresholds.limits import CaseThresholds
 
@@ -52,12 +52,7 @@ class BaseFiles:
     shared_folder: str
     root: str
     """of the project as of that revision"""
-    cases: tuple[str, ...]
-    """performance cases that it has too"""
-    duel: DuelWhat
-    audit: tuple[str, ...] = ()
-    """unchanged cases that are duelled all the same"""
-    skip_unchanged: bool = True
+    plan: DuelPlan
 
 
 @dataclass(frozen=True)

@@ -247,10 +247,7 @@ def load_base(job: Job, device: Accelerator, before: frozenset[str]) -> BaseKern
         root=Path(base.root),
         head_root=Path(job.root),
         inputs=inputs_digest(other.performance.make_inputs),
-        cases=frozenset(base.cases),
-        duel=base.duel,
-        audit=frozenset(base.audit),
-        skip_unchanged=base.skip_unchanged,
+        plan=base.plan,
         registered=before,
     )
 

@@ -14,6 +14,7 @@ from perfci.device.source import inputs_digest
 from perfci.measure import blocks
 from perfci.measure.bench import BaseKernel, Rig
 from perfci.measure.prepare import prepare
+from perfci.ops.identity import DuelPlan
 from perfci.ops.spec import Performance, grid
 
 CASES = grid(rows=[4, 5, 6], dtype=["float32"])
@@ -89,8 +90,8 @@ class Scripted:
     def opponent(self):
         if self.base is None:
             return None
-        fields = {"inputs": inputs_digest(self.make_inputs), "cases": frozenset(NAMES)} | self.against
-        return BaseKernel(self.base, BASE_ROOT, HEAD_ROOT, **fields)
+        plan = DuelPlan(**({"cases": NAMES} | self.against))
+        return BaseKernel(self.base, BASE_ROOT, HEAD_ROOT, inputs_digest(self.make_inputs), plan)
 
     def bench(self, seed=1, process=0, budget_s=1.0):
         suite = Performance(self.kernel, self.reference, self.make_inputs, self.cases, **self.fields)

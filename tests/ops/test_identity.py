@@ -18,15 +18,15 @@ def _changed(**fields):
 
 
 def _told(after, before=CALL):
-    assert identity.same(before, after) is False
-    return [sentence(reason) for reason in identity.changes(before, after)]
+    assert identity.same_work(before, after) is False
+    return [sentence(reason) for reason in identity.list_changes(before, after)]
 
 
 def test_two_calls_that_do_the_same_are_the_same_and_nothing_differs():
     twin = replace(CALL, launches=(replace(LAUNCH, arguments=dict(reversed(LAUNCH.arguments.items()))),))
 
-    assert identity.same(CALL, twin) is True
-    assert identity.changes(CALL, twin) == ()
+    assert identity.same_work(CALL, twin) is True
+    assert identity.list_changes(CALL, twin) == ()
 
 
 def test_a_loop_bound_passed_at_run_time_changes_identity():
@@ -63,10 +63,10 @@ def test_each_thing_about_a_launch_that_differs_is_named(fields, words):
     ],
 )
 def test_each_other_part_of_a_call_that_differs_is_named(fields, kind):
-    (reason,) = identity.changes(CALL, replace(CALL, **fields))
+    (reason,) = identity.list_changes(CALL, replace(CALL, **fields))
 
     assert reason.kind == kind
-    assert identity.same(CALL, replace(CALL, **fields)) is False
+    assert identity.same_work(CALL, replace(CALL, **fields)) is False
     assert "{" not in sentence(reason)
 
 
@@ -79,7 +79,7 @@ def test_changes_are_told_in_the_order_in_which_a_call_goes():
         launches=(replace(LAUNCH, warps=8, artefact="f"),),
     )
 
-    assert [reason.kind for reason in identity.changes(CALL, after)] == [
+    assert [reason.kind for reason in identity.list_changes(CALL, after)] == [
         "inputs_changed", "choices_changed", "operations_changed", "launch_changed", "code_changed",
     ]  # fmt: skip
 
@@ -93,7 +93,7 @@ def test_changes_are_told_in_the_order_in_which_a_call_goes():
     ],
 )
 def test_of_operations_the_first_place_is_named_where_the_two_part(before, after, was, now):
-    (reason,) = identity.changes(Identity(before), Identity(after))
+    (reason,) = identity.list_changes(Identity(before), Identity(after))
 
     assert (reason.facts["before"], reason.facts["after"]) == (was, now)
     assert (reason.facts["count"], reason.facts["now"]) == (len(before), len(after))
@@ -109,8 +109,8 @@ def test_what_could_not_be_captured_is_neither_the_same_nor_another():
     blind = replace(CALL, unknown=BOOM)
 
     for before, after in ((blind, CALL), (CALL, blind), (blind, blind)):
-        assert identity.same(before, after) is None
-        assert identity.changes(before, after) == (BOOM,)
+        assert identity.same_work(before, after) is None
+        assert identity.list_changes(before, after) == (BOOM,)
 
 
 def test_the_first_changes_are_named_and_the_others_counted():
@@ -119,7 +119,7 @@ def test_the_first_changes_are_named_and_the_others_counted():
         Identity(launches=(replace(LAUNCH, arguments=dict.fromkeys(arguments, value)),)) for value in ("1", "2")
     )
 
-    *named, last = identity.changes(before, after)
+    *named, last = identity.list_changes(before, after)
 
     assert [reason.facts["name"] for reason in named] == list(arguments)[:MOST_CHANGES]
     assert sentence(last) == "More differences that are not named here: 5."
@@ -130,10 +130,10 @@ def test_exactly_as_many_changes_as_are_named_leave_nothing_to_count():
         Identity(launches=(replace(LAUNCH, arguments={f"a{n}": value for n in range(MOST_CHANGES)}),)) for value in "12"
     )
 
-    assert len(identity.changes(before, after)) == MOST_CHANGES
+    assert len(identity.list_changes(before, after)) == MOST_CHANGES
 
 
 def test_long_texts_are_cut():
-    (reason,) = identity.changes(Identity(("a" * 1000,)), Identity(("b" * 1000,)))
+    (reason,) = identity.list_changes(Identity(("a" * 1000,)), Identity(("b" * 1000,)))
 
     assert len(str(reason.facts["before"])) == len(str(reason.facts["after"])) == SHOWN

@@ -199,6 +199,7 @@ OPERATORS = """
     from perfci.core.model import DuelWhat
     from perfci.worker.work import load_base
     from perfci.worker.load import load_op
+    from perfci.ops.identity import DuelPlan
     from perfci.worker.protocol import BaseFiles, Job, OpFiles
 
     head, base = map(Path, sys.argv[1:3])
@@ -206,7 +207,7 @@ OPERATORS = """
     device = CpuDevice()
     before = device.registered()
     ours = load_op(op, head / "kernels" / op, head / "kernels").performance.kernel
-    files = BaseFiles(str(base / "kernels" / op), str(base / "kernels"), str(base), ("rows=1",), DuelWhat.CHANGED)
+    files = BaseFiles(str(base / "kernels" / op), str(base / "kernels"), str(base), DuelPlan(("rows=1",)))
     job = Job("measure", (OpFiles(op, str(head / "kernels" / op)),), str(head / "kernels"), "cpu", 1,
               root=str(head), base=files)
 """

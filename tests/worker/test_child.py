@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from perfci.core.model import DuelWhat, PlannedOp, Suite
+from perfci.core.model import PlannedOp, Suite
+from perfci.ops.identity import DuelPlan
 from perfci.worker import child
 from perfci.worker.parent import WorkerEnvironment, start_worker, wait
 from perfci.worker.protocol import (
@@ -91,7 +92,7 @@ class Project:
         return dataclasses.replace(job, **fields)
 
     def as_base(self, op="twice", **fields):
-        return BaseFiles(str(self.kernels / op), str(self.kernels), str(self.root), CASES, DuelWhat.CHANGED, **fields)
+        return BaseFiles(str(self.kernels / op), str(self.kernels), str(self.root), DuelPlan(CASES, **fields))
 
 
 def say(job, folder, turns=(), environment=None):

@@ -44,10 +44,8 @@ def test_sound_peers_are_loaded_in_their_order(op):
 @pytest.mark.parametrize(
     ("before", "after", "kind", "told"),
     [
-        ("peers=peers", "peers=[other]", "suite_field", "a mapping of names to functions"),
-        ("peers=peers", "peers=None", "suite_field", "a mapping of names to functions"),
-        ('"other": other', '"other": 3', "suite_field", "peers['other'] must be a function, not int"),
-        ('"other": other', "3: other", "peer_name", "the name 3"),
+        ("peers=peers", "peers=[other]", "suite_broken", "has no attribute 'items'"),
+        ('"other": other', '"other": 3', "suite_broken", "the peer other is no function"),
         ('"other": other', '"": other', "peer_name", "the name ''"),
         ('"other": other', '" other": other', "peer_name", "' other'"),
         ('"other": other', '"two\\nlines": other', "peer_name", "lines"),

@@ -33,10 +33,10 @@ def op(tmp_path):
 @pytest.mark.parametrize(
     ("before", "after", "kind"),
     [
-        ("quantised = perfci.Quantised(", "quantised = dict(", "suite_field"),
-        ("store=stored, ", "store=3, ", "suite_field"),
-        ("cases=perfci.grid(rows=[1, 2], scaling=[\"tensor\"])", "cases=7", "suite_field"),
-        ("cases=perfci.grid(rows=[1, 2], scaling=[\"tensor\"])", "cases=[3]", "suite_field"),
+        ("quantised = perfci.Quantised(", "quantised = dict(", "suite_broken"),
+        ("store=stored, ", "store=3, ", "suite_broken"),
+        ("cases=perfci.grid(rows=[1, 2], scaling=[\"tensor\"])", "cases=7", "suite_broken"),
+        ("cases=perfci.grid(rows=[1, 2], scaling=[\"tensor\"])", "cases=[3]", "suite_broken"),
         ("scaling=[\"tensor\"]", "scaling=[]", "no_cases"),
         ("rows=[1, 2]", "rows=[1, 1]", "case_twice"),
         ("store=stored, ", "store=stored, mode='how', ", "quantised_mode"),

@@ -24,10 +24,11 @@ from perfci.core.model import (
 )
 from perfci.core.wording import sentence
 from perfci.measure.blocks import FIRST_BLOCKS
+from perfci.ops.identity import DuelPlan
 from perfci.statistics import duel_rule
 from perfci.thresholds.limits import CaseThresholds
 from perfci.worker import parent
-from perfci.worker.pair import BASE, BEGIN, HEAD, PairSide, Referee, Rules, pairing
+from perfci.worker.pair import BASE, BEGIN, HEAD, PairSide, Referee, pairing
 from perfci.worker.parent import WorkerEnvironment, finish
 from perfci.worker.protocol import (
     Doing,
@@ -127,13 +128,18 @@ class Match:
     """Both sides and the referee between them."""
 
     def __init__(self, head=(A,), base=(A,), **rules):
-        fields = {"cases": tuple(base), "duel": DuelWhat.CHANGED, "process": 0, "limits": {}, "by_identity": True}
-        self.rules = Rules(**(fields | rules))
+        self.by_identity = rules.pop("by_identity", True)
+        fields = {name: rules.pop(name) for name in ("process", "limits") if name in rules}
+        self.job = Job("measure", (OpFiles("relu", "/nowhere"),), "/nowhere", "fake", 1, **fields)
+        self.plan = DuelPlan(tuple(base), **rules)
         self.heard = []
-        self.referee = Referee(self.rules, self.heard.append)
+        self.referee = self.make_referee()
         self.players = {HEAD: Player(HEAD, head), BASE: Player(BASE, base)}
         self.log = []
         """(side, turn) in the order in which they were let go, those without a block left out"""
+
+    def make_referee(self):
+        return Referee(self.job, self.plan, self.heard.append, by_identity=self.by_identity)
 
     def play(self):
         self._say(HEAD, self.players[HEAD].start())
@@ -263,7 +269,7 @@ def test_what_is_duelled_follows_from_the_work_and_from_what_was_asked_for(same,
 
     arm = match.arm()
     assert (arm.duelled, len(match.blocks())) == (duelled, blocks)
-    assert arm.same is (same if match.rules.by_identity else None)
+    assert arm.same is (same if match.by_identity else None)
     assert all(("base" in block.arms) is duelled for block in match.blocks())
 
 
@@ -357,7 +363,7 @@ def run():
         misbehave(turn.index)
         arms = {"base": 100.0} if base else {"kernel": 102.0, "reference": 150.0}
         block = Block(turn.index, 0, 0.0, {arm: ArmBlock(summary(us)) for arm, us in arms.items()}, {})
-        say(Step("measure", "relu", "rows=1"))
+        say(Doing("measure", "relu", "rows=1"))
         say(Measured("rows=1", block, {arm: (us,) * 3 for arm, us in arms.items()}))
     say(Finished(case))
     say(OpDone())
@@ -386,8 +392,7 @@ class Pair:
             (place / "worker.py").write_text(WORKER + script)
             job = Job("measure", (OpFiles("relu", "/nowhere"),), "/nowhere", "fake", 1, arm=arm, turns=True)
             sides.append(PairSide(job, WorkerEnvironment(dict(os.environ), place, place / "log", limit_s)))
-        rules = Rules((A,), DuelWhat.CHANGED, 0, {}, by_identity=True)
-        return finish(pairing(*sides, rules, listener or self.heard.append))
+        return finish(pairing(*sides, DuelPlan((A,)), listener or self.heard.append, by_identity=True))
 
     @property
     def blocks(self):
@@ -478,8 +483,8 @@ def clocked(monkeypatch, match, turns):
     """The time is up once head has taken so many blocks."""
     taken = match.players[HEAD].taken
     monkeypatch.setattr("perfci.worker.pair.time.time", lambda: float(sum(bool(cases) for _, cases in taken)))
-    match.rules = dataclasses.replace(match.rules, until_s=float(turns))
-    match.referee = Referee(match.rules, match.heard.append)
+    match.job = dataclasses.replace(match.job, until_s=float(turns))
+    match.referee = match.make_referee()
 
 
 def test_when_the_time_is_up_no_further_turn_is_given_and_neither_side_lacks_a_block(monkeypatch):

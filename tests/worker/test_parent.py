@@ -25,7 +25,7 @@ from perfci.worker.protocol import *
 job = decode(sys.stdin.readline(), Job)
 def say(message, fd=job.events_fd):
     os.write(fd, message if isinstance(message, bytes) else pack(message))
-say(Step("accuracy", "relu", "rows=1"))
+say(Doing("accuracy", "relu", "rows=1"))
 """
 
 JOB = Job("measure", (OpFiles("relu", "/nowhere"),), "/nowhere", "fake", 1)
@@ -89,7 +89,7 @@ def test_garbage_in_the_pipe_is_passed_over(worker):
     failure = worker.run(r"""
         say(b"Traceback (most recent call last):\n\n{}\n\xff\xfe\x00\n")
         say(b'{"kind":"Step","body":}}\n{"kind":"OpDone","body":{"tuned":[]}}\n')
-        say(Step("measure", "relu"))
+        say(Doing("measure", "relu"))
         say(OpDone())
         say(b"and half a line")
     """)
@@ -144,7 +144,7 @@ def test_whatever_interrupts_the_parent_kills_the_worker_and_its_children(worker
             child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
             open("child", "w").write(str(child.pid))
             open("pid", "w").write(str(os.getpid()))
-            say(Step("measure", "relu"))
+            say(Doing("measure", "relu"))
             time.sleep(600)
             """,
             listener=listener,
@@ -193,7 +193,7 @@ def test_the_worker_runs_in_its_own_environment_and_folder(tmp_path, monkeypatch
 ASKING = """
     for _ in range(3):
         say(TurnAsked())
-        say(Step("measure", "relu", ",".join(decode(sys.stdin.readline(), Turn).cases)))
+        say(Doing("measure", "relu", ",".join(decode(sys.stdin.readline(), Turn).cases)))
     say(OpDone())
 """
 
@@ -252,7 +252,7 @@ def until(worker, script, seconds, limit_s=DEADLINE_S):
 
 
 def test_a_worker_whose_time_is_up_is_ended_and_what_it_said_is_heard(worker):
-    failure, took_s = until(worker, "say(Step('measure', 'relu', 'rows=1'))\nwhile True: time.sleep(600)", 3.0, 60.0)
+    failure, took_s = until(worker, "say(Doing('measure', 'relu', 'rows=1'))\nwhile True: time.sleep(600)", 3.0, 60.0)
 
     assert failure.kind == parent.LATE
     assert failure.facts["where"] == "measure of rows=1"
@@ -267,7 +267,7 @@ MEET = """
 open(os.path.join(os.getcwd(), job.ops[0].op), "w").close()
 while not os.path.exists(os.path.join(os.getcwd(), "other" if job.ops[0].op == "relu" else "relu")):
     time.sleep(0.01)
-say(Step("measure", str(os.getpid())))
+say(Doing("measure", str(os.getpid())))
 """
 
 
@@ -322,3 +322,11 @@ def test_what_one_lane_raises_ends_all_others_and_their_workers(worker, error):
 
     assert sorted(lanes.ended) == ["other", "relu"]
     assert len(lanes.pids) == 2 and not any(alive(pid) for pid in lanes.pids)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_does_not_stop_a_worker_that_prints(worker):
+    (worker.folder / "logs").mkdir()
+    (worker.folder / "logs" / "relu.log").symlink_to("/dev/full")
+
+    assert worker.run("os.write(1, b'x' * 3_000_000)\nsay(OpDone())") is None

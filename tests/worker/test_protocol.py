@@ -24,6 +24,7 @@ from perfci.core.model import (
     Summary,
 )
 from perfci.lab.chains.records import ChainCase, Error, ListedChain, StageResult
+from perfci.ops.identity import DuelPlan
 from perfci.thresholds.limits import CaseThresholds
 from perfci.worker.protocol import (
     Apart,
@@ -124,7 +125,9 @@ def test_a_job_comes_back_equal():
         lock_wait_s=60.0,
         root="/project",
         head_root="/work",
-        base=BaseFiles("/base/relu", "/base", "/", ("rows=1",), DuelWhat.ALL, ("rows=2",), skip_unchanged=False),
+        base=BaseFiles(
+            "/base/relu", "/base", "/", DuelPlan(("rows=1",), DuelWhat.ALL, ("rows=2",), skip_unchanged=False)
+        ),
         arm="base",
         turns=True,
         lock=False,

@@ -11,6 +11,7 @@ from perfci.core.model import Suite
 from perfci.device.fake import FakeDevice, FakeSpec, work
 from perfci.device.source import inputs_digest
 from perfci.measure.bench import BaseKernel, InseparableError
+from perfci.ops.identity import DuelPlan
 from perfci.ops.spec import Accuracy, Performance
 from perfci.worker.load import LoadedOp
 from perfci.worker.protocol import Doing, Finished, Job, Measured, OpDone, OpFiles, Prepared, Ready
@@ -55,14 +56,14 @@ def worker(mouth, device, opponent=None, **fields):
     return Worker(job, mouth, device, LoadedOp(*suites), opponent)
 
 
-def opponent(base=base_kernel, **fields):
+def opponent(base=base_kernel, registered=frozenset()):
     return BaseKernel(
         base,
         Path("/base"),
         Path("/head"),
         inputs_digest(make_inputs),
-        frozenset({"rows=4", "rows=8"}),
-        **fields,
+        DuelPlan(("rows=4", "rows=8")),
+        registered,
     )
 
 
