@@ -230,7 +230,7 @@ def test_show_tells_why_a_call_could_not_be_captured(examples):
 
     text = printed(*details.show_op(run.ops[0], (), run), terminal=False)
 
-    assert "  a CUDA graph runs code on the device that cannot be told apart (x.py, line 3)" in text
+    assert "  a CUDA graph runs code on the device that cannot be distinguished (x.py, line 3)" in text
 
 
 def test_show_tells_the_levels_of_launches_and_the_other_board_only_where_there_are_any(examples):
@@ -251,7 +251,7 @@ def test_show_tells_what_was_compiled_without_a_device_beside_the_base(examples)
     assert "64 -> 96" in told
     assert "llvm-objdump" in parts["softmax compiled for gfx942 by triton 3.7.1, torch 2.13.0"]
     unknown = shown(examples, "compiled", "attention")["attention compiled for sm_90 by triton 3.7.1, torch 2.13.0"]
-    assert "torch.compile runs code on the device that cannot be told apart" in unknown
+    assert "torch.compile runs code on the device that cannot be distinguished" in unknown
 
 
 def test_show_of_chosen_cases_shows_what_these_compile_to(examples):

@@ -114,7 +114,7 @@ def test_a_file_that_cannot_be_read_fails_the_command_and_is_told_under_its_op(a
     code, text, _ = ask("tighten", "--write")
 
     assert code == 1
-    assert "is no valid YAML at line 1" in " ".join(text.split())
+    assert "is not valid YAML at line 1" in " ".join(text.split())
 
 
 def test_a_project_without_any_history_is_told_what_to_do(ask, root):
@@ -146,7 +146,7 @@ def test_after_a_check_only_a_green_one_tightens(root, capsys, monkeypatch, code
 
 def test_an_option_that_no_file_could_hold_stops_the_command(root, capsys):
     assert run(["check", "--threshold", "tau=2"]) == 1
-    assert "2 is no value for tau in --threshold: give a percentage" in capsys.readouterr().err
+    assert "2 is not a value for tau in --threshold: give a percentage" in capsys.readouterr().err
     assert run(["check", "--plan", "plan.json", "--shard", "1/1", "--threshold", "tau=2 %"]) == 1
     assert "--threshold" in capsys.readouterr().err
 

@@ -186,5 +186,5 @@ def test_a_mistake_in_an_entry_stops_the_merge_request_that_makes_it(topic):
     answer = check(topic)
 
     assert (answer.code, answer.out) == (1, "")
-    assert "scale.yaml, line 2: upto is no threshold; did you mean up_to?" in answer.err
+    assert "scale.yaml, line 2: upto is not a threshold; did you mean up_to?" in answer.err
     assert not (topic.root / "reports" / "run.json").exists()

@@ -284,7 +284,7 @@ def test_a_run_that_is_no_shard_is_refused(planned):
 
     answer = planned.merge(str(moved))
 
-    assert (answer.code, "is no part of a plan" in answer.err) == (1, True)
+    assert (answer.code, "is not part of a plan" in answer.err) == (1, True)
 
 
 def test_a_plan_answers_in_json_and_in_chinese(planned):

@@ -86,7 +86,7 @@ def test_a_step_that_nobody_accepted_is_still_red_after_fifty_nights(nights):
 
 
 def test_a_creep_of_small_steps_takes_the_baseline_along_by_no_more_than_is_promised_to_be_seen(nights):
-    """0.1 % a night, each night accepted as the bot does it: for 50 us kernels 2 % is promised to be seen."""
+    """0.1 % a night, each night accepted as the bot does it: for 50 us kernels 2 % is always detected."""
     slowest = 1.0
     for number in range(3, 80):
         creep = 1.001 ** (number - 2)

@@ -11,7 +11,7 @@ from perfci.thresholds.limits import CaseThresholds
 from tests.history_examples import CASE, accepted, environment, figures
 
 LENGTH = 100.0
-"""Microseconds: tau is 1 %, so that 2 % is promised to be seen."""
+"""Microseconds: tau is 1 %, so that 2 % is always detected."""
 
 
 def baseline(kernel=1.0, reference=1.0, run="now", cache="cold", timer="activity", key="nvidia-h200", **surroundings):

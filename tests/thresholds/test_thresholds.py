@@ -306,10 +306,10 @@ def test_the_entry_in_the_documentation_is_one(pytestconfig, tmp_path):
         (_with(why=None), "lacks why"),
         (_with(until=None, why=None), "lacks why, until"),
         ("{}", "lacks case, up_to, why, until"),
-        (_with(upto="6 %"), "upto is no threshold; did you mean up_to?"),
-        (_with(xyzzy="6 %"), "xyzzy is no threshold. Use one of these: case, until, up_to, why"),
-        (_with(margin="6 %"), "margin is no threshold"),
-        ('{case: "a=1", case: "a=2", up_to: 6 %, why: "x", until: 2027-01-31}', "case stands here a second time"),
+        (_with(upto="6 %"), "upto is not a threshold; did you mean up_to?"),
+        (_with(xyzzy="6 %"), "xyzzy is not a threshold. Use one of these: case, until, up_to, why"),
+        (_with(margin="6 %"), "margin is not a threshold"),
+        ('{case: "a=1", case: "a=2", up_to: 6 %, why: "x", until: 2027-01-31}', "case appears here a second time"),
         (_with(case='""'), "case is nothing, but has to be a pattern"),
         (_with(case="rows"), "case is rows, but has to be a pattern"),
         (_with(case='"rows=1, cols=2"'), "without blanks"),
@@ -387,7 +387,7 @@ def test_two_entries_for_the_same_cases_are_one_too_many(tmp_path):
 def test_expected_stands_in_an_ops_file_and_once(tmp_path):
     assert "belongs in <op>.yaml" in _error(tmp_path, default=_listed(ENTRY))[1]
     (tmp_path / "default.yaml").unlink()
-    assert "expected stands here a second time" in _error(tmp_path, softmax=_listed(ENTRY) + _listed(_with()))[1]
+    assert "expected appears here a second time" in _error(tmp_path, softmax=_listed(ENTRY) + _listed(_with()))[1]
     assert "belongs in <op>.yaml" in _error(tmp_path, softmax="cases:\n  a=1:\n    expected:\n")[1]
     assert "did you mean expected?" in _error(tmp_path, softmax="expect:\n")[1]
 

@@ -80,7 +80,7 @@ def test_a_damaged_file_is_named(tmp_path, text):
     path = tmp_path / "fake-one.json"
     path.write_text(text)
 
-    with pytest.raises(StoredFileError, match=r"fake-one\.json is no tuned file: .+ Restore it from git"):
+    with pytest.raises(StoredFileError, match=r"fake-one\.json is not a tuned file: .+ Restore it from git"):
         read_tuned(path)
 
 
@@ -114,7 +114,7 @@ def test_a_damaged_description_is_named(tmp_path, text):
     (tmp_path / "_devices").mkdir()
     (tmp_path / "_devices" / "odd.json").write_text(text)
 
-    with pytest.raises(StoredFileError, match=r"odd\.json is no device description"):
+    with pytest.raises(StoredFileError, match=r"odd\.json is not a device description"):
         read_description(tmp_path, "odd")
 
 

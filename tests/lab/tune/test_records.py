@@ -67,6 +67,6 @@ def test_a_damaged_file_is_named_with_its_line_and_left_alone(path, change, line
     damaged = change(path.read_bytes())
     path.write_bytes(damaged)
 
-    with pytest.raises(StoredFileError, match=rf"blur\.jsonl is damaged at line {line}: .+ Delete it to search anew"):
+    with pytest.raises(StoredFileError, match=rf"blur\.jsonl is damaged at line {line}: .+ Delete it to search again"):
         open_search(path, ASKED, None, 99)
     assert path.read_bytes() == damaged

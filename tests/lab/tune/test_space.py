@@ -81,7 +81,7 @@ def test_rules_are_sums_and_comparisons(space, rule, names, holds):
     ["__import__('os')", "block ** 99", "[1 for x in block]", "block[0]", "open('x')", "block +", "", 7],
 )
 def test_anything_else_is_no_rule(space, rule):
-    with pytest.raises(StoredFileError, match=r"space\.json is no search space"):
+    with pytest.raises(StoredFileError, match=r"space\.json is not a search space"):
         space(PLAIN | {"valid": [rule]})
 
 
@@ -109,5 +109,5 @@ def test_a_rule_that_names_what_nobody_knows_says_what_is_known(space):
     ],
 )
 def test_a_damaged_space_is_named_with_what_is_wrong(space, tree):
-    with pytest.raises(StoredFileError, match=r"space\.json is no search space: .+\. Correct it"):
+    with pytest.raises(StoredFileError, match=r"space\.json is not a search space: .+\. Correct it"):
         space(tree)
