@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
@@ -24,6 +23,7 @@ from perfci.runs.bisect import Audience, Bisection, Culprit, bisect_op
 from perfci.runs.bisect_revisions import BisectOptions
 from perfci.runs.plan import Request
 from perfci.statistics.bisection import Leg, Rating
+from perfci.statistics.exact import to_ratio
 
 ID = 10
 """Digits of a commit that are shown."""
@@ -89,9 +89,6 @@ def show_bisection(found: Bisection) -> Iterator[RenderableType]:
         yield ""
         yield from _show_culprit(found, culprit, number)
     yield from map(Paragraph, found.said)
-    if found.others:
-        yield Paragraph(say("Also touched {op} in this range:", op=found.op), style="dim")
-        yield from (Paragraph(_name_commit(each), 2, "dim") for each in found.others)
 
 
 def show_ends(found: Bisection) -> Iterator[RenderableType]:
@@ -114,14 +111,11 @@ def show_ends(found: Bisection) -> Iterator[RenderableType]:
         more = len(found.slower) - 1
         yield text + (say("; other cases that are slower: {count}", count=more) if more else "")
     yield from map(Paragraph, found.before)
-    if found.resumed:
-        text = say("What an earlier search, or an interrupted one, has found out is not measured again.")
-        yield Paragraph(text, style="dim")
 
 
 def show_step(step: Leg, commit: Commit) -> Iterator[RenderableType]:
     """One revision that was tried: what it is, its change against GOOD, and the reason if it needs one."""
-    change = _write_range(_to_ratio(step.shift)) if step.shift and step.seen and step.seen.processes else ""
+    change = _write_range(to_ratio(step.shift)) if step.shift and step.seen and step.seen.processes else ""
     words = {Rating.GOOD: say("good"), Rating.BAD: say("bad"), Rating.PART: say("part"), Rating.SKIP: say("skip")}
     line = Text(f"  {words[step.side]:<5}", style=_SIDE_STYLES[step.side])
     yield line.append(f" {change:<29} {plain(_name_commit(commit), NAME_LIMIT)}", style="")
@@ -156,8 +150,6 @@ def _show_culprit(found: Bisection, culprit: Culprit, number: int) -> Iterator[R
             yield Paragraph(say("{name} (no text)", name=change.name), 2)
         else:
             yield Paragraph(f"{change.name} +{change.added} -{change.deleted}", 2)
-    if culprit.elsewhere:
-        yield Paragraph(say("files that the op does not use: {count}", count=culprit.elsewhere), 2, "dim")
     yield from _show_sureness(found, culprit)
     yield from (Paragraph(reason, 2) for reason in culprit.said)
     yield Paragraph(say("Look at it:"), 2)
@@ -204,10 +196,6 @@ def _write_range(change: Interval) -> str:
     return "{} ({} .. {})".format(*texts)
 
 
-def _to_ratio(shift: Interval) -> Interval:
-    return Interval(math.expm1(shift.value), math.expm1(shift.low), math.expm1(shift.high), shift.confidence)
-
-
 def to_json(found: Bisection) -> Mapping[str, Any]:
     """The same for programs; changes are ratios - 1, times microseconds."""
 
@@ -222,7 +210,7 @@ def to_json(found: Bisection) -> Mapping[str, Any]:
         return {
             "commit": step.commit,
             "verdict": str(step.side),
-            "change": _to_ratio(step.shift) if step.shift and timed else None,
+            "change": to_ratio(step.shift) if step.shift and timed else None,
             "blocks": step.seen.blocks if step.seen else 0,
             "processes": len(step.seen.processes) if step.seen else 0,
             "error": step.error,
@@ -235,7 +223,6 @@ def to_json(found: Bisection) -> Mapping[str, Any]:
             **pick(culprit, "change sure own confirmed"),
             "cases": dict(culprit.cases),
             "files": [pick(each, "name added deleted") for each in culprit.files],
-            "elsewhere": culprit.elsewhere,
             "said": [write(each) for each in culprit.said],
         }
 
@@ -247,8 +234,6 @@ def to_json(found: Bisection) -> Mapping[str, Any]:
         "failure": write(found.failure),
         "steps": [write_step(step) for step in found.steps],
         "culprits": [write_culprit(each) for each in found.culprits],
-        "others": [write_commit(each) for each in found.others],
         "said": [write(each) for each in (*found.before, *found.said)],
         "nothing": write(found.nothing),
-        "resumed": found.resumed,
     }

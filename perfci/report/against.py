@@ -11,7 +11,7 @@ from perfci.core.wording import say, sentence
 from perfci.report import rows, words
 from perfci.report.text import code, list_some, mark_verdict, phrase, plain
 from perfci.report.view import Section, Table, make_table
-from perfci.statistics import duel_rule
+from perfci.statistics import duel_rule, exact
 
 DUEL = "kernel/base"
 
@@ -82,7 +82,7 @@ def tabulate_duels(judged: Sequence[Judgement]) -> Table:
 
 def write_change(look: Look) -> str:
     """Writes the centre with its interval, as ratios - 1, and the confidence if it is not 95 %."""
-    found = rows.to_ratio(look.shift)
+    found = exact.to_ratio(look.shift)
     value, low, high = (units.percent(one, signed=True) for one in (found.value, found.low, found.high))
     short = f"; {100 * found.confidence:.0f} %" if found.confidence < rows.CONFIDENCE else ""
     return f"{value} ({words.write_range(low, high)}{short})"

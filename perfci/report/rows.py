@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from perfci.core.wording import say, sentence
 from perfci.measure.closeness import times_allowed
 from perfci.report.text import list_some, strong
 from perfci.report.words import count_cases, write_range, write_ratio
+from perfci.statistics import exact
 
 EXIT_CODES = {Gate.OK: 0, Gate.WARNS: 3, Gate.FAILS: 2}
 """Exit codes of a run that is not strict."""
@@ -188,17 +188,8 @@ def find_change(row: Judgement) -> Interval | None:
     """
     seen = row.comparison
     if seen and seen.duel:
-        return to_ratio(seen.duel.shift)
+        return exact.to_ratio(seen.duel.shift)
     return seen.screens[-1].change if seen and seen.screens else None
-
-
-def to_ratio(shift: Interval) -> Interval:
-    """Returns a shift on the log scale as ratio - 1.
-
-    >>> to_ratio(Interval(0.0, 0.0, 0.0)).value
-    0.0
-    """
-    return Interval(math.expm1(shift.value), math.expm1(shift.low), math.expm1(shift.high), shift.confidence)
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

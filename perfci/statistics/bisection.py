@@ -127,10 +127,10 @@ class Stray:
     def chance(self, distance: float, *duels: Shown) -> float:
         """That the shifts of these duels together stray by more than this to one side."""
         deviation = math.hypot(*map(self.deviation, duels))
-        return tail(distance / deviation) if deviation else 0.0
+        return find_tail(distance / deviation) if deviation else 0.0
 
 
-def noise(duels: Collection[Shown]) -> Stray:
+def estimate_noise(duels: Collection[Shown]) -> Stray:
     """The noise that these duels show, pooled over all of them; rather too much if they are few."""
     around = [
         [shift - statistics.median(process) for shift in process]
@@ -140,22 +140,22 @@ def noise(duels: Collection[Shown]) -> Stray:
     ]
     between = [[statistics.median(process) for process in seen.processes] for seen in duels if len(seen.processes) > 1]
     strays = [[median - statistics.fmean(medians) for median in medians] for medians in between]
-    return Stray(_pooled(around), max(BIAS, _pooled(strays)))
+    return Stray(_pool(around), max(BIAS, _pool(strays)))
 
 
-def _pooled(groups: Sequence[Sequence[float]]) -> float:
+def _pool(groups: Sequence[Sequence[float]]) -> float:
     """Standard deviation within groups, each around its own centre; widened if there are few of them."""
     free = sum(len(group) - 1 for group in groups)
     squares = math.fsum(value**2 for group in groups for value in group)
     return math.sqrt(squares / free) * (1 + 1 / free) if free else 0.0
 
 
-def tail(deviations: float) -> float:
+def find_tail(deviations: float) -> float:
     """Chance of an error above so many standard deviations: by t(3) or the normal distribution, whichever is larger.
 
     t(3) as in Johnson, Kotz, Balakrishnan, Continuous Univariate Distributions 2 (1995), chapter 28; of its variance 3.
 
-    >>> round(tail(0.0), 6), round(tail(1.959964), 6), round(tail(3.371998), 6)
+    >>> round(find_tail(0.0), 6), round(find_tail(1.959964), 6), round(find_tail(3.371998), 6)
     (0.5, 0.025, 0.005001)
     """
     normal = math.erfc(deviations / math.sqrt(2)) / 2
@@ -208,14 +208,11 @@ class World(Protocol):
     def suspects(self, good: Collection[str], bad: str) -> Sequence[str]:
         """Revisions that `bad` has and none of `good` has, those first that halve them best."""
 
-    def look(self, commit: str, processes: int) -> Shown | Reason:
-        """The duel of a revision with GOOD, in so many processes; or why it cannot be had."""
+    def look(self, commit: str, processes: int) -> Shown | Rating | Reason:
+        """The duel of a revision with GOOD in so many processes. Its rating if no noise blurs that. Or why neither."""
 
     def note(self, commit: str) -> Reason | None:
         """A note about a revision that was looked at, such as why it was not timed."""
-
-
-Tell = Callable[[Leg], None]
 
 
 @dataclass
@@ -223,13 +220,13 @@ class BisectionSearch:
     """One search. It remembers all duels, since they show the noise of the next."""
 
     world: World
-    tell: Tell
+    tell: Callable[[Leg], None]
     duels: list[Shown] = field(default_factory=list)
     steps: list[Leg] = field(default_factory=list)
 
     def noise(self) -> Stray:
         """As far as it is known by now."""
-        return noise(self.duels)
+        return estimate_noise(self.duels)
 
     def run(self, good: str, bad: str, first: Shown, tests: int = 1) -> tuple[Loss, ...]:
         """The place of the loss that the duel of BAD with GOOD showed; several in turn if they share it.
@@ -237,14 +234,14 @@ class BisectionSearch:
         tests: cases of which the one followed was chosen for its loss.
         """
         self.duels.append(first)
-        return self._narrowed(frozenset({good}), SAME, bad, first, tests * self.noise().chance(first.shift, first))
+        return self._narrow(frozenset({good}), SAME, bad, first, tests * self.noise().chance(first.shift, first))
 
-    def _narrowed(self, good: frozenset[str], low: Shown, bad: str, high: Shown, error: float) -> tuple[Loss, ...]:
+    def _narrow(self, good: frozenset[str], low: Shown, bad: str, high: Shown, error: float) -> tuple[Loss, ...]:
         skipped: list[str] = []
         unclear = 0
         while True:
             left = [commit for commit in self.world.suspects(good, bad) if commit != bad]
-            tried = next_of([commit for commit in left if commit not in skipped], len(skipped))
+            tried = choose_next([commit for commit in left if commit not in skipped], len(skipped))
             if tried is None or unclear >= UNCLEAR:
                 return (Loss((bad, *left), low.shift, high.shift, min(error, 1.0)),)
             step = self._step(tried, low, high)
@@ -258,8 +255,8 @@ class BisectionSearch:
                     skipped.append(tried)
                     unclear += step.seen is not None
                 case Rating.PART if step.seen:
-                    before = self._narrowed(good, low, tried, step.seen, error)
-                    return (*before, *self._narrowed(good | {tried}, step.seen, bad, high, error))
+                    before = self._narrow(good, low, tried, step.seen, error)
+                    return (*before, *self._narrow(good | {tried}, step.seen, bad, high, error))
 
     def _step(self, commit: str, low: Shown, high: Shown) -> Leg:
         """One revision, looked at until noise would hardly put it on another side."""
@@ -269,7 +266,10 @@ class BisectionSearch:
             if isinstance(seen, Reason):
                 step = Leg(commit, Rating.SKIP, reason=seen)
                 break
-            step = self._weighed(commit, seen, low, high)
+            if isinstance(seen, Rating):
+                step = Leg(commit, seen, reason=self.world.note(commit))
+                break
+            step = self._weigh(commit, seen, low, high)
             if len(seen.processes) < processes or (step.error <= STEP and step.side is not Rating.SKIP):
                 break
         if step.seen and (step.side is Rating.SKIP or step.error > BEYOND):
@@ -282,9 +282,9 @@ class BisectionSearch:
         self.tell(step)
         return step
 
-    def _weighed(self, commit: str, seen: Shown, low: Shown, high: Shown) -> Leg:
+    def _weigh(self, commit: str, seen: Shown, low: Shown, high: Shown) -> Leg:
         """What a look shows; SKIP if a part of the loss can be neither claimed nor excluded yet."""
-        known = noise([*self.duels, seen])
+        known = estimate_noise([*self.duels, seen])
         error = known.chance(HALF * (high.shift - low.shift), seen, low, high)
         apart = max(known.chance(seen.shift - low.shift, seen, low), known.chance(high.shift - seen.shift, seen, high))
         side = classify(seen.shift, low.shift, high.shift)
@@ -293,34 +293,8 @@ class BisectionSearch:
             if apart > CONFIRM or len(seen.processes) < PARTED:
                 # Far from both ends, though not far enough; or so near to one that noise took it from there.
                 last = len(seen.processes) >= LOOKS[-1] and apart > STEP
-                side = nearest(seen.shift, low.shift, high.shift) if last else Rating.SKIP
+                side = choose_nearest(seen.shift, low.shift, high.shift) if last else Rating.SKIP
         return Leg(commit, side, error, seen, known.interval(seen), self.world.note(commit))
-
-
-class ExactWorld(World, Protocol):
-    """The same if revisions differ by what they answer, which no noise blurs."""
-
-    def fails(self, commit: str) -> Rating | Reason:
-        """Whether it fails as BAD does. The reason if that is unknown."""
-
-
-@dataclass
-class ExactSearch(BisectionSearch):
-    """A search for the first revision that fails."""
-
-    world: ExactWorld
-
-    def run(self, good: str, bad: str, first: Shown = SAME, tests: int = 1) -> tuple[Loss, ...]:
-        """The place of the failure: one, without a doubt of noise."""
-        return self._narrowed(frozenset({good}), SAME, bad, SAME, 0.0)
-
-    def _step(self, commit: str, low: Shown, high: Shown) -> Leg:
-        found = self.world.fails(commit)
-        side, reason = (Rating.SKIP, found) if isinstance(found, Reason) else (found, self.world.note(commit))
-        step = Leg(commit, side, reason=reason)
-        self.steps.append(step)
-        self.tell(step)
-        return step
 
 
 def classify(shift: float, low: float, high: float) -> Rating:
@@ -330,20 +304,20 @@ def classify(shift: float, low: float, high: float) -> Rating:
     ['good', 'good', 'part', 'bad', 'bad']
     """
     place = (shift - low) / (high - low)
-    return Rating.PART if QUARTER <= place <= 1 - QUARTER else nearest(shift, low, high)
+    return Rating.PART if QUARTER <= place <= 1 - QUARTER else choose_nearest(shift, low, high)
 
 
-def nearest(shift: float, low: float, high: float) -> Rating:
+def choose_nearest(shift: float, low: float, high: float) -> Rating:
     """Which of two levels a shift is nearer to."""
     return Rating.GOOD if shift < (low + high) / 2 else Rating.BAD
 
 
-def next_of(left: Sequence[str], skipped: int) -> str | None:
+def choose_next(left: Sequence[str], skipped: int) -> str | None:
     """The revision to try next, of those not tried yet, best first: after one that failed not its neighbour.
 
     What is broken is mostly broken over some commits, so each further failure leads elsewhere.
 
-    >>> next_of("abcdefgh", 0), next_of("abcdefgh", 1), next_of("abcdefgh", 2), next_of("", 0)
+    >>> choose_next("abcdefgh", 0), choose_next("abcdefgh", 1), choose_next("abcdefgh", 2), choose_next("", 0)
     ('a', 'c', 'e', None)
     """
     if not left:
@@ -351,7 +325,7 @@ def next_of(left: Sequence[str], skipped: int) -> str | None:
     return left[int(len(left) * _AWAY[(skipped - 1) % len(_AWAY)])] if skipped else left[0]
 
 
-def confirmed(own: Shown, gap: float, known: Stray) -> tuple[bool, float]:
+def confirm(own: Shown, gap: float, known: Stray) -> tuple[bool, float]:
     """Whether a culprit beside its own parent shows what the search found, and the chance that noise alone does so.
 
     own: the duel of the culprit with its parent; gap: what came in with it by the search, log scale.
@@ -359,7 +333,7 @@ def confirmed(own: Shown, gap: float, known: Stray) -> tuple[bool, float]:
     return own.shift >= HALF * gap, known.chance(HALF * gap, own)
 
 
-def certainty(search: float, confirmation: float | None) -> float:
+def find_certainty(search: float, confirmation: float | None) -> float:
     """How sure a culprit is, given the chances that the search and that its confirmation err.
 
     Both have to err for a wrong commit to be named. How far they err together is not known, so that only the smaller

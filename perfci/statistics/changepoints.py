@@ -283,7 +283,7 @@ def find_stored_changes(history: Sequence[HistoryRun], case: str) -> tuple[Chang
         values = [each.errors.p99_abs if figure == "stored_p99" else getattr(each, figure) for _, each in known]
         series = np.log([max(value or 0.0, least) for value in values])
         for low, at, high in _list_levels(find_cuts(series), len(known)):
-            size = to_ratio(_measure_shift(series, low, at, high))
+            size = exact.to_ratio(_measure_shift(series, low, at, high))
             if size.value >= STORED_LEAST and _lasts(series, low, at, high):
                 runs = (known[at - 1][0], known[at][0])
                 found.append(ChangePoint(case, figure, *runs, size, (at - low, high - at), Cause.KERNEL))
@@ -387,7 +387,7 @@ class _Series:
             figure=figure,
             before=self.runs[at - 1],
             after=self.runs[at],
-            size=to_ratio(shifts[figure]),
+            size=exact.to_ratio(shifts[figure]),
             runs=(at - low, high - at),
             cause=cause,
             moved=moved,
@@ -431,11 +431,6 @@ def _list_levels(cuts: Sequence[int], count: int) -> list[tuple[int, int, int]]:
 def _measure_shift(series: Floats, low: int, at: int, high: int) -> Interval:
     """Hodges-Lehmann shift of the level after against the one before, log."""
     return exact.pairs(series[at:high], series[low:at]).shift()
-
-
-def to_ratio(shift: Interval) -> Interval:
-    """Returns an interval of shifts, log, as one of changes, ratio - 1."""
-    return Interval(math.expm1(shift.value), math.expm1(shift.low), math.expm1(shift.high), shift.confidence)
 
 
 def _lasts(series: Floats, low: int, at: int, high: int) -> bool:

@@ -352,3 +352,12 @@ def _middle(ordered: Floats) -> float:
     """The median of what is sorted already: numpy's own takes fifty times as long on a few blocks."""
     half = ordered.size // 2
     return float(ordered[half] if ordered.size % 2 else (ordered[half - 1] + ordered[half]) / 2)
+
+
+def to_ratio(shift: Interval) -> Interval:
+    """Returns a shift on the log scale as ratio - 1.
+
+    >>> to_ratio(Interval(0.0, 0.0, 0.0)).value
+    0.0
+    """
+    return Interval(math.expm1(shift.value), math.expm1(shift.low), math.expm1(shift.high), shift.confidence)

@@ -61,8 +61,8 @@ def history(project):
 
 
 @pytest.mark.slow
-def test_the_guide_shows_what_happens_and_programs_get_the_same(project, capsys, monkeypatch):
-    ids = history(project)
+def test_the_guide_shows_what_happens(project, capsys, monkeypatch):
+    history(project)
     monkeypatch.chdir(project.root)
     (transcript,) = re.findall(r"```text\n(.*?)```", GUIDE, re.DOTALL)
     command, _, shown = transcript.removeprefix("$ ").partition("\n")
@@ -72,12 +72,6 @@ def test_the_guide_shows_what_happens_and_programs_get_the_same(project, capsys,
     out = capsys.readouterr().out
 
     assert _numbered(out) == _numbered(shown)
-    # The second time all is known; and JSON says the same.
-    answer = project.perfci(*shlex.split(command)[1:], "--format", "json")
-    found = json.loads(answer.out)
-    assert answer.code == 0
-    assert found["resumed"]
-    assert found["culprits"][0]["suspects"][0]["commit"] == ids[3]
     assert git(project.root, "status", "--porcelain") == ""
 
 

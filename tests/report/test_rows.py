@@ -2,6 +2,7 @@ from dataclasses import replace
 
 from perfci.core.model import Gate, Judgements, Suite, Verdict
 from perfci.report import rows
+from perfci.statistics import exact
 
 
 def judged(examples, *verdicts, suite=Suite.PERFORMANCE):
@@ -110,7 +111,7 @@ def test_the_change_against_the_base_comes_before_that_against_the_baseline(exam
     drifted = next(row for row in judgements.rows if row.verdict is Verdict.DRIFTED)
 
     assert drifted.comparison.screens
-    assert rows.find_change(drifted) == rows.to_ratio(drifted.comparison.duel.shift)
+    assert rows.find_change(drifted) == exact.to_ratio(drifted.comparison.duel.shift)
 
 
 def test_an_op_that_nothing_was_run_for_is_one_row(examples):
