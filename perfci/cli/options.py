@@ -135,7 +135,6 @@ DeviceKind = Literal["auto", "cuda", "npu", "cpu", "fake"]
 TimerKind = Literal["auto", "activity", "event"]
 SuiteKind = Literal["both", "accuracy", "performance"]
 DuelKind = Literal["changed", "all", "none"]
-TableKind = Literal["blocks", "stored"]
 Format = Literal["text", "json"]
 
 Ops = Annotated[

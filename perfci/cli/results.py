@@ -108,7 +108,7 @@ def _only(op: OpRun, pattern: str | None) -> OpRun:
 
 @options.takes(
     "runs to baseline out",
-    {"to=csv": "runs what verdicts out", "to=parquet": "runs what verdicts out", "to=site": "out form"},
+    {"to=csv": "runs verdicts out", "to=parquet": "runs verdicts out", "to=site": "out form"},
 )
 def report(
     runs: Annotated[
@@ -133,12 +133,6 @@ def report(
             "PATH",
         ),
     ] = None,
-    what: Annotated[
-        options.TableKind,
-        options.option(
-            "--what", "csv, parquet: a row a block and arm, or a row a tensor that an op stores in low precision."
-        ),
-    ] = "blocks",
     verdicts: Annotated[
         bool, options.flag("--verdicts", "csv, parquet: judge the runs too: verdict, reason and change of each case.")
     ] = False,
@@ -154,7 +148,7 @@ def report(
     if to == "site":
         return _build_site(project or options.HERE, out or Path("public"), json=form == "json")
     if to in TABLES:
-        return _export(runs, to, out, project, verdicts=verdicts, what=what)
+        return _export(runs, to, out, project, verdicts=verdicts)
     formats = tuple(name.strip() for name in to.split(","))
     for name in formats:
         if name not in reports.FORMATS:
@@ -170,13 +164,10 @@ def report(
     return Exit.OK
 
 
-def _export(
-    paths: Sequence[Path], form: str, out: Path | None, project: Path | None, *, verdicts: bool, what: options.TableKind
-) -> int:
-    """Write the blocks of runs, or the tensors that they stored, to a file or to standard output."""
+def _export(paths: Sequence[Path], form: str, out: Path | None, project: Path | None, *, verdicts: bool) -> int:
+    """Write the blocks of runs to a file or to standard output."""
     runs = [results.read(path, project) for path in paths or [language.load(project or options.HERE).reports]]
-    make = export.tabulate_stored if what == "stored" else export.tabulate_blocks
-    table = make([(one.run, one.judgements if verdicts else None) for one in runs])
+    table = export.tabulate([(one.run, one.judgements if verdicts else None) for one in runs])
     data = export.to_parquet(table) if form == "parquet" else export.to_csv(table)
     if out:
         write_atomically(out, data)

@@ -1,7 +1,4 @@
-"""What was measured as flat tables, and the files that they are written to.
-
-A row a block and arm, or a row a tensor that is stored in low precision.
-"""
+"""What was measured as a flat table, a row a block and arm, and the files that it is written to."""
 
 from __future__ import annotations
 
@@ -12,9 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfci.core.errors import MissingPackageError
-from perfci.core.model import Judgements, Run, Suite, Verdict
-from perfci.ops.spec import STORED as TENSOR
-from perfci.report import frame, lowprec, rows
+from perfci.core.model import Judgements, Run, Suite
+from perfci.report import frame, rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,61 +78,6 @@ VERDICTS: Mapping[str, Column] = {
 }
 """Columns at the end, if verdicts are asked for."""
 
-_RUN = ("run", "created", "perfci", "commit", "dirty", "base", "device")
-
-STORED: Mapping[str, Column] = {
-    **{name: COLUMNS[name] for name in _RUN},
-    "board": Column(TEXT, "UUID of the board of the run"),
-    "op": COLUMNS["op"],
-    "case": Column(TEXT, "id of the stored tensor: stored=a,m=128,scaling=row,dtype=float8_e4m3fn"),
-    "tensor": Column(TEXT, "the op's name for it"),
-    "mode": Column(TEXT, "how it is scaled: tensor, row, group"),
-    "dtype": Column(TEXT, "of the stored values"),
-    "family": Column(TEXT, "the same for all ways of storing the same tensor"),
-    "seed": Column(WHOLE, "of the inputs"),
-    "values": Column(WHOLE, "originals that are finite, which the errors are over"),
-    "p50_abs": Column(NUMBER, "median absolute error of what is stored against the originals"),
-    "p90_abs": Column(NUMBER, "its 90th percentile"),
-    "p99_abs": Column(NUMBER, "its 99th percentile"),
-    "max_abs": Column(NUMBER, "its greatest"),
-    "mean_abs": Column(NUMBER, "its mean"),
-    "rmse": Column(NUMBER, "root of the mean squared error"),
-    "mean_rel": Column(NUMBER, "mean relative error, over originals other than 0"),
-    "max_rel": Column(NUMBER, "greatest relative error"),
-    "l2": Column(NUMBER, "relative error in the L2 norm"),
-    "clip_ratio": Column(NUMBER, "share of the originals beyond the scale times the dtype's largest number"),
-    "lost_ratio": Column(NUMBER, "share of the originals other than 0 that are stored as 0"),
-    "divergence": Column(NUMBER, "of the errors' histogram from the newest accepted run's, nats; 0 where none is"),
-    "groups": Column(WHOLE, "scales that are stored"),
-    "scale_bytes": Column(WHOLE, "what the scales take, bytes"),
-    "amax_least": Column(NUMBER, "largest magnitude of a group's originals: least over the groups"),
-    "amax_median": Column(NUMBER, "median of it"),
-    "amax_most": Column(NUMBER, "greatest of it"),
-    "scale_least": Column(NUMBER, "least scale of a group"),
-    "scale_median": Column(NUMBER, "median scale"),
-    "scale_most": Column(NUMBER, "greatest scale"),
-    "load_least": Column(NUMBER, "amax / (scale * the dtype's largest number): least over the groups"),
-    "load_median": Column(NUMBER, "median of it"),
-    "load_most": Column(NUMBER, "greatest of it; above 1 a group's largest values are clipped"),
-    "channel_axis": Column(WHOLE, "axis along which slices differ most; with the next three missing where none has 8"),
-    "channels": Column(WHOLE, "slices along it"),
-    "extreme_channels": Column(WHOLE, "of them: largest magnitude 10 times the median of all or more"),
-    "channel_ratio": Column(NUMBER, "greatest of the slices' largest magnitudes / their median"),
-    "accepted_run": Column(TEXT, "id of the newest accepted run that has the tensor"),
-    "accepted_p99_abs": Column(NUMBER, "what that run had"),
-    "accepted_mean_abs": Column(NUMBER, "what that run had"),
-    "accepted_clip_ratio": Column(NUMBER, "what that run had"),
-}
-"""The same of the table of stored tensors."""
-
-STORED_VERDICTS: Mapping[str, Column] = {
-    "verdict": Column(TEXT, "WRONG where a figure is beyond its limit, by the rules at hand, else PASS"),
-    "reason": Column(TEXT, "kind of the reason, which names the likely cause"),
-    "figure": Column(TEXT, "that is furthest beyond its limit: stored_p99, clip_ratio, divergence"),
-    "limit": Column(NUMBER, "of that figure"),
-}
-"""The same."""
-
 PARAMETER = "param."
 """What the name of a parameter's column begins with: param.rows."""
 
@@ -149,27 +90,21 @@ _WHOLE = re.compile(r"-?[0-9]{1,18}")
 _NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 
 
-def tabulate(run: Run, judgements: Judgements | None = None) -> pd.DataFrame:
-    """One row a block and arm, with COLUMNS, a column a parameter, and with judgements VERDICTS.
+def tabulate(runs: Sequence[tuple[Run, Judgements | None]]) -> pd.DataFrame:
+    """The tables of several runs, one behind the other: COLUMNS, a column a parameter, and with judgements VERDICTS.
 
     A parameter's column holds whole numbers if all of its values are, else numbers, truth values or text.
     """
-    return tabulate_blocks([(run, judgements)])
-
-
-def tabulate_blocks(runs: Sequence[tuple[Run, Judgements | None]]) -> pd.DataFrame:
-    """The tables of several runs, one behind the other."""
-    return _set_types(frame.join([_merge_blocks(run, judgements) for run, judgements in runs]), COLUMNS, VERDICTS)
-
-
-def tabulate_stored(runs: Sequence[tuple[Run, Judgements | None]]) -> pd.DataFrame:
-    """One row a tensor that an op stores in low precision, of several runs one behind the other.
-
-    With STORED, a column a parameter, and with judgements STORED_VERDICTS. What could not be stored as it was declared
-    has no figures, and so no row.
-    """
-    found = frame.join([_merge_stored(run, judgements) for run, judgements in runs])
-    return _set_types(found, STORED, STORED_VERDICTS)
+    found = frame.join([_merge_blocks(run, judgements) for run, judgements in runs])
+    names = list(COLUMNS)
+    behind = names.index("case") + 1
+    extra = [name for name in found.columns if name.startswith(PARAMETER)]
+    types = {name: column.type for name, column in {**COLUMNS, **VERDICTS}.items()}
+    ordered = found[[*names[:behind], *extra, *names[behind:], *(name for name in VERDICTS if name in found.columns)]]
+    for name in extra:
+        types[name] = _find_type([value for value in ordered[name] if isinstance(value, str)])
+    read = {name: ordered[name].map(_READERS[types[name]], na_action="ignore") for name in extra}
+    return ordered.assign(**read).astype({name: types[name] for name in ordered.columns})
 
 
 def to_csv(found: pd.DataFrame) -> bytes:
@@ -195,32 +130,30 @@ def to_parquet(found: pd.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
-def read_parameters(case: str) -> dict[str, str]:
-    """The parameters that a case's id holds, as text.
-
-    >>> read_parameters("rows=4096,dtype=float16")
-    {'rows': '4096', 'dtype': 'float16'}
-    """
-    parts = (part.partition("=") for part in case.split(","))
-    return {name: value for name, equals, value in parts if equals}
-
-
-_Case = tuple[str, str]
-
-
 def _merge_blocks(run: Run, judgements: Judgements | None) -> pd.DataFrame:
     """The run's blocks, and what is known of the run and of each case beside them."""
     where = run.environment
-    about = {**_describe_run(run), "timer": where.timer}
     blocks = frame.tabulate_blocks(run)
-    about["board"] = [board if isinstance(board, str) else where.device.uuid for board in blocks["board"]]
-    about["throttle"] = [";".join(reasons) or None for reasons in blocks["throttle"]]
-    columns: dict[str, dict[_Case, object]] = {"cache": {}}
+    about: dict[str, Any] = {
+        "run": run.id,
+        "created": run.created,
+        "perfci": run.perfci,
+        "commit": where.commit,
+        "dirty": where.dirty,
+        "base": run.plan.base.commit if run.plan.base else None,
+        "device": where.device.key,
+        "timer": where.timer,
+        "board": [board if isinstance(board, str) else where.device.uuid for board in blocks["board"]],
+        "throttle": [";".join(reasons) or None for reasons in blocks["throttle"]],
+    }
+    columns: dict[str, dict[tuple[str, str], object]] = {"cache": {}}
     for op in run.ops:
         for case in op.performance:
             columns["cache"][op.op, case.case] = case.cache
-            for name, value in read_parameters(case.case).items():
-                columns.setdefault(PARAMETER + name, {})[op.op, case.case] = value
+            for part in case.case.split(","):
+                name, equals, value = part.partition("=")
+                if equals:
+                    columns.setdefault(PARAMETER + name, {})[op.op, case.case] = value
     if judgements is not None:
         judged = {
             (row.op, row.case or ""): row for row in judgements.rows if row.suite is Suite.PERFORMANCE and row.case
@@ -233,54 +166,6 @@ def _merge_blocks(run: Run, judgements: Judgements | None) -> pd.DataFrame:
     for name, values in columns.items():
         about[name] = [values.get(case) for case in cases]
     return blocks.assign(**about)
-
-
-def _merge_stored(run: Run, judgements: Judgements | None) -> pd.DataFrame:
-    """The run's stored tensors, and what is known of the run and of each beside them."""
-    found = frame.tabulate_stored(run)
-    about = {**_describe_run(run), "board": run.environment.device.uuid}
-    own = [read_parameters(case) for case in found["case"]]
-    # The tensor has a column of its own.
-    names = [name for name in dict.fromkeys(name for each in own for name in each) if name != TENSOR]
-    about |= {PARAMETER + name: [each.get(name) for each in own] for name in names}
-    if judgements is not None:
-        # Those beyond their limits have a verdict of their own. All others are within.
-        beyond = {op: lowprec.find_beyond([row for row in judgements.rows if row.op == op]) for op in set(found["op"])}
-        why = [beyond[op].get(case) for op, case in zip(found["op"], found["case"], strict=True)]
-        about["verdict"] = [str(Verdict.WRONG if reason else Verdict.PASS) for reason in why]
-        about["reason"] = [reason.kind if reason else None for reason in why]
-        about["figure"] = [reason.facts.get("figure") if reason else None for reason in why]
-        about["limit"] = [reason.facts.get("limit") if reason else None for reason in why]
-    return found.assign(**about)
-
-
-def _describe_run(run: Run) -> dict[str, Any]:
-    where, base = run.environment, run.plan.base
-    return {
-        "run": run.id,
-        "created": run.created,
-        "perfci": run.perfci,
-        "commit": where.commit,
-        "dirty": where.dirty,
-        "base": base.commit if base else None,
-        "device": where.device.key,
-    }
-
-
-def _set_types(found: pd.DataFrame, columns: Mapping[str, Column], judged: Mapping[str, Column]) -> pd.DataFrame:
-    """The columns in order, each of its type."""
-    names = list(columns)
-    behind = names.index("case") + 1
-    extra = [name for name in found.columns if name.startswith(PARAMETER)]
-    verdicts = [name for name in judged if name in found.columns]
-    types = {name: column.type for name, column in {**columns, **judged}.items()}
-    ordered = found[[*names[:behind], *extra, *names[behind:], *verdicts]]
-    for name in extra:
-        types[name] = _find_type([value for value in ordered[name] if isinstance(value, str)])
-    read = {name: ordered[name].map(_READERS[types[name]], na_action="ignore") for name in extra}
-    counts = [name for name in ordered.columns if types[name] == WHOLE and name not in read]
-    whole = {name: frame.to_integers(ordered[name]) for name in counts}
-    return ordered.assign(**read, **whole).astype({name: types[name] for name in ordered.columns})
 
 
 _READERS: Mapping[str, Callable[[str], object]] = {TEXT: str, WHOLE: int, NUMBER: float, TRUTH: "True".__eq__}

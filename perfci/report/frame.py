@@ -1,6 +1,6 @@
 """The tables behind the report, and the one home of pandas.
 
-One row a block and arm, and what is pooled from them. One row a tensor that is stored in low precision.
+One row a block and arm, and what is pooled from them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import numpy as np
 from perfci.core.model import (
     DeviceState,
     Run,
-    StoredTensor,
     Summary,
     is_peer,
 )
@@ -40,20 +39,6 @@ _TIMES = attrgetter(*(f.name for f in fields(Summary)))
 _ARMS = attrgetter(*_ARM)
 _STATE = attrgetter(*(f.name for f in fields(DeviceState)))
 COLUMNS = (*_KEYS, *(f.name for f in fields(Summary)), *_ARM, *(f.name for f in fields(DeviceState)), *_BASE, "board")
-
-_ERRORS = ("p50_abs", "p90_abs", "p99_abs", "max_abs", "mean_abs", "rmse", "mean_rel", "max_rel", "l2")
-_STORED_ERRORS = attrgetter(*_ERRORS)
-_FIGURES = ("clip_ratio", "lost_ratio", "divergence", "groups", "scale_bytes")
-_STORED_FIGURES = attrgetter(*_FIGURES)
-_EXTENTS = ("amax", "scale", "load")
-_CHANNELS = ("channel_axis", "channels", "extreme_channels", "channel_ratio")
-_ACCEPTED = ("accepted_run", "accepted_p99_abs", "accepted_mean_abs", "accepted_clip_ratio")
-STORED_COLUMNS = (
-    *("op", "case", "tensor", "mode", "dtype", "family", "seed", "values", *_ERRORS, *_FIGURES),
-    *(f"{name}_{end}" for name in _EXTENTS for end in ("least", "median", "most")),
-    *_CHANNELS,
-    *_ACCEPTED,
-)
 
 
 @dataclass(frozen=True)
@@ -105,14 +90,6 @@ def tabulate_blocks(run: Run) -> pd.DataFrame:
     return pd.DataFrame.from_records(list(_make_records(run)), columns=list(COLUMNS))
 
 
-def tabulate_stored(run: Run) -> pd.DataFrame:
-    """One row a tensor that an op stores in low precision, with the columns STORED_COLUMNS."""
-    import pandas as pd
-
-    records = [_make_stored_record(op.op, tensor) for op in run.ops for tensor in op.stored]
-    return pd.DataFrame.from_records(records, columns=list(STORED_COLUMNS))
-
-
 def join(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """Tables one behind the other, with every column that any of them has. Those without rows only name theirs."""
     import pandas as pd
@@ -120,18 +97,6 @@ def join(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
     found = list(tables)
     columns = dict.fromkeys(name for table in found for name in table.columns)
     return pd.concat([table.astype(object) for table in found], ignore_index=True).reindex(columns=list(columns))
-
-
-def to_integers(values: pd.Series[Any]) -> Any:
-    """The values as 64-bit integers, missing if they are missing, those beyond them the nearest that there is.
-
-    Beside missing ones pandas keeps integers as floats, the largest of which is beyond 64 bits.
-    """
-    import pandas as pd
-
-    largest = 2**63 - 1
-    held = (None if pd.isna(value) else max(min(int(value), largest), -largest) for value in values)
-    return pd.array(list(held), dtype=pd.Int64Dtype())
 
 
 def tabulate_launches(rows: Iterable[LaunchRow]) -> pd.DataFrame:
@@ -199,17 +164,6 @@ def _make_records(run: Run) -> Iterator[tuple[Any, ...]]:
                         peer_ratio = math.exp(-block.shifts.get(f"kernel/{arm}", math.nan))
                     numbers = (*_TIMES(timed.time), *_ARMS(timed), *_STATE(block.state))
                     yield (op.op, case.case, case.dtype, arm, *place, *numbers, change, peer_ratio, block.board)
-
-
-def _make_stored_record(op: str, found: StoredTensor) -> tuple[Any, ...]:
-    names = (found.case, found.tensor, found.mode, found.dtype, found.family, found.seed, found.errors.count)
-    channels = found.channels
-    slices = (channels.axis, channels.count, channels.extreme, channels.ratio) if channels else (None,) * len(_CHANNELS)
-    last = found.before[-1] if found.before else None
-    accepted = (last.run, last.p99_abs, last.mean_abs, last.clip_ratio) if last else (None,) * len(_ACCEPTED)
-    extents = [getattr(found, name) for name in _EXTENTS]
-    ends = (end for extent in extents for end in (extent.least, extent.median, extent.most))
-    return (op, *names, *_STORED_ERRORS(found.errors), *_STORED_FIGURES(found), *ends, *slices, *accepted)
 
 
 def _find_quantiles(raw: pd.DataFrame, keys: list[str]) -> pd.DataFrame:

@@ -49,6 +49,9 @@ LIMIT = 28_000_000
 MANY = 30_000
 """Tests above which those that passed carry no command: GitLab counts elements, and refuses 250,000."""
 
+SHORT = 200
+"""Characters of a test's sentence in a file that would be too large otherwise."""
+
 NAME_LIMIT = 400
 """Characters of a test's name: two long case ids that differ in the middle stay apart by a number."""
 
@@ -79,7 +82,7 @@ class Testcase:
     verdict: Verdict | None
     """None for a case that was not run"""
     sentences: tuple[str, ...]
-    command: str = ""
+    command: str
     time_s: float | None = None
 
     @property
@@ -91,32 +94,16 @@ class Testcase:
         return say("{verdict}: {why}", verdict=self.verdict, why=why) if self.verdict else why
 
 
-@dataclass(frozen=True)
-class Depth:
-    """How much is written."""
-
-    characters: int
-    """of each of a test's sentences"""
-    commands: bool
-    """of tests that passed, too"""
-    passed: bool = True
-    """tests that passed are written at all"""
-
-
-_DETAILS = (Depth(BLOCK_LIMIT, commands=True), Depth(200, commands=False), Depth(200, commands=False, passed=False))
-
-
 def write(run: Run, judgements: Judgements, folder: Path) -> Path:
     """Write `junit.xml` into the folder, as detailed as fits, and return its path.
 
-    Raises StoredFileError if the file cannot be written.
+    Tests that passed go without their command if there are many. If the file is still too large, they are left out and
+    texts are cut. Raises StoredFileError if the file cannot be written.
     """
     found = tuple(make_cases(run, judgements))
-    data = b""
-    for detail in _DETAILS[1:] if len(found) > MANY else _DETAILS:
-        data = _write_xml(run, found, detail)
-        if len(data) <= LIMIT:
-            break
+    data = _write_xml(run, found, BLOCK_LIMIT, commands=len(found) <= MANY)
+    if len(data) > LIMIT:
+        data = _write_xml(run, found, SHORT, commands=False, passed=False)
     return write_atomically(folder / FILE, data)
 
 
@@ -156,36 +143,30 @@ def _make_case(run: Run, op: PlannedOp, found: OpRun | None, suite: Suite, case:
         measured = next((each for each in found.performance if each.case == case), None) if found else None
         return _make_judged(run, row, measured if suite is Suite.PERFORMANCE else None)
     whole = judged.get((op.op, Suite.ACCURACY, None, None))
+    test = Testcase(op.op, f"{op.op}.{suite}", case, "skipped", None, (), _write_command(run, op.op, case))
     if suite is Suite.ACCURACY:
-        return _make_accuracy(run, op, found, case, whole)
-    speed = judged.get((op.op, Suite.PERFORMANCE, None, None))
-    why = op.failure or (found and (found.failure or found.unmeasured))
-    reasons = (speed.reasons[:1] if speed else ()) or ((why,) if why else ()) or (whole.reasons[:1] if whole else ())
-    return _make_unrun(run, op.op, suite, case, tuple(map(sentence, reasons)))
-
-
-def _make_accuracy(run: Run, op: PlannedOp, found: OpRun | None, case: str, whole: Judgement | None) -> Testcase:
-    """An accuracy case that did not fail: right, unchecked on this machine, unchanged, or never reached."""
-    checks = [check for check in found.accuracy if check.case == case] if found else []
-    unchecked = [check.unchecked for check in checks if check.unchecked]
-    why = tuple(map(sentence, whole.reasons)) if whole else ()
-    if checks and len(unchecked) == len(checks):
-        return _make_unrun(run, op.op, Suite.ACCURACY, case, (sentence(unchecked[0]),))
-    if not checks and (whole is None or whole.verdict is not Verdict.UNCHANGED):
-        verdict = whole.verdict if whole and whole.gate is Gate.WARNS else None
-        return replace(_make_unrun(run, op.op, Suite.ACCURACY, case, why), verdict=verdict)
-    verdict = Verdict.PASS if checks else Verdict.UNCHANGED
-    command = _write_command(run, op.op, case)
-    return Testcase(op.op, f"{op.op}.accuracy", case, "passed", verdict, () if checks else why, command)
-
-
-def _make_unrun(run: Run, op: str, suite: Suite, case: str, why: tuple[str, ...]) -> Testcase:
-    command = _write_command(run, op, case)
-    return Testcase(op, f"{op}.{suite}", case, "skipped", None, why or (say("It was not run."),), command)
+        checks = [check for check in found.accuracy if check.case == case] if found else []
+        unchecked = [check.unchecked for check in checks if check.unchecked]
+        reasons = whole.reasons if whole else ()
+        if checks and len(unchecked) == len(checks):
+            reasons = (unchecked[0],)
+        elif checks:
+            return replace(test, outcome="passed", verdict=Verdict.PASS)
+        elif whole and whole.verdict is Verdict.UNCHANGED:
+            return replace(test, outcome="passed", verdict=whole.verdict, sentences=tuple(map(sentence, reasons)))
+        elif whole and whole.gate is Gate.WARNS:
+            test = replace(test, verdict=whole.verdict)
+    else:
+        speed = judged.get((op.op, suite, None, None))
+        why = op.failure or (found and (found.failure or found.unmeasured))
+        reasons = (
+            (speed.reasons[:1] if speed else ()) or ((why,) if why else ()) or (whole.reasons[:1] if whole else ())
+        )
+    return replace(test, sentences=tuple(map(sentence, reasons)) or (say("It was not run."),))
 
 
 def _make_judged(run: Run, row: Judgement, measured: PerformanceCase | None) -> Testcase:
-    seconds = None
+    seconds = 0.0
     if measured is not None:
         timed = (arm.time for found in measured.blocks for arm in found.arms.values())
         seconds = (measured.compile_s or 0.0) + sum(time.launches * time.mean_us for time in timed) * 1e-6
@@ -211,7 +192,8 @@ def _write_command(run: Run, op: str, case: str | None, target: str | None = Non
 # --- XML --------------------------------------------------------------------------------------------------------------
 
 
-def _write_xml(run: Run, found: Sequence[Testcase], detail: Depth) -> bytes:
+def _write_xml(run: Run, found: Sequence[Testcase], characters: int, *, commands: bool, passed: bool = True) -> bytes:
+    """characters: of a sentence. commands, passed: whether tests that passed have theirs, and are there."""
     root = ElementTree.Element("testsuites", {"name": "perfci", **_count(found)})
     groups: dict[str, list[Testcase]] = {}
     for test in found:
@@ -221,39 +203,34 @@ def _write_xml(run: Run, found: Sequence[Testcase], detail: Depth) -> bytes:
         suite = ElementTree.SubElement(root, "testsuite", {"name": _fit(plain(op)), **_count(group)})
         suite.set("time", f"{took.get(op, 0.0):.3f}")
         suite.set("timestamp", _fit(run.created.removesuffix("Z")))
-        written = [test for test in group if detail.passed or test.outcome != "passed"]
-        _add_properties(suite, run, len(group) - len(written))
-        for test in written:
-            _add_case(suite, test, detail)
+        known = {
+            "run": run.id,
+            "version": run.perfci,
+            "commit": run.environment.commit,
+            "device": run.environment.device.key,
+            "base": run.plan.base.commit if run.plan.base else None,
+            "seed": str(run.plan.seed),
+            "stopped": run.stopped,
+            "left_out": "" if passed else str(sum(test.outcome == "passed" for test in group)),
+        }
+        properties = ElementTree.SubElement(suite, "properties")
+        for name, value in known.items():
+            if value:
+                ElementTree.SubElement(properties, "property", {"name": f"perfci.{name}", "value": _fit(plain(value))})
+        for test in group:
+            if passed or test.outcome != "passed":
+                _add_case(suite, test, characters, commands=commands)
     ElementTree.indent(root)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'.encode()
 
 
 def _count(found: Sequence[Testcase]) -> dict[str, str]:
-    outcomes = [str(test.outcome) for test in found]
-    counted = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+    outcomes = [test.outcome for test in found]
+    counted: dict[str, Outcome] = {"failures": "failure", "errors": "error", "skipped": "skipped"}
     return {"tests": str(len(found)), **{name: str(outcomes.count(each)) for name, each in counted.items()}}
 
 
-def _add_properties(suite: ElementTree.Element, run: Run, left_out: int) -> None:
-    where, base = run.environment, run.plan.base
-    known = {
-        "perfci.run": run.id,
-        "perfci.version": run.perfci,
-        "perfci.commit": where.commit,
-        "perfci.device": where.device.key,
-        "perfci.base": base.commit if base else None,
-        "perfci.seed": str(run.plan.seed),
-        "perfci.stopped": run.stopped,
-        "perfci.left_out": str(left_out) if left_out else None,
-    }
-    properties = ElementTree.SubElement(suite, "properties")
-    for name, value in known.items():
-        if value:
-            ElementTree.SubElement(properties, "property", {"name": name, "value": _fit(plain(value))})
-
-
-def _add_case(suite: ElementTree.Element, test: Testcase, detail: Depth) -> None:
+def _add_case(suite: ElementTree.Element, test: Testcase, characters: int, *, commands: bool) -> None:
     case = ElementTree.SubElement(suite, "testcase", {"classname": _fit(test.classname), "name": _fit(test.name)})
     if test.time_s is not None:
         case.set("time", f"{test.time_s:.6f}")
@@ -265,9 +242,8 @@ def _add_case(suite: ElementTree.Element, test: Testcase, detail: Depth) -> None
             why.set("type", str(test.verdict))
         # Free of terminal escapes, line by line, the middle of a long traceback left out.
         texts = (block(shorten(text, 3 * BLOCK_LIMIT)) for text in (test.message, *test.sentences[1:]))
-        lines = [*(shorten(text, detail.characters) for text in texts), *([test.command] if test.command else [])]
-        why.text = _fit("\n".join(lines))
-    if test.command and (detail.commands or not passed):
+        why.text = _fit("\n".join([*(shorten(text, characters) for text in texts), test.command]))
+    if commands or not passed:
         output = f"{test.verdict}\n{test.command}" if passed and test.verdict else test.command
         ElementTree.SubElement(case, "system-out").text = _fit(output)
 

@@ -23,11 +23,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfci.core import units
-from perfci.core.model import Baseline, Judgements, Run, Suite, Verdict
+from perfci.core.model import Baseline, Judgement, Judgements, Run, Suite, Verdict
 from perfci.report import rows
 from perfci.report.ceilings import find_unsound
 from perfci.report.text import plain
@@ -46,31 +45,70 @@ MOVED = frozenset({Verdict.REGRESSED, Verdict.IMPROVED, Verdict.EXPECTED, Verdic
 LABEL_LIMIT = 400
 """Characters of a label's value."""
 
+METRICS = {
+    "perfci_verdicts": ("Verdicts of a kind, by verdict.", ""),
+    "perfci_planned_cases": ("Cases of all ops, by suite.", ""),
+    "perfci_speedup_ratio": ("Reference time / kernel time, geometric mean of an op's cases.", "ratio"),
+    "perfci_kernel_microseconds": ("Median time of the kernel.", "microseconds"),
+    "perfci_change_ratio": ("Time against the base, else the baseline, ratio - 1.", "ratio"),
+    "perfci_error_max": ("Largest absolute error of an accuracy case.", ""),
+}
+"""Help and unit, in the order of the file."""
 
-@dataclass
-class Metric:
-    """A metric with its samples. A label set occurs once."""
 
-    name: str
-    help: str
-    unit: str = ""
-    samples: dict[str, str] = field(default_factory=dict)
+def write(run: Run, judgements: Judgements, folder: Path, baselines: Mapping[str, Baseline] | None = None) -> Path:
+    """Write `metrics.txt` into the folder and return its path. `baselines`: op -> what is stored for it.
 
-    def add(self, value: float | None, **labels: str) -> None:
-        """A number that is not known, or none, is left out."""
+    Raises StoredFileError if the file cannot be written.
+    """
+    return write_atomically(folder / FILE, make_text(run, judgements, baselines).encode())
+
+
+def make_text(run: Run, judgements: Judgements, baselines: Mapping[str, Baseline] | None = None) -> str:
+    """The file's text. Numbers that are not known, or none, are left out, and so is a metric without any."""
+    found: dict[str, dict[str, str]] = {name: {} for name in METRICS}
+    for name, labels, value in _list_samples(run, judgements, baselines or {}):
         if value is not None and math.isfinite(value):
-            written = "{" + ",".join(f'{name}="{_escape(text)}"' for name, text in labels.items()) + "}"
-            self.samples.setdefault(written, str(value) if isinstance(value, int) else units.significant(value))
+            written = ",".join(f'{label}="{_escape(text)}"' for label, text in labels.items())
+            found[name].setdefault(written, str(value) if isinstance(value, int) else units.significant(value))
+    lines = []
+    for name, (about, unit) in METRICS.items():
+        if found[name]:
+            lines += [f"# TYPE {name} gauge", *([f"# UNIT {name} {unit}"] if unit else []), f"# HELP {name} {about}"]
+            lines += [f"{name}{{{labels}}} {value}" for labels, value in sorted(found[name].items())]
+    return "\n".join([*lines, "# EOF\n"])
 
-    def write(self) -> Iterator[str]:
-        """Its lines, none if it has no sample."""
-        if not self.samples:
-            return
-        yield f"# TYPE {self.name} gauge"
-        if self.unit:
-            yield f"# UNIT {self.name} {self.unit}"
-        yield f"# HELP {self.name} {self.help}"
-        yield from (f"{self.name}{labels} {value}" for labels, value in sorted(self.samples.items()))
+
+def _list_samples(
+    run: Run, judgements: Judgements, baselines: Mapping[str, Baseline]
+) -> Iterator[tuple[str, dict[str, str], float | None]]:
+    device = run.environment.device.key
+    counts = rows.count_verdicts(rows.make_rows(judgements))
+    for verdict in COUNTED:
+        yield "perfci_verdicts", {"verdict": str(verdict)}, counts[verdict]
+    yield "perfci_planned_cases", {"suite": str(Suite.ACCURACY)}, sum(len(op.accuracy) for op in run.plan.ops)
+    yield "perfci_planned_cases", {"suite": str(Suite.PERFORMANCE)}, run.plan.family
+    moved = {
+        (row.op, row.case): row
+        for row in judgements.rows
+        if row.suite is Suite.PERFORMANCE and row.case is not None and row.comparison and row.verdict in MOVED
+    }
+    for op, mean in _average_speedups(run, judgements, moved, baselines):
+        yield "perfci_speedup_ratio", {"op": op, "device": device}, mean
+    for (op, case), row in moved.items():
+        labels, change = {"op": op, "case": case, "device": device}, rows.find_change(row)
+        yield "perfci_kernel_microseconds", labels, row.comparison.kernel_us if row.comparison else None
+        yield "perfci_change_ratio", labels, round(change.value, 3) + 0.0 if change else None  # no -0
+    wrong = {
+        (row.op, row.case) for row in judgements.rows if row.suite is Suite.ACCURACY and row.verdict is Verdict.WRONG
+    }
+    worst: dict[tuple[str, str], float] = {}
+    for ran in run.ops:
+        for check in ran.accuracy:
+            if (ran.op, check.case) in wrong and check.errors and check.errors.max_abs is not None:
+                worst[ran.op, check.case] = max(check.errors.max_abs, worst.get((ran.op, check.case), 0.0))
+    for (op, case), error in worst.items():
+        yield "perfci_error_max", {"op": op, "case": case, "device": device}, error
 
 
 def _escape(value: str) -> str:
@@ -83,90 +121,26 @@ def _escape(value: str) -> str:
     return shown.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def write(run: Run, judgements: Judgements, folder: Path, baselines: Mapping[str, Baseline] | None = None) -> Path:
-    """Write `metrics.txt` into the folder and return its path. `baselines`: op -> what is stored for it.
-
-    Raises StoredFileError if the file cannot be written.
-    """
-    return write_atomically(folder / FILE, make_text(run, judgements, baselines).encode())
-
-
-def make_text(run: Run, judgements: Judgements, baselines: Mapping[str, Baseline] | None = None) -> str:
-    """The file's text."""
-    metrics = (
-        _count_verdicts(judgements),
-        _count_cases(run),
-        _average_speedups(run, judgements, baselines or {}),
-        *_find_moved(run, judgements),
-        _find_errors(run, judgements),
-    )
-    return "".join(line + "\n" for metric in metrics for line in metric.write()) + "# EOF\n"
-
-
-def _count_verdicts(judgements: Judgements) -> Metric:
-    metric = Metric("perfci_verdicts", "Verdicts of a kind, by verdict.")
-    found = rows.count_verdicts(rows.make_rows(judgements))
-    for verdict in COUNTED:
-        metric.add(found[verdict], verdict=str(verdict))
-    return metric
-
-
-def _count_cases(run: Run) -> Metric:
-    metric = Metric("perfci_planned_cases", "Cases of all ops, by suite.")
-    metric.add(sum(len(op.accuracy) for op in run.plan.ops), suite=str(Suite.ACCURACY))
-    metric.add(run.plan.family, suite=str(Suite.PERFORMANCE))
-    return metric
-
-
-def _average_speedups(run: Run, judgements: Judgements, baselines: Mapping[str, Baseline]) -> Metric:
+def _average_speedups(
+    run: Run,
+    judgements: Judgements,
+    moved: Mapping[tuple[str, str], Judgement],
+    baselines: Mapping[str, Baseline],
+) -> Iterator[tuple[str, float]]:
     """Stored speedups, the median over each case's blocks, or the measured one of a case that moved."""
-    metric = Metric("perfci_speedup_ratio", "Reference time / kernel time, geometric mean of an op's cases.", "ratio")
     device, timer = run.environment.device.key, run.environment.timer
     bad = {op for op, _ in find_unsound(judgements.rows)}
-    moved = {
-        (row.op, row.case): row.comparison.speedup.value
-        for row in judgements.rows
-        if row.suite is Suite.PERFORMANCE and row.verdict in MOVED and row.comparison and row.comparison.speedup
-    }
-    for op in run.plan.ops:
+    measured = {key: row.comparison.speedup for key, row in moved.items() if row.comparison}
+    for op in run.plan.ops if run.plan.filter is None else ():
         stored = baselines.get(op.op)
-        if stored is None or op.op in bad or run.plan.filter is not None:
+        if stored is None or op.op in bad or (stored.device, stored.timer) != (device, timer or stored.timer):
             continue
-        if (stored.device, stored.timer) != (device, timer or stored.timer):
-            continue
-        blocks = {case.case: case.blocks for case in stored.cases if case.blocks}
         speedups = {
-            case: statistics.median([block.reference_us / block.kernel_us for block in found])
-            for case, found in blocks.items()
+            case.case: statistics.median([block.reference_us / block.kernel_us for block in case.blocks])
+            for case in stored.cases
+            if case.blocks
         }
-        found = [moved.get((op.op, case), speedups.get(case)) for case in op.performance]
-        known = [one for one in found if one is not None and one > 0]
-        if known and len(known) == len(found):
-            metric.add(math.exp(statistics.fmean(map(math.log, known))), op=op.op, device=device)
-    return metric
-
-
-def _find_moved(run: Run, judgements: Judgements) -> tuple[Metric, Metric]:
-    kernel = Metric("perfci_kernel_microseconds", "Median time of the kernel.", "microseconds")
-    change = Metric("perfci_change_ratio", "Time against the base, else the baseline, ratio - 1.", "ratio")
-    for row in judgements.rows:
-        if row.case is not None and row.comparison and row.suite is Suite.PERFORMANCE and row.verdict in MOVED:
-            found, labels = rows.find_change(row), {"op": row.op, "case": row.case}
-            labels["device"] = run.environment.device.key
-            kernel.add(row.comparison.kernel_us, **labels)
-            change.add(round(found.value, 3) + 0.0 if found else None, **labels)  # no -0
-    return kernel, change
-
-
-def _find_errors(run: Run, judgements: Judgements) -> Metric:
-    metric = Metric("perfci_error_max", "Largest absolute error of an accuracy case.")
-    rows_of = (row for row in judgements.rows if row.suite is Suite.ACCURACY)
-    wrong = {(row.op, row.case) for row in rows_of if row.verdict is Verdict.WRONG}
-    worst: dict[tuple[str, str], float] = {}
-    for op in run.ops:
-        for check in op.accuracy:
-            if (op.op, check.case) in wrong and check.errors and check.errors.max_abs is not None:
-                worst[op.op, check.case] = max(check.errors.max_abs, worst.get((op.op, check.case), 0.0))
-    for (name, case), error in worst.items():
-        metric.add(error, op=name, case=case, device=run.environment.device.key)
-    return metric
+        speedups |= {case: found.value for case in op.performance if (found := measured.get((op.op, case)))}
+        known = [speedups.get(case, 0.0) for case in op.performance]
+        if known and min(known) > 0:
+            yield op.op, statistics.geometric_mean(known)

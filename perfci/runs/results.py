@@ -45,16 +45,7 @@ class StoredRun:
         """
         from perfci.report import export
 
-        return export.tabulate(self.run, self.judgements if verdicts else None)
-
-    def stored(self, *, verdicts: bool = False) -> pd.DataFrame:
-        """One row a tensor that an op stores in low precision, with the columns of docs/stored-files.md.
-
-        `verdicts` adds verdict, reason, figure and limit, which takes the project.
-        """
-        from perfci.report import export
-
-        return export.tabulate_stored([(self.run, self.judgements if verdicts else None)])
+        return export.tabulate([(self.run, self.judgements if verdicts else None)])
 
     def launches(self) -> pd.DataFrame:
         """One row a launch, in time order: op, case, process, block, arm, us. Empty if none were stored.

@@ -4,7 +4,6 @@ import csv
 import io
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from perfci import store
 from perfci.cli.main import run
 from perfci.report import export
-from tests.storage_examples import sound
 
 STORED = Path(__file__).parents[1] / "stored" / "format-1"
 
@@ -105,52 +103,3 @@ def test_a_run_that_is_not_there_is_one_sentence(capfdbinary, tmp_path):
 
     assert (code, rows) == (1, [])
     assert "does not exist" in err
-
-
-@pytest.fixture
-def storing(reports, tmp_path):
-    """A run that has stored tensors."""
-    run = store.read_run(reports)
-    ops = tuple(replace(op, stored=sound()) if op.op == "scale" else op for op in run.ops)
-    store.write_run(replace(run, id="storing", ops=ops), tmp_path / "storing")
-    return tmp_path / "storing"
-
-
-def test_stored_tensors_are_exported_a_row_each(capfdbinary, reports, storing):
-    code, rows, err = exported(capfdbinary, reports, storing, "--what", "stored", "--project", reports.parent)
-
-    assert (code, err) == (0, "")
-    assert set(export.STORED) < set(rows[0])
-    assert [row["case"] for row in rows] == [each.case for each in sound()]
-    assert {row["run"] for row in rows} == {"storing"}
-    assert [float(row["p99_abs"]) for row in rows] == pytest.approx([each.errors.p99_abs for each in sound()], rel=1e-5)
-    assert "verdict" not in rows[0]
-
-
-def test_stored_tensors_have_verdicts_where_they_are_asked_for(capfdbinary, reports, storing, tmp_path):
-    out = tmp_path / "stored.csv"
-
-    code, _, err = exported(
-        capfdbinary, storing, "--what", "stored", "--verdicts", "--project", reports.parent, "--out", out
-    )
-
-    assert (code, err) == (0, "")
-    rows = list(csv.DictReader(io.StringIO(out.read_text(encoding="utf-8"))))
-    beyond = {each.case for each in sound() if each.errors.p99_abs > 0.03}
-    assert beyond == {row["case"] for row in rows if row["verdict"] == "WRONG"} != set()
-    assert {row["figure"] for row in rows} == {"stored_p99", ""}
-    assert len(rows) == len(sound())
-
-
-def test_a_run_without_stored_tensors_gives_the_names_of_the_columns_alone(capfdbinary, reports):
-    assert run(["report", str(reports), "--to", "csv", "--what", "stored"]) == 0
-
-    (line,) = capfdbinary.readouterr().out.decode().splitlines()
-    assert line.split(",") == list(export.STORED)
-
-
-def test_a_table_that_there_is_not_is_refused_with_those_that_there_are(capfdbinary, reports):
-    code, rows, err = exported(capfdbinary, reports, "--what", "launches")
-
-    assert (code, rows) == (1, [])
-    assert "'blocks', 'stored'" in err

@@ -14,7 +14,6 @@ import pytest
 import perfci
 from perfci.cli.main import run
 from perfci.core.model import FORMAT
-from perfci.report import export
 from tests.closed_schemas import PUBLISHED, faults
 from tests.field_tables import columns, fields
 from tests.schemas import UNITS
@@ -37,7 +36,6 @@ TABLES = {
     "plan": lambda: fields("run.schema.json", "plan.schema.json").removeprefix(fields("run.schema.json")).strip(),
     "answer": lambda: fields("answer.schema.json"),
     "columns": columns,
-    "stored columns": lambda: columns(export.STORED, export.STORED_VERDICTS),
 }
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from perfci.core.errors import MissingPackageError
 from perfci.core.model import DeviceState
-from perfci.report import export, frame
-from tests.storage_examples import clipped
+from perfci.report import export
 
 
 def with_case(run, case: str, **changes):
@@ -25,7 +24,7 @@ def read(found) -> list[dict[str, str]]:
 def test_a_row_is_a_block_and_arm_with_every_column_in_order_and_of_its_type(examples):
     run, _ = examples.duelled()
 
-    found = export.tabulate(run)
+    found = export.tabulate([(run, None)])
 
     blocks = [block for op in run.ops for case in op.performance for block in case.blocks]
     assert len(found) == sum(len(block.arms) for block in blocks)
@@ -43,7 +42,7 @@ def test_a_row_holds_the_numbers_of_its_block_and_names_its_run(examples):
     op = next(op for op in run.ops if op.op == "softmax")
     case, block = op.performance[0], op.performance[0].blocks[2]
 
-    found = export.tabulate(run)
+    found = export.tabulate([(run, None)])
     row = found[(found["op"] == "softmax") & (found["case"] == case.case) & (found["block"] == block.index)]
     row = row[row["process"] == block.process].set_index("arm")
 
@@ -66,7 +65,7 @@ def test_a_block_of_another_board_names_that_board(examples):
     first = run.ops[0].performance[0]
     moved = with_case(run, first.case, blocks=tuple(replace(block, board="GPU-9") for block in first.blocks))
 
-    found = export.tabulate(moved)
+    found = export.tabulate([(moved, None)])
 
     boards = set(zip(found["case"], found["board"].fillna("none"), strict=True))
     other = run.ops[0].performance[1].case
@@ -80,7 +79,7 @@ def test_reasons_that_held_the_clock_down_are_joined_and_missing_where_there_is_
     states = [DeviceState(throttle=("power_cap", "thermal")), *[DeviceState()] * (len(first.blocks) - 1)]
     blocks = tuple(replace(block, state=state) for block, state in zip(first.blocks, states, strict=True))
 
-    found = export.tabulate(with_case(run, first.case, blocks=blocks))
+    found = export.tabulate([(with_case(run, first.case, blocks=blocks), None)])
     mine = found[(found["case"] == first.case) & (found["arm"] == "kernel")]
 
     assert list(mine["throttle"].fillna("-"))[:2] == ["power_cap;thermal", "-"]
@@ -105,7 +104,7 @@ def test_reasons_that_held_the_clock_down_are_joined_and_missing_where_there_is_
 def test_a_parameter_has_a_column_of_the_type_that_all_its_values_fit(examples, value, type_, read_as):
     run, _ = examples.small()
 
-    found = export.tabulate(with_case(run, f"weird={value},rows=1"))
+    found = export.tabulate([(with_case(run, f"weird={value},rows=1"), None)])
 
     assert str(found["param.weird"].dtype) == type_
     assert list(found["param.weird"].dropna().unique()) == [read_as]
@@ -115,7 +114,7 @@ def test_a_parameter_has_a_column_of_the_type_that_all_its_values_fit(examples, 
 def test_a_run_without_blocks_gives_the_columns_and_no_rows(examples):
     run, _ = examples.on_cpu()
 
-    found = export.tabulate(run)
+    found = export.tabulate([(run, None)])
 
     assert [name for name in found.columns if not name.startswith(export.PARAMETER)] == list(export.COLUMNS)
     assert found.empty
@@ -126,10 +125,10 @@ def test_several_runs_stand_one_behind_the_other_with_the_columns_of_all(example
     small, duelled, nothing = examples.small()[0], examples.duelled()[0], examples.on_cpu()[0]
     renamed = replace(with_case(small, "axis=1"), id="first")
 
-    found = export.tabulate_blocks([(renamed, None), (nothing, None), (replace(duelled, id="second"), None)])
+    found = export.tabulate([(renamed, None), (nothing, None), (replace(duelled, id="second"), None)])
 
     assert list(found["run"].unique()) == ["first", "second"]
-    assert len(found) == len(export.tabulate(small)) + len(export.tabulate(duelled))
+    assert len(found) == len(export.tabulate([(small, None)])) + len(export.tabulate([(duelled, None)]))
     assert found[found["run"] == "second"]["param.axis"].isna().all()
     assert {str(found[name].dtype) for name in ("process", "launches", "activities")} == {"Int64"}
 
@@ -138,8 +137,8 @@ def test_verdicts_are_there_where_they_are_asked_for(examples):
     run, judgements = examples.full()
     judged = {(row.op, row.case): row for row in judgements.rows if row.case}
 
-    assert "verdict" not in export.tabulate(run)
-    found = export.tabulate(run, judgements)
+    assert "verdict" not in export.tabulate([(run, None)])
+    found = export.tabulate([(run, judgements)])
 
     for op, case, verdict, reason in set(zip(*(found[c] for c in ("op", "case", "verdict", "reason")), strict=True)):
         assert verdict == judged[op, case].verdict.value
@@ -150,7 +149,7 @@ def test_verdicts_are_there_where_they_are_asked_for(examples):
 @pytest.mark.parametrize("case", ["=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\tx"])
 def test_a_name_that_a_spreadsheet_takes_for_a_formula_is_disarmed_in_csv_alone(examples, case):
     run, _ = examples.small()
-    found = export.tabulate(with_case(run, case))
+    found = export.tabulate([(with_case(run, case), None)])
 
     written = read(found)
 
@@ -162,7 +161,7 @@ def test_a_name_that_a_spreadsheet_takes_for_a_formula_is_disarmed_in_csv_alone(
 def test_negative_numbers_stay_numbers_in_csv(examples):
     run, _ = examples.duelled()
 
-    changes = [float(row["change_base"]) for row in read(export.tabulate(run)) if row["change_base"]]
+    changes = [float(row["change_base"]) for row in read(export.tabulate([(run, None)])) if row["change_base"]]
 
     assert min(changes) < 0
 
@@ -171,7 +170,7 @@ def test_csv_is_utf_8_with_plain_line_ends_and_reads_back_whatever_a_case_holds(
     run, _ = examples.small()
     hostile = 'name=Zürich "数"\nline,rows=3'
 
-    data = export.to_csv(export.tabulate(with_case(run, hostile)))
+    data = export.to_csv(export.tabulate([(with_case(run, hostile), None)]))
 
     assert b"\r" not in data
     rows = list(csv.DictReader(io.StringIO(data.decode(), newline="")))
@@ -184,7 +183,7 @@ def test_without_pyarrow_parquet_is_refused_with_what_to_install(examples, monke
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
 
     with pytest.raises(MissingPackageError, match=r"pip install 'perfci\[parquet\]'"):
-        export.to_parquet(export.tabulate(run))
+        export.to_parquet(export.tabulate([(run, None)]))
 
 
 def test_parquet_holds_the_table_with_its_types(examples):
@@ -193,7 +192,7 @@ def test_parquet_holds_the_table_with_its_types(examples):
 
     run, judgements = examples.duelled()
     run = with_case(run, "=cmd=1,rows=3")
-    found = export.tabulate_blocks([(run, judgements), (replace(examples.small()[0], id="other"), None)])
+    found = export.tabulate([(run, judgements), (replace(examples.small()[0], id="other"), None)])
 
     back = pd.read_parquet(io.BytesIO(export.to_parquet(found)), dtype_backend="numpy_nullable")
 
@@ -202,53 +201,3 @@ def test_parquet_holds_the_table_with_its_types(examples):
     assert list(back["median_us"]) == list(found["median_us"])
     assert list(back["process"]) == list(found["process"])
     assert "=cmd=1,rows=3" in set(back["case"]), "texts are as they are"
-
-
-# --- what is stored in low precision ----------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def storing(examples):
-    """A run of an op that stores tensors, two of them beyond their limits, with its judgements."""
-    op = replace(clipped("quantised"), accuracy=(examples.accuracy_case("rows=1,dtype=float32"),))
-    return examples.judged(examples.run((op,)))
-
-
-def test_a_row_is_a_stored_tensor_with_every_column_in_order_and_of_its_type(storing):
-    run, _ = storing
-
-    found = export.tabulate_stored([(run, None)])
-
-    own = [name for name in found.columns if name.startswith(export.PARAMETER)]
-    assert own == ["param.scaling", "param.dtype"]
-    assert [name for name in found.columns if name not in own] == list(export.STORED)
-    assert list(found.columns)[list(found.columns).index("case") + 1 :][:2] == own
-    assert {name: str(found[name].dtype) for name in export.STORED} == {
-        name: column.type for name, column in export.STORED.items()
-    }
-    assert list(found["case"]) == [each.case for each in run.ops[0].stored]
-    assert set(found["run"]) == {run.id}
-    assert set(found["commit"]) == {run.environment.commit}
-    assert set(found["board"]) == {run.environment.device.uuid}
-
-
-def test_all_that_the_frame_has_of_a_stored_tensor_has_a_column():
-    assert set(frame.STORED_COLUMNS) < export.STORED.keys()
-
-
-def test_a_stored_tensor_has_the_verdict_that_its_figures_got(storing):
-    run, judgements = storing
-    beyond = {row.case: row for row in judgements.rows if row.case and row.case.startswith("stored=")}
-
-    found = export.tabulate_stored([(run, judgements)])
-
-    assert list(found.columns)[-4:] == list(export.STORED_VERDICTS)
-    wrong = found[found["verdict"] == "WRONG"].set_index("case")
-    assert set(wrong.index) == beyond.keys() != set()
-    for case, row in beyond.items():
-        facts = row.reasons[0].facts
-        told = tuple(wrong.loc[case, ["reason", "figure", "limit"]])
-        assert told == (row.reasons[0].kind, facts["figure"], facts["limit"])
-    others = found[found["verdict"] != "WRONG"]
-    assert set(others["verdict"]) == {"PASS"}
-    assert others[["reason", "figure", "limit"]].isna().all().all()

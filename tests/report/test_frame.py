@@ -4,7 +4,6 @@ import pytest
 
 from perfci.report import frame
 from perfci.store.launches import LaunchRow
-from tests.storage_examples import clipped
 
 
 def test_the_frame_has_a_row_a_block_and_arm(examples):
@@ -87,22 +86,3 @@ def test_clocks_are_the_ends_of_what_was_seen(examples):
     assert clocks.blocks == 24
     assert clocks.sm_clock_mhz == (min(s.sm_clock_mhz for s in states), max(s.sm_clock_mhz for s in states))
     assert clocks.throttle == (("power_cap", sum("power_cap" in s.throttle for s in states)),)
-
-
-def test_the_frame_of_stored_tensors_has_a_row_each_with_its_figures(examples):
-    op = clipped()
-    table = frame.tabulate_stored(examples.run((op,)))
-
-    assert tuple(table.columns) == frame.STORED_COLUMNS
-    assert list(table["case"]) == [each.case for each in op.stored]
-    first, row = op.stored[0], table.iloc[0]
-    assert (row["op"], row["tensor"], row["mode"], row["dtype"]) == ("quantised", "a", "tensor", "float8_e4m3fn")
-    assert (row["p99_abs"], row["mean_rel"]) == (first.errors.p99_abs, first.errors.mean_rel)
-    assert (row["clip_ratio"], row["lost_ratio"], row["divergence"]) == (
-        first.clip_ratio, first.lost_ratio, first.divergence,
-    )  # fmt: skip
-    assert (row["values"], row["groups"], row["scale_bytes"]) == (first.errors.count, 1, first.scale_bytes)
-    assert [row[f"load_{end}"] for end in ("least", "median", "most")] == [first.load.least] * 3
-    assert row["load_most"] > 1, "what is clipped"
-    assert (row["channels"], row["extreme_channels"]) == (first.channels.count, 0)
-    assert (row["accepted_run"], row["accepted_p99_abs"]) == ("run11", first.before[-1].p99_abs)
