@@ -12,7 +12,7 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +51,18 @@ def main() -> None:
     if sys.flags.safe_path:
         # Ops find modules in the working directory, as they do anywhere. By now perfci itself is imported.
         sys.path.insert(0, str(Path.cwd()))
-    _shun_stale_caches()
+    if any(release(version) < (3, 5) for version in find_triton_versions()):
+        # That Triton's cache knows a kernel by its text alone: one with another global constant gets stale code.
+        os.environ["TRITON_ALWAYS_COMPILE"] = "1"
     answers: queue.Queue[str] = queue.Queue()
-    threading.Thread(target=_die_with_parent, args=(answers,), daemon=True).start()
+
+    def read_answers() -> None:
+        """Pass on what the parent answers, and die with it."""
+        for line in sys.stdin:
+            answers.put(line)
+        os._exit(_PARENT_GONE)
+
+    threading.Thread(target=read_answers, daemon=True).start()
     channel = MessageChannel(job.events_fd, answers.get)
     if job.head_root:
         settle(Path(job.root), Path(job.head_root))
@@ -61,19 +70,6 @@ def main() -> None:
         _TASKS[job.task](job, channel)
     except PerfciError as error:
         channel.send(Failed(error.reason))
-
-
-def _shun_stale_caches() -> None:
-    """Before 3.5 Triton's cache knows a kernel by its text alone: one with another global constant gets stale code."""
-    if any(release(version) < (3, 5) for version in find_triton_versions()):
-        os.environ["TRITON_ALWAYS_COMPILE"] = "1"
-
-
-def _die_with_parent(answers: queue.Queue[str]) -> None:
-    """Pass on what the parent answers, until there is no parent any more."""
-    for line in sys.stdin:
-        answers.put(line)
-    os._exit(_PARENT_GONE)
 
 
 # --- the device and the op --------------------------------------------------------------------------------------------
@@ -97,23 +93,17 @@ def _open_op(
     # For imports that the op's functions make when they are called.
     sys.path[:0] = import_roots(Path(job.ops[0].folder), Path(job.shared_folder))
     loaded = load(device)
-    with _lock(device, job, channel):
+    # Boards that are no hardware are shared unless the fake locks.
+    shared = device.info.kind == "cpu" or (device.info.kind == "fake" and not job.fake.get("locked"))
+    with ExitStack() as stack:
+        if job.lock and not shared:
+            from perfci.core.locks import device_lock
+
+            name = device.info.uuid or device.info.key
+            waiting = device_lock(name, job.lock_folder, lambda holder: channel.send(Waiting(holder)), job.lock_wait_s)
+            stack.enter_context(waiting)
         channel.send(Ready(device.info))
         yield device, loaded
-
-
-@contextmanager
-def _lock(device: Accelerator, job: Job, channel: MessageChannel) -> Iterator[None]:
-    """Boards that are no hardware are shared unless the fake locks."""
-    shared = device.info.kind == "cpu" or (device.info.kind == "fake" and not job.fake.get("locked"))
-    if shared or not job.lock:
-        yield
-        return
-    from perfci.core.locks import device_lock
-
-    name = device.info.uuid or device.info.key
-    with device_lock(name, job.lock_folder, lambda holder: channel.send(Waiting(holder)), job.lock_wait_s):
-        yield
 
 
 def _load(files: OpFiles, job: Job) -> LoadedOp:
