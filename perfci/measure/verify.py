@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -88,31 +87,30 @@ def verify(suite: Accuracy, device: Accelerator, check: Check, describe: Describ
     try:
         inputs = _make_inputs(suite, arrays, check)
         expected = flat(suite.reference(**arrays.upcast(inputs)))
-        made = _Made(suite, arrays, check, inputs, expected, flat(suite.reference(**arrays.copies(inputs))))
+        plain = flat(suite.reference(**arrays.copies(inputs)))
     except Exception as error:
         return check.result(failure=Reason("reference_raised", {"case": check.case, **describe(error)}), raised=True)
     try:
-        outcome = _call_twice(suite, device, inputs)
+        calls = _call_twice(suite, device, check, inputs)
     except Exception as error:
         if function := not_interpreted(error):
             return check.result(unchecked=Reason("interpreter_lacks", {"case": check.case, "function": function}))
         kind = "out_of_memory" if device.out_of_memory(error) else "kernel_raised"
         return check.result(failure=Reason(kind, {"case": check.case, **describe(error)}), raised=True)
-    failure = next(_find_misshapen(made, outcome), None) or next(_find_misuse(made, outcome), None)
+    failure = next(_find_misshapen(calls, plain), None) or next(_find_misuse(calls), None)
     if failure:
         return check.result(failure=failure)
-    outputs = zip(outcome.first, expected, made.plain, strict=True)
-    compared = [_compare_numbers(made, actual, wanted, usual) for actual, wanted, usual in outputs]
-    result = functools.reduce(_choose_worse, (each.result for each in compared), check.result())
+    outputs = zip(calls.first, expected, plain, strict=True)
+    compared = [_compare_numbers(calls, actual, wanted, usual) for actual, wanted, usual in outputs]
+    result = functools.reduce(_choose_worse, (each for each, _, _ in compared), check.result())
     if result.errors is None or result.reference_errors is None:
         return result
     # The L2 errors are of all outputs together.
-    errors = relative_l2(each.errors for each in compared if each.errors)
-    usual = relative_l2(each.usual for each in compared if each.usual)
-    return dataclasses.replace(
+    errors, usual = (relative_l2(each for each in column if each) for column in list(zip(*compared, strict=True))[1:])
+    return replace(
         result,
-        errors=dataclasses.replace(result.errors, l2=errors),
-        reference_errors=dataclasses.replace(result.reference_errors, l2=usual),
+        errors=replace(result.errors, l2=errors),
+        reference_errors=replace(result.reference_errors, l2=usual),
     )
 
 
@@ -153,24 +151,15 @@ def verify_memory(suite: Accuracy, device: Accelerator, seed: int) -> AccuracyCa
 
 
 @dataclass(frozen=True)
-class _Made:
-    """A check's inputs and what is right for them."""
+class _Calls:
+    """Two calls of the kernel on the same inputs: their outputs, and what became of memory."""
 
     suite: Accuracy
     arrays: Arrays
     check: Check
     inputs: Inputs
-    expected: list[Any]
-    """the reference's outputs in float64"""
-    plain: list[Any]
-    """the reference's outputs in the case's own dtype"""
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    """Outputs of two calls on the same inputs, and what became of memory."""
-
     first: list[Any]
+    """copies of the first call's outputs"""
     second: list[Any]
     damaged: int
     changed: tuple[str, ...]
@@ -179,31 +168,25 @@ class _Outcome:
     """the second call gave out memory that the first call's output still holds"""
     races: tuple[Race, ...]
 
+    @property
+    def case(self) -> str:
+        """The case's id."""
+        return self.check.case
+
+    @property
+    def terms(self) -> int:
+        """How many terms an element of the output sums."""
+        return self.suite.reduces(**self.check.params) if self.suite.reduces else 1
+
 
 def _make_inputs(suite: Accuracy, arrays: Arrays, check: Check) -> dict[str, Any]:
     made = bound_inputs(suite, check.params, arrays.device, check.seed)
-    products = _count_terms(suite, check.params) if suite.uses_dot else 0
-    return arrays.placed(filled(made, arrays, Filling(check.values, check.seed, products)), check.layout)
+    terms = suite.reduces(**check.params) if suite.reduces else 1
+    filling = Filling(check.values, check.seed, terms if suite.uses_dot else 0)
+    return arrays.placed(filled(made, arrays, filling), check.layout)
 
 
-def _count_terms(suite: Accuracy, params: Params) -> int:
-    return suite.reduces(**params) if suite.reduces else 1
-
-
-def _estimate_term(suite: Accuracy, arrays: Arrays, inputs: Inputs) -> float:
-    """Size of one term of a sum: its rounding errors are in proportion, and so is atol.
-
-    Only floating-point inputs are summed. Integers are indices, labels or counts, however large.
-    """
-    if not suite.reduces:
-        return 1.0
-    given = [arrays.host(value) for value in inputs.values() if arrays.is_array(value) and arrays.dtype_facts(value)]
-    sizes = [float(np.abs(values[np.isfinite(values)]).mean()) for values in given if np.isfinite(values).any()]
-    size = math.prod(sizes) if suite.uses_dot else max(sizes, default=1.0)
-    return max(size, 1.0)
-
-
-def _call_twice(suite: Accuracy, device: Accelerator, inputs: Inputs) -> _Outcome:
+def _call_twice(suite: Accuracy, device: Accelerator, check: Check, inputs: Inputs) -> _Calls:
     arrays = device.arrays
     kept = arrays.copies(inputs)
     with arrays.watch_allocations("nan") as watch, device.watch_races() as races:
@@ -221,25 +204,14 @@ def _call_twice(suite: Accuracy, device: Accelerator, inputs: Inputs) -> _Outcom
         arrays.is_array(left) and arrays.is_array(right) and arrays.overlap(left, right)
         for left, right in zip(first, second, strict=False)
     )
-    return _Outcome(copies, second, damaged, changed, reused, tuple(races))
+    return _Calls(suite, arrays, check, inputs, copies, second, damaged, changed, reused, tuple(races))
 
 
-@dataclass(frozen=True)
-class _Numbers:
-    """One output's."""
-
-    result: AccuracyCase
-    errors: Errors | None = None
-    """None without a tolerance, as for integers"""
-    usual: Errors | None = None
-    """of the reference in the case's own dtype"""
-
-
-def _find_misshapen(made: _Made, outcome: _Outcome) -> Iterator[Reason]:
+def _find_misshapen(calls: _Calls, wanted: list[Any]) -> Iterator[Reason]:
     """Number, type, shape, dtype, device and density of the outputs. Only the first fault is of interest."""
-    case, arrays, wanted = made.check.case, made.arrays, made.plain
+    case, arrays = calls.case, calls.arrays
     # The second call's are the kernel's own. Of the first there are copies, which are dense.
-    for outputs in (outcome.first, outcome.second):
+    for outputs in (calls.first, calls.second):
         if len(outputs) != len(wanted):
             yield Reason("wrong_count", {"case": case, "got": len(outputs), "expected": len(wanted)})
         for got, due in zip(outputs, wanted, strict=True):
@@ -255,105 +227,106 @@ def _find_misshapen(made: _Made, outcome: _Outcome) -> Iterator[Reason]:
                 yield Reason("wrong_strides", {"case": case})
 
 
-def _find_misuse(made: _Made, outcome: _Outcome) -> Iterator[Reason]:
+def _find_misuse(calls: _Calls) -> Iterator[Reason]:
     """What the calls did to memory that is not their output, and what of that they left out. The gravest first."""
-    case, arrays = made.check.case, made.arrays
-    if outcome.changed:
-        yield Reason("input_changed", {"case": case, "inputs": ", ".join(outcome.changed)})
-    given = [value for value in made.inputs.values() if arrays.is_array(value)]
-    if any(arrays.overlap(output, value) for output in outcome.second for value in given):
+    case, arrays = calls.case, calls.arrays
+    if calls.changed:
+        yield Reason("input_changed", {"case": case, "inputs": ", ".join(calls.changed)})
+    given = [value for value in calls.inputs.values() if arrays.is_array(value)]
+    if any(arrays.overlap(output, value) for output in calls.second for value in given):
         yield Reason("output_aliases_input", {"case": case})
-    if outcome.reused:
+    if calls.reused:
         yield Reason("output_reused", {"case": case})
-    for first, second in zip(outcome.first, outcome.second, strict=True):
-        if found := _find_difference(made, first, second):
-            yield found
-    if outcome.damaged:
-        yield Reason("wrote_outside", {"case": case, "zones": outcome.damaged})
-    for race in outcome.races:
+    for first, second in zip(calls.first, calls.second, strict=True):
+        if arrays.same_bits(first, second):
+            continue
+        left, right = arrays.host(first), arrays.host(second)
+        # Elements that still hold what each call's memory was filled with were never written. Others come from a race.
+        unwritten = np.isnan(left) & arrays.is_filler(second)
+        if unwritten.any():
+            yield Reason("not_written", _locate(case, unwritten))
+        elif calls.suite.deterministic:
+            differing = (left != right) & ~(np.isnan(left) & np.isnan(right))
+            yield Reason("differs_from_itself", _locate(case, differing))
+    if calls.damaged:
+        yield Reason("wrote_outside", {"case": case, "zones": calls.damaged})
+    for race in calls.races:
         pair = {"first": race.programs[0], "second": race.programs[1]}
         yield Reason("race", {"case": case, "kind": race.kind, "count": race.addresses, **pair})
 
 
-def _find_difference(made: _Made, first: Any, second: Any) -> Reason | None:
-    """How two calls on the same inputs differ.
-
-    Elements that still hold what each call's memory was filled with were never written. Others come from a race.
-    """
-    arrays = made.arrays
-    if arrays.same_bits(first, second):
-        return None
-    left, right = arrays.host(first), arrays.host(second)
-    unwritten = np.isnan(left) & arrays.is_filler(second)
-    if unwritten.any():
-        return Reason("not_written", _locate(made.check, unwritten))
-    differing = (left != right) & ~(np.isnan(left) & np.isnan(right))
-    return Reason("differs_from_itself", _locate(made.check, differing)) if made.suite.deterministic else None
-
-
-def _locate(check: Check, mask: Host) -> dict[str, Fact]:
+def _locate(case: str, mask: Host) -> dict[str, Fact]:
     index = str(first_index(mask)) if mask.any() else "-"
-    return {"case": check.case, "count": int(mask.sum()), "index": index}
+    return {"case": case, "count": int(mask.sum()), "index": index}
 
 
-def _compare_numbers(made: _Made, actual: Any, wanted: Any, usual: Any) -> _Numbers:
-    """One output's numbers against the float64 reference, and against the reference in the case's own dtype."""
-    arrays, check = made.arrays, made.check
+def _compare_numbers(
+    calls: _Calls, actual: Any, wanted: Any, usual: Any
+) -> tuple[AccuracyCase, Errors | None, Errors | None]:
+    """One output's numbers against the float64 reference, and against the reference in the case's own dtype.
+
+    Returns the result with both errors. Integers and booleans have no tolerance, and no errors.
+    """
+    arrays, check, suite = calls.arrays, calls.check, calls.suite
     got, right, common = arrays.host(actual), arrays.host(wanted), arrays.host(usual)
     if got.dtype.kind != "f":
-        return _Numbers(_compare_exactly(check, got, common))
+        result, differing = check.result(rtol=0.0, atol=0.0), (got != common) * 1.0
+        failure = _find_farthest(result, got, common, differing) if differing.any() else None
+        return replace(result, failure=failure), None, None
     dtype = arrays.facts(actual).dtype
-    rtol, atol = tolerance(dtype, made.suite.tolerance, _count_terms(made.suite, check.params))
-    atol *= _estimate_term(made.suite, arrays, made.inputs)
+    rtol, atol = tolerance(dtype, suite.tolerance, calls.terms)
+    atol *= _estimate_term(calls)
     errors, usual_errors = errors_of(got, right), errors_of(common, right)
     result = check.result(errors=errors.stats, reference_errors=usual_errors.stats, rtol=rtol, atol=atol)
     over = excess(got, right, rtol, atol)
-    failure = _find_misplaced(check, got, common, arrays.rounded(right, actual))
-    if not failure and (over > 0).any() and not within_ratio(errors.stats, usual_errors.stats):
+    # NaN or an infinity that neither the rounded float64 answer nor the reference has, or the other way round.
+    rounded = arrays.rounded(right, actual)
+    misplaced = (finiteness(got) != finiteness(rounded)) & (finiteness(got) != finiteness(common))
+    failure = None
+    if misplaced.any():
+        at = first_index(misplaced)
+        facts = {**_locate(check.case, misplaced), "got": str(got[at]), "expected": str(rounded[at])}
+        failure = Reason("not_finite", facts)
+    elif (over > 0).any() and not within_ratio(errors.stats, usual_errors.stats):
         failure = _find_farthest(result, got, right, over)
     if failure:
-        return _Numbers(dataclasses.replace(result, failure=failure), errors, usual_errors)
+        return replace(result, failure=failure), errors, usual_errors
     rms = errors.exact.rms(errors.stats.count) if errors.stats.count else math.inf
-    stated = made.suite.tolerance_reason and dtype in (made.suite.tolerance or {})
+    stated = suite.tolerance_reason and dtype in (suite.tolerance or {})
     # perfci chose the size of all other values.
     if check.values == "normal" and atol > VACUOUS * rms and not stated:
         sound = (excess(got, right, rtol, VACUOUS * rms) <= 0).all() or within_ratio(errors.stats, usual_errors.stats)
         if not sound or (rms > 0 and errors.stats.count >= FEW):
-            facts: dict[str, Fact] = {"case": check.case, "atol": atol, "rms": rms, "dtype": dtype}
-            result = dataclasses.replace(result, unchecked=Reason("tolerance_vacuous", facts))
-    return _Numbers(result, errors, usual_errors)
+            facts = {"case": check.case, "atol": atol, "rms": rms, "dtype": dtype}
+            result = replace(result, unchecked=Reason("tolerance_vacuous", facts))
+    return result, errors, usual_errors
 
 
-def _find_misplaced(check: Check, got: Host, common: Host, rounded: Host) -> Reason | None:
-    """NaN or an infinity that neither the rounded float64 answer nor the reference has, or the other way round."""
-    wrong = (finiteness(got) != finiteness(rounded)) & (finiteness(got) != finiteness(common))
-    if not wrong.any():
-        return None
-    where = first_index(wrong)
-    return Reason("not_finite", {**_locate(check, wrong), "got": str(got[where]), "expected": str(rounded[where])})
+def _estimate_term(calls: _Calls) -> float:
+    """Size of one term of a sum: its rounding errors are in proportion, and so is atol.
+
+    Only floating-point inputs are summed. Integers are indices, labels or counts, however large.
+    """
+    suite, arrays = calls.suite, calls.arrays
+    if not suite.reduces:
+        return 1.0
+    arrays_of = [value for value in calls.inputs.values() if arrays.is_array(value) and arrays.dtype_facts(value)]
+    given = map(arrays.host, arrays_of)
+    sizes = [float(np.abs(values[np.isfinite(values)]).mean()) for values in given if np.isfinite(values).any()]
+    size = math.prod(sizes) if suite.uses_dot else max(sizes, default=1.0)
+    return max(size, 1.0)
 
 
 def _find_farthest(result: AccuracyCase, got: Host, right: Host, over: Host) -> Reason:
     """Names the element farthest beyond what it is allowed. The largest error may be that of a large value."""
-    assert result.reference_errors is not None
-    where = tuple(int(i) for i in np.unravel_index(int(over.argmax()), over.shape))
+    at = tuple(int(i) for i in np.unravel_index(int(over.argmax()), over.shape))
     count = int((over > 0).sum())
-    facts: dict[str, Fact] = {"case": result.case, "count": count, "size": int(got.size), "index": str(where)}
-    values = {"got": float(got[where]), "expected": float(right[where]), "error": float(abs(got[where] - right[where]))}
-    allowed = {"usual_error": result.reference_errors.max_abs, "rtol": result.rtol, "atol": result.atol}
-    return Reason("wrong_values", {**facts, **values, **allowed})
-
-
-def _compare_exactly(check: Check, got: Host, right: Host) -> AccuracyCase:
-    """Integers and booleans have no tolerance."""
-    wrong = got != right
-    if not wrong.any():
-        return check.result(rtol=0.0, atol=0.0)
-    where = first_index(wrong)
-    values = {"got": int(got[where]), "expected": int(right[where])}
-    numbers = {"error": abs(values["got"] - values["expected"]), "usual_error": 0.0, "rtol": 0.0, "atol": 0.0}
-    facts = {**_locate(check, wrong), "size": int(got.size), **values, **numbers}
-    return check.result(failure=Reason("wrong_values", facts), rtol=0.0, atol=0.0)
+    number = float if got.dtype.kind == "f" else int
+    found, expected = number(got[at]), number(right[at])
+    usual = result.reference_errors.max_abs if result.reference_errors else 0.0
+    facts: dict[str, Fact] = {"case": result.case, "count": count, "size": int(got.size), "index": str(at)}
+    values = {"got": found, "expected": expected, "error": abs(found - expected)}
+    return Reason("wrong_values", {**facts, **values, "usual_error": usual, "rtol": result.rtol, "atol": result.atol})
 
 
 def _choose_worse(left: AccuracyCase, right: AccuracyCase) -> AccuracyCase:
