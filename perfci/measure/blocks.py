@@ -177,18 +177,6 @@ class _QueuedBlock:
     """False if an arm raised on the way"""
     state: DeviceState = field(default_factory=DeviceState)
 
-    def call(self, arm: Arm) -> Any:
-        """Call without timing. Returns its result."""
-        self.arm = arm.arm
-        return arm()
-
-    def time(self, arm: Arm) -> Any:
-        """Time one call. Returns its result."""
-        self.arm = arm.arm
-        output = self.session.launch(arm, warm=self.warm)
-        self.order.append(arm.arm)
-        return output
-
 
 def _run_session(bench: Rig, plan: Plan, heard: Listener) -> tuple[float, Plan]:
     """Returns the seconds in which the device was at work, and the blocks in which no arm raised."""
@@ -244,7 +232,8 @@ def _launch_all(bench: Rig, block: _QueuedBlock) -> None:
     inputs = bound_inputs(bench.suite, subject.params, bench.device.arrays.device, seed)
     arms = _list_arms(bench, subject, inputs)
     for arm in arms * BLOCK_WARMUP:
-        block.call(arm)
+        block.arm = arm.arm
+        arm()
     kept: list[Any] = []
     kept_round = _choose_verified_round(bench, subject, block.index)
     for turn in range(subject.rounds):
@@ -252,7 +241,9 @@ def _launch_all(bench: Rig, block: _QueuedBlock) -> None:
             block.session.aside()
             kept += _refill(bench, block, arms, seed)
         for arm in bench.order.sample(arms, len(arms)):
-            output = block.time(arm)
+            block.arm = arm.arm
+            output = block.session.launch(arm, warm=block.warm)
+            block.order.append(arm.arm)
             if turn == kept_round and arm.arm == KERNEL:
                 kept.append(output)
             # Freed before the next launch, so that every launch draws its output from the same pool.
@@ -264,8 +255,7 @@ def _launch_all(bench: Rig, block: _QueuedBlock) -> None:
             checked = checked_output(bench.suite, bench.device.arrays, subject.params, inputs, output)
             # The first that is wrong ends the case.
             subject.failure = subject.failure or checked.failure
-            if checked.errors:
-                subject.errors.append(checked.errors)
+            subject.errors += [checked.errors] if checked.errors else []
     del padding
 
 
@@ -298,12 +288,14 @@ def _refill(bench: Rig, block: _QueuedBlock, arms: Sequence[Arm], seed: int) -> 
     output of that one.
     """
     under_test = next((arm for arm in arms if arm.arm == KERNEL), arms[0])
+    block.arm = REFERENCE
     fresh = bound_inputs(bench.suite, block.subject.params, bench.device.arrays.device, seed ^ 1)
+    block.arm = under_test.arm
     for _ in range(WARMING if block.warm else 0):
-        block.call(under_test)
+        under_test()
     bench.device.arrays.refill(under_test.inputs, fresh)
     del fresh
-    return [block.call(under_test)] if block.warm else []
+    return [under_test()] if block.warm else []
 
 
 def _blame(bench: Rig, subject: Subject, arm: str, error: Exception) -> None:
@@ -441,34 +433,31 @@ def time_candidates(
     Blocks are as above: fresh buffers behind random padding, warm-up, rounds. All candidates share a block, so that a
     clock that drifts moves them alike. Raises CandidateError if one of them raises.
     """
-
-    def call(arm: Arm, function: Callable[[], Any]) -> None:
-        try:
-            function()
-        except Exception as error:
-            raise CandidateError(arm.arm, error) from error
-
-    def queue_block(session: Session, index: int) -> list[str]:
-        seed = random.Random(f"{much.seed}/{index}").getrandbits(31)
-        drawn = random.Random(seed)
-        padding = device.pad(seed)
-        inputs = bound_inputs(suite, params, device.arrays.device, seed)
-        arms = [Arm(name, function, inputs) for name, function in candidates.items()]
-        for arm in arms * BLOCK_WARMUP:
-            call(arm, arm)
-        order = []
-        for _ in range(much.rounds):
-            for arm in drawn.sample(arms, len(arms)):
-                call(arm, lambda arm=arm: session.launch(arm, warm=suite.cache == "warm"))  # type: ignore[misc]
-                order.append(arm.arm)
-        del padding
-        return order
-
-    order = []
-    with device.session() as session:
-        for index in range(much.blocks):
-            order.append(queue_block(session, index))
-            session.pause()
+    order: list[list[str]] = []
+    running = ""
+    try:
+        with device.session() as session:
+            for index in range(much.blocks):
+                seed = random.Random(f"{much.seed}/{index}").getrandbits(31)
+                drawn = random.Random(seed)
+                padding = device.pad(seed)
+                inputs = bound_inputs(suite, params, device.arrays.device, seed)
+                arms = [Arm(name, function, inputs) for name, function in candidates.items()]
+                for arm in arms * BLOCK_WARMUP:
+                    running = arm.arm
+                    arm()
+                order.append([])
+                for arm in (each for _ in range(much.rounds) for each in drawn.sample(arms, len(arms))):
+                    running = arm.arm
+                    session.launch(arm, warm=suite.cache == "warm")
+                    order[-1].append(running)
+                del padding
+                running = ""
+                session.pause()
+    except Exception as error:
+        if running:
+            raise CandidateError(running, error) from error
+        raise
     launches = iter(session.launches())
     blocks = [[(name, next(launches).time_us) for name in block] for block in order]
     return {name: tuple(tuple(us for other, us in block if other == name) for block in blocks) for name in candidates}
