@@ -6,7 +6,7 @@ measured at all.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from perfci.core.model import (
@@ -33,6 +33,8 @@ from perfci.judge.speed import judge_case
 from perfci.thresholds.limits import Thresholds
 
 Row = tuple[Judgement, Need | None]
+Key = tuple[str, str]
+"""op and case"""
 
 
 def judge(run: Run, baselines: Mapping[str, Baseline], thresholds: Thresholds) -> Judgements:
@@ -41,10 +43,18 @@ def judge(run: Run, baselines: Mapping[str, Baseline], thresholds: Thresholds) -
     baselines: op -> what is stored for it. Asks for fresh processes (`needs`) only if these would decide and were not
     had yet.
     """
-    plain = _Evidence.of(run, compare.compare(run, baselines, thresholds), thresholds)
-    widened = _widen(plain, run, baselines, thresholds)
+    compared = {(each.op, each.case): each for each in compare.compare(run, baselines, thresholds)}
+    # The whole run is compared once more for the first, second, ... expected entry of each case, with what these allow.
+    evidence = [_Evidence.of(run, compared, thresholds)]
+    ops = {op.op for op in run.plan.ops if thresholds.expected(op.op)}
+    for number in range(max((len(thresholds.expected(*key)) for key in compared), default=0)):
+        wider = replace(thresholds, excusing=number)
+        again = {(each.op, each.case): each for each in compare.compare(run, baselines, wider, ops)}
+        evidence.append(_Evidence.of(run, {**compared, **again}, wider))
+
     found = {op.op: op for op in run.ops}
-    judged = [row for op in run.plan.ops for row in _OpJudge(run, op, found.get(op.op), plain, widened).rows()]
+    judges = [_OpJudge(run, op, found.get(op.op), evidence[0], evidence[1:]) for op in run.plan.ops]
+    judged = [row for each in judges for row in each.rows()]
     base = run.plan.base.name if run.plan.base else None
     rows = [row for row, _ in judged]
     for op in run.plan.removed:
@@ -54,12 +64,9 @@ def judge(run: Run, baselines: Mapping[str, Baseline], thresholds: Thresholds) -
         # A shard of a merged run that gave no whole result fails the gate, whatever it had to measure.
         rows.append(Judgement(f"shard {lost.facts.get('shard')}", Suite.PERFORMANCE, None, Verdict.ERROR, (lost,)))
     rows += static.judge_static(run, thresholds)
-    notes = (
-        *note_run(run, tuple(plain.comparisons.values()), rows, thresholds),
-        *expected.find_unneeded(run, rows, thresholds),
-    )
-    needs = tuple(need for _, need in judged if need)
-    return Judgements(tuple(rows), needs, notes)
+    notes = note_run(run, tuple(compared.values()), rows, thresholds)
+    unneeded = expected.find_unneeded(run, rows, thresholds)
+    return Judgements(tuple(rows), tuple(need for _, need in judged if need), (*notes, *unneeded))
 
 
 @dataclass(frozen=True)
@@ -67,28 +74,12 @@ class _Evidence:
     """What the cases of a run are compared with, all under the same thresholds."""
 
     thresholds: Thresholds
-    comparisons: Mapping[tuple[str, str], Comparison]
-    """by op and case"""
-    adjusted: Mapping[tuple[str, str], Adjusted]
+    comparisons: Mapping[Key, Comparison]
+    adjusted: Mapping[Key, Adjusted]
 
     @classmethod
-    def of(cls, run: Run, comparisons: Iterator[Comparison], thresholds: Thresholds) -> _Evidence:
-        found = {(each.op, each.case): each for each in comparisons}
+    def of(cls, run: Run, found: Mapping[Key, Comparison], thresholds: Thresholds) -> _Evidence:
         return cls(thresholds, found, adjust(found.values(), run.plan.family, run.plan.duel_family))
-
-
-def _widen(
-    plain: _Evidence, run: Run, baselines: Mapping[str, Baseline], thresholds: Thresholds
-) -> Sequence[_Evidence]:
-    """The whole run once more for the first, second, ... expected entry of each case, with what these allow."""
-    most = max((len(thresholds.expected(*key)) for key in plain.comparisons), default=0)
-    ops: Container[str] = {op.op for op in run.plan.ops if thresholds.expected(op.op)}
-    found = []
-    for number in range(most):
-        wider = replace(thresholds, excusing=number)
-        again = {(each.op, each.case): each for each in compare.compare(run, baselines, wider, ops)}
-        found.append(_Evidence.of(run, iter({**plain.comparisons, **again}.values()), wider))
-    return found
 
 
 @dataclass(frozen=True)
@@ -130,7 +121,6 @@ class _OpJudge:
 
     def _unchanged_rows(self) -> Iterator[Row]:
         same = self._same_as_base()
-        measured = {case.case: case for case in self.found.performance} if self.found else {}
         if self.found and self.found.failure:
             yield self._row(None, Verdict.ERROR, self.found.failure)
         elif self.plan.unlisted:
@@ -139,6 +129,7 @@ class _OpJudge:
             yield Judgement(self.plan.op, Suite.ACCURACY, None, Verdict.UNCHANGED, (same,)), None
         if Suite.PERFORMANCE not in self.run.plan.suites:
             return
+        measured = {case.case: case for case in self.found.performance} if self.found else {}
         for case in self.plan.performance:
             control = measured.get(case)
             if control and (control.blocks or control.failure):
@@ -169,7 +160,7 @@ class _OpJudge:
             lost = measured.failure.kind == "records_lost"
             failed = Verdict.ERROR if measured.raised else Verdict.WRONG
             yield self._row(case, Verdict.INCONCLUSIVE if lost else failed, measured.failure)
-        elif measured and skips and _is_proven(measured):
+        elif measured and skips and not measured.blocks and (base := measured.base) and base.same and not base.duelled:
             # It does the base's own device work and was not timed. What looks like cheating counts all the same.
             launches = len(measured.identity.launches) if measured.identity else None
             verdict = Verdict.SUSPECT if measured.suspicion else Verdict.UNCHANGED
@@ -221,12 +212,6 @@ class _OpJudge:
     def _row(self, case: str | None, verdict: Verdict, *reasons: Reason) -> Row:
         comparison = self.plain.comparisons.get((self.plan.op, case or ""))
         return Judgement(self.plan.op, Suite.PERFORMANCE, case, verdict, reasons, comparison), None
-
-
-def _is_proven(case: PerformanceCase) -> bool:
-    """Whether its identity alone decides: it was not timed, and was not to be."""
-    base = case.base
-    return not case.blocks and base is not None and base.same is True and not base.duelled
 
 
 def _mark_late(row: Judgement, measured: PerformanceCase) -> Judgement:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import statistics
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -27,7 +27,6 @@ from perfci.core.model import (
     Difference,
     Environment,
     Interval,
-    Look,
     PeerFigure,
     PerformanceCase,
     PlannedOp,
@@ -72,14 +71,22 @@ def compare(
 def _compare_op(run: Run, op: PlannedOp, baseline: Baseline | None, thresholds: Thresholds) -> Iterator[Comparison]:
     measured = {case.case: case for found in run.ops if found.op == op.op for case in found.performance}
     stored = {case.case: case for case in baseline.cases if case.blocks} if baseline else {}
-    differing = _differing(run.environment, baseline)
+
+    @functools.cache
+    def differing(runs: frozenset[str]) -> tuple[Difference, ...]:
+        """What differs from these runs. Nothing for a baseline of another device model."""
+        if baseline is None or baseline.device != run.environment.device.key:
+            return ()
+        return differences([each.environment for each in baseline.runs if each.id in runs], run.environment)
+
     for case in dict.fromkeys((*op.performance, *measured, *stored)):
         found, known = measured.get(case), stored.get(case)
         # The blocks that count are those in which both arms were timed.
         blocks = tuple(block for block in found.blocks if {KERNEL, REFERENCE} <= block.arms.keys()) if found else ()
         limits = thresholds.for_case(op.op, case)
-        differs = differing(known) if known and blocks else ()
-        base = _describe(op.op, case, found, blocks, known, differs)
+        base = _describe(op.op, case, found, blocks, known)
+        if known and blocks:
+            base = replace(base, differs=differing(frozenset(block.run for block in known.blocks)))
         base = _duel(base, blocks, limits, run.environment.timer)
         if found is None or baseline is None or not blocks:
             yield base
@@ -92,12 +99,7 @@ def _compare_op(run: Run, op: PlannedOp, baseline: Baseline | None, thresholds: 
 
 
 def _describe(
-    op: str,
-    case: str,
-    found: PerformanceCase | None,
-    blocks: Sequence[Block],
-    stored: BaselineCase | None,
-    differs: tuple[Difference, ...],
+    op: str, case: str, found: PerformanceCase | None, blocks: Sequence[Block], stored: BaselineCase | None
 ) -> Comparison:
     """What needs no test: medians, and the speedup over the blocks of all processes, first look and later ones."""
     before = stored.blocks if stored else ()
@@ -113,7 +115,6 @@ def _describe(
         baseline_us=_median(block.kernel_us for block in before),
         activities=_median(block.arms[KERNEL].activities for block in blocks),
         baseline_activities=_median(block.activities for block in before),
-        differs=differs,
         peers=tuple(
             PeerFigure(peer.name, _median_us(blocks, arm), _speedup(blocks, f"{KERNEL}/{arm}"), peer.failure)
             for peer, arm in peers
@@ -134,27 +135,29 @@ def _median_us(blocks: Sequence[Block], arm: str) -> float | None:
     return _median(block.arms[arm].time.median_us for block in blocks if arm in block.arms)
 
 
+def _median(values: Iterable[float | None]) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return statistics.median(numbers) if numbers else None
+
+
 def _duel(seen: Comparison, blocks: Sequence[Block], limits: CaseThresholds, timer: str | None) -> Comparison:
-    """The duel of kernel and base, process by process, over the blocks in which both were timed."""
+    """The duels of kernel and base, process by process, over the blocks in which both were timed.
+
+    Spans are duelled too if a launch is more than one kernel's own time. Their floor is part of their tau.
+    """
     both = [block for block in blocks if DUEL in block.shifts]
     base_us = _median_us(both, BASE)
     if base_us is None:
         return seen
     shifts = _by_process(both, [block.shifts[DUEL] for block in both])
-    duel = duel_rule.look(list(shifts.values()), limits.allowed(base_us, timer))
-    return replace(seen, duel=duel, duel_span=_duel_spans(both, limits), base_us=base_us)
-
-
-def _duel_spans(blocks: Sequence[Block], limits: CaseThresholds) -> Look | None:
-    """The same of the spans, if a launch is more than one kernel's own time. The floor is part of its tau."""
-    arms = [(block.arms[KERNEL], block.arms[BASE]) for block in blocks]
+    duel, duel_span = duel_rule.look(list(shifts.values()), limits.allowed(base_us, timer)), None
+    arms = [(block.arms[KERNEL], block.arms[BASE]) for block in both]
     spans = [(kernel.span_us or 0.0, base.span_us or 0.0) for kernel, base in arms]
-    single = all(arm.activities == 1 for pair in arms for arm in pair)
-    if single or any(not kernel or not base for kernel, base in spans):
-        return None
-    tau = max(limits.span_margin, limits.span_floor_us / statistics.median(base for _, base in spans))
-    shifts = _by_process(blocks, [math.log(kernel / base) for kernel, base in spans])
-    return duel_rule.look(list(shifts.values()), tau)
+    if all(map(all, spans)) and any(arm.activities != 1 for pair in arms for arm in pair):
+        tau = max(limits.span_margin, limits.span_floor_us / statistics.median(base for _, base in spans))
+        shifts = _by_process(both, [math.log(kernel / base) for kernel, base in spans])
+        duel_span = duel_rule.look(list(shifts.values()), tau)
+    return replace(seen, duel=duel, duel_span=duel_span, base_us=base_us)
 
 
 def _by_process(blocks: Sequence[Block], quantities: Sequence[T]) -> dict[int, list[T]]:
@@ -163,11 +166,6 @@ def _by_process(blocks: Sequence[Block], quantities: Sequence[T]) -> dict[int, l
     for block, quantity in sorted(zip(blocks, quantities, strict=True), key=lambda each: each[0].process):
         found.setdefault(block.process, []).append(quantity)
     return found
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    numbers = [value for value in values if value is not None]
-    return statistics.median(numbers) if numbers else None
 
 
 # --- what a baseline does not know ------------------------------------------------------------------------------------
@@ -185,31 +183,19 @@ def _find_stale(
     if known is not None:
         differs = known.cache != found.cache
         return Reason("stale_cache", {"stored": known.cache, "cache": found.cache}) if differs else None
+    if run.plan.filter is not None:
+        return None
+
+    def without_dtype(case: str) -> list[str]:
+        return [part for part in case.split(",") if not part.startswith("dtype=")]
+
     stored = [case.case for case in baseline.cases if case.blocks]
     gone = [case for case in stored if case not in op.performance]
-    if run.plan.filter is None:
-        twin = next((case for case in gone if _without_dtype(case) == _without_dtype(found.case)), None)
-        if twin is not None:
-            return Reason("stale_dtype", {"case": found.case, "stored": twin})
-        if stored and len(gone) == len(stored):
-            return Reason("stale_cases", {"case": found.case, "stored": stored[0], "count": len(stored)})
+    if twin := next((case for case in gone if without_dtype(case) == without_dtype(found.case)), None):
+        return Reason("stale_dtype", {"case": found.case, "stored": twin})
+    if stored and len(gone) == len(stored):
+        return Reason("stale_cases", {"case": found.case, "stored": stored[0], "count": len(stored)})
     return None
-
-
-def _without_dtype(case: str) -> tuple[str, ...]:
-    return tuple(part for part in case.split(",") if not part.startswith("dtype="))
-
-
-def _differing(now: Environment, baseline: Baseline | None) -> Callable[[BaselineCase], tuple[Difference, ...]]:
-    """What differs from the runs that a case's blocks come from. Nothing for a baseline of another device model."""
-
-    @functools.cache
-    def between(runs: frozenset[str]) -> tuple[Difference, ...]:
-        if baseline is None or baseline.device != now.device.key:
-            return ()
-        return differences([run.environment for run in baseline.runs if run.id in runs], now)
-
-    return lambda case: between(frozenset(block.run for block in case.blocks))
 
 
 # --- the screen -------------------------------------------------------------------------------------------------------

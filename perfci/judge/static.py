@@ -108,13 +108,10 @@ def _judge_case(
     if base.failure:
         return Verdict.PASS, (because("base_uncompiled", base.failure),)
     alike = identity.same_work(base.identity, case.identity)
-    return (Verdict.UNCHANGED, ()) if alike else _judge_changed(case, base, limits, alike)
+    if alike:
+        return Verdict.UNCHANGED, ()
 
-
-def _judge_changed(
-    case: StaticCase, base: StaticCase, limits: CaseThresholds, alike: bool | None
-) -> tuple[Verdict, tuple[Reason, ...]]:
-    """What changed. What grew is seen as well if a call could not be captured to its end (alike is None)."""
+    # What grew is seen as well if a call could not be captured to its end (alike is None).
     grown, unseen = _compare_figures(case.binaries, base.binaries, limits)
     changes = identity.list_changes(base.identity, case.identity)
     if grown:
@@ -129,22 +126,36 @@ def _compare_figures(
     now: Sequence[KernelBinary], before: Sequence[KernelBinary], limits: CaseThresholds
 ) -> tuple[list[Reason], list[Reason]]:
     """Returns figures of kernels beyond what is allowed, and those that are limited and that no tool gave."""
+    words = {
+        SPILLS: say("spill bytes"),
+        "shared_memory": say("shared memory"),
+        "instructions": say("instructions"),
+        OCCUPANCY: say("occupancy"),
+        "registers": say("registers"),
+    }
     gates = {name: float(getattr(limits, name)) for name in FIGURES if getattr(limits, name) is not None}
     pairs = list(_pair(now, before))
-    grown = []
+    grown, unseen = [], []
     for new, old in pairs:
         for name, allowed in gates.items():
             was, is_now = getattr(old, FIGURES[name]), getattr(new, FIGURES[name])
-            if was is not None and is_now is not None and _is_beyond(name, was, is_now, allowed):
-                before_after = {"before": _write(name, was), "after": _write(name, is_now)}
-                facts: dict[str, Fact] = {"kernel": new.name, "what": _words(name), "option": name}
-                facts |= {**before_after, "allowed": _write_allowed(name, allowed)}
+            if was is None or is_now is None:
+                continue
+            if name == SPILLS:
+                beyond, told = is_now > was + allowed, say("{bytes} B more", bytes=f"{allowed:.0f}")
+            elif name == OCCUPANCY:
+                beyond, told = is_now < was * (1 - allowed), say("{share:%} less", share=allowed)
+            else:
+                beyond, told = is_now > was * (1 + allowed), say("{share:%} more", share=allowed)
+            if beyond:
+                write = units.percent if name == OCCUPANCY else str
+                facts: dict[str, Fact] = {"kernel": new.name, "what": words[name], "option": name}
+                facts |= {"before": write(was), "after": write(is_now), "allowed": told}
                 grown.append(Reason("compiled_grew", facts))
     changed = [binary for pair in pairs if pair[0].artefact != pair[1].artefact for binary in pair]
-    unseen = []
     for name in gates:
         if blind := next((binary for binary in changed if getattr(binary, FIGURES[name]) is None), None):
-            unseen.append(Reason("compiled_unseen", {"kernel": blind.name, "what": _words(name), "option": name}))
+            unseen.append(Reason("compiled_unseen", {"kernel": blind.name, "what": words[name], "option": name}))
     return grown, unseen
 
 
@@ -161,34 +172,6 @@ def _pair(now: Sequence[KernelBinary], before: Sequence[KernelBinary]) -> Iterat
                 waiting.remove(binary)
                 left.remove(old)
                 yield binary, old
-
-
-def _is_beyond(threshold: str, was: float, now: float, allowed: float) -> bool:
-    if threshold == SPILLS:
-        return now > was + allowed
-    return now < was * (1 - allowed) if threshold == OCCUPANCY else now > was * (1 + allowed)
-
-
-def _words(threshold: str) -> str:
-    return {
-        SPILLS: say("spill bytes"),
-        "shared_memory": say("shared memory"),
-        "instructions": say("instructions"),
-        OCCUPANCY: say("occupancy"),
-        "registers": say("registers"),
-    }[threshold]
-
-
-def _write(threshold: str, value: float) -> str:
-    return units.percent(value) if threshold == OCCUPANCY else str(value)
-
-
-def _write_allowed(threshold: str, allowed: float) -> str:
-    if threshold == SPILLS:
-        return say("{bytes} B more", bytes=f"{allowed:.0f}")
-    if threshold == OCCUPANCY:
-        return say("{share:%} less", share=allowed)
-    return say("{share:%} more", share=allowed)
 
 
 def _describe_changes(case: StaticCase, base: StaticCase) -> Iterator[Reason]:
