@@ -13,22 +13,10 @@ from pathlib import Path
 from perfci.core.model import Bearing, Device, Difference, Environment, Fact
 
 PACKAGES = (
-    "perfci",
-    "torch",
-    "triton",
-    "pytorch-triton",
-    "torch-npu",
-    "triton-ascend",
-    "numpy",
-    "scipy",
-    "nvidia-ml-py",
-    "nvidia-cublas",
-    "nvidia-cublas-cu12",
-    "nvidia-cuda-cupti",
-    "nvidia-cuda-cupti-cu12",
-    "nvidia-cudnn-cu12",
+    "perfci", "torch", "triton", "pytorch-triton", "torch-npu", "triton-ascend", "numpy", "scipy", "nvidia-ml-py",
+    "nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cuda-cupti", "nvidia-cuda-cupti-cu12", "nvidia-cudnn-cu12",
     "nvidia-cudnn-cu13",
-)
+)  # fmt: skip
 """Distributions whose version is recorded. Kernels, references and timers come from them."""
 
 REFERENCE_PACKAGES = (
@@ -98,8 +86,6 @@ docs/how-perfci-decides.md has the same table with the reasons."""
 TOLD = 5
 """Most fields in one sentence."""
 
-_LONGEST_VALUE = 48
-
 
 def describe(
     device: Device,
@@ -145,7 +131,7 @@ def differences(before: Sequence[Environment], after: Environment) -> tuple[Diff
     """
     old, new = [dict(_flat(each)) for each in before], dict(_flat(after))
     fields = dict.fromkeys(name for each in (*old, new) for name in each)
-    found = [each for name in fields if (each := _difference(name, [one.get(name) for one in old], new.get(name)))]
+    found = [each for name in fields if (each := _compare(name, [one.get(name) for one in old], new.get(name)))]
     return tuple(sorted(found, key=lambda each: not each.moves))
 
 
@@ -162,6 +148,12 @@ def list_differences(found: Sequence[Difference], most: int = TOLD) -> str:
     named = [f"{each.field} {_clip(each.before)} -> {_clip(each.after)}" for each in found[:most]]
     rest = [f"... (+{len(found) - most})"] if len(found) > most else []
     return "; ".join([*named, *rest])
+
+
+def _clip(value: str | None) -> str:
+    if value is None:
+        return "-"
+    return value if len(value) <= 48 else f"{value[:45]}..."
 
 
 def worker_environment(
@@ -187,10 +179,9 @@ def worker_environment(
         # A comment above a kernel must not change what it compiles to.
         "TRITON_DISABLE_LINE_INFO": "1",
     }
-    return passed | own | (_INTERPRETING if interpret else {})
-
-
-_INTERPRETING = {"TRITON_INTERPRET": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
+    if interpret:
+        own |= {"TRITON_INTERPRET": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
+    return passed | own
 
 
 def _holds_secret(name: str, value: str) -> bool:
@@ -210,7 +201,7 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _difference(name: str, before: Sequence[Fact], after: Fact) -> Difference | None:
+def _compare(name: str, before: Sequence[Fact], after: Fact) -> Difference | None:
     if name.startswith("device."):
         before = [value for value in before if value is not None]
         if not before or after is None:
@@ -224,12 +215,6 @@ def _difference(name: str, before: Sequence[Fact], after: Fact) -> Difference | 
     if name == "python" and old and new and new.split(".")[:2] in [each.split(".")[:2] for each in old.split(", ")]:
         bearing = Bearing.NAMED
     return Difference(name, old, new, bearing)
-
-
-def _clip(value: str | None) -> str:
-    if value is None:
-        return "-"
-    return value if len(value) <= _LONGEST_VALUE else f"{value[: _LONGEST_VALUE - 3]}..."
 
 
 def _flat(environment: Environment) -> Iterator[tuple[str, Fact]]:

@@ -20,7 +20,7 @@ from perfci.runs.effective_thresholds import limits_of
 from perfci.runs.flow import check_against
 from perfci.runs.plan import Request
 from perfci.runs.record import Plant
-from perfci.statistics import duel_rule, power
+from perfci.statistics import duel_rule, many_duels
 
 TRIALS = ("unchanged", "slower", "wrong")
 
@@ -67,7 +67,7 @@ class CaseNoise:
     case: str
     base_us: float
     tau: float
-    noise: power.Noise
+    noise: many_duels.Noise
 
 
 @dataclass(frozen=True)
@@ -164,5 +164,5 @@ def measure_noise(run: Run, judgements: Judgements, settings: Settings) -> Itera
         base_us = row.comparison.base_us if row and row.comparison else None
         if base_us is not None and len(shifts) >= duel_rule.FIRST:
             tau = limits.for_case(op, case.case).allowed(base_us, run.environment.timer)
-            noise = power.noise(shifts, tau, limits.alpha, run.plan.duel_family)
+            noise = many_duels.noise(shifts, tau, limits.alpha, run.plan.duel_family)
             yield CaseNoise(op, case.case, base_us, tau, noise)

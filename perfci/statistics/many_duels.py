@@ -8,8 +8,10 @@ answered by comparisons alone.
 
 from __future__ import annotations
 
+import bisect
 import math
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +23,11 @@ from perfci.statistics.exact import Floats
 
 _ROWS = 1000
 """Duels at a time: 48 blocks have 1,176 averages."""
+
+POWER = 0.95
+DRAWS = 200
+STEPS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 12.0)
+"""Slow-downs tried, in multiples of tau."""
 
 
 @dataclass(frozen=True)
@@ -69,18 +76,14 @@ class Ends:
 
 def reading(d: Floats, family: int, alpha: float) -> Duels:
     """d: (n, processes, blocks of a process), log scale; alpha: of the family; p counts for the worst place in it."""
-    parts = [_reading(d[start : start + _ROWS], family, alpha) for start in range(0, len(d), _ROWS)]
+    parts = [d[start : start + _ROWS] for start in range(0, len(d), _ROWS)]
     tested = {}
     for count in duel_rule.FINAL:
-        looks = [part.tested[count] for part in parts]
-        columns = ([look.centre for look in looks], [look.above for look in looks], [look.below for look in looks])
-        tested[count] = Tested(*map(np.concatenate, columns))
-    return Duels(
-        first=np.concatenate([part.first for part in parts]),
-        second=np.concatenate([part.second for part in parts]),
-        medians=np.concatenate([part.medians for part in parts]),
-        tested=tested,
-    )
+        looks = [_test(part[:, :count].reshape(len(part), -1), family, alpha) for part in parts]
+        tested[count] = Tested(*map(np.concatenate, zip(*looks, strict=True)))
+    second = [np.median(_averages(part[:, 0, : duel_rule.SECOND]), axis=1) for part in parts]
+    first = np.median(d[:, 0, : duel_rule.FIRST], axis=1)
+    return Duels(first, np.concatenate(second), np.median(d, axis=2), tested)
 
 
 def ends(duels: Duels, tau: float, effect: float = 0.0, bias: float = duel_rule.BIAS) -> Ends:
@@ -99,21 +102,16 @@ def ends(duels: Duels, tau: float, effect: float = 0.0, bias: float = duel_rule.
     return Ends(slower, faster, undecided, blocks)
 
 
-def _reading(d: Floats, family: int, alpha: float) -> Duels:
-    tested = {count: _tested(d[:, :count].reshape(len(d), -1), family, alpha) for count in duel_rule.FINAL}
-    second = _middle(_averages(d[:, 0, : duel_rule.SECOND]))
-    return Duels(np.median(d[:, 0, : duel_rule.FIRST], axis=1), second, np.median(d, axis=2), tested)
-
-
-def _tested(flat: Floats, family: int, alpha: float) -> Tested:
+def _test(flat: Floats, family: int, alpha: float) -> tuple[Floats, Floats, Floats]:
+    """Centre, above and below of one look at each of the duels."""
     averages, many = _averages(flat), needed(flat.shape[1], family, alpha)
     if many is None:
         never = np.full(len(flat), math.inf)
-        return Tested(_middle(averages), -never, never)
+        return np.median(averages, axis=1), -never, never
     count = averages.shape[1]
     middles = [(count - 1) // 2, count // 2]
     averages.partition(sorted({*middles, many - 1, count - many}), axis=1)
-    return Tested(averages[:, middles].mean(axis=1), averages[:, count - many], averages[:, many - 1])
+    return averages[:, middles].mean(axis=1), averages[:, count - many], averages[:, many - 1]
 
 
 def needed(blocks: int, family: int, alpha: float) -> int | None:
@@ -128,6 +126,33 @@ def _averages(flat: Floats) -> Floats:
     return averages
 
 
-def _middle(averages: Floats) -> Floats:
-    middle: Floats = np.median(averages, axis=1)
-    return middle
+# --- how small a slow-down a duel would have found --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What a case's blocks say about the measurement."""
+
+    blocks: int
+    spread: float
+    """standard deviation of d over blocks, log scale"""
+    smallest: float | None
+    """least slow-down, ratio - 1, that a duel finds with a power of 95 %; None beyond 12 tau"""
+
+
+def noise(shifts: Sequence[float], tau: float, alpha: float, family: int) -> Noise:
+    """The noise of a case that is unchanged, or nearly so.
+
+    shifts: d of at least two blocks, log scale; tau: allowed slow-down, ratio - 1; alpha: of the family of duels.
+    Whole duels, with all their looks, are drawn from the residuals of the blocks at hand, with a fixed seed. The median
+    of d is taken out. Raises ValueError for fewer blocks.
+    """
+    if len(shifts) < 2:
+        raise ValueError("a spread takes two blocks at least")
+    residuals, allowed = np.asarray(shifts) - statistics.median(shifts), math.log1p(tau)
+    size = (DRAWS, duel_rule.PROCESSES, duel_rule.BLOCKS)
+    duels = reading(np.random.default_rng(0).choice(residuals, size), family, alpha)
+    # The same draws at every step, so that power only ever grows with the effect.
+    at = bisect.bisect_left(STEPS, POWER, key=lambda step: float(ends(duels, allowed, step * allowed).slower.mean()))
+    smallest = math.expm1(STEPS[at] * allowed) if at < len(STEPS) else None
+    return Noise(len(shifts), float(residuals.std(ddof=1)), smallest)

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from perfci.statistics import duel_rule, exact, many_duels, power
+from perfci.statistics import duel_rule, exact, many_duels
 from perfci.statistics.duel_rule import Ruling
 
 TAU, ALPHA = 0.01, 0.01
@@ -16,15 +16,15 @@ def _shifts(spread, count=48, seed=3):
 def test_the_spread_is_that_of_the_blocks_whatever_their_level():
     shifts = _shifts(0.002)
 
-    found = power.noise([0.3 + shift for shift in shifts], TAU, ALPHA, 30)
+    found = many_duels.noise([0.3 + shift for shift in shifts], TAU, ALPHA, 30)
 
     assert found.blocks == 48
     assert found.spread == pytest.approx(np.std(shifts, ddof=1))
-    assert found.smallest == power.noise(shifts, TAU, ALPHA, 30).smallest
+    assert found.smallest == many_duels.noise(shifts, TAU, ALPHA, 30).smallest
 
 
 def test_the_noisier_the_blocks_the_larger_is_what_a_duel_sees():
-    seen = [power.noise(_shifts(spread), TAU, ALPHA, 30).smallest for spread in (0.0005, 0.01, 0.03, 0.06)]
+    seen = [many_duels.noise(_shifts(spread), TAU, ALPHA, 30).smallest for spread in (0.0005, 0.01, 0.03, 0.06)]
 
     assert seen == sorted(seen)
     assert seen[0] == pytest.approx(1.25 * TAU, rel=0.02)
@@ -32,13 +32,13 @@ def test_the_noisier_the_blocks_the_larger_is_what_a_duel_sees():
 
 
 def test_more_cases_in_the_family_hide_more():
-    alone, many = (power.noise(_shifts(0.01), TAU, ALPHA, family).smallest for family in (1, 10**7))
+    alone, many = (many_duels.noise(_shifts(0.01), TAU, ALPHA, family).smallest for family in (1, 10**7))
 
     assert alone < many
 
 
 def test_noise_beyond_all_steps_has_no_smallest_slow_down():
-    assert power.noise(_shifts(1.0), TAU, ALPHA, 30).smallest is None
+    assert many_duels.noise(_shifts(1.0), TAU, ALPHA, 30).smallest is None
 
 
 @pytest.mark.slow
