@@ -14,15 +14,15 @@ HOW = {
     "mask and dropout": {"causal": True, "mask": True, "dropout": 0.1},
 }
 CASES = (
-    *((64, how, False) for how in ("plain", "causal")),
-    *((128, how, False) for how in list(HOW)[:5]),
+    (64, "causal", False),
+    *((128, how, False) for how in ("plain", "window", "dropout")),
     (256, "plain", False),
     (128, "causal", True),
 )
 """width, how, whether the strides leave gaps"""
 FEW = (
-    *((1, 4097, 128, how, "bfloat16") for how in ("plain", "window", "mask and dropout")),
-    *((16, 4097, 128, how, "bfloat16") for how in ("causal", "mask", "mask and dropout")),
+    *((1, 4097, 128, how, "bfloat16") for how in ("plain", "window")),
+    *((16, 4097, 128, how, "bfloat16") for how in ("causal", "mask and dropout")),
     (16, 4096, 256, "plain", "float16"),
     (1, 4096, 128, "mask and dropout", "float32"),
     (1, 100, 64, "plain", "bfloat16"),

@@ -10,23 +10,18 @@ from launches import launched, print_report
 
 CONVOLUTIONS = {
     "3x3": {"channels": 256, "outputs": 256, "taps": 3, "padding": 1},
-    "3x3 few outputs": {"channels": 64, "outputs": 64, "taps": 3, "padding": 1},
     "3x3 by planes": {"channels": 256, "outputs": 256, "taps": 3, "padding": 1, "last": False},
     "odd outputs": {"channels": 256, "outputs": 321, "taps": 3, "padding": 1},
-    "1x1": {"channels": 256, "outputs": 128, "taps": 1},
     "1x1 stride 2": {"channels": 256, "outputs": 128, "taps": 1, "stride": 2},
     "3x3 stride 2": {"channels": 128, "outputs": 128, "taps": 3, "padding": 1, "stride": 2},
     "3x3 stride 2 by planes": {"channels": 128, "outputs": 256, "taps": 3, "padding": 1, "stride": 2, "last": False},
     "3x3 stride (1, 2)": {"channels": 64, "outputs": 64, "taps": 3, "padding": 1, "stride": (1, 2)},
-    "3x3 stride 3": {"channels": 128, "outputs": 128, "taps": 3, "padding": 1, "stride": 3},
     "first layer": {"channels": 3, "outputs": 64, "taps": 7, "padding": 3, "stride": 2},
     "depthwise": {"channels": 384, "outputs": 384, "taps": 7, "padding": 3, "groups": 384},
-    "depthwise 3x3": {"channels": 96, "outputs": 96, "taps": 3, "padding": 1, "groups": 96},
     "depthwise 5x5 stride 2": {"channels": 36, "outputs": 36, "taps": 5, "padding": 2, "groups": 36, "stride": 2},
     "depthwise float32": {"channels": 64, "outputs": 64, "taps": 3, "padding": 1, "groups": 64, "dtype": "float32"},
     "depthwise by planes": {"channels": 64, "outputs": 64, "taps": 7, "padding": 3, "groups": 64, "last": False},
     "depthwise twice": {"channels": 64, "outputs": 128, "taps": 3, "padding": 1, "groups": 64},
-    "float32": {"channels": 64, "outputs": 64, "taps": 3, "padding": 1, "dtype": "float32"},
     "float32 by planes": {"channels": 64, "outputs": 64, "taps": 3, "padding": 1, "dtype": "float32", "last": False},
 }
 ATTENTIONS = {
@@ -34,7 +29,6 @@ ATTENTIONS = {
     "channel": {"causal": True, "scaling": "channel"},
     "group": {"causal": True, "scaling": "group"},
     "v alone": {"causal": True, "parts": "v"},
-    "64 wide": {"width": 64, "scaling": "channel"},
     "256 wide": {"width": 256, "scaling": "channel"},
     "e5m2": {"dtype": "float8_e5m2"},
     "v by rows": {"along_keys": False},
