@@ -68,7 +68,7 @@ def _show_case(case: ChainCase) -> Iterator[RenderableType]:
     yield ""
     yield Paragraph(f"{case.verdict}  {case.case}", 2, _COLOURS[case.verdict])
     if case.stages:
-        headings = "stage | alone: | PyTorch: | so far: | PyTorch: | growth: | PyTorch: | largest so far: | PyTorch:"
+        headings = "stage | so far: | PyTorch: | growth: | PyTorch: | largest so far: | PyTorch:"
         yield Grid(make_table(headings, map(_make_row, case.stages)), indent=4)
     if case.whole and case.limit:
         text = say(
@@ -87,9 +87,9 @@ def _make_row(stage: StageResult) -> tuple[str, ...]:
     def write(value: float | None) -> str:
         return "-" if value is None else f"{value:.1e}" if value else "0"
 
-    errors = (stage.own, stage.usual_own, stage.so_far, stage.usual)
+    errors = (stage.so_far, stage.usual)
     growths = ("-" if each is None else f"x {units.significant(each)}" for each in (stage.growth, stage.usual_growth))
-    largest = (write(each.max_abs if each else None) for each in errors[2:])
+    largest = (write(each.max_abs if each else None) for each in errors)
     return (stage.stage, *(write(each.l2 if each else None) for each in errors), *growths, *largest)
 
 

@@ -65,19 +65,7 @@ class CpuDevice(Accelerator):
 
 
 class HostEndurance(Endurance):
-    """The CPU: no account of memory, no streams, and kernels run in Triton's interpreter."""
-
-    def interprets(self, call: Callable[[], Any]) -> bool:
-        """Watch the interpreter's launches. True if the Triton is unknown."""
-        if unknown_triton():
-            return True
-        from triton.runtime import interpreter
-
-        with mock.patch.object(
-            interpreter.GridExecutor, "__call__", autospec=True, side_effect=interpreter.GridExecutor.__call__
-        ) as launched:
-            call()
-        return bool(launched.called)
+    """The CPU: no account of memory, no streams."""
 
     def footprint(self, make: Callable[[], Any]) -> int | None:
         return measure_footprint(make)

@@ -389,11 +389,6 @@ class Endurance:
     def occupy(self) -> None:
         """Keep the current stream at work for some 20 ms, while the host goes on."""
 
-    def interprets(self, call: Callable[[], Any]) -> bool:
-        """Make the call. Returns whether it launched a kernel in Triton's interpreter."""
-        call()
-        return False
-
     def footprint(self, make: Callable[[], Any]) -> int | None:
         """Bytes of the arrays that `make` would return, found without making them. None if unknown."""
         return None

@@ -220,8 +220,6 @@ class Stage:
     takes: Mapping[str, str] = field(default_factory=dict)
     """parameter of both functions -> what it is given, such as {"a": "norm", "b": "w_out"}; no other parameter is given
     anything. If it is left out each parameter is given what has its name, unless it has a default and nothing has"""
-    deterministic: bool = True
-    """the same state gives the same bits; say False for a stage that adds atomically"""
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from perfci.core.errors import PerfciError, UsageError
-from perfci.core.model import Device, PlannedOp, Reason
+from perfci.core.errors import DeviceError, PerfciError, UsageError
+from perfci.core.model import UNTIMED, Device, PlannedOp, Reason
 from perfci.core.settings import Settings
 from perfci.lab.soak.findings import DECAY_LIMIT, TESTS, SoakFinding, Status, name_test
 from perfci.ops.discover import select
@@ -41,13 +41,15 @@ def soak_ops(
     """Soaks ops, each in workers of its own.
 
     calls: of each test, None for as many as the device is good for. limit: the ratio by which a call may become slower.
-    Raises UsageError if there is no such op or case, PerfciError if the device cannot be opened.
+    Raises UsageError if there is no such op or case, PerfciError if the device cannot be opened or times nothing.
     """
     own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
     seed = draw_seed() if request.seed is None else request.seed
     request = dataclasses.replace(request, seed=seed)
     with claim_bench(own, listener) as bench:
         described = describe_ops(bench, request)
+        if described.device.kind in UNTIMED:
+            raise DeviceError("soak_not_timed")
         known = dataclasses.replace(request, device=described.device.kind)
         findings = [each for op in described.ops for each in _soak_op(bench, known, op, SoakFiles(calls, limit))]
     if not any(each.case or each.status is Status.ERROR for each in findings):

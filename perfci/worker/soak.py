@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import gc
-import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from perfci.core.errors import DeviceError, PerfciError
 from perfci.core.model import Fact, Reason
-from perfci.device.seam import Accelerator, not_interpreted
+from perfci.device.seam import Accelerator
 from perfci.lab.soak.findings import DECAY, DETERMINISM, LARGE, MEMORY, STREAMS, THREADS, SoakFinding, Status, name_test
 from perfci.lab.soak.huge import check_large, is_large
 from perfci.lab.soak.repeated import check_decay, check_determinism, check_memory
@@ -22,14 +21,8 @@ from perfci.ops.spec import Accuracy, Params, Performance, case_id
 from perfci.worker.load import LoadedOp, choose_cases, describe_exception
 from perfci.worker.protocol import Doing, Job, Message, OpDone
 
-CALLS, FEW_CALLS = 1000, 24
-"""Of each test on an accelerator, and in Triton's interpreter, in which a call may take seconds."""
-
-SMALL_CASES = 2
-"""Accuracy cases that a machine without an accelerator takes: the smallest."""
-
-LEAST_ELEMENTS = 256
-"""Of an input, for a case to be worth calling: with one element nothing is shared."""
+CALLS = 1000
+"""Of each test."""
 
 ROOMY = (STREAMS, THREADS, LARGE)
 """Tests that hold several calls' arrays at once: a case that is too large for them is not the op's fault."""
@@ -41,15 +34,10 @@ Send = Callable[[Message], None]
 
 def run(job: Job, send: Send, device: Accelerator, loaded: LoadedOp) -> None:
     """Make every test that is not settled yet. Raises DeviceError if a kernel cost the process its device."""
-    if device.absent is None:
-        device.start_timer()
+    device.start_timer()
     soaker = _Soaker(job, send, device, loaded)
-    accuracy = loaded.accuracy
-    # With what the accuracy suite allows. Without an accelerator the accuracy suite's own.
-    host = device.info.kind == "cpu"
-    suite = as_performance(accuracy, accuracy.cases) if host else loaded.timed_suite()
-    cases = find_smallest(accuracy, device, job.pattern, job.seed) if host else choose_cases(suite.cases, job.pattern)
-    for params in cases:
+    accuracy, suite = loaded.accuracy, loaded.timed_suite()
+    for params in choose_cases(suite.cases, job.pattern):
         soaker.soak(suite, params)
     for params in choose_cases(accuracy.large_cases, job.pattern):
         check = functools.partial(check_large, accuracy=accuracy)
@@ -65,24 +53,20 @@ class _Soaker:
         self._op = job.ops[0].op
         self._describe = functools.partial(describe_exception, folder=Path(job.ops[0].folder))
         self._endurance = device.endurance()
-        self._host = device.info.kind == "cpu"
         # Tests that none of the op's cases can have here, and why.
         reasons = {
             MEMORY: "soak_no_memory" if self._endurance.memory().allocated is None else None,
-            DECAY: "soak_not_timed" if device.absent is not None else None,
             DETERMINISM: None if loaded.accuracy.deterministic else "soak_not_deterministic",
             STREAMS: "soak_no_streams" if self._endurance.stream() is None else None,
-            LARGE: "soak_large_host" if self._host else None,
         }
         self._untested = {test: Reason(kind, {"op": self._op}) for test, kind in reasons.items() if kind}
         for test, reason in self._untested.items():
-            wanted = test != LARGE or loaded.accuracy.large_cases
-            if wanted and name_test(test, None) not in job.soak.done:
+            if name_test(test, None) not in job.soak.done:
                 send(SoakFinding(self._op, test, None, Status.SKIPPED, reason))
 
     def soak(self, suite: Performance, params: Params) -> None:
         """Make every test of one case, threads first: the first calls of all have to come at once."""
-        calls = self._job.soak.calls or (FEW_CALLS if self._host else CALLS)
+        calls = self._job.soak.calls or CALLS
         bodies: dict[str, Callable[[SoakSubject], SoakFinding]] = {
             THREADS: check_threads,
             MEMORY: functools.partial(check_memory, calls=calls),
@@ -94,7 +78,7 @@ class _Soaker:
             self.test(test, suite, params, body)
         arrays = self._device.arrays
         try:
-            large = not self._host and is_large(arrays, bound_inputs(suite, params, arrays.device, self._job.seed))
+            large = is_large(arrays, bound_inputs(suite, params, arrays.device, self._job.seed))
         except Exception:  # the other tests report it
             return
         if large:
@@ -137,9 +121,7 @@ class _Soaker:
             reason = error.reason
         except Exception as error:
             facts: dict[str, Fact] = {"case": subject.case, **self._describe(error)}
-            if function := not_interpreted(error):
-                status, reason = Status.SKIPPED, Reason("interpreter_lacks", facts | {"function": function})
-            elif not self._device.out_of_memory(error):
+            if not self._device.out_of_memory(error):
                 reason = Reason("soak_raised", facts)
             elif test in ROOMY:
                 status, reason = Status.SKIPPED, Reason("soak_too_large", facts)
@@ -154,19 +136,3 @@ def as_performance(accuracy: Accuracy, cases: Sequence[Params]) -> Performance:
         accuracy.kernel, accuracy.reference, accuracy.make_inputs, cases,
         reduces=accuracy.reduces, tolerance=accuracy.tolerance,
     )  # fmt: skip
-
-
-def find_smallest(accuracy: Accuracy, device: Accelerator, pattern: str | None, seed: int) -> list[Params]:
-    """Returns the smallest accuracy cases that are worth calling. If all are too small, the largest of them."""
-    arrays = device.arrays
-    sized = []
-    for params in choose_cases(accuracy.cases, pattern):
-        try:
-            inputs = bound_inputs(accuracy, params, arrays.device, seed)
-        except Exception:  # perfci check reports it
-            inputs = {}
-        sizes = [math.prod(arrays.facts(each).shape) for each in inputs.values() if arrays.is_array(each)]
-        sized.append((max(sizes, default=0), params))
-    sized.sort(key=lambda pair: pair[0])
-    enough = [params for size, params in sized if size >= LEAST_ELEMENTS]
-    return enough[:SMALL_CASES] or [params for size, params in sized[-1:] if size]

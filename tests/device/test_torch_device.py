@@ -101,7 +101,6 @@ def test_the_host_tells_no_memory_and_has_no_streams():
     assert own.memory().allocated is None
     assert own.room() is None
     assert own.stream() is None
-    assert own.interprets(lambda: torch.ones(3)) is False
 
 
 def test_footprints_are_told_without_memory():

@@ -41,19 +41,11 @@ def soaked(capsys, tmp_path, *options):
     return code, json.loads(seen.out)["findings"]
 
 
-@pytest.mark.slow
-def test_an_op_in_the_interpreter_is_tried_on_its_smallest_cases_and_what_cannot_be_tested_is_said(capsys, tmp_path):
-    code, findings = soaked(capsys, tmp_path, "--device", "cpu", "broadcast", "--calls", "6")
+def test_nothing_is_soaked_without_an_accelerator(capsys, tmp_path):
+    (tmp_path / "pyproject.toml").write_text(f'[tool.perfci]\nkernels = "{ROOT / "kernels"}"\n')
 
-    assert code == 0
-    made = [(each["test"], each["status"]) for each in findings if each["case"]]
-    assert made == [("threads", "SKIPPED"), ("determinism", "PASS")] * 2
-    assert {each["reason"]["kind"] for each in findings if not each["case"]} == {
-        "soak_no_memory",
-        "soak_not_timed",
-        "soak_no_streams",
-        "soak_large_host",
-    }
+    assert run(["check", "--soak", "--device", "cpu", "--project", str(tmp_path), "broadcast"]) == 1
+    assert "Nothing can be soaked without an accelerator" in " ".join(capsys.readouterr().err.split())
 
 
 # --- on a GPU ---------------------------------------------------------------------------------------------------------

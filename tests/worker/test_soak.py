@@ -1,49 +1,14 @@
-"""Which cases a machine without an accelerator takes, and what a declaration of large cases has to be."""
+"""What a declaration of large cases has to be."""
 
 from __future__ import annotations
 
 import sys
 
-import numpy as np
 import pytest
 
 from perfci.core.errors import ContractError
 from perfci.core.wording import sentence
-from perfci.device import open_device
-from perfci.ops.spec import Accuracy, grid
-from perfci.worker.soak import find_smallest
 from tests.worker.test_load import OpFolder
-
-
-def inputs(rows, dtype, device, seed):
-    if rows == 13:
-        raise MemoryError("planted")
-    return {"x": np.zeros((rows, 8), dtype="float32")}
-
-
-def suite(*rows, dtype=("float32",), **options):
-    return Accuracy(lambda x: x, lambda x: x, inputs, grid(rows=rows, dtype=dtype), **options)
-
-
-@pytest.fixture(scope="module")
-def device():
-    return open_device("fake", seed=1)
-
-
-def rows(found):
-    return [params["rows"] for params in found]
-
-
-def test_the_smallest_cases_that_are_worth_calling_are_taken(device):
-    assert rows(find_smallest(suite(0, 1, 64, 1000, 32, 33, 13), device, None, 1)) == [32, 33]
-
-
-def test_where_all_are_tiny_the_largest_has_to_do_and_where_all_are_empty_none(device):
-    assert rows(find_smallest(suite(1, 3, 2), device, None, 1)) == [3]
-    assert find_smallest(suite(0), device, None, 1) == []
-
-
-# --- the declaration --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

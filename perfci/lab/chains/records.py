@@ -49,10 +49,6 @@ class StageResult:
     """One stage of a case. What could not be computed is None."""
 
     stage: str
-    own: Error | None = None
-    """of its kernel alone, whose inputs are exact but for their rounding to the case's dtype"""
-    usual_own: Error | None = None
-    """of its reference in the case's dtype, from the same inputs"""
     so_far: Error | None = None
     """of the kernels from the chain's inputs up to here"""
     usual: Error | None = None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from perfci.core.model import ErrorStats, Fact, Reason
 from perfci.device.seam import Accelerator, Arrays, NotInterpretedError, not_interpreted
 from perfci.lab.chains.records import ChainCase, Error, StageResult
 from perfci.lab.chains.verdicts import Output, add_growth, judge, judge_finiteness, worst
-from perfci.measure.closeness import errors_of, first_index
+from perfci.measure.closeness import errors_of
 from perfci.ops.spec import Chain, Params, Stage, case_id
 
 State = Mapping[str, Any]
@@ -210,7 +210,7 @@ class _CheckedCase:
     # --- the kernels' run ---------------------------------------------------------------------------------------------
 
     def _run_kernels(self) -> bool:
-        """Calls each kernel twice on the state that it finds, until one gives what the next cannot take.
+        """Calls each kernel on the state that it finds, until one gives what the next cannot take.
 
         Returns whether one could not be computed.
         """
@@ -222,7 +222,6 @@ class _CheckedCase:
                 taken = take_arguments(stage, stage.kernel, state, self.where)
                 with arrays.watch_allocations("nan") as watch:  # fresh memory is filled beforehand
                     first = self._call(stage, KERNEL, taken)
-                damaged = watch.damaged()
                 self._refuse_other_names(stage, first, self.usual[at])
                 copies = arrays.copies(first)
                 for name, usual in self.usual[at].items():
@@ -237,12 +236,7 @@ class _CheckedCase:
                 if changed:
                     self._fail("chain_state_changed", stage, names=_join(changed))
                     kept |= arrays.copies({name: there[name] for name in changed})
-                else:  # else a second call finds another state
-                    with arrays.watch_allocations("value") as watch:
-                        second = self._call(stage, KERNEL, taken)
-                    damaged += watch.damaged()
-                    self._compare(stage, copies, second)
-                if damaged:
+                if damaged := watch.damaged():
                     self._fail("chain_wrote_outside", stage, zones=damaged)
                 state = add_outputs(stage, state, first, self.where)
             except StageError as error:
@@ -251,24 +245,6 @@ class _CheckedCase:
             kept |= copies
             self.outputs.append(copies)
         return False
-
-    def _compare(self, stage: Stage, first: State, second: State) -> None:
-        """Two calls on the same state have to give the same bits."""
-        arrays = self.arrays
-        for name in first:
-            if name not in second or arrays.facts(first[name]).shape != arrays.facts(second[name]).shape:
-                return self._fail("chain_differs", stage, name=name, count="-", index="-")
-            if arrays.same_bits(first[name], second[name]):
-                continue
-            left, right = arrays.host(first[name]), arrays.host(second[name])
-            mask, kind = np.isnan(left) & arrays.is_filler(second[name]), "chain_not_written"
-            if not mask.any():
-                mask, kind = (left != right) & ~(np.isnan(left) & np.isnan(right)), "chain_differs"
-            if kind == "chain_not_written" or stage.deterministic:
-                # Zeros of two signs, and two kinds of NaN, differ in bits alone.
-                mask = mask if mask.any() else np.ones(left.shape, dtype=bool)
-                return self._fail(kind, stage, name=name, count=int(mask.sum()), index=str(first_index(mask)))
-        return None
 
     def _fail(self, kind: str, stage: Stage, **facts: Fact) -> None:
         self.failures.append(Reason(kind, {**self.where, "stage": stage.name, **facts}))
@@ -282,17 +258,19 @@ class _CheckedCase:
             return ChainCase(self.case, self.seed, failures=tuple(self.failures), raised=True, lost=True)
         outputs = [[self._measure(at, name, got[name]) for name in got] for at, got in enumerate(self.outputs)]
         finite, notes = self._judge_finiteness()
-        rows, broken, lost = self._run_alone(outputs)
-        # The stage at which the kernels' run ended is among its failures already.
-        alone = [reason for at, reason in broken.items() if at != len(outputs)]
+        rows = []
+        for at, stage in enumerate(self.stages):
+            usual = worst([self._error(each, self.exact[at][name]) for name, each in self.usual[at].items()])
+            so_far = worst([output.so_far for output in outputs[at]]) if at < len(outputs) else None
+            rows.append(StageResult(stage.name, so_far, usual))
         stages = add_growth(rows, self.reads)
         whole = limit = None
         too_far: tuple[Reason, ...] = ()
         if len(outputs) == len(stages):
             whole, limit, too_far = judge(stages, outputs, self.reads, self.on.chain.tolerance, self.where)
         errors, others = (self.failures, []) if raised else ([], self.failures)
-        failures = (*errors, *alone, *finite, *others, *too_far)
-        return ChainCase(self.case, self.seed, stages, whole, limit, failures, raised or bool(alone), notes, lost=lost)
+        failures = (*errors, *finite, *others, *too_far)
+        return ChainCase(self.case, self.seed, stages, whole, limit, failures, raised, notes)
 
     def _measure(self, at: int, name: str, array: Any) -> Output:
         """Numbers of an output of a stage that the kernels have reached."""
@@ -308,43 +286,6 @@ class _CheckedCase:
     def _error(self, got: Any, exact: Any) -> Error:
         stats = self._find_stats(got, exact)
         return Error(stats.l2, stats.max_abs)
-
-    def _worst(self, got: State, exact: State) -> Error:
-        return worst([self._error(got[name], exact[name]) for name in exact])
-
-    def _run_alone(self, outputs: Sequence[Sequence[Output]]) -> tuple[list[StageResult], dict[int, Reason], bool]:
-        """Each stage's errors, why some could not be called alone, and whether that cost the device."""
-        rows, broken = [], dict[int, Reason]()
-        for at, stage in enumerate(self.stages):
-            so_far = worst([output.so_far for output in outputs[at]]) if at < len(outputs) else None
-            rows.append(StageResult(stage.name, so_far=so_far, usual=self._worst(self.usual[at], self.exact[at])))
-        for at, row in enumerate(rows):
-            if not self.reads[at] and row.so_far:  # all that it reads is exact anyway
-                rows[at] = replace(row, own=row.so_far, usual_own=row.usual)
-                continue
-            try:
-                own, usual_own = self._measure_alone(at)
-                rows[at] = replace(row, own=own, usual_own=usual_own)
-            except StageError as error:
-                broken[at] = error.reason
-                if _is_lost(self.on.device):
-                    return rows, broken, True
-        return rows, broken, False
-
-    def _measure_alone(self, at: int) -> tuple[Error | None, Error]:
-        """Errors of a stage's kernel, and of its reference in the case's dtype, on exact inputs rounded to it."""
-        arrays, stage = self.arrays, self.stages[at]
-        state = dict(self.inputs)
-        for outputs in self.rounded[:at]:
-            state |= outputs
-        self.on.announce(f"stage {stage.name}", self.case)
-        known = take_arguments(stage, stage.reference, state, self.where)
-        exact = self._call(stage, REFERENCE, arrays.upcast(known))
-        usual = self._call(stage, REFERENCE, arrays.copies(known))
-        got = self._call(stage, KERNEL, arrays.copies(take_arguments(stage, stage.kernel, state, self.where)))
-        forms = [{name: _describe_form(each[name], arrays) for name in each} for each in (got, usual)]
-        same = all(forms[0].get(name) == forms[1][name] for name in exact)
-        return self._worst(got, exact) if same else None, self._worst(usual, exact)
 
     def _judge_finiteness(self) -> tuple[list[Reason], tuple[Reason, ...]]:
         """The first stage whose kernel made NaN or an infinity, and the first that left the format's range."""

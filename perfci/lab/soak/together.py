@@ -90,10 +90,6 @@ def check_threads(subject: SoakSubject, calls: int = CALLS) -> SoakFinding:
     If this is the case's first test, the first calls are the first of the process too: with an empty cache both
     compile at the same time.
     """
-    if subject.device.info.kind == "cpu":
-        inputs = subject.inputs()
-        if subject.endurance.interprets(lambda: subject.outputs(inputs)):
-            return subject.skip(THREADS, "soak_interpreter_threads")
     given = [subject.inputs(number) for number in range(2)]
     numbers: dict[str, Fact] = {"threads": len(given), "calls": calls}
     first: list[list[Any]] = [[], []]

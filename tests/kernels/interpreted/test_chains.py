@@ -67,8 +67,6 @@ def test_a_product_summed_in_half_precision_is_told_with_its_stage():
         return product
 
     case = check("transformer_block", {**HALF, "width": 64}, "down", narrow)
-    row = next(stage for stage in case.stages if stage.stage == "down")
-    assert row.own.l2 > 5 * row.usual_own.l2
     assert told(case) == [("chain_too_far", "down")]
 
 

@@ -39,14 +39,9 @@ def total(x, product, scale):
 REFERENCES = {"norm": norm, "product": product, "total": total}
 
 
-def check(
-    kernels=None, references=REFERENCES, inputs=make_inputs, params=CASE, deterministic=True, told=None, **fields
-):
+def check(kernels=None, references=REFERENCES, inputs=make_inputs, params=CASE, told=None, **fields):
     """A chain of these stages, some of whose kernels are replaced."""
-    stages = [
-        Stage(name, (kernels or {}).get(name, reference), reference, deterministic=deterministic)
-        for name, reference in references.items()
-    ]
+    stages = [Stage(name, (kernels or {}).get(name, reference), reference) for name, reference in references.items()]
     chain = Chain(inputs, stages, grid(rows=[16], dtype=["float16"]), **fields)
     describe = lambda error: {"error": type(error).__name__, "message": str(error), "file": "f.py", "line": 3}  # noqa: E731
     told = [] if told is None else told
@@ -67,7 +62,6 @@ def test_kernels_like_the_references_pass_with_the_same_errors():
     assert [stage.stage for stage in case.stages] == ["norm", "product", "total"]
     for stage in case.stages:
         assert stage.so_far == stage.usual
-        assert stage.own == stage.usual_own
         assert 0 < stage.so_far.l2 < 1e-3
     assert case.whole == case.stages[-1].so_far
     assert case.whole.l2 < case.limit.l2
@@ -79,14 +73,10 @@ def test_errors_are_held_against_float64_from_the_same_rounded_inputs():
     x, w = inputs["x"].astype(np.float64), inputs["w"].astype(np.float64)
     exact = product(norm(x), w)
     so_far = product(norm(inputs["x"]), inputs["w"]).astype(np.float64)
-    rounded = norm(x).astype(np.float16)
-    alone = product(rounded, inputs["w"]).astype(np.float64)
 
     stage = case.stages[1]
     assert stage.so_far.l2 == pytest.approx(np.linalg.norm(so_far - exact) / np.linalg.norm(exact))
     assert stage.so_far.max_abs == pytest.approx(np.abs(so_far - exact).max())
-    right = product(rounded.astype(np.float64), w)
-    assert stage.own.l2 == pytest.approx(np.linalg.norm(alone - right) / np.linalg.norm(right))
     assert stage.growth == pytest.approx(stage.so_far.l2 / case.stages[0].so_far.l2)
 
 
@@ -99,8 +89,6 @@ def test_an_error_planted_in_the_second_stage_is_named():
     assert reason.facts["error"] > reason.facts["limit"]
     assert case.stages[0].growth is None
     assert case.stages[1].growth > 20 > 5 > case.stages[2].growth
-    assert case.stages[1].own.l2 == pytest.approx(0.05, rel=0.1)
-    assert case.stages[2].own.l2 < 1e-3, "alone it is right"
 
 
 def test_a_single_wrong_element_of_the_first_stage_is_named():
@@ -154,30 +142,6 @@ def test_a_wrong_shape_or_dtype_names_the_stage_and_the_one_that_takes_it(change
     assert (case.verdict, case.whole) == ("WRONG", None)
     assert case.stages[1].so_far is None
     assert case.stages[2].so_far is None
-    assert case.stages[2].own is not None, "alone the last stage can be told all the same"
-
-
-def test_a_stage_that_gives_another_answer_each_time_is_told():
-    calls = iter(range(100))
-
-    def noisy(norm, w):
-        out = product(norm, w)
-        out[2, 3] += norm.dtype.type(next(calls) / 64)
-        return out
-
-    reason = only(check({"product": noisy}))
-    assert (reason.kind, reason.facts["stage"], reason.facts["index"]) == ("chain_differs", "product", "(2, 3)")
-
-
-def test_memory_that_nobody_wrote_is_told():
-    def lazy(norm, w):
-        out = np.empty_like(norm)
-        out[:, :7] = product(norm, w)[:, :7]
-        return out
-
-    reasons = check({"product": lazy}).failures
-    assert {reason.kind for reason in reasons} >= {"chain_not_finite", "chain_not_written"}
-    assert {reason.facts["stage"] for reason in reasons} == {"product"}
 
 
 def test_a_stage_that_changes_what_it_reads_is_told():
@@ -222,21 +186,6 @@ def test_outputs_that_nobody_reads_belong_to_the_whole():
 
     case = check({"aside": lambda x: x * x.dtype.type(2.1)}, references)
     assert only(case).facts["name"] == "aside"
-
-
-def test_a_stage_that_works_in_the_chain_and_raises_alone_is_an_error():
-    calls = iter(range(100))
-
-    def tired(norm, w):
-        if next(calls) >= 2:
-            raise RuntimeError("called too often")
-        return product(norm, w)
-
-    case = check({"product": tired})
-    assert (case.verdict, only(case).facts["stage"]) == ("ERROR", "product")
-    assert case.stages[1].own is None
-    assert case.stages[1].so_far == case.stages[1].usual
-    assert case.whole is not None
 
 
 def test_what_a_stage_takes_is_not_spoilt_by_references_that_work_in_place():
