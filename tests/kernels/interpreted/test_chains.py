@@ -42,8 +42,14 @@ def test_a_chain_is_right_as_it_is(name):
     assert all(stage.so_far.l2 < 1e-3 for case in found[:2] for stage in case.stages)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-@pytest.mark.parametrize("stage", ["norm1", "qkv", "mix", "out", "sum1", "norm2", "up", "down", "sum2"])
+@pytest.mark.parametrize(
+    ("stage", "dtype"),
+    [
+        *((stage, torch.float16) for stage in ("norm1", "qkv", "mix", "out", "sum1", "norm2", "up", "down", "sum2")),
+        *((stage, torch.float32) for stage in ("mix", "down")),
+    ],
+    ids=str,
+)
 def test_an_error_of_one_per_cent_is_told_with_its_stage_wherever_it_comes_in(stage, dtype):
     def rough(right):
         def kernel(*args, **kwargs):

@@ -5,7 +5,7 @@ from matmul_baseline import matmul as reference
 
 from tests import triton_versions
 
-SHAPES = [(40, 48, 24), (33, 24, 40), (130, 136, 72)]
+SHAPES = [(33, 24, 40), (70, 72, 40)]
 
 
 def inputs(m, n, k, dtype=torch.float16):
