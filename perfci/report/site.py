@@ -24,7 +24,7 @@ from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.model import HistoryRun, Reason, Step
 from perfci.core.wording import say, sentence
 from perfci.report import history, past, words
-from perfci.report.html import page as shell
+from perfci.report.html.page import render_page
 from perfci.report.past import DAMAGE, Mark, Past, Trail, write_day
 from perfci.report.text import NAME_LIMIT, file_name, plain
 from perfci.statistics import changepoints
@@ -35,6 +35,7 @@ MARKER = ".perfci-site.json"
 """In the folder: which pages are perfci's own, and so may be replaced and taken away."""
 
 INDEX = "index.html"
+STYLES = ("style.css", "site.css")
 
 ENDS = 5
 """Most runs at either end of a change over all kept runs."""
@@ -108,12 +109,8 @@ class Trend(StrEnum):
         return list(Trend).index(self)
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A number as text, and to sort by."""
-
-    text: str
-    number: float | None = None
+Cell = tuple[str, float | None]
+"""A number as text, and to sort by."""
 
 
 @dataclass(frozen=True)
@@ -208,16 +205,13 @@ def read_kept(baselines: Path, place: OpOnDevice, root: Path) -> Kept:
         except StoredFileError as error:
             problems.append(error.reason)
     changes = {case: changepoints.find_changes(known) for case, known in changepoints.index_cases(runs).items()}
-    return Kept(place, Past(runs, changes, steps), tuple(_relate(problem, root) for problem in problems))
-
-
-def _relate(reason: Reason, root: Path) -> Reason:
-    """A site is read elsewhere: files by their place in the project, not by that on the machine which built it."""
-    facts = {
-        name: value.removeprefix(f"{root}/") if isinstance(value, str) else value
-        for name, value in reason.facts.items()
-    }
-    return replace(reason, facts=facts)
+    # A site is read elsewhere: files by their place in the project, not by that on the machine which built it.
+    related = [
+        {name: fact.removeprefix(f"{root}/") if isinstance(fact, str) else fact for name, fact in problem.facts.items()}
+        for problem in problems
+    ]
+    shown = tuple(replace(problem, facts=facts) for problem, facts in zip(problems, related, strict=True))
+    return Kept(place, Past(runs, changes, steps), shown)
 
 
 def list_trails(found: Past) -> list[Trail]:
@@ -253,8 +247,9 @@ def render_op(kept: Kept, others: Sequence[OpOnDevice] = ()) -> tuple[str, Entry
     rows = sorted((_make_row(trail, kept, marks) for trail in trails), key=lambda row: row.state.rank)
     rows += _list_errors(runs)
     state = Trend.DAMAGED if kept.damaged else rows[0].state if rows else Trend.FEW
-    page = _render(
+    page = render_page(
         "site_op.html.j2",
+        STYLES,
         title=say("{op} on {device}: history", op=plain(place.op, 80), device=plain(place.device, 80)),
         op=plain(place.op, NAME_LIMIT),
         device=plain(place.device, NAME_LIMIT),
@@ -267,12 +262,8 @@ def render_op(kept: Kept, others: Sequence[OpOnDevice] = ()) -> tuple[str, Entry
         rows=rows,
         chips=_count_states([row.state for row in rows]),
         trend=LINE,
-        columns=(
-            ("kernel", say("kernel")),
-            ("change", say("over the kept runs")),
-            ("speedup", say("speedup")),
-            ("runs", say("runs")),
-        ),
+        gate="",
+        open=OPEN,
     )
     return page, _make_entry(kept, trails, state)
 
@@ -294,10 +285,10 @@ def _make_row(trail: Trail, kept: Kept, marks: Sequence[Mark]) -> CaseRow:
         why.append(say("{count:run|runs} could say nothing about it and were not accepted.", count=withheld))
     speedup = find_speedup(trail)
     cells = (
-        Cell(units.time(trail.last_us), trail.last_us),
+        (units.time(trail.last_us), trail.last_us),
         _show_change(trail.change),
-        Cell(words.write_ratio(speedup), speedup),
-        Cell(str(trail.runs), trail.runs),
+        (words.write_ratio(speedup), speedup),
+        (str(trail.runs), trail.runs),
     )
     known = [us for us in trail.kernel if us is not None]
     lines = tuple(
@@ -348,7 +339,7 @@ def draw_trend(values: Sequence[float | None]) -> str:
 
 def _show_change(ratio: float | None) -> Cell:
     known = ratio is not None and math.isfinite(100 * ratio)
-    return Cell(words.write_change(ratio if known else None), ratio if known else None)
+    return (words.write_change(ratio if known else None), ratio if known else None)
 
 
 def _list_errors(runs: Sequence[HistoryRun]) -> Iterator[CaseRow]:
@@ -360,8 +351,8 @@ def _list_errors(runs: Sequence[HistoryRun]) -> Iterator[CaseRow]:
     for case in dict.fromkeys(case for run in reversed(errors) for case in run):
         values = [run.get(case) for run in errors]
         known = [value for value in values if value is not None]
-        dash = Cell("-")
-        cells = (dash, _show_change(find_move(known)), dash, Cell(str(len(known)), len(known)))
+        dash = ("-", None)
+        cells = (dash, _show_change(find_move(known)), dash, (str(len(known)), len(known)))
         if known:
             why = say("Its error in the last kept run: {error}.", error=units.significant(known[-1]))
             ends = words.write_range(units.significant(min(known)), units.significant(max(known)))
@@ -398,10 +389,10 @@ def _make_entry(kept: Kept, trails: Sequence[Trail], state: Trend) -> Entry:
     worst = max(moved, key=moved.__getitem__, default=None)
     mean = math.expm1(statistics.fmean(map(math.log1p, moved.values()))) if moved else None
     cells = (
-        Cell(words.write_ratio(speedup), speedup),
+        (words.write_ratio(speedup), speedup),
         _show_change(mean),
         _show_change(moved[worst] if worst is not None else None),
-        Cell(str(len(runs)), len(runs)),
+        (str(len(runs)), len(runs)),
     )
     why = plain(sentence(kept.problems[0])) if kept.damaged else ""
     last = name_run(runs[-1]) if runs else "-"
@@ -410,33 +401,22 @@ def _make_entry(kept: Kept, trails: Sequence[Trail], state: Trend) -> Entry:
 
 def render_index(entries: Sequence[Entry], project: str, notes: Sequence[Reason] = ()) -> str:
     """The index of ops and devices, the gravest first."""
-    return _render(
+    return render_page(
         "site_index.html.j2",
+        STYLES,
         title=say("perfci: history of {project}", project=plain(project, 80)),
         project=plain(project, NAME_LIMIT),
+        gate="",
+        plain=plain,
         entries=sorted(entries, key=lambda one: (one.state.rank, one.place)),
         devices=[plain(device, NAME_LIMIT) for device in sorted({one.place.device for one in entries})],
         notes=[plain(sentence(note)) for note in notes],
         chips=_count_states([one.state for one in entries]),
-        columns=(
-            ("speedup", say("speedup")),
-            ("change", say("over the kept runs")),
-            ("worst", say("worst case")),
-            ("runs", say("runs")),
-        ),
     )
 
 
 def _count_states(found: Sequence[Trend]) -> list[tuple[Trend, int]]:
     return [(state, found.count(state)) for state in Trend if state in found]
-
-
-def _render(template: str, **values: object) -> str:
-    style = shell.read_part("style.css") + shell.read_part("site.css")
-    controls = {**shell.name_controls(), "more": say("Show the other rows ({count})", count="{count}")}
-    made = shell.make_shell(style, shell.read_part("page.js"), {"words": controls})
-    page: str = shell.load_template(template).render(**made, **values, gate="", open=OPEN, plain=plain)
-    return page
 
 
 # --- the folder -------------------------------------------------------------------------------------------------------

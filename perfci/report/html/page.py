@@ -11,14 +11,14 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from importlib import resources
 from typing import Any
 
 from perfci.core import wording
-from perfci.core.model import Gate, Judgement, Judgements, PerformanceCase, PlannedOp, Run, Suite, Verdict
+from perfci.core.model import Gate, Judgement, Judgements, PerformanceCase, PlannedOp, Run, Suite
 from perfci.core.wording import say, sentence
 from perfci.report import against, rows
 from perfci.report.rows import VerdictRow
@@ -84,48 +84,24 @@ def render(material: Material, report: Report) -> str:
         gate = gates.get(op, Gate.OK)
         ops.append((section, op, str(gate), len(report.ops) <= OPEN_OPS or gate is Gate.FAILS))
     counts = rows.count_verdicts(line.row for line in lines)
-    page: str = load_template("page.html.j2").render(
-        **make_shell(read_part("style.css"), read_part("page.js"), {"words": name_controls()}),
+    verdicts = {line.row.verdict: line.row.gate for line in reversed(lines)}
+    return render_page(
+        "page.html.j2",
         title=say("perfci: {gate}, {what}", gate=report.gate, what=plain(what, 60)),
         gate=str(material.judgements.gate),
         report=report,
         lines=lines,
-        chips=[(verdict, _find_gate(verdict, lines), count) for verdict, count in counts.items()],
+        chips=[(verdict, verdicts[verdict], count) for verdict, count in counts.items()],
         names=sorted(gates),
-        headings=_name_columns(),
+        numbers=(
+            ("change", say("change")),
+            ("speedup", say("speedup")),
+            ("kernel", say("kernel")),
+            ("reference", say("reference")),
+        ),
         folded=sum(line.folded for line in lines),
         ops=ops,
     )
-    return page
-
-
-def _find_gate(verdict: Verdict, lines: Sequence[Line]) -> Gate:
-    return next(line.row.gate for line in lines if line.row.verdict is verdict)
-
-
-def _name_columns() -> tuple[tuple[str, str, bool], ...]:
-    """Name to sort by, text, and whether it is a column of numbers."""
-    return (
-        ("verdict", say("verdict"), False),
-        ("op", say("op"), False),
-        ("case", say("case"), False),
-        ("change", say("change"), True),
-        ("speedup", say("speedup"), True),
-        ("kernel", say("kernel"), True),
-        ("reference", say("reference"), True),
-        ("reason", say("reason"), False),
-    )
-
-
-def name_controls() -> dict[str, str]:
-    """The texts of a page's script. Braces are its own to fill."""
-    return {
-        "shown": say("{shown} of {count} rows", shown="{shown}", count="{count}"),
-        "nothing": say("No row matches; clear the filters to see all {count}.", count="{count}"),
-        "more": say("Show the other rows that are fine ({count})", count="{count}"),
-        "dark": say("Dark"),
-        "light": say("Light"),
-    }
 
 
 # --- the table of cases -----------------------------------------------------------------------------------------------
@@ -214,39 +190,40 @@ def _write_commands(row: Judgement, run: Run) -> Iterator[tuple[str, str]]:
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
+def render_page(template: str, styles: Sequence[str] = ("style.css",), **values: object) -> str:
+    """A page of a template that extends `frame.html.j2`, with its policy, its style, its script and its texts."""
+    style = "".join(map(_read_part, styles))
+    script = _read_part("page.js")
+    # The texts of the script. Braces are its own to fill.
+    controls = {
+        "shown": say("{shown} of {count} rows", shown="{shown}", count="{count}"),
+        "nothing": say("No row matches; clear the filters to see all {count}.", count="{count}"),
+        "more": say("Show the other rows that are fine ({count})", count="{count}"),
+        "dark": say("Dark"),
+        "light": say("Light"),
+    }
+    page: str = _load_template(template).render(
+        lang=LANGUAGES[wording.spoken()],
+        policy=LOCKED.format(style=_digest(style), script=_digest(script)),
+        style=Html(style),
+        script=Html(script),
+        data=Html(json.dumps({"words": controls}, separators=(",", ":")).replace("<", "\\u003c")),
+        **values,
+    )
+    return page
+
+
 @functools.cache
-def read_part(name: str) -> str:
-    """A style or a script that pages hold."""
+def _read_part(name: str) -> str:
     return resources.files(HERE).joinpath(name).read_text(encoding="utf-8")
 
 
-def make_shell(style: str, script: str, data: Mapping[str, Any]) -> dict[str, Any]:
-    """What `frame.html.j2` is filled with: a page's language, its policy, its style, its script and its data."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)  # that ends no script, whatever stands in it
-    for mark in "<>&":
-        text = text.replace(mark, f"\\u{ord(mark):04x}")
-    return {
-        "lang": LANGUAGES[wording.spoken()],
-        "policy": LOCKED.format(style=_digest(style), script=_digest(script)),
-        "style": Html(style),
-        "script": Html(script),
-        "data": Html(text),
-    }
-
-
-@functools.lru_cache(8)
 def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def write_address(picture: Picture) -> str:
-    """A picture as data of the page itself."""
-    return f"data:image/svg+xml;base64,{base64.b64encode(picture.svg.encode()).decode()}"
-
-
 @functools.cache
-def load_template(name: str) -> Any:
-    """A template of the pages."""
+def _load_template(name: str) -> Any:
     import jinja2
 
     made = jinja2.Environment(
@@ -262,7 +239,7 @@ def load_template(name: str) -> Any:
         "case": lambda name: write_marked(code(name), breaks=True),
         "plain_of": spell,
         "code_of": lambda text: write_marked(plain(text, 4000)),
-        "address": write_address,
+        "encode": lambda picture: base64.b64encode(picture.svg.encode()).decode(),
     }
     made.globals["say"] = say  # before the template is got: its macros keep what they see then
     return made.get_template(name)
