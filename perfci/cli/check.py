@@ -28,14 +28,13 @@ from perfci.cli.thresholds import tighten_after_check
 from perfci.core import deadline as deadlines
 from perfci.core.errors import UsageError
 from perfci.core.model import DuelWhat, Suite
-from perfci.core.settings import Settings, are_devices
+from perfci.core.settings import ONE, Settings
 from perfci.core.wording import say, sentence
 from perfci.judge.notes import note_missing_peers
-from perfci.runs import flow
+from perfci.runs import flow, since
 from perfci.runs.effective_thresholds import parse_options
 from perfci.runs.plan import DEFAULT_BUDGET_S, Request
-from perfci.runs.shards import ShardPart, check_shard
-from perfci.runs.since import compare_with_release, retry
+from perfci.runs.shards import FOLDER, ShardPart, check_on_devices, check_shard
 from perfci.runs.tightening import refuse_in_pipeline
 
 SUITES = {
@@ -49,13 +48,13 @@ SUITES = {
     "ops case device budget seed strict html suite timer against duel base_python target devices deadline threshold"
     " peers write_adaptive_thresholds",
     {
-        "no_judge": "ops case device budget seed suite timer devices peers",
+        "no_judge": "ops case device budget seed suite timer peers",
         "static": "ops case against target strict threshold",
-        "retry": "device budget seed timer devices deadline out strict html",
-        "against_release": "ops case release device budget seed timer devices deadline threshold out strict html",
+        "retry": "device budget seed timer deadline out strict html",
+        "against_release": "ops case release device budget seed timer deadline threshold out strict html",
         "chain": "ops case device seed",
         "soak": "ops case calls decay_limit device seed timer",
-        "plan": "shard device devices deadline",
+        "plan": "shard device deadline",
     },
 )
 def check(
@@ -151,20 +150,17 @@ def check(
 ) -> int:
     """Verify, measure, compare with the base revision and the baselines, judge, and write reports/."""
     json = output == "json"
-    if devices is not None and not are_devices(devices):
-        raise UsageError("devices_malformed", devices=devices)
     limit = deadlines.find(deadline, os.environ, time.time())
-    if plan is not None and shard is None:
-        raise UsageError("option_needs", option="--plan", needed="--shard I/N")
     where = language.load(project)
-    if plan is not None and shard is not None:
-        part = _read_part(plan, shard, device, devices, limit)
-        return _check_shard(part, where, json=json)
+    if plan is not None:
+        return _check_shard(plan, shard, device, limit, where, json=json)
     if chain:
         return print_chains(Request(tuple(ops), case, device, seed=seed), where, json=json)
     if soak:
         wanted = Request(tuple(ops), case, device, seed=seed, timer=timer)
         return print_soak(wanted, calls, decay_limit / 100, where, json=json)
+    if write_adaptive_thresholds:
+        refuse_in_pipeline()
     request = Request(
         ops=tuple(ops),
         pattern=case,
@@ -177,25 +173,42 @@ def check(
         duel=DuelWhat(duel),
         base_python=base_python,
         targets=tuple(name.strip() for name in (target or "").split(",") if name.strip()),
-        devices=devices,
+        devices=devices or where.devices,
+        deadline=limit.deadline,
+        deadline_note=limit.note,
         thresholds=parse_options(threshold) if threshold else {},
         peers=peers,
     )
     if no_judge:
         return _measure(request, where, json=json)
-    timed = dataclasses.replace(request, deadline=limit.deadline, deadline_note=limit.note)
-    if static:
-        return _check_static(request, where, strict=strict, json=json)
-    if retry:
-        timed = dataclasses.replace(timed, budget_s=budget or 0.0)  # 0: twice the earlier run's
-        return _check_again(retry, timed, _writing_to(where, "again", out), strict=strict, json=json, html=html)
-    if against_release:
-        where = _writing_to(where, "creep", out)
-        return _check_release(release, timed, where, strict=strict, json=json, html=html)
-    if write_adaptive_thresholds:
-        refuse_in_pipeline()
+    nothing = say("Nothing was duelled.")
     with Progress() as progress:
-        run, judgements = flow.check(where, timed, get_command(), progress)
+        if static:
+            where = _set_reports(where, "static")
+            request = dataclasses.replace(
+                request, device="cpu", suites=(Suite.PERFORMANCE,), deadline=None, deadline_note=None
+            )
+            run, judgements = flow.static(where, request, get_command(), progress)
+        elif retry:
+            where, earlier = _set_reports(where, "again", out), store.read_run(retry)
+            if (retry if retry.is_dir() else retry.parent).resolve() == where.reports:
+                raise UsageError("again_over_run", path=str(retry))
+            request = dataclasses.replace(request, budget_s=budget or 0.0)  # 0: twice the earlier run's
+            nothing = say("Nothing of run {run} is to be duelled again.", run=earlier.id)
+            run, judgements = since.retry(where, earlier, request, get_command(), progress)
+        elif against_release:
+            where = _set_reports(where, "creep", out)
+            run, judgements = since.compare_with_release(where, request, get_command(), progress, release)
+        elif request.devices not in {None, ONE}:
+            run, judgements = check_on_devices(where, request, get_command(), progress)
+        else:
+            run, judgements = flow.check(where, request, get_command(), progress)
+    if run.plan.again and not run.plan.ops:
+        if json:
+            print_answer(run, judgements)
+        else:
+            print_lines(*map(sentence, judgements.notes), nothing)
+        return Exit.OK
     code = conclude(run, judgements, where, strict=strict, json=json, html=html)
     return tighten_after_check(code, where, json=json) if write_adaptive_thresholds else code
 
@@ -203,56 +216,16 @@ def check(
 COMMANDS = {"check": check}
 
 
-def _writing_to(where: Settings, folder: str, out: Path | None = None) -> Settings:
-    """With a reports folder of its own, so that the run of a plain check stays."""
+def _set_reports(where: Settings, folder: str, out: Path | None = None) -> Settings:
+    """Returns settings with a reports folder of its own, so that the run of a plain check stays."""
     return dataclasses.replace(where, reports=out.resolve() if out else where.reports / folder)
-
-
-def _check_static(request: Request, where: Settings, *, strict: bool, json: bool) -> int:
-    """Compile without a device, and judge."""
-    where = _writing_to(where, "static")
-    request = dataclasses.replace(request, device="cpu", suites=(Suite.PERFORMANCE,))
-    with Progress() as progress:
-        run, judgements = flow.static(where, request, get_command(), progress)
-    return conclude(run, judgements, where, strict=strict, json=json)
-
-
-def _check_again(path: Path, request: Request, where: Settings, *, strict: bool, json: bool, html: bool) -> int:
-    """Duel what is INCONCLUSIVE in an earlier run, and report as a check does."""
-    earlier = store.read_run(path)
-    if (path if path.is_dir() else path.parent).resolve() == where.reports:
-        raise UsageError("again_over_run", path=str(path))
-    with Progress() as progress:
-        run, judgements = retry(where, earlier, request, get_command(), progress)
-    if run.plan.ops:
-        return conclude(run, judgements, where, strict=strict, json=json, html=html)
-    if json:
-        print_answer(run, judgements)
-    else:
-        print_lines(say("Nothing of run {run} is to be duelled again.", run=earlier.id))
-    return Exit.OK
-
-
-def _check_release(
-    release: str | None, request: Request, where: Settings, *, strict: bool, json: bool, html: bool
-) -> int:
-    """Duel with the release and report as a check does; a sentence and 0 if there is nothing to duel with."""
-    request = dataclasses.replace(request, suites=(Suite.PERFORMANCE,))
-    with Progress() as progress:
-        run, judgements = compare_with_release(where, request, get_command(), progress, release)
-    if run.plan.ops:
-        return conclude(run, judgements, where, strict=strict, json=json, html=html)
-    if json:
-        print_answer(run, judgements)
-    else:
-        print_lines(*map(sentence, judgements.notes), say("Nothing was duelled."))
-    return Exit.OK
 
 
 def _measure(request: Request, where: Settings, *, json: bool) -> int:
     """Measure without judging."""
     with Progress() as progress:
-        run = flow.measure(where, dataclasses.replace(request, duel=DuelWhat.NONE), get_command(), progress)
+        request = dataclasses.replace(request, duel=DuelWhat.NONE, deadline=None, deadline_note=None)
+        run = flow.measure(where, request, get_command(), progress)
     path = where.reports / store.RUN_FILE
     if json:
         write_json(path.read_text(encoding="utf-8"))
@@ -266,17 +239,18 @@ def _measure(request: Request, where: Settings, *, json: bool) -> int:
     return Exit.OK
 
 
-def _read_part(plan: Path, shard: str, device: str, devices: str | None, limit: deadlines.JobLimit) -> ShardPart:
+def _check_shard(
+    plan: Path, shard: str | None, device: str, limit: deadlines.JobLimit, where: Settings, *, json: bool
+) -> int:
+    """Measure one shard. `perfci ci merge` judges it, so this ends with 0 unless perfci itself fails."""
+    if shard is None:
+        raise UsageError("option_needs", option="--plan", needed="--shard I/N")
     sharded, digest = store.read_plan(plan)
     numbers = re.fullmatch(r"(\d{1,6})/(\d{1,6})", shard, re.ASCII)
     if not numbers:
         raise UsageError("shard_malformed", shard=shard)
-    return ShardPart(sharded, digest, int(numbers[1]), int(numbers[2]), device, devices, limit)
-
-
-def _check_shard(part: ShardPart, where: Settings, *, json: bool) -> int:
-    """Measure one shard; `perfci ci merge` judges it, so this ends with 0 unless perfci itself fails."""
-    where = dataclasses.replace(where, reports=where.reports / "shards" / str(part.index))
+    part = ShardPart(sharded, digest, int(numbers[1]), int(numbers[2]), device, limit)
+    where = dataclasses.replace(where, reports=where.reports / FOLDER / str(part.index))
     with Progress() as progress:
         run, judgements = check_shard(where, part, get_command(), progress)
     if json:

@@ -26,7 +26,7 @@ from perfci.report.text import BLOCK_LIMIT, plain
 from perfci.runs.decide import decide
 from perfci.runs.effective_thresholds import parse_options
 from perfci.runs.plan import Request
-from perfci.runs.shards import PlanOptions, merge_shards, plan_shards
+from perfci.runs.shards import merge_shards, plan_shards
 from perfci.store.files import encode, refuse_missing_folder
 
 SHOWN = 8
@@ -85,9 +85,7 @@ def plan(
         peers=peers,
     )
     with Progress() as progress:
-        found = plan_shards(
-            where, request, PlanOptions(shards, store.read_run(last) if last else None, every), progress
-        )
+        found = plan_shards(where, request, progress, shards, store.read_run(last) if last else None, every=every)
     path = store.write_plan(found, out)
     if output == "json":
         write_json(encode(found, path).decode())

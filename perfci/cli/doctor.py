@@ -11,9 +11,8 @@ from perfci.cli import language, options, selftests
 from perfci.cli.exits import Exit
 from perfci.cli.output import STYLES, get_command, print_json, print_parts
 from perfci.cli.progress import Progress
-from perfci.core.errors import UsageError
 from perfci.core.model import Gate
-from perfci.core.settings import Settings, are_devices
+from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
 from perfci.report.text import plain
 from perfci.runs import doctor as examination
@@ -21,7 +20,7 @@ from perfci.runs.plan import Request
 from perfci.runs.selftest import selftest as try_itself
 
 
-@options.takes("", {"selftest": "op case device budget seed timer devices"})
+@options.takes("", {"selftest": "op case device budget seed timer"})
 def doctor(
     selftest: Annotated[
         bool,
@@ -35,17 +34,14 @@ def doctor(
     budget: options.Budget = 1.0,
     seed: options.Seed = None,
     timer: options.Timer = "auto",
-    devices: options.Devices = None,
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
     """Look at this machine: what is installed, the device, its timer and state, and known traps."""
-    if devices is not None and not are_devices(devices):
-        raise UsageError("devices_malformed", devices=devices)
     where, json = language.load(project), output == "json"
     if not selftest:
         return _examine(where, json=json)
-    request = Request(tuple(op), case, device, budget, seed, timer, devices=devices)
+    request = Request(tuple(op), case, device, budget, seed, timer)
     with Progress() as progress:
         found = try_itself(where, request, get_command(), progress)
     if json:

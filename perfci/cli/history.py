@@ -17,7 +17,7 @@ from perfci.core.errors import UsageError
 from perfci.core.model import Difference, Fact, Gate, Reason
 from perfci.core.settings import Settings
 from perfci.core.wording import say
-from perfci.git.known import find_unknown_commits
+from perfci.git.history import find_unknown_commits
 from perfci.ops.spec import STORED, matches
 from perfci.report.view import make_table
 from perfci.store.history import History

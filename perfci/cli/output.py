@@ -26,7 +26,7 @@ from perfci.report.peers import describe_peers
 from perfci.report.steps import make_pastings
 from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain
 from perfci.report.view import Table, make_table
-from perfci.runs.decide import stored_for
+from perfci.runs.decide import read_context
 
 _UNSEEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]|(?<=##)\\[|(?<=##vso)\\[")
 """Characters in JSON that a terminal, a job's log or a reader's eye takes for more than text. Its encoder escapes all
@@ -250,7 +250,7 @@ def write_report(
     """Write the report; lines that name its files."""
     from perfci import report
 
-    stored, formats = stored_for(run, where, against), tuple(formats)
+    stored, formats = read_context(run, where, against), tuple(formats)
     path = report.write(
         run, judgements, folder, launches or folder, stored.baselines, pasts=stored.pasts, sources=stored.sources,
         formats=formats,

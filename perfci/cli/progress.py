@@ -14,9 +14,16 @@ from perfci.core.wording import say, sentence
 from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain
 from perfci.worker.protocol import DONE, Checked, Doing, Failed, Message, Ready, Waiting
 
+OF_BASE = " of the base"
+"""How the stage of a worker ends that runs the base revision."""
 
-def _stages() -> dict[str, str]:
-    return {
+SHORT_STAGES = frozenset({"import", "smoke", DONE})
+"""Stages that are over too soon for a line of a log."""
+
+
+def _describe_stage(stage: str) -> str:
+    own = stage.removesuffix(OF_BASE)
+    texts = {
         "import": say("importing"),
         "accuracy": say("accuracy"),
         "prepare": say("preparing"),
@@ -33,16 +40,8 @@ def _stages() -> dict[str, str]:
         "streams": say("several streams at once"),
         "large": say("arrays of more than 2^31 elements"),
     }
-
-
-_OF_BASE = " of the base"
-"""How the stage of a worker ends that runs the base revision."""
-
-_UNTOLD = frozenset({"import", "smoke", DONE})
-"""Stages that are over too soon for a line of a log."""
-
-_LASTING = frozenset({"accuracy", "smoke", "prepare", "peers", "measure"})
-"""Stages of an op until it is done: on several devices several are under way."""
+    text = texts.get(own, own)
+    return text if own == stage else say("{stage} the base", stage=text)
 
 
 class Progress:
@@ -52,11 +51,10 @@ class Progress:
         self._console = console or Console(stderr=True)
         self._status: Status | None = None
         self._last = ""
-        self._told: set[tuple[str, str]] = set()
-        self._failed: set[str] = set()
-        """ops of which a failure was shown; "" for the only one under way"""
-        self._going: dict[str, str] = {}
-        """op -> what it is doing"""
+        self._shown: set[tuple[str, str]] = set()
+        """op and stage of every line so far"""
+        self._failed = False
+        """a failure of the op under way was shown"""
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -71,49 +69,34 @@ class Progress:
     def __call__(self, message: Message) -> None:
         """Hear one message of a worker."""
         match message:
-            case Ready(device, None) if ("", "device") not in self._told:
-                self._told.add(("", "device"))
-                self._line(say("device: {name}", name=device.name))
+            case Ready(device, None) if ("", "device") not in self._shown:
+                self._shown.add(("", "device"))
+                self._print(say("device: {name}", name=device.name))
             case Doing():
-                self._step(message)
+                self._show_stage(message)
             case Waiting(holder):
-                self._line(sentence(Reason("device_waiting", {"holder": holder})))
-            case Checked(case, op) if case.failure and op not in self._failed:
-                self._failed.add(op)
-                told = sentence(case.failure)
-                self._line(say("{op}: {told}", op=op, told=told) if op else told, "  ")
+                self._print(sentence(Reason("device_waiting", {"holder": holder})))
+            case Checked(case) if case.failure and not self._failed:
+                self._failed = True
+                self._print(sentence(case.failure), "  ")
             case Failed(reason):
-                self._line(sentence(reason), "  ")
+                self._print(sentence(reason), "  ")
 
-    def _step(self, step: Doing) -> None:
-        if step.stage == "import":
-            self._failed -= {"", step.op}
-        own = step.stage.removesuffix(_OF_BASE)
-        stage = _stages().get(own, own)
-        stage = say("{stage} the base", stage=stage) if own != step.stage else stage
-        if self._status:
-            count = f" {step.done + 1}/{step.total}" if step.total else ""
-            self._move(step, own, f"{step.op}: {stage}{count} {step.case or ''}")
-        elif own not in _UNTOLD and (step.op, stage) not in self._told:
-            self._told.add((step.op, stage))
-            total = say(", {count:check|checks}", count=step.total) if step.total else ""
-            self._line(say("{op}: {told}", op=step.op, told=f"{stage}{total}"))
+    def _show_stage(self, doing: Doing) -> None:
+        self._failed = self._failed and doing.stage != "import"
+        stage = _describe_stage(doing.stage)
+        if self._status and doing.stage != DONE:
+            count = f" {doing.done + 1}/{doing.total}" if doing.total else ""
+            # As text, not as markup: a case's id may hold brackets.
+            self._status.update(Text(plain(f"{doing.op}: {stage}{count} {doing.case or ''}", NAME_LIMIT)))
+        elif doing.stage.removesuffix(OF_BASE) not in SHORT_STAGES and (doing.op, stage) not in self._shown:
+            self._shown.add((doing.op, stage))
+            total = say(", {count:check|checks}", count=doing.total) if doing.total else ""
+            self._print(say("{op}: {told}", op=doing.op, told=f"{stage}{total}"))
 
-    def _move(self, step: Doing, stage: str, text: str) -> None:
-        """Show what every op that is under way is doing."""
-        assert self._status is not None
-        # As text, not as markup: a case's id may hold brackets.
-        self._going.pop(step.op, None)
-        if stage in _LASTING:
-            self._going[step.op] = plain(text, NAME_LIMIT)
-        if self._going or stage != DONE:
-            self._status.update(
-                Text(" | ".join(self._going[op] for op in sorted(self._going)) or plain(text, NAME_LIMIT))
-            )
-
-    def _line(self, text: str, indent: str = "") -> None:
+    def _print(self, text: str, indent: str = "") -> None:
         """Print a line unless it is the one printed last."""
         if text != self._last:
             self._last = text
-            # As text, not as markup, and in one line: a worker says what its op makes it say.
+            # As text, not as markup, and in one line: a worker sends what its op makes it send.
             self._console.print(Text(indent + plain(text, BLOCK_LIMIT)), soft_wrap=True)

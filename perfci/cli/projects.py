@@ -127,7 +127,7 @@ def list_(
     if chains:
         return _list_chains(case, device, where, json=json)
     with Progress() as progress:
-        plan, _ = flow.describe(where, Request(tuple(op), case, device), progress)
+        plan = flow.describe(where, Request(tuple(op), case, device), progress)
     if json:
         print_json(plan.ops)
     else:

@@ -117,8 +117,6 @@ class Timetable:
 
     seconds: Mapping[str, float]
     """op -> seconds by an earlier run, or by its number of cases"""
-    lanes: int = 1
-    """devices that are used side by side"""
     took: Mapping[str, float] = field(default_factory=dict)
 
     def noting(self, op: str, took_s: float) -> Timetable:
@@ -139,16 +137,15 @@ class Timetable:
     def order(self, ops: Sequence[str], left_s: float | None) -> list[str]:
         """Returns the order in which to begin the ops.
 
-        If they do not all fit, the shortest first, so that most get done. Else on several devices the longest first, so
-        that all end at about the same time, and on one device in the given order.
+        If they do not all fit, the shortest first, so that most get done. Else in the given order.
         """
-        if left_s is not None and sum(map(self.expected, ops)) > left_s * self.lanes:
+        if left_s is not None and sum(map(self.expected, ops)) > left_s:
             return sorted(ops, key=lambda op: (self.expected(op), op))
-        return sorted(ops, key=lambda op: (-self.expected(op), op)) if self.lanes > 1 else [*ops]
+        return [*ops]
 
     def allowed(self, op: str, others: Iterable[str], left_s: float) -> float:
         """Returns the seconds that an op may take: what the others do not need, and always a bit more than expected."""
-        spare = left_s - sum(map(self.expected, others)) / self.lanes
+        spare = left_s - sum(map(self.expected, others))
         return min(left_s, max(spare, START_S + OVERRUN * self.expected(op)))
 
     def later(self, op: str, share: float) -> float:

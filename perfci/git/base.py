@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from perfci.core.model import Base, Reason
 from perfci.core.wording import say
-from perfci.git.command import commit_id, git, is_name, object_id, run
+from perfci.git.command import find_object, git, parse_commit
 
 MERGED = frozenset({"merged_result", "merge_train"})
 """GitLab pipelines that run on a merge commit made for them, whose first parent is the target branch."""
@@ -52,18 +51,18 @@ def resolve(
     the default one, or with commits that it lacks, the merge base with the default branch. Else the commit that the
     baselines record. `variables` is the environment.
     """
-    clone = _clone(folder)
+    clone = _open_clone(folder)
     if isinstance(clone, Reason):
         return clone
     if asked is not None:
         return _find_asked(clone, asked)
-    head = commit_id(folder, "HEAD")
+    head = parse_commit(folder, "HEAD")
     if head is None:
         return Reason("no_commit_yet", {"folder": str(folder)})
     for find in (_find_first_parent, _find_in_merge_request, _find_on_branch):
         if found := find(clone, head, variables):
             return found
-    if recorded := _recorded(clone, baseline_commit):
+    if recorded := _find_recorded(clone, baseline_commit):
         return Base(recorded, How.BASELINE, recorded[:10])
     if baseline_commit and clone.shallow and _DIGITS.fullmatch(baseline_commit):
         missing = say("commit {commit}, which the baselines record", commit=baseline_commit[:10])
@@ -71,9 +70,9 @@ def resolve(
     return Reason("no_base")
 
 
-def commit(folder: Path, name: str) -> str | Reason:
+def find_commit(folder: Path, name: str) -> str | Reason:
     """Returns the full id of the commit that a branch, tag, id or expression of git's stands for."""
-    clone = _clone(folder)
+    clone = _open_clone(folder)
     found = clone if isinstance(clone, Reason) else _find_asked(clone, name)
     return found if isinstance(found, Reason) else found.commit
 
@@ -87,14 +86,14 @@ class _Clone:
         return Reason("history_cut", {"missing": missing, "command": self.fetch(fetched)})
 
     def lacks_branch(self, branch: str) -> Reason:
-        return Reason("target_not_fetched", {"branch": branch, "command": self.fetch(_tracked(branch))})
+        return Reason("target_not_fetched", {"branch": branch, "command": self.fetch(_track(branch))})
 
     def fetch(self, what: str) -> str:
         """Returns the command that fetches it, in a shallow clone with the history that a merge base needs."""
         return f"git fetch --unshallow {what}" if self.shallow else f"git fetch {what}"
 
 
-def _clone(folder: Path) -> _Clone | Reason:
+def _open_clone(folder: Path) -> _Clone | Reason:
     shallow = git(folder, "rev-parse", "--is-shallow-repository")
     return shallow if isinstance(shallow, Reason) else _Clone(folder, shallow.strip() == "true")
 
@@ -103,21 +102,15 @@ def _clone(folder: Path) -> _Clone | Reason:
 
 
 def _find_asked(clone: _Clone, name: str) -> Base | Reason:
-    names = (name,) if _is_known(clone.folder, name) else (name, f"origin/{name}")  # as git switch does
-    for each in names:
-        if found := commit_id(clone.folder, each):
+    # A branch that only the remote has is found too. If HEAD has no parent, HEAD~1 is not the remote's.
+    beginning = re.split(r"[~^@:]", name)[0]
+    known = beginning in {"", "HEAD"} or find_object(clone.folder, beginning) is not None
+    for each in (name,) if known else (name, f"origin/{name}"):
+        if found := parse_commit(clone.folder, each):
             return Base(found, How.ASKED, each)
-    return _explain_unknown(clone, name)
-
-
-def _is_known(folder: Path, name: str) -> bool:
-    """Returns whether the beginning of an expression is known: if HEAD has no parent, HEAD~1 is not the remote's."""
-    beginning = _beginning(name)
-    return beginning in {"", "HEAD"} or object_id(folder, beginning) is not None
-
-
-def _beginning(name: str) -> str:
-    return re.split(r"[~^@:]", name)[0]
+    if clone.shallow and (_DIGITS.fullmatch(name) or (known and beginning != name)):
+        return clone.lacks(name, _EVERYTHING)
+    return Reason("revision_unknown", {"revision": name, "command": clone.fetch(_EVERYTHING)})
 
 
 def _find_first_parent(clone: _Clone, head: str, variables: Mapping[str, str]) -> Base | Reason | None:
@@ -131,7 +124,7 @@ def _find_first_parent(clone: _Clone, head: str, variables: Mapping[str, str]) -
     if len(parents) < 2:
         return None
     target = variables.get("CI_MERGE_REQUEST_TARGET_BRANCH_NAME")
-    found = commit_id(clone.folder, parents[0])
+    found = parse_commit(clone.folder, parents[0])
     name = f"origin/{target}" if target else "HEAD^1"
     return Base(found, How.FIRST_PARENT, name) if found else clone.lacks(say("HEAD's first parent"), _EVERYTHING)
 
@@ -142,9 +135,9 @@ def _find_in_merge_request(clone: _Clone, head: str, variables: Mapping[str, str
     if not branch:
         return None
     name = f"origin/{branch}"
-    found = _merge_base(clone, head, name) if commit_id(clone.folder, _ref(name)) else clone.lacks_branch(branch)
+    found = _merge_base(clone, head, name) if parse_commit(clone.folder, _ref(name)) else clone.lacks_branch(branch)
     if isinstance(found, Reason):
-        found = _recorded(clone, variables.get("CI_MERGE_REQUEST_DIFF_BASE_SHA")) or found
+        found = _find_recorded(clone, variables.get("CI_MERGE_REQUEST_DIFF_BASE_SHA")) or found
     return found if isinstance(found, Reason) else Base(found, How.MERGE_BASE, name)
 
 
@@ -157,7 +150,7 @@ def _find_on_branch(clone: _Clone, head: str, variables: Mapping[str, str]) -> B
     recorded = git(clone.folder, "symbolic-ref", "-q", "refs/remotes/origin/HEAD")
     first = () if isinstance(recorded, Reason) else (recorded.strip().removeprefix("refs/remotes/"),)
     names = (f"origin/{default}", default) if default else (*first, *DEFAULT_BRANCHES)
-    name = next((name for name in names if commit_id(clone.folder, _ref(name))), None)
+    name = next((name for name in names if parse_commit(clone.folder, _ref(name))), None)
     if name is None:
         return clone.lacks_branch(default) if default and branch else None
     found = _merge_base(clone, head, name)
@@ -169,9 +162,9 @@ def _find_on_branch(clone: _Clone, head: str, variables: Mapping[str, str]) -> B
     return found if isinstance(found, Reason) else Base(found, How.MERGE_BASE, name)
 
 
-def _recorded(clone: _Clone, text: str | None) -> str | None:
+def _find_recorded(clone: _Clone, text: str | None) -> str | None:
     """Returns the commit of this id. The text comes from a file or variable that anyone may have written."""
-    return commit_id(clone.folder, text) if text and _DIGITS.fullmatch(text) else None
+    return parse_commit(clone.folder, text) if text and _DIGITS.fullmatch(text) else None
 
 
 def _merge_base(clone: _Clone, head: str, name: str) -> str | Reason:
@@ -180,39 +173,14 @@ def _merge_base(clone: _Clone, head: str, name: str) -> str | Reason:
         return found.strip()
     if clone.shallow:
         missing = say("the commit where HEAD and {name} part", name=name)
-        return clone.lacks(missing, _tracked(name.removeprefix("origin/")))
+        return clone.lacks(missing, _track(name.removeprefix("origin/")))
     return Reason("nothing_in_common", {"branch": name})
 
 
-def _tracked(branch: str) -> str:
+def _track(branch: str) -> str:
     """Written in full, since a clone of a single branch would leave origin/<branch> as it is."""
     return "origin " + shlex.quote(f"+refs/heads/{branch}:refs/remotes/origin/{branch}")
 
 
 def _ref(name: str) -> str:
     return f"refs/remotes/{name}" if name.startswith("origin/") else f"refs/heads/{name}"
-
-
-def _explain_unknown(clone: _Clone, name: str) -> Reason:
-    """Returns why a name stands for no commit here."""
-    # A whole id passes for an object even if there is none, so git is asked for the type.
-    found = object_id(clone.folder, name)
-    kind = git(clone.folder, "cat-file", "-t", f"{found}^{{}}") if found else None
-    if isinstance(kind, str):
-        what = {"blob": "a file", "tree": "a folder"}.get(kind.strip(), "no commit")
-        return Reason("revision_no_commit", {"revision": name, "what": what})
-    done = run(clone.folder, "rev-parse", "--verify", name) if is_name(name) else None
-    if done is not None and not isinstance(done, Reason) and b" is ambiguous" in done.stderr:
-        return Reason("revision_ambiguous", {"revision": name})
-    reaches_back = "~" in name or "^" in name
-    if clone.shallow and (_DIGITS.fullmatch(name) or (reaches_back and _is_known(clone.folder, name))):
-        return clone.lacks(name, _EVERYTHING)
-
-    # The branch or tag whose name is nearest, with what followed it: main~1 for mian~1.
-    listed = git(clone.folder, "for-each-ref", "--format=%(refname)", "refs/heads", "refs/tags", "refs/remotes")
-    refs = [] if isinstance(listed, Reason) else listed.splitlines()
-    beginning = _beginning(name)
-    known = {re.sub(r"^refs/(heads|tags|remotes)/", "", ref) for ref in refs} - {beginning}
-    if close := difflib.get_close_matches(beginning, sorted(known), n=1, cutoff=0.7):
-        return Reason("revision_misspelt", {"revision": name, "guess": close[0] + name.removeprefix(beginning)})
-    return Reason("revision_unknown", {"revision": name, "command": clone.fetch(_EVERYTHING)})

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfci.core.model import Reason
-from perfci.git.base import commit as commit_of
+from perfci.git.base import find_commit
 from perfci.git.command import git
 
 TIME_LIMIT_S = 600.0
@@ -32,7 +32,7 @@ def materialise(folder: Path, commit: str, destination: Path, without: Sequence[
     cannot fetch a file, its pointer is written instead. `destination` has to be new or empty. The repository may be
     read-only. Returns a reason if something is wrong with the revision, with git or with the destination.
     """
-    found = commit_of(folder, commit)
+    found = find_commit(folder, commit)
     repository = git(folder, "rev-parse", "--absolute-git-dir")
     project = git(folder, "rev-parse", "--show-prefix")
     for answer in (found, repository, project):

@@ -66,19 +66,21 @@ def run(
     return done
 
 
-def object_id(folder: Path, name: str) -> str | None:
+def find_object(folder: Path, name: str) -> str | None:
     """Returns the id of what a name stands for, of any type. None for `^main` and `a..b`, which are no single thing."""
-    found = git(folder, "rev-parse", "--verify", name) if is_name(name) else None
+    if name.startswith("-") or "\0" in name:  # an option, and what no program can be given
+        return None
+    found = git(folder, "rev-parse", "--verify", name)
     return found.strip() if isinstance(found, str) and _ID.fullmatch(found.strip()) else None
 
 
-def commit_id(folder: Path, name: str) -> str | None:
+def parse_commit(folder: Path, name: str) -> str | None:
     """Returns the commit that a name or tag stands for. None for files, folders, and unknown ids."""
-    found = object_id(folder, name) or object_id(folder, f"{name}^{{commit}}")  # digits that a file's id shares
+    found = find_object(folder, name) or find_object(folder, f"{name}^{{commit}}")  # digits that a file's id shares
     peeled = git(folder, "rev-parse", "--verify", "--quiet", f"{found}^{{commit}}") if found else None
     return peeled.strip() if isinstance(peeled, str) else None
 
 
-def is_name(name: str) -> bool:
-    """Returns whether git can be given this name: it is no option and has no null byte."""
-    return not name.startswith("-") and "\0" not in name
+def is_shallow(folder: Path) -> bool:
+    """Returns whether a clone lacks older commits."""
+    return git(folder, "rev-parse", "--is-shallow-repository") == "true\n"

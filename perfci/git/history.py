@@ -1,20 +1,21 @@
-"""The commits between two revisions, as git tells of them. Nothing here changes a repository."""
+"""The commits of a repository's history, by git. Nothing here changes a repository."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfci.core.model import Reason
+from perfci.core.model import Fact, Reason
 from perfci.core.wording import say
-from perfci.git.base import commit as commit_of
-from perfci.git.command import git, run
+from perfci.git.base import find_commit
+from perfci.git.command import git, is_shallow, run
 
 MOST_PATHS = 500
 """Longest list of paths that git is given; a longer one would not fit a command line everywhere."""
 
+_ID = re.compile(r"[0-9a-f]{7,64}")
 _DISTANCE = re.compile(r"dist=(\d+)\)")
 _FIELDS = "%H%x00%P%x00%an%x00%as%x00%s"
 
@@ -43,24 +44,31 @@ class FileChange:
 
 
 def find_ends(folder: Path, good: str, bad: str) -> tuple[str, str] | Reason:
-    """The ids of two revisions, the first of which is an ancestor of the second; or why they are no two such ends."""
-    ids = []
-    for name in (good, bad):
-        found = commit_of(folder, name)
-        if isinstance(found, Reason):
-            return found
-        ids.append(found)
-    first, last = ids
+    """Returns the ids of two revisions if the first is an ancestor of the second, otherwise why not."""
+    first, last = find_commit(folder, good), find_commit(folder, bad)
+    if isinstance(first, Reason) or isinstance(last, Reason):
+        return first if isinstance(first, Reason) else last  # type: ignore[return-value]
+    facts: dict[str, Fact] = {"good": good, "bad": bad}
     if first == last:
-        return Reason("bisect_same_commit", {"good": good, "bad": bad, "commit": first[:10]})
+        return Reason("bisect_same_commit", {**facts, "commit": first[:10]})
     forward = is_ancestor(folder, first, last)
     if isinstance(forward, Reason):
         return forward
-    return (first, last) if forward else _apart(folder, first, last, good, bad)
+    if forward:
+        return first, last
+    if is_ancestor(folder, last, first) is True:
+        return Reason("bisect_swapped", facts)
+    if is_shallow(folder):
+        missing = say("the history between {good} and {bad}", good=good, bad=bad)
+        return Reason("history_cut", {"missing": missing, "command": "git fetch --unshallow origin"})
+    common = git(folder, "merge-base", first, last)
+    if isinstance(common, Reason):
+        return Reason("bisect_unrelated", facts)
+    return Reason("bisect_not_ancestor", {**facts, "common": common.strip()[:10]})
 
 
 def is_ancestor(folder: Path, first: str, last: str) -> bool | Reason:
-    """Whether a commit is in the history of another."""
+    """Returns whether a commit is in the history of another."""
     done = run(folder, "merge-base", "--is-ancestor", first, last)
     if isinstance(done, Reason):
         return done
@@ -70,23 +78,23 @@ def is_ancestor(folder: Path, first: str, last: str) -> bool | Reason:
     return Reason("git_failed", {"folder": str(folder), "why": why[0].removeprefix("fatal: ").rstrip(".")})
 
 
-def _apart(folder: Path, first: str, last: str, good: str, bad: str) -> Reason:
-    """Why GOOD is not in BAD's history."""
-    facts = {"good": good, "bad": bad}
-    if is_ancestor(folder, last, first) is True:
-        return Reason("bisect_swapped", facts)
-    shallow = git(folder, "rev-parse", "--is-shallow-repository")
-    if isinstance(shallow, str) and shallow.strip() == "true":
-        missing = say("the history between {good} and {bad}", good=good, bad=bad)
-        return Reason("history_cut", {"missing": missing, "command": "git fetch --unshallow origin"})
-    common = git(folder, "merge-base", first, last)
-    if isinstance(common, Reason):
-        return Reason("bisect_unrelated", facts)
-    return Reason("bisect_not_ancestor", {**facts, "common": common.strip()[:10]})
+def find_unknown_commits(folder: Path, commits: Iterable[str]) -> tuple[str, ...] | Reason:
+    """Returns those of the commits that the repository lacks, in order, or a reason if git cannot say.
+
+    After a forced push a history names commits that no clone has any more. Text that is no commit's id is lacking too.
+    """
+    asked = list(dict.fromkeys(commits))
+    ids = [each for each in asked if _ID.fullmatch(each)]
+    answer = git(folder, "cat-file", "--batch-check=%(objecttype)", given="".join(f"{each}\n" for each in ids))
+    if isinstance(answer, Reason):
+        return answer
+    known = {each for each, line in zip(ids, answer.splitlines(), strict=False) if line == "commit"}
+    lacking = tuple(each for each in asked if each not in known)
+    return Reason("history_shallow", {"count": len(lacking)}) if lacking and is_shallow(folder) else lacking
 
 
 def count_between(folder: Path, good: str, bad: str, *, first_parent: bool = False) -> int | Reason:
-    """How many commits BAD has and GOOD has not."""
+    """Returns how many commits BAD has and GOOD has not."""
     options = ("--first-parent",) if first_parent else ()
     listed = git(folder, "rev-list", "--count", *options, bad, f"^{good}", "--")
     return listed if isinstance(listed, Reason) else int(listed)
@@ -95,7 +103,7 @@ def count_between(folder: Path, good: str, bad: str, *, first_parent: bool = Fal
 def list_halving(
     folder: Path, good: Collection[str], bad: str, paths: Sequence[str] = (), *, first_parent: bool = False
 ) -> tuple[str, ...] | Reason:
-    """What git bisect would try: commits that `bad` has and none of `good` has, those first that halve them best.
+    """Returns what git bisect would try: commits that `bad` has and none of `good` has, the best halving first.
 
     paths, from the folder: only commits that touch one of them, with the merges that join such commits. None for all.
     """
@@ -112,28 +120,28 @@ def list_halving(
 
 
 def describe(folder: Path, commit: str) -> Commit | Reason:
-    """A commit's id, parents, author, date and title."""
-    told = git(folder, "log", "-1", "-z", "--no-show-signature", f"--format={_FIELDS}", commit, "--")
-    return told if isinstance(told, Reason) else _commits(told)[0]
+    """Returns a commit's id, parents, author, date and title."""
+    answer = git(folder, "log", "-1", "-z", "--no-show-signature", f"--format={_FIELDS}", commit, "--")
+    return answer if isinstance(answer, Reason) else _parse_commits(answer)[0]
 
 
 def list_touching(folder: Path, good: str, bad: str, paths: Sequence[str], most: int) -> tuple[Commit, ...] | Reason:
-    """Commits that BAD has and GOOD has not and that touch one of the paths, the newest first; merges left out."""
+    """Returns commits that BAD has and GOOD has not and touching one of the paths, newest first, no merges."""
     options = (f"--max-count={most}", "--no-merges", "-z", "--no-show-signature", f"--format={_FIELDS}")
     limits = tuple(paths) if len(paths) <= MOST_PATHS else ()
-    told = git(folder, "--literal-pathspecs", "log", *options, bad, f"^{good}", "--", *limits)
-    return told if isinstance(told, Reason) else _commits(told)
+    answer = git(folder, "--literal-pathspecs", "log", *options, bad, f"^{good}", "--", *limits)
+    return answer if isinstance(answer, Reason) else _parse_commits(answer)
 
 
 def find_prefix(folder: Path) -> str | Reason:
-    """The folder's place in its repository, with a slash at its end. Empty for the repository's root."""
+    """Returns the folder's place in its repository, with a slash at its end. Empty for the repository's root."""
     found = git(folder, "rev-parse", "--show-prefix")
     return found if isinstance(found, Reason) else found.removesuffix("\n")
 
 
-def _commits(told: str) -> tuple[Commit, ...]:
+def _parse_commits(answer: str) -> tuple[Commit, ...]:
     """Five fields a commit, each ended by a null byte. The last one too, by -z."""
-    fields = told.removesuffix("\0").split("\0") if told else []
+    fields = answer.removesuffix("\0").split("\0") if answer else []
     return tuple(
         Commit(found, tuple(parents.split()), author, date, title)
         for found, parents, author, date, title in zip(*[iter(fields)] * 5, strict=True)
@@ -141,16 +149,15 @@ def _commits(told: str) -> tuple[Commit, ...]:
 
 
 def list_changes(folder: Path, commit: str) -> tuple[FileChange, ...] | Reason:
-    """The files of the project that a commit changed against its first parent. All of them for a first commit."""
+    """Returns the files of the project that a commit changed against its first parent. All of them for a first one."""
     found = describe(folder, commit)
     if isinstance(found, Reason):
         return found
     trees = (found.parents[0], found.id) if found.parents else ("--root", "--no-commit-id", found.id)
-    told = git(folder, "diff-tree", "-r", "--numstat", "-z", "--no-renames", "--relative", *trees, "--")
-    return told if isinstance(told, Reason) else tuple(_change(entry) for entry in told.split("\0") if entry.strip())
-
-
-def _change(entry: str) -> FileChange:
-    """`added<tab>deleted<tab>name`, with dashes if the file is no text."""
-    added, deleted, name = entry.strip("\n").split("\t", 2)
-    return FileChange(name, *(int(count) if count.isdigit() else None for count in (added, deleted)))
+    answer = git(folder, "diff-tree", "-r", "--numstat", "-z", "--no-renames", "--relative", *trees, "--")
+    if isinstance(answer, Reason):
+        return answer
+    # `added<tab>deleted<tab>name`, with dashes if the file is no text.
+    entries = (entry.strip("\n").split("\t", 2) for entry in answer.split("\0") if entry.strip())
+    counts = ((name, [int(each) if each.isdigit() else None for each in both]) for *both, name in entries)
+    return tuple(FileChange(name, added, deleted) for name, (added, deleted) in counts)

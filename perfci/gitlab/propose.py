@@ -168,7 +168,7 @@ def propose(
     base = options.base or environ.get("CI_COMMIT_SHA", "")
     target = options.target or environ.get("CI_DEFAULT_BRANCH")
     if options.dry_run:
-        found = command.commit_id(settings.root, base or "HEAD")
+        found = command.parse_commit(settings.root, base or "HEAD")
         if found is None:
             raise PerfciError("propose_no_commit", commit=base or "HEAD", folder=str(settings.root))
         base, target, remote = found, target or "HEAD", Remote(settings.root.as_uri())

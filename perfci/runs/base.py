@@ -42,26 +42,22 @@ MERGE_REQUEST = ("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "CI_MERGE_REQUEST_EVENT_
 UNREMARKABLE = frozenset({"git_missing", "no_repository", "no_commit_yet", "no_base"})
 """Reasons for having no base that nobody needs to hear."""
 
-NEEDED = {"msgspec": "msgspec", "numpy": "numpy", "scipy": "scipy", "yaml": "pyyaml"}
-"""What an interpreter needs to run the base's kernels: module -> package. perfci itself is lent to it. Kernels of real
-devices need torch besides."""
-
-OLDEST = (3, 11)
-"""Python that perfci runs in."""
+NEEDED = ("msgspec", "numpy", "scipy", "yaml")
+"""What an interpreter needs to run the base's kernels, and torch for those of real devices. perfci is lent to it."""
 
 PROBE_LIMIT_S = 60.0
 
 _PROBE = """
-import importlib.util, json, sys
+import contextlib, importlib.util, json, sys
 from importlib import metadata
-def version(name):
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
+assert sys.version_info >= (3, 11), "perfci runs in Python 3.11 or newer"
 missing = [name for name in sys.argv[1].split(",") if importlib.util.find_spec(name) is None]
-packages = {name: version(name) for name in sys.argv[2].split(",") if version(name)}
-print(json.dumps({"missing": missing, "python": list(sys.version_info[:3]), "packages": packages}))
+assert not missing, "it lacks " + ", ".join(missing)
+found = {"python": ".".join(map(str, sys.version_info[:3]))}
+for name in sys.argv[2].split(","):
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        found[name] = metadata.version(name)
+print(json.dumps(found))
 """
 
 
@@ -81,17 +77,27 @@ def find(bench: Bench, request: Request) -> BaseTree | Reason | None:
     """
     if request.duel is DuelWhat.NONE and request.against is None:
         return None
+    found = _find(bench, request)
+    if not isinstance(found, Reason):
+        return found
+    if request.against is not None or request.base_python:
+        raise UsageError(found.kind, **found.facts)
+    remarkable = found.kind not in UNREMARKABLE or any(os.environ.get(name) for name in MERGE_REQUEST)
+    return found if remarkable else None
+
+
+def _find(bench: Bench, request: Request) -> BaseTree | Reason:
     settings = bench.settings
     recorded = baseline_commit(settings) if request.against is None else None
     base = resolve(settings.root, request.against, os.environ, recorded)
     if isinstance(base, Reason):
-        return _refuse_missing(base, request)
+        return base
     if python := request.base_python:
         # A path must not depend on where a worker runs. A link to an interpreter is an interpreter of its own.
         python = str(Path(python).absolute()) if os.sep in python else shutil.which(python) or python
         base = dataclasses.replace(base, python=python, packages=_probe(bench, python, request.device))
     tree = write_base(bench, base)
-    return _refuse_missing(tree, request) if isinstance(tree, Reason) else _with_rules(tree, settings)
+    return tree if isinstance(tree, Reason) else _compare_rules(tree, settings)
 
 
 def write_base(bench: Bench, base: Base, name: str = FOLDER) -> BaseTree | Reason:
@@ -187,13 +193,6 @@ def baseline_commit(settings: Settings) -> str | None:
     return max(runs, key=lambda run: run.created).environment.commit if runs else None
 
 
-def _refuse_missing(reason: Reason, request: Request) -> Reason | None:
-    if request.against is not None or request.base_python:
-        raise UsageError(reason.kind, **reason.facts)
-    remarkable = reason.kind not in UNREMARKABLE or any(os.environ.get(name) for name in MERGE_REQUEST)
-    return reason if remarkable else None
-
-
 def _ops(tree: BaseTree) -> list[OpFolder]:
     return list(ops(tree.settings)) if tree.settings.kernels.is_dir() else []
 
@@ -225,7 +224,7 @@ def _planned_base(
     return dataclasses.replace(found, apart=Reason("imports_late", {"where": late[0]})) if late else found
 
 
-def _with_rules(tree: BaseTree, settings: Settings) -> BaseTree:
+def _compare_rules(tree: BaseTree, settings: Settings) -> BaseTree:
     """The base with what the change does to the rules by which it is judged.
 
     Baselines are always younger than the commit that they record, so against that one the rules are no change.
@@ -234,11 +233,8 @@ def _with_rules(tree: BaseTree, settings: Settings) -> BaseTree:
         return tree
     rules = tuple(
         str(path)
-        for ours, theirs in (
-            (settings.thresholds, tree.settings.thresholds),
-            (settings.baselines, tree.settings.baselines),
-        )
-        for path in _differing(ours, theirs, move_path(ours, settings.root, Path()))
+        for name in ("thresholds", "baselines")
+        for path in _list_differing(getattr(settings, name), getattr(tree.settings, name), settings.root)
     )
     if set(map(board_key, settings.quarantine)) != set(map(board_key, tree.settings.quarantine)):
         rules = (*rules, SETTINGS_FILE)
@@ -277,54 +273,35 @@ def list_known_ops(settings: Settings) -> list[str] | None:
     return [op.op for op in ops(settings)] if settings.kernels.is_dir() else None
 
 
-def _differing(ours: Path, theirs: Path, name: Path) -> list[Path]:
-    """Files that only one of two folders has, or that differ, by their names below `name`."""
+def _list_differing(ours: Path, theirs: Path, root: Path) -> list[Path]:
+    """Returns the files that only one of two folders has, or that differ, by their names below the project's root."""
+    name = move_path(ours, root, Path())
 
-    def contents(folder: Path) -> dict[Path, bytes]:
+    def read(folder: Path) -> dict[Path, bytes]:
         files = (path for path in folder.rglob("*") if path.is_file())
         return {name / path.relative_to(folder): path.read_bytes() for path in files}
 
-    now, before = contents(ours), contents(theirs)
+    now, before = read(ours), read(theirs)
     return sorted(path for path in {*now, *before} if now.get(path) != before.get(path))
 
 
-@dataclass(frozen=True)
-class _Probed:
-    missing: tuple[str, ...]
-    python: tuple[int, int, int]
-    packages: Mapping[str, str]
-
-
 def _probe(bench: Bench, python: str, device: str) -> Mapping[str, str]:
-    """Versions in another interpreter; raises UsageError if it cannot run the base."""
-    needed = NEEDED if device == "fake" else NEEDED | {"torch": "torch"}
+    """Returns the versions in another interpreter. Raises UsageError if it cannot run the base."""
+    needed = NEEDED if device == "fake" else (*NEEDED, "torch")
     around = make_environment(bench, WorkerPlace("probe", "offline", python=python))
     command = [python, "-c", _PROBE, ",".join(needed), ",".join(PACKAGES)]
     try:
         done = subprocess.run(
-            command,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
-            timeout=PROBE_LIMIT_S,
-            env=dict(around.environment),
+            command, capture_output=True, check=False, timeout=PROBE_LIMIT_S, env=dict(around.environment)
         )
-        if done.returncode:
-            said = done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"]
-            raise UsageError("base_python_broken", python=python, why=said[-1].rstrip("."))
-        probed = decode(done.stdout.strip().splitlines()[-1], _Probed)
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        if not done.returncode:
+            return decode(done.stdout.strip().splitlines()[-1], dict[str, str])
+        why = lines[-1].rstrip(".") if lines else say("it ended with status {status}", status=done.returncode)
     except OSError as error:
-        raise UsageError("base_python_broken", python=python, why=error.strerror or str(error)) from error
-    except subprocess.TimeoutExpired as error:
+        why = error.strerror or str(error)
+    except subprocess.TimeoutExpired:
         why = f"no answer within {PROBE_LIMIT_S:g} s"
-        raise UsageError("base_python_broken", python=python, why=why) from error
-    except (IndexError, ValueError) as error:
-        raise UsageError("base_python_broken", python=python, why=say("it is no Python")) from error
-    version = ".".join(map(str, probed.python))
-    if probed.python[:2] < OLDEST:
-        raise UsageError("base_python_old", python=python, version=version)
-    if probed.missing:
-        missing = ", ".join(needed[name] for name in probed.missing)
-        raise UsageError("base_python_lacks", python=python, missing=missing)
-    return {"python": version, **probed.packages}
+    except (IndexError, ValueError):
+        why = say("it is no Python")
+    raise UsageError("base_python_broken", python=python, why=why)

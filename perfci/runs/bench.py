@@ -27,6 +27,9 @@ LOGS = "logs"
 VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "npu": "ASCEND_RT_VISIBLE_DEVICES", "fake": "FAKE_VISIBLE_DEVICES"}
 """Variable by which a process is given its devices."""
 
+BOARD = "PERFCI_BOARD"
+"""Variable by which this process is given the one device of its workers, as VISIBLE names it."""
+
 
 @dataclass(frozen=True)
 class Bench:
@@ -73,8 +76,6 @@ class WorkerPlace:
     process: int = 0
     devices: int = 1
     """of the host: the processes of a run take turns on them"""
-    board: str | None = None
-    """the one that this process gets, as it is spelt for it. None if processes take turns"""
     until_s: float | None = None
     """when it is ended whatever it does, seconds since the epoch"""
 
@@ -126,8 +127,8 @@ def call_both(first: Listener, second: Listener) -> Listener:
 def _visible(variables: Mapping[str, str], place: WorkerPlace) -> dict[str, str]:
     """The device that a process gets: the first for the first process, the next ones for later looks."""
     name = VISIBLE.get(place.device)
-    if name and place.board is not None:
-        return {name: place.board}
+    if name and BOARD in os.environ:
+        return {name: os.environ[BOARD]}
     if name is None or place.devices < 2:
         return {}
     known = name_devices(variables, place.device, place.devices)

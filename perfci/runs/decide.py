@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfci import git, store
-from perfci.core.model import Base, Baseline, Judgements, Reason, Run
+from perfci.core.model import Baseline, Judgements, Reason, Run
 from perfci.core.renames import with_aliases
 from perfci.core.settings import Settings
 from perfci.git.checkout import materialise
@@ -22,32 +22,33 @@ from perfci.runs import effective_thresholds
 from perfci.runs.accept import accept
 from perfci.runs.base import hash_rules, is_judged_by_base, list_known_ops, mark_added, move_settings
 from perfci.runs.pasts import read_pasts
-from perfci.runs.sources import sources_of
+from perfci.runs.sources import list_set_values
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.read import load
 
 
 def decide(run: Run, settings: Settings, against: Path | None = None, judged_by: Settings | None = None) -> Judgements:
-    """Judge a run by stored baselines and thresholds: all that judging needs is read first.
+    """Judge a run by stored baselines and thresholds, which are read first.
 
-    `against` is a folder of baselines, or another run (its file, or its folder); None takes the project's baselines.
+    `against` is a folder of baselines, or another run (its file or its folder). None takes the project's baselines.
     `judged_by` is the project whose rules hold, if it is at hand. Otherwise it is taken from git if it is another one.
     """
-    with nullcontext(judged_by) if judged_by else _rules(run, settings) as rules:
+    with nullcontext(judged_by) if judged_by else _open_rules(run, settings) as rules:
         found = effective_thresholds.of_run(run, rules, check_ops=True)
-        run, limits = _with_change(run, found.limits, settings, planned=judged_by is not None or rules is settings)
-        baselines = _baselines(run, rules, against)
+        run, limits = _add_change(run, found.limits, settings, planned=judged_by is not None or rules is settings)
         first, last = effective_thresholds.notes(run, found)
-        judgements = judge(run, baselines, limits)
-        judgements = dataclasses.replace(judgements, notes=(*first, *judgements.notes, *last))
-        judgements = advise(run, judgements, rules.quarantine)
-    return judgements if judged_by or rules is not settings else _admitted(judgements, run.plan.base)
+        judgements = judge(run, _read_baselines(run, rules, against), limits)
+        notes = (*first, *judgements.notes, *last)
+        if rules is settings and not judged_by and is_judged_by_base(run.plan.base):
+            # The base's rules were not available.
+            notes = tuple(Reason("rules_gone", note.facts) if note.kind == "rules_changed" else note for note in notes)
+        return advise(run, dataclasses.replace(judgements, notes=notes), rules.quarantine)
 
 
-def baselines_for(run: Run, settings: Settings) -> Mapping[str, Baseline]:
-    """What is stored for a run's ops, from where its rules are read. Raises StoredFileError, as `decide` does."""
-    with _rules(run, settings) as rules:
-        return _baselines(run, rules, None)
+def read_baselines(run: Run, settings: Settings) -> Mapping[str, Baseline]:
+    """Returns what is stored for a run's ops. Raises StoredFileError, as `decide` does."""
+    with _open_rules(run, settings) as rules:
+        return _read_baselines(run, rules, None)
 
 
 @dataclass(frozen=True)
@@ -62,27 +63,27 @@ class ReportContext:
     """of the thresholds in force that were earned, relaxed or given"""
 
 
-def stored_for(run: Run, settings: Settings, against: Path | None = None) -> ReportContext:
-    """What is stored for a run's ops, from where its rules are read. Raises StoredFileError, as `decide` does.
+def read_context(run: Run, settings: Settings, against: Path | None = None) -> ReportContext:
+    """Returns what is stored for a run's ops. Raises StoredFileError, as `decide` does.
 
-    against: as `decide` takes it; histories are those beside the baselines there, of which another run has none.
+    `against`: as `decide` takes it. Histories are those beside the baselines there. Another run has none.
     """
-    with _rules(run, settings) as rules:
-        pasts = read_pasts(run, _beside(rules, against))
-        return ReportContext(_baselines(run, rules, against), pasts, sources_of(run, rules))
+    with _open_rules(run, settings) as rules:
+        pasts = read_pasts(run, dataclasses.replace(rules, baselines=against) if against else rules)
+        return ReportContext(_read_baselines(run, rules, against), pasts, list_set_values(run, rules))
 
 
-def rules_digest(run: Run, settings: Settings) -> str:
-    """Digest of the thresholds and baselines that `decide` reads for a run."""
-    with _rules(run, settings) as rules:
+def hash_rules_of(run: Run, settings: Settings) -> str:
+    """Returns a digest of the thresholds and baselines that `decide` reads for a run."""
+    with _open_rules(run, settings) as rules:
         return hash_rules(rules)
 
 
 @contextmanager
-def _rules(run: Run, settings: Settings) -> Iterator[Settings]:
+def _open_rules(run: Run, settings: Settings) -> Iterator[Settings]:
     """Where thresholds and baselines are read: a merge request is judged by those of its base, not by its own.
 
-    They are written out only where they differ; where git no longer has them, the work tree's own have to do.
+    They are written out only if they differ. If git no longer has them, the work tree's own are used.
     """
     base = run.plan.base
     if base is None or not is_judged_by_base(base):
@@ -93,11 +94,11 @@ def _rules(run: Run, settings: Settings) -> Iterator[Settings]:
         yield settings if isinstance(root, Reason) else move_settings(settings, root)
 
 
-def _with_change(run: Run, limits: Thresholds, settings: Settings, *, planned: bool) -> tuple[Run, Thresholds]:
-    """The rules with the expected entries of a merge request that is judged by its base's.
+def _add_change(run: Run, limits: Thresholds, settings: Settings, *, planned: bool) -> tuple[Run, Thresholds]:
+    """Returns the rules with the expected entries of a merge request that is judged by its base's.
 
-    They are those that the run recorded when it was planned, so that it is judged alike everywhere; where the work
-    tree still stands at the run's commit they are the tree's own, so that an entry can be tried before it is run.
+    They are those that the run recorded when it was planned, so that it is judged alike everywhere. If the work tree
+    still stands at the run's commit they are the tree's own, so that an entry can be tried before it is run.
     """
     base = run.plan.base
     if base is None or not is_judged_by_base(base):
@@ -111,29 +112,12 @@ def _with_change(run: Run, limits: Thresholds, settings: Settings, *, planned: b
     return dataclasses.replace(run, plan=plan), limits.with_change(entries, change)
 
 
-def _admitted(judgements: Judgements, base: Base | None) -> Judgements:
-    """Judgements that say so where the base's rules could not be had."""
-    if not is_judged_by_base(base):
-        return judgements
-    notes = (Reason("rules_gone", note.facts) if note.kind == "rules_changed" else note for note in judgements.notes)
-    return dataclasses.replace(judgements, notes=tuple(notes))
-
-
-def _baselines(run: Run, settings: Settings, against: Path | None) -> Mapping[str, Baseline]:
+def _read_baselines(run: Run, settings: Settings, against: Path | None) -> Mapping[str, Baseline]:
     folder = against or settings.baselines
-    if folder.is_file() or (folder / store.RUN_FILE).is_file():
-        return with_aliases(_as_baselines(store.read_run(folder), settings), run.plan)
-    return with_aliases(store.read_baselines(folder, run.environment.device.key), run.plan)
-
-
-def _beside(rules: Settings, against: Path | None) -> Settings:
-    """The rules with the histories that lie beside the baselines which a run is held against."""
-    return dataclasses.replace(rules, baselines=against) if against else rules
-
-
-def _as_baselines(other: Run, settings: Settings) -> Mapping[str, Baseline]:
-    """Another run in the place of the stored baselines. Its refused cases are left out."""
-    limits = effective_thresholds.limits_of(other, settings, check_ops=True)
-    evidence = [(other, judge(other, {}, limits))]
+    if not folder.is_file() and not (folder / store.RUN_FILE).is_file():
+        return with_aliases(store.read_baselines(folder, run.environment.device.key), run.plan)
+    # Another run takes the place of the stored baselines, without the cases that `accept` refuses.
+    other = store.read_run(folder)
+    evidence = [(other, judge(other, {}, effective_thresholds.limits_of(other, settings, check_ops=True)))]
     answers = [accept(op.op, evidence, dirty=True) for op in other.ops]
-    return {answer.op: answer.baseline for answer in answers if answer.baseline}
+    return with_aliases({answer.op: answer.baseline for answer in answers if answer.baseline}, run.plan)

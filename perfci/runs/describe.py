@@ -1,19 +1,18 @@
-"""What there is to do: the ops' cases, the device, and the plan that is fixed before anything is measured."""
+"""What there is to do: the ops' cases and the device, before anything is measured."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from perfci.core.errors import PerfciError, UsageError
-from perfci.core.model import UNTIMED, Device, Fact, PlannedOp, Reason, UsedBoard
-from perfci.core.settings import ALL, ONE, Settings
+from perfci.core.errors import PerfciError
+from perfci.core.model import Device, Fact, PlannedOp, Reason
+from perfci.core.settings import Settings
 from perfci.ops.discover import OpFolder, check_contract, check_files, ops, select
-from perfci.runs.bench import Bench, WorkerPlace, call_both, make_environment, name_devices
+from perfci.runs.bench import Bench, WorkerPlace, call_both, make_environment
 from perfci.runs.plan import Request, draw_seed
-from perfci.worker.parent import Running, run_worker, side_by_side, working
+from perfci.worker.parent import run_worker
 from perfci.worker.protocol import Doing, Job, Message, OpFiles, Ready
 
 
@@ -37,10 +36,9 @@ def describe_ops(bench: Bench, request: Request) -> Described:
 def describe_folders(
     bench: Bench, request: Request, folders: Sequence[OpFolder], settings: Settings, python: str | None = None
 ) -> Described:
-    """Import ops of a project: the one under test, or the base revision's, in whichever interpreter."""
+    """Import ops of a project, the one under test or the base revision's, in any interpreter."""
     broken = {op.op: reason for op in folders if (reason := find_violation(op))}
-    sound = [op for op in folders if op.op not in broken]
-    found = _described(bench, request, sound, settings, python)
+    found = _import(bench, request, [op for op in folders if op.op not in broken], settings, python)
     failed = [PlannedOp(op, failure=reason) for op, reason in broken.items()]
     known = {op.op for op in ops(settings)} if any(op.renamed_from for op in found.ops) else set[str]()
     described = []
@@ -55,13 +53,13 @@ def describe_folders(
 
 
 def find_violation(op: OpFolder) -> Reason | None:
-    """The first thing that is wrong with an op's files, without importing them."""
+    """Returns the first thing that is wrong with an op's files, without importing them."""
     missing = check_files(op)
     return missing or next(iter(check_contract(op)), None)
 
 
 def make_describe_job(settings: Settings, request: Request, waiting: Sequence[OpFolder]) -> Job:
-    """The job of importing ops."""
+    """Returns the job of importing ops."""
     return Job(
         task="describe",
         ops=tuple(OpFiles(op.op, str(op.folder)) for op in waiting),
@@ -76,14 +74,14 @@ def make_describe_job(settings: Settings, request: Request, waiting: Sequence[Op
 
 
 def list_op_files(settings: Settings) -> Mapping[str, OpFiles]:
-    """Where each op of a project lives."""
+    """Returns where each op of a project lives."""
     return {op.op: OpFiles(op.op, str(op.folder)) for op in ops(settings)}
 
 
-def _described(
+def _import(
     bench: Bench, request: Request, sound: Sequence[OpFolder], settings: Settings, python: str | None
 ) -> Described:
-    """Import all sound ops in one worker. One that kills it is named, and the rest are imported by another."""
+    """Import all sound ops in one worker. An op that kills it is named, and another worker imports the rest."""
     home = bench.home or bench.settings.root
     head_root = None if settings.root == home else str(home)
     ready: Ready | None = None
@@ -96,77 +94,15 @@ def _described(
         job = dataclasses.replace(make_describe_job(settings, request, waiting), head_root=head_root)
         failure = run_worker(job, make_environment(bench, place), call_both(heard.append, bench.listener))
         ready = next((m for m in heard if isinstance(m, Ready)), ready)
-        asked = {op.op for op in waiting}
-        # What an op writes into the pipe itself may name anything; each op that was asked for is described once.
-        told = {m.op: m for m in heard if isinstance(m, PlannedOp) and m.op in asked}
         if ready is None:
-            raise _as_error(failure)
+            reason = failure or Reason("worker_silent")
+            raise PerfciError(reason.kind, **reason.facts)
+        # What an op writes into the pipe itself may name anything. Each op that was asked for is described once.
+        asked = {op.op for op in waiting}
+        found = {m.op: m for m in heard if isinstance(m, PlannedOp) and m.op in asked}
         if failure is not None:
             last = next((m.op for m in reversed(heard) if isinstance(m, Doing) and m.op in asked), waiting[0].op)
-            told[last] = PlannedOp(last, failure=failure)
-        planned += told.values()
-        done = {op.op for op in planned}
-        waiting = [op for op in waiting if op.op not in done]
+            found[last] = PlannedOp(last, failure=failure)
+        planned += found.values()
+        waiting = [op for op in waiting if op.op not in found]
     return Described(ready.device, tuple(planned), ready.devices, max(ready.visible, ready.devices))
-
-
-# --- several devices --------------------------------------------------------------------------------------------------
-
-
-def open_boards(bench: Bench, request: Request, found: Described) -> tuple[UsedBoard, ...]:
-    """The devices that --devices, or the project, wants side by side. None if there is no choice to make.
-
-    Each is opened once, by a worker that sees nothing else. Raises UsageError for an index that no device has, for one
-    device twice and for devices of several models; and what a worker said of a device that it could not open.
-    """
-    wanted, kind = request.devices or bench.settings.devices, found.device.kind
-    if wanted == ONE or kind in UNTIMED:
-        return ()
-    chosen = _choose(wanted, name_devices(os.environ, kind, found.visible))
-    if len(chosen) < 2 and wanted == ALL:
-        return ()
-    opened = _open_each(bench, dataclasses.replace(request, device=kind), chosen)
-    (first, device), *others = opened.items()
-    for name, other in others:
-        if other.key != device.key:
-            names = {"model": device.key, "other_model": other.key}
-            raise UsageError("devices_unlike", first=first, other=name, **names)
-    uuids = [each.uuid for each in opened.values() if each.uuid]
-    if len({*uuids}) < len(uuids):
-        raise UsageError("devices_twice", devices=", ".join(opened))
-    return tuple(UsedBoard(name, device.uuid) for name, device in opened.items())
-
-
-def _choose(wanted: str, known: Sequence[str]) -> list[str]:
-    if wanted == ALL:
-        return [*known]
-    numbers = [int(each) for each in wanted.split(",")]
-    missing = next((number for number in numbers if number >= len(known)), None)
-    if missing is not None:
-        raise UsageError("devices_missing", index=missing, devices=len(known), known=", ".join(known))
-    if len({*numbers}) < len(numbers):
-        raise UsageError("devices_twice", devices=wanted)
-    return [known[number] for number in numbers]
-
-
-def _open_each(bench: Bench, request: Request, chosen: Sequence[str]) -> Mapping[str, Device]:
-    """What each device says of itself. All are asked at once."""
-    devices: dict[str, Device] = {}
-    job = make_describe_job(bench.settings, request, ())
-
-    def asking(name: str) -> Iterator[Sequence[Running]]:
-        heard: list[Message] = []
-        place = WorkerPlace(f"device-{name}", request.device, board=name)
-        failure = yield from working(job, make_environment(bench, place), heard.append)
-        ready = next((message for message in heard if isinstance(message, Ready)), None)
-        if ready is None:
-            raise _as_error(failure)
-        devices[name] = ready.device
-
-    side_by_side([asking(name) for name in chosen])
-    return {name: devices[name] for name in chosen}
-
-
-def _as_error(failure: Reason | None) -> PerfciError:
-    reason = failure or Reason("worker_silent")
-    return PerfciError(reason.kind, **reason.facts)

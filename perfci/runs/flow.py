@@ -1,6 +1,12 @@
-"""The flow of a check: discover, find the base, plan, measure, decide, fetch evidence, decide again. Prints nothing.
+"""The flow of a check: find the base, describe the ops, plan, record, judge, and record more until the judge is sure.
 
-A `Listener` hears what happens meanwhile. What was measured is saved after each op.
+Prints nothing: a `Listener` hears what happens. What was measured is saved after each op. Each step has a module:
+
+base        finds the base revision in git, writes its files out, and plans which cases it shares
+describe    imports the ops in a worker, for their cases and the device
+plan        fixes what will be measured
+record      runs a worker for each op, and keeps the run's record
+decide      judges the run by the stored baselines and thresholds
 """
 
 from __future__ import annotations
@@ -8,11 +14,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import shutil
-from collections.abc import Sequence
 
 from perfci import store
 from perfci.core import environment
-from perfci.core.errors import PerfciError, UsageError
+from perfci.core.errors import PerfciError
 from perfci.core.model import Device, Judgement, Judgements, Need, Plan, Reason, Run, Suite
 from perfci.core.settings import Settings
 from perfci.ops.discover import ops
@@ -20,7 +25,7 @@ from perfci.runs import base as base_stage
 from perfci.runs.base import BaseTree
 from perfci.runs.bench import LOGS, Bench, Listener, claim_bench, open_bench
 from perfci.runs.decide import decide
-from perfci.runs.describe import describe_ops, open_boards
+from perfci.runs.describe import describe_ops
 from perfci.runs.effective_thresholds import alpha_of, refuse_looser
 from perfci.runs.plan import Request, estimate_seconds, make_plan
 from perfci.runs.record import NOTHING_PLANTED, Plant, Recorder, new_run
@@ -38,7 +43,7 @@ SHORT = frozenset({"too_slow_suspected", "bandwidth_suspected", "compile_suspect
 
 
 def check(settings: Settings, request: Request, command: str, listener: Listener) -> tuple[Run, Judgements]:
-    """The whole flow up to the verdicts.
+    """Measure the ops that were asked for, and judge them.
 
     Without an accelerator the kernels are compiled without one too, so that they get a verdict of their own.
     """
@@ -46,10 +51,9 @@ def check(settings: Settings, request: Request, command: str, listener: Listener
         tree = base_stage.find(bench, request)
         run, judgements = check_against(bench, request, command, tree)
         known = not any(note.kind == "triton_unknown" for op in run.ops for note in op.notes)
-        compiles = known and bool(environment.installed_versions(COMPILERS[:2]))
         if run.plan.device == "cpu" and Suite.PERFORMANCE in request.suites:
             base = tree if isinstance(tree, BaseTree) else None
-            if compiles:
+            if known and environment.installed_versions(COMPILERS[:2]):
                 run = dataclasses.replace(run, static=compile_ops(bench, request, base)[0])
                 store.write_run(run, settings.reports)
             judgements = decide(run, settings, judged_by=base_stage.choose_rules(run.plan.base, base, settings))
@@ -59,7 +63,7 @@ def check(settings: Settings, request: Request, command: str, listener: Listener
 def check_against(
     bench: Bench, request: Request, command: str, tree: BaseTree | Reason | None, plant: Plant = NOTHING_PLANTED
 ) -> tuple[Run, Judgements]:
-    """The flow against a base that was found: measure and decide, until the judge needs no more."""
+    """Check against a base that was found: record the run, and judge it until the judge needs no more."""
     run = record_run(bench, request, command, tree, plant)
     return settle(bench, request, run, tree if isinstance(tree, BaseTree) else None, plant)
 
@@ -76,11 +80,10 @@ def record_run(
     rules = base_stage.choose_rules(against.base, base, settings)
     alpha = alpha_of(rules, request.thresholds)
     plan = make_plan(request, planned, found.device.kind, against, alpha, found.devices)
-    plan = dataclasses.replace(plan, boards=open_boards(bench, request, found))
     run = new_run(settings, plan, found.device, command)
     refuse_looser(plan, rules, run.environment, run.created)
     seconds = None
-    if plan.boards or plan.deadline:
+    if plan.deadline:
         try:
             # The run whose place this one takes knows how long each op takes.
             last = store.read_run(settings.reports)
@@ -94,7 +97,7 @@ def record_run(
 def settle(
     bench: Bench, request: Request, run: Run, tree: BaseTree | None, plant: Plant = NOTHING_PLANTED
 ) -> tuple[Run, Judgements]:
-    """Decide a run whose first looks were taken, fetch what the judge lacks, and decide again."""
+    """Judge a run whose first looks were taken, fetch what the judge lacks, and judge again."""
     rules = base_stage.choose_rules(run.plan.base, tree, bench.settings)
     judgements = decide(run, bench.settings, judged_by=rules)
     for _ in range(ROUNDS):
@@ -110,37 +113,37 @@ def settle(
 
 
 def order_needs(judgements: Judgements) -> list[tuple[Need, ...]]:
-    """What the judge lacks, in the order in which it is fetched while there is time.
+    """Returns what the judge lacks, in the order in which it is fetched while there is time.
 
     Cases with evidence against them come first, the strongest first: those may fail a merge request.
     """
-    against = {(row.op, row.case): _strength(row) for row in judgements.rows if row.suite is Suite.PERFORMANCE}
+
+    def weigh(row: Judgement) -> float:
+        """How much slower a case looks, in slow-downs that are allowed. Infinite if it falls short of its target."""
+        seen = row.comparison
+        if seen is None:
+            return 0.0
+        if any(reason.kind in SHORT for reason in row.reasons):
+            return math.inf
+        duels = [look.shift.value / look.tau for look in (seen.duel, seen.duel_span) if look and look.tau > 0.0]
+        screens = [each.change.value / each.margin for each in (*seen.screens[:1], *seen.spans[:1]) if each.margin]
+        return max(duels or screens, default=0.0)
+
+    against = {(row.op, row.case): weigh(row) for row in judgements.rows if row.suite is Suite.PERFORMANCE}
     strength = {need: against.get((need.op, need.case), 0.0) for need in judgements.needs}
     suspects = sorted((need for need in strength if strength[need] > 0.0), key=lambda need: -strength[need])
     others = tuple(need for need in strength if strength[need] <= 0.0)
     return [each for each in (tuple(suspects), others) if each]
 
 
-def _strength(row: Judgement) -> float:
-    """How much slower a case looks, in slow-downs that are allowed; infinite if it falls short of its target."""
-    seen = row.comparison
-    if seen is None:
-        return 0.0
-    if any(reason.kind in SHORT for reason in row.reasons):
-        return math.inf
-    duels = [look.shift.value / look.tau for look in (seen.duel, seen.duel_span) if look and look.tau > 0.0]
-    screens = [screen.change.value / screen.margin for screen in (*seen.screens[:1], *seen.spans[:1]) if screen.margin]
-    return max(duels or screens, default=0.0)
-
-
 # --- parts of the flow ------------------------------------------------------------------------------------------------
 
 
-def describe(settings: Settings, request: Request, listener: Listener) -> tuple[Plan, Device]:
+def describe(settings: Settings, request: Request, listener: Listener) -> Plan:
     """Discover the ops, import them once, and fix the plan. No base is looked for."""
     with open_bench(settings, listener) as bench:
         found = describe_ops(bench, request)
-    return make_plan(request, found.ops, found.device.kind, devices=found.devices), found.device
+    return make_plan(request, found.ops, found.device.kind, devices=found.devices)
 
 
 def measure(settings: Settings, request: Request, command: str, listener: Listener) -> Run:
@@ -150,7 +153,7 @@ def measure(settings: Settings, request: Request, command: str, listener: Listen
 
 
 def static(settings: Settings, request: Request, command: str, listener: Listener) -> tuple[Run, Judgements]:
-    """Compile every performance case without a device, compare it with the base, and judge; a run without blocks."""
+    """Compile every performance case without a device, compare it with the base, and judge. The run has no blocks."""
     with claim_bench(settings, listener) as bench:
         tree = base_stage.find(bench, request)
         base = tree if isinstance(tree, BaseTree) else None
@@ -161,12 +164,3 @@ def static(settings: Settings, request: Request, command: str, listener: Listene
         refuse_looser(plan, rules, run.environment, run.created)
         store.write_run(run, settings.reports)
         return run, decide(run, settings, judged_by=rules)
-
-
-def remeasure(run: Run, settings: Settings, request: Request, needs: Sequence[Need], listener: Listener) -> Run:
-    """Measure cases again in fresh processes. The run with the new blocks, saved."""
-    with claim_bench(settings, listener) as bench:
-        tree = base_stage.write_base(bench, run.plan.base) if run.plan.base else None
-        if isinstance(tree, Reason):
-            raise UsageError(tree.kind, **tree.facts)
-        return Recorder(bench, request, run, tree).record_again(needs)

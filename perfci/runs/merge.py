@@ -1,6 +1,6 @@
-"""From the runs of a plan's shards to one run, which is judged as if nobody had shared it out. Pure, and strict.
+"""From the runs of a plan's shards to one run, which is judged as if one machine had measured all. Pure, and strict.
 
-A shard without a whole result never makes the report shorter: what it had to measure is an ERROR, and so is the shard.
+A shard without a complete result never makes the report shorter: its ops are an ERROR, and so is the shard itself.
 """
 
 from __future__ import annotations
@@ -10,30 +10,19 @@ from collections.abc import Mapping, Sequence
 
 from perfci.core.environment import list_differences, unmixable
 from perfci.core.errors import UsageError
-from perfci.core.model import (
-    Environment,
-    Fact,
-    Joined,
-    Limits,
-    OpRun,
-    PlannedOp,
-    Reason,
-    Run,
-    Shard,
-    ShardPlan,
-)
+from perfci.core.model import Block, Environment, Joined, Limits, OpRun, PlannedOp, Reason, Run, Shard, ShardPlan
+from perfci.core.wording import as_fact
 
 DIGITS = 12
-"""Of a digest in a sentence."""
+"""Digits of a digest in a sentence."""
 
 
 def merge(sharded: ShardPlan, plan: str, runs: Sequence[Run], blank: Run) -> Run:
-    """One run of the whole plan.
+    """Returns one run of the whole plan.
 
-    `plan` is the SHA-256 of plan.json; `blank` a fresh run with its id, command and date, whose environment stands if
-    no shard measured anything. Raises UsageError for a run that is none of this plan's shards, was made by another
-    perfci, at another commit, on another device model, with another timer or in another environment than the others,
-    for ops that its shard was not given, and for two different runs of one shard. One given twice counts once.
+    `plan` is the SHA-256 of plan.json. `blank` is a fresh run with its id, command and date, whose environment stands
+    if no shard measured anything. Raises UsageError for a run that is no shard of this plan, for runs whose times
+    cannot be compared, and for two different runs of one shard. A run that is given twice counts once.
     """
     by_shard: dict[int, Run] = {}
     for run in runs:
@@ -44,20 +33,27 @@ def merge(sharded: ShardPlan, plan: str, runs: Sequence[Run], blank: Run) -> Run
     shards = dict(sorted(by_shard.items()))
     measured = [run for run in shards.values() if run.ops]
     _refuse_mixed(measured)
-    found = {op.op: (op, run) for run in shards.values() for op in run.ops}
-    numbers = range(1, sharded.shards + 1)
-    lost = {number: why for number in numbers if (why := _find_loss(number, sharded, shards.get(number)))}
+    several = len({run.environment.device.uuid for run in measured}) > 1
+    found = {op.op: _name_board(op, run) if several else op for run in measured for op in run.ops}
+    lost = {
+        number: reason
+        for number in range(1, sharded.shards + 1)
+        if (reason := _find_loss(number, sharded, shards.get(number)))
+    }
     given = {each.op: each.shard for each in sharded.ops}
     ran = [
-        found[op.op][0] if op.op in found else OpRun(op.op, failure=op.failure or lost.get(given.get(op.op, 0)))
-        for op in sharded.plan.ops
+        found.get(op.op) or OpRun(op.op, failure=op.failure or lost.get(given.get(op.op, 0))) for op in sharded.plan.ops
     ]
-    ops = tuple(_add_findings(op, found[op.op][1]) if op.op in found else op for op in sharded.plan.ops)
-    # Each job has its own time limit; the first that a shard reached counts.
+    # Each job has its own time limit. The one that ends first counts.
     deadlines = [run.plan.deadline for run in shards.values() if run.plan.deadline]
+    boards = (
+        dataclasses.replace(board, uuid=shards[number].environment.device.uuid if number in shards else None)
+        for number, board in enumerate(sharded.plan.boards, 1)
+    )
     whole = dataclasses.replace(
         sharded.plan,
-        ops=ops,
+        boards=tuple(boards),
+        ops=tuple(add_findings(op, measured) for op in sharded.plan.ops),
         deadline=min(deadlines, key=lambda limit: limit.until, default=None),
         deadline_note=next((run.plan.deadline_note for run in shards.values() if run.plan.deadline_note), None),
     )
@@ -69,78 +65,90 @@ def merge(sharded: ShardPlan, plan: str, runs: Sequence[Run], blank: Run) -> Run
         limits=join_limits([run.limits for run in shards.values()]),
         stopped=next((run.stopped for run in shards.values() if run.stopped), None),
         wall_s=max((run.wall_s or 0.0 for run in shards.values()), default=None),
-        joined=tuple(_describe(number, run) for number, run in shards.items()),
+        joined=tuple(
+            Joined(number, run.id, run.environment.host, run.environment.device.uuid if run.ops else None, run.wall_s)
+            for number, run in shards.items()
+        ),
         missing=tuple(lost.values()),
     )
 
 
 def join_limits(found: Sequence[Limits]) -> Limits:
-    """Ceilings measured in several parts: the bandwidth measured first stands; rates are added by dtype."""
+    """Returns the ceilings measured in several parts: the first bandwidth, and the first rate of each dtype."""
     rates: Mapping[str, float] = {dtype: rate for each in reversed(found) for dtype, rate in each.matmul_tflops.items()}
     return Limits(next((each.copy_gbps for each in found if each.copy_gbps is not None), None), rates)
+
+
+def add_findings(planned: PlannedOp, runs: Sequence[Run]) -> PlannedOp:
+    """Returns a planned op with what only its runs found out: it does not import, or needs a process per revision."""
+    ran = [op for run in runs for op in run.plan.ops if op.op == planned.op]
+    apart = next((op.base.apart for op in ran if op.base and op.base.apart), None)
+    base = dataclasses.replace(planned.base, apart=apart) if planned.base and apart else planned.base
+    failure = next((op.failure for op in ran if op.failure), None)
+    return dataclasses.replace(planned, failure=planned.failure or failure, base=base)
 
 
 def _refuse_foreign(sharded: ShardPlan, plan: str, run: Run) -> Shard:
     shard = run.shard
     if shard is None:
         raise UsageError("merge_no_shard", run=run.id)
-    if run.format != sharded.format:
-        raise UsageError("merge_format", run=run.id, found=run.format, planned=sharded.format)
-    if shard.plan != plan:
-        raise UsageError("merge_plan", run=run.id, found=shard.plan[:DIGITS], planned=plan[:DIGITS])
-    if shard.count != sharded.shards or not 1 <= shard.index <= sharded.shards:
-        found = f"{shard.index}/{shard.count}"
-        raise UsageError("merge_shard_number", run=run.id, found=found, planned=sharded.shards)
-    if run.environment.commit != sharded.commit:
-        raise UsageError("merge_commit", run=run.id, found=run.environment.commit, planned=sharded.commit)
-    if run.perfci != sharded.perfci:
-        raise UsageError("merge_version", run=run.id, found=run.perfci, planned=sharded.perfci)
-    kind = run.environment.device.kind
-    if kind != sharded.plan.device:
-        raise UsageError("merge_kind", run=run.id, found=kind, planned=sharded.plan.device)
     given = {each.op for each in sharded.ops if each.shard == shard.index}
-    if foreign := sorted({*(op.op for op in run.ops), *(op.op for op in run.plan.ops)} - given):
-        name = f"{shard.index}/{sharded.shards}"
-        raise UsageError("merge_foreign_op", run=run.id, op=foreign[0], shard=name)
+    foreign = sorted({*(op.op for op in run.ops), *(op.op for op in run.plan.ops)} - given)
+    in_range = shard.count == sharded.shards and 1 <= shard.index <= sharded.shards
+    expected: tuple[tuple[str, object, object], ...] = (
+        (as_fact("format"), run.format, sharded.format),
+        (as_fact("plan"), shard.plan[:DIGITS], plan[:DIGITS]),
+        (as_fact("shard"), f"{shard.index}/{shard.count}", f"{shard.index if in_range else 1}/{sharded.shards}"),
+        (as_fact("commit"), run.environment.commit, sharded.commit),
+        (as_fact("version of perfci"), run.perfci, sharded.perfci),
+        (as_fact("kind of device"), run.environment.device.kind, sharded.plan.device),
+        (as_fact("op"), *((foreign[0], ", ".join(sorted(given)) or "-") if foreign else (None, None))),
+    )
+    for what, found, planned in expected:
+        if found != planned:
+            raise UsageError("merge_foreign", run=run.id, what=what, found=str(found), planned=str(planned))
     return shard
 
 
 def _refuse_mixed(runs: Sequence[Run]) -> None:
-    """Boards of one model may differ. All else that may move a number may not."""
-    for run in runs[1:]:
-        found, other = run.environment.device.key, runs[0].environment.device.key
+    """Refuse runs whose times cannot be compared. Boards of one model may differ."""
+
+    def refuse(run: Run, first: Run, what: str, found: str | None, other: str | None) -> None:
         if found != other:
-            raise UsageError("merge_device", run=run.id, first=runs[0].id, found=found, other=other)
+            raise UsageError("merge_mixed", run=run.id, first=first.id, what=what, found=found, other=other)
+
+    for run in runs[1:]:
+        refuse(run, runs[0], as_fact("device"), run.environment.device.key, runs[0].environment.device.key)
     timed = [run for run in runs if run.environment.timer]
     for run in timed[1:]:
-        first, ours, theirs = timed[0], run.environment, timed[0].environment
-        if ours.timer != theirs.timer:
-            raise UsageError("merge_timer", run=run.id, first=first.id, found=ours.timer, other=theirs.timer)
-        if apart := unmixable(theirs, ours):
-            raise UsageError("merge_environment", run=run.id, first=first.id, fields=list_differences(apart))
+        refuse(run, timed[0], as_fact("timer"), run.environment.timer, timed[0].environment.timer)
+        apart = unmixable(timed[0].environment, run.environment)
+        refuse(run, timed[0], as_fact("environment"), list_differences(apart) if apart else None, None)
 
 
 def _find_loss(number: int, sharded: ShardPlan, run: Run | None) -> Reason | None:
-    """Why a shard is not whole."""
+    """Returns why a shard is not complete. None if it is."""
     given = {each.op for each in sharded.ops if each.shard == number}
-    facts: dict[str, Fact] = {"shard": f"{number}/{sharded.shards}", "ops": len(given)}
+    shard = f"{number}/{sharded.shards}"
     if run is None:
-        return Reason("shard_missing", facts)
+        return Reason("shard_missing", {"shard": shard, "ops": len(given)})
     if run.shard is None or not run.shard.done or given - {op.op for op in run.ops}:
-        return Reason("shard_unfinished", {**facts, "run": run.id, "signal": run.stopped})
+        return Reason("shard_unfinished", {"shard": shard, "ops": len(given), "run": run.id, "signal": run.stopped})
     return None
 
 
-def _add_findings(planned: PlannedOp, run: Run) -> PlannedOp:
-    """The op as it was planned, with what only its run could find out: that it does not import, or needs processes."""
-    ran = next((op for op in run.plan.ops if op.op == planned.op), planned)
-    base, apart = planned.base, ran.base.apart if ran.base else None
-    base = dataclasses.replace(base, apart=apart) if base and apart else base
-    return dataclasses.replace(planned, failure=planned.failure or ran.failure, base=base)
+def _name_board(op: OpRun, run: Run) -> OpRun:
+    """Returns an op whose blocks all name their board, since the merged run has several."""
+
+    def name(block: Block) -> Block:
+        return block if block.board else dataclasses.replace(block, board=run.environment.device.uuid)
+
+    cases = (dataclasses.replace(case, blocks=tuple(map(name, case.blocks))) for case in op.performance)
+    return dataclasses.replace(op, performance=tuple(cases))
 
 
 def _join_environments(found: Sequence[Environment], blank: Environment) -> Environment:
-    """The first shard's that timed anything; of several boards none is named, and all hosts are."""
+    """Returns the environment of the first shard that timed anything, without a board if there are several."""
     if not found:
         return blank
     first = next((each for each in found if each.timer), found[0])
@@ -148,9 +156,3 @@ def _join_environments(found: Sequence[Environment], blank: Environment) -> Envi
     device = first.device if len(boards) == 1 else dataclasses.replace(first.device, uuid=None)
     hosts = ", ".join(dict.fromkeys(each.host for each in found))
     return dataclasses.replace(first, device=device, host=hosts, dirty=any(each.dirty for each in found))
-
-
-def _describe(number: int, run: Run) -> Joined:
-    several = ", ".join(board.uuid for board in run.plan.boards if board.uuid)
-    board = (several or run.environment.device.uuid) if run.ops else None
-    return Joined(number, run.id, run.environment.host, board, run.wall_s)

@@ -97,10 +97,6 @@ def make_plan(
     sound = [op for op in described if op.failure is None]
     if request.pattern is not None and sound and not any(op.accuracy or op.performance or op.stored for op in sound):
         raise UsageError("no_case_fits", pattern=request.pattern, ops=", ".join(op.op for op in sound))
-    if request.base_python and request.duel is DuelWhat.NONE:
-        raise UsageError("base_python_not_duelled", python=request.base_python)
-    if request.peers and Suite.PERFORMANCE not in request.suites:
-        raise UsageError("peers_not_timed")
     # Duels that were asked for by name and are not possible need a note.
     alone = request.duel is DuelWhat.ALL and against.base is None
     seed = draw_seed() if request.seed is None else request.seed

@@ -1,7 +1,6 @@
-"""Runs workers and keeps the run's record, on disk after each op.
+"""Runs one worker after the other, or pair, and keeps the run's record, on disk after each op.
 
-Each device that is used has a lane: one worker, or pair, after the other. All lanes run in one thread, so that the
-record has one writer. However it ends, every lane is closed, its workers are killed, and what they said is kept.
+However it ends, the workers are killed, and what they sent is kept.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from perfci import git, store
 from perfci.core import deadline, environment
 from perfci.core.deadline import Timetable
 from perfci.core.errors import Stopped
-from perfci.core.model import Device, Environment, Limits, Need, OpRun, Plan, PlannedOp, Reason, Run, Suite, UsedBoard
+from perfci.core.model import Device, Environment, Limits, Need, OpRun, Plan, PlannedOp, Reason, Run, Suite
 from perfci.core.settings import Settings
 from perfci.core.wording import because
 from perfci.ops.identity import DuelPlan
@@ -26,13 +25,14 @@ from perfci.runs.base import BaseTree, choose_rules
 from perfci.runs.bench import Bench, Listener, WorkerPlace, make_environment
 from perfci.runs.describe import list_op_files
 from perfci.runs.effective_thresholds import limits_of
+from perfci.runs.merge import join_limits
 from perfci.runs.pasts import add_accepted
 from perfci.runs.plan import Request
 from perfci.store import launches
-from perfci.worker.gather import EVERY, Gathered
-from perfci.worker.pair import PairSide, pairing
-from perfci.worker.parent import LATE, Running, WorkerEnvironment, Working, side_by_side, working
-from perfci.worker.protocol import DONE, BaseFiles, Checked, Doing, Job, Measured, Message, Ready
+from perfci.worker.gather import Gathered
+from perfci.worker.pair import PairSide, run_pair
+from perfci.worker.parent import LATE, WorkerEnvironment, run_worker
+from perfci.worker.protocol import DONE, BaseFiles, Doing, Job, Measured, Message, Ready
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,12 +52,6 @@ ENDS_RUN = frozenset({"device_gone", "device_taken"})
 
 AFTER_S = 1.0
 """How much later than head its base is ended: head's end ends both."""
-
-Lane = Iterator[Sequence[Running]]
-
-
-class _OtherTimerError(Exception):
-    """Two workers that began at once chose different timers."""
 
 
 class Recorder:
@@ -86,10 +80,8 @@ class Recorder:
         self._rules = choose_rules(run.plan.base, tree, bench.settings)
         self._limits = limits_of(run, self._rules)
         self._end = next((op.failure for op in run.ops if op.failure and op.failure.kind in ENDS_RUN), None)
-        self._boards: tuple[UsedBoard | None, ...] = run.plan.boards or (None,)
-        self._several = len(self._boards) > 1
         took = {op.op: op.wall_s for op in run.ops if op.wall_s is not None}
-        self._times = Timetable(seconds or {}, len(self._boards), took)
+        self._times = Timetable(seconds or {}, took=took)
         self._too_late = False
         self._idle = True
 
@@ -108,8 +100,9 @@ class Recorder:
                 else:
                     waiting.append(op)
             by_name = {planned.op: planned for planned in waiting}
-            queue = [by_name[op] for op in self._times.order([*by_name], self._left_s())]
-            side_by_side([self._first_looks(board, queue, cases) for board in self._boards])
+            queue = self._times.order([*by_name], self._left_s())
+            for number, name in enumerate(queue):
+                self._look_first(by_name[name], queue[number + 1 :], cases)
             self._write_if_late()
         return self._run
 
@@ -119,8 +112,13 @@ class Recorder:
         Those for which there is no time are marked so.
         """
         with self._noting_stops():
-            queue = [*dict.fromkeys(need.op for need in needs)]
-            side_by_side([self._later_looks(board, queue, needs) for board in self._boards])
+            for op in dict.fromkeys(need.op for need in needs):
+                wanted = [need for need in needs if need.op == op]
+                for process in range(1, 1 + max(need.processes for need in wanted)):
+                    fitting = (need for need in wanted if need.processes >= process and not self._has(need, process))
+                    cases = tuple(need.case for need in fitting)
+                    if cases and not self._end:
+                        self._look_again(op, process, cases)
             self._write_if_late()
         return self._run
 
@@ -129,42 +127,25 @@ class Recorder:
         """Whether no worker was begun: asking again brings nothing."""
         return self._idle
 
-    # --- what each device does ----------------------------------------------------------------------------------------
+    def _look_first(self, planned: PlannedOp, others: Sequence[str], cases: tuple[str, ...] | None) -> None:
+        """The op's first process, unless the run has ended or there is no time left for it."""
+        start = OpRun(planned.op, failure=self._end)
+        if self._end:
+            self._keep(start)
+        elif (left_s := self._left_s()) is not None and left_s <= 0.0:
+            # Written with the others: many that are not reached cost no time that there is not.
+            self._put(dataclasses.replace(start, late=self._late("op_not_reached", op=planned.op)))
+        else:
+            job = self._first_job(planned)
+            job = dataclasses.replace(job, cases=cases) if cases is not None else job
+            self._work(start, self._until(job, others))
 
-    def _first_looks(self, board: UsedBoard | None, queue: list[PlannedOp], cases: tuple[str, ...] | None) -> Lane:
-        """One device's share: whichever op is next, until none is left."""
-        while queue:
-            planned = queue.pop(0)
-            start = OpRun(planned.op, failure=self._end)
-            if self._end:
-                self._keep(start)
-            elif (left_s := self._left_s()) is not None and left_s <= 0.0:
-                # Written with the others: many that are not reached cost no time that there is not.
-                self._put(dataclasses.replace(start, late=self._late("op_not_reached", op=planned.op)))
-            else:
-                job = self._first_job(planned)
-                job = dataclasses.replace(job, cases=cases) if cases is not None else job
-                yield from self._work(start, self._until(job, [other.op for other in queue]), board)
-
-    def _later_looks(self, board: UsedBoard | None, queue: list[str], needs: Sequence[Need]) -> Lane:
-        """One device's share of the ops that need fresh processes: of several, those of other devices' first looks."""
-        while mine := [op for op in queue if not self._several or (board and self._home(op) != board.uuid)]:
-            op = mine[0]
-            queue.remove(op)
-            wanted = [need for need in needs if need.op == op]
-            for process in range(1, 1 + max(need.processes for need in wanted)):
-                cases = tuple(
-                    need.case for need in wanted if need.processes >= process and not self._has(need, process)
-                )
-                if cases and not self._end:
-                    yield from self._later_look(board, op, process, cases)
-
-    def _later_look(self, board: UsedBoard | None, op: str, process: int, cases: tuple[str, ...]) -> Lane:
-        """One fresh process, unless it could not be done in time: half of one would tell nothing."""
+    def _look_again(self, op: str, process: int, cases: tuple[str, ...]) -> None:
+        """One fresh process, unless it could not be done in time: half of one would show nothing."""
         start = next(known for known in self._run.ops if known.op == op)
         left_s = self._left_s()
         if left_s is None or left_s >= self._times.later(op, len(cases) / max(len(start.performance), 1)):
-            yield from self._work(start, self._until(self._job(op, process, cases), ()), board)
+            self._work(start, self._until(self._job(op, process, cases), ()))
         else:
             late = self._late("looks_late")
             marked = (
@@ -172,11 +153,6 @@ class Recorder:
                 for case in start.performance
             )
             self._put(dataclasses.replace(start, performance=tuple(marked)))
-
-    def _home(self, op: str) -> str | None:
-        """The board of an op's first look: later ones are had on another, so that no board decides alone."""
-        found = next(known for known in self._run.ops if known.op == op)
-        return next((block.board for case in found.performance for block in case.blocks), None)
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -280,34 +256,20 @@ class Recorder:
 
     # --- workers ------------------------------------------------------------------------------------------------------
 
-    def _work(self, start: OpRun, job: Job, board: UsedBoard | None) -> Lane:
-        """One worker, or a pair; whatever was said is kept, however it ends."""
-        try:
-            yield from self._worked(start, job, board)
-        except _OtherTimerError:
-            yield from self._worked(start, dataclasses.replace(job, timer=self._timer()), board)
-        self._bench.listener(Doing(DONE, start.op))
-
-    def _worked(self, start: OpRun, job: Job, board: UsedBoard | None) -> Lane:
-        home = self._run.environment.device.uuid if job.process else None
-        gathered = Gathered(start, EVERY if self._several else home)
+    def _work(self, start: OpRun, job: Job) -> None:
+        """One worker, or a pair. Whatever was sent is kept, however it ends."""
+        gathered = Gathered(start, self._run.environment.device.uuid if job.process else None)
         self._idle = False
         failure: Reason | None = None
         began = time.time()
 
-        def heard(message: Message) -> None:
-            known = self._run.environment.timer
-            if isinstance(message, Ready) and self._several and known and message.timer not in {None, known}:
-                # Another worker, begun at the same time, chose another timer before.
-                raise _OtherTimerError
+        def hear(message: Message) -> None:
             gathered.hear(message)
             self._note(message, start.op, job)
-            if self._several and isinstance(message, Checked):
-                message = dataclasses.replace(message, op=start.op)
             self._bench.listener(message)
 
         try:
-            failure = yield from self._measuring(job, board, gathered, heard)
+            failure = self._measure(job, gathered, hear)
         finally:
             self._end = failure if failure and _ends_run(failure) else self._end
             found = add_accepted(self._as_found(gathered, failure, job), self._run, self._rules)
@@ -316,36 +278,37 @@ class Recorder:
                 self._times = self._times.noting(start.op, took_s)
                 found = dataclasses.replace(found, wall_s=round(took_s, 3))
             self._keep(found, gathered.limits)
+        self._bench.listener(Doing(DONE, start.op))
 
-    def _measuring(self, job: Job, board: UsedBoard | None, gathered: Gathered, heard: Listener) -> Working:
-        """The op's process or pair; if it broke after peers were called, once more without them.
+    def _measure(self, job: Job, gathered: Gathered, hear: Listener) -> Reason | None:
+        """The op's process or pair. If it broke after peers were called, once more without them.
 
         Whoever was to blame, the kernel is judged by what it does alone.
         """
-        failure = yield from self._separated(job, board, gathered, heard)
+        failure = self._measure_apart(job, gathered, hear)
         if failure is None or not gathered.met_peers or _ends_run(failure) or _is_late(failure):
             return failure
         self._start_afresh(gathered, job)
         gathered.note(because("peers_given_up", failure, op=job.ops[0].op))
         rest = _rest(job, gathered)
-        return (yield from self._separated(dataclasses.replace(job, suites=rest, peers=False), board, gathered, heard))
+        return self._measure_apart(dataclasses.replace(job, suites=rest, peers=False), gathered, hear)
 
     def _start_afresh(self, gathered: Gathered, job: Job) -> None:
         gathered.forget_times()
         launches.drop_launches(self._settings.reports, job.ops[0].op, job.process)
 
-    def _separated(self, job: Job, board: UsedBoard | None, gathered: Gathered, heard: Listener) -> Working:
+    def _measure_apart(self, job: Job, gathered: Gathered, hear: Listener) -> Reason | None:
         """One process for both revisions. One each if they are known to need it, or show that they do."""
         op = job.ops[0].op
         if job.base and self._apart(op):
-            return (yield from self._pair(job, board, heard))
-        failure = yield from working(job, self._around(job, board), heard)
+            return self._pair(job, hear)
+        failure = run_worker(job, self._around(job), hear)
         why = gathered.apart(failure) if job.base and not _is_late(failure) else None
         if why is None:
             return failure
         self._part(op, why)
         self._start_afresh(gathered, job)
-        return (yield from self._pair(dataclasses.replace(job, suites=_rest(job, gathered)), board, heard))
+        return self._pair(dataclasses.replace(job, suites=_rest(job, gathered)), hear)
 
     def _as_found(self, gathered: Gathered, failure: Reason | None, job: Job) -> OpRun:
         """The op's record; if its time was up, with what lacks evidence because of that."""
@@ -360,7 +323,7 @@ class Recorder:
             return found
         return dataclasses.replace(found, late=self._late("checks_late" if gathered.checking else "op_late", op=op))
 
-    def _pair(self, job: Job, board: UsedBoard | None, heard: Listener) -> Working:
+    def _pair(self, job: Job, hear: Listener) -> Reason | None:
         """A worker for each revision, taking turns."""
         assert self._tree is not None
         assert job.base is not None
@@ -389,31 +352,21 @@ class Recorder:
         )
         python = self._tree.base.python
         duels = dataclasses.replace(base.plan, cases=other.cases or ())
-        place = self._place(job, board, f"{job.ops[0].op}-base")
+        place = self._place(job, f"{job.ops[0].op}-base")
         # A moment after head, whose end ends it: a base that is gone first would be to blame.
         until_s = None if place.until_s is None else place.until_s + AFTER_S
         place = dataclasses.replace(place, root=self._tree.settings.root, python=python, until_s=until_s)
-        sides = PairSide(head, self._around(job, board)), PairSide(other, make_environment(self._bench, place))
-        return pairing(*sides, duels, heard, by_identity=python is None)
+        sides = PairSide(head, self._around(job)), PairSide(other, make_environment(self._bench, place))
+        return run_pair(*sides, duels, hear, by_identity=python is None)
 
-    def _around(self, job: Job, board: UsedBoard | None) -> WorkerEnvironment:
-        return make_environment(self._bench, self._place(job, board, job.ops[0].op))
+    def _around(self, job: Job) -> WorkerEnvironment:
+        return make_environment(self._bench, self._place(job, job.ops[0].op))
 
-    def _place(self, job: Job, board: UsedBoard | None, name: str) -> WorkerPlace:
-        run_plan = self._run.plan
-        return WorkerPlace(
-            name,
-            run_plan.device,
-            process=job.process,
-            devices=run_plan.devices,
-            board=board.visible if board else None,
-            until_s=self._killed_s(job),
-        )
-
-    def _killed_s(self, job: Job) -> float | None:
-        """When a worker is ended that did not end when it was to."""
-        limit = self._request.deadline
-        return None if limit is None or job.until_s is None else job.until_s + deadline.wind_down(limit)
+    def _place(self, job: Job, name: str) -> WorkerPlace:
+        limit, plan = self._request.deadline, self._run.plan
+        # When a worker is ended that did not end when it was to.
+        until_s = None if limit is None or job.until_s is None else job.until_s + deadline.wind_down(limit)
+        return WorkerPlace(name, plan.device, process=job.process, devices=plan.devices, until_s=until_s)
 
     # --- the record ---------------------------------------------------------------------------------------------------
 
@@ -436,9 +389,7 @@ class Recorder:
         if isinstance(message, Ready) and not job.process:
             # An op that is not timed says nothing about the timer; what is known of it stays.
             timer = message.timer or self._run.environment.timer
-            # Of several boards the blocks note theirs.
-            board = dataclasses.replace(message.device, uuid=None) if self._several else message.device
-            found = describe_environment(self._settings, board, timer)
+            found = describe_environment(self._settings, message.device, timer)
             self._run = dataclasses.replace(self._run, environment=found)
         if isinstance(message, Measured):
             block = message.block
@@ -461,7 +412,7 @@ class Recorder:
 
     def _put(self, op: OpRun, limits: Limits | None = None) -> None:
         others = [known for known in self._run.ops if known.op != op.op]
-        merged = _merge_limits(self._run.limits, limits or Limits())
+        merged = join_limits([self._run.limits, limits or Limits()])
         self._run = dataclasses.replace(
             self._run,
             ops=tuple(sorted([*others, op], key=lambda known: known.op)),
@@ -503,9 +454,3 @@ def describe_environment(settings: Settings, device: Device, timer: str | None) 
     if isinstance(here, Reason):
         return environment.describe(device, timer)
     return environment.describe(device, timer, commit=here.commit, branch=here.branch, dirty=here.dirty)
-
-
-def _merge_limits(known: Limits, new: Limits) -> Limits:
-    """The bandwidth measured first stands; rates are added by dtype."""
-    rates: Mapping[str, float] = {**new.matmul_tflops, **known.matmul_tflops}
-    return Limits(known.copy_gbps or new.copy_gbps, rates)

@@ -1,14 +1,16 @@
-"""A plan whose ops are shared out over several runners, each one's part, and all parts joined and judged at once.
+"""A check that several runners or devices share: one plan, a shard for each, and all shards joined and judged at once.
 
-A shard knows the size of the families that its cases belong to, and nothing of the others' p values. It counts those as
-1, which is what they are at most, so that whatever it finds slower the whole run finds slower too.
+A shard knows how many cases the families have, but not the p values of the other shards. It takes those for 1, the
+largest possible value, so whatever a shard finds slower the whole run finds slower too.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,39 +19,31 @@ from pathlib import Path
 import perfci
 from perfci import git, store
 from perfci.core import deadline
-from perfci.core.errors import MissingPackageError, UsageError
-from perfci.core.model import Device, Judgements, Plan, PlannedBase, PlannedOp, Reason, Run, Shard, ShardPlan, Suite
-from perfci.core.settings import Settings
-from perfci.ops.discover import OpFolder, ops, select
+from perfci.core.errors import PerfciError, Stopped, UsageError
+from perfci.core.model import UNTIMED, Device, Judgements, Plan, PlannedBase, PlannedOp, Reason, Run, Shard, ShardPlan
+from perfci.core.model import UsedBoard as Board
+from perfci.core.settings import ALL, ONE, Settings, are_devices
+from perfci.core.wording import as_fact, spoken
+from perfci.ops.discover import ops, select
 from perfci.ops.fingerprint.tree import Tree
 from perfci.runs import base as base_stage
-from perfci.runs import plan
+from perfci.runs import flow
 from perfci.runs.base import BaseTree
-from perfci.runs.bench import LOGS, Bench, Listener, claim_bench, open_bench
-from perfci.runs.decide import decide, rules_digest
-from perfci.runs.describe import describe_ops, find_violation, open_boards
+from perfci.runs.bench import BOARD, LOGS, Bench, Listener, claim_bench, name_devices, open_bench
+from perfci.runs.decide import decide, hash_rules_of
+from perfci.runs.describe import Described, describe_ops, find_violation
 from perfci.runs.effective_thresholds import alpha_of, refuse_looser
-from perfci.runs.flow import settle
 from perfci.runs.merge import DIGITS, merge
-from perfci.runs.plan import Against, Request
+from perfci.runs.plan import Request, make_plan, share_out
 from perfci.runs.record import Recorder, new_run
 from perfci.store import launches
-from perfci.store.launches import join_launches
+
+FOLDER = "shards"
+"""In the reports folder: shards/<number>/run.json of each shard that was measured here."""
 
 AUTO, CPU, FAKE = "auto", "cpu", "fake"
 
-WHOLE = frozenset({Suite.ACCURACY, Suite.PERFORMANCE})
-
-
-@dataclass(frozen=True)
-class PlanOptions:
-    """What the user asked for beside what a check takes."""
-
-    shards: int = 1
-    last: Run | None = None
-    """by whose times the shards are balanced"""
-    every: bool = False
-    """--all: what is unchanged is measured too"""
+UNKNOWN = Device(AUTO, "no device", "none")
 
 
 @dataclass(frozen=True)
@@ -62,91 +56,96 @@ class ShardPart:
     index: int
     count: int
     device: str = AUTO
-    devices: str | None = None
-    """--devices"""
     limit: deadline.JobLimit = deadline.NO_LIMIT
     """the job's time limit"""
 
     @property
     def files(self) -> Mapping[str, str]:
-        """Op -> digest of its files, of this shard's ops."""
+        """Digests of the files of this shard's ops, by op."""
         return {each.op: each.files for each in self.sharded.ops if each.shard == self.index}
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
 
 
-def plan_shards(settings: Settings, request: Request, options: PlanOptions, listener: Listener) -> ShardPlan:
-    """What all shards together will measure, and which measures what.
+def plan_shards(
+    settings: Settings,
+    request: Request,
+    listener: Listener,
+    shards: int = 1,
+    last: Run | None = None,
+    *,
+    every: bool = False,
+) -> ShardPlan:
+    """Returns what all shards together will measure, and which shard measures what.
 
-    Nothing is imported if the files of all ops are the base's own. Raises UsageError for a request that comes to
-    nothing, and MissingPackageError if ops have to be imported and torch is not installed.
+    `last` is a run by whose times the shards are balanced. `every` measures unchanged ops too. With request.devices
+    each device is a shard. Nothing is imported if the files of all ops are those of the base. Raises UsageError for a
+    request that matches nothing.
     """
     with open_bench(settings, listener) as bench:
-        found = base_stage.find(bench, request)
-        tree = found if isinstance(found, BaseTree) else None
-        against = base_stage.make_against(found, ops(settings), request)
-        rules = base_stage.choose_rules(against.base, tree, settings)
+        tree = base_stage.find(bench, request)
+        base = tree if isinstance(tree, BaseTree) else None
+        against = base_stage.make_against(tree, ops(settings), request)
+        rules = base_stage.choose_rules(against.base, base, settings)
         alpha = alpha_of(rules, request.thresholds)
-        planned, kind = _plan_ops(bench, request, options, tree, against)
-        whole = plan.make_plan(request, planned, kind, against, alpha)
-        if options.every:
-            whole = dataclasses.replace(whole, skip_unchanged=False)
-    shared = plan.share_out(whole, options.shards, options.last)
+        skips = against.skips and not every and not request.peers and request.pattern is None
+        found = _find_unchanged(bench, request, base) if base and skips else None
+        kind = last.plan.device if last and request.device == AUTO else request.device
+        if found is None:
+            # Only importing the ops shows their cases. A machine without an accelerator can do that too.
+            found = describe_ops(bench, dataclasses.replace(request, device=FAKE if kind == FAKE else AUTO))
+            kind = found.device.kind if kind == AUTO else kind
+            if base:
+                found = dataclasses.replace(found, ops=base_stage.plan_ops(bench, base, request, found.ops))
+        boards = _choose_boards(request.devices or ONE, kind, found.visible)
+        whole = make_plan(request, found.ops, kind, against, alpha)
+        whole = dataclasses.replace(whole, boards=boards, skip_unchanged=whole.skip_unchanged and not every)
+    shards = len(boards) or shards
+    shared = share_out(whole, shards, last)
     prints = _fingerprint(settings, [each.op for each in shared if each.shard])
     return ShardPlan(
         perfci=perfci.__version__,
         created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        commit=_commit_of(settings),
+        commit=_find_commit(settings),
         rules=base_stage.hash_rules(rules),
         alpha=alpha,
-        shards=options.shards,
+        shards=shards,
         timer=request.timer,
         plan=whole,
         ops=tuple(dataclasses.replace(each, files=prints.get(each.op, "")) for each in shared),
         family=whole.family,
         seconds=round(sum(each.seconds for each in shared), 3),
-        last=options.last.id if options.last else None,
+        last=last.id if last else None,
     )
 
 
-def _plan_ops(
-    bench: Bench, request: Request, options: PlanOptions, tree: BaseTree | None, against: Against
-) -> tuple[Sequence[PlannedOp], str]:
-    """The ops with their cases, and the kind of device that they are planned for."""
-    last, chosen = options.last, select(bench.settings, request.ops)
-    kind = last.plan.device if last and request.device == AUTO else request.device
-    # Peers are timed of every case, and only importing the ops shows which they have.
-    files_suffice = against.skips and not options.every and not request.peers and request.pattern is None
-    if tree and files_suffice and _all_unchanged(bench.settings, chosen, tree):
-        before = _list_ops(tree, last) if last else {}
-        return [_unchanged_op(op.op, before.get(op.op)) for op in chosen], kind
-    # Only importing ops shows their cases. Without an accelerator torch's CPU build will do.
-    if kind != FAKE and importlib.util.find_spec("torch") is None:
-        raise MissingPackageError("plan_needs_torch", ops=", ".join(op.op for op in chosen[:5]), count=len(chosen))
-    described = describe_ops(bench, dataclasses.replace(request, device=FAKE if kind == FAKE else AUTO))
-    found = base_stage.plan_ops(bench, tree, request, described.ops) if tree else described.ops
-    return found, described.device.kind if kind == AUTO else kind
+def _find_unchanged(bench: Bench, request: Request, tree: BaseTree) -> Described | None:
+    """Returns the ops without their cases if the files of all of them are those of the base."""
+    chosen = select(bench.settings, request.ops)
+    same = base_stage.are_unchanged(tree, bench.settings, [op.op for op in chosen])
+    if not same or any(map(find_violation, chosen)):
+        return None
+    unlisted = (PlannedOp(op.op, base=PlannedBase(same=True), unlisted=True) for op in chosen)
+    return Described(UNKNOWN, tuple(unlisted))
 
 
-def _all_unchanged(settings: Settings, chosen: Sequence[OpFolder], tree: BaseTree) -> bool:
-    return base_stage.are_unchanged(tree, settings, [op.op for op in chosen]) and not any(map(find_violation, chosen))
+def _choose_boards(wanted: str, kind: str, visible: int) -> tuple[Board, ...]:
+    """Returns the devices of this host that --devices names. None if there is no choice to make.
 
-
-def _list_ops(tree: BaseTree, last: Run) -> Mapping[str, PlannedOp]:
-    """The ops that a run of the very base had planned with all of their cases."""
-    where, planned = last.environment, last.plan
-    if where.dirty or where.commit != tree.base.commit or planned.filter is not None or {*planned.suites} != WHOLE:
-        return {}
-    return {op.op: op for op in planned.ops if not (op.failure or op.unlisted)}
-
-
-def _unchanged_op(op: str, before: PlannedOp | None) -> PlannedOp:
-    """An op whose files are the base's own. Its cases are those of the last run, if that was one of the base."""
-    if before is None:
-        return PlannedOp(op, base=PlannedBase(same=True), unlisted=True)
-    base = PlannedBase(same=True, performance=before.performance, cache=before.cache)
-    return dataclasses.replace(before, base=base, audit=())
+    Raises UsageError for an index that no device has, and for a device that is named twice.
+    """
+    if not are_devices(wanted):
+        raise UsageError("devices_malformed", devices=wanted)
+    known = name_devices(os.environ, kind, visible)
+    if wanted == ONE or kind in UNTIMED or kind == AUTO or (wanted == ALL and len(known) < 2):
+        return ()
+    numbers = [*range(len(known))] if wanted == ALL else [int(each) for each in wanted.split(",")]
+    if missing := [number for number in numbers if number >= len(known)]:
+        raise UsageError("devices_missing", index=missing[0], devices=len(known), known=", ".join(known))
+    if len({*numbers}) < len(numbers):
+        raise UsageError("devices_twice", devices=wanted)
+    return tuple(Board(known[number]) for number in numbers)
 
 
 def _fingerprint(settings: Settings, names: Sequence[str]) -> Mapping[str, str]:
@@ -154,7 +153,7 @@ def _fingerprint(settings: Settings, names: Sequence[str]) -> Mapping[str, str]:
     return {op: tree.fingerprint(op).digest for op in names}
 
 
-def _commit_of(settings: Settings) -> str | None:
+def _find_commit(settings: Settings) -> str | None:
     here = git.read(settings.root)
     return None if isinstance(here, Reason) else here.commit
 
@@ -165,7 +164,7 @@ def _commit_of(settings: Settings) -> str | None:
 def check_shard(settings: Settings, part: ShardPart, command: str, listener: Listener) -> tuple[Run, Judgements]:
     """Measure a shard's ops, and fetch what the judge lacks by the families' sizes. The run is saved after each op.
 
-    A shard without ops starts no worker. Raises UsageError if the plan is not of what is here, naming both.
+    A shard without ops starts no worker. Raises UsageError if the plan was not made for what is here.
     """
     _refuse_another_plan(settings, part)
     sharded = part.sharded
@@ -184,7 +183,7 @@ def check_shard(settings: Settings, part: ShardPart, command: str, listener: Lis
         if mine.ops:
             run, judgements = _measure_shard(bench, part, mine, shard, command)
         else:
-            nowhere = Device(mine.device, "no device", "none")
+            nowhere = dataclasses.replace(UNKNOWN, kind=mine.device)
             run, judgements = new_run(settings, mine, nowhere, command), Judgements(())
         run = dataclasses.replace(run, shard=dataclasses.replace(shard, done=True))
         store.write_run(run, settings.reports)
@@ -192,7 +191,6 @@ def check_shard(settings: Settings, part: ShardPart, command: str, listener: Lis
 
 
 def _measure_shard(bench: Bench, part: ShardPart, mine: Plan, shard: Shard, command: str) -> tuple[Run, Judgements]:
-    settings = bench.settings
     # A worker opens whatever is here. Only a CPU or a fake device has to be asked for by name.
     kind = mine.device if mine.device in {CPU, FAKE} else AUTO
     request = Request(
@@ -204,60 +202,50 @@ def _measure_shard(bench: Bench, part: ShardPart, mine: Plan, shard: Shard, comm
         timer=part.sharded.timer,
         suites=mine.suites,
         duel=mine.duel,
-        devices=part.devices,
         deadline=part.limit.deadline,
     )
     found = describe_ops(bench, request)
-    if found.device.kind != mine.device:
-        raise UsageError("shard_device", planned=mine.device, found=found.device.kind)
-    boards = open_boards(bench, request, found)
-    mine = dataclasses.replace(mine, ops=_refuse_other_cases(mine, found.ops), devices=found.devices, boards=boards)
+    _refuse_difference(as_fact("device"), found.device.kind, mine.device)
+    here = {op.op: op for op in found.ops}
+    for op in (op for op in mine.ops if not here[op.op].failure):
+        other = here[op.op]
+        differing = sorted({*op.accuracy, *op.performance} ^ {*other.accuracy, *other.performance})
+        _refuse_difference(as_fact("cases"), f"{op.op} {differing[0]}" if differing else None, None)
+    # An op that does not import here is an ERROR of its own.
+    planned = tuple(dataclasses.replace(op, failure=here[op.op].failure) for op in mine.ops)
+    mine = dataclasses.replace(mine, ops=planned, devices=found.devices)
     tree = base_stage.write_base(bench, mine.base) if mine.base else None
     if isinstance(tree, Reason):
         raise UsageError(tree.kind, **tree.facts)
-    rules = base_stage.choose_rules(mine.base, tree, settings)
-    _refuse_other_rules(part.sharded, base_stage.hash_rules(rules))
-    request = dataclasses.replace(request, device=mine.device)
-    run = dataclasses.replace(new_run(settings, mine, found.device, command), shard=shard)
+    rules = base_stage.choose_rules(mine.base, tree, bench.settings)
+    _refuse_difference(RULES, base_stage.hash_rules(rules)[:DIGITS], part.sharded.rules[:DIGITS])
+    run = dataclasses.replace(new_run(bench.settings, mine, found.device, command), shard=shard)
     refuse_looser(mine, rules, run.environment, run.created)
     seconds = {each.op: each.seconds for each in part.sharded.ops}
+    request = dataclasses.replace(request, device=mine.device)
     run = Recorder(bench, request, run, tree, seconds=seconds).record()
-    return settle(bench, request, run, tree)
+    return flow.settle(bench, request, run, tree)
 
 
-def _refuse_other_cases(mine: Plan, found: Sequence[PlannedOp]) -> tuple[PlannedOp, ...]:
-    """The planned ops. One that does not import here is an ERROR of its own, one with other cases is refused."""
-    here = {op.op: op for op in found}
-    for op in mine.ops:
-        other = here[op.op]
-        if other.failure is None and (other.accuracy, other.performance) != (op.accuracy, op.performance):
-            counts = {"planned": len(op.accuracy + op.performance), "found": len(other.accuracy + other.performance)}
-            differing = sorted({*op.accuracy, *op.performance} ^ {*other.accuracy, *other.performance})
-            raise UsageError("shard_cases", op=op.op, case=differing[0] if differing else None, **counts)
-    return tuple(dataclasses.replace(op, failure=here[op.op].failure) for op in mine.ops)
+RULES = as_fact("thresholds or baselines")
 
 
 def _refuse_another_plan(settings: Settings, part: ShardPart) -> None:
-    sharded, kind = part.sharded, part.sharded.plan.device
-    if part.count != sharded.shards:
-        raise UsageError("shard_count", found=part.count, planned=sharded.shards)
-    if not 1 <= part.index <= part.count:
-        raise UsageError("shard_range", index=part.index, count=part.count)
-    if perfci.__version__ != sharded.perfci:
-        raise UsageError("shard_version", found=perfci.__version__, planned=sharded.perfci)
-    if (commit := _commit_of(settings)) != sharded.commit:
-        raise UsageError("shard_commit", found=commit, planned=sharded.commit)
-    if part.device not in {AUTO, kind}:
-        raise UsageError("shard_device", planned=kind, found=part.device)
+    sharded = part.sharded
+    if part.count != sharded.shards or not 1 <= part.index <= part.count:
+        raise UsageError("shard_range", index=part.index, count=part.count, planned=sharded.shards)
+    _refuse_difference(as_fact("version of perfci"), perfci.__version__, sharded.perfci)
+    _refuse_difference(as_fact("commit"), _find_commit(settings), sharded.commit)
+    if part.device != AUTO:
+        _refuse_difference(as_fact("device"), part.device, sharded.plan.device)
     prints = _fingerprint(settings, [*part.files])
     for op, files in part.files.items():
-        if prints[op] != files:
-            raise UsageError("shard_files", op=op, found=prints[op][:DIGITS], planned=files[:DIGITS])
+        _refuse_difference(as_fact("files"), f"op {op} {prints[op][:DIGITS]}", f"op {op} {files[:DIGITS]}")
 
 
-def _refuse_other_rules(sharded: ShardPlan, digest: str) -> None:
-    if digest != sharded.rules:
-        raise UsageError("shard_rules", found=digest[:DIGITS], planned=sharded.rules[:DIGITS])
+def _refuse_difference(what: str, found: str | None, planned: str | None) -> None:
+    if found != planned:
+        raise UsageError("shard_differs", what=what, found=found, planned=planned)
 
 
 # --- all of them ------------------------------------------------------------------------------------------------------
@@ -266,16 +254,63 @@ def _refuse_other_rules(sharded: ShardPlan, digest: str) -> None:
 def merge_shards(
     settings: Settings, sharded: ShardPlan, digest: str, found: Sequence[tuple[Run, Path]], command: str
 ) -> tuple[Run, Judgements]:
-    """One run of the whole plan, stored with its launches in the reports folder, and judged.
+    """Join the shards of a plan to one run, store it with its launches in the reports folder, and judge it.
 
-    `digest` is the SHA-256 of plan.json; `found` the shards' runs with the folders of their launches. Raises UsageError
-    for runs that are none of its shards, as `merge.merge` does, and if other thresholds or baselines judge than those
-    that the shards knew.
+    `digest` is the SHA-256 of plan.json. `found` has the shards' runs with the folders of their launches. Raises
+    UsageError as `merge` does, and for other thresholds or baselines than those that the shards knew.
     """
     blank = new_run(settings, sharded.plan, Device(sharded.plan.device, "no device", "none"), command)
     run = merge(sharded, digest, [run for run, _ in found], blank)
-    _refuse_other_rules(sharded, rules_digest(run, settings))
+    _refuse_difference(RULES, hash_rules_of(run, settings)[:DIGITS], sharded.rules[:DIGITS])
     with store.claim_reports(settings.reports):
         store.write_run(run, settings.reports)
-        join_launches(settings.reports, {run.id: folder for run, folder in found}.values())
+        launches.join_launches(settings.reports, {run.id: folder for run, folder in found}.values())
     return run, decide(run, settings)
+
+
+def check_on_devices(settings: Settings, request: Request, command: str, listener: Listener) -> tuple[Run, Judgements]:
+    """Check on several devices of this host at once: each measures one shard, in a process of its own.
+
+    Falls back to a plain check if there is no second device to share with. A signal ends all of them, and what they
+    measured is saved. Raises PerfciError if one of them fails, which has said why.
+    """
+    sharded = plan_shards(settings, request, listener)
+    if not sharded.plan.boards:
+        return flow.check(settings, request, command, listener)
+    shutil.rmtree(settings.reports / FOLDER, ignore_errors=True)
+    path = store.write_plan(sharded, settings.reports / "plan.json")
+    sharded, digest = store.read_plan(path)
+    # Without a terminal of its own each prints plain lines.
+    variables = {**os.environ, "PERFCI_LANG": spoken(), "TTY_COMPATIBLE": "0"}
+    arguments = ["check", "--plan", str(path), "--project", str(settings.root)]
+    if request.deadline and request.deadline.by == deadline.OPTION:
+        began = deadline.ends(request.deadline) - request.deadline.limit_s
+        variables[deadline.STARTED] = datetime.fromtimestamp(began, UTC).isoformat()
+        arguments += ["--deadline", str(request.deadline.limit_s)]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-P", "-m", "perfci", *arguments, "--shard", f"{number}/{sharded.shards}"],
+            env={**variables, BOARD: board.visible},
+            stdout=subprocess.DEVNULL,
+        )
+        for number, board in enumerate(sharded.plan.boards, 1)
+    ]
+    folders = [settings.reports / FOLDER / str(number) for number in range(1, sharded.shards + 1)]
+
+    def join() -> tuple[Run, Judgements]:
+        whole = [folder for folder in folders if (folder / store.RUN_FILE).is_file()]
+        return merge_shards(settings, sharded, digest, [(store.read_run(each), each) for each in whole], command)
+
+    try:
+        codes = [process.wait() for process in processes]
+    except Stopped:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait()
+        join()
+        raise
+    for board, code in zip(sharded.plan.boards, codes, strict=True):
+        if code:
+            raise PerfciError("device_failed", device=board.visible, status=code)
+    return join()

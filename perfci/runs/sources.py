@@ -16,7 +16,7 @@ from perfci.thresholds.layers import ALPHA, TAU, Earned, Relaxed, stricter
 from perfci.thresholds.limits import Thresholds
 
 
-def sources_of(run: Run, rules: Settings) -> tuple[SetValue, ...]:
+def list_set_values(run: Run, rules: Settings) -> tuple[SetValue, ...]:
     """Each value that holds for a case of the run and that no file of people's sets as it is. Raises StoredFileError.
 
     An earned value that something looser or stricter stands above is left out, and so is one without effect.

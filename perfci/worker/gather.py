@@ -10,9 +10,6 @@ from perfci.core.model.basics import worst
 from perfci.core.wording import because
 from perfci.worker.protocol import Apart, Checked, Doing, Finished, Measured, Message, OpDone, Prepared, Ready
 
-EVERY = ""
-"""In place of the run's own board: it has several, and every block notes its own."""
-
 
 class Gathered:
     """Collects one op's messages, from its first worker and from re-measurements."""

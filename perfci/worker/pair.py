@@ -19,7 +19,7 @@ from perfci.measure.blocks import FIRST_BLOCKS, find_duel_goal
 from perfci.ops.identity import DuelPlan
 from perfci.statistics import exact
 from perfci.thresholds.limits import CaseThresholds
-from perfci.worker.parent import WorkerEnvironment, Working, start_worker
+from perfci.worker.parent import WorkerEnvironment, start_worker, wait
 from perfci.worker.protocol import Doing, Finished, Job, Measured, Message, Prepared, Ready, Turn, TurnAsked
 
 HEAD = "head"
@@ -37,20 +37,20 @@ class PairSide:
     around: WorkerEnvironment
 
 
-def pairing(
+def run_pair(
     head: PairSide, base: PairSide, plan: DuelPlan, heard: Callable[[Message], None], *, by_identity: bool
-) -> Working:
-    """Run both, and leave the waiting to the caller. Returns why head's failed as a whole.
+) -> Reason | None:
+    """Run both to their end. Returns why head's failed as a whole.
 
     by_identity: False if the two run with different toolchains, so that the same identity would prove nothing. A base
-    that fails leaves head's cases unpaired. Closing the generator kills both workers.
+    that fails leaves head's cases unpaired. Whatever interrupts this call kills both workers first.
     """
     referee = Referee(head.job, plan, heard, by_identity=by_identity)
     with ExitStack() as stack:
         workers = {HEAD: stack.enter_context(start_worker(head.job, head.around))}
         # A base that knows that there are no more turns is heard to its end, for why cases failed.
         while not (workers[HEAD].over and (BASE not in workers or workers[BASE].over or not referee.dismissed)):
-            yield tuple(workers.values())
+            wait(workers.values())
             for side, worker in workers.items():
                 for message in worker.hear():
                     referee.hear(side, message)

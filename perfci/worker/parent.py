@@ -70,7 +70,12 @@ def run_worker(job: Job, around: WorkerEnvironment, heard: Callable[[Message], N
 
     Whatever interrupts this call (Ctrl-C, SIGTERM's exception) kills the worker with all its children first.
     """
-    return finish(working(job, around, heard))
+    with start_worker(job, around) as worker:
+        while not worker.over:
+            wait([worker])
+            for message in worker.hear():
+                heard(message)
+        return worker.failure
 
 
 def working(job: Job, around: WorkerEnvironment, heard: Callable[[Message], None]) -> Working:
@@ -81,17 +86,6 @@ def working(job: Job, around: WorkerEnvironment, heard: Callable[[Message], None
             for message in worker.hear():
                 heard(message)
         return worker.failure
-
-
-def finish(under_way: Working) -> Reason | None:
-    """Wait for workers to their end. Returns why they failed. Whatever interrupts this call kills them first."""
-    found: list[Reason | None] = []
-
-    def lane() -> Iterator[Sequence[Running]]:
-        found.append((yield from under_way))
-
-    side_by_side([lane()])
-    return found[0]
 
 
 def side_by_side(lanes: Sequence[Iterator[Sequence[Running]]]) -> None:

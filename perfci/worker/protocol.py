@@ -206,8 +206,6 @@ class Checked:
     """One accuracy check is done."""
 
     case: AccuracyCase
-    op: str = ""
-    """added by the parent if several ops are under way"""
 
 
 @dataclass(frozen=True)

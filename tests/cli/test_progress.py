@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from perfci.cli.progress import Progress
 from perfci.core.model import AccuracyCase, Device, Reason, StaticOp
-from perfci.worker.protocol import DONE, Apart, Checked, Doing, Failed, OpDone, Ready, Waiting
+from perfci.worker.protocol import Apart, Checked, Doing, Failed, OpDone, Ready, Waiting
 
 READY = Ready(Device("fake", "Fake One", "fake-one"))
 
@@ -130,40 +129,3 @@ def test_on_a_terminal_the_line_is_gone_in_the_end_also_after_an_error():
 
 
 # --- several ops under way --------------------------------------------------------------------------------------------
-
-
-def test_of_several_ops_under_way_each_has_its_lines_and_its_own_first_failure():
-    text = shown(
-        Doing("import", "relu"),
-        Doing("import", "scale"),
-        Doing("accuracy", "relu", "rows=1", 0, 2),
-        Doing("accuracy", "scale", "rows=1", 0, 2),
-        replace(failed("rows=1"), op="relu"),
-        replace(failed("rows=2"), op="scale"),
-        replace(failed("rows=3"), op="relu"),
-        Doing(DONE, "relu"),
-        Doing("measure", "scale", "rows=1"),
-        Doing(DONE, "scale"),
-    )
-
-    lines = text.splitlines()
-    assert [lines[0], lines[1], lines[4]] == [
-        "relu: accuracy, 2 checks",
-        "scale: accuracy, 2 checks",
-        "scale: measuring",
-    ]
-    assert [(line.split(":")[0], "rows=1" in line, "rows=2" in line) for line in lines[2:4]] == [
-        ("  relu", True, False),
-        ("  scale", False, True),
-    ]
-    assert len(lines) == 5
-
-
-def test_on_a_terminal_the_moving_line_shows_all_ops_until_they_are_done():
-    messages = [Doing("measure", "scale", "b"), Doing("measure", "relu", "a")]
-
-    both = shown(*messages, terminal=True)
-    one = shown(*messages, Doing(DONE, "scale"), terminal=True)
-
-    assert both.rstrip().rpartition("\x1b[2K")[0].rpartition("relu: ")[2].startswith("measuring a | scale: measuring b")
-    assert "relu: measuring a" in one.rpartition("\x1b[2K")[0]

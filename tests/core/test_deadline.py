@@ -100,7 +100,6 @@ def test_what_ops_took_corrects_what_the_others_are_expected_to_take():
 
 def test_an_op_may_take_what_the_others_do_not_need():
     assert TABLE.allowed("a", ["b", "c"], 600.0) == 570.0
-    assert Timetable(TABLE.seconds, lanes=2).allowed("a", ["b", "c"], 600.0) == 585.0
 
 
 def test_an_op_may_take_some_more_than_expected_where_time_is_short_and_never_more_than_there_is():

@@ -284,9 +284,7 @@ def test_a_kernel_that_takes_its_process_with_it_is_an_error_with_a_base_too(top
 # --- which base, whose rules ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("revision", "words"), [("v9.9", "v9.9"), ("mian", "--against main"), ("HEAD:kernels", "a folder")]
-)
+@pytest.mark.parametrize(("revision", "words"), [("v9.9", "v9.9"), ("HEAD:kernels", "no single commit")])
 def test_a_revision_that_does_not_exist_is_a_usage_error_before_anything_runs(topic, revision, words):
     answer = topic.check("--against", revision)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import time
 from pathlib import Path
@@ -33,7 +32,9 @@ def boards_of(run):
 
 
 def test_on_several_boards_the_verdicts_are_those_of_one(project, boards):
-    one = project.check()
+    project.check()
+    # As it was stored, with six significant digits.
+    one = project.perfci("compare", str(project.root / "reports"), "--format", "json")
     several = project.check("--devices", "0,1")
 
     assert (several.code, several.rows) == (one.code, one.rows)
@@ -68,20 +69,6 @@ def test_two_ops_are_really_under_way_at_once(project, boards):
     )
 
 
-def test_a_suspect_is_measured_again_on_the_other_board(project, boards):
-    project.check("scale", "relu")
-    project.accept()
-    project.edit("scale", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 333.6")
-
-    answer = project.check("scale", "relu", "--devices", "0,1")
-
-    assert (answer.code, answer.verdicts("scale")) == (2, {"PASS", "REGRESSED"})
-    case = next(op for op in project.run_record().ops if op.op == "scale").performance[0]
-    by_process = {block.process: block.board for block in case.blocks}
-    assert set(by_process) == {0, 1, 2}
-    assert by_process[1] == by_process[2] != by_process[0]
-
-
 def test_runs_of_several_boards_make_a_baseline(project, boards):
     project.check("--devices", "all")
 
@@ -107,30 +94,6 @@ def test_the_project_names_its_devices_and_the_command_line_has_the_last_word(pr
 
     assert set.union(*both.values()) == {"FAKE-0", "FAKE-1"}
     assert set.union(*boards_of(project.run_record()).values()) == {None}
-
-
-@pytest.mark.slow
-def test_a_shard_uses_several_boards_and_the_merged_run_names_them(project, boards, monkeypatch, tmp_path):
-    from tests.git_repositories import alone, commit_all, git
-
-    alone(monkeypatch, tmp_path)
-    for name in [name for name in os.environ if name.startswith(("CI_MERGE_REQUEST_", "CI_COMMIT_", "CI_DEFAULT_"))]:
-        monkeypatch.delenv(name)
-    git(project.root, "init", "-q", "-b", "main")
-    (project.root / ".gitignore").write_text("reports/\n__pycache__/\n")
-    commit_all(project.root)
-    plan = project.root / "reports" / "plan.json"
-    project.perfci("ci", "plan", "--device", "fake", "--seed", "7", "--all", "--out", str(plan))
-
-    shard = project.perfci("check", "--plan", str(plan), "--shard", "1/1", "--devices", "0,1")
-    answer = project.perfci(
-        "ci", "merge", str(project.root / "reports" / "shards"), "--plan", str(plan), "--format", "json"
-    )
-
-    assert (shard.code, answer.code) == (0, 0), shard.err + answer.err
-    run = project.run_record()
-    assert [each.board for each in run.joined] == ["FAKE-0, FAKE-1"]
-    assert set.union(*boards_of(run).values()) == {"FAKE-0", "FAKE-1"}
 
 
 @pytest.mark.slow

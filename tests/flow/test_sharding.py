@@ -130,7 +130,7 @@ def test_what_no_file_changed_is_planned_without_a_worker_and_its_shards_end_at_
     def started(*arguments):
         raise AssertionError("a worker was started")
 
-    for name, function in (("describe", "run_worker"), ("record", "working")):
+    for name, function in (("describe", "run_worker"), ("record", "run_worker")):
         monkeypatch.setattr(importlib.import_module(f"perfci.runs.{name}"), function, started)
 
     assert topic.plan("--device", "cuda").code == 0
@@ -144,21 +144,6 @@ def test_what_no_file_changed_is_planned_without_a_worker_and_its_shards_end_at_
     assert (run.ops, run.plan.ops, run.shard.done, run.shard.count) == ((), (), True, 2)
     assert answer.code == 0
     assert {verdict for op in ("relu", "row_sum", "scale") for verdict in answer.verdicts(op)} == {"UNCHANGED"}
-
-
-def test_the_last_run_of_the_base_names_the_cases_of_what_is_unchanged(topic):
-    git(topic.root, "checkout", "-q", "main")
-    topic.project.perfci("check", "--no-judge", "--device", "fake")
-    last = shutil.copytree(topic.root / "reports", topic.root.parent / "last")
-    git(topic.root, "checkout", "-q", "topic")
-    (topic.root / "README.md").write_text("Words.\n")
-    commit_all(topic.root)
-
-    assert topic.plan("--last", str(last)).code == 0
-
-    ops = topic.stored.plan.ops
-    assert all(op.performance and op.accuracy and not op.unlisted for op in ops)
-    assert topic.stored.plan.skip_unchanged and topic.stored.plan.duel_family == 0
 
 
 def test_all_measures_what_is_unchanged_too(topic):

@@ -1,7 +1,5 @@
 """What the files at hand are compared with, in real repositories and clones."""
 
-import hashlib
-import itertools
 import os
 import shlex
 import subprocess
@@ -12,8 +10,7 @@ import pytest
 from perfci.core.model import Base, Reason
 from perfci.core.wording import catalogue, sentence
 from perfci.git import command
-from perfci.git.base import How, resolve
-from perfci.git.base import commit as full_commit
+from perfci.git.base import How, find_commit, resolve
 from tests.git_repositories import clone, commit, git
 
 
@@ -55,7 +52,7 @@ def test_an_id_can_be_asked_for_in_full_and_by_its_first_digits(repository):
 
     assert resolve(repository, first, {}) == base(first, "asked", first)
     assert resolve(repository, first[:8], {}) == base(first, "asked", first[:8])
-    assert full_commit(repository, first[:8]) == first
+    assert find_commit(repository, first[:8]) == first
 
 
 def test_what_is_asked_for_comes_before_what_the_pipeline_says(merged):
@@ -82,42 +79,11 @@ def test_an_option_is_no_revision(repository, option):
     assert sorted(path.name for path in repository.iterdir()) == [".git", "file"]
 
 
-@pytest.mark.parametrize(
-    ("asked", "guess"), [("topci", "topic"), ("release-1.0", "release-1.0.0"), ("mian~1", "main~1")]
-)
-def test_a_misspelt_revision_is_answered_with_the_nearest(forked, asked, guess):
-    git(forked, "tag", "release-1.0.0")
-
-    reason = refused(resolve(forked, asked, {}), "revision_misspelt")
-
-    assert reason.facts["guess"] == guess
-
-
-@pytest.mark.parametrize(("name", "what"), [("HEAD:file", "a file"), ("HEAD^{tree}", "a folder"), ("blob", "a file")])
-def test_what_is_no_commit_is_said(repository, name, what):
+@pytest.mark.parametrize("name", ["HEAD:file", "HEAD^{tree}", "blob"])
+def test_what_is_no_commit_is_refused(repository, name):
     git(repository, "tag", "-a", "-m", "a tag of a file", "blob", "HEAD:file")
 
-    reason = refused(resolve(repository, name, {}), "revision_no_commit")
-
-    assert reason.facts == {"revision": name, "what": what}
-
-
-def _two_files_that_begin_alike(repository: Path) -> str:
-    seen: dict[str, str] = {}
-    for number in itertools.count():
-        digits = _file_id(text := f"file {number}")[:4]
-        if digits in seen:
-            break
-        seen[digits] = text
-    for each in (text, seen[digits]):
-        (repository / "alike").write_text(each)
-        git(repository, "hash-object", "-w", "alike")
-    return digits
-
-
-def _file_id(text: str) -> str:
-    """As git computes it (gitformat-pack): SHA-1 of the type, the length in bytes, a null byte and the content."""
-    return hashlib.sha1(f"blob {len(text)}\0{text}".encode()).hexdigest()
+    refused(resolve(repository, name, {}), "revision_unknown")
 
 
 # --- the base: merge requests -----------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ import subprocess
 
 import pytest
 
+from perfci.core.model import Reason
+from perfci.core.wording import sentence
 from perfci.git.history import (
     Commit,
     FileChange,
@@ -12,6 +14,7 @@ from perfci.git.history import (
     describe,
     find_ends,
     find_prefix,
+    find_unknown_commits,
     list_changes,
     list_halving,
     list_touching,
@@ -44,9 +47,9 @@ def test_ends_that_are_no_ends_say_why_and_what_to_do(repository, forked):
         ("main", "main"): "bisect_same_commit",
         ("main", "main~1"): "bisect_swapped",
         ("main", "topic"): "bisect_not_ancestor",
-        ("mian", "topic"): "revision_misspelt",
+        ("mian", "topic"): "revision_unknown",
         ("0123456789", "topic"): "revision_unknown",
-        ("main", "HEAD:file"): "revision_no_commit",
+        ("main", "HEAD:file"): "revision_unknown",
     }
 
     assert {names: find_ends(forked, *names).kind for names in cases} == cases
@@ -187,3 +190,39 @@ def test_commits_that_touched_the_paths_are_listed_newest_first_without_merges(r
 
     assert [each.id for each in found] == side[:0:-1]
     assert list_touching(repository, "HEAD", "HEAD", ["kernel2"], 3) == ()
+
+
+# --- commits that the repository lacks --------------------------------------------------------------------------------
+
+
+def test_commits_that_a_forced_push_took_away_are_named_in_order(repository, tmp_path):
+    known = git(repository, "rev-parse", "HEAD")
+
+    assert find_unknown_commits(repository, ["b" * 40, known, "a" * 40, "b" * 40]) == ("b" * 40, "a" * 40)
+    assert find_unknown_commits(repository, [known]) == ()
+    assert find_unknown_commits(repository, []) == ()
+
+
+def test_what_is_no_commits_id_is_unknown_and_never_asked_for(repository):
+    assert find_unknown_commits(repository, ["HEAD", "--help", "x\ny", ""]) == ("HEAD", "--help", "x\ny", "")
+
+
+def test_a_file_is_no_commit(repository):
+    blob = git(repository, "rev-parse", "HEAD:file")
+
+    assert find_unknown_commits(repository, [blob]) == (blob,)
+
+
+def test_a_shallow_clone_says_that_it_is_one(repository):
+    first = git(repository, "rev-parse", "HEAD")
+    commit(repository, "second")
+    cut = clone(repository, "--depth", "1")
+
+    found = find_unknown_commits(cut, [first])
+
+    assert isinstance(found, Reason)
+    assert "git fetch --unshallow" in sentence(found)
+
+
+def test_outside_of_a_repository_git_cannot_say(tmp_path):
+    assert find_unknown_commits(tmp_path, ["a" * 40]).kind == "no_repository"

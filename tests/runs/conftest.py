@@ -24,9 +24,8 @@ def workers(monkeypatch):
     stand_in = Workers()
     for name in (".doctor", ".describe"):
         monkeypatch.setattr(importlib.import_module(f"perfci.runs{name}"), "run_worker", stand_in)
-    monkeypatch.setattr(importlib.import_module("perfci.runs.describe"), "working", stand_in.working)
-    monkeypatch.setattr(importlib.import_module("perfci.runs.record"), "working", stand_in.working)
-    monkeypatch.setattr(importlib.import_module("perfci.runs.record"), "pairing", stand_in.pairing)
+    monkeypatch.setattr(importlib.import_module("perfci.runs.record"), "run_worker", stand_in)
+    monkeypatch.setattr(importlib.import_module("perfci.runs.record"), "run_pair", stand_in.run_pair)
     return stand_in
 
 

@@ -39,7 +39,7 @@ def block(index, process=0, base=False):
 
 
 class Workers:
-    """Stands in for `run_worker`, `working` and `pairing`: answers each job by what the test planted."""
+    """Stands in for `run_worker` and `run_pair`: answers each job by what the test planted."""
 
     def __init__(self):
         self.jobs = []
@@ -58,33 +58,19 @@ class Workers:
         """UUID -> device, where it is another model"""
         self.device_answers = True
         self.visible = 1
-        self.slow = {}
-        """op -> how often its worker lets the others go first"""
         self.late = {}
         """(op, process) -> cases that its worker had no time for"""
         self.passes = lambda job: None
         """called when a measuring worker ends: time may pass"""
-        self.timers = {}
-        """op -> the timer that its worker would choose"""
 
     def __call__(self, job, around, heard):
         self.jobs.append(job)
         self.surroundings.append(around)
         return self._describe(job, around, heard) if job.task == "describe" else self._measure(job, around, heard)
 
-    def working(self, job, around, heard):
-        yield from self.waits(job)
-        return self(job, around, heard)
-
-    def pairing(self, head, base, rules, heard):
-        yield from self.waits(head.job)
-        self.pairs.append((head, base, rules))
+    def run_pair(self, head, base, plan, heard, by_identity):
+        self.pairs.append((head, base, plan, by_identity))
         return self._measured(head.job, head.around, heard, base=True)
-
-    def waits(self, job):
-        """As often as the test says, the others are gone on with first."""
-        for _ in range(self.slow.get(job.ops[0].op if job.ops else "", 0)):
-            yield ()
 
     def _describe(self, job, around, heard):
         if not self.device_answers:
@@ -111,8 +97,11 @@ class Workers:
         op = job.ops[0].op
         by_process = self.boards.get(job.process, DEVICE.uuid)
         uuid = self.boards.get(around.environment.get("FAKE_VISIBLE_DEVICES"), by_process)
-        timer = self.timers.get(op, "virtual") if job.timer == "auto" else job.timer
-        heard(Ready(Device("fake", "Fake One", "fake-one", uuid), "virtual" if timer == "event" else timer))
+        heard(
+            Ready(
+                Device("fake", "Fake One", "fake-one", uuid), "virtual" if job.timer in {"auto", "event"} else job.timer
+            )
+        )
         if not job.process and job.suites[0] == "accuracy":
             heard(Checked(AccuracyCase("rows=0", "normal", "contiguous", 0)))
         cases = job.cases if job.cases is not None else CASES

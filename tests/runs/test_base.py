@@ -70,7 +70,6 @@ def test_a_branch_is_compared_with_where_it_left_main(bench, forked):
 
 def test_a_revision_that_was_named_and_does_not_exist_is_a_usage_error(bench):
     assert refused(bench, against="v9.9").kind == "revision_unknown"
-    assert refused(bench, against="mian").facts["guess"] == "main"
 
 
 def test_outside_a_repository_a_named_revision_is_a_usage_error_and_otherwise_there_is_no_base(loose):
@@ -230,7 +229,7 @@ def interpreter(tmp_path):
 
 
 def answering(**answer):
-    facts = {"missing": [], "python": [3, 12, 1], "packages": {"triton": "3.2.0"}} | answer
+    facts = {"python": "3.12.1", "triton": "3.2.0"} | answer
     return f"echo '{json.dumps(facts)}'"
 
 

@@ -402,7 +402,6 @@ def test_a_loss_below_what_the_timer_can_tell_is_no_loss(bisected, workers):
 
 ENDS = {
     "no such revision": ({"good": "v9"}, "revision_unknown"),
-    "misspelt": ({"good": "mian"}, "revision_misspelt"),
     "the same": ({"good": -1}, "bisect_same_commit"),
     "swapped": ({"good": -1, "bad": 0}, "bisect_swapped"),
     "no such op": ({"op": "rleu"}, "bisect_end_lacks_op"),

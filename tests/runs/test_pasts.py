@@ -7,7 +7,7 @@ import pytest
 from perfci.core import settings
 from perfci.core.model import Device, OpRun, PlannedOp
 from perfci.core.wording import sentence
-from perfci.runs.decide import stored_for
+from perfci.runs.decide import read_context
 from perfci.runs.pasts import add_accepted, read_pasts
 from perfci.store import layout
 from perfci.store.history import append_history
@@ -109,7 +109,7 @@ def test_a_merge_request_reads_the_histories_of_its_base(forked, workers, measur
     run = measure(forked, duel="none")
 
     assert run.plan.base.rules
-    found = stored_for(run, forked).pasts["relu"]
+    found = read_context(run, forked).pasts["relu"]
     assert (len(found.runs), found.damage) == (3, None)
 
 
@@ -124,7 +124,7 @@ def test_a_damaged_history_of_the_base_is_named_by_its_place_in_the_project(fork
     (forked.root / "word").write_text("more")
     git.commit_all(forked.root)
 
-    said = sentence(stored_for(measure(forked, duel="none"), forked).pasts["relu"].damage)
+    said = sentence(read_context(measure(forked, duel="none"), forked).pasts["relu"].damage)
     assert f"baselines/{DEVICE.key}/relu.history.jsonl" in said
     assert "/base/" not in said
 

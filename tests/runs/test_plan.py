@@ -156,14 +156,6 @@ def test_a_duel_that_could_never_fail_is_refused_with_what_to_change():
     assert "raise alpha in thresholds/default.yaml" in words
 
 
-def test_an_interpreter_for_a_base_that_nothing_is_duelled_with_is_refused():
-    kind, words = _refusal(Request(base_python="/opt/python", duel=DuelWhat.NONE), EDITED)
-
-    assert kind == "base_python_not_duelled"
-    assert "--duel none" in words
-    assert "/opt/python" in words
-
-
 def test_duels_asked_for_where_there_is_no_base_are_missed_aloud():
     plan = make_plan(Request(duel=DuelWhat.ALL), [RELU], "fake")
 

@@ -12,7 +12,7 @@ from perfci import store
 from perfci.core import deadline
 from perfci.core.errors import Stopped
 from perfci.core.model import AccuracyCase, Limits, Need, PlannedOp, Reason, Suite
-from perfci.runs import flow
+from perfci.runs.base import write_base
 from perfci.runs.bench import open_bench
 from perfci.runs.plan import Request
 from perfci.store import launches
@@ -20,6 +20,13 @@ from perfci.worker.protocol import Checked, Doing
 from tests.runs.stand_ins import CASES, DEVICE, write_ops
 
 record = importlib.import_module("perfci.runs.record")
+
+
+def remeasure(run, settings, request, needs, listener):
+    """The run with further processes, against the base that it was planned with."""
+    with open_bench(settings, listener) as bench:
+        tree = write_base(bench, run.plan.base) if run.plan.base else None
+        return record.Recorder(bench, request, run, tree).record_again(needs)
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------
@@ -110,7 +117,7 @@ def test_what_the_judge_needs_is_measured_again_in_fresh_processes(measure, work
     run = measure()
     needs = [Need("relu", "rows=1", 2), Need("relu", "rows=2", 1), Need("scale", "rows=2", 2)]
 
-    again = flow.remeasure(run, settings, Request(seed=7), needs, heard.append)
+    again = remeasure(run, settings, Request(seed=7), needs, heard.append)
 
     assert workers.measured()[2:] == [
         ("relu", 1, ("rows=1", "rows=2")),
@@ -138,7 +145,7 @@ def test_a_remeasurement_goes_on_with_the_clock_of_its_run(measure, workers, set
     began = workers.jobs[-1].run_started
     now += 100
 
-    again = flow.remeasure(run, settings, Request(seed=7), [Need("relu", "rows=1", 1)], heard.append)
+    again = remeasure(run, settings, Request(seed=7), [Need("relu", "rows=1", 1)], heard.append)
 
     assert began == 1_000_000.0
     assert workers.jobs[-1].run_started == now - 40.0
@@ -182,7 +189,7 @@ def test_revisions_that_turn_out_inseparable_get_a_process_each_from_then_on(mea
     assert (head.around.log.name, base.around.log.name) == ("relu.log", "relu-base.log")
     assert (rules.cases, rules.process, rules.by_identity, rules.skip_unchanged) == (CASES, 0, True, True)
 
-    flow.remeasure(run, forked, Request(seed=7), [Need("relu", "rows=2", 1)], heard.append)
+    remeasure(run, forked, Request(seed=7), [Need("relu", "rows=2", 1)], heard.append)
 
     assert len(workers.pairs) == 2 and workers.measured() == [("relu", 0, None)]
     assert (workers.pairs[1][0].job.process, workers.pairs[1][1].job.cases) == (1, ("rows=2",))
@@ -234,7 +241,7 @@ def test_later_processes_take_turns_on_the_hosts_devices(measure, workers, setti
     workers.devices, workers.boards = 3, {0: "FAKE-0", 1: "FAKE-1", 2: "FAKE-2", 3: "FAKE-0"}
     run = measure()
 
-    again = flow.remeasure(run, settings, Request(seed=7), [Need("relu", "rows=1", 3)], heard.append)
+    again = remeasure(run, settings, Request(seed=7), [Need("relu", "rows=1", 3)], heard.append)
 
     seen = [around.environment.get("FAKE_VISIBLE_DEVICES") for around in workers.surroundings]
     assert seen == [None, "0", "0", "1", "2", "0"]
@@ -242,109 +249,6 @@ def test_later_processes_take_turns_on_the_hosts_devices(measure, workers, setti
     assert [(block.process, block.board) for block in blocks] == [(0, None), (1, "FAKE-1"), (2, "FAKE-2"), (3, None)]
     assert again.environment.device.uuid == "FAKE-0"
     assert run.plan.devices == 3
-
-
-# --- boards side by side ----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def two_boards(workers):
-    workers.devices, workers.visible = 2, 2
-    workers.boards = {"0": "FAKE-0", "1": "FAKE-1"}
-    return workers
-
-
-def seen_by(workers):
-    """(op, process) of each measuring worker, with what it was given to see."""
-    pairs = zip(workers.jobs, workers.surroundings, strict=True)
-    return {
-        (job.ops[0].op, job.process): around.environment.get("FAKE_VISIBLE_DEVICES")
-        for job, around in pairs
-        if job.task == "measure"
-    }
-
-
-def test_ops_are_spread_over_the_boards_that_were_asked_for(measure, two_boards, settings):
-    two_boards.slow = {"relu": 2, "scale": 2}
-
-    run = measure(devices="0,1")
-
-    assert seen_by(two_boards) == {("relu", 0): "0", ("scale", 0): "1"}
-    assert [(board.visible, board.uuid) for board in run.plan.boards] == [("0", "FAKE-0"), ("1", "FAKE-1")]
-    assert [{block.board for case in op.performance for block in case.blocks} for op in run.ops] == [
-        {"FAKE-0"},
-        {"FAKE-1"},
-    ]
-    assert (run.environment.device.uuid, run.environment.device.key, run.environment.timer) == (
-        None,
-        "fake-one",
-        "virtual",
-    )
-    assert store.read_run(settings.reports) == run
-    assert len(launches.read_launches(settings.reports).rows) == 2 * 2 * len(CASES)
-
-
-def test_the_op_that_took_longest_before_is_begun_first(measure, two_boards, settings):
-    write_ops(settings.root, ("relu", "scale", "silu"))
-    clock = Clock(two_boards, {"relu": 5.0, "scale": 1.0, "silu": 30.0})
-    with clock:
-        measure()
-        two_boards.jobs.clear()
-        measure(devices="0,1")
-
-    assert [op for op, _, _ in two_boards.measured()] == ["silu", "relu", "scale"]
-
-
-def test_a_later_look_is_taken_on_another_board_and_all_of_an_ops_on_one(measure, two_boards, settings, heard):
-    two_boards.slow = {"relu": 2, "scale": 2}
-    run = measure(devices="0,1")
-    two_boards.jobs.clear()
-    two_boards.surroundings.clear()
-
-    needs = [Need(op, case, 2) for op in ("relu", "scale") for case in CASES]
-    again = flow.remeasure(run, settings, Request(seed=7), needs, heard.append)
-
-    assert seen_by(two_boards) == {("relu", 1): "1", ("relu", 2): "1", ("scale", 1): "0", ("scale", 2): "0"}
-    blocks = again.ops[0].performance[0].blocks
-    assert [(block.process, block.board) for block in blocks] == [(0, "FAKE-0"), (1, "FAKE-1"), (2, "FAKE-1")]
-
-
-def test_workers_that_chose_different_timers_at_once_end_with_the_same(measure, two_boards, settings):
-    two_boards.slow = {"relu": 2, "scale": 2}
-    two_boards.timers["scale"] = "activity"
-
-    run = measure(devices="0,1")
-
-    assert [(job.ops[0].op, job.timer) for job in two_boards.jobs if job.task == "measure"] == [
-        ("relu", "auto"),
-        ("scale", "auto"),
-        ("scale", "virtual"),
-    ]
-    assert all(len(case.blocks) == 1 and len(op.accuracy) == 1 for op in run.ops for case in op.performance)
-    assert (run.environment.timer, [op.failure for op in run.ops]) == ("virtual", [None, None])
-
-
-def test_a_signal_ends_the_ops_of_all_boards_and_keeps_what_each_had(measure, two_boards, settings):
-    write_ops(settings.root, ("relu", "scale", "silu"))
-    two_boards.slow = {"relu": 9}
-    two_boards.dies["measure", "scale"] = Stopped("SIGTERM")
-
-    with pytest.raises(Stopped):
-        measure(devices="0,1")
-
-    run = store.read_run(settings.reports)
-    assert (run.stopped, [op.op for op in run.ops]) == ("SIGTERM", ["relu", "scale"])
-    assert [len(op.performance) for op in run.ops] == [0, 2]
-
-
-def test_a_device_that_is_gone_ends_the_run_on_all_boards(measure, two_boards, settings):
-    write_ops(settings.root, ("relu", "scale", "silu"))
-    gone = Reason("device_gone", {"device": "fake", "why": "lost"})
-    two_boards.slow, two_boards.dies["measure", "scale"] = {"relu": 3}, gone
-
-    run = measure(devices="0,1")
-
-    assert {op.op: op.failure for op in run.ops} == {"relu": None, "scale": gone, "silu": gone}
 
 
 # --- until when -------------------------------------------------------------------------------------------------------
@@ -470,7 +374,7 @@ def test_of_a_worker_that_ended_itself_only_what_it_had_not_done_is_late(measure
 
 
 def again(run, settings, heard, limit, *needs):
-    return flow.remeasure(run, settings, Request(seed=7, deadline=limit), needs, heard.append)
+    return remeasure(run, settings, Request(seed=7, deadline=limit), needs, heard.append)
 
 
 def test_a_later_look_that_does_not_fit_is_not_begun_and_its_cases_say_so(measure, workers, settings, heard):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import replace
 
 import pytest
 
 from perfci import store
-from perfci.core.errors import MissingPackageError, Stopped, UsageError
+from perfci.core.errors import Stopped, UsageError
 from perfci.core.model import PlannedOp, Reason
 from perfci.runs.plan import Request
-from perfci.runs.shards import PlanOptions, ShardPart, check_shard, merge_shards, plan_shards
+from perfci.runs.shards import ShardPart, check_shard, merge_shards, plan_shards
 from perfci.store.launches import read_launches
 from tests.git_repositories import commit_all, git
 from tests.runs.stand_ins import CASES
@@ -25,7 +24,7 @@ def plan(workers, heard):
 
     def planned(settings, shards=2, last=None, every=False, **request):
         wanted = Request(**{"seed": 7, "device": "fake"} | request)
-        return plan_shards(settings, wanted, PlanOptions(shards, last, every), heard.append)
+        return plan_shards(settings, wanted, heard.append, shards, last, every=every)
 
     return planned
 
@@ -87,24 +86,15 @@ def test_what_no_file_changed_is_planned_without_a_worker(plan, forked, workers)
     assert sharded.plan.device == "cuda"
 
 
-def test_without_torch_a_plan_that_has_to_import_says_so(plan, forked, workers, monkeypatch):
-    real = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else real(name))
-
-    with pytest.raises(MissingPackageError) as found:
-        plan(forked, device="cuda")
-
-    assert "torch" in str(found.value) and "relu, scale" in str(found.value)
-    assert workers.jobs == []
-
-
-def test_a_shard_whose_runner_has_another_device_is_refused_with_both_named(plan, check, settings, monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+def test_a_shard_whose_runner_has_another_device_is_refused_with_both_named(plan, check, settings):
     sharded = plan(settings, device="cuda")
 
     error = refused(check, settings, sharded, 1)
 
-    assert (error.reason.kind, error.reason.facts) == ("shard_device", {"planned": "cuda", "found": "fake"})
+    assert (error.reason.kind, error.reason.facts) == (
+        "shard_differs",
+        {"what": "device", "planned": "cuda", "found": "fake"},
+    )
 
 
 def test_a_shard_with_other_cases_than_planned_is_refused(plan, check, settings, workers):
@@ -113,7 +103,7 @@ def test_a_shard_with_other_cases_than_planned_is_refused(plan, check, settings,
 
     error = refused(check, settings, sharded, 1)
 
-    assert (error.reason.kind, "rows=3" in str(error), "relu" in str(error)) == ("shard_cases", True, True)
+    assert (error.reason.kind, "rows=3" in str(error), "relu" in str(error)) == ("shard_differs", True, True)
 
 
 def test_an_op_that_does_not_import_on_a_runner_is_an_error_of_its_own(plan, check, settings, workers):
@@ -151,7 +141,7 @@ def test_other_rules_than_those_planned_are_refused(plan, check, settings, step)
 
     error = refused(check, settings, sharded, 1) if step == "shard" else refused(merged, settings, sharded, *runs)
 
-    assert error.reason.kind == "shard_rules" and sharded.rules[:12] in str(error)
+    assert error.reason.kind == "shard_differs" and sharded.rules[:12] in str(error)
 
 
 def test_a_merge_request_is_merged_by_its_bases_rules(plan, check, forked):

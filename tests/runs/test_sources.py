@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfci.report.sources import SetBy
-from perfci.runs.sources import sources_of
+from perfci.runs.sources import list_set_values
 from tests.runs.test_effective_thresholds import case_of, kept
 from tests.thresholds.earned_examples import earned
 
@@ -33,7 +33,7 @@ def relaxed(key="tau", to="to: 9 %, ", until="2999-01-01", case=""):
 def test_an_earned_value_has_its_file_and_what_people_wrote(run, settings):
     write(settings)
     kept(settings, run, earned("speedup", 1.31, case_of(run)))
-    (found,) = sources_of(run, settings)
+    (found,) = list_set_values(run, settings)
 
     assert (found.layer, found.key, found.value, found.without) == (SetBy.EARNED, "speedup", "1.31", "1.2")
     assert found.where.startswith(f"thresholds/{run.environment.device.key}/scale.yaml:")
@@ -42,7 +42,7 @@ def test_an_earned_value_has_its_file_and_what_people_wrote(run, settings):
 
 def test_an_earned_tau_is_held_against_that_of_the_kernels_length(run, settings):
     kept(settings, run, earned("tau", 0.001, case_of(run)))
-    (found,) = sources_of(run, settings)
+    (found,) = list_set_values(run, settings)
 
     assert found.value == "0.1 %"
     assert found.without in {"1 %", "1.5 %", "2.5 %", "5 %"}
@@ -50,7 +50,7 @@ def test_an_earned_tau_is_held_against_that_of_the_kernels_length(run, settings)
 
 def test_a_relaxed_entry_has_its_expiry_its_reason_and_what_it_loosens(run, settings):
     write(settings, relaxed())
-    (found,) = sources_of(run, settings)
+    (found,) = list_set_values(run, settings)
 
     assert (found.layer, found.key, found.value, found.until) == (SetBy.RELAXED, "tau", "9 %", "2999-01-01")
     assert found.why == "noisy, see !43"
@@ -61,7 +61,7 @@ def test_a_relaxed_entry_has_its_expiry_its_reason_and_what_it_loosens(run, sett
 def test_a_relaxed_entry_stands_in_the_place_of_what_was_earned(run, settings):
     write(settings, relaxed("speedup", to=""))
     kept(settings, run, earned("speedup", 1.31, case_of(run)))
-    (found,) = sources_of(run, settings)
+    (found,) = list_set_values(run, settings)
 
     assert (found.layer, found.value) == (SetBy.RELAXED, "")
     assert found.without in {"1.2 ... 1.31", "1.31"}
@@ -71,7 +71,7 @@ def test_a_value_of_the_command_line_stands_above_all_others(measure, workers, s
     write(settings)
     run = measure(thresholds={"speedup": "1.4", "alpha": "2 %"})
     kept(settings, run, earned("speedup", 1.31, case_of(run)))
-    found = {each.key: each for each in sources_of(run, settings)}
+    found = {each.key: each for each in list_set_values(run, settings)}
 
     assert set(found) == {"speedup", "alpha"}
     assert found["speedup"].layer is SetBy.GIVEN

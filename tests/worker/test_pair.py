@@ -28,8 +28,8 @@ from perfci.ops.identity import DuelPlan
 from perfci.statistics import duel_rule
 from perfci.thresholds.limits import CaseThresholds
 from perfci.worker import parent
-from perfci.worker.pair import BASE, BEGIN, HEAD, PairSide, Referee, pairing
-from perfci.worker.parent import WorkerEnvironment, finish
+from perfci.worker.pair import BASE, BEGIN, HEAD, PairSide, Referee, run_pair
+from perfci.worker.parent import WorkerEnvironment
 from perfci.worker.protocol import (
     Doing,
     Finished,
@@ -372,7 +372,7 @@ WELL = "def misbehave(turn): pass\nrun()\n"
 
 
 class Pair:
-    """`pairing` on scripts in the place of both workers."""
+    """`run_pair` on scripts in the place of both workers."""
 
     def __init__(self, folder, monkeypatch):
         self.folder = folder
@@ -392,7 +392,7 @@ class Pair:
             (place / "worker.py").write_text(WORKER + script)
             job = Job("measure", (OpFiles("relu", "/nowhere"),), "/nowhere", "fake", 1, arm=arm, turns=True)
             sides.append(PairSide(job, WorkerEnvironment(dict(os.environ), place, place / "log", limit_s)))
-        return finish(pairing(*sides, DuelPlan((A,)), listener or self.heard.append, by_identity=True))
+        return run_pair(*sides, DuelPlan((A,)), listener or self.heard.append, by_identity=True)
 
     @property
     def blocks(self):
