@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +18,7 @@ from perfci.cli.exits import Exit
 from perfci.cli.output import conclude, get_command, print_lines, relative, write_json
 from perfci.cli.progress import Progress
 from perfci.core.errors import UsageError
-from perfci.core.model import DuelWhat, Judgements, Reason, Run, ShardPlan
+from perfci.core.model import DuelWhat, Reason, ShardPlan
 from perfci.core.wording import say, sentence
 from perfci.gitlab import note as notes
 from perfci.gitlab.note_text import compose, find_links, marker
@@ -153,7 +153,19 @@ def note(
         sys.stdout.write(compose(found, judgements, find_links(os.environ, report), key=key))
         return Exit.OK
     summary = notes.append_summary(found, judgements, find_links(os.environ), os.environ)
-    problems = [*_post(found, judgements, report, key), *([summary] if summary else [])]
+    problems = [summary] if summary else []
+    target = notes.find_target(os.environ)
+    if not isinstance(target, Reason):
+        done = notes.post(found, judgements, target, find_links(os.environ, report), key=key)
+        if done.note is not None:
+            old, new = (
+                say("The note stands: {number}.", number=done.note),
+                say("The note is new: {number}.", number=done.note),
+            )
+            print(new if done.created else old)
+        problems = [*done.problems, *problems]
+    elif not os.environ.get("GITHUB_STEP_SUMMARY"):  # on GitHub nobody expects a note
+        problems = [target, *problems]
     for problem in problems:
         print(f"perfci: {plain(sentence(problem), BLOCK_LIMIT)}", file=sys.stderr)
     return Exit.OK
@@ -168,8 +180,7 @@ def _list_runs(path: Path) -> list[Path]:
 
 def _describe_plan(found: ShardPlan) -> Iterator[str]:
     """The base, what is left to measure, and each shard's share."""
-    run = [each for each in found.ops if each.shard]
-    base = found.plan.base
+    run, base = [each for each in found.ops if each.shard], found.plan.base
     if base:
         yield say("Compared with {name} ({commit}).", name=base.name, commit=base.commit[:10])
     yield say(
@@ -179,10 +190,11 @@ def _describe_plan(found: ShardPlan) -> Iterator[str]:
         family=found.family,
         duels=found.plan.duel_family,
     )
+    minutes, seconds = divmod(round(found.seconds), 60)
     yield say(
         "Device time: about {minutes} min {seconds} s in all; seed {seed}.",
-        minutes=round(found.seconds) // 60,
-        seconds=round(found.seconds) % 60,
+        minutes=minutes,
+        seconds=seconds,
         seed=found.plan.seed,
     )
     for number in range(1, found.shards + 1):
@@ -195,18 +207,3 @@ def _describe_plan(found: ShardPlan) -> Iterator[str]:
             seconds=sum(each.seconds for each in mine),
             ops=", ".join(names) or "-",
         )
-
-
-def _post(run: Run, judgements: Judgements, report: str | None, key: str) -> Iterable[Reason]:
-    """Why the note is not there, or not whole. On GitHub, if there is no note, that is no news."""
-    target = notes.find_target(os.environ)
-    if isinstance(target, Reason):
-        return [] if os.environ.get("GITHUB_STEP_SUMMARY") else [target]
-    done = notes.post(run, judgements, target, find_links(os.environ, report), key=key)
-    if done.note is not None:
-        new, old = (
-            say("The note is new: {number}.", number=done.note),
-            say("The note stands: {number}.", number=done.note),
-        )
-        print(new if done.created else old)
-    return done.problems

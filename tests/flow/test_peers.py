@@ -157,14 +157,6 @@ def test_an_op_without_peers_is_named_in_one_sentence(project):
     assert note["sentence"] in project.perfci(*told).out
 
 
-@pytest.mark.parametrize("command", ["check", "check --no-judge", "ci plan"])
-def test_peers_without_the_performance_suite_are_refused(project, command):
-    answer = project.perfci(*command.split(), "--device", "fake", "--peers", "--suite", "accuracy")
-
-    assert answer.code == 1
-    assert "--suite accuracy times nothing" in answer.err
-
-
 @pytest.mark.parametrize(
     ("given", "told"),
     [
