@@ -22,6 +22,7 @@ from perfci.lab.chains.records import ListedChain, find_chains
 from perfci.ops import discover
 from perfci.report.words import count_cases
 from perfci.runs import flow, sketch
+from perfci.runs.chains import list_chains
 from perfci.runs.plan import Request
 from perfci.scaffold import edits, new
 from perfci.scaffold import init as scaffold_init
@@ -160,11 +161,11 @@ def list_(
 ) -> int:
     """List the ops with their cases, those of tensors stored in low precision included, and the chains of ops."""
     where, json = language.load(project), output == "json"
-    names = ", ".join(chain.name for chain in find_chains(where.kernels)) if chains or not op else ""
+    names = ", ".join(find_chains(where.kernels)) if chains or not op else ""
     records: Sequence[ListedChain] | Sequence[PlannedOp]
     with Progress() as progress:
         if chains:
-            records = found = runs_chains.list_chains(where, case, device, progress)
+            records = found = list_chains(where, case, device, progress)
             shown = show_chains(found)
         else:
             records = ops = flow.describe(where, Request(tuple(op), case, device), progress).ops

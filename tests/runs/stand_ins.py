@@ -69,7 +69,7 @@ class Workers:
         return self._describe(job, around, heard) if job.task == "describe" else self._measure(job, around, heard)
 
     def run_pair(self, head, base, plan, heard, by_identity):
-        self.pairs.append((head, base, plan, by_identity))
+        self.pairs.append((head, base, plan))
         return self._measured(head.job, head.around, heard, base=True)
 
     def _describe(self, job, around, heard):

@@ -163,7 +163,7 @@ def test_a_changed_op_is_measured_beside_its_base_and_an_unchanged_one_not_at_al
 
     assert workers.measured() == [("relu", 0, None)]
     (job,) = (job for job in workers.jobs if job.task == "measure")
-    assert (job.base.cases, job.base.duel.value, job.base.skip_unchanged) == (CASES, "changed", True)
+    assert (job.base.plan.cases, job.base.plan.duel.value, job.base.plan.skip_unchanged) == (CASES, "changed", True)
     assert job.root == str(forked.root)
     assert Path(job.base.folder).relative_to(job.base.root) == Path("kernels/relu")
     assert not Path(job.base.root).is_relative_to(forked.root)
@@ -187,7 +187,7 @@ def test_revisions_that_turn_out_inseparable_get_a_process_each_from_then_on(mea
     assert (base.job.head_root, base.job.cases, base.job.suites) == (str(forked.root), CASES, (Suite.PERFORMANCE,))
     assert base.job.ops[0].folder.startswith(base.job.root) and base.around.folder == Path(base.job.root)
     assert (head.around.log.name, base.around.log.name) == ("relu.log", "relu-base.log")
-    assert (rules.cases, rules.process, rules.by_identity, rules.skip_unchanged) == (CASES, 0, True, True)
+    assert (rules.cases, rules.skip_unchanged) == (CASES, True)
 
     remeasure(run, forked, Request(seed=7), [Need("relu", "rows=2", 1)], heard.append)
 
@@ -230,7 +230,7 @@ def test_an_audited_case_of_an_unchanged_op_is_all_that_is_measured_of_it(measur
     audit = run.plan.ops[1].audit
     assert len(audit) == 1
     job = next(job for job in workers.jobs if job.task == "measure" and job.ops[0].op == "scale")
-    assert (job.cases, job.suites, job.base.audit) == (audit, (Suite.PERFORMANCE,), audit)
+    assert (job.cases, job.suites, job.base.plan.audit) == (audit, (Suite.PERFORMANCE,), audit)
     assert [case.case for case in run.ops[1].performance] == list(audit)
 
 
@@ -356,8 +356,8 @@ def test_the_base_of_a_pair_is_ended_after_head(measure, workers, forked):
     with Clock(workers, {}, 600.0) as limit:
         measure(forked, deadline=limit)
 
-    ((head, base, rules),) = workers.pairs
-    assert rules.until_s == head.job.until_s == base.job.until_s
+    ((head, base, _),) = workers.pairs
+    assert head.job.until_s == base.job.until_s
     assert head.around.until_s < base.around.until_s
 
 
