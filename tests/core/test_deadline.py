@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfci.core import deadline
-from perfci.core.deadline import Timetable, ends, find, reserve
+from perfci.core.deadline import Timetable, ends, find
 from perfci.core.wording import sentence
 
 NOW = 1_700_000_000.0
@@ -44,11 +44,6 @@ def test_the_jobs_timeout_holds_less_a_reserve():
     assert found.by == "CI_JOB_TIMEOUT"
 
 
-def test_zero_turns_the_limit_off_whatever_the_job_says():
-    assert find(0.0, job(), NOW) == deadline.NO_LIMIT
-    assert find(0.0, job(started="nonsense"), NOW) == deadline.NO_LIMIT
-
-
 @pytest.mark.parametrize("timeout", ["soon", "-5", "0", "nan", "inf", "1e400", "1e12", "3600 s"])
 def test_a_timeout_that_is_no_number_of_seconds_is_said_and_ignored(timeout):
     found = find(None, job(timeout=timeout), NOW)
@@ -70,12 +65,6 @@ def test_a_job_that_begins_in_the_future_or_is_over_has_a_wrong_clock():
 
     assert (early.deadline, early.note.facts["variable"]) == (None, "CI_JOB_STARTED_AT")
     assert (over.deadline, over.note.facts["variable"]) == (None, "CI_JOB_TIMEOUT")
-
-
-@pytest.mark.parametrize("limit_s", [1.0, 60.0, 119.0, 121.0, 600.0, 1200.0, 3600.0, 86_400.0])
-def test_the_reserve_leaves_most_of_a_job_and_never_less_than_half(limit_s):
-    assert 0.0 < reserve(limit_s) <= limit_s / 2
-    assert reserve(limit_s) >= min(60.0, limit_s / 2)
 
 
 def test_workers_are_asked_to_end_before_the_end_and_of_a_short_limit_only_a_little():
@@ -105,9 +94,3 @@ def test_an_op_may_take_what_the_others_do_not_need():
 def test_an_op_may_take_some_more_than_expected_where_time_is_short_and_never_more_than_there_is():
     assert TABLE.allowed("a", ["b"] * 100, 600.0) == 30.0 + 2 * 30.0
     assert TABLE.allowed("a", ["b"] * 100, 5.0) == 5.0
-
-
-def test_a_later_look_takes_its_share_of_the_first_and_a_workers_start():
-    table = TABLE.noting("a", 40.0)
-
-    assert [table.later("a", share) for share in (1.0, 0.5, 0.01)] == [40.0, 20.0, 10.0]

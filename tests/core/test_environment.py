@@ -1,14 +1,10 @@
 import dataclasses
-import sys
 from pathlib import Path
 
 import pytest
 
 from perfci.core.environment import (
-    BEARINGS,
-    describe,
     differences,
-    installed_versions,
     telling,
     unmixable,
     worker_environment,
@@ -70,23 +66,6 @@ def test_a_project_may_allow_more_but_never_a_secret():
     assert "hidden" not in "".join(found.values())
 
 
-def test_an_interpreting_worker_is_told_so_and_keeps_to_one_thread():
-    found = worker(interpret=True)
-
-    assert found["TRITON_INTERPRET"] == "1"
-    assert found["TORCH_DEVICE_BACKEND_AUTOLOAD"] == "0"
-    assert found["OMP_NUM_THREADS"] == "1"
-
-
-@pytest.mark.parametrize("interpret", [False, True])
-def test_workers_compile_without_line_information_whatever_the_shell_says(interpret):
-    found = worker_environment(
-        {"TRITON_DISABLE_LINE_INFO": "0"}, ["TRITON_DISABLE_LINE_INFO"], interpret, Path("/cache")
-    )
-
-    assert found["TRITON_DISABLE_LINE_INFO"] == "1"
-
-
 def test_recorded_variables_are_those_that_tell_something():
     found = telling({**BASE, "CUDA_LAUNCH_BLOCKING": "1"})
 
@@ -94,23 +73,6 @@ def test_recorded_variables_are_those_that_tell_something():
     assert found["TRITON_INTERPRET"] == "1"
     assert "PATH" not in found
     assert "hidden" not in "".join(found.values())
-
-
-def test_versions_are_read_without_importing_the_packages():
-    before = set(sys.modules)
-
-    assert installed_versions(["numpy", "no-such-distribution"]).keys() == {"numpy"}
-    assert not {"torch", "triton"} & (set(sys.modules) - before)
-
-
-def test_a_description_holds_commit_host_python_and_versions():
-    found = describe(DEVICE, "activity", commit="c0ffee", variables={"TRITON_DEBUG": "1"})
-
-    assert found.device == DEVICE
-    assert (found.timer, found.commit) == ("activity", "c0ffee")
-    assert found.python.count(".") == 2
-    assert "numpy" in found.packages
-    assert found.variables == {"TRITON_DEBUG": "1"}
 
 
 # --- two environments -------------------------------------------------------------------------------------------------
@@ -190,11 +152,3 @@ def test_what_may_move_a_number_comes_first():
 )
 def test_runs_of_several_boards_make_one_baseline_those_of_several_environments_do_not(other, fields):
     assert [each.field for each in unmixable(ENVIRONMENT, other)] == fields
-
-
-def test_every_recorded_package_and_usual_variable_has_its_meaning_written_down():
-    text = (Path(__file__).parents[2] / "docs" / "how-perfci-decides.md").read_text()
-
-    for pattern, bearing in BEARINGS:
-        name = pattern.removeprefix("packages.").removeprefix("variables.")
-        assert f"`{name}`" in text or name in {"*", "device.*"}, (pattern, bearing)

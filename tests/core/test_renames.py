@@ -28,23 +28,10 @@ def test_of_a_case_stored_under_both_names_the_newer_counts():
     assert ids(found) == ["m=1"]
 
 
-def test_a_renamed_op_has_what_was_stored_under_its_old_name():
-    found = baseline_of(PlannedOp("new", renamed_from="old"), {"old": stored("old", "n=1")})
-
-    assert (found.op, ids(found)) == ("new", ["n=1"])
-
-
 def test_what_a_renamed_op_has_itself_comes_first():
     baselines = {"old": stored("old", "n=1"), "new": stored("new", "n=2")}
 
     assert ids(baseline_of(PlannedOp("new", renamed_from="old"), baselines)) == ["n=2"]
-
-
-def test_without_aliases_a_baseline_is_as_it_is():
-    baseline = stored("op", "n=1")
-
-    assert baseline_of(PlannedOp("op"), {"op": baseline}) is baseline
-    assert baseline_of(PlannedOp("other"), {"op": baseline}) is None
 
 
 def test_all_ops_of_a_plan_are_followed_and_others_left_alone():

@@ -4,7 +4,7 @@ import pytest
 
 from perfci.core.errors import UsageError
 from perfci.core.model import Reason
-from perfci.core.settings import KEYS, is_secret, load
+from perfci.core.settings import KEYS, load
 from perfci.core.wording import sentence
 
 
@@ -31,13 +31,6 @@ def test_a_folder_with_kernels_is_a_project_with_every_default(tmp_path):
     assert settings.reports == tmp_path / "reports"
     assert (settings.lock_folder, settings.time_limit_s, settings.environment, settings.fake) == (None, 120.0, (), {})
     assert (settings.targets, settings.cache_folder) == (("sm_90",), None)
-
-
-def test_the_root_is_found_from_deep_inside(tmp_path):
-    deep = project(tmp_path) / "kernels" / "softmax" / "tuned"
-    deep.mkdir(parents=True)
-
-    assert load(deep).root == tmp_path
 
 
 def test_a_table_marks_the_root_where_the_kernels_lie_elsewhere(tmp_path):
@@ -101,11 +94,6 @@ def test_outside_any_project_the_user_is_told_what_to_do(tmp_path):
     assert "kernels/" in sentence(reason)
 
 
-@pytest.mark.parametrize("devices", ["one", "all", "0", "0,1,11"])
-def test_devices_are_chosen_as_on_the_command_line(tmp_path, devices):
-    assert load(project(tmp_path, f'[tool.perfci]\ndevices = "{devices}"\n')).devices == devices
-
-
 @pytest.mark.parametrize("devices", ["2", '"two"', '""', '"0, 1"', "[]", "[true]", "[-1]", '"0,"'])
 def test_what_chooses_no_devices_is_refused(tmp_path, devices):
     reason = refusal(project(tmp_path, f"[tool.perfci]\ndevices = {devices}\n"))
@@ -147,10 +135,6 @@ def test_a_wrong_type_is_named_with_file_and_key(tmp_path, line, key):
     assert (reason.facts["path"], reason.facts["key"]) == (str(tmp_path / "pyproject.toml"), key)
 
 
-def test_a_table_that_is_none_is_named(tmp_path):
-    assert refusal(project(tmp_path, "[tool]\nperfci = 3\n")).kind == "setting_type"
-
-
 @pytest.mark.parametrize("content", [b"[tool.perfci\n", b'x = "\xff"'])
 def test_what_is_no_toml_is_named(tmp_path, content):
     project(tmp_path)
@@ -167,15 +151,3 @@ def test_a_secret_cannot_be_let_through_to_workers(tmp_path):
 
     assert reason.kind == "setting_secret"
     assert reason.facts["name"] == "HF_TOKEN"
-
-
-@pytest.mark.parametrize(
-    "name", ["CI_JOB_TOKEN", "DB_PASSWORD", "my_secret", "AWS_SECRET_ACCESS_KEY", "SSH_PRIVATE", "API_KEY", "PGPASSWD"]
-)
-def test_names_of_secrets_are_known(name):
-    assert is_secret(name)
-
-
-@pytest.mark.parametrize("name", ["PATH", "CUDA_VISIBLE_DEVICES", "KEYBOARD", "TRITON_KEYS"])
-def test_other_names_are_no_secrets(name):
-    assert not is_secret(name)

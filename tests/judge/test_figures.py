@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfci import store
 from perfci.core.model import (
     AccuracyCase,
     Comparison,
@@ -332,23 +331,6 @@ EVERY = {
     "p99_abs": 0.0,
     "max_abs": 0.0,
 }
-
-
-def test_a_run_from_before_these_figures_were_kept_fails_none_of_their_limits():
-    (path,) = (STORED / "reports").glob("**/run.json")
-    old = store.read_run(path)
-    bare = tuple(
-        replace(
-            op,
-            accuracy=tuple(replace(each, errors=None) for each in op.accuracy),
-            performance=tuple(replace(each, errors=None, compile_s=None, bytes_moved=None) for each in op.performance),
-        )
-        for op in old.ops
-    )
-    found = judged(replace(old, ops=bare, limits=Limits()), **EVERY)
-
-    seen = {reason.kind for row in found.rows for reason in row.reasons}
-    assert not {kind for kind in seen if kind.startswith(("bandwidth_low", "compile_too", "checked_", "timed_errors"))}
 
 
 def test_shards_that_were_merged_are_held_against_the_copy_that_was_measured_first():

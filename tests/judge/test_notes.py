@@ -1,4 +1,3 @@
-import math
 from dataclasses import replace
 
 import pytest
@@ -182,14 +181,6 @@ def test_what_keeps_ops_from_their_base_is_said_once():
 # --- the common shift -------------------------------------------------------------------------------------------------
 
 NAMES = tuple(f"rows={n}" for n in range(4))
-
-
-def test_the_common_shift_is_the_median_of_the_cases():
-    timed = [against(duelled(change), case=name) for change, name in zip((0.0, 0.01, 0.02, 0.5), NAMES, strict=True)]
-
-    (note,) = [one for one in judged(run(*timed, planned=duel_plan(*NAMES))).notes if one.kind == "common_shift"]
-
-    assert note.facts["change"] == pytest.approx(math.sqrt(1.01 * 1.02) - 1, abs=0.001)
 
 
 # --- what the base has and head has not -------------------------------------------------------------------------------

@@ -72,3 +72,28 @@ def test_many_duels_are_read_in_parts_without_a_seam():
 
     assert len(whole) == 2100
     assert np.array_equal(whole.tested[4].above[1500:], part.tested[4].above)
+
+
+# --- how small a slow-down a duel would have found --------------------------------------------------------------------
+
+
+def _shifts(spread, count=48, seed=3):
+    return np.random.default_rng(seed).normal(0, spread, count).tolist()
+
+
+def test_the_spread_is_that_of_the_blocks_whatever_their_level():
+    shifts = _shifts(0.002)
+
+    found = many_duels.noise([0.3 + shift for shift in shifts], 0.01, ALPHA, 30)
+
+    assert found.blocks == 48
+    assert found.spread == pytest.approx(np.std(shifts, ddof=1))
+    assert found.smallest == many_duels.noise(shifts, 0.01, ALPHA, 30).smallest
+
+
+def test_the_noisier_the_blocks_the_larger_is_what_a_duel_sees():
+    seen = [many_duels.noise(_shifts(spread), 0.01, ALPHA, 30).smallest for spread in (0.0005, 0.01, 0.03, 0.06)]
+
+    assert seen == sorted(seen)
+    assert seen[0] == pytest.approx(1.25 * 0.01, rel=0.02)
+    assert seen[-1] > 2 * 0.01

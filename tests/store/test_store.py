@@ -1,6 +1,5 @@
 import dataclasses
 import errno
-import json
 import os
 from importlib import resources
 from pathlib import Path
@@ -32,8 +31,7 @@ from perfci.core.model import (
     Suite,
     Summary,
 )
-from perfci.store import layout
-from perfci.store.launches import append_launches, clear_launches, read_launches
+from perfci.store.launches import append_launches, read_launches
 from tests.schemas import SCHEMAS, write_schemas
 
 DEVICE = Device("cuda", "NVIDIA H200", "nvidia-h200", uuid="GPU-1", driver="580.1", processors=132)
@@ -85,33 +83,6 @@ def test_a_run_reads_back_as_it_was_but_for_the_seventh_digit(tmp_path):
     assert read == dataclasses.replace(run, ops=(dataclasses.replace(run.ops[0], performance=cases),))
 
 
-def test_what_was_read_writes_the_same_bytes_again(tmp_path):
-    first = store.write_run(a_run(), tmp_path / "a").read_bytes()
-
-    assert store.write_run(store.read_run(tmp_path / "a"), tmp_path / "b").read_bytes() == first
-
-
-def test_an_op_is_laid_out_once_however_often_its_run_is_written(tmp_path, monkeypatch):
-    run = a_run()
-    first = store.write_run(run, tmp_path).read_bytes()
-    laid_out = []
-    monkeypatch.setattr(layout, "_value", lambda *args, real=layout._value: laid_out.append(args[0]) or real(*args))
-
-    grown = dataclasses.replace(run, ops=(*run.ops, dataclasses.replace(run.ops[0], op="zzz")))
-    store.write_run(grown, tmp_path)
-
-    assert [value["op"] for value in laid_out if isinstance(value, dict) and "busy_share" in value] == ["zzz"]
-    assert store.write_run(run, tmp_path).read_bytes() == first
-
-
-def test_every_case_stands_on_a_line_of_its_own(tmp_path):
-    for path in (store.write_run(a_run(), tmp_path), store.write_baseline(a_baseline(), tmp_path)):
-        lines = path.read_text().splitlines()
-
-        assert sum('"blocks"' in line for line in lines) == len(CASES)
-        assert all(line.count('"blocks"') <= 1 for line in lines)
-
-
 def test_changing_one_case_changes_one_line(tmp_path):
     baseline = a_baseline()
     slower = dataclasses.replace(baseline.cases[1], blocks=(BaselineBlock("r1", 11.0, 12.0, -0.09),))
@@ -122,13 +93,6 @@ def test_changing_one_case_changes_one_line(tmp_path):
 
     assert len(before) == len(after)
     assert sum(one != other for one, other in zip(before, after, strict=True)) == 1
-
-
-def test_keys_are_sorted_and_the_format_is_written(tmp_path):
-    pairs = json.loads(store.write_run(a_run(), tmp_path).read_text(), object_pairs_hook=list)
-
-    assert [key for key, _ in pairs] == sorted(key for key, _ in pairs)
-    assert ("format", 1) in pairs
 
 
 def test_a_baseline_lies_under_its_device_and_op(tmp_path):
@@ -254,15 +218,6 @@ def test_a_full_disk_leaves_the_old_file_whole_and_nothing_beside_it(tmp_path, m
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path):
-    (tmp_path / "reports").write_text("a file where the folder should be")
-
-    with pytest.raises(StoredFileError) as caught:
-        store.write_run(a_run(), tmp_path / "reports")
-
-    assert reason(caught).kind in {"file_unwritable", "file_unreadable"}
-
-
 def test_a_needed_number_that_is_none_is_refused_and_the_old_file_stays(tmp_path):
     path = store.write_baseline(a_baseline(), tmp_path)
     before = path.read_bytes()
@@ -301,13 +256,6 @@ def test_a_torn_tail_of_launches_is_a_note_and_the_rest_is_read(tmp_path):
     assert launches.note is not None
     assert launches.note.kind == "launches_torn"
     assert launches.note.facts["rows"] == 1
-
-
-def test_clearing_lets_a_new_run_start_its_own_launches(tmp_path):
-    append_launches(tmp_path, "softmax", "rows=1", 0, 0, {"kernel": [1.0]})
-    clear_launches(tmp_path)
-
-    assert read_launches(tmp_path).rows == ()
 
 
 def test_a_failed_append_leaves_earlier_launches_readable(tmp_path, monkeypatch):

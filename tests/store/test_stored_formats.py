@@ -156,37 +156,6 @@ def test_every_kept_file_is_known_and_every_format_has_some():
     assert {path.name for path in STORED.iterdir()} == {f"format-{number}" for number in range(1, FORMAT + 1)}
 
 
-def test_a_run_of_format_1_is_read_with_its_duel():
-    run = store.read_run(STORED / "format-1" / "reports")
-
-    assert run.plan.seed == 7
-    assert run.environment.timer == "virtual"
-    scale = next(op for op in run.ops if op.op == "scale")
-    assert [len(case.blocks) for case in scale.performance] == [24, 24]
-    first = scale.performance[0].blocks[0]
-    assert set(first.arms) == {"kernel", "reference", "base"}
-    assert first.arms["kernel"].time.median_us == pytest.approx(45.6, abs=0.5)
-    assert scale.performance[0].cache == "cold", "what a later perfci added has its default"
-
-
-def test_a_static_record_of_format_1_is_read_with_its_binaries():
-    run = store.read_run(STORED / "format-1" / "static")
-
-    assert run.static is not None
-    cases = [case for op in run.static.ops for case in op.cases if op.op == "softmax"]
-    assert len(cases) == 8
-    assert all(binary.registers for case in cases for binary in case.binaries)
-    assert run.static.base_ops
-
-
-def test_a_baseline_of_format_1_is_read_with_its_blocks():
-    baseline = store.read_baseline(STORED / "format-1" / "baselines" / "fake-one" / "scale.json")
-
-    assert (baseline.op, baseline.device, baseline.timer) == ("scale", "fake-one", "virtual")
-    assert all(len(case.blocks) == 8 for case in baseline.cases)
-    assert baseline.cases[0].blocks[0].kernel_us == pytest.approx(44.0, abs=0.5)
-
-
 def test_launches_of_format_1_are_read_though_their_lines_name_no_format():
     found = read_launches(STORED / "format-1" / "reports")
 
