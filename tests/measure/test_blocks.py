@@ -19,7 +19,6 @@ from perfci.measure.blocks import (
 )
 from perfci.measure.prepare import rounds
 from perfci.statistics import duel_rule
-from perfci.thresholds.limits import CaseThresholds
 from tests.measure.scripted import (
     CASES,
     KERNEL_US,
@@ -48,32 +47,6 @@ def test_a_block_launches_every_arm_once_a_round(scripted):
         assert len({rows for _, rows in block}) == 1
         pairs = [{block[i][0], block[i + 1][0]} for i in range(0, len(block), 2)]
         assert pairs == [{"kernel", "reference"}] * count
-
-
-def test_a_block_holds_what_its_launches_took(scripted):
-    scripted.measure()
-
-    _, block, times = scripted.heard[0]
-    assert (block.index, block.process) == (0, 0)
-    assert block.arms["kernel"].time.median_us == KERNEL_US
-    assert block.arms["kernel"].time.launches == rounds(KERNEL_US)
-    assert (block.arms["reference"].span_us, block.arms["reference"].host_us) == (REFERENCE_US + 1, 5.0)
-    assert block.arms["kernel"].activities == 1
-    assert block.shifts["kernel/reference"] == pytest.approx(np.log(2 / 3))
-    assert times["reference"] == (REFERENCE_US,) * rounds(KERNEL_US)
-    assert block.state == scripted.device.state()
-
-
-def test_arms_of_a_block_share_its_inputs(scripted):
-    seen = []
-    scripted.kernel = scripted.reference = lambda x: seen.append(x.ctypes.data) or x * 2
-    scripted.cases = CASES[:1]
-    scripted.measure()
-    whole = (2 * BLOCK_WARMUP) + 2 * rounds(KERNEL_US)
-
-    # Those behind the preparation: warm-up and rounds of the last block, which is the verified last one.
-    last = seen[-whole - 2 : -2]
-    assert len(set(last)) == 1
 
 
 # --- spread over time -------------------------------------------------------------------------------------------------
@@ -235,18 +208,6 @@ def test_a_block_in_which_launches_of_an_arm_lost_their_records_is_taken_again(a
     assert scripted.order.count((arm, 5)) == (len(subjects[NAMES[1]].blocks) + 1) * A_BLOCK
 
 
-def test_a_base_that_launches_nothing_leaves_its_case_without_an_opponent():
-    scripted = Scripted(lambda arm, rows: 0.0 if (arm, rows) == ("base", 5) else KERNEL_US)
-    scripted.kernel, scripted.base = working(10.0), working(11.0)
-
-    subjects = {subject.params["rows"]: subject for subject in scripted.measure().values()}
-
-    assert subjects[5].failure is None
-    assert subjects[5].facts.base.failure.kind == "base_idle"
-    assert [len(subjects[rows].blocks) for rows in (4, 5, 6)] == [duel_rule.FIRST, FIRST_BLOCKS, duel_rule.FIRST]
-    assert {tuple(block.shifts) for block in subjects[5].blocks} == {("kernel/reference",)}
-
-
 def losing_flushes(scripted, *sessions):
     """Let sessions of these numbers lose a flush, as soon as they end or once their launches are asked for."""
 
@@ -265,18 +226,6 @@ def losing_flushes(scripted, *sessions):
             raise RecordsLostError("npu_details_short", file="kernel_details.csv", expected=3, seen=2)
 
     scripted.device.session = opened
-
-
-@pytest.mark.parametrize("sessions", [[1], [-1], [1, -2]], ids=["read", "ended", "twice"])
-def test_the_blocks_of_a_session_that_lost_a_flush_are_taken_again(scripted, sessions):
-    losing_flushes(scripted, *sessions)
-
-    subjects = scripted.measure()
-
-    for subject in subjects.values():
-        assert (subject.failure, subject.begun) == (None, FIRST_BLOCKS)
-        assert sorted(block.index for block in subject.blocks) == list(range(FIRST_BLOCKS))
-    assert len(scripted.heard) == len(CASES) * FIRST_BLOCKS
 
 
 @pytest.mark.parametrize("call", [3, 3 + BLOCK_WARMUP, 10, 31])
@@ -314,28 +263,6 @@ def blocks_of(scripted, **settings):
     return {case: len(subject.blocks) for case, subject in scripted.measure(budget_s=100, **settings).items()}
 
 
-def test_a_duels_round_launches_kernel_base_and_reference_once_in_random_order():
-    scripted = duelling()
-    scripted.measure()
-    count = rounds(KERNEL_US)
-
-    turns = [[arm for arm, _ in scripted.order[i : i + 3]] for i in range(0, len(scripted.order), 3)]
-
-    assert len(turns) == duel_rule.FIRST * count
-    assert all(sorted(turn) == ["base", "kernel", "reference"] for turn in turns)
-    assert len({tuple(turn) for turn in turns}) == 6
-
-
-def test_a_block_holds_the_shift_of_the_kernel_against_the_base():
-    scripted = duelling(1.02)
-    scripted.measure()
-
-    _, block, times = scripted.heard[0]
-    assert block.shifts["kernel/base"] == pytest.approx(np.log(1.02))
-    assert block.arms["base"].time.median_us == KERNEL_US
-    assert times["base"] == (KERNEL_US,) * rounds(KERNEL_US)
-
-
 @pytest.mark.parametrize(
     ("ratio", "blocks"),
     # tau is 1 %: half of it clears after four blocks, three quarters after twelve; the rest stays open.
@@ -348,27 +275,12 @@ def test_a_duel_ends_at_the_look_that_clears_it_and_after_twelve_blocks_at_the_l
     assert len(scripted.sessions) == (1 if blocks == duel_rule.FIRST else 2)
 
 
-def test_thresholds_say_when_a_duel_has_seen_enough():
-    scripted = duelling(1.02)
-    scripted.limits = {NAMES[0]: CaseThresholds(tau=((0.0, 0.1),))}
-
-    assert blocks_of(scripted) == {NAMES[0]: duel_rule.FIRST}
-
-
 def test_an_unchanged_case_is_not_timed():
     scripted = duelling(cases=2)
     scripted.base = working(10.0)
 
     assert blocks_of(scripted) == {NAMES[0]: 0, NAMES[1]: 0}
     assert scripted.order == []
-
-
-def test_an_audited_case_is_duelled_and_the_others_that_are_unchanged_are_not_timed():
-    scripted = duelling(cases=2)
-    scripted.base, scripted.against = working(10.0), {"audit": frozenset(NAMES[1:2])}
-
-    assert blocks_of(scripted) == {NAMES[0]: 0, NAMES[1]: duel_rule.FIRST}
-    assert {arm for arm, _ in scripted.order} == {"kernel", "reference", "base"}
 
 
 @pytest.mark.parametrize("call", [3, 3 + BLOCK_WARMUP, 30])

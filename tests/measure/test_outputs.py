@@ -21,10 +21,6 @@ def found(output, reference=double):
     return wrong_output(suite, NumpyArrays(), {"n": 1}, INPUTS, output)
 
 
-def test_a_right_output_has_nothing_wrong():
-    assert found(double(**INPUTS)) is None
-
-
 @pytest.mark.parametrize(
     ("output", "kind"),
     [
@@ -37,14 +33,6 @@ def test_a_right_output_has_nothing_wrong():
 )
 def test_a_wrong_output_is_named(output, kind):
     assert found(output).kind == kind
-
-
-def test_an_error_of_at_most_twice_the_reference_s_own_passes():
-    def rough(x):
-        return 2 * x + (0.01 if x.dtype == np.float32 else 0)
-
-    assert found(double(**INPUTS) + np.float32(0.015), rough) is None
-    assert found(double(**INPUTS) + np.float32(0.025), rough).kind == "timed_output_wrong"
 
 
 def test_infinities_of_an_input_are_named_where_they_made_the_answer_differ():

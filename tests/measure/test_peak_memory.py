@@ -61,7 +61,3 @@ def test_what_the_kernel_keeps_from_call_to_call_is_not_put_down_to_the_base(scr
     now, before = _peaks(scripted, memory.kernel(1.0, 500, keeps=4000), memory.kernel(2.0, 300))
 
     assert (now, before) == (INPUTS + 4000 + 500, INPUTS + 300)
-
-
-def test_where_the_device_cannot_tell_nothing_is_known_of_either(scripted):
-    assert _peaks(scripted, working(1.0), working(2.0)) == (None, None)

@@ -137,12 +137,6 @@ def permuted(x):
     return out
 
 
-@pytest.mark.parametrize("kernel", [with_gaps, permuted])
-def test_an_output_with_gaps_or_permuted_is_wrong_where_the_references_is_dense(device, kernel):
-    assert failure(device, kernel).failure.kind == "wrong_strides"
-    assert verify(suite(kernel, permuted), device, check(), describe).failure is None
-
-
 @pytest.mark.parametrize("values", ["nan", "inf"])
 def test_nan_and_infinities_must_come_through(device, values):
     result = failure(device, lambda x: np.nan_to_num(double(x)), check(values, params=CASES[1]))
@@ -181,19 +175,6 @@ def test_wrong_values_name_the_worst_element_and_what_is_allowed(device):
 # --- how close is close enough ----------------------------------------------------------------------------------------
 
 
-def test_errors_up_to_twice_the_references_own_pass(device):
-    """The reference is off by a hundredth in its own dtype and exact in float64."""
-
-    def rough(x):
-        return x * 2 if x.dtype == np.float64 else double(x) + np.float32(0.01)
-
-    def off_by(amount):
-        return lambda x: double(x) + np.float32(amount)
-
-    assert verify(suite(off_by(-0.0199), rough), device, check(), describe).failure is None
-    assert failure(device, off_by(0.0202), reference=rough).failure.kind == "wrong_values"
-
-
 @pytest.mark.parametrize(("terms", "passes"), [(1, False), (99, False), (101, True)])
 def test_atol_is_wider_by_the_square_root_of_the_terms_of_a_sum(device, terms, passes):
     """Ones in, so that a term has size 1; off by ten times float32's atol of 1e-5 and its rtol of 1.3e-6 * 0."""
@@ -215,27 +196,6 @@ def cross_entropy_gradient(x, target):
     p /= p.sum(axis=1, keepdims=True)
     p[np.arange(len(p)), target] -= 1
     return p
-
-
-@pytest.mark.parametrize("factor", [1, 2, 0, -1])
-@pytest.mark.parametrize("classes", [100, 1000, 36000])
-def test_a_cross_entropy_gradient_that_is_wrong_by_its_own_size_is_wrong(device, classes, factor):
-    def labelled(device, seed, **params):
-        rng = np.random.default_rng(seed)
-        return {"x": rng.normal(size=(8, classes)).astype(np.float32), "target": rng.integers(0, classes, 8)}
-
-    def kernel(x, target):
-        return cross_entropy_gradient(x, target) * np.float32(factor)
-
-    def made(**fields):
-        return verify(suite(kernel, cross_entropy_gradient, make_inputs=labelled, **fields), device, check(), describe)
-
-    plain, reduces = made(), made(reduces=lambda **params: classes)
-    for result in (plain, reduces):
-        assert (result.failure is None) is (factor == 1)
-    assert plain.unchecked is None
-    # An element is no sum of 36,000 terms, and to say so makes atol 1.9e-3, where most elements are of 3e-5.
-    assert (reduces.unchecked is None) is (factor != 1 or classes <= 1000)
 
 
 # --- a tolerance that anything passes ---------------------------------------------------------------------------------
@@ -262,19 +222,6 @@ def test_a_pass_by_an_atol_above_a_tenth_of_the_answers_size_says_nothing(device
 def made_x(layout):
     x = make_inputs(**CASES[0], device="", seed=0)["x"]
     return np.broadcast_to(x[:1], x.shape) if layout == "expanded" else x
-
-
-@pytest.mark.parametrize(("off", "passes"), [(0.0, True), (1e-4, False)])
-def test_an_answer_of_zeros_passes_by_itself_and_not_by_a_tolerance(device, off, passes):
-    """Nothing is small beside 0: whether such a tolerance is too large cannot be told, so it is not relied on."""
-
-    def zero(x):
-        return x * 0
-
-    result = vacuous(device, lambda x: zero(x) + np.float32(off), 1e-3, reference=zero)
-
-    assert result.failure is None
-    assert (result.unchecked is None) is passes
 
 
 @pytest.mark.parametrize("dtype", ["int32", "bool"])
@@ -417,15 +364,3 @@ def two_outputs(first=0.0, second=0.0):
         return values
 
     return suite(lambda x: (off(x.copy(), first), off(1000 * x, second)), reference=lambda x: (x * 1, 1000 * x))
-
-
-def test_the_l2_error_is_of_all_outputs_together(device):
-    given = check(params={"rows": 2, "cols": 2, "dtype": "float64"})
-    x = make_inputs(**given.params, device="cpu", seed=given.seed)["x"]
-    whole = math.hypot(np.linalg.norm(x), np.linalg.norm(1000 * x))
-
-    result = verify(two_outputs(3.0, 4.0), device, given, describe)
-
-    assert result.errors.l2 == pytest.approx(5.0 / whole)
-    assert result.reference_errors.l2 == 0.0
-    assert result.failure.kind == "wrong_values"

@@ -54,12 +54,6 @@ def test_ops_are_the_folders_with_python_files_by_name(settings):
     )
 
 
-def test_folders_may_be_nested(settings):
-    write_op(settings.kernels / "attention" / "decode", "paged")
-
-    assert [op.op for op in ops(settings)] == ["paged"]
-
-
 def test_modules_of_a_group_do_not_hide_its_ops(settings):
     write_op(settings.kernels / "attention", "paged")
     (settings.kernels / "attention" / "masks.py").write_text("")
@@ -114,15 +108,6 @@ def test_a_project_without_its_kernels_folder_is_told_so(tmp_path):
     assert caught.value.reason == Reason("no_kernels_folder", {"folder": str(tmp_path / "ops")})
 
 
-def test_selecting_keeps_order_and_drops_repeats(settings):
-    for name in ("softmax", "broadcast", "matmul"):
-        write_op(settings.kernels, name)
-    found = ops(settings)
-
-    assert [op.op for op in select(settings, ["softmax", "broadcast", "softmax"])] == ["broadcast", "softmax"]
-    assert select(settings, []) == found
-
-
 @pytest.mark.parametrize(
     ("name", "chosen"),
     [
@@ -149,15 +134,6 @@ def test_a_misspelt_op_is_met_with_a_guess(settings):
     assert caught.value.reason == Reason("op_misspelt", {"op": "sofmax", "guess": "softmax"})
 
 
-def test_an_unknown_op_is_met_with_the_known_ones(settings):
-    write_op(settings.kernels, "softmax")
-
-    with pytest.raises(UsageError) as caught:
-        select(settings, ["zzz"])
-
-    assert caught.value.reason == Reason("op_unknown", {"op": "zzz", "known": "softmax"})
-
-
 @pytest.mark.parametrize("part", SOURCES)
 def test_a_missing_file_of_the_four_is_named(settings, part):
     op = one(settings)
@@ -167,13 +143,6 @@ def test_a_missing_file_of_the_four_is_named(settings, part):
 
     assert reason is not None
     assert reason.facts["files"] == f"softmax_{part}.py"
-
-
-def test_an_op_with_all_four_keeps_the_contract(settings):
-    op = one(settings)
-
-    assert check_files(op) is None
-    assert check_contract(op) == ()
 
 
 def test_a_wrapper_that_shadows_its_kernel_is_named_with_both_lines(settings):

@@ -97,11 +97,6 @@ def test_a_value_that_nothing_gives_is_guessed_and_said(said):
     assert "exponent: 0.5" in said["powers"].look[0].facts["inputs"]
 
 
-def test_an_argument_may_be_called_self(said):
-    assert said["clamped"].parameters == ("self: torch.Tensor", "least: float = 0.0")
-    assert said["clamped"].reference.arguments == ("self",)
-
-
 def test_dtypes_that_the_interpreter_would_get_wrong_are_left_out(said):
     assert said["soft"].suites.dtypes == ("float32",)
     assert said["plus"].suites.dtypes == ("float32", "float16")

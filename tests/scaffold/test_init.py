@@ -152,16 +152,6 @@ def test_a_table_that_is_there_is_left_alone_and_its_folders_are_used(repository
     assert jobs["perfci-merge"]["artifacts"]["paths"] == ["out/"]
 
 
-def test_a_damaged_pyproject_is_an_error_and_nothing_is_written(repository):
-    write(repository / "pyproject.toml", "[tool.perfci\n")
-
-    with pytest.raises(UsageError) as caught:
-        init.plan(repository)
-
-    assert caught.value.reason.kind == "settings_damaged"
-    assert set(files(repository)) == {"pyproject.toml"}
-
-
 # --- CI ---------------------------------------------------------------------------------------------------------------
 
 
@@ -214,11 +204,6 @@ def test_a_folder_that_an_input_may_not_name_is_filled_in_all_the_same():
     jobs = yaml.safe_load(gitlab.fill_jobs({"project": '"Small"\\Ones'}))
 
     assert jobs[".perfci"]["variables"]["PERFCI_PROJECT"] == '"Small"\\Ones'
-
-
-def test_an_input_that_is_none_is_an_error():
-    with pytest.raises(KeyError):
-        gitlab.fill_jobs({"devise": "cuda"})
 
 
 PIPELINES = {
@@ -411,14 +396,6 @@ def test_an_existing_gitignore_keeps_its_lines(repository):
 # --- where it is called -----------------------------------------------------------------------------------------------
 
 
-def test_it_is_the_same_from_a_folder_inside_the_project(repository):
-    write(repository / "kernels" / "softmax" / "softmax_triton.py", "")
-
-    found = init.plan(repository / "kernels" / "softmax")
-
-    assert found.root == repository
-
-
 def test_a_folder_of_a_repository_with_no_project_becomes_one_of_its_own(repository):
     write(repository / ".gitlab-ci.yml", "build: {script: make}\n")
     for name in ("ops/fast", "ops/Small Ones"):
@@ -445,16 +422,6 @@ def test_outside_of_git_it_says_so(tmp_path, monkeypatch):
 
     assert set(files(folder)) == MADE
     assert kinds(found) == ["no_repository"]
-
-
-def test_a_repository_inside_of_a_project_is_none_of_it(tmp_path, monkeypatch):
-    alone(monkeypatch, tmp_path)
-    write(tmp_path / "pyproject.toml", "[tool.perfci]\n")
-    inner = tmp_path / "inner"
-    inner.mkdir()
-    git(inner, "init", "-q")
-
-    assert init.plan(inner).root == inner
 
 
 # --- what stands in the way -------------------------------------------------------------------------------------------

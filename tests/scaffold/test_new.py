@@ -47,21 +47,6 @@ def test_a_new_op_has_the_four_files_and_obeys_the_contract(project, options, ca
     assert "`perfci check twice" in out
 
 
-def test_an_op_in_folders_is_found_by_its_own_name(project):
-    run(["new", "attention/decode/flash"])
-
-    (op,) = discover.ops(settings.load(project))
-    assert (op.op, op.folder) == ("flash", project / "kernels" / "attention" / "decode" / "flash")
-
-
-@pytest.mark.parametrize("op", ["x", "multi_head_latent_attention_with_a_paged_cache_and_rope"])
-def test_lines_keep_to_the_width_whatever_the_name(project, op):
-    run(["new", op])
-
-    texts = [path.read_text(encoding="utf-8") for path in (project / "kernels" / op).iterdir()]
-    assert max(len(line) for text in texts for line in text.splitlines()) <= 120
-
-
 @pytest.mark.parametrize("options", [[], ["--fake"]])
 def test_a_new_op_is_as_ruff_would_have_it(project, options):
     run(["new", "twice", *options])
@@ -171,11 +156,3 @@ def test_outside_a_project_there_is_a_sentence(tmp_path, monkeypatch, capsys):
 
     assert run(["new", "op"]) == 1
     assert "No project" in capsys.readouterr().err
-
-
-def test_the_kernels_folder_is_made_where_settings_name_one(tmp_path, monkeypatch):
-    (tmp_path / "pyproject.toml").write_text('[tool.perfci]\nkernels = "ops"\n')
-    monkeypatch.chdir(tmp_path)
-
-    assert run(["new", "twice"]) == 0
-    assert files(tmp_path / "ops") == sorted(f"twice/twice_{part}.py" for part in PARTS)

@@ -123,14 +123,6 @@ def base(tmp_path):
     return Project(tmp_path / "base", us=101.0)
 
 
-def test_a_describing_worker_says_how_many_devices_there_are(head):
-    heard, _ = say(head.job("describe", fake={"devices": 4}), head.root)
-
-    assert of(Ready, heard)[0].devices == 4
-    assert of(PlannedOp, heard)[0].performance == CASES
-    assert of(PlannedOp, heard)[0].signature == ("x",)
-
-
 def test_a_worker_times_kernel_base_and_reference(head, base):
     heard, failure = say(head.job(base=base.as_base()), head.root)
 
@@ -193,32 +185,6 @@ def test_a_base_that_reads_heads_files_is_refused_in_its_own_process_and_when_it
     assert of(PlannedOp, described)[0].failure.kind == "base_reaches_head"
 
 
-def test_an_editable_installation_leads_a_base_that_is_alone_to_its_own_files(head, base, tmp_path):
-    hook = tmp_path / "hook"
-    hook.mkdir()
-    (hook / "sitecustomize.py").write_text(
-        "import importlib.util, sys\n"
-        f"FILES = {{'tools': {str(head.root / 'lib' / 'tools.py')!r}}}\n"
-        "class Editable:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        return importlib.util.spec_from_file_location(name, FILES[name]) if name in FILES else None\n"
-        "sys.meta_path.insert(0, Editable())\n"
-    )
-    for project, us in ((head, 100.0), (base, 101.0)):
-        (project.root / "lib").mkdir()
-        (project.root / "lib" / "tools.py").write_text(f"US = {us}\n")
-        (project.kernels / "twice" / "twice_helper.py").write_text("from tools import US\n")
-    environment = {"PYTHONPATH": str(hook)}
-
-    beside, _ = say(head.job(base=base.as_base()), head.root, environment=environment)
-    job = base.job(arm="base", turns=True, head_root=str(head.root))
-    alone, failure = say(job, base.root, [Turn(-1, ()), Turn(0, ())], environment=environment)
-
-    assert of(Apart, beside)[0].reason.kind == "imports_other_code"
-    assert failure is None
-    assert {message.case.identity.operations for message in of(Prepared, alone)} == {("work 101.0 us",)}
-
-
 def anew(monkeypatch):
     """Whether the worker would have Triton compile everything anew."""
     monkeypatch.setenv("TRITON_ALWAYS_COMPILE", "0")
@@ -246,16 +212,6 @@ def triton(tmp_path, monkeypatch):
 def test_a_triton_whose_cache_may_be_stale_compiles_anew(version, stale, triton, monkeypatch):
     """Before 3.5 a kernel with another global constant, of another op or revision, would get the first one's code."""
     triton(f'"""isort:skip_file"""\n__version__ = \'{version}\'\n')
-
-    assert anew(monkeypatch) == stale
-
-
-@pytest.mark.parametrize(
-    ("packages", "stale"), [({"triton-ascend": "3.2.0"}, True), ({"pytorch-triton": "3.10.0+git1"}, False), ({}, False)]
-)
-def test_a_triton_that_does_not_say_its_version_is_known_by_what_is_installed(packages, stale, triton, monkeypatch):
-    triton("from triton.version import __version__\n")
-    monkeypatch.setattr("perfci.device.targets.installed_versions", lambda names: packages)
 
     assert anew(monkeypatch) == stale
 

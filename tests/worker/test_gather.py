@@ -6,7 +6,6 @@ from perfci.core.model import (
     BaseArm,
     Block,
     Device,
-    ErrorStats,
     Limits,
     OpRun,
     PerformanceCase,
@@ -15,7 +14,7 @@ from perfci.core.model import (
 )
 from perfci.core.wording import sentence
 from perfci.worker.gather import Gathered
-from perfci.worker.protocol import Apart, Checked, Doing, Finished, Measured, OpDone, Prepared, Ready, Waiting
+from perfci.worker.protocol import Checked, Doing, Finished, Measured, OpDone, Prepared, Ready, Waiting
 
 CASE = "rows=1"
 SUSPICION = Reason("above_bandwidth", {"case": CASE})
@@ -82,32 +81,6 @@ def test_a_remeasurement_adds_blocks_and_the_first_looks_facts_stand():
     assert op.accuracy == start.accuracy
 
 
-def test_first_calls_of_fresh_processes_are_kept_in_their_order_and_only_of_whole_looks():
-    first, second, third = (Finished(PerformanceCase(CASE, compile_s=seconds)) for seconds in (2.5, 2.0, 9.0))
-
-    once = gathered(first_look().op_run(), Prepared(first.case), first).op_run()
-    twice = gathered(once, Prepared(second.case), second).op_run()
-    cut = gathered(twice, Finished(third.case, short=True)).op_run(late=Reason("case_late"))
-
-    assert [case.compile_again_s for op in (once, twice, cut) for case in op.performance] == [
-        (2.5,), (2.5, 2.0), (2.5, 2.0),
-    ]  # fmt: skip
-    assert first_look().op_run().performance[0].compile_again_s == ()
-
-
-def test_errors_are_the_worst_of_all_processes_that_know_any():
-    def exact(max_abs, mean_abs):
-        return ErrorStats(100, max_abs=max_abs, mean_abs=mean_abs)
-
-    def errors(first, second):
-        start = OpRun("relu", performance=(PerformanceCase(CASE, errors=first),))
-        return gathered(start, Finished(PerformanceCase(CASE, errors=second))).op_run().performance[0].errors
-
-    assert errors(exact(1e-3, 2e-4), exact(2e-3, 1e-4)) == ErrorStats(200, max_abs=2e-3, mean_abs=2e-4)
-    assert errors(exact(1e-3, 1e-4), None) == exact(1e-3, 1e-4) == errors(None, exact(1e-3, 1e-4))
-    assert errors(None, None) is None
-
-
 @pytest.mark.parametrize("message", [Prepared, Finished])
 def test_a_remeasurement_that_fails_adds_its_failure_and_takes_nothing_away(message):
     failure = Reason("kernel_raised", {"case": CASE})
@@ -150,11 +123,6 @@ def test_a_base_that_fails_while_it_is_timed_is_told_when_the_case_ends():
     )
 
     assert found.op_run().performance[0].base == failed
-
-
-def test_a_worker_that_finds_the_revisions_inseparable_says_why():
-    assert gathered(OpRun("relu"), Apart(LOST)).apart(None) == LOST
-    assert gathered(OpRun("relu")).apart(None) is None
 
 
 @pytest.mark.parametrize(

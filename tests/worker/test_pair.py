@@ -22,7 +22,6 @@ from perfci.core.model import (
     Reason,
     Summary,
 )
-from perfci.core.wording import sentence
 from perfci.measure.blocks import FIRST_BLOCKS
 from perfci.ops.identity import DuelPlan
 from perfci.statistics import duel_rule
@@ -273,15 +272,6 @@ def test_what_is_duelled_follows_from_the_work_and_from_what_was_asked_for(same,
     assert all(("base" in block.arms) is duelled for block in match.blocks())
 
 
-def test_with_another_toolchain_the_same_identity_proves_nothing():
-    match = Match(by_identity=False)
-    same_work(match)
-
-    arm = match.play().arm()
-
-    assert (arm.same, arm.duelled, [reason.kind for reason in arm.changes]) == (None, True, ["toolchain_differs"])
-
-
 # --- one side fails on a case -----------------------------------------------------------------------------------------
 
 WRONG = Reason("timed_output_wrong", {"case": A, "count": 3, "index": "(0,)", "error": 1.0, "rtol": 0.1, "atol": 0.1})
@@ -305,17 +295,6 @@ def test_a_base_that_fails_while_it_is_timed_loses_none_of_heads_blocks(at):
 
 
 # --- one side dies ----------------------------------------------------------------------------------------------------
-
-
-def test_a_base_that_dies_before_it_is_timed_leaves_every_case_a_first_look():
-    match = Match(head=(A, B), base=(A, B))
-    match.players[BASE].take = lambda turn: None
-    match.play()
-
-    for case in (A, B):
-        assert match.arm(case).failure.kind == "base_died"
-        assert "SIGSEGV" in sentence(match.arm(case).failure)
-        assert len(match.blocks(case)) == FIRST_BLOCKS
 
 
 @pytest.mark.parametrize("turn", range(12))
@@ -411,14 +390,6 @@ class Pair:
 @pytest.fixture
 def pair(tmp_path, monkeypatch):
     return Pair(tmp_path, monkeypatch)
-
-
-def test_two_processes_take_their_blocks_and_end(pair):
-    assert pair.run() is None
-    assert len(pair.blocks) == duel_rule.SECOND
-    assert all(block.arms.keys() == {"kernel", "reference", "base"} for block in pair.blocks)
-    assert (pair.arm.duelled, pair.arm.failure) == (True, None)
-    assert pair.alive() == []
 
 
 @pytest.mark.parametrize(

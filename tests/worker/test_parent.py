@@ -227,16 +227,6 @@ def test_a_worker_that_asks_is_told_its_turns(worker):
     assert [message.case for message in worker.heard if isinstance(message, Doing)] == ["rows=1", "a,b", "b", ""]
 
 
-def test_a_worker_that_says_nothing_after_its_turn_hangs(worker):
-    def tell(running, message):
-        if isinstance(message, TurnAsked):
-            running.answer(Turn(0, ("a",)))
-
-    failure = run_telling(worker, "say(TurnAsked())\ntime.sleep(600)", tell, limit_s=1.0)
-
-    assert (failure.kind, failure.facts["limit_s"]) == ("worker_hung", 1.0)
-
-
 # --- until when -------------------------------------------------------------------------------------------------------
 
 

@@ -1,9 +1,7 @@
-import dataclasses
 import math
 
 import pytest
 
-from perfci.core.codec import decode, encode
 from perfci.core.model import (
     AccuracyCase,
     ArmBlock,
@@ -12,7 +10,6 @@ from perfci.core.model import (
     CompiledKernel,
     Device,
     DeviceState,
-    DuelWhat,
     ErrorStats,
     Identity,
     Limits,
@@ -20,15 +17,11 @@ from perfci.core.model import (
     PlannedOp,
     Reason,
     StaticOp,
-    Suite,
     Summary,
 )
 from perfci.lab.chains.records import ChainCase, Error, ListedChain, StageResult
-from perfci.ops.identity import DuelPlan
-from perfci.thresholds.limits import CaseThresholds
 from perfci.worker.protocol import (
     Apart,
-    BaseFiles,
     ChainPlanned,
     Checked,
     Doing,
@@ -41,7 +34,6 @@ from perfci.worker.protocol import (
     OpFiles,
     Prepared,
     Ready,
-    SketchFiles,
     TurnAsked,
     Waiting,
     ends,
@@ -103,46 +95,6 @@ def test_a_message_is_one_line_and_comes_back_equal(message):
 def test_a_line_that_is_no_message_is_a_value_error(line):
     with pytest.raises(ValueError):  # noqa: PT011
         unpack(line)
-
-
-def test_a_job_comes_back_equal():
-    job = Job(
-        task="measure",
-        ops=(OpFiles("relu", "/a b/relu"),),
-        shared_folder="/a b",
-        device="fake",
-        seed=7,
-        events_fd=5,
-        suites=(Suite.ACCURACY,),
-        pattern="rows=*",
-        cases=("rows=1",),
-        process=2,
-        until_s=1e9 + 600.5,
-        budget_s=0.5,
-        run_started=1e9,
-        timer="event",
-        lock_folder="/locks",
-        lock_wait_s=60.0,
-        root="/project",
-        head_root="/work",
-        base=BaseFiles(
-            "/base/relu", "/base", "/", DuelPlan(("rows=1",), DuelWhat.ALL, ("rows=2",), skip_unchanged=False)
-        ),
-        arm="base",
-        turns=True,
-        lock=False,
-        cache="warm",
-        limits={"rows=1": CaseThresholds(margin=0.03, speedup=1.5, tau=((0.0, 0.05), (40.0, 0.01)))},
-        planted=2.0,
-        spoiled=True,
-        peers=True,
-        target="sm_90",
-        fake={"speed": 0.5},
-        sketch=SketchFiles("/sketch/relu_triton.py", function="relu", reference="torch.relu"),
-    )
-
-    assert decode(encode(job), Job) == job
-    assert {field.name for field in dataclasses.fields(job) if getattr(job, field.name) == field.default} == set()
 
 
 def test_a_number_that_is_not_finite_becomes_null_and_stays_readable():

@@ -9,7 +9,6 @@ import pytest
 
 from perfci.core.model import Reason
 from perfci.core.wording import sentence
-from perfci.device.targets import TARGETS
 from tests import triton_versions
 from tests.static_ops import HEADER, SCALE, bodies, compiled, edited, run, write
 
@@ -47,30 +46,6 @@ def test_every_case_of_the_projects_ops_is_captured_and_compiles(target, own):
             assert case["failure"] is None
             assert case["identity"]["unknown"] is None
             assert len(case["identity"]["launches"]) == len(case["binaries"]) == 1
-
-
-@pytest.mark.parametrize("target", FOUR)
-def test_every_figure_is_there_and_none_is_absurd(target, own):
-    for static in own[target].values():
-        assert static["unavailable"] is None
-        for case in static["cases"]:
-            (binary,) = case["binaries"]
-            assert 8 <= binary["registers"] <= 512
-            assert binary["spill_bytes"] == binary["local_bytes"] <= triton_versions.SPILLS
-            assert 20 < binary["instructions"] == sum(binary["mix"].values()) < 20_000
-            assert binary["shared_bytes"] <= TARGETS[target].shared_block
-            assert 0 < binary["occupancy"] <= 1
-            assert (binary["mix"]["tensor"] > 0) == (static["op"] == "matmul")
-
-
-@triton_versions.needs_own_ops
-def test_the_tuned_configs_of_the_targets_board_are_used(own):
-    def blocks(target):
-        case = own[target]["matmul"]["cases"][0]
-        return [case["identity"]["launches"][0]["arguments"][f"BLOCK_{side}"] for side in "MNK"]
-
-    assert blocks("sm_90") == ["128", "256", "64"]
-    assert blocks("sm_100") == ["64", "64", "32"]  # this board has no tuned file
 
 
 @pytest.fixture(scope="module")

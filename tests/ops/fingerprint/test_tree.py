@@ -142,14 +142,6 @@ def test_what_the_op_imports_counts(write, take, statement, files):
     assert others(found) == files
 
 
-def test_imports_are_followed_from_file_to_file(write, take):
-    write(
-        {OP: "import _a", "kernels/_a.py": "import _b", "kernels/_b.py": "import _a, lib.c", "lib/c.py": "import torch"}
-    )
-
-    assert others(take()) == {"kernels/_a.py", "kernels/_b.py", "lib/c.py"}
-
-
 @pytest.mark.parametrize(
     ("statement", "files"),
     [
@@ -173,21 +165,6 @@ def test_relative_imports_are_followed(write, take, statement, files):
     write({"lib/other/far.py": ""})
 
     assert others(take()) == usual | files
-
-
-def test_the_op_s_folder_comes_before_the_kernels_folder_and_that_before_the_root(write, take):
-    write(
-        {
-            OP: "import a, b, c",
-            "kernels/softmax/a.py": "",
-            "kernels/a.py": "",
-            "kernels/b.py": "",
-            "b.py": "",
-            "c.py": "",
-        }
-    )
-
-    assert others(take()) == {"kernels/softmax/a.py", "kernels/b.py", "c.py"}
 
 
 def test_a_package_hides_a_module_and_a_namespace_of_its_name(write, take):
@@ -254,15 +231,6 @@ def test_what_ops_share_in_the_kernels_folder_counts_for_each(write, take):
         "kernels/table.csv",
         "kernels/group/c.txt",
     }
-
-
-def test_what_lies_beside_an_imported_module_counts(write, take):
-    write({OP: "import lib.limits", "src/lib/limits.py": "", "src/lib/h200.json": "", "src/lib/tables/a.json": ""})
-    write(
-        {"src/lib/README.md": "", "src/lib/tests/test_x.py": "", "src/lib/tests/golden.json": "", "src/other.json": ""}
-    )
-
-    assert others(take()) == {"src/lib/limits.py", "src/lib/h200.json", "src/lib/tables/a.json"}
 
 
 @pytest.mark.parametrize(
