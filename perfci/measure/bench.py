@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from perfci.core.model import Block, ErrorStats, Fact, PeerArm, PerformanceCase, Reason
+from perfci.core.model.basics import worst
 from perfci.device.seam import Accelerator, Inputs
 from perfci.ops.identity import DuelPlan
 from perfci.ops.spec import Params, Performance
@@ -114,6 +115,16 @@ class Subject:
     def broken(self) -> bool:
         """Whether it cannot be timed (any more)."""
         return self.facts.failure is not None or self.failure is not None
+
+    def summarise(self) -> PerformanceCase:
+        """Returns the case with its blocks, and what became of it."""
+        return replace(
+            self.facts,
+            blocks=tuple(self.blocks),
+            failure=self.facts.failure or self.failure,
+            raised=self.facts.raised or self.raised,
+            errors=worst(self.errors) if self.errors else None,
+        )
 
     def suspect(self, reason: Reason) -> None:
         """Note what looks like cheating, each kind once."""

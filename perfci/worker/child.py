@@ -51,9 +51,7 @@ def main() -> None:
     if sys.flags.safe_path:
         # Ops find modules in the working directory, as they do anywhere. By now perfci itself is imported.
         sys.path.insert(0, str(Path.cwd()))
-    if any(release(version) < (3, 5) for version in find_triton_versions()):
-        # That Triton's cache knows a kernel by its text alone: one with another global constant gets stale code.
-        os.environ["TRITON_ALWAYS_COMPILE"] = "1"
+    shun_stale_caches()
     answers: queue.Queue[str] = queue.Queue()
 
     def read_answers() -> None:
@@ -70,6 +68,12 @@ def main() -> None:
         _TASKS[job.task](job, channel)
     except PerfciError as error:
         channel.send(Failed(error.reason))
+
+
+def shun_stale_caches() -> None:
+    """Before 3.5 Triton's cache knows a kernel by its text alone: one with another global constant gets stale code."""
+    if any(release(version) < (3, 5) for version in find_triton_versions()):
+        os.environ["TRITON_ALWAYS_COMPILE"] = "1"
 
 
 # --- the device and the op --------------------------------------------------------------------------------------------

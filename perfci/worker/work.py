@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from perfci.core.codec import decode
 from perfci.core.errors import ContractError
-from perfci.core.model import AccuracyCase, Block, Fact, Limits, Reason, Suite
-from perfci.core.model.basics import worst
+from perfci.core.model import AccuracyCase, Block, Fact, Limits, Reason, StoredTensor, Suite
 from perfci.core.wording import because
 from perfci.device.seam import Accelerator, not_interpreted
 from perfci.device.source import inputs_digest
 from perfci.device.targets import unknown_triton
 from perfci.measure import verify as accuracy_stage
-from perfci.measure.bench import BaseKernel, InseparableError, Rig, Subject, refuse_operators
+from perfci.measure.bench import BaseKernel, InseparableError, Rig, refuse_operators
 from perfci.measure.blocks import is_short, measure, measure_in_turns
 from perfci.measure.inputs import bound_inputs, flat
 from perfci.measure.lowprec.declared import check_stored_tensors
@@ -60,39 +59,6 @@ class Worker:
         self._cut = False
         """the time was up before all was done"""
 
-    # --- accuracy -----------------------------------------------------------------------------------------------------
-
-    def verify(self) -> bool:
-        """Run the accuracy suite, as far as time allows. Returns whether everything was right."""
-        began = time.monotonic()
-        suite, right = self._loaded.accuracy, True
-        planned = list(accuracy_stage.checks(suite, self._job.seed, self._job.pattern))
-        for done, check in enumerate(planned):
-            if self._is_late():
-                break
-            self._send(Doing("accuracy", self._op, check.case, done, len(planned)))
-            right &= self._report(accuracy_stage.verify(suite, self._device, check, self._describe))
-        if suite.quantised is not None:
-            self._send(Doing("accuracy", self._op, "stored tensors"))
-            for found in check_stored_tensors(suite, self._device, self._job.pattern, self._describe):
-                if isinstance(found, AccuracyCase):
-                    right &= self._report(found)
-                else:
-                    self._send(found)
-                if self._is_late():
-                    break
-        if self._job.pattern is None and not self._is_late():
-            for result in accuracy_stage.verify_rejections(suite, self._device, self._describe):
-                right &= self._report(result)
-            if right and (leak := accuracy_stage.verify_memory(suite, self._device, self._job.seed)):
-                right &= self._report(leak)
-        self._verify_s = time.monotonic() - began
-        return right
-
-    def _report(self, result: AccuracyCase) -> bool:
-        self._send(Checked(result))
-        return result.failure is None
-
     def _describe(self, error: BaseException) -> dict[str, Fact]:
         return describe_exception(error, self._folder)
 
@@ -102,6 +68,39 @@ class Worker:
         self._cut |= late
         return late
 
+    # --- accuracy -----------------------------------------------------------------------------------------------------
+
+    def verify(self) -> bool:
+        """Run the accuracy suite, as far as time allows. Returns whether everything was right."""
+        began, right = time.monotonic(), True
+        for result in self._check_all():
+            self._send(Checked(result) if isinstance(result, AccuracyCase) else result)
+            right &= not isinstance(result, AccuracyCase) or result.failure is None
+        if right and self._job.pattern is None and not self._is_late():
+            leak = accuracy_stage.verify_memory(self._loaded.accuracy, self._device, self._job.seed)
+            if leak:
+                self._send(Checked(leak))
+                right = leak.failure is None
+        self._verify_s = time.monotonic() - began
+        return right
+
+    def _check_all(self) -> Iterator[AccuracyCase | StoredTensor]:
+        suite, job = self._loaded.accuracy, self._job
+        planned = list(accuracy_stage.checks(suite, job.seed, job.pattern))
+        for done, check in enumerate(planned):
+            if self._is_late():
+                break
+            self._send(Doing("accuracy", self._op, check.case, done, len(planned)))
+            yield accuracy_stage.verify(suite, self._device, check, self._describe)
+        if suite.quantised is not None:
+            self._send(Doing("accuracy", self._op, "stored tensors"))
+            for found in check_stored_tensors(suite, self._device, job.pattern, self._describe):
+                yield found
+                if self._is_late():
+                    break
+        if job.pattern is None and not self._is_late():
+            yield from accuracy_stage.verify_rejections(suite, self._device, self._describe)
+
     # --- performance --------------------------------------------------------------------------------------------------
 
     def measure(self, *, right: bool) -> None:
@@ -109,30 +108,36 @@ class Worker:
         # Two revisions are timed alike, whatever the base's own suite has.
         suite = self._loaded.timed_suite(self._job.cache)
         chosen = choose_cases(suite.cases, self._job.pattern, self._job.cases)
-        wanted = Suite.PERFORMANCE in self._job.suites and bool(chosen) and right
-        if not wanted or self._is_late():
-            self._send(OpDone(notes=self._notes, verify_s=self._verify_s, tuned=self._digest_tuned(), late=self._cut))
+        done = OpDone(notes=self._notes, verify_s=self._verify_s)
+        failure = None
+        if not (Suite.PERFORMANCE in self._job.suites and chosen and right) or self._is_late():
+            pass
         elif self._device.absent:
             failure = self._smoke(suite)
-            done = OpDone(self._device.absent, self._notes, verify_s=self._verify_s, tuned=self._digest_tuned())
-            self._send(done)
-            if failure:
-                self._send(Failed(failure))
+            done = replace(done, unmeasured=self._device.absent)
         else:
-            self._time(suite, chosen)
+            done = self._time(suite, chosen, done)
+        self._send(replace(done, tuned=self._digest_tuned(), late=self._cut))
+        if failure:
+            self._send(Failed(failure))
 
-    def _time(self, suite: Performance, chosen: Sequence[Params]) -> None:
-        job = self._job
-        self._send(Doing("prepare", self._op, "the timer"))
+    def _time(self, suite: Performance, chosen: Sequence[Params], done: OpDone) -> OpDone:
+        job, op, fake = self._job, self._op, self._device.info.kind == "fake"
+        self._send(Doing("prepare", op, "the timer"))
         self._device.start_timer()
         self._send(Ready(self._device.info, self._device.timer))
-        limits = self._measure_limits(suite, chosen)
+        limits = Limits()
+        if not job.process and job.arm != BASE:
+            # Ceilings of this device, which re-measurements do not need.
+            self._send(Doing("prepare", op, "the device's limits"))
+            dtypes = sorted({str(params["dtype"]).removeprefix("torch.") for params in chosen if "dtype" in params})
+            limits = self._device.limits(dtypes if suite.flops else [])
         bench = self._make_bench(suite)
         subjects = []
         for params in chosen:
             if self._is_late():
                 break
-            self._send(Doing("prepare", self._op, case_id(params)))
+            self._send(Doing("prepare", op, case_id(params)))
             subjects.append(prepare(bench, params))
             self._send(Prepared(subjects[-1].facts))
         if self._base:
@@ -141,22 +146,31 @@ class Worker:
         # Behind the kernels, as a peer may have to leave the process.
         for subject in subjects if job.peers else ():
             if suite.peers and not bench.late:
-                warm_up_peers(
-                    bench, subject, lambda case, peer: self._send(Doing("peers", self._op, f"{case}, {peer}"))
-                )
+                warm_up_peers(bench, subject, lambda case, peer: self._send(Doing("peers", op, f"{case}, {peer}")))
                 self._send(Prepared(subject.facts))
+
+        def pass_on(case: str, block: Block, launches_us: Mapping[str, tuple[float, ...]]) -> None:
+            self._send(Measured(case, block, launches_us))
+
+        def ask_turn() -> tuple[int, Sequence[str]]:
+            turn = decode(self._channel.ask(TurnAsked()), Turn)
+            return turn.index, turn.cases
+
         began = time.monotonic()
         if job.turns:
-            busy_s = measure_in_turns(bench, subjects, self._pass_on, self._ask_turn)
+            busy_s = measure_in_turns(bench, subjects, pass_on, ask_turn)
         else:
-            busy_s = measure(bench, subjects, self._pass_on)
+            busy_s = measure(bench, subjects, pass_on)
         seconds = time.monotonic() - began
+        self._cut |= len(subjects) < len(chosen)
         for subject in subjects:
-            self._finish(subject, limits, short=is_short(bench, subject))
-        self._cut |= len(subjects) < len(chosen) or any(is_short(bench, subject) for subject in subjects)
-        share = busy_s / seconds if seconds and self._device.info.kind != "fake" else None
-        tuned = self._digest_tuned()
-        self._send(OpDone(None, self._notes, tuned, self._verify_s, seconds, share, limits, self._cut))
+            short = is_short(bench, subject)
+            self._cut |= short
+            whole = subject.summarise()
+            found = (*subject.suspicion, *suspicions(whole, self._device, limits.copy_gbps))
+            self._send(Finished(replace(whole, blocks=(), suspicion=found), short))
+        share = busy_s / seconds if seconds and not fake else None
+        return replace(done, measure_s=seconds, busy_share=share, limits=limits)
 
     def _make_bench(self, suite: Performance) -> Rig:
         job = self._job
@@ -181,29 +195,6 @@ class Worker:
             until_s=None if job.turns else job.until_s,
             op=self._op,
         )
-
-    def _ask_turn(self) -> tuple[int, Sequence[str]]:
-        turn = decode(self._channel.ask(TurnAsked()), Turn)
-        return turn.index, turn.cases
-
-    def _pass_on(self, case: str, block: Block, launches_us: Mapping[str, tuple[float, ...]]) -> None:
-        self._send(Measured(case, block, launches_us))
-
-    def _finish(self, subject: Subject, limits: Limits, *, short: bool) -> None:
-        facts = subject.facts
-        failure, raised = facts.failure or subject.failure, facts.raised or subject.raised
-        errors = worst(subject.errors) if subject.errors else None
-        whole = dataclasses.replace(facts, blocks=tuple(subject.blocks), failure=failure, raised=raised, errors=errors)
-        found = (*subject.suspicion, *suspicions(whole, self._device, limits.copy_gbps))
-        self._send(Finished(dataclasses.replace(whole, blocks=(), suspicion=found), short))
-
-    def _measure_limits(self, suite: Performance, chosen: Sequence[Params]) -> Limits:
-        """Ceilings of this device. A first look measures them, a re-measurement does not need them."""
-        if self._job.process or self._job.arm == BASE:
-            return Limits()
-        self._send(Doing("prepare", self._op, "the device's limits"))
-        dtypes = sorted({str(params["dtype"]).removeprefix("torch.") for params in chosen if "dtype" in params})
-        return self._device.limits(dtypes if suite.flops else [])
 
     def _smoke(self, suite: Performance) -> Reason | None:
         """Without a timer, show at least that the performance suite's functions run: one small launch."""
@@ -262,6 +253,4 @@ def spoil(loaded: LoadedOp, device: Accelerator) -> LoadedOp:
         device.arrays.spoil(flat(output)[0])
         return output
 
-    return LoadedOp(
-        dataclasses.replace(loaded.accuracy, kernel=wrong), dataclasses.replace(loaded.performance, kernel=wrong)
-    )
+    return LoadedOp(replace(loaded.accuracy, kernel=wrong), replace(loaded.performance, kernel=wrong))

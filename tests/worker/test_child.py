@@ -188,7 +188,7 @@ def test_a_base_that_reads_heads_files_is_refused_in_its_own_process_and_when_it
 def anew(monkeypatch):
     """Whether the worker would have Triton compile everything anew."""
     monkeypatch.setenv("TRITON_ALWAYS_COMPILE", "0")
-    child._shun_stale_caches()
+    child.shun_stale_caches()
     return os.environ["TRITON_ALWAYS_COMPILE"] == "1"
 
 

