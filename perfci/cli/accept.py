@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from statistics import median
+from typing import Annotated, Any
 
-from perfci import store
-from perfci.cli import language, options, proposals, rebaselines
+from rich.console import RenderableType
+
+from perfci import git, store
+from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.output import STYLES, Paragraph, print_json, print_parts
-from perfci.core.model import Gate
-from perfci.core.wording import say
-from perfci.gitlab.propose import ProposalOptions
+from perfci.cli.output import STYLES, Grid, Paragraph, pick, print_json, print_lines, print_parts, reason_data, relative
+from perfci.core import settings, units
+from perfci.core.errors import UsageError
+from perfci.core.model import Difference, Gate, Reason
+from perfci.core.wording import say, sentence
+from perfci.gitlab import propose as proposing
+from perfci.gitlab.propose import Fate, ProposalOptions, Proposed
+from perfci.report.text import plain
+from perfci.report.view import make_table
 from perfci.report.words import count_cases
 from perfci.runs.accept import Acceptance
 from perfci.runs.accept_runs import AcceptOptions, accept_runs
-from perfci.runs.rebaseline import RebaselineOptions, rebaseline_runs
+from perfci.runs.rebaseline import CaseMove, Rebaselined, RebaselineOptions, rebaseline_runs
 
 
 @options.takes(
-    "runs op case add dirty",
+    "runs op case dirty",
     {
-        "slower": "runs op case add dirty why",
-        "environment": "runs op cases write why include_unexplained include_changed_code dirty",
-        "propose": "source to target branch base title dry_run",
+        "slower": "runs op case dirty why",
+        "environment": "runs op write why include dirty",
+        "propose": "source to target branch base dry_run",
     },
 )
 def accept(
@@ -33,7 +44,6 @@ def accept(
     ] = [],  # noqa: B006
     op: options.Ops = [],  # noqa: B006
     case: options.Case = None,
-    add: Annotated[bool, options.flag("--add", "Keep the blocks stored so far, and put these beside them.")] = False,
     dirty: Annotated[bool, options.flag("--dirty", "Accept runs of a work tree with uncommitted changes too.")] = False,
     slower: Annotated[
         bool, options.flag("--slower", "Accept the cases that are slower, and no others; needs --why.")
@@ -54,22 +64,12 @@ def accept(
             "Show what a new driver, torch or board moved since the baselines; --write stores it as a step.",
         ),
     ] = False,
-    cases: Annotated[bool, options.flag("--cases", "With --environment: show every case under its op.")] = False,
     write: Annotated[bool, options.flag("--write", "With --environment: store the numbers anew, with a step.")] = False,
-    include_unexplained: Annotated[
+    include: Annotated[
         list[str],
         options.option(
-            "--include-unexplained",
-            "With --environment: take cases of this op too whose kernel moved and whose reference did not.",
-            "none",
-            "OP",
-        ),
-    ] = [],  # noqa: B006
-    include_changed_code: Annotated[
-        list[str],
-        options.option(
-            "--include-changed-code",
-            "With --environment: take this op although its files changed since its baseline.",
+            "--include",
+            "With --environment: take this op even if its kernels moved alone, or its files changed as well.",
             "none",
             "OP",
         ),
@@ -112,9 +112,6 @@ def accept(
             "COMMIT",
         ),
     ] = None,
-    title: Annotated[
-        str | None, options.option("--title", "Of the merge request and commit.", "perfci's own", "TEXT")
-    ] = None,
     dry_run: Annotated[
         bool, options.flag("--dry-run", "With --propose: print what would be proposed, and write nothing.")
     ] = False,
@@ -124,24 +121,22 @@ def accept(
     """Store runs as the baselines of later runs, with a line of history each; exit 2 if anything was refused."""
     json = output == "json"
     if propose:
-        wanted = ProposalOptions(to=to, target=target, branch=branch, base=base, title=title, dry_run=dry_run)
-        return proposals.propose(source, wanted, project, json=json)
+        wanted = ProposalOptions(to=to, target=target, branch=branch, base=base, dry_run=dry_run)
+        return _propose(source, wanted, project, json=json)
     where = language.load(project)
     found = [store.read_run(path) for path in runs or [where.reports]]
     if environment:
-        step = RebaselineOptions(write, why or "", tuple(include_unexplained), tuple(include_changed_code), dirty)
-        moved = rebaseline_runs(found, where, op, step)
+        moved = rebaseline_runs(found, where, op, RebaselineOptions(write, why or "", tuple(include), dirty))
         if json:
-            print_json(rebaselines.to_json(moved))
+            print_json([describe_for_programs(one) for one in moved])
         else:
-            print_parts(rebaselines.show_moves(moved, by_case=cases, wrote=write))
-        return rebaselines.get_exit_code(moved)
-    reason = (why or "") if slower else None
-    accepted = accept_runs(found, where, op, AcceptOptions(add, dirty, reason, case))
+            print_parts(show_moves(moved, wrote=write))
+        if any(one.failure for one in moved):
+            return Exit.PERFCI_FAILED
+        return Exit.GATE_FAILED if any(one.withheld for one in moved) else Exit.OK
+    accepted = accept_runs(found, where, op, AcceptOptions(dirty, (why or "") if slower else None, case))
     if json:
-        print_json(
-            [{"op": one.op, "accepted": one.accepted, "refused": one.refused, "said": one.said} for one in accepted]
-        )
+        print_json([pick(one, "op accepted refused said") for one in accepted])
     else:
         print_parts(describe_acceptances(accepted))
     return Exit.GATE_FAILED if any(one.refused for one in accepted) else Exit.OK
@@ -157,3 +152,133 @@ def describe_acceptances(accepted: Sequence[Acceptance]) -> Iterator[Paragraph]:
         text += say(", {count} refused", count=len(one.refused)) if one.refused else ""
         yield Paragraph(text, style=STYLES[Gate.FAILS if one.refused else Gate.OK])
         yield from (Paragraph(reason, 2) for reason in (*one.refused, *one.said))
+
+
+# --- a new environment ------------------------------------------------------------------------------------------------
+
+
+def show_moves(found: Sequence[Rebaselined], *, wrote: bool) -> Iterator[RenderableType]:
+    """What changed around the kernels, and what that moved, op by op."""
+    moved = [one for one in found if one.cases]
+    common = {one.differs for one in moved}
+    if len(common) == 1:
+        yield from _show_differences(common.pop())
+    lines, styles, below = [], [], []
+    for one in moved:
+        kernel = _write_changes([move.kernel.value for move in one.cases])
+        reference = _write_changes([move.reference.value for move in one.cases])
+        lines.append((one.op, str(len(one.cases)), kernel, reference))
+        styles.append(STYLES[Gate.FAILS] if one.failure else STYLES[Gate.WARNS] if one.withheld else "")
+        below.append([*(_show_differences(one.differs) if common else ()), *_show_rest(one)])
+    if lines:
+        yield Grid(make_table("op | cases: | kernel: | reference:", lines), styles=styles, below=below)
+    for one in found:
+        yield from () if one in moved else _show_rest(one)
+    for text in dict.fromkeys(sentence(reason) for one in found for reason in one.said):
+        ops = ", ".join(one.op for one in found if text in map(sentence, one.said))
+        yield f"{ops}: {text}"
+    taken = sum(len(one.taken) for one in found)
+    if wrote and taken:
+        yield say("{cases} stored anew, with a step that says why.", cases=count_cases(taken))
+    elif wrote:
+        yield say("Nothing was written.")
+    elif taken:
+        yield say("Nothing was written. Store {cases} anew, with a step: --write --why TEXT", cases=count_cases(taken))
+
+
+def _show_differences(differs: Sequence[Difference]) -> Iterator[Paragraph]:
+    yield Paragraph(say("Changed since the baselines:"))
+    for each in differs:
+        before, after = ("-" if value is None else value for value in (each.before, each.after))
+        aside = "" if each.moves else " " + say("(no matter for times)")
+        yield Paragraph(f"{each.field}: {before} -> {after}{aside}", 2, "" if each.moves else "dim")
+
+
+def _write_changes(changes: Sequence[float]) -> str:
+    """The median of the cases' changes, with the least and the greatest."""
+    middle, low, high = (units.percent(each, signed=True) for each in (median(changes), min(changes), max(changes)))
+    return f"{middle} ({low} .. {high})"
+
+
+def _show_rest(one: Rebaselined) -> Iterator[Paragraph]:
+    """Cases whose kernel moved alone, what was withheld, and what was written."""
+    for move in (move for move in one.cases if move.unexplained):
+        facts = {"kernel": move.kernel.value, "reference": move.reference.value}
+        text = say("the kernel alone: {case}, kernel {kernel:+%}, reference {reference:+%}", case=move.case, **facts)
+        yield Paragraph(text, 4, STYLES[Gate.WARNS])
+    yield from (Paragraph(reason, 4) for reason in (one.failure, *one.withheld) if reason)
+    if one.path:
+        yield Paragraph(say("Written: {path}", path=relative(one.path)), 4, STYLES[Gate.OK])
+
+
+def describe_for_programs(one: Rebaselined) -> Mapping[str, Any]:
+    """Every case, every field. Changes are ratios - 1, times microseconds."""
+
+    def describe(move: CaseMove) -> Mapping[str, Any]:
+        names = "case kernel reference before_us after_us unexplained"
+        return pick(move, names, taken=move.case in one.taken)
+
+    return {
+        "op": one.op,
+        "differs": [pick(each, "field before after moves", bearing=str(each.bearing)) for each in one.differs],
+        "cases": [describe(move) for move in one.cases],
+        "withheld": [reason_data(reason) for reason in one.withheld],
+        "said": [reason_data(reason) for reason in one.said],
+        "failure": reason_data(one.failure) if one.failure else None,
+        "written": str(one.path) if one.path else None,
+    }
+
+
+# --- a proposal -------------------------------------------------------------------------------------------------------
+
+
+def _propose(source: Path, wanted: ProposalOptions, project: Path, *, json: bool) -> int:
+    """Propose, or push. 0 if it is done or nothing was to be done, else 1 with a sentence for each reason.
+
+    Unlike a note, a proposal that fails is a failed job: nobody else would ever see it.
+    """
+    try:
+        where = language.load(project)
+    except UsageError as error:
+        if error.reason.kind != "no_project":
+            raise
+        where = settings.at(project.resolve())  # in a job without a checkout
+    here = git.read(where.root)
+    prefix = proposing.find_prefix(where.root, os.environ, None if isinstance(here, Reason) else here.root)
+    done = proposing.propose(source.resolve(), where, wanted, os.environ, prefix)
+    found = done.proposal
+    if json:
+        answer = pick(done, "branch commit merge_request url", state=str(done.state))
+        answer["files"] = found.files if found else ()
+        answer["cases"] = [{**asdict(case), "change": case.change} for case in found.cases] if found else ()
+        answer["thresholds"] = [asdict(each) for each in found.thresholds] if found else ()
+        print_json({**answer, "problems": [reason_data(each) for each in done.problems]})
+    else:
+        print_lines(*map(plain, _describe_proposed(done)))
+    for problem in done.problems:
+        print(f"perfci: {plain(sentence(problem))}", file=sys.stderr)
+    return Exit.PERFCI_FAILED if done.problems else Exit.OK
+
+
+def _describe_proposed(done: Proposed) -> Iterator[str]:
+    found = done.proposal
+    if done.state is Fate.NOTHING:
+        yield say("Nothing to propose: baselines and thresholds are as the branch has them.")
+    elif found:
+        yield say(
+            "Cases with other medians: {moved}; stored anew with the same: {same}; runs added to histories: {runs}; "
+            "thresholds tightened: {thresholds}.",
+            moved=len(found.cases),
+            same=found.same,
+            runs=found.runs,
+            thresholds=len(found.thresholds),
+        )
+        yield from (f"  {path}" for path in found.files)
+    if done.state is Fate.CONFLICTS:
+        yield say("Nothing was written.")
+    if done.state is Fate.DRY:
+        yield say("Dry run: it would go to branch {branch}, and nothing was written.", branch=done.branch)
+    if done.commit:
+        yield say("Commit {commit} on branch {branch}.", commit=done.commit[:12], branch=done.branch)
+    if done.merge_request is not None:
+        yield say("Merge request !{number}: {url}", number=done.merge_request, url=done.url or "")

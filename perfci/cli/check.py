@@ -24,7 +24,6 @@ from perfci.cli.output import (
 )
 from perfci.cli.progress import Progress
 from perfci.cli.soak import print_soak
-from perfci.cli.thresholds import tighten_after_check
 from perfci.core import deadline as deadlines
 from perfci.core.errors import UsageError
 from perfci.core.model import DuelWhat, Suite
@@ -35,7 +34,6 @@ from perfci.runs import flow, since
 from perfci.runs.effective_thresholds import parse_options
 from perfci.runs.plan import DEFAULT_BUDGET_S, Request
 from perfci.runs.shards import FOLDER, ShardPart, check_on_devices, check_shard
-from perfci.runs.tightening import refuse_in_pipeline
 
 SUITES = {
     "both": (Suite.ACCURACY, Suite.PERFORMANCE),
@@ -46,7 +44,7 @@ SUITES = {
 
 @options.takes(
     "ops case device budget seed strict html suite timer against duel base_python target devices deadline threshold"
-    " peers write_adaptive_thresholds",
+    " peers",
     {
         "no_judge": "ops case device budget seed suite timer peers",
         "static": "ops case against target strict threshold",
@@ -130,13 +128,6 @@ def check(
     deadline: options.Deadline = None,
     threshold: options.Threshold = [],  # noqa: B006
     peers: options.Peers = False,
-    write_adaptive_thresholds: Annotated[
-        bool,
-        options.flag(
-            "--write-adaptive-thresholds",
-            "After a green check, tighten thresholds by all accepted runs; not in merge requests.",
-        ),
-    ] = False,
     out: Annotated[
         Path | None,
         options.option(
@@ -159,8 +150,6 @@ def check(
     if soak:
         wanted = Request(tuple(ops), case, device, seed=seed, timer=timer)
         return print_soak(wanted, calls, decay_limit / 100, where, json=json)
-    if write_adaptive_thresholds:
-        refuse_in_pipeline()
     request = Request(
         ops=tuple(ops),
         pattern=case,
@@ -209,8 +198,7 @@ def check(
         else:
             print_lines(*map(sentence, judgements.notes), nothing)
         return Exit.OK
-    code = conclude(run, judgements, where, strict=strict, json=json, html=html)
-    return tighten_after_check(code, where, json=json) if write_adaptive_thresholds else code
+    return conclude(run, judgements, where, strict=strict, json=json, html=html)
 
 
 COMMANDS = {"check": check}

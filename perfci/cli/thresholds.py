@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import RenderableType
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.output import STYLES, Grid, Paragraph, pick, print_json, print_parts, reason_data
+from perfci.cli.output import STYLES, Grid, Paragraph, print_json, print_parts, reason_data
 from perfci.core import units
 from perfci.core.model import Gate, Reason
-from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
 from perfci.report.text import plain, shorten
 from perfci.report.view import make_table
-from perfci.runs.effective_thresholds import place, relaxed_note, shown
+from perfci.runs.effective_thresholds import place, relaxed_note
 from perfci.runs.origins import Explained, ExplainOptions, Layer, Value, explain
 from perfci.runs.relaxing import RelaxOptions
 from perfci.runs.relaxing import relax as write_relaxed
 from perfci.runs.tightening import Tightened, TightenOptions, refuse_in_pipeline
 from perfci.runs.tightening import tighten as tighten_by_history
-from perfci.thresholds.layers import TAU, Earned
+from perfci.thresholds.layers import TAU
+from perfci.thresholds.write import show as show_number
 
 _RUN = 12
 """Characters of a run's id."""
@@ -51,7 +50,7 @@ def show(
     """Explain every value in force: built in, a file's line, earned by accepted runs, or relaxed; measures nothing."""
     found = explain(language.load(project), ExplainOptions(tuple(op), case, device, key))
     if output == "json":
-        print_json([_explained_data(one) for one in found])
+        print_json(found)
     else:
         print_parts(_show_values(found))
     return Exit.OK
@@ -71,9 +70,9 @@ def tighten(
         refuse_in_pipeline()
     found = tighten_by_history(where, TightenOptions(tuple(op), device, write))
     if output == "json":
-        print_json([_tightened_data(one, where) for one in found])
+        print_json(found)
     else:
-        print_parts(_show_earned(found, where, wrote=write))
+        print_parts(_show_earned(found, wrote=write))
     return Exit.PERFCI_FAILED if any(one.failure for one in found) else Exit.OK
 
 
@@ -112,89 +111,23 @@ def relax(
 COMMANDS = {"thresholds": thresholds}
 
 
-def tighten_after_check(code: int, where: Settings, *, json: bool) -> int:
-    """Write what is earned after a check of this exit code; gives the command's.
-
-    Only accepted runs count, so that the check itself, which nobody has accepted yet, tightens nothing; after one that
-    is not green nothing is written at all. Where a program reads the answer, what is said goes to standard error.
-    """
-    if code != Exit.OK:
-        _print_beside(sentence(Reason("tighten_gate")), json=json)
-        return code
-    found = tighten_by_history(where, TightenOptions(write=True))
-    if json:
-        moved = sum(len(one.changes) for one in found)
-        _print_beside(say("Thresholds that were tightened: {count}.", count=moved), json=True)
-    else:
-        print_parts(_show_earned(found, where, wrote=True))
-    failures = [one.failure for one in found if one.failure]
-    for reason in failures if json else ():
-        _print_beside(sentence(reason), json=True)
-    return Exit.PERFCI_FAILED if failures else code
-
-
-def _print_beside(text: str, *, json: bool) -> None:
-    print(plain(text), file=sys.stderr if json else sys.stdout)
-
-
-# --- for programs: ratios are of 1, times microseconds ----------------------------------------------------------------
-
-
-def _explained_data(one: Explained) -> Mapping[str, Any]:
-    return {
-        **pick(one, "op device apart"),
-        "ended": [reason_data(each) for each in one.ended],
-        "values": [
-            {
-                **pick(each, "case key", part=each.part or None),
-                **pick(each, "value text", layer=str(each.layer)),
-                "file": each.origin.file,
-                "line": each.origin.line or None,
-                "under_case": each.origin.case,
-                "predicted": each.predicted,
-                "earned": _earned_data(each.earned) if each.earned else None,
-                "relaxed": reason_data(relaxed_note(each.relaxed, None)) if each.relaxed else None,
-            }
-            for each in one.values
-        ],
-    }
-
-
-def _tightened_data(one: Tightened, where: Settings) -> Mapping[str, Any]:
-    return {
-        **pick(one, "op device"),
-        "changes": [
-            {**_earned_data(each), **reason_data(why)} for each, why in zip(one.changes, one.whys, strict=True)
-        ],
-        "anew": [_earned_data(each) for each in one.anew],
-        "renamed": dict(one.renamed),
-        "said": [reason_data(each) for each in one.said],
-        "failure": reason_data(one.failure) if one.failure else None,
-        "written": place(one.path, where.root) if one.path else None,
-    }
-
-
-def _earned_data(each: Earned) -> Mapping[str, Any]:
-    """A value with its record."""
-    names = "case key value bound began predicted date runs first last rescaled why edited"
-    return {**pick(each, names), "from": each.before, "to": each.after}
-
-
 # --- for people -------------------------------------------------------------------------------------------------------
 
 
 def _show_values(found: Sequence[Explained]) -> Iterator[RenderableType]:
     for one in found:
-        yield Paragraph(say("{op} on {device}", op=one.op, device=one.device) if one.device else one.op, style="bold")
+        yield _head(one.op, one.device)
         apart = Reason("earned_apart", {"ops": one.op, "device": one.device, "fields": one.apart})
         for reason in (*one.ended, *([apart] if one.apart else [])):
             yield Paragraph(reason, 2, STYLES[Gate.WARNS])
-        for case, group in groupby(sorted(one.values, key=lambda each: each.case or ""), lambda each: each.case):
+        for case, group in groupby(one.values, lambda each: each.case):
             values = list(group)
             yield Paragraph(case or say("every case that is not listed below"), 2)
             lines = [
                 (
-                    _name_key(each),
+                    say("{key} from {length} us on", key=each.key, length=each.part)
+                    if each.part and each.key == TAU
+                    else f"{each.key} {each.part}".strip(),
                     say("anything") if each.value is None else each.text,
                     write_chance(each.predicted),
                     say("built in") if each.layer is Layer.BUILT_IN else str(each.origin),
@@ -207,10 +140,8 @@ def _show_values(found: Sequence[Explained]) -> Iterator[RenderableType]:
         yield say("There are no ops here.")
 
 
-def _name_key(each: Value) -> str:
-    if each.part and each.key == TAU:
-        return say("{key} from {length} us on", key=each.key, length=each.part)
-    return f"{each.key} {each.part}".strip()
+def _head(op: str, device: str | None) -> Paragraph:
+    return Paragraph(say("{op} on {device}", op=op, device=device) if device else op, style="bold")
 
 
 def _describe_record(each: Value) -> Iterator[str]:
@@ -219,33 +150,30 @@ def _describe_record(each: Value) -> Iterator[str]:
     own = each.earned
     if own is None:
         return
-    facts = {
-        "value": shown(own.key, own.value),
-        "before": shown(own.key, own.before),
-        "began": shown(own.key, own.began),
-        "date": own.date,
-        "runs": own.runs,
-        "first": own.first or "-",
-        "last": own.last or "-",
-    }
-    text = say("earned {value} on {date}: from {before}, began at {began}, runs {runs}: {first} .. {last}", **facts)
+    value, before, began, after = (show_number(own.key, n) for n in (own.value, own.before, own.began, own.after))
+    text = say(
+        "earned {value} on {date}: from {before}, began at {began}, runs {runs}: {first} .. {last}",
+        **{"value": value, "before": before, "began": began, "date": own.date, "runs": own.runs},
+        first=own.first or "-",
+        last=own.last or "-",
+    )
     yield text if each.layer is Layer.EARNED else f"{text}; {say('it has no effect now')}"
     if own.edited:
-        yield say("edited by hand since: perfci wrote {after}", after=shown(own.key, own.after))
+        yield say("edited by hand since: perfci wrote {after}", after=after)
     if own.why:
         yield own.why
 
 
-def _show_earned(found: Sequence[Tightened], where: Settings, *, wrote: bool) -> Iterator[RenderableType]:
+def _show_earned(found: Sequence[Tightened], *, wrote: bool) -> Iterator[RenderableType]:
     """Every op with what it has earned, then what became of it."""
     for one in found:
         if one.moves or one.said or one.failure:
-            yield from _show_op(one, where)
+            yield from _show_op(one)
     moved = sum(len(one.changes) for one in found if not one.failure)
     anew = sum(len(one.anew) for one in found if not one.failure)
     if not found:
         yield sentence(Reason("tighten_no_history"))
-    elif not (moved or anew or any(one.moves for one in found)):
+    elif not any(one.moves for one in found):
         yield say("Nothing to tighten: every threshold is as tight as its accepted runs allow.")
     elif wrote:
         yield say("Thresholds that were tightened: {count}; gone back: {anew}.", count=moved, anew=anew)
@@ -254,8 +182,8 @@ def _show_earned(found: Sequence[Tightened], where: Settings, *, wrote: bool) ->
         yield say("Write them: perfci thresholds tighten --write")
 
 
-def _show_op(one: Tightened, where: Settings) -> Iterator[RenderableType]:
-    yield Paragraph(say("{op} on {device}", op=one.op, device=one.device), style="bold")
+def _show_op(one: Tightened) -> Iterator[RenderableType]:
+    yield _head(one.op, one.device)
     yield from (Paragraph(reason, 2) for reason in one.said)
     for case, group in groupby(zip(one.changes, one.whys, strict=True), lambda each: each[0].case):
         changes = list(group)
@@ -263,9 +191,9 @@ def _show_op(one: Tightened, where: Settings) -> Iterator[RenderableType]:
         lines = [
             (
                 each.key,
-                *(shown(each.key, value) for value in (each.before, each.after, each.bound)),
+                *(show_number(each.key, value) for value in (each.before, each.after, each.bound)),
                 write_chance(each.predicted),
-                f"{each.runs}: " + " .. ".join(shorten(run or "-", _RUN) for run in (each.first, each.last)),
+                f"{each.runs}: {shorten(each.first or '-', _RUN)} .. {shorten(each.last or '-', _RUN)}",
             )
             for each, _ in changes
         ]
@@ -274,7 +202,7 @@ def _show_op(one: Tightened, where: Settings) -> Iterator[RenderableType]:
     if one.failure:
         yield Paragraph(one.failure, 2, STYLES[Gate.FAILS])
     if one.path:
-        yield Paragraph(say("Written: {path}", path=place(one.path, where.root)), 2, STYLES[Gate.OK])
+        yield Paragraph(say("Written: {path}", path=one.path), 2, STYLES[Gate.OK])
 
 
 def write_chance(value: float | None) -> str:

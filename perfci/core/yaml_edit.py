@@ -6,7 +6,7 @@ import io
 from dataclasses import dataclass
 from typing import Any
 
-_INDENTS = ((2, 2, 0), (2, 4, 2), (4, 4, 0), (4, 4, 2), (2, 6, 4), (4, 6, 4))
+_INDENTS = ((2, 2, 0), (2, 4, 2), (4, 4, 0), (4, 4, 2), (2, 6, 4))
 """Of mappings, of sequences, and of a sequence's dashes: the first that gives the text back is the file's own."""
 
 

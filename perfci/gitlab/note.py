@@ -12,15 +12,14 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPMessage
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import urlsplit
 
 from perfci.core.model import Fact, Judgements, Reason, Run
-from perfci.gitlab.note_text import KEY, LIMIT, Links, compose, marker
+from perfci.gitlab.note_text import HOST, KEY, LIMIT, Links, compose, marker
 from perfci.report.text import plain
 
 TOKEN = "PERFCI_GITLAB_TOKEN"
@@ -40,7 +39,7 @@ MOST_PAGES = 200
 SUMMARY_LIMIT = 1_048_576
 """Bytes of a step's summary on GitHub, which shows none of a longer one."""
 
-_API = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+(?:/[A-Za-z0-9._~-]+)*/api/v4/?")
+_API = re.compile(rf"{HOST}(?:/[A-Za-z0-9._~-]+)*/api/v4/?")
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 _TOKEN = re.compile(r"[!-~]{8,512}")
 
@@ -59,11 +58,6 @@ class NoteTarget:
     certificates: str | None = None
     """file of certificates to trust, if they are not the system's"""
 
-    @property
-    def notes(self) -> str:
-        """Path of the merge request's notes."""
-        return f"/projects/{self.project}/merge_requests/{self.merge_request}/notes"
-
 
 @dataclass(frozen=True)
 class Posted:
@@ -80,10 +74,10 @@ class Posted:
 class NoteError(Exception):
     """A call that failed."""
 
-    def __init__(self, reason: Reason, *, status: int | None = None, unclear: bool = False) -> None:
-        """unclear: whether the server did it is unknown."""
+    def __init__(self, reason: Reason, *, again: bool = False, after_s: float = 0.0) -> None:
+        """again: another attempt may succeed. after_s: how long the server asks to wait before it."""
         super().__init__(reason.kind)
-        self.reason, self.status, self.unclear = reason, status, unclear
+        self.reason, self.again, self.after_s = reason, again, after_s
 
 
 def find_target(environ: Mapping[str, str]) -> NoteTarget | Reason:
@@ -95,24 +89,17 @@ def find_target(environ: Mapping[str, str]) -> NoteTarget | Reason:
     if not token:
         return Reason("note_no_token")
     if not _TOKEN.fullmatch(token):
-        return Reason("note_token_malformed")
+        return Reason("token_malformed", {"name": TOKEN})
     if not environ.get("CI_MERGE_REQUEST_IID"):
         return Reason("note_no_merge_request")
     name = "CI_MERGE_REQUEST_PROJECT_ID" if environ.get("CI_MERGE_REQUEST_PROJECT_ID") else "CI_PROJECT_ID"
     for each, pattern in (("CI_MERGE_REQUEST_IID", _NUMBER), (name, _NUMBER), ("CI_API_V4_URL", _API)):
         found = environ.get(each, "")
-        if not pattern.fullmatch(found) or not _has_port(found):
+        if not pattern.fullmatch(found):
             return Reason("note_variable_invalid", {"name": each, "found": plain(found, 80)})
     number, project, api = (environ[each] for each in ("CI_MERGE_REQUEST_IID", name, "CI_API_V4_URL"))
     certificates = environ.get("CI_SERVER_TLS_CA_FILE") or None
     return NoteTarget(api.rstrip("/"), token, int(project), int(number), certificates)
-
-
-def _has_port(url: str) -> bool:
-    try:
-        return (urlsplit(url).port or 0) >= 0
-    except ValueError:
-        return False
 
 
 def post(
@@ -128,58 +115,44 @@ def post(
 
     Only a note that the token's own user wrote is ever changed, whoever else's holds the marker.
     """
-    server = _Server(target, sleep)
     body = compose(run, judgements, links, LIMIT, key)
-    try:
-        return _write(server, body, key)
-    except NoteError as error:
-        return Posted(problems=(error.reason,))
-
-
-def _write(server: _Server, body: str, key: str) -> Posted:
-    found = _find(server, key)
-    if found is not None:
-        if found["body"].replace("\r\n", "\n").strip() == body.strip():
-            return Posted(found["id"])
+    waits = list(WAITS_S)
+    while True:
         try:
-            server.ask("PUT", f"{server.target.notes}/{found['id']}", {"body": body})
+            return _write(target, body, key)
         except NoteError as error:
-            if error.status != 404:
-                raise
-            # Deleted since it was found: write a new one.
-        else:
-            return Posted(found["id"])
+            # Each attempt looks for the note first. So none is written twice, even if the answer was lost.
+            if not error.again or not waits or error.after_s > LONGEST_S:
+                return Posted(problems=(error.reason,))
+            sleep(max(waits.pop(0), error.after_s))
+
+
+def _write(target: NoteTarget, body: str, key: str) -> Posted:
+    notes = f"/projects/{target.project}/merge_requests/{target.merge_request}/notes"
     try:
-        made = server.ask("POST", server.target.notes, {"body": body}, repeat_unclear=False)
-    except NoteError as error:
-        # If the answer was lost, the note may be there. It is looked for, so that none is written twice.
-        if not error.unclear or not server.wait():
-            raise
-        return replace(_write(server, body, key), created=True)
-    return Posted(made["id"] if isinstance(made, dict) and isinstance(made.get("id"), int) else None, created=True)
+        found = _find_note(target, notes, key)
+        if found is None:
+            return Posted(_ask(target, "POST", notes, {"body": body})["id"], created=True)
+        if found["body"].replace("\r\n", "\n").strip() != body.strip():
+            _ask(target, "PUT", f"{notes}/{found['id']}", {"body": body})
+        return Posted(found["id"])
+    except (KeyError, TypeError, AttributeError):
+        facts = {"api": target.api, "why": "its answer is not GitLab's"}
+        raise NoteError(Reason("note_failed", facts)) from None
 
 
-def _find(server: _Server, key: str) -> dict[str, Any] | None:
+def _find_note(target: NoteTarget, notes: str, key: str) -> dict[str, Any] | None:
     """The oldest note by the token's own user with the marker in its first line."""
-    user = server.ask("GET", "/user")
-    if not isinstance(user, dict) or not isinstance(user.get("id"), int):
-        raise NoteError(Reason("note_failed", {"api": server.target.api, "why": "its answer is not GitLab's"}))
+    user = _ask(target, "GET", "/user")["id"]
     for page in range(1, MOST_PAGES + 1):
-        listed = server.ask("GET", f"{server.target.notes}?per_page=100&page={page}&sort=asc&order_by=created_at")
-        for note in _own_notes(listed, user["id"]):
-            if note["body"].split("\n", 1)[0].strip() == marker(key):
-                return note
-        if not isinstance(listed, list) or not listed:
+        listed = _ask(target, "GET", f"{notes}?per_page=100&page={page}&sort=asc&order_by=created_at")
+        for note in listed:
+            own = note["author"]["id"] == user and not note["system"]
+            if own and note["body"].split("\n", 1)[0].strip() == marker(key):
+                return dict(note)
+        if not listed:
             break
     return None
-
-
-def _own_notes(listed: Any, user: int) -> Iterator[dict[str, Any]]:
-    for note in listed if isinstance(listed, list) else ():
-        author = note.get("author") if isinstance(note, dict) else None
-        own = isinstance(author, dict) and author.get("id") == user and not note.get("system")
-        if own and isinstance(note.get("id"), int) and isinstance(note.get("body"), str):
-            yield note
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -187,68 +160,40 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         """The token would go along, so the redirect is an error."""
 
 
-@dataclass
-class _Server:
-    """GitLab's REST interface, bounded in time."""
+def _ask(target: NoteTarget, verb: str, path: str, data: Mapping[str, str] | None = None) -> Any:
+    """The data of the server's answer. Raises NoteError."""
 
-    target: NoteTarget
-    sleep: Callable[[float], None]
-    waits: list[float] = field(default_factory=lambda: list(WAITS_S))
-    """that are left, for the whole note"""
+    def clean(words: object) -> str:
+        return plain(str(words).replace(target.token, "***"), 160) or "-"
 
-    def wait(self, least: float = 0.0) -> bool:
-        """Wait before another attempt. False, at once, if there is none left or the server asks for too long."""
-        if not self.waits or least > LONGEST_S:
-            return False
-        self.sleep(max(self.waits.pop(0), least))
-        return True
-
-    def ask(self, verb: str, path: str, data: Mapping[str, str] | None = None, *, repeat_unclear: bool = True) -> Any:
-        """The answer's data, after retries. Raises NoteError."""
-        while True:
-            least = 0.0
-            try:
-                return self._ask_once(verb, path, data)
-            except urllib.error.HTTPError as answer:
-                error, least = self._refuse(answer)
-                if answer.code != 429 and answer.code < 500:
-                    raise error from None
-            except (OSError, HTTPException, ValueError) as failure:
-                error = NoteError(self._fail(failure), unclear=True)
-            if (error.unclear and not repeat_unclear) or not self.wait(least):
-                raise error
-
-    def _ask_once(self, verb: str, path: str, data: Mapping[str, str] | None) -> Any:
-        context = ssl.create_default_context(cafile=self.target.certificates)
+    headers = {"PRIVATE-TOKEN": target.token, "Content-Type": "application/json", "User-Agent": "perfci"}
+    body = json.dumps(data).encode() if data else None
+    request = urllib.request.Request(target.api + path, body, headers, method=verb)
+    try:
+        context = ssl.create_default_context(cafile=target.certificates)
         opener = urllib.request.build_opener(_NoRedirects, urllib.request.HTTPSHandler(context=context))
-        headers = {"PRIVATE-TOKEN": self.target.token, "Content-Type": "application/json", "User-Agent": "perfci"}
-        body = json.dumps(data).encode() if data else None
-        request = urllib.request.Request(self.target.api + path, body, headers, method=verb)
         with opener.open(request, timeout=TIMEOUT_S) as answer:
             return json.load(answer)
-
-    def _refuse(self, answer: urllib.error.HTTPError) -> tuple[NoteError, float]:
-        """The error of a refusal, and how long the server asks to wait."""
+    except urllib.error.HTTPError as refusal:
+        status, after = refusal.code, refusal.headers.get("Retry-After", "")
         try:
-            found = json.load(answer)
-            told = found.get("message") or found.get("error") if isinstance(found, dict) else None
-        except (OSError, HTTPException, ValueError):
-            told = None
-        words = plain(str(told or answer.reason).replace(self.target.token, "***"), 160) or "-"
-        after = answer.headers.get("Retry-After", "")
-        kind = "note_token_refused" if answer.code == 401 else "note_refused"
+            found = json.load(refusal)
+            words = found.get("message") or found.get("error")
+        except (OSError, HTTPException, ValueError, AttributeError):
+            words = None
         facts: dict[str, Fact] = {
-            "status": answer.code,
-            "told": words,
-            "api": self.target.api,
-            "project": self.target.project,
+            "status": status,
+            "told": clean(words or refusal.reason),
+            "api": target.api,
+            "project": target.project,
         }
-        error = NoteError(Reason(kind, facts), status=answer.code, unclear=answer.code >= 500)
-        return error, float(after) if after.isascii() and after.isdigit() else 0.0
-
-    def _fail(self, failure: Exception) -> Reason:
-        words = plain(str(failure).replace(self.target.token, "***"), 160) or type(failure).__name__
-        return Reason("note_failed", {"api": self.target.api, "why": words})
+        # A note that was deleted since it was found is written anew.
+        again = status == 429 or status >= 500 or (verb == "PUT" and status == 404)
+        after_s = float(after) if after.isascii() and after.isdigit() else 0.0
+        raise NoteError(Reason("note_refused", facts), again=again, after_s=after_s) from None
+    except (OSError, HTTPException, ValueError) as failure:
+        why = clean(failure) if str(failure) else type(failure).__name__
+        raise NoteError(Reason("note_failed", {"api": target.api, "why": why}), again=True) from None
 
 
 def append_summary(run: Run, judgements: Judgements, links: Links, environ: Mapping[str, str]) -> Reason | None:

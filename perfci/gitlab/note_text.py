@@ -7,12 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from perfci.core import wording
-from perfci.core.model import Gate, Judgements, OpRun, Reason, Run
-from perfci.core.wording import say
+from perfci.core.model import Judgements, Run
+from perfci.core.wording import say, sentence
 from perfci.gitlab.markup import code, harden, inline
-from perfci.report import frame, markdown, rows, summary
+from perfci.gitlab.proposal import write_some
+from perfci.report import against, frame, markdown, rows, summary, text
+from perfci.report.build import write_headline
 from perfci.report.steps import repeat
+from perfci.report.text import plain
+from perfci.report.view import make_table
 
 LIMIT = 900_000
 """Most bytes of a note; GitLab takes 1,000,000 characters."""
@@ -23,8 +26,8 @@ KEY = "check"
 REPORT_URL = "PERFCI_REPORT_URL"
 """Address of the report, set by the job that keeps it if that is another job than the note's."""
 
-CHANGES, CHANGED_OPS, FILES, NOTES = 3, 12, 4, 20
-"""Most differences of an op's device work, ops whose changes are shown, files of an op, and notes on the run."""
+CHANGES, CHANGED_OPS, NOTES = 3, 12, 20
+"""Most differences of an op's device work, ops whose changes are shown, and notes on the run."""
 
 SENTENCE = 400
 """Characters of a reason. The report has it in full."""
@@ -33,7 +36,10 @@ _ROOMS = ((100, 200, 50), (50, 50, 20), (20, 0, 10), (5, 0, 3), (0, 0, 0))
 """Most rows that need attention, rows that are fine, and reasons: the first that fits is taken."""
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_URL = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+(?:/[A-Za-z0-9:._~%?=&+/-]*)?")
+HOST = r"https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
+"""The beginning of an address, without a user."""
+
+_URL = re.compile(rf"{HOST}(?:/[A-Za-z0-9:._~%?=&+/-]*)?")
 _PATH = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)*")
 
 
@@ -52,36 +58,37 @@ def compose(run: Run, judgements: Judgements, links: Links, limit: int = LIMIT, 
     key: letters, digits, dots, dashes, by which the note is found again. Raises ValueError for another one. No line
     begins with foreign text: there a slash would be a command.
     """
-    summed = [
-        harden(markdown.write(line))
-        for line in summary.summarise(run, judgements, frame.find_clocks(frame.tabulate_blocks(run)))
-    ]
+    summed = summary.summarise(run, judgements, frame.find_clocks(frame.tabulate_blocks(run)))
     shown, notes = rows.make_rows(judgements), rows.split_notes(judgements, run)
     grave, fine = [row for row in shown if row.aloud], [row for row in shown if not row.aloud]
+    below = list(map(inline, notes.below[:NOTES]))
+    titles = say("the report with every case"), say("the job"), say("the pipeline")
+    known = zip(titles, (links.report, links.job, links.pipeline), strict=True)
+    linked = ", ".join(f"[{title}]({url})" for title, url in known if url and safe_url(url))
     # The run's own command, of the ops that were not all unchanged, so that it stays short.
     ran = {op.op for op in run.ops}
     ops = tuple(op for op in run.plan.ops if op.op in ran) or run.plan.ops
     command = markdown.fence(repeat(replace(run, plan=replace(run.plan, ops=ops))))
-    text = ""
+    note = ""
     for most_grave, most_fine, most_reasons in _ROOMS:
         parts = (
             marker(key),
             say("## perfci: {gate}", gate=rows.name_gate(judgements.gate).upper()),
             *(f"> **{inline(note)}**" for note in notes.first),
-            _headline(judgements),
-            _bullets([*summed, *map(inline, notes.above)]),
-            _table(grave, most_grave),
-            _reasons(grave, most_reasons),
+            markdown.write(write_headline(judgements)),
+            _list([*(harden(markdown.write(line)) for line in summed), *map(inline, notes.above)]),
+            _tabulate(grave, most_grave),
+            _list(map(_describe_why, grave[:most_reasons]), say("### Why")),
             _fold_fine(fine, most_fine),
-            _list_changes(run),
-            _fold(say("Notes on this run: {count}", count=len(notes.below[:NOTES])), notes.below[:NOTES]),
-            _list_links(links),
+            _list(_describe_changes(run), say("### What changed")),
+            _fold(say("Notes on this run: {count}", count=len(below)), _list(below)) if below else "",
+            say("More: {links}.", links=linked) if linked else "",
             say("The same inputs and order of measuring again:") + "\n\n" + command,
         )
-        text = "\n\n".join(part for part in parts if part) + "\n"
-        if len(text.encode()) <= limit:
-            return text
-    return text.encode()[: max(limit - 1, 0)].decode(errors="ignore").rpartition("\n")[0] + "\n"
+        note = "\n\n".join(part for part in parts if part) + "\n"
+        if len(note.encode()) <= limit:
+            return note
+    return note.encode()[: max(limit - 1, 0)].decode(errors="ignore").rpartition("\n")[0] + "\n"
 
 
 def marker(key: str) -> str:
@@ -91,48 +98,19 @@ def marker(key: str) -> str:
     return f"<!-- perfci:note:{key} -->"
 
 
-# --- verdicts ---------------------------------------------------------------------------------------------------------
-
-
-def _headline(judgements: Judgements) -> str:
-    found = rows.count_all(judgements)
-    worst, counted = rows.write_worst(judgements), rows.write_counts(found)
-    if not found.verdicts:
-        return say("**Nothing was judged.**")
-    if found.gate is Gate.OK:
-        return say("**Nothing failed and nothing warns.** {counted}.", counted=counted)
-    if found.gate is Gate.WARNS:
-        return say("**It may be merged, with warnings: {worst}.** {counted}.", worst=worst, counted=counted)
-    return say("**It fails: {worst}.** {counted}.", worst=worst, counted=counted)
-
-
-def _table(shown: Sequence[rows.VerdictRow], most: int) -> str:
+def _tabulate(shown: Sequence[rows.VerdictRow], most: int) -> str:
     """Four narrow columns: more do not fit on a phone."""
-    if not shown or not most:
-        return ""
-    heads = (say("verdict"), say("case"), say("change"), say("speedup"))
-    cells = [(markdown.write(row.marked), _place(row), row.change, row.speedup) for row in shown[:most]]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in (heads, ("---", "---", "--:", "--:"), *cells))
-    left = len(shown) - most
-    return table + ("\n\n" + say("Rows left out here: {count}; the report has them.", count=left) if left > 0 else "")
+    cells = ((row.marked, _locate(row), row.change, row.speedup) for row in shown)
+    return write_some(make_table("verdict | case | change: | speedup:", cells), most) if most else ""
 
 
-def _place(row: rows.VerdictRow) -> str:
-    case = code(row.case) if row.case is not None else ""
-    return " ".join(part for part in (code(row.op), inline(row.about), case) if part)
+def _locate(row: rows.VerdictRow) -> str:
+    return " ".join(part for part in (text.code(row.op), plain(row.about), text.code(row.case or "")) if part)
 
 
-def _reasons(shown: Sequence[rows.VerdictRow], most: int) -> str:
-    lines = [
-        say(
-            "{verdict} {where}: {why}",
-            verdict=markdown.write(row.marked),
-            where=_place(row),
-            why=inline(row.sentence, SENTENCE),
-        )
-        for row in shown[:most]
-    ]
-    return "\n\n".join((say("### Why"), _bullets(lines))) if lines else ""
+def _describe_why(row: rows.VerdictRow) -> str:
+    verdict, where = (harden(markdown.write(part)) for part in (row.marked, _locate(row)))
+    return say("{verdict} {where}: {why}", verdict=verdict, where=where, why=inline(row.sentence, SENTENCE))
 
 
 def _fold_fine(fine: Sequence[rows.VerdictRow], most: int) -> str:
@@ -140,51 +118,32 @@ def _fold_fine(fine: Sequence[rows.VerdictRow], most: int) -> str:
         return ""
     counts = rows.count_verdicts(fine)
     title = say("Fine: {count:verdict|verdicts}, {tally}", count=counts.total(), tally=rows.write_tally(counts.items()))
-    table = _table(fine, most)
-    return f"<details>\n<summary>{title}</summary>\n\n{table}\n\n</details>" if table else title
+    return _fold(title, _tabulate(fine, most)) if most else title
 
 
-def _fold(title: str, lines: Sequence[str]) -> str:
-    return f"<details>\n<summary>{title}</summary>\n\n{_bullets(map(inline, lines))}\n\n</details>" if lines else ""
-
-
-# --- what changed -----------------------------------------------------------------------------------------------------
-
-
-def _list_changes(run: Run) -> str:
-    """Each op's files and device work that differ from the base's."""
+def _describe_changes(run: Run) -> list[str]:
+    """A line for each op with its files and device work that differ from the base's."""
     found = {op.op: op for op in run.ops}
-    lines: list[str] = []
-    more = 0
+    lines = []
     for op in run.plan.ops:
-        files, differences = op.base.changed if op.base else (), _differences(found.get(op.op))
-        if not files and not differences:
-            continue
-        if len(lines) == CHANGED_OPS:
-            more += 1
-            continue
-        named = ", ".join(map(code, files[:FILES]))
-        if len(files) > FILES:
-            named = say("{files} and {count} more", files=named, count=len(files) - FILES)
-        sentences = [inline(wording.sentence(each), SENTENCE) for each in differences[:CHANGES]]
-        told = " ".join([*([f"{named}."] if named else []), *sentences])
-        lines.append(say("{op}: {told}", op=code(op.op), told=told))
-    if more:
-        lines.append(say("Ops that changed as well: {count}.", count=more))
-    return "\n\n".join((say("### What changed"), _bullets(lines))) if lines else ""
+        cases = found[op.op].performance if op.op in found else ()
+        changes = list(dict.fromkeys(sentence(each) for case in cases if case.base for each in case.base.changes))
+        told = [harden(markdown.write(against.describe_files(op.base)))]
+        told += [inline(each, SENTENCE) for each in changes[:CHANGES]]
+        if any(told):
+            lines.append(say("{op}: {told}", op=code(op.op), told=" ".join(filter(None, told))))
+    more = len(lines) - CHANGED_OPS
+    return lines[:CHANGED_OPS] + ([say("Ops that changed as well: {count}.", count=more)] if more > 0 else [])
 
 
-def _differences(found: OpRun | None) -> list[Reason]:
-    """Each difference of an op's device work once."""
-    cases = found.performance if found else ()
-    seen: list[Reason] = []
-    for case in cases:
-        seen += [each for each in (case.base.changes if case.base else ()) if each not in seen]
-    return seen
+def _list(lines: Iterable[str], title: str = "") -> str:
+    """A list under its title. Empty if there is no line."""
+    items = "\n".join(f"- {line}" for line in lines)
+    return f"{title}\n\n{items}" if title and items else items
 
 
-def _bullets(lines: Iterable[str]) -> str:
-    return "\n".join(f"- {line}" for line in lines)
+def _fold(title: str, shown: str) -> str:
+    return f"<details>\n<summary>{title}</summary>\n\n{shown}\n\n</details>"
 
 
 # --- links ------------------------------------------------------------------------------------------------------------
@@ -196,11 +155,7 @@ def safe_url(url: str) -> str | None:
     >>> safe_url("https://gitlab.example.com/a/-/jobs/1"), safe_url("javascript:alert(1)")
     ('https://gitlab.example.com/a/-/jobs/1', None)
     """
-    try:
-        fits = bool(_URL.fullmatch(url)) and bool(urlsplit(url).hostname)
-    except ValueError:
-        fits = False
-    return url if fits and len(url) <= 1000 else None
+    return url if _URL.fullmatch(url) and len(url) <= 1000 else None
 
 
 def find_links(environ: Mapping[str, str], report: str | None = None) -> Links:
@@ -218,13 +173,3 @@ def find_links(environ: Mapping[str, str], report: str | None = None) -> Links:
     servers = ("CI_API_V4_URL", "CI_SERVER_URL", "CI_PAGES_URL")
     ours = given and urlsplit(given).netloc in {urlsplit(environ.get(name, "")).netloc for name in servers}
     return Links(given if ours else kept, job, safe_url(environ.get("CI_PIPELINE_URL", "")))
-
-
-def _list_links(links: Links) -> str:
-    known = (
-        (say("the report with every case"), links.report),
-        (say("the job"), links.job),
-        (say("the pipeline"), links.pipeline),
-    )
-    shown = [f"[{title}]({url})" for title, url in known if url and safe_url(url)]
-    return say("More: {links}.", links=", ".join(shown)) if shown else ""

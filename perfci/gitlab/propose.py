@@ -12,8 +12,7 @@ import base64
 import os
 import re
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -23,14 +22,14 @@ from perfci.core.model import Reason
 from perfci.core.settings import Settings
 from perfci.git import command
 from perfci.git.base import PROPOSALS
+from perfci.gitlab.note_text import HOST
 from perfci.gitlab.proposal import (
     ROWS,
     TRAILER,
     Proposal,
     ProposedFile,
-    compare_thresholds,
     describe_changes,
-    read_changed,
+    list_changed,
     refuse_looser,
     write_description,
     write_title,
@@ -43,8 +42,8 @@ TOKENS = ("PERFCI_PUSH_TOKEN", "PERFCI_GITLAB_TOKEN")
 
 MERGE_REQUEST, PUSH = "merge-request", "push"
 
-WAITS_S = (1.0, 2.0, 4.0, 8.0)
-"""Before each further attempt after somebody else pushed first."""
+ATTEMPTS = 5
+"""Pushes, each after the branches were fetched again."""
 
 LIMIT_S = 600.0
 """For a fetch or a push."""
@@ -56,11 +55,12 @@ _ATTRIBUTES = f"*.json -merge\n*.yaml -merge\n*{ENDING} merge=union\n"
 """How git merges: a file of numbers as a whole, since two halves of different runs fit nowhere. Histories by line."""
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+/-]{0,199}")
-_URL = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+(?:/[A-Za-z0-9._~-]+)+")
+_BRANCH = re.compile(r"(?!.*(?:\.\.|//|/\.|\.lock$|[/.]$))[A-Za-z0-9_][A-Za-z0-9._+/-]{0,199}")
+_URL = re.compile(rf"{HOST}(?:/[A-Za-z0-9._~-]+)+")
 _TOKEN = re.compile(r"[!-~]{8,512}")
 _REQUEST = re.compile(r"https?://\S+/-/merge_requests/([1-9][0-9]*)")
 _REFUSED_OPTION = re.compile(r"Error encountered with push options? (.+)")
+_RACED = re.compile(r"\[rejected\]|\[remote rejected\].*(?:cannot lock ref|failed to update ref)")
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,6 @@ class ProposalOptions:
     """of the merge request"""
     base: str | None = None
     """commit whose files the other job began with. None for $CI_COMMIT_SHA"""
-    title: str | None = None
     dry_run: bool = False
 
 
@@ -102,7 +101,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True)
 class Proposed:
-    """What became of a proposal."""
+    """The result of a proposal."""
 
     state: Fate
     branch: str | None = None
@@ -112,8 +111,53 @@ class Proposed:
     url: str | None = None
     proposal: Proposal | None = None
     problems: tuple[Reason, ...] = ()
-    compared: str | None = None
-    """commit of the clone that a dry run compared with"""
+
+
+def propose(
+    source: Path, settings: Settings, options: ProposalOptions, environ: Mapping[str, str], prefix: str = ""
+) -> Proposed:
+    """Propose the files below `source` that differ from those of the base commit.
+
+    prefix: the project's path in its repository. A dry run compares with the clone at hand and needs no token. Raises
+    UsageError and StoredFileError for files that cannot be proposed, and PerfciError if git or the server refuses.
+    """
+    base = options.base or environ.get("CI_COMMIT_SHA", "")
+    target = options.target or environ.get("CI_DEFAULT_BRANCH")
+    if options.dry_run:
+        found = command.parse_commit(settings.root, base or "HEAD")
+        top = command.git(settings.root, "rev-parse", "--show-toplevel")
+        if found is None or isinstance(top, Reason):
+            raise PerfciError("propose_no_commit", commit=base or "HEAD", folder=str(settings.root))
+        base, target, remote = found, target or "HEAD", Remote(Path(top.strip()).as_uri())
+    else:
+        remote = find_remote(environ)
+    if not _COMMIT.fullmatch(base):
+        raise PerfciError("propose_no_base", found=plain(base, 80) or "-")
+    if target is None:
+        raise PerfciError("propose_no_target")
+    for name in (options.to, options.branch, target):
+        if not is_branch(name):
+            raise PerfciError("propose_branch_invalid", branch=plain(name, 80))
+    folders = {}
+    for name, folder in (("baselines", settings.baselines), ("thresholds", settings.thresholds)):
+        if not folder.is_relative_to(settings.root):
+            raise UsageError("propose_outside", folder=str(folder), name=name)
+        folders[name] = folder.relative_to(settings.root).as_posix()
+
+    with tempfile.TemporaryDirectory(prefix="perfci-propose-") as place:
+        clone = _TemporaryClone(Path(place).resolve(), remote)
+        clone.prepare(base, [f"/{prefix}{folder}/" for folder in folders.values()])
+        changed = list_changed(source, clone.folder, folders, prefix)
+        if not changed:
+            return Proposed(Fate.NOTHING)
+        proposal = describe_changes(changed)
+        if looser := refuse_looser(proposal, folders["thresholds"]):
+            return Proposed(Fate.CONFLICTS, problems=looser)
+        proposer = _Proposer(clone, options, base, target, changed, proposal, write_title(proposal))
+        for _ in range(ATTEMPTS):
+            if done := proposer.attempt():
+                return done
+    raise PerfciError("propose_raced")
 
 
 def find_remote(environ: Mapping[str, str]) -> Remote:
@@ -122,7 +166,7 @@ def find_remote(environ: Mapping[str, str]) -> Remote:
     if not token:
         raise PerfciError("propose_no_token")
     if not _TOKEN.fullmatch(token):
-        raise PerfciError("propose_token_malformed", name=name)
+        raise PerfciError("token_malformed", name=name)
     url = environ.get("CI_PROJECT_URL", "")
     if not _URL.fullmatch(url):
         raise PerfciError("propose_variable_invalid", name="CI_PROJECT_URL", found=plain(url, 80))
@@ -145,74 +189,7 @@ def is_branch(name: str) -> bool:
     >>> is_branch("perfci/nightly"), is_branch("-f"), is_branch("a..b"), is_branch("a/")
     (True, False, False, False)
     """
-    odd = ".." in name or "//" in name or "/." in name or name.endswith(("/", ".", ".lock"))
-    return bool(_BRANCH.fullmatch(name)) and not odd
-
-
-def propose(
-    source: Path,
-    settings: Settings,
-    options: ProposalOptions,
-    environ: Mapping[str, str],
-    prefix: str = "",
-    *,
-    remote: Remote | None = None,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Proposed:
-    """Propose the files below `source` that differ from those of the base commit.
-
-    prefix: the project's path in its repository; remote: None for the one of GitLab's variables. A dry run compares
-    with the clone at hand and needs neither remote nor token. Raises UsageError and StoredFileError for files that
-    cannot be proposed, and PerfciError if git or the server refuses.
-    """
-    base = options.base or environ.get("CI_COMMIT_SHA", "")
-    target = options.target or environ.get("CI_DEFAULT_BRANCH")
-    if options.dry_run:
-        found = command.parse_commit(settings.root, base or "HEAD")
-        if found is None:
-            raise PerfciError("propose_no_commit", commit=base or "HEAD", folder=str(settings.root))
-        base, target, remote = found, target or "HEAD", Remote(settings.root.as_uri())
-        if isinstance(top := command.git(settings.root, "rev-parse", "--show-toplevel"), str):
-            remote = Remote(Path(top.strip()).as_uri())
-    remote = remote or find_remote(environ)
-    if not _COMMIT.fullmatch(base):
-        raise PerfciError("propose_no_base", found=plain(base, 80) or "-")
-    if target is None:
-        raise PerfciError("propose_no_target")
-    for name in (options.to, options.branch, target):
-        if not is_branch(name):
-            raise PerfciError("propose_branch_invalid", branch=plain(name, 80))
-    with tempfile.TemporaryDirectory(prefix="perfci-propose-") as folder:
-        clone = _TemporaryClone(Path(folder).resolve(), remote, base)
-        folders = _find_folders(settings)
-        clone.prepare([f"/{prefix}{each}/" for each in folders.values()])
-        project = clone.folder / prefix
-        changed = read_changed(source, clone.folder, folders, prefix)
-        if not changed:
-            return Proposed(Fate.NOTHING, compared=base if options.dry_run else None)
-        limits = source / folders["thresholds"], project / folders["thresholds"]
-        moved = tuple(compare_thresholds(changed, *limits, source / folders["baselines"]))
-        if looser := refuse_looser(moved, folders["thresholds"]):
-            return Proposed(Fate.CONFLICTS, problems=looser)
-        proposal = describe_changes(changed, moved)
-        proposer = _Proposer(clone, options, target, changed, proposal, write_title(options.title, proposal))
-        for pause in (*WAITS_S, None):
-            done = proposer.attempt()
-            if done is not None:
-                return done
-            if pause is not None:
-                sleep(pause)
-    raise PerfciError("propose_raced")
-
-
-def _find_folders(settings: Settings) -> dict[str, str]:
-    """Baselines and thresholds -> path in the project. Raises UsageError for a folder outside."""
-    found = {}
-    for name, folder in (("baselines", settings.baselines), ("thresholds", settings.thresholds)):
-        if not folder.is_relative_to(settings.root):
-            raise UsageError("propose_outside", folder=str(folder), name=name)
-        found[name] = folder.relative_to(settings.root).as_posix()
-    return found
+    return bool(_BRANCH.fullmatch(name))
 
 
 @dataclass
@@ -221,7 +198,6 @@ class _TemporaryClone:
 
     folder: Path
     remote: Remote
-    base: str
 
     def run(self, *arguments: str, given: str = "", fails: bool = False) -> tuple[int, str]:
         """Exit code and what git printed, errors last. Raises PerfciError if it fails and that is not expected."""
@@ -245,27 +221,25 @@ class _TemporaryClone:
         if isinstance(done, Reason):
             raise PerfciError(done.kind, **done.facts)
         printed = (done.stdout + done.stderr).decode(errors="replace")
+        if self.remote.token:
+            printed = printed.replace(self.remote.token, "***").replace(secret, "***")
         if done.returncode and not fails:
             self.fail(printed)
         return done.returncode, printed
 
     def fail(self, printed: str) -> None:
-        """Raise what git printed as an error, without the token."""
-        why = printed
-        if self.remote.token:
-            secret = base64.b64encode(f"perfci:{self.remote.token}".encode()).decode()
-            why = why.replace(self.remote.token, "***").replace(secret, "***")
-        lines = [line for line in why.splitlines() if line.strip() and not line.startswith("hint:")]
+        """Raise what git printed as an error."""
+        lines = [line for line in printed.splitlines() if line.strip() and not line.startswith("hint:")]
         raise PerfciError("propose_git_failed", url=self.remote.url, why=plain(" ".join(lines), 300) or "-")
 
-    def prepare(self, folders: Sequence[str]) -> None:
+    def prepare(self, base: str, folders: Sequence[str]) -> None:
         """Check out these folders of the base."""
         self.run("init", "--quiet")
         self.run("remote", "add", "origin", self.remote.url)
         self.run("sparse-checkout", "set", "--no-cone", *folders)
         (self.folder / ".git" / "info" / "attributes").write_text(_ATTRIBUTES, encoding="utf-8", newline="\n")
-        self.fetch(self.base)
-        self.check_out(self.base)
+        self.fetch(base)
+        self.check_out(base)
 
     def check_out(self, commit: str) -> None:
         """Bring HEAD and the files to a commit."""
@@ -301,6 +275,7 @@ class _Proposer:
 
     clone: _TemporaryClone
     options: ProposalOptions
+    base: str
     target: str
     changed: tuple[ProposedFile, ...]
     proposal: Proposal
@@ -310,120 +285,84 @@ class _Proposer:
         """From fetching the branches to pushing. None if somebody pushed first."""
         clone, options = self.clone, self.options
         branch = {PUSH: self.target, MERGE_REQUEST: options.branch}.get(options.to, options.to)
-        tips = {self.target: clone.base} if options.dry_run else clone.fetch_branches(self.target, branch)
+        tips = {self.target: self.base} if options.dry_run else clone.fetch_branches(self.target, branch)
         if self.target not in tips:
             raise PerfciError("propose_no_branch", branch=self.target)
-        # A new data branch starts at the base.
         into = self.target if options.to == MERGE_REQUEST else branch
-        top = tips.get(into, clone.base)
-
-        clone.check_out(clone.base)
-        for file in self.changed:
-            place = clone.folder / file.path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(file.after.read_bytes())
-        measured = self._commit()
-        problems = self._find_edited(clone.base, top, into, "propose_conflict")
+        top = tips.get(into, self.base)  # a new data branch starts at the base
+        problems = self._find_edited(self.base, top, into, "propose_conflict")
         clone.check_out(top)
-        problems = problems or self._repeat(measured, into)
-        wanted = clone.head()
-        updates = not problems and wanted != top and options.to == MERGE_REQUEST and branch in tips
-        if updates:
-            problems = self._update(tips[branch], top, wanted)
+        if not problems and not self._commit():
+            return Proposed(Fate.NOTHING, proposal=self.proposal)
+        tip = tips.get(branch) if options.to == MERGE_REQUEST else None
+        if tip and not problems:
+            problems = self._find_edited(top, tip, branch, "propose_branch_edited")
         if problems:
             return Proposed(Fate.CONFLICTS, branch, proposal=self.proposal, problems=problems)
-        if wanted == top:
-            return Proposed(Fate.NOTHING, proposal=self.proposal)
         if options.dry_run:
-            return Proposed(Fate.DRY, branch, proposal=self.proposal, compared=clone.base)
-        if updates and clone.head() == tips[branch]:
-            return Proposed(Fate.PROPOSED, branch, proposal=self.proposal)
+            return Proposed(Fate.DRY, branch, proposal=self.proposal)
+        if tip:
+            # An open merge request: the target is merged into its branch, and the commit is made there.
+            clone.check_out(tip)
+            message = f"Merge {self.target}\n\n{TRAILER}: {self.base}\n"
+            clone.run("merge", "--quiet", "-X", "theirs", "--no-edit", "-m", message, top)
+            self._commit()
+            if clone.head() == tip:
+                return Proposed(Fate.PROPOSED, branch, proposal=self.proposal)
         return self._push(branch)
 
-    def _commit(self) -> str:
-        """Commit what is in the folders if anything changed. Returns the commit at hand."""
-        for file in self.changed:
-            path = self.clone.folder / file.path
-            if file.is_history and path.is_file():
-                lines = [line for line in path.read_bytes().split(b"\n") if line.strip()]
-                path.write_bytes(b"".join(line + b"\n" for line in dict.fromkeys(lines)))
-        self.clone.run("add", "--all", "--force", "--", ".")
-        if self.clone.run("diff", "--cached", "--quiet", "HEAD", fails=True)[0]:
-            message = f"{self.title}\n\n{TRAILER}: {self.clone.base}\n"
-            self.clone.run("commit", "--quiet", "--cleanup=verbatim", "--file=-", given=message)
-        return self.clone.head()
-
-    def _find_edited(
-        self, since: str, tip: str, branch: str, kind: str, more: Sequence[str] = ()
-    ) -> tuple[Reason, ...]:
-        """A reason for each proposed file, and each of `more`, that somebody else changed on the way to `tip`."""
+    def _find_edited(self, since: str, tip: str, branch: str, kind: str) -> tuple[Reason, ...]:
+        """A reason for each proposed file that somebody else changed on the way to `tip`. Histories can be joined."""
         log = ("log", "--no-merges", "--format=%H", "--invert-grep", f"--grep=^{TRAILER}: ", f"{since}..{tip}", "--")
-        ours = {file.path: file.after for file in self.changed if not file.is_history}
         found = []
-        for path in dict.fromkeys((*ours, *more)):
-            there = self.clone.content(tip, path)
-            same = path in ours and there in {self.clone.content(since, path), ours[path].read_bytes()}
-            commits = [] if same else self.clone.run(*log, path)[1].split()
-            if commits:
-                found.append(Reason(kind, {"path": path, "branch": branch, "commit": commits[0][:10]}))
+        for file in self.changed:
+            there = self.clone.content(tip, file.path)
+            if file.is_history or there in {self.clone.content(since, file.path), file.after.read_bytes()}:
+                continue
+            if commits := self.clone.run(*log, file.path)[1].split():
+                found.append(Reason(kind, {"path": file.path, "branch": branch, "commit": commits[0][:10]}))
         return tuple(found)
 
-    def _repeat(self, commit: str, branch: str) -> tuple[Reason, ...]:
-        """Repeat a commit on HEAD. Its files win, since nobody else's changes are in the way. Histories keep both."""
-        failed, printed = self.clone.run("cherry-pick", "--no-commit", "-X", "theirs", commit, fails=True)
-        paths = self.clone.run("diff", "--name-only", "-z", "--diff-filter=U")[1].split("\0")
-        problems = [
-            Reason("propose_conflict", {"path": path, "branch": branch, "commit": self.clone.head()[:10]})
-            for path in paths
-            if path
-        ]
-        if failed and not problems:
-            self.clone.fail(printed)
-        if not problems:
-            self._commit()
-        return tuple(problems)
-
-    def _update(self, tip: str, top: str, wanted: str) -> tuple[Reason, ...]:
-        """Bring the open branch up to date: merge the target into it, then repeat the commit there.
-
-        What perfci proposed earlier gives way to the target and to the new proposal. What others changed on the branch
-        stays. If it is in the way, nothing is written.
-        """
-        common = self.clone.run("merge-base", tip, top, fails=True)[1].strip() or top
-        moved = self.clone.run("diff", "--name-only", "-z", common, top)[1].split("\0")
-        branch = self.options.branch
-        more = [path for path in moved if path]
-        if problems := self._find_edited(top, tip, branch, "propose_branch_edited", more):
-            return problems
-        self.clone.check_out(tip)
-        message = f"Merge {self.target}\n\n{TRAILER}: {self.clone.base}\n"
-        self.clone.run("merge", "--quiet", "-X", "theirs", "--no-edit", "-m", message, top)
-        return self._repeat(wanted, branch)
+    def _commit(self) -> bool:
+        """Commit the job's files on HEAD. Returns whether anything changed."""
+        for file in self.changed:
+            path, content = self.clone.folder / file.path, file.after.read_bytes()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if file.is_history and path.is_file():
+                # The lines of both, without those that the job removed.
+                ours, old = content.splitlines(True), (self.clone.content(self.base, file.path) or b"").splitlines(True)
+                kept = [line for line in path.read_bytes().splitlines(True) if line in ours or line not in old]
+                content = b"".join(dict.fromkeys((*kept, *ours)))
+            path.write_bytes(content)
+        self.clone.run("add", "--all", "--force", "--", ".")
+        changed = self.clone.run("diff", "--cached", "--quiet", "HEAD", fails=True)[0] != 0
+        if changed:
+            message = f"{self.title}\n\n{TRAILER}: {self.base}\n"
+            self.clone.run("commit", "--quiet", "--cleanup=verbatim", "--file=-", given=message)
+        return changed
 
     def _push(self, branch: str) -> Proposed | None:
         """Push HEAD. None if somebody pushed first."""
-        clone = self.clone
-        values = ["create", f"target={self.target}", f"title={self.title}", "remove_source_branch"]
-        for rows in (ROWS, ROWS // 4, 0):
-            # GitLab reads backslash and n as a line break, which a push option cannot hold. Foreign text must not.
-            text = re.sub(r"\\(?=n)", "&#92;", write_description(self.proposal, clone.base, rows)).strip()
-            description = text.replace("\n", "\\n")
-            if len(description.encode()) <= MOST_DESCRIPTION:
-                break
-        values.append(f"description={description}")
-        options = [f"--push-option=merge_request.{value}" for value in values]
-        options = options if self.options.to == MERGE_REQUEST else []
-        failed, printed = clone.run("push", *options, "origin", f"HEAD:refs/heads/{branch}", fails=True)
-        if failed and re.search(r"\[rejected\]|\[remote rejected\].*(?:cannot lock ref|failed to update ref)", printed):
+        clone, arguments = self.clone, []
+        if self.options.to == MERGE_REQUEST:
+            for rows in (ROWS, ROWS // 4, 0):
+                # GitLab reads backslash and n as a line break, which a push option cannot hold. Foreign text must not.
+                text = re.sub(r"\\(?=n)", "&#92;", write_description(self.proposal, self.base, rows)).strip()
+                description = text.replace("\n", "\\n")
+                if len(description.encode()) <= MOST_DESCRIPTION:
+                    break
+            values = ["create", f"target={self.target}", f"title={self.title}", "remove_source_branch"]
+            values.append(f"description={description}")
+            arguments = [f"--push-option=merge_request.{value}" for value in values]
+        failed, printed = clone.run("push", *arguments, "origin", f"HEAD:refs/heads/{branch}", fails=True)
+        if failed and _RACED.search(printed):
             return None
         if failed:
             clone.fail(printed)
-        commit = clone.head()
-        if self.options.to != MERGE_REQUEST:
-            return Proposed(Fate.PUSHED, branch, commit, proposal=self.proposal)
-        refused = _REFUSED_OPTION.search(printed)
-        if refused:
+        if not arguments:
+            return Proposed(Fate.PUSHED, branch, clone.head(), proposal=self.proposal)
+        if refused := _REFUSED_OPTION.search(printed):
             raise PerfciError("propose_request_failed", branch=branch, why=plain(refused[1], 200))
         request = _REQUEST.search(printed)
         number, url = (int(request[1]), request[0]) if request else (None, None)
-        return Proposed(Fate.PROPOSED, branch, commit, number, url, self.proposal)
+        return Proposed(Fate.PROPOSED, branch, clone.head(), number, url, self.proposal)

@@ -26,8 +26,8 @@ from perfci.core.model import (
 from perfci.judge import static
 from perfci.judge.findings import Context, Finding
 from perfci.ops.spec import matches
-from perfci.thresholds.entries import suggest_expected
 from perfci.thresholds.limits import Thresholds
+from perfci.thresholds.write import suggest_expected
 
 GRACE = timedelta(days=14)
 """How long an entry that has expired still excuses, with a warning."""

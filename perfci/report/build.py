@@ -45,7 +45,7 @@ def make_report(material: Material, further_note: str = "") -> Report:
     return Report(
         gate=rows.name_gate(judgements.gate).upper(),
         first=tuple(map(plain, notes.first)),
-        headline=_write_headline(judgements),
+        headline=write_headline(judgements),
         summary=summary.summarise(run, judgements, material.clocks),
         ran=make_table("what | this run", _describe_run(run)),
         above=tuple(map(plain, notes.above)),
@@ -66,7 +66,8 @@ def make_report(material: Material, further_note: str = "") -> Report:
     )
 
 
-def _write_headline(judgements: Judgements) -> str:
+def write_headline(judgements: Judgements) -> str:
+    """What the gate does, the verdicts that it follows from, and how many there are."""
     found = rows.count_all(judgements)
     if not found.verdicts:
         opening = phrase("**Nothing was judged.**")

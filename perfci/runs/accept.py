@@ -20,7 +20,6 @@ from perfci.core.model import (
     BaselineBlock,
     BaselineCase,
     BaselineRun,
-    Bearing,
     Fact,
     HistoryRun,
     Judgements,
@@ -75,7 +74,6 @@ def accept(
     evidence: Sequence[Evidence],
     existing: Baseline | None = None,
     *,
-    add: bool = False,
     dirty: bool = False,
     only: Collection[str] | None = None,
     withheld: Mapping[str, Reason] | None = None,
@@ -83,15 +81,15 @@ def accept(
     """The baseline of an op from the first looks (process 0) of one or more runs of it. Pure.
 
     A case is refused if any of the runs judged it WRONG, ERROR, SUSPECT or INCONCLUSIVE, or the op's accuracy WRONG.
-    `add` puts the new blocks beside those of the `existing` baseline instead of in their place. Cases that these runs
-    did not plan to measure, or that are refused now, stay as they were. `dirty` allows runs with uncommitted changes.
-    Cases that are not in `only` stay as they were, without a reason. Those in `withheld` are refused besides.
+    Cases of the `existing` baseline that these runs did not plan to measure, or that are refused now, stay as they
+    were. `dirty` allows runs with uncommitted changes. Cases that are not in `only` stay as they were, without a
+    reason. Those in `withheld` are refused besides.
 
     Raises UsageError for runs of different device models, timers or environments (several boards may be mixed), of a
-    device that keeps no baselines, of a dirty working tree, and for a run that is in the baseline already.
+    device that keeps no baselines, of a dirty working tree, and for a run that is given twice.
     """
     runs = [run for run, _ in evidence]
-    _check(op, runs, existing if add else None, dirty=dirty)
+    _check(op, runs, dirty=dirty)
     blocks: dict[str, tuple[BaselineBlock, ...]] = {}
     caches = {}
     for run in runs:
@@ -111,14 +109,12 @@ def accept(
     cases: dict[str, BaselineCase] = {}
     sources: dict[str, BaselineRun] = {}
     if existing and (existing.device, existing.timer) == (device, timer):  # else nothing of it can stay
-        partly = add or only is not None or any(run.plan.filter is not None for run in runs)
+        partly = only is not None or any(run.plan.filter is not None for run in runs)
         planned = {case for run in runs for each in run.plan.ops if each.op == op for case in each.performance}
         stay = [case for case in existing.cases if partly or case.case in planned]
-        cases = {case.case: case for case in stay if add or case.case not in fresh}
+        cases = {case.case: case for case in stay if case.case not in fresh}
         sources = {source.id: source for source in existing.runs}
-    for case, new in fresh.items():
-        before = cases[case].blocks if case in cases else ()
-        cases[case] = BaselineCase(case, before + new, caches[case])
+    cases |= {case: BaselineCase(case, new, caches[case]) for case, new in fresh.items()}
     sources |= {run.id: BaselineRun(run.id, run.created, run.environment) for run in runs}
     used = {block.run for each in cases.values() for block in each.blocks}
     baseline = Baseline(
@@ -132,8 +128,8 @@ def accept(
     return Acceptance(op, baseline, tuple(fresh), refused)
 
 
-def _check(op: str, runs: Sequence[Run], existing: Baseline | None, *, dirty: bool) -> None:
-    """Raises UsageError for runs that do not go together, or not with the existing baseline that they are added to."""
+def _check(op: str, runs: Sequence[Run], *, dirty: bool) -> None:
+    """Raises UsageError for runs that do not go together."""
     first = runs[0]
     for at, run in enumerate(runs):
         device = run.environment.device
@@ -143,47 +139,23 @@ def _check(op: str, runs: Sequence[Run], existing: Baseline | None, *, dirty: bo
             raise UsageError("accept_dirty", run=run.id, commit=run.environment.commit)
         if not any(each.op == op for each in run.ops):
             raise UsageError("accept_op_not_run", run=run.id, op=op, ops=", ".join(each.op for each in run.ops))
-        if run.id in {other.id for other in runs[:at]} | {other.id for other in (existing.runs if existing else ())}:
-            raise UsageError("accept_twice", run=run.id, op=op)
-        apart = _compare_keys(_find_key(first), _find_key(run))
+        if run.id in {other.id for other in runs[:at]}:
+            raise UsageError("accept_twice", run=run.id)
+        # What L2 held when the op was timed is the same for all cases. None if nothing was timed.
+        caches = [next((case.cache for case in _find_op(each, op).performance), None) for each in (*runs[:at], run)]
+        known = next(filter(None, caches[:-1]), None)
+        pairs = zip(("device", "timer"), _find_key(first), _find_key(run), strict=True)
+        apart = "; ".join(f"{name} {old} -> {new}" for name, old, new in pairs if old != new)
         apart = apart or list_differences(unmixable(first.environment, run.environment))
-        known = next((cache for other in runs[:at] if (cache := _find_cache(op, other))), None)
-        if apart := apart or _compare_caches(known, _find_cache(op, run)):
-            raise UsageError("accept_mixed", run=run.id, first=first.id, fields=apart)
-        if existing is None:
-            continue
-        # What is added to a case must come from the same environment as its other blocks. Another board may join.
-        apart = _compare_keys((existing.device, existing.timer), _find_key(run))
-        sources = {source.id: source.environment for source in existing.runs}
-        timed = {case.case: case.cache for case in _find_op(run, op).performance}
-        shared = [case for case in existing.cases if case.case in timed]
-        for ids in {frozenset(block.run for block in case.blocks) for case in shared}:
-            before = [sources[each] for each in sorted(ids) if each in sources]
-            moved = [each for each in differences(before, run.environment) if each.bearing is Bearing.MOVES]
-            apart = apart or list_differences(moved)
-        for case in shared:
-            apart = apart or _compare_caches(case.cache, timed[case.case])
+        if not apart and known and caches[-1] and known != caches[-1]:
+            apart = f"cache {known} -> {caches[-1]}"
         if apart:
-            raise UsageError("accept_other", op=op, run=run.id, fields=apart)
+            raise UsageError("accept_mixed", run=run.id, first=first.id, fields=apart)
 
 
 def _find_key(run: Run) -> tuple[str, str]:
     """What a baseline is keyed by: numbers of different device models or timers are never mixed."""
     return run.environment.device.key, run.environment.timer or "no timer"
-
-
-def _compare_keys(before: tuple[str, str], after: tuple[str, str]) -> str:
-    pairs = zip(("device", "timer"), before, after, strict=True)
-    return "; ".join(f"{name} {old} -> {new}" for name, old, new in pairs if old != new)
-
-
-def _find_cache(op: str, run: Run) -> str | None:
-    """What L2 held when the op was timed: the same for all cases. None if nothing was timed."""
-    return next((case.cache for case in _find_op(run, op).performance), None)
-
-
-def _compare_caches(before: str | None, after: str | None) -> str:
-    return f"cache {before} -> {after}" if before and after and before != after else ""
 
 
 def _find_op(run: Run, op: str) -> OpRun:

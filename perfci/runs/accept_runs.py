@@ -13,8 +13,9 @@ from perfci.core.renames import baseline_of
 from perfci.core.settings import Settings
 from perfci.ops.spec import matches
 from perfci.runs.accept import SLOWER, Acceptance, Evidence, accept, find_losses, find_refusals
+from perfci.runs.base import list_known_ops
 from perfci.runs.decide import decide
-from perfci.runs.effective_thresholds import by_files, unrelaxed
+from perfci.runs.effective_thresholds import in_force
 from perfci.runs.tightening import rescale, shift_of
 from perfci.store.history import append_history, check_history, held, history_path, read_history, with_names_of_now
 from perfci.store.past.lines import make_line
@@ -24,7 +25,6 @@ from perfci.store.past.lines import make_line
 class AcceptOptions:
     """How people want runs accepted."""
 
-    add: bool = False
     dirty: bool = False
     slower: str | None = None
     """why a loss is accepted, None if none is"""
@@ -52,8 +52,9 @@ def accept_runs(
     fitting = (case for op in measured for case in _list_cases(op, runs) if matches(case, options.pattern))
     if options.pattern is not None and not any(fitting):
         raise UsageError("no_case_fits", pattern=options.pattern, ops=", ".join(measured))
-    # Judged by the files: what a command line allowed agrees to no loss.
-    evidence = [(run, decide(by_files(run), settings)) for run in runs]
+    # Judged by the files: what --threshold allowed agrees to no loss.
+    plain = [dataclasses.replace(run, plan=dataclasses.replace(run.plan, thresholds={})) for run in runs]
+    evidence = [(run, decide(each, settings)) for run, each in zip(runs, plain, strict=True)]
     key = runs[0].environment.device.key
     with held(history_path(settings.baselines, key, "any").parent):
         ready = [_weigh(op, evidence, settings, options) for op in (names or measured)]
@@ -95,7 +96,9 @@ def _weigh(
     runs = [run for run, _ in evidence]
     fresh = accept(op, evidence, dirty=options.dirty)
     existing, known = _read_past(op, runs, settings)
-    limits = unrelaxed(settings, runs[-1])
+    # Neither relaxed nor asked for otherwise.
+    found = in_force(settings, runs[-1].environment, runs[-1].created, list_known_ops(settings))
+    limits = dataclasses.replace(found.limits, loosened={})
     slow = (
         find_losses(fresh.baseline, existing, known, lambda case: limits.for_case(op, case)) if fresh.baseline else {}
     )
@@ -110,7 +113,7 @@ def _weigh(
     said = []
     if options.slower is not None:  # what is slower beyond doubt, and nothing else
         only = [case for case in asked if case in slow or case in excused]
-        answer = accept(op, evidence, existing, add=options.add, dirty=options.dirty, only=only)
+        answer = accept(op, evidence, existing, dirty=options.dirty, only=only)
         whys = dict.fromkeys(answer.accepted, options.slower.strip())
         if only and len(asked) > len(only):
             said.append(Reason("accept_not_slower", {"op": op, "count": len(asked) - len(only)}))
@@ -126,7 +129,7 @@ def _weigh(
                 slow[case] = Reason("accept_entry_spent", {**facts, "file": entry.file, "line": entry.line})
         withheld = {case: reason for case, reason in slow.items() if case not in agreed}
         chosen = None if options.pattern is None else asked
-        answer = accept(op, evidence, existing, add=options.add, dirty=options.dirty, only=chosen, withheld=withheld)
+        answer = accept(op, evidence, existing, dirty=options.dirty, only=chosen, withheld=withheld)
         whys = {case: entry.why for case, entry in agreed.items() if case in answer.accepted}
 
     # The lines of history, oldest run first. A loss begins its epoch with the first run that has the case.
@@ -138,9 +141,9 @@ def _weigh(
             continue
         cases = tuple(case for case in _list_cases(op, [run]) if case in whys and case not in begun)
         epoch = Epoch("; ".join(dict.fromkeys(whys[case] for case in cases)), cases) if cases else None
-        found = make_line(op, run, judgements, answer.accepted, epoch)
-        if found and (answer.accepted or options.slower is None):
-            lines.append(found)
+        line = make_line(op, run, judgements, answer.accepted, epoch)
+        if line and (answer.accepted or options.slower is None):
+            lines.append(line)
             begun |= set(cases)
     if dirty and answer.accepted:
         said.append(Reason("accept_dirty_unkept", {"run": dirty.id}))

@@ -13,16 +13,15 @@ from perfci.core import environment
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.model import Device, Environment, Fact, Plan, Reason, Run
 from perfci.core.settings import Settings
-from perfci.core.units import percent
 from perfci.core.wording import say
 from perfci.ops.spec import matches
 from perfci.runs.base import list_known_ops
-from perfci.thresholds.earned import EarnedFile, EarnedFiles, read_earned
+from perfci.thresholds.earned import EarnedFiles, read_earned
 from perfci.thresholds.layers import ALPHA, Relaxed, stricter, strictest
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.place import nearest_first
 from perfci.thresholds.read import NUMBERS, load
-from perfci.thresholds.write import text_of, value_of
+from perfci.thresholds.write import show, value_of
 
 OPTION = "--threshold"
 
@@ -68,8 +67,13 @@ def over(
     asked: Mapping[str, str] | None = None,
 ) -> InForce:
     """The same of files that were read."""
-    apart = {op: differs for op, file in found.by_op.items() if (differs := _compare_environments(file, where))}
-    key = where.device.key
+    apart, key = {}, where.device.key
+    for op, file in found.by_op.items():
+        # Before anything was timed nobody knows by what.
+        learnt = file.environment or where
+        timed = dataclasses.replace(where, timer=where.timer or learnt.timer)
+        if differs := environment.unmixable(learnt, timed):
+            apart[op] = environment.list_differences(differs)
     try:
         day = date.fromisoformat((created or "")[:10])
     except ValueError:
@@ -86,15 +90,6 @@ def over(
     return InForce(limits, written, found, apart, day)
 
 
-def _compare_environments(file: EarnedFile, where: Environment) -> str | None:
-    if file.environment is None:
-        return None
-    # Before anything was timed nobody knows by what.
-    where = where if where.timer else dataclasses.replace(where, timer=file.environment.timer)
-    found = environment.unmixable(file.environment, where)
-    return environment.list_differences(found) if found else None
-
-
 def limits_of(run: Run, rules: Settings, *, check_ops: bool = False) -> Thresholds:
     """The thresholds in force for a run; check_ops: a file of no op of the project is an error."""
     return of_run(run, rules, check_ops=check_ops).limits
@@ -104,17 +99,6 @@ def of_run(run: Run, rules: Settings, *, check_ops: bool = False) -> InForce:
     """The same with where they come from. Raises StoredFileError."""
     ops = list_known_ops(rules) if check_ops else None
     return in_force(rules, run.environment, run.created, ops, run.plan.thresholds)
-
-
-def by_files(run: Run) -> Run:
-    """The run as it is judged by files alone, whatever --threshold said."""
-    return dataclasses.replace(run, plan=dataclasses.replace(run.plan, thresholds={})) if run.plan.thresholds else run
-
-
-def unrelaxed(rules: Settings, run: Run) -> Thresholds:
-    """What a run's numbers have to keep before they become a baseline: neither relaxed nor asked for otherwise."""
-    found = in_force(rules, run.environment, run.created, list_known_ops(rules))
-    return dataclasses.replace(found.limits, loosened={})
 
 
 def alpha_of(rules: Settings, asked: Mapping[str, str]) -> float:
@@ -178,16 +162,8 @@ def _find_looser(plan: Plan, found: InForce) -> Iterator[dict[str, Fact]]:
             own = without.alpha if key == ALPHA else strictest(without.for_case(op, case), key)
             if stricter(key, own, value):
                 where = f"{op} {case}".strip() or "the whole run"
-                yield {"key": key, "value": shown(key, value), "holds": shown(key, own), "where": where}
+                yield {"key": key, "value": show(key, value), "holds": show(key, own), "where": where}
                 break
-
-
-def shown(key: str, value: float | None) -> str:
-    """A value as people read it: with four digits, no more."""
-    if value is None:
-        return "-"
-    text = text_of(key, float(f"{value:.4g}"))
-    return text or percent(value)
 
 
 # --- notes ------------------------------------------------------------------------------------------------------------
@@ -223,7 +199,7 @@ def relaxed_note(entry: Relaxed, day: date | None) -> Reason:
         "op": entry.op,
         "key": entry.key,
         "case": entry.case or "*",
-        "to": shown(entry.key, entry.to) if entry.to is not None else None,
+        "to": show(entry.key, entry.to) if entry.to is not None else None,
         "until": entry.until,
         "why": entry.why.rstrip(".。"),
         "file": entry.file,

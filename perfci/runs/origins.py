@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from enum import StrEnum
 
 from perfci import store
 from perfci.core.errors import StoredFileError, UsageError
-from perfci.core.model import Device, Environment, Reason, Suite
+from perfci.core.model import Device, Environment, HistoryRun, Reason, Suite
 from perfci.core.settings import Settings
 from perfci.ops.spec import is_stored, matches
 from perfci.runs.base import list_known_ops
-from perfci.runs.effective_thresholds import InForce, in_force, relaxed_note, shown
-from perfci.runs.tightening import count_family, read_counted
+from perfci.runs.effective_thresholds import InForce, over, relaxed_note
+from perfci.runs.tightening import read_counted
 from perfci.store.history import history_devices, read_history
-from perfci.thresholds import origins
 from perfci.thresholds.earned import earned_devices, read_earned
-from perfci.thresholds.layers import ALPHA, STORED_KEYS, TAU, Earned, Relaxed, stricter
-from perfci.thresholds.limits import CaseThresholds, Thresholds
-from perfci.thresholds.origins import Origin
+from perfci.thresholds.layers import ALPHA, STORED_KEYS, TAU, Earned, Relaxed
+from perfci.thresholds.limits import CaseThresholds, OpThresholds, Origin, Thresholds
 from perfci.thresholds.place import nearest_first
-from perfci.thresholds.ratchet import figures, steps
-from perfci.thresholds.ratchet.figures import KEYS
+from perfci.thresholds.ratchet import figures
 from perfci.thresholds.read import load
-
-LEARNT = frozenset({TAU, *(key.name for key in KEYS)})
-"""Keys for which the history may show how often a value gives a false alarm."""
+from perfci.thresholds.write import show
 
 
 class Layer(StrEnum):
@@ -69,8 +64,12 @@ class Value:
     """its record, also if something looser or stricter is in force"""
     relaxed: Relaxed | None = None
     """the entry by which it is looser now"""
-    predicted: float | None = None
-    """false alarms a case check, if the history is long enough"""
+
+    @property
+    def predicted(self) -> float | None:
+        """False alarms a case check that were predicted when the value was earned."""
+        holds = self.earned and self.layer is Layer.EARNED and not self.earned.edited
+        return self.earned.predicted if self.earned and holds else None
 
 
 @dataclass(frozen=True)
@@ -103,8 +102,8 @@ def explain(settings: Settings, options: ExplainOptions, day: date | None = None
     if options.device is not None:
         check_device(settings, options.device)
     ops = list(options.ops) or sorted({*(list_known_ops(settings) or ()), *written.ops})
-    places: list[str | None] = [options.device] if options.device else [*list_devices(settings)] or [None]
-    found = [_OpExplainer(settings, op, device, written, options, today).explain() for op in ops for device in places]
+    devices: list[str | None] = [options.device] if options.device else [*list_devices(settings)] or [None]
+    found = [_explain_op(settings, written, op, device, options, today) for op in ops for device in devices]
     if options.pattern is not None and not any(each.case for one in found for each in one.values):
         raise UsageError("relax_case", pattern=options.pattern, op=", ".join(ops))
     return found
@@ -145,133 +144,67 @@ def check_device(settings: Settings, device: str) -> None:
         raise UsageError("relax_device", device=device, known=nearest_first(device, known))
 
 
-class _OpExplainer:
-    """All that is known of an op on a device."""
+def _explain_op(
+    settings: Settings, written: Thresholds, op: str, device: str | None, options: ExplainOptions, today: date
+) -> Explained:
+    """Values for all cases, then those that differ for a case."""
+    try:
+        history = read_counted(settings, device, op) if device else ()
+    except StoredFileError:  # the history has to be repaired first
+        history = ()
+    # As for a run in the newest accepted run's environment, else in that of the earned values.
+    files = read_earned(settings.thresholds, device or "", settings.root)
+    learnt = files.by_op[op].environment if op in files.by_op else None
+    where = history[-1].environment if history else learnt
+    where = where or Environment(Device("", "", device or ""), None, "", {}, "", "")
+    found = over(written, files, where, today.isoformat())
+    cases = [case for case in (list_cases(settings, op, device) if device else ()) if matches(case, options.pattern)]
+    values = [] if options.pattern is not None else list(_list_values(found, op, None, history, options))
+    values += [value for case in cases for value in _list_values(found, op, case, history, options)]
+    entries = written.ops[op].relaxed if op in written.ops else ()
+    ended = (relaxed_note(each, today) for each in entries if each.about(device) and not each.holds(today))
+    return Explained(op, device, tuple(values), found.apart.get(op), tuple(ended))
 
-    def __init__(
-        self,
-        settings: Settings,
-        op: str,
-        device: str | None,
-        written: Thresholds,
-        options: ExplainOptions,
-        day: date,
-    ) -> None:
-        self._settings, self._op, self._device, self._written = settings, op, device, written
-        self._options, self._day = options, day
-        try:
-            self._history = read_counted(settings, device, op)[0] if device else ()
-        except StoredFileError:  # the history has to be repaired first
-            self._history = ()
-        files = read_earned(settings.thresholds, device or "", settings.root if device else None)
-        file = files.by_op.get(op)
-        if device is None:
-            self._found = InForce(written, written, files, {}, day)
-        else:
-            # As for a run in the newest accepted run's environment, else in that of the earned values.
-            where: Environment | None = file.environment if file else None
-            where = self._history[-1].environment if self._history else where
-            where = where or Environment(Device("", "", device), None, "", {}, "", "")
-            self._found = in_force(settings, where, day.isoformat(), list_known_ops(settings))
-        earned = self._found.earned.by_op.get(op)
-        self._records = {(each.case, each.key): each for each in (earned.values if earned else ())}
-        self._files = origins.written(settings.thresholds, op, settings.root)
 
-    def explain(self) -> Explained:
-        """Values for all cases, then those that differ for a case."""
-        pattern = self._options.pattern
-        whole = pattern is not None
-        cases = list_cases(self._settings, self._op, self._device) if self._device else []
-        common = [*self._list_values(None)]
-        values = [] if whole else [*common]
-        values += [
-            each for case in cases if matches(case, pattern)
-            for each in self._list_special(case, common, whole=whole)
-        ]  # fmt: skip
-        own = self._written.ops.get(self._op)
-        relaxed = [each for each in (own.relaxed if own else ()) if each.about(self._device)]
-        return Explained(
-            self._op,
-            self._device,
-            tuple(values),
-            self._found.apart.get(self._op),
-            tuple(relaxed_note(each, self._day) for each in relaxed if not each.holds(self._day)),
-        )
-
-    def _list_special(self, case: str, common: Sequence[Value], *, whole: bool) -> Iterator[Value]:
-        """The values of a case that differ from those for all, or all of them."""
-        usual = {(each.key, each.part): (each.value, each.layer) for each in common}
-        own = self._written.ops.get(self._op)
-        default = own.common if own else self._written.default
-        same_tau = self._found.limits.for_case(self._op, case).tau == default.tau
-        for each in self._list_values(case):
-            recorded = each.earned or each.relaxed
-            differs = usual.get((each.key, each.part)) != (each.value, each.layer)
-            if whole or recorded or (differs and not (each.key == TAU and same_tau)):
-                yield self._predict(each)
-
-    def _list_values(self, case: str | None) -> Iterator[Value]:
-        own = self._written.ops.get(self._op)
-        limits = own.common if own else self._written.default
-        if case is not None:
-            limits = self._found.limits.for_case(self._op, case)
-        for key in CaseThresholds.__dataclass_fields__:
-            if self._options.key not in {None, key}:
-                continue
-            if (key == ALPHA and case is not None) or (key in STORED_KEYS and not self._is_stored(case, key)):
-                continue
-            found = getattr(limits, key)
-            if key == TAU and case is not None and (length := self._find_length(case)) is not None:
-                yield self._describe(case, key, "", limits.tau_at(length))
-            elif key == TAU:
-                yield from (self._describe(case, key, f"{start:g}" if start else "", tau) for start, tau in limits.tau)
-            elif isinstance(found, Mapping):
-                yield from (self._describe(case, key, timer, us) for timer, us in found.items())
-            else:
-                yield self._describe(case, key, "", found)
-
-    def _is_stored(self, case: str | None, key: str) -> bool:
-        """Whether the case, or any case of the op, is about storage in low precision."""
-        if case is not None:
-            return is_stored(case)
-        written = origins.of(self._files, None, key).file is not None
-        return written or any(run.stored for run in self._history[-1:])
-
-    def _describe(self, case: str | None, key: str, part: str, value: float | None) -> Value:
-        origin = origins.of(self._files, case, key)
-        layer = Layer.BUILT_IN if origin.file is None else Layer.FILE
-        text = f"{value:g}" if key == "floor_us" and value is not None else shown(key, value)
-        if case is None:
-            return Value(case, key, part, value, text, layer, origin)
-        record = self._records.get((case, key))
-        # The entry that makes the value what it is: it would be another one without.
-        entries = self._found.limits.loosened.get(self._op, ())
-        mine = [each for each in entries if each.key == key and each.about(None, case)]
-        loose = [each for each in mine if each.to == value or (each.to is None and record and record.value != value)]
-        if loose:
-            entry = loose[-1]
-            return Value(case, key, part, value, text, Layer.RELAXED, Origin(entry.file, entry.line), record, entry)
-        if record and self._op not in self._found.apart and value == record.value:
-            written = self._found.written.for_case(self._op, case)
-            own = written.tau_at(self._find_length(case) or 0.0) if key == TAU else getattr(written, key)
-            if stricter(key, record.value, own):
+def _list_values(
+    found: InForce, op: str, case: str | None, history: tuple[HistoryRun, ...], options: ExplainOptions
+) -> Iterator[Value]:
+    """Those of an op as a whole, or those of a case that differ from them. With a pattern, all of the case."""
+    common = found.written.ops.get(op, OpThresholds(found.written.default)).common
+    now = written = earned = common
+    if case is not None:
+        now, written = found.limits.for_case(op, case), found.written.for_case(op, case)
+        earned = replace(found.limits, loosened={}).for_case(op, case)
+    records = {each.key: each for each in (found.earned.by_op[op].values if op in found.earned.by_op else ())
+               if each.case == case}  # fmt: skip
+    # The time of the kernel in the newest accepted run that has the case.
+    lengths = (known.kernel_us.median_us for run in reversed(history) for known in run.cases if known.case == case)
+    length = next(lengths, None)
+    for key in CaseThresholds.__dataclass_fields__:
+        line, record = found.written.find_line(op, case, key), records.get(key)
+        stored = is_stored(case) if case is not None else line.file is not None
+        if options.key not in {None, key} or (key == ALPHA and case is not None) or (key in STORED_KEYS and not stored):
+            continue
+        parts = [_split(limits, key, length) for limits in (common, written, earned, now)]
+        entries = [each for each in found.limits.loosened.get(op, ()) if each.key == key and each.about(None, case)]
+        for part, value in parts[3].items():
+            usual, by_people, by_runs = (each.get(part) for each in parts[:3])
+            text = f"{value:g}" if key == "floor_us" and value is not None else show(key, value)
+            layer, origin, entry = Layer.BUILT_IN if line.file is None else Layer.FILE, line, None
+            if value != by_runs and entries:
+                layer, entry = Layer.RELAXED, entries[-1]
+                origin = Origin(entry.file, entry.line)
+            elif by_runs != by_people and record:
                 layer, origin = Layer.EARNED, Origin(record.file, record.line)
-        return Value(case, key, part, value, text, layer, origin, record)
+            if case is None or options.pattern is not None or record or entry or value != usual:
+                yield Value(case, key, part, value, text, layer, origin, record, entry)
 
-    def _predict(self, value: Value) -> Value:
-        if value.case is None or value.value is None or value.key not in LEARNT or not self._history:
-            return value
-        family, alpha = count_family(self._history), self._found.limits.alpha
-        chance = steps.predicted(self._history, value.case, value.key, value.value, family=family, alpha=alpha)
-        record = value.earned
-        if chance is None and record is not None and value.layer is Layer.EARNED and not record.edited:
-            chance = record.predicted
-        return replace(value, predicted=chance)
 
-    def _find_length(self, case: str) -> float | None:
-        """Time of the kernel in the newest accepted run that has the case, microseconds."""
-        for run in reversed(self._history):
-            for known in run.cases:
-                if known.case == case:
-                    return known.kernel_us.median_us
-        return None
+def _split(limits: CaseThresholds, key: str, length: float | None) -> Mapping[str, float | None]:
+    """The numbers of a key: floors by timer, tau by the length from which on it holds, or that of one length."""
+    value = getattr(limits, key)
+    if key == TAU and length is None:
+        return {f"{start:g}" if start else "": tau for start, tau in value}
+    if key == TAU:
+        return {"": limits.tau_at(length or 0.0)}
+    return value if isinstance(value, Mapping) else {"": value}

@@ -11,8 +11,8 @@ import functools
 import math
 import statistics
 import tempfile
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -41,6 +41,7 @@ from perfci.core.wording import because
 from perfci.git.checkout import materialise
 from perfci.judge import judge
 from perfci.ops.fingerprint.tree import Tree
+from perfci.report.text import list_some
 from perfci.runs.accept import Evidence, Limits, accept
 from perfci.runs.accept_runs import note_lines
 from perfci.runs.base import list_known_ops, move_settings
@@ -48,12 +49,16 @@ from perfci.runs.effective_thresholds import in_force
 from perfci.statistics import exact
 from perfci.store import history
 from perfci.store.past.lines import make_line
+from perfci.thresholds.limits import Thresholds
 
 MOST_FILES = 3
 """Most files named in a sentence."""
 
 STEP_PACKAGES = ("torch", "triton", "pytorch-triton", "torch-npu", "triton-ascend")
 """Versions that a step names. The runs of the baseline hold all of them."""
+
+ReadTree = Callable[[str], Tree | Reason]
+"""Commit -> the project's files as of it, or why they cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -63,18 +68,13 @@ class RebaselineOptions:
     write: bool = False
     why: str = ""
     """what changed around the kernels, for whoever reads the baseline later"""
-    unexplained: tuple[str, ...] = ()
-    """ops whose kernels may have moved alone"""
-    changed_code: tuple[str, ...] = ()
-    """ops whose files may have changed as well"""
+    included: tuple[str, ...] = ()
+    """ops that are taken even if their kernels moved alone or their files changed as well"""
     dirty: bool = False
     """runs of a work tree with uncommitted changes are taken too"""
 
 
 SHOW = RebaselineOptions()
-
-
-# --- what moved -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -92,23 +92,7 @@ class CaseMove:
 
 
 @dataclass(frozen=True)
-class Common:
-    """The geometric mean of many cases' changes, and its least and greatest, ratios - 1."""
-
-    mean: float
-    least: float
-    most: float
-
-    @classmethod
-    def of(cls, changes: Sequence[float]) -> Common | None:
-        """changes: ratios - 1."""
-        if not changes:
-            return None
-        return cls(math.expm1(statistics.fmean(map(math.log1p, changes))), min(changes), max(changes))
-
-
-@dataclass(frozen=True)
-class Survey:
+class Rebaselined:
     """One op compared with its stored baseline across a change of the environment."""
 
     op: str
@@ -116,67 +100,52 @@ class Survey:
     """of any of the cases, those fields first that may move a number"""
     cases: tuple[CaseMove, ...] = ()
     """those whose environment is another now"""
-    same: tuple[str, ...] = ()
-    """those whose environment is the present one: they stay as they are"""
-    new: tuple[str, ...] = ()
-    """those that the baseline lacks"""
-    apart: tuple[Reason, ...] = ()
-    """why others cannot be compared at all"""
-
-    @property
-    def kernel(self) -> Common | None:
-        """Of the kernels. None if no case moved from one environment to another."""
-        return Common.of([move.kernel.value for move in self.cases])
-
-    @property
-    def reference(self) -> Common | None:
-        """Of the references."""
-        return Common.of([move.reference.value for move in self.cases])
-
-    @property
-    def largest(self) -> CaseMove | None:
-        """The case whose kernel moved most."""
-        return max(self.cases, key=lambda move: abs(math.log1p(move.kernel.value)), default=None)
-
-    @property
-    def unexplained(self) -> tuple[CaseMove, ...]:
-        """The cases whose kernels moved alone."""
-        return tuple(move for move in self.cases if move.unexplained)
+    taken: tuple[str, ...] = ()
+    """case ids whose numbers are stored anew, or would be by --write"""
+    withheld: tuple[Reason, ...] = ()
+    """why cases, or the op, stay as they were although the environment changed"""
+    said: tuple[Reason, ...] = ()
+    """what else people should know"""
+    failure: Reason | None = None
+    """why its file could not be read or written, and so nothing of it changed"""
+    path: Path | None = None
+    """the file that was written"""
+    baseline: Baseline | None = None
+    """to be written"""
 
 
-def survey(old: Baseline, new: Baseline, limits: Limits) -> Survey:
+# --- what moved -------------------------------------------------------------------------------------------------------
+
+
+def survey(old: Baseline, new: Baseline, limits: Limits) -> Rebaselined:
     """What moved between a stored baseline and one of fresh runs, which are all of one environment. Pure.
 
     Both are of one device model and timer. limits: how far a kernel may move until it counts as moved.
     """
     stored = {case.case: case for case in old.cases}
-    moves, same, apart = [], [], []
-    differs: dict[bool, dict[Difference, None]] = {True: {}, False: {}}
+    moves, withheld, said = [], [], []
+    differs: dict[Difference, None] = {}
+    same = False
     for case in new.cases:
-        if (before := stored.get(case.case)) is None:
-            continue
-        if before.cache != case.cache:
+        before = stored.get(case.case)
+        if before and before.cache != case.cache:
             facts = {"case": case.case, "stored": before.cache, "cache": case.cache}
-            apart.append(Reason("rebaseline_other_cache", facts))
-        elif case.blocks and before.blocks:
+            withheld.append(Reason("rebaseline_other_cache", facts))
+        elif before and before.blocks and case.blocks:
             then = [run.environment for run in _find_sources(old, [before])]
             # The present runs are of one environment but for their boards: only a new board counts.
             found = [each for run in _find_sources(new, [case]) for each in differences(then, run.environment)]
-            moving = any(each.moves for each in found)
-            differs[moving] |= dict.fromkeys(found)
-            if moving:
+            if any(each.moves for each in found):
+                differs |= dict.fromkeys(found)
                 moves.append(_measure_move(before, case, found, limits, new.timer))
             else:
-                same.append(case.case)
-    union = differs[True] if moves else differs[False]
-    return Survey(
-        op=new.op,
-        differs=tuple(sorted(union, key=lambda each: not each.moves)),
-        cases=tuple(moves),
-        same=tuple(same),
-        new=tuple(case.case for case in new.cases if case.case not in stored),
-        apart=tuple(apart),
-    )
+                same = True
+    if same and not moves:
+        said.append(Reason("rebaseline_same"))
+    if added := [case.case for case in new.cases if case.case not in stored]:
+        said.append(Reason("rebaseline_new_cases", {"count": len(added), "case": added[0]}))
+    ranked = tuple(sorted(differs, key=lambda each: not each.moves))
+    return Rebaselined(new.op, ranked, tuple(moves), withheld=tuple(withheld), said=tuple(said))
 
 
 def _find_sources(baseline: Baseline, cases: Iterable[BaselineCase]) -> list[BaselineRun]:
@@ -210,7 +179,7 @@ def _measure_move(
     return CaseMove(new.case, kernel, reference, before_us, after_us, unexplained=not explained)
 
 
-def add_step(old: Baseline, new: Baseline, seen: Survey, taken: Collection[str], date: str, why: str) -> Baseline:
+def add_step(old: Baseline, new: Baseline, seen: Rebaselined, taken: Collection[str], date: str, why: str) -> Baseline:
     """The stored baseline with the fresh blocks of the cases taken, and a step that records it. Pure."""
     fresh = {case.case: case for case in new.cases if case.case in taken}
     cases = tuple(fresh.get(case.case, case) for case in old.cases)
@@ -244,36 +213,7 @@ def _describe_side(runs: Sequence[BaselineRun]) -> StepSide:
     )
 
 
-def list_commits(baseline: Baseline, cases: Collection[str]) -> tuple[str | None, ...]:
-    """The commits that the cases' blocks were measured at, each once, the newest run's first.
-
-    None stands for a run that recorded no commit, or that had uncommitted changes.
-    """
-    runs = _find_sources(baseline, [case for case in baseline.cases if case.case in cases])
-    newest = sorted(runs, key=lambda run: run.created, reverse=True)
-    return tuple(dict.fromkeys(None if run.environment.dirty else run.environment.commit for run in newest))
-
-
 # --- op by op ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Rebaselined:
-    """The result for one op."""
-
-    survey: Survey
-    taken: tuple[str, ...] = ()
-    """case ids whose numbers are stored anew, or would be by --write"""
-    withheld: tuple[Reason, ...] = ()
-    """why cases, or the op, stay as they were although the environment changed"""
-    said: tuple[Reason, ...] = ()
-    """what else people should know"""
-    failure: Reason | None = None
-    """why its file could not be read or written, and so nothing of it changed"""
-    path: Path | None = None
-    """the file that was written"""
-    baseline: Baseline | None = None
-    """to be written"""
 
 
 def rebaseline_runs(
@@ -287,21 +227,20 @@ def rebaseline_runs(
     if options.write and not options.why.strip():
         raise UsageError("rebaseline_without_why")
     measured = list(dict.fromkeys(op.op for run in runs for op in run.ops))
-    for op in (*names, *options.unexplained, *options.changed_code):
+    for op in (*names, *options.included):
         if op not in measured:
             raise UsageError("op_not_in_run", op=op, known=", ".join(measured))
-    limits = in_force(settings, runs[-1].environment, runs[-1].created, list_known_ops(settings)).limits
+    rules = in_force(settings, runs[-1].environment, runs[-1].created, list_known_ops(settings)).limits
     key = runs[0].environment.device.key
     planned = {op.op: op for run in runs for op in run.plan.ops}
     stored = {op: _read_baseline(settings, key, planned.get(op, PlannedOp(op))) for op in measured}
     readable = {op: found for op, found in stored.items() if isinstance(found, Baseline)}
-    evidence = [(run, judge(run, readable, limits)) for run in runs]
+    evidence = [(run, judge(run, readable, rules)) for run in runs]
     with tempfile.TemporaryDirectory(prefix="perfci-code-") as folder:
-        code = _Code(settings, Path(folder).resolve())
+        read_tree = functools.cache(functools.partial(_read_tree, settings, Path(folder).resolve()))
         # All is weighed before anything is written: what is refused is refused with nothing done.
         ready = [
-            _weigh(op, evidence, stored[op], functools.partial(limits.for_case, op), code, options)
-            for op in (names or measured)
+            _weigh(op, evidence, stored[op], rules, settings.baselines, read_tree, options) for op in names or measured
         ]
     if not options.write:
         return ready
@@ -327,8 +266,9 @@ def _weigh(
     op: str,
     evidence: Sequence[Evidence],
     old: Baseline | Reason | None,
-    limits: Limits,
-    code: _Code,
+    rules: Thresholds,
+    baselines: Path,
+    read_tree: ReadTree,
     options: RebaselineOptions,
 ) -> Rebaselined:
     """What moved in one op, and which of it is taken.
@@ -338,45 +278,43 @@ def _weigh(
     fresh = accept(op, evidence, dirty=options.dirty)
     new = fresh.baseline
     if isinstance(old, Reason):
-        return Rebaselined(Survey(op), failure=old)
+        return Rebaselined(op, failure=old)
     if old is None:
-        return Rebaselined(Survey(op), said=(_describe_absence(op, evidence[0][0], code.settings),))
-    if new is None or old.timer != new.timer:
-        other = new and Reason("rebaseline_other_timer", {"op": op, "stored": old.timer, "timer": new.timer})
-        return Rebaselined(Survey(op), withheld=(other,) if other else fresh.refused)
-    seen = survey(old, new, limits)
-    held, said = [*fresh.refused, *seen.apart], list[Reason]()
-    if seen.new:
-        said.append(Reason("rebaseline_new_cases", {"count": len(seen.new), "case": seen.new[0]}))
+        return Rebaselined(op, said=(_describe_absence(op, evidence[0][0], baselines),))
+    if new is None:
+        return Rebaselined(op, withheld=fresh.refused)
+    if old.timer != new.timer:
+        timers = {"op": op, "stored": old.timer, "timer": new.timer}
+        return Rebaselined(op, withheld=(Reason("rebaseline_other_timer", timers),))
+    seen = survey(old, new, lambda case: rules.for_case(op, case))
+    held, said = [*fresh.refused, *seen.withheld], list(seen.said)
     if not seen.cases:
-        same = [Reason("rebaseline_same")] if seen.same else []
-        return Rebaselined(seen, withheld=tuple(held), said=(*same, *said))
+        return replace(seen, withheld=tuple(held))
     names = [move.case for move in seen.cases]
-    before = list_commits(old, names)
-    changed, unsure = code.compare(op, before, list_commits(new, names))
-    said = [*unsure, *said]
-    commit = before[0] and before[0][:10]
-    if changed and op not in options.changed_code:
-        more = len(changed) - MOST_FILES
-        files = ", ".join([*changed[:MOST_FILES], *([f"... (+{more})"] if more > 0 else [])])
-        reason = Reason("rebaseline_code_changed", {"op": op, "files": files, "commit": commit or ""})
-        return Rebaselined(seen, (), (reason, *held), tuple(said))
-    alone = seen.unexplained if op not in options.unexplained else ()
+    before, after = find_commit(old, names), find_commit(new, names)
+    changed = _compare_code(read_tree, op, before, after)
+    facts: dict[str, Fact] = {"op": op, "commit": before and before[:10]}
+    if isinstance(changed, Reason):
+        said.insert(0, changed)
+    elif changed and op not in options.included:
+        why = Reason("rebaseline_code_changed", {**facts, "files": list_some(list(changed), MOST_FILES)})
+        return replace(seen, withheld=(why, *held))
+    alone = [move for move in seen.cases if move.unexplained and op not in options.included]
     if alone:
         # The case that moved most beside its reference stands for all of them.
         worst = max(alone, key=lambda move: abs(move.kernel.value - move.reference.value))
-        changes = {"change": worst.kernel.value, "reference_change": worst.reference.value}
-        facts_: dict[str, Fact] = {"op": op, "count": len(alone), "case": worst.case, **changes, "commit": commit}
-        held.insert(0, Reason("rebaseline_unexplained" if commit else "rebaseline_unexplained_nowhere", facts_))
+        facts |= {"count": len(alone), "case": worst.case}
+        facts |= {"change": worst.kernel.value, "reference_change": worst.reference.value}
+        held.insert(0, Reason("rebaseline_unexplained" if before else "rebaseline_unexplained_nowhere", facts))
     taken = tuple(move.case for move in seen.cases if move not in alone)
     date = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     stepped = add_step(old, new, seen, taken, date, options.why.strip()) if taken else None
-    return Rebaselined(seen, taken, tuple(held), tuple(said), baseline=stepped)
+    return replace(seen, taken=taken, withheld=tuple(held), said=tuple(said), baseline=stepped)
 
 
-def _describe_absence(op: str, run: Run, settings: Settings) -> Reason:
+def _describe_absence(op: str, run: Run, baselines: Path) -> Reason:
     device = run.environment.device
-    folders = {path.parent.name for path in settings.baselines.glob(f"*/{op}.json")} - {device.key}
+    folders = {path.parent.name for path in baselines.glob(f"*/{op}.json")} - {device.key}
     if not folders:
         return Reason("rebaseline_no_baseline")
     facts = {"device": device.key, "name": device.name, "stored": ", ".join(sorted(folders))}
@@ -398,9 +336,9 @@ def _note(found: Rebaselined, evidence: Sequence[Evidence], settings: Settings, 
         return found
     clean = [each for each in evidence if not each[0].environment.dirty]
     ordered = sorted(clean, key=lambda each: each[0].created)
-    lines = [make_line(found.survey.op, run, judgements, found.taken) for run, judgements in ordered]
+    lines = [make_line(found.op, run, judgements, found.taken) for run, judgements in ordered]
     try:
-        said = note_lines(found.survey.op, [each for each in lines if each], settings, key)
+        said = note_lines(found.op, [each for each in lines if each], settings, key)
     except PerfciError as error:
         said = (error.reason,)
     return replace(found, said=(*found.said, *said))
@@ -409,47 +347,32 @@ def _note(found: Rebaselined, evidence: Sequence[Evidence], settings: Settings, 
 # --- whether the code changed as well ---------------------------------------------------------------------------------
 
 
-@dataclass
-class _Code:
-    """The project's files as of several commits, each written out only once."""
+def find_commit(baseline: Baseline, cases: Collection[str]) -> str | None:
+    """The commit of the newest run that the cases' blocks are from. None if it has none, or uncommitted changes."""
+    runs = _find_sources(baseline, [case for case in baseline.cases if case.case in cases])
+    newest = max(runs, key=lambda run: run.created).environment
+    return None if newest.dirty else newest.commit
 
-    settings: Settings
-    folder: Path
-    trees: dict[str, Tree | Reason] = field(default_factory=dict)
 
-    def compare(
-        self, op: str, before: Collection[str | None], after: Collection[str | None]
-    ) -> tuple[tuple[str, ...], tuple[Reason, ...]]:
-        """Files of an op that differ between any two of the commits, and why that is unknown for others."""
-        changed: dict[str, None] = {}
-        unsure: dict[str, Reason] = {}
-        for old in before:
-            for new in after:
-                found = self._compare_two(op, old, new)
-                if isinstance(found, Reason):
-                    unsure.setdefault(found.kind, found)
-                else:
-                    changed |= dict.fromkeys(found)
-        return tuple(changed), tuple(unsure.values())
+def _compare_code(read_tree: ReadTree, op: str, old: str | None, new: str | None) -> tuple[str, ...] | Reason:
+    """Files of an op that differ between two commits, or why that is unknown."""
+    if old is None or new is None:
+        return Reason("rebaseline_no_commit")
+    if old == new:
+        return ()
+    prints = []
+    for commit in (new, old):
+        tree = read_tree(commit)
+        if isinstance(tree, Reason):
+            return because("rebaseline_code_unknown", tree, of=commit[:10])
+        prints.append(tree.fingerprint(op))
+    head, base = prints
+    changed, opaque = head.changed_files(base), head.opaque or base.opaque
+    return because("rebaseline_code_unknown", opaque, of=old[:10]) if opaque and not changed else changed
 
-    def _compare_two(self, op: str, old: str | None, new: str | None) -> tuple[str, ...] | Reason:
-        if old is None or new is None:
-            return Reason("rebaseline_no_commit")
-        if old == new:
-            return ()
-        prints = []
-        for commit in (new, old):
-            tree = self._read_tree(commit)
-            if isinstance(tree, Reason):
-                return because("rebaseline_code_unknown", tree, of=commit[:10])
-            prints.append(tree.fingerprint(op))
-        head, base = prints
-        changed, opaque = head.changed_files(base), head.opaque or base.opaque
-        return because("rebaseline_code_unknown", opaque, of=old[:10]) if opaque and not changed else changed
 
-    def _read_tree(self, commit: str) -> Tree | Reason:
-        if commit not in self.trees:
-            root = materialise(self.settings.root, commit, self.folder / commit)
-            there = root if isinstance(root, Reason) else move_settings(self.settings, root)
-            self.trees[commit] = there if isinstance(there, Reason) else Tree(there.root, there.kernels)
-        return self.trees[commit]
+def _read_tree(settings: Settings, folder: Path, commit: str) -> Tree | Reason:
+    """The project's files as of a commit."""
+    root = materialise(settings.root, commit, folder / commit)
+    there = root if isinstance(root, Reason) else move_settings(settings, root)
+    return there if isinstance(there, Reason) else Tree(there.root, there.kernels)

@@ -11,15 +11,12 @@ from perfci.core.settings import Settings
 from perfci.core.wording import say
 from perfci.ops.spec import matches
 from perfci.runs.base import list_known_ops
-from perfci.runs.effective_thresholds import place, shown
-from perfci.runs.origins import check_device, check_op, list_cases, list_devices
+from perfci.runs.effective_thresholds import place
+from perfci.runs.origins import check_device, check_op, list_cases
 from perfci.runs.tightening import replace_file
-from perfci.thresholds.earned import read_earned
-from perfci.thresholds.entries import WHY_LENGTH, is_pattern
-from perfci.thresholds.layers import ALPHA, Relaxed, stricter, strictest
-from perfci.thresholds.limits import Thresholds
+from perfci.thresholds.layers import ALPHA, Relaxed
 from perfci.thresholds.place import nearest_first
-from perfci.thresholds.read import NUMBERS, load
+from perfci.thresholds.read import NUMBERS, WHY_LENGTH, is_pattern, load
 from perfci.thresholds.write import value_of, with_relaxed
 
 LONGEST = timedelta(days=366)
@@ -52,38 +49,12 @@ class Loosened:
 def relax(settings: Settings, options: RelaxOptions, day: date | None = None) -> Loosened:
     """Writes an entry that loosens a threshold until a day, and changes no other line.
 
-    Raises UsageError for what nobody knows, for an unfit reason or day, and if it would loosen nothing.
-    Raises StoredFileError for a file that cannot be read or written.
+    Raises UsageError for what nobody knows, and for an unfit reason, day or value. Raises StoredFileError for a file
+    that cannot be read or written.
     """
     today = day or datetime.now(UTC).date()
     written = load(settings.thresholds, list_known_ops(settings), settings.root)
-    why = " ".join(options.why.split())
-    _check(settings, options, why, written, today)
-    to = None
-    if options.to is not None:
-        try:
-            to = value_of(options.key, options.to, "--to")
-        except StoredFileError as error:
-            want = error.reason.facts.get("want") or say("a value")
-            raise UsageError("relax_value", key=options.key, found=options.to, want=want) from error
-    path = settings.thresholds / f"{options.op}.yaml"
-    file = place(path, settings.root)
-    entry = Relaxed(options.op, options.key, why, options.until, options.case, options.device, to, file=file)
-    _refuse_without_effect(settings, options, written, entry)
-
-    def is_same(each: Relaxed) -> bool:
-        return (each.key, each.case, each.device) == (entry.key, entry.case, entry.device)
-
-    content = path.read_bytes() if path.exists() or path.is_symlink() else None
-    own = written.ops.get(options.op)
-    replaced = any(map(is_same, own.relaxed if own else ()))
-    replace_file(settings, path, content, with_relaxed(path, content, entry))
-    now = load(settings.thresholds, None, settings.root).ops[options.op].relaxed
-    return Loosened(next(filter(is_same, now)), path, replaced)
-
-
-def _check(settings: Settings, options: RelaxOptions, why: str, written: Thresholds, today: date) -> None:
-    known = {key: parser for key, parser in NUMBERS.items() if key != ALPHA}
+    known = {key: reader for key, reader in NUMBERS.items() if key != ALPHA}
     if options.key not in known:
         raise UsageError("relax_key", key=options.key, keys=nearest_first(options.key, known))
     check_op(settings, options.op, written)
@@ -91,9 +62,9 @@ def _check(settings: Settings, options: RelaxOptions, why: str, written: Thresho
         check_device(settings, options.device)
     if options.case is not None:
         cases = list_cases(settings, options.op, options.device)
-        fits = any(matches(case, options.case) for case in cases) if cases else True
-        if not is_pattern(options.case) or not fits:
+        if not is_pattern(options.case) or (cases and not any(matches(case, options.case) for case in cases)):
             raise UsageError("relax_case", pattern=options.case, op=options.op)
+    why = " ".join(options.why.split())
     if not why or len(why) > WHY_LENGTH:
         raise UsageError("relax_why", most=WHY_LENGTH)
     try:
@@ -102,26 +73,18 @@ def _check(settings: Settings, options: RelaxOptions, why: str, written: Thresho
         until = None
     if until is None or not today <= until <= today + LONGEST:
         raise UsageError("relax_until", until=options.until)
+    try:
+        to = None if options.to is None else value_of(options.key, options.to, "--to")
+    except StoredFileError as error:
+        want = error.reason.facts.get("want") or say("a value")
+        raise UsageError("relax_value", key=options.key, found=options.to, want=want) from error
 
-
-def _refuse_without_effect(settings: Settings, options: RelaxOptions, written: Thresholds, entry: Relaxed) -> None:
-    """An entry that loosens nothing on any device is a mistake."""
-    keys = [options.device] if options.device else list_devices(settings)
-    earned = [read_earned(settings.thresholds, key, settings.root).by_op.get(options.op) for key in keys]
-    values = [
-        each.value
-        for file in earned
-        for each in (file.values if file else ())
-        if each.key == options.key and entry.about(None, each.case)
-    ]
-    if entry.to is None:
-        if not values:
-            raise UsageError("relax_nothing", key=options.key, op=options.op)
-        return
-    cases = [case for case in list_cases(settings, options.op, options.device) if matches(case, options.case)]
-    limits = [written.for_case(options.op, case) for case in cases or [options.case or ""]]
-    in_force = [*values, *(value for each in limits if (value := strictest(each, options.key)) is not None)]
-    if not any(stricter(options.key, value, entry.to) for value in in_force):
-        holds = shown(options.key, in_force[0]) if in_force else "-"
-        facts = {"key": options.key, "to": shown(options.key, entry.to), "holds": holds}
-        raise UsageError("relax_tighter", **facts, op=options.op, file=entry.file)
+    path = settings.thresholds / f"{options.op}.yaml"
+    file = place(path, settings.root)
+    entry = Relaxed(options.op, options.key, why, options.until, options.case, options.device, to, file=file)
+    content = path.read_bytes() if path.exists() or path.is_symlink() else None
+    own = written.ops.get(options.op)
+    replaced = any(each.which == entry.which for each in (own.relaxed if own else ()))
+    replace_file(settings, path, content, with_relaxed(path, content, entry))
+    now = load(settings.thresholds, None, settings.root).ops[options.op].relaxed
+    return Loosened(next(each for each in now if each.which == entry.which), path, replaced)

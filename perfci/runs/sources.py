@@ -11,9 +11,10 @@ from perfci.ops.spec import matches
 from perfci.report.past import find_median
 from perfci.report.sources import SetBy, SetValue
 from perfci.runs import effective_thresholds
-from perfci.runs.effective_thresholds import OPTION, InForce, shown
+from perfci.runs.effective_thresholds import OPTION, InForce
 from perfci.thresholds.layers import ALPHA, TAU, Earned, Relaxed, stricter
 from perfci.thresholds.limits import Thresholds
+from perfci.thresholds.write import show
 
 
 def list_set_values(run: Run, rules: Settings) -> tuple[SetValue, ...]:
@@ -39,13 +40,13 @@ def _given(run: Run, key: str, value: float, found: InForce) -> SetValue:
     cases = [] if key == ALPHA else [(op.op, case) for op in run.plan.ops for case in _cases(op)]
     others: set[float | None] = {without.alpha} if key == ALPHA else set()
     others.update(number for op, case in cases for number in _numbers(without, op, case, key))
-    return SetValue(SetBy.GIVEN, key, shown(key, value), _ends(key, others), OPTION)
+    return SetValue(SetBy.GIVEN, key, show(key, value), _ends(key, others), OPTION)
 
 
 def _ends(key: str, numbers: Collection[float | None]) -> str:
     """The least and the greatest of several values, or the only one."""
     known = sorted(numbers, key=lambda number: (number is None, number or 0.0))
-    return " ... ".join(shown(key, number) for number in dict.fromkeys((known[0], known[-1]))) if known else ""
+    return " ... ".join(show(key, number) for number in dict.fromkeys((known[0], known[-1]))) if known else ""
 
 
 def _numbers(limits: Thresholds, op: str, case: str, key: str) -> Iterator[float | None]:
@@ -69,7 +70,7 @@ def _relaxed(op: PlannedOp, entry: Relaxed, found: InForce) -> SetValue:
     return SetValue(
         layer=SetBy.RELAXED,
         key=entry.key,
-        value=shown(entry.key, entry.to) if entry.to is not None else "",
+        value=show(entry.key, entry.to) if entry.to is not None else "",
         without=_ends(entry.key, others),
         where=f"{entry.file}:{entry.line}",
         op=op.op,
@@ -105,8 +106,8 @@ def _of_record(record: Earned, written: float | None) -> SetValue:
     return SetValue(
         layer=SetBy.EARNED,
         key=record.key,
-        value=shown(record.key, record.value),
-        without=shown(record.key, written),
+        value=show(record.key, record.value),
+        without=show(record.key, written),
         where=f"{record.file}:{record.line}",
         op=record.op,
         case=record.case,

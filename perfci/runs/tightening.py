@@ -18,22 +18,18 @@ from perfci.core.environment import list_differences, unmixable
 from perfci.core.errors import PerfciError, StoredFileError, UsageError
 from perfci.core.model import Comparison, Fact, HistoryRun, Reason, Suite
 from perfci.core.settings import Settings
-from perfci.core.wording import ENGLISH, because, sentence, speaking
-from perfci.runs.effective_thresholds import place, shown
+from perfci.core.wording import ENGLISH, sentence, speaking
+from perfci.runs.effective_thresholds import place
 from perfci.store.files import write_atomically
 from perfci.store.history import STOPPING, held, history_devices, history_ops, read_history
-from perfci.thresholds.earned import EarnedFile, earned_path, read_earned, read_file
+from perfci.thresholds.earned import EarnedFile, earned_path, read_file
 from perfci.thresholds.layers import Earned, stricter, strictest
 from perfci.thresholds.limits import Thresholds
-from perfci.thresholds.origins import origin
-from perfci.thresholds.ratchet import figures, steps
+from perfci.thresholds.ratchet import figures
 from perfci.thresholds.ratchet.figures import KEYS
-from perfci.thresholds.ratchet.steps import EarnedRecord, Tighter, propose, rescaled
+from perfci.thresholds.ratchet.steps import Tighter, propose, rescaled
 from perfci.thresholds.read import load
-from perfci.thresholds.write import Which, with_earned
-
-MOST_VALUES = 5
-"""Most values named in a sentence."""
+from perfci.thresholds.write import Which, show, with_earned
 
 _KEPT = {"ratchet_tau": "earned_tau", "ratchet_figure": "earned_figure", "ratchet_growth": "earned_growth"}
 """Kind of what is proposed -> kind of what is kept beside the value."""
@@ -68,8 +64,8 @@ class Tightened:
     said: tuple[Reason, ...] = ()
     failure: Reason | None = None
     """why its file could not be read or written, and so nothing of it changed"""
-    path: Path | None = None
-    """the file that was written"""
+    path: str | None = None
+    """the file that was written, as people know it"""
 
     @property
     def moves(self) -> bool:
@@ -117,8 +113,8 @@ def _list_histories(settings: Settings, options: TightenOptions) -> list[tuple[s
     return [each for each in found if not options.ops or each[1] in options.ops]
 
 
-def read_counted(settings: Settings, device: str, op: str) -> tuple[tuple[HistoryRun, ...], tuple[Reason, ...]]:
-    """An op's accepted runs that count, and a reason if others were left out.
+def read_counted(settings: Settings, device: str, op: str) -> tuple[HistoryRun, ...]:
+    """An op's accepted runs that count: those without uncommitted changes.
 
     Raises StoredFileError if the history has to be repaired first.
     """
@@ -126,44 +122,32 @@ def read_counted(settings: Settings, device: str, op: str) -> tuple[tuple[Histor
     for problem in found.problems:
         if problem.kind in STOPPING:
             raise StoredFileError(problem.kind, **problem.facts)
-    dirty = sum(run.environment.dirty for run in found.runs)
-    said = (Reason("earned_dirty", {"op": op, "device": device, "count": dirty}),) if dirty else ()
-    return tuple(run for run in found.runs if not run.environment.dirty), said
-
-
-def count_family(history: Sequence[HistoryRun]) -> int:
-    """Cases of an op that a change to its kernel duels at the same time."""
-    return len(figures.cases(history[-1], Suite.PERFORMANCE)) if history else 0
+    return tuple(run for run in found.runs if not run.environment.dirty)
 
 
 # --- one op -----------------------------------------------------------------------------------------------------------
 
 
 def _tighten_op(settings: Settings, written: Thresholds, device: str, op: str, today: str, *, write: bool) -> Tightened:
+    found = Tightened(op, device)
     try:
-        history, said = read_counted(settings, device, op)
-    except StoredFileError as error:
-        return Tightened(op, device, failure=because("earned_unread", error.reason, op=op, device=device))
-    if not history:
-        return Tightened(op, device, said=(*said, Reason("earned_nothing", {"op": op, "device": device})))
-    try:
+        history = read_counted(settings, device, op)
+        if not history:
+            return dataclasses.replace(found, said=(Reason("earned_nothing", {"op": op, "device": device}),))
         file = read_file(earned_path(settings.thresholds, device, op), op, device, settings.root)
-        found, content = _work_out(written, file, history, said, today)
+        found, content = _work_out(written, file, history, today)
         if found.moves:
             _refuse_links(file.path, settings)
-    except StoredFileError as error:
-        return Tightened(op, device, said=said, failure=error.reason)
-    if not write or not found.moves:
-        return found
-    try:
-        replace_file(settings, file.path, file.content, content)
+        if write and found.moves:
+            replace_file(settings, file.path, file.content, content)
+            found = dataclasses.replace(found, path=place(file.path, settings.root))
     except PerfciError as error:
         return dataclasses.replace(found, failure=error.reason)
-    return dataclasses.replace(found, path=file.path)
+    return found
 
 
 def _work_out(
-    written: Thresholds, file: EarnedFile, history: Sequence[HistoryRun], said: tuple[Reason, ...], today: str
+    written: Thresholds, file: EarnedFile, history: Sequence[HistoryRun], today: str
 ) -> tuple[Tightened, bytes]:
     """What changes in a file, and its new content."""
     # Cases that have another name now, by what the runs recorded.
@@ -172,44 +156,34 @@ def _work_out(
     for run in reversed(history):
         now |= {old: now.get(new, new) for new, old in run.renamed.items()}
     renamed = {old: new for old, new in now.items() if old in there and new not in there and old != new}
-    named = [dataclasses.replace(each, case=renamed.get(each.case, each.case)) for each in file.values]
-    gone: set[Which] = set()
-    if file.environment is not None:
-        known = {(each.case, each.key): EarnedRecord(each.value, each.began, file.environment) for each in named}
-        gone = set(steps.anew(history, known))
-    anew = tuple(each for each in named if (each.case, each.key) in gone)
-    kept = {(each.case, each.key): each for each in named if (each.case, each.key) not in gone}
+    named = tuple(dataclasses.replace(each, case=renamed.get(each.case, each.case)) for each in file.values)
+
+    # What noise a case has, and how fast its reference is, another driver, torch or Triton changes.
+    where = history[-1].environment
+    apart = unmixable(file.environment, where) if file.environment and named else ()
+    anew, kept = (named, ()) if apart else ((), named)
     earned: dict[str, dict[str, float]] = {}
-    for (case, key), each in kept.items():
-        earned.setdefault(case, {})[key] = each.value
+    for each in kept:
+        earned.setdefault(each.case, {})[each.key] = each.value
+    known = {(each.case, each.key): each for each in kept}
     limits = dataclasses.replace(written, earned={file.op: earned})
+    # A change to a kernel duels all cases of its op at the same time.
+    family = len(figures.cases(history[-1], Suite.PERFORMANCE))
     changes, whys = [], []
-    for change in _list_agreed(propose(history, limits, file.op, family=count_family(history)), history):
-        before = kept.get((change.case, change.key))
+    for change in _list_agreed(propose(history, limits, file.op, family=family), history):
+        before = known.get((change.case, change.key))
         # One night's runs make one step, however often it is asked.
         if before is None or before.edited or before.last != change.runs[-1]:
             changes.append(_record(change, before, file, today))
             whys.append(change.why)
-    if anew:
-        said = (*said, _describe_anew(file, anew, history))
+    facts: dict[str, Fact] = {"op": file.op, "device": file.device, "count": len(anew)}
+    said = (Reason("earned_anew", {**facts, "fields": list_differences(apart)}),) if anew else ()
     found = Tightened(file.op, file.device, tuple(changes), tuple(whys), anew, renamed, said)
     if not found.moves:
         return found, b""
     old_names = {new: old for old, new in renamed.items()}
-    dropped = {(old_names.get(case, case), key) for case, key in gone}
-    return found, with_earned(file, history[-1].environment, changes, dropped, renamed)
-
-
-def _describe_anew(file: EarnedFile, anew: Sequence[Earned], history: Sequence[HistoryRun]) -> Reason:
-    assert file.environment is not None
-    named = [
-        f"{each.key} {shown(each.key, each.value)} -> {shown(each.key, each.began)} ({each.case})"
-        for each in anew[:MOST_VALUES]
-    ]
-    more = [f"... (+{len(anew) - MOST_VALUES})"] if len(anew) > MOST_VALUES else []
-    facts: dict[str, Fact] = {"op": file.op, "device": file.device, "count": len(anew)}
-    fields = list_differences(unmixable(file.environment, history[-1].environment))
-    return Reason("earned_anew", {**facts, "fields": fields, "values": "; ".join([*named, *more])})
+    dropped = {(old_names.get(each.case, each.case), each.key) for each in anew}
+    return found, with_earned(file, where, changes, dropped, renamed)
 
 
 def _list_agreed(proposed: Sequence[Tighter], history: Sequence[HistoryRun]) -> Iterator[Tighter]:
@@ -294,50 +268,36 @@ def rescale(
     """Makes targets of speed as tight for a kernel with an accepted loss as they were before. Returns what was done.
 
     run: with which the epoch began. shifts: its cases -> accepted slow-down, log scale. Only earned targets are scaled.
-    A target that a person wrote stays, with a reason if the kernel misses it now. A file that cannot be read or written
-    is reported and stays as it is.
+    What a person wrote stays. A file that cannot be read or written is reported and stays as it is.
     """
     device = run.environment.device.key
     today = (day or datetime.now(UTC).date()).isoformat()
+    said: list[Reason] = []
     try:
         written = load(settings.thresholds, None, settings.root)
-        files = read_earned(settings.thresholds, device, settings.root)
-        file = files.by_op.get(op, EarnedFile(op, device, earned_path(settings.thresholds, device, op)))
-        if file.environment is not None and unmixable(file.environment, run.environment):
-            file = dataclasses.replace(file, values=())
+        file = read_file(earned_path(settings.thresholds, device, op), op, device, settings.root)
+        if file.environment is None or unmixable(file.environment, run.environment):
+            return ()
         limits = dataclasses.replace(written, earned={op: file.by_case()})
         known = {(each.case, each.key): each for each in file.values}
-        said: list[Reason] = []
-        values: list[Earned] = []
+        values = []
         for change in rescaled(limits, op, shifts, run.run):
             mine = known.get((change.case, change.key))
             own = strictest(written.for_case(op, change.case), change.key)
-            if mine is not None and stricter(change.key, mine.value, own):
-                values.append(_scale(mine, change, run.run, today))
+            if mine is None or not stricter(change.key, mine.value, own):
                 continue
-            case = figures.cases(run, Suite.PERFORMANCE).get(change.case)
-            figure = next(each for each in KEYS if each.name == change.key).figure(case) if case else None
-            if figure is not None and own is not None and stricter(change.key, own, figure):
-                facts: dict[str, Fact] = {"key": change.key, "op": op, "case": change.case}
-                where = str(origin(settings.thresholds, op, change.case, change.key, settings.root))
-                texts = {"value": shown(change.key, own), "scaled": shown(change.key, change.after), "where": where}
-                said.append(Reason("earned_kept_target", {**facts, **texts}))
+            after = float(f"{change.after:.4g}")
+            with speaking(ENGLISH):
+                why = sentence(Reason("earned_rescaled", change.why.facts))
+            values.append(dataclasses.replace(
+                mine, value=after, before=mine.value, after=after, bound=after, predicted=None, date=today,
+                runs=1, first=run.run, last=run.run, rescaled=run.run, why=why,
+            ))  # fmt: skip
+            facts: dict[str, Fact] = {"key": change.key, "op": op, "case": change.case}
+            facts |= {"before": show(change.key, mine.value), "after": show(change.key, after)}
+            said.append(Reason("earned_rescaled_said", {**facts, "file": place(file.path, settings.root)}))
         if values:
             replace_file(settings, file.path, file.content, with_earned(file, run.environment, values))
     except PerfciError as error:
         return (error.reason,)
-    for each in values:
-        facts = {"key": each.key, "op": op, "case": each.case, "file": place(file.path, settings.root)}
-        facts |= {"before": shown(each.key, each.before), "after": shown(each.key, each.after)}
-        said.append(Reason("earned_rescaled_said", facts))
     return tuple(said)
-
-
-def _scale(mine: Earned, change: Tighter, run: str, today: str) -> Earned:
-    after = float(f"{change.after:.4g}")
-    with speaking(ENGLISH):
-        why = sentence(Reason("earned_rescaled", change.why.facts))
-    return dataclasses.replace(
-        mine, value=after, before=mine.value, after=after, bound=after, predicted=None, date=today,
-        runs=1, first=run, last=run, rescaled=run, why=why,
-    )  # fmt: skip

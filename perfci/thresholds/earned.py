@@ -22,13 +22,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from perfci.core.errors import StoredFileError
 from perfci.core.model import Device, Environment
 from perfci.core.wording import say
-from perfci.thresholds.entries import read_until
 from perfci.thresholds.layers import ALPHA, Earned
-from perfci.thresholds.place import Place, read, unknown
-from perfci.thresholds.read import NUMBERS
+from perfci.thresholds.place import Place, list_yaml, read, unknown
+from perfci.thresholds.read import NUMBERS, percentage, read_until
 
 MOST_BYTES = 16 << 20
 """Largest file that is read: 10 keys of 5,000 cases."""
@@ -48,7 +46,6 @@ _NUMERIC = {"processors": int, "l2_bytes": int, "memory_bytes": int, "power_limi
 _LEFT_OUT = frozenset({"device.uuid"})
 """What another board of the model has otherwise."""
 
-_PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%")
 _SUBJECT = re.compile(r"device\.[a-z0-9_]+|timer|python|packages\.\S+|variables\.\S+")
 
 
@@ -87,18 +84,10 @@ def read_earned(folder: Path, device: str, root: Path | None = None) -> EarnedFi
 
     Raises StoredFileError, naming file and line, for anything that is not understood.
     """
-    place = folder / device
-    if not device or Path(device).name != device or not place.exists():
+    if not device or Path(device).name != device:
         return EarnedFiles(device)
-    if not place.is_dir():
-        raise StoredFileError("file_unreadable", path=str(place), why=say("it is no folder"))
-    found: dict[str, EarnedFile] = {}
-    for path in sorted(place.iterdir()):
-        if path.suffix.lower() in {".yaml", ".yml"} and path.suffix != ".yaml":
-            raise StoredFileError("thresholds_ending", file=str(path), name=f"{path.stem}.yaml")
-        if path.suffix == ".yaml":
-            found[path.stem] = read_file(path, path.stem, device, root)
-    return EarnedFiles(device, found)
+    files = list_yaml(folder / device)
+    return EarnedFiles(device, {op: read_file(path, op, device, root) for op, path in files.items()})
 
 
 def earned_devices(folder: Path) -> list[str]:
@@ -162,7 +151,7 @@ def _read_entry(place: Place, op: str, case: str, shown: str) -> Earned:
         "to": read_number,
         "bound": read_number,
         "began": read_number_or_none,
-        "predicted": _read_chance,
+        "predicted": percentage(0, 100, like="0.05 %"),
         "date": read_until,
         "runs": _read_count,
     }
@@ -177,14 +166,6 @@ def _read_entry(place: Place, op: str, case: str, shown: str) -> Earned:
     if "value" not in found:
         raise place.error("earned_lacks_value")
     return Earned(op=op, case=case, key=key, file=shown, line=line, **found)
-
-
-def _read_chance(place: Place) -> float:
-    want = say("a percentage, such as 0.05 %")
-    found = _PERCENT.fullmatch(place.text(want))
-    if not found or not float(found[1]) <= 100:
-        raise place.unlike(want)
-    return float(found[1]) / 100
 
 
 def _read_count(place: Place) -> int:

@@ -8,7 +8,7 @@ An earned value only ever tightens, a relaxed entry only ever loosens, and what 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
@@ -84,6 +84,11 @@ class Relaxed:
     file: str = field(default="", compare=False)
     line: int = field(default=0, compare=False)
 
+    @property
+    def which(self) -> tuple[str, str | None, str | None]:
+        """What an entry of a file is one of a kind by."""
+        return self.key, self.case, self.device
+
     def holds(self, day: date | None) -> bool:
         """Whether it has any effect on a day. On one that is not known it has."""
         return day is None or day <= date.fromisoformat(self.until)
@@ -107,39 +112,41 @@ def stricter(key: str, value: float | None, than: float | None) -> bool:
 
 def tightened(limits: CaseThresholds, values: Mapping[str, float]) -> CaseThresholds:
     """The limits with those of the values, by key, that are stricter; tau's is compared with that of every length."""
-    found: dict[str, Any] = {
-        key: value for key, value in values.items() if key != TAU and stricter(key, value, getattr(limits, key))
-    }
-    if TAU in values:
-        found[TAU] = tuple((start, min(tau, values[TAU])) for start, tau in limits.tau)
-    return replace(limits, **found) if found else limits
+    for key, value in values.items():
+
+        def tighten(own: float | None, _: float, key: str = key, value: float = value) -> float | None:
+            return value if stricter(key, value, own) else own
+
+        limits = _change(limits, key, tighten)
+    return limits
 
 
 def loosened(limits: CaseThresholds, written: CaseThresholds, entries: Iterable[Relaxed]) -> CaseThresholds:
     """The limits with what the entries allow besides; `written`: the same before anything was earned."""
     for entry in entries:
-        if entry.key == TAU:
-            found: Any = _loosened_tau(limits, written, entry.to)
-        else:
-            own = getattr(limits, entry.key)
-            to = getattr(written, entry.key) if entry.to is None else entry.to
-            found = to if stricter(entry.key, own, to) else own
-        limits = replace(limits, **{entry.key: found})
+
+        def loosen(own: float | None, start: float, entry: Relaxed = entry) -> float | None:
+            to = entry.to
+            if to is None:
+                to = written.tau_at(start) if entry.key == TAU else getattr(written, entry.key)
+            return to if stricter(entry.key, own, to) else own
+
+        limits = _change(limits, entry.key, loosen)
     return limits
-
-
-def _loosened_tau(limits: CaseThresholds, written: CaseThresholds, to: float | None) -> tuple[tuple[float, float], ...]:
-    if to is None:
-        return tuple((start, max(tau, written.tau_at(start))) for start, tau in limits.tau)
-    return tuple((start, max(tau, to)) for start, tau in limits.tau)
 
 
 def commanded(limits: CaseThresholds, values: Mapping[str, float]) -> CaseThresholds:
     """The limits with the values of the command line, stricter or not."""
-    found: dict[str, Any] = {**values}
-    if TAU in found:
-        found[TAU] = tuple((start, values[TAU]) for start, _ in limits.tau)
-    return replace(limits, **found) if found else limits
+    for key, value in values.items():
+        limits = _change(limits, key, lambda *_, value=value: value)
+    return limits
+
+
+def _change(limits: CaseThresholds, key: str, choose: Callable[[Any, float], Any]) -> CaseThresholds:
+    """choose: the value of a key, and the kernel length from which on it holds -> the new value."""
+    if key == TAU:
+        return replace(limits, tau=tuple((start, choose(tau, start)) for start, tau in limits.tau))
+    return replace(limits, **{key: choose(getattr(limits, key), 0.0)})
 
 
 def strictest(limits: CaseThresholds, key: str) -> float | None:

@@ -13,6 +13,9 @@ from perfci.thresholds.layers import Relaxed
 
 Steps = tuple[tuple[float, float], ...]
 
+Lines = Mapping[tuple[str | None, str], int]
+"""(pattern of a case, or None, key) -> line, in the order in which values count."""
+
 
 @dataclass(frozen=True)
 class CaseThresholds:
@@ -109,6 +112,21 @@ class Listed:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Where a value was written."""
+
+    file: str | None = None
+    """relative to the project's root. None: built in"""
+    line: int = 0
+    case: str | None = None
+    """pattern under which it stands"""
+
+    def __str__(self) -> str:
+        """As people look it up: thresholds/softmax.yaml:12."""
+        return "built in" if self.file is None else f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True)
 class OpThresholds:
     """Thresholds of one op, with the overrides of its cases in file order."""
 
@@ -123,6 +141,8 @@ class OpThresholds:
     """where the file has `expected`. None if it has none"""
     relaxed: tuple[Relaxed, ...] = ()
     """what is looser for a time, in file order"""
+    lines: Lines = field(default_factory=dict, compare=False)
+    """of the file's values"""
 
 
 @dataclass(frozen=True)
@@ -133,6 +153,8 @@ class Thresholds:
     ops: Mapping[str, OpThresholds] = field(default_factory=dict)
     folder: str = field(default="thresholds", compare=False)
     """as people know it: relative to the project's root"""
+    lines: Lines = field(default_factory=dict, compare=False)
+    """of the values of default.yaml"""
     excusing: int | None = None
     """place of the expected entry, among those of each case, whose slow-down is allowed too"""
     earned: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
@@ -164,6 +186,16 @@ class Thresholds:
         found = layers.tightened(written, self.earned.get(op, {}).get(case, {}))
         entries = [entry for entry in self.loosened.get(op, ()) if entry.about(None, case)]
         return layers.commanded(layers.loosened(found, written, entries), self.commanded)
+
+    def find_line(self, op: str, case: str | None, key: str) -> Origin:
+        """Where people wrote the value of a key for a case, or for the op as a whole."""
+        found = Origin()
+        if line := self.lines.get((None, key)):
+            found = Origin(f"{self.folder}/default.yaml", line)
+        for (pattern, name), line in self.ops[op].lines.items() if op in self.ops else ():
+            if name == key and (pattern is None or (case is not None and matches(case, pattern))):
+                found = Origin(f"{self.folder}/{op}.yaml", line, pattern)
+        return found
 
     def origin(self, op: str, case: str, key: str, device: str) -> str:
         """Where the value of a key comes from that a case is judged by: a file, or --threshold.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +22,6 @@ MOST_BYTES = 1 << 20
 
 SHOWN = 60
 """Characters of a file's own text in a sentence about it."""
-
-_CONFLICT = re.compile(r"^(<{7}|>{7})( |$)", re.MULTILINE)
-"""What git writes into a file of which two branches changed one place."""
 
 _FAST_LINE, _FAST_BRACKETS = 4000, 500
 """Characters of a line, and brackets, up to which libyaml reads a text."""
@@ -113,20 +109,31 @@ def nearest_first(word: str, words: Collection[str]) -> str:
     return ", ".join(sorted(words, key=lambda known: (known != guess, known))) or "-"
 
 
+def list_yaml(folder: Path) -> dict[str, Path]:
+    """The YAML files of a folder by their names without ending. None if there is no folder. Raises StoredFileError."""
+    if not folder.exists():
+        return {}
+    if not folder.is_dir():
+        raise StoredFileError("file_unreadable", path=str(folder), why=say("it is no folder"))
+    found = {}
+    for path in sorted(folder.iterdir()):
+        if path.suffix.lower() in {".yaml", ".yml"} and path.suffix != ".yaml":
+            raise StoredFileError("thresholds_ending", file=str(path), name=f"{path.stem}.yaml")
+        if path.suffix == ".yaml":
+            found[path.stem] = path
+    return found
+
+
 def read(path: Path, most: int = MOST_BYTES) -> Place | None:
     """The whole of a YAML file of at most so many bytes. None if there is nothing in it.
 
-    Raises StoredFileError if it cannot be read, is too large, is no UTF-8 or no YAML, holds several documents, or
-    the marks that git writes into a file that two branches changed.
+    Raises StoredFileError if it cannot be read, is too large, is no UTF-8 or no YAML, or holds several documents.
     """
     return parsed(path, _text(path, most))
 
 
 def parsed(path: Path, text: str) -> Place | None:
     """The same of the text that such a file holds. Raises StoredFileError."""
-    if conflict := _CONFLICT.search(text):
-        line = text.count("\n", 0, conflict.start()) + 1
-        raise StoredFileError("thresholds_conflicted", file=str(path), line=line)
     # libyaml is ten times as quick, but goes down without a limit, and describes faults in its own words.
     deep = text.count("[") + text.count("{") > _FAST_BRACKETS or any(
         len(line) > _FAST_LINE for line in text.split("\n")

@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from perfci.core.errors import StoredFileError
-from perfci.core.model import Environment
+from perfci.core.model import Environment, Suggestion
+from perfci.core.units import percent
+from perfci.core.wording import say
 from perfci.core.yaml_edit import make_mapping, quote, read_document, rename_key
 from perfci.thresholds import earned
 from perfci.thresholds.earned import FIELDS, NONE, EarnedFile
-from perfci.thresholds.entries import quoted, read_relaxed
-from perfci.thresholds.layers import ALPHA, Earned, Relaxed
+from perfci.thresholds.layers import Earned, Relaxed
+from perfci.thresholds.limits import OpThresholds, Thresholds
 from perfci.thresholds.place import Place, decoded, parsed
-from perfci.thresholds.read import NUMBERS
+from perfci.thresholds.read import MOST, NUMBERS, is_pattern, quoted, read_relaxed
 
 CLOSE = 1e-9
 """Relative error of a value that is written and read again."""
@@ -46,7 +49,18 @@ def text_of(key: str, value: float) -> str | None:
     >>> text_of("tau", 0.015), text_of("speedup", 1.2), text_of("margin", -1.0)
     ('1.5 %', '1.2', None)
     """
-    return next((text for text in (_percent(value), _decimal(value)) if _reads_as(key, text, value)), None)
+    for text in (_percent(value), _decimal(value)) if math.isfinite(value) else ():
+        try:
+            if math.isclose(value_of(key, text, "-"), value, rel_tol=CLOSE, abs_tol=0.0):
+                return text
+        except StoredFileError:
+            continue
+    return None
+
+
+def show(key: str, value: float | None) -> str:
+    """A value as people read it: with four digits, no more. A dash for none."""
+    return "-" if value is None else text_of(key, float(f"{value:.4g}")) or percent(value)
 
 
 def value_of(key: str, text: str, source: str) -> float:
@@ -57,25 +71,13 @@ def value_of(key: str, text: str, source: str) -> float:
     return float(NUMBERS[key](replace(place, key=key)))
 
 
-def _reads_as(key: str, text: str, value: float) -> bool:
-    try:
-        found = value_of(key, text, "-")
-    except StoredFileError:
-        return False
-    return math.isclose(found, value, rel_tol=CLOSE, abs_tol=0.0)
-
-
 def _percent(value: float, digits: int = 12) -> str:
-    if not math.isfinite(value):
-        return str(value)
-    shown = f"{100 * value:.{digits}f}"
-    return f"{shown.rstrip('0').rstrip('.')} %"
+    return f"{100 * value:.{digits}f}".rstrip("0").rstrip(".") + " %"
 
 
 def _decimal(value: float) -> str:
     """As YAML takes for a number: one with an exponent needs a point and a sign."""
-    text = repr(float(value))
-    mantissa, _, exponent = text.partition("e")
+    mantissa, _, exponent = repr(float(value)).partition("e")
     if not exponent:
         return mantissa.removesuffix(".0")
     point = mantissa if "." in mantissa else f"{mantissa}.0"
@@ -94,77 +96,83 @@ def with_earned(
 ) -> bytes:
     """The file's content with these values and their records, without the entries dropped, cases under new names.
 
-    environment: in which all that stands there then was learnt; renamed: id in the file -> id. Raises StoredFileError
+    environment: in which all that stands there then was learnt. renamed: id in the file -> id. Raises StoredFileError
     for a file whose layout cannot be kept, and for a value that no file can hold.
     """
-    fresh = {(each.case, each.key): _fields(file, each) for each in values}
+    fresh = {(each.case, each.key): _write_fields(file, each) for each in values}
     renamed = renamed or {}
     wanted = earned.flat(environment)
     same_environment = file.environment is not None and earned.flat(file.environment) == wanted
     if file.content is not None and same_environment and not (fresh or dropped or renamed):
         return file.content
     text = decoded(file.path, file.content or b"")
-    known = parsed(file.path, text) if text.strip() else None
-    if known is None:
+    if not text.strip() or parsed(file.path, text) is None:
         text += HEAD.format(op=file.op, device=file.device) + "environment:\ncases:\n"
-    document = read_document(_without(text, fresh, dropped, renamed))
+    document = read_document(_delete_entries(text, fresh, dropped, renamed))
     if document is None or not isinstance(document.data, dict):
         raise StoredFileError("earned_by_hand", file=str(file.path))
-    data = document.data
-    there = _mapping(data, "environment")
-    for name in [] if same_environment else [name for name in there if name not in wanted]:
-        del there[name]
-    for name in [] if same_environment else [name for name in wanted if there.get(name) != wanted[name]]:
-        there[name] = quote(wanted[name])
-    for old in [old for old in renamed if old in (data.get("cases") or ())]:
-        rename_key(data["cases"], old, quote(renamed[old]))
+    if not same_environment:
+        there = _find_mapping(document.data, "environment")
+        for name in [name for name in there if name not in wanted]:
+            del there[name]
+        for name in [name for name in wanted if there.get(name) != wanted[name]]:
+            there[name] = quote(wanted[name])
+    for old in [old for old in renamed if old in (document.data.get("cases") or ())]:
+        rename_key(document.data["cases"], old, quote(renamed[old]))
     for (case, key), fields in fresh.items():
-        cases = _mapping(data, "cases")
+        cases = _find_mapping(document.data, "cases")
         if case not in cases:
             cases[quote(case)] = make_mapping()
-        entry = _mapping(_mapping(cases, case), key)
+        entry = _find_mapping(_find_mapping(cases, case), key)
         for name, value in fields.items():
             entry[name] = quote(value) if name in _QUOTED else value
     result = document.write()
-    _verify(file, result, fresh, dropped, renamed)
+
+    # Nothing is written that would be read back as anything else.
+    expected = {
+        (renamed.get(each.case, each.case), each.key): each.value
+        for each in file.values
+        if (each.case, each.key) not in dropped
+    }
+    expected |= {which: value_of(which[1], fields["value"], "-") for which, fields in fresh.items()}
+    try:
+        read = earned.parsed_file(file.path, file.op, file.device, parsed(file.path, result), b"", str(file.path))
+    except StoredFileError as error:
+        raise StoredFileError("earned_by_hand", file=str(file.path)) from error
+    if {(each.case, each.key): each.value for each in read.values} != expected:
+        raise StoredFileError("earned_by_hand", file=str(file.path))
     return result.encode()
 
 
-def _mapping(parent: Any, key: str) -> Any:
+def _find_mapping(parent: Any, key: str) -> Any:
     """The mapping under a key. An empty one is put there if there is none."""
     if not isinstance(parent.get(key), dict):
         parent[key] = make_mapping()
     return parent[key]
 
 
-def _fields(file: EarnedFile, value: Earned) -> dict[str, str]:
+def _write_fields(file: EarnedFile, value: Earned) -> dict[str, str]:
     """Fields of an entry as text, in order."""
     numbers = {"value": value.value, "from": value.before, "to": value.after, "bound": value.bound}
-    numbers["began"] = value.began
-    texts = {name: NONE if number is None else text_of(value.key, number) for name, number in numbers.items()}
-    wrong = next((name for name in texts if texts[name] is None), None)
-    if wrong:
-        raise StoredFileError(
-            "earned_unwritable", file=str(file.path), key=value.key, case=value.case, value=numbers[wrong]
-        )
-    found: dict[str, object] = {
-        name: text for name, text in texts.items() if name in {"value", "from", "began"} or text != NONE
-    }
+    found: dict[str, object] = {}
+    for name, number in (numbers | {"began": value.began}).items():
+        text = NONE if number is None else text_of(value.key, number)
+        if text is None:
+            facts = {"file": str(file.path), "key": value.key, "case": value.case, "value": number}
+            raise StoredFileError("earned_unwritable", **facts)
+        if text != NONE or name in {"from", "began"}:
+            found[name] = text
     found["predicted"] = None if value.predicted is None else _percent(value.predicted, 4)
-    found |= {"date": value.date, "runs": value.runs, "first": value.first, "last": value.last}
-    found |= {"rescaled": value.rescaled, "why": value.why}
+    found |= {name: getattr(value, name) for name in ("date", "runs", "first", "last", "rescaled", "why")}
     return {name: str(found[name]) for name in FIELDS if found.get(name)}
 
 
-def _without(
-    text: str,
-    fresh: Mapping[Which, Mapping[str, str]],
-    dropped: Collection[Which],
-    renamed: Mapping[str, str],
+def _delete_entries(
+    text: str, fresh: Mapping[Which, Mapping[str, str]], dropped: Collection[Which], renamed: Mapping[str, str]
 ) -> str:
     """The text without the lines of what goes: entries, cases left empty, fields that a new record lacks.
 
-    Lines, not keys of the document, since comments of their own among them stay.
+    Lines, not keys of the document, so that comments among them stay.
     """
     document = read_document(text)
     cases = document.data.get("cases") if document and isinstance(document.data, dict) else None
@@ -185,10 +193,10 @@ def _without(
             del mapping[key]
         return document.write()
     lines = text.splitlines(keepends=True)
-    starts = sorted({line for line, _ in _walk_keys(document.data)})
+    starts = sorted(set(_list_lines(document.data)))
     for mapping, key in gone:
         first = mapping.lc.key(key)[0]
-        last = max([first, *(line for line, _ in _walk_keys(mapping[key]))])
+        last = max([first, *_list_lines(mapping[key])])
         end = next((line for line in starts if line > last), len(lines))
         for index in range(first, end):
             if not lines[index].lstrip().startswith("#"):
@@ -196,34 +204,11 @@ def _without(
     return "".join(lines)
 
 
-def _walk_keys(data: Any) -> Iterator[tuple[int, str]]:
-    """Line, from 0, and name of every key."""
-    if isinstance(data, dict):
-        for key, value in data.items():
-            yield data.lc.key(key)[0], key  # type: ignore[attr-defined]
-            yield from _walk_keys(value)
-
-
-def _verify(
-    file: EarnedFile,
-    result: str,
-    fresh: Mapping[Which, Mapping[str, str]],
-    dropped: Collection[Which],
-    renamed: Mapping[str, str],
-) -> None:
-    """Raise if the new content does not say exactly what it should."""
-    wanted = {
-        (renamed.get(each.case, each.case), each.key): each.value
-        for each in file.values
-        if (each.case, each.key) not in dropped
-    }
-    wanted |= {which: value_of(which[1], fields["value"], "-") for which, fields in fresh.items()}
-    try:
-        read = earned.parsed_file(file.path, file.op, file.device, parsed(file.path, result), b"", str(file.path))
-    except StoredFileError as error:
-        raise StoredFileError("earned_by_hand", file=str(file.path)) from error
-    if {(each.case, each.key): each.value for each in read.values} != wanted:
-        raise StoredFileError("earned_by_hand", file=str(file.path))
+def _list_lines(data: Any) -> Iterator[int]:
+    """The line of every key, from 0."""
+    for key, value in data.items() if isinstance(data, dict) else ():
+        yield data.lc.key(key)[0]
+        yield from _list_lines(value)
 
 
 # --- relaxed entries --------------------------------------------------------------------------------------------------
@@ -235,56 +220,64 @@ def with_relaxed(path: Path, content: bytes | None, entry: Relaxed) -> bytes:
     Raises StoredFileError for a file that cannot be read, or whose layout cannot be kept.
     """
     text = decoded(path, content or b"")
-    line = relaxed_line(entry)
+    end = "\r\n" if "\r\n" in text else "\n"
+    lines = text.splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += end
     known = parsed(path, text) if text.strip() else None
-    before = _entries(known)
-    if known is None:
-        end = "\r\n" if "\r\n" in text else "\n"
-        result = f"{text}{'' if not text or text.endswith(end) else end}relaxed:{end}  - {line}{end}"
+    place = next((each for each in known.items() if each.key == "relaxed"), None) if known else None
+    before = read_relaxed(place) if place else ()
+    line = _write_relaxed(entry)
+    if place is None:
+        lines += [f"relaxed:{end}", f"  - {line}{end}"]
     else:
-        document, fresh = read_document(text), read_document(f"relaxed:\n  - {line}\n")
-        if document is None or fresh is None or not isinstance(document.data, dict):
-            raise StoredFileError("relaxed_by_hand", file=str(path), entry=line)
-        if not document.data.get("relaxed"):
-            document.data["relaxed"] = fresh.data["relaxed"]
-        else:
-            same = [index for index, each in enumerate(before) if _identity(each) == _identity(entry)]
-            place = document.data["relaxed"]
-            if same:
-                place[same[0]] = fresh.data["relaxed"][0]
-            else:
-                place.insert(0, fresh.data["relaxed"][0])
-        result = document.write()
+        new = f"{' ' * (place.column if before else 2)}- {line}{end}"
+        same = next((each.line - 1 for each in before if each.which == entry.which), None)
+        at = slice(place.line, place.line) if same is None else slice(same, same + 1)
+        lines[at] = [new]
+
+    # Nothing is written that would be read back as anything else.
+    result = "".join(lines)
+    wanted = {replace(each, op="") for each in (*(each for each in before if each.which != entry.which), entry)}
     try:
-        after = _entries(parsed(path, result))
-    except StoredFileError as error:
-        raise StoredFileError("relaxed_by_hand", file=str(path), entry=line) from error
-    wanted = [*(each for each in before if _identity(each) != _identity(entry)), entry]
-    if sorted(map(_describe, after)) != sorted(map(_describe, wanted)):
+        after = {each.key: each for each in read.items()} if (read := parsed(path, result)) else {}
+        right = "relaxed" in after and set(read_relaxed(after["relaxed"])) == wanted
+    except StoredFileError:
+        right = False
+    if not right:
         raise StoredFileError("relaxed_by_hand", file=str(path), entry=line)
     return result.encode()
 
 
-def relaxed_line(entry: Relaxed) -> str:
+def _write_relaxed(entry: Relaxed) -> str:
     """The entry as it stands in a file, without its dash."""
-    parts = [f"key: {entry.key}"]
-    if entry.case is not None:
-        parts.append(f"case: {quoted(entry.case)}")
-    if entry.device is not None:
-        parts.append(f"device: {quoted(entry.device)}")
-    if entry.to is not None:
-        parts.append(f"to: {text_of(entry.key, entry.to)}")
+    named = (("case", entry.case), ("device", entry.device))
+    parts = [f"key: {entry.key}", *(f"{name}: {quoted(text)}" for name, text in named if text is not None)]
+    parts += [] if entry.to is None else [f"to: {text_of(entry.key, entry.to)}"]
     return f"{{{', '.join([*parts, f'why: {quoted(entry.why)}', f'until: {entry.until}'])}}}"
 
 
-def _entries(place: Place | None) -> tuple[Relaxed, ...]:
-    found = next((each for each in place.items() if each.key == "relaxed"), None) if place else None
-    return read_relaxed(found, {key: NUMBERS[key] for key in NUMBERS if key != ALPHA}) if found else ()
+# --- entries under `expected` -----------------------------------------------------------------------------------------
 
 
-def _identity(entry: Relaxed) -> tuple[str, str | None, str | None]:
-    return entry.key, entry.case, entry.device
+def suggest_expected(thresholds: Thresholds, op: str, case: str, up_to: float, until: date) -> Suggestion | None:
+    """The entry that would allow this slow-down in this case, to be pasted into the op's file.
 
-
-def _describe(entry: Relaxed) -> str:
-    return repr(replace(entry, op="", file="", line=0))
+    up_to: the slow-down measured, by the upper end of its interval. It is rounded up: per cent, to the next half up to
+    10 %, the next whole up to 100 %, the next ten beyond. None if it is beyond all that an entry can allow, or if no
+    pattern names the case.
+    """
+    step = 0.5 if up_to <= 0.1 else 1.0 if up_to <= 1 else 10.0
+    percent = math.ceil(100 * up_to / step - 1e-9) * step
+    if percent > 100 * MOST or not is_pattern(case):
+        return None
+    own = thresholds.ops.get(op, OpThresholds(thresholds.default))
+    taken = next((entry.line for entry in own.expected if entry.case == case), None)
+    why = f'"{say("say why, and where it was agreed on")}"'
+    fields = f"case: {quoted(case)}, up_to: {percent:g} %, why: {why}, until: {until.isoformat()}"
+    return Suggestion(
+        file=f"{thresholds.folder}/{op}.yaml",
+        line=f"{' ' * (own.listed.indent if own.listed else 2)}- {{{fields}}}",
+        below=own.listed.line if own.listed else None,
+        replaces=taken,
+    )

@@ -92,7 +92,7 @@ def test_devices_and_duels_are_those_that_there_are():
         ("check --out x", "--out goes only with --retry or --against-release"),
         ("accept r --why x", "--why goes only with --slower or --environment"),
         ("accept r --propose", "--propose does not go with RUN..."),
-        ("accept r --environment --add", "--environment does not go with --add"),
+        ("accept r --environment --case x", "--environment does not go with --case"),
         ("history --boards --strict", "--boards does not go with --strict"),
         ("history --strict", "--strict goes only with --drift"),
         ("report --to csv --baseline b", "--to csv does not go with --baseline"),

@@ -57,12 +57,12 @@ def test_all_options_reach_the_proposal_without_a_checkout(job, becomes, capsys)
     url = "https://gitlab.example.com/team/-/merge_requests/5"
     asked = becomes(Proposed(Fate.PROPOSED, "bot/x", "d" * 40, 5, url, TOLD))
 
-    code = run(["accept", "--propose", "--from", str(job), "--project", str(job), "--branch", "bot/x", "--title", "T"])
+    code = run(["accept", "--propose", "--from", str(job), "--project", str(job), "--branch", "bot/x"])
 
     (source, settings, options, environ, prefix), _ = asked[0]
     assert (code, source, prefix, environ["CI_PROJECT_ID"]) == (0, job, "", "7")
     assert settings.baselines == job / "baselines"
-    assert options == ProposalOptions(branch="bot/x", title="T")
+    assert options == ProposalOptions(branch="bot/x")
     shown = capsys.readouterr().out
     assert "Merge request !5" in shown and url in shown and "dddddddddddd" in shown
     assert "baselines/h200/relu.json" in shown

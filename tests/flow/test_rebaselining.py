@@ -39,7 +39,7 @@ def test_a_new_driver_makes_results_stale_until_what_it_moved_is_recorded(projec
     report = (project.root / "reports" / "report.md").read_text()
     shown = project.perfci("accept", "--environment", str(project.root / "reports"), "--format", "json")
     held = project.perfci("accept", "--environment", str(project.root / "reports"), "--write", "--why", "driver 590")
-    options = ("--include-unexplained", "relu", "--write", "--why", "driver 590")
+    options = ("--include", "relu", "--write", "--why", "driver 590")
     taken = project.perfci("accept", "--environment", str(project.root / "reports"), *options)
     settled = project.check("relu")
 

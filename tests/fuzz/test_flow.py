@@ -107,7 +107,7 @@ def files(run: Run, baselines: dict, folder: Path) -> list[list[str]]:
         "show",
         "show --format json",
         "accept",
-        "accept --add --dirty",
+        "accept --dirty",
         "report --to csv --verdicts",
         "accept --environment",
         "report",

@@ -28,17 +28,21 @@ from perfci.gitlab.propose import Fate, ProposalOptions, find_prefix, find_remot
 from perfci.store.history import append_history
 from tests.git_repositories import alone
 from tests.gitlab.remote_repository import RemoteRepository
-from tests.thresholds.earned_examples import KEY, earned, kept, written
+from tests.thresholds.earned_examples import KEY, earned, kept
 
 TOKEN = "glpat-Secret_of-the-tests.42"
 URL = "https://gitlab.example.com/team/kernels"
 PATH = "baselines/fake-one/softmax.json"
 HISTORY = "baselines/fake-one/softmax.history.jsonl"
-LIMITS = "thresholds/softmax.yaml"
+LIMITS = f"thresholds/{KEY}/softmax.yaml"
 NIGHT = "perfci/nightly"
 ENVIRONMENT = Environment(
     Device("fake", "Fake One", "fake-one"), "virtual", "3.11.7", {}, "host", "Linux", commit="c" * 40
 )
+
+
+def make_limits(folder, tau):
+    return kept(folder / "limits", earned(value=tau, after=tau)).content
 
 
 @pytest.fixture
@@ -48,7 +52,9 @@ def remote(tmp_path, monkeypatch):
     for name in [name for name in os.environ if name.startswith(("CI_", "PERFCI_"))]:
         monkeypatch.delenv(name)
     repository = RemoteRepository(tmp_path / "repository.git", monkeypatch, f"{URL}.git")
-    repository.put({"baselines/README.md": b"Numbers.\n", LIMITS: b"margin: 4 %\n", "kernels/x.py": b"pass\n"})
+    repository.put(
+        {"baselines/README.md": b"Numbers.\n", LIMITS: make_limits(tmp_path, 0.01), "kernels/x.py": b"pass\n"}
+    )
     return repository
 
 
@@ -83,8 +89,8 @@ class Job:
         append_history(self.root / "baselines", "fake-one", "softmax", line)
         return (self.root / HISTORY).read_bytes()
 
-    def tighten(self, text="margin: 3 %\n"):
-        (self.root / LIMITS).write_text(text)
+    def tighten(self, tau=0.0075):
+        (self.root / LIMITS).write_bytes(make_limits(self.root.parent, tau))
 
 
 @pytest.fixture
@@ -104,7 +110,7 @@ def send(job, environ):
     def send(prefix="", **options):
         wanted = ProposalOptions(**{"base": job.base} | options)
         own = settings.at(job.root / prefix)
-        return propose(job.root / prefix, own, wanted, environ, prefix, sleep=lambda _: None)
+        return propose(job.root / prefix, own, wanted, environ, prefix)
 
     return send
 
@@ -136,8 +142,9 @@ def test_changed_files_become_one_commit_and_one_merge_request(remote, job, send
         "merge_request.title=perfci: baselines of 2 cases, thresholds tightened: 1",
         "merge_request.remove_source_branch",
     ]
-    assert r"\n| `softmax` | `rows=1` | `fake-one` | - | 10.0 us | - |\n" in description
-    assert "| `softmax` | all | `margin` | 4.0 % | 3.0 % |" in description
+    squeezed = re.sub(" +", " ", description)
+    assert r"\n| `softmax` | `rows=1` | `fake-one` | - | 10.0 us | - |\n" in squeezed
+    assert "| `tau` | 1 % | 0.75 % |" in squeezed
 
 
 def test_nothing_changed_pushes_nothing(remote, send):
@@ -233,22 +240,22 @@ def test_a_reviewers_commit_to_another_file_of_the_branch_stays(remote, job, sen
 def test_an_older_proposal_gives_way_to_what_was_changed_on_the_target(remote, job, send):
     job.tighten()
     send()
-    remote.put({LIMITS: b"margin: 3.5 %\n"})
+    theirs = make_limits(job.root.parent, 0.009)
+    remote.put({LIMITS: theirs})
     job.check_out()
     job.accept()
 
     assert send().state is Fate.PROPOSED
-    assert remote.show(LIMITS, NIGHT) == b"margin: 3.5 %\n"
+    assert remote.show(LIMITS, NIGHT) == theirs
     assert remote.git("diff", "--name-only", "main", NIGHT) == PATH
 
 
 def test_foreign_names_become_no_markup_and_no_line(remote, job, send):
     job.accept(cases=("rows=1|<b>", "note=@all", "x=![y](http://evil.invalid)", "a=b\\n/close"))
 
-    send(title="mine\n/close @all")
+    send()
 
-    *options, description = remote.options()
-    assert "merge_request.title=mine /close @all" in options
+    description = remote.options()[-1]
     lines = description.split("\\n")
     shown = re.sub("`[^`]*`", "", "\n".join(lines))  # within code GitLab looks for nothing
     assert [each for each in ("<b>", "@all", "](", "evil.invalid") if each in shown] == []
@@ -280,7 +287,7 @@ def test_a_dry_run_needs_no_token_and_pushes_nothing(remote, job, tmp_path, caps
     assert PATH in capsys.readouterr().out
     assert run([*command, "--base", "0" * 40]) == 1
     assert "--base" in capsys.readouterr().err
-    job.tighten("margin: 9 %\n")
+    job.tighten(0.09)
     assert run(command) == 1
     assert "would be loosened" in capsys.readouterr().err
     assert remote.tip(NIGHT) is None
@@ -364,38 +371,14 @@ def test_a_data_branch_is_made_and_then_goes_on(remote, job, send):
 # --- what is not proposed ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "loose"),
-    [
-        ("", False),  # 2 % holds if a file says nothing, which is tighter
-        ("margin: 5 %\n", True),
-        ("margin: 4 %\nspeedup: 1.2\nfloor_us: {virtual: 9}\n", True),
-        ("margin: 4 %\ncases:\n  rows=1:\n    margin: 9 %\n", True),
-        ('margin: 4 %\nexpected:\n  - {case: "rows=1", up_to: 6 %, why: "because", until: 2027-01-31}\n', True),
-        ("margin: 4 %\ntau:\n  0: 3 %\n  5: 9 %\n", True),
-    ],
-)
-def test_no_way_of_loosening_gets_through(remote, job, send, text, loose):
-    """Also by an op's case, of which the baselines know."""
-    job.accept()
-    job.tighten(text)
+def test_a_looser_earned_value_is_refused(remote, job, send):
+    job.tighten(0.02)
 
-    done = send()
-
-    assert set(kinds(done)) == ({"propose_looser"} if loose else set())
-    assert (remote.tip(NIGHT) is None) == loose
+    assert kinds(send()) == ["propose_looser"]
+    assert remote.tip(NIGHT) is None
 
 
-def test_earned_values_are_proposed_beside_the_baselines(remote, job, send):
-    file = kept(job.root / "thresholds", earned())
-
-    done = send()
-
-    assert remote.show(f"thresholds/{KEY}/softmax.yaml", done.branch) == file.content
-    assert [(each.op, each.key, each.after) for each in done.proposal.thresholds] == [("softmax", "tau", 0.0075)]
-
-
-@pytest.mark.parametrize("name", ["baselines/evil.sh", "baselines/README.md"])
+@pytest.mark.parametrize("name", ["baselines/evil.sh", "baselines/README.md", "thresholds/softmax.yaml"])
 def test_a_file_that_perfci_does_not_write_is_refused(job, send, name):
     assert send().state is Fate.NOTHING  # an unchanged one is not
     (job.root / name).write_text("Other words.\n")
@@ -454,12 +437,8 @@ def test_a_damaged_history_is_refused(job, send):
 
 
 def test_thresholds_that_cannot_be_read_are_refused(job, send):
-    job.tighten("margn: 3 %\n")
+    (job.root / LIMITS).write_text("cases: [\n")
 
-    with pytest.raises(StoredFileError):
-        send()
-    job.tighten()
-    written(job.root / "thresholds", "cases: [\n")
     with pytest.raises(StoredFileError):
         send()
 
@@ -483,14 +462,14 @@ def test_a_folder_with_neither_is_a_mistake(job, send):
 
 
 def test_a_project_in_a_folder_of_its_repository_stays_there(remote, job, send):
-    remote.put({"sub/thresholds/softmax.yaml": b"margin: 4 %\n"})
+    remote.put({f"sub/{LIMITS}": make_limits(job.root.parent, 0.01)})
     job.check_out()
-    (job.root / "sub" / "thresholds" / "softmax.yaml").write_text("margin: 3 %\n")
+    (job.root / "sub" / LIMITS).write_bytes(tighter := make_limits(job.root.parent, 0.0075))
 
     done = send(prefix="sub/")
 
-    assert done.proposal.files == ("sub/thresholds/softmax.yaml",)
-    assert remote.show("sub/thresholds/softmax.yaml", NIGHT) == b"margin: 3 %\n"
+    assert done.proposal.files == (f"sub/{LIMITS}",)
+    assert remote.show(f"sub/{LIMITS}", NIGHT) == tighter
 
 
 # --- where, and by whom -----------------------------------------------------------------------------------------------
@@ -500,7 +479,7 @@ def test_a_project_in_a_folder_of_its_repository_stays_there(remote, job, send):
     ("changed", "expected"),
     [
         ({"PERFCI_PUSH_TOKEN": ""}, "propose_no_token"),
-        ({"PERFCI_PUSH_TOKEN": "two words and more"}, "propose_token_malformed"),
+        ({"PERFCI_PUSH_TOKEN": "two words and more"}, "token_malformed"),
         ({"CI_PROJECT_URL": ""}, "propose_variable_invalid"),
         ({"CI_PROJECT_URL": "ext::sh -c x"}, "propose_variable_invalid"),
         ({"CI_PROJECT_URL": "https://gitlab.example.com@evil.example/x"}, "propose_variable_invalid"),
@@ -519,7 +498,6 @@ def test_a_missing_or_malformed_variable_is_named(job, environ, changed, expecte
             settings.at(job.root),
             ProposalOptions(),
             {**environ, "CI_COMMIT_SHA": job.base, **changed},
-            sleep=lambda _: None,
         )
     assert raised.value.reason.kind == expected
 

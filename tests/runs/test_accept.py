@@ -25,7 +25,6 @@ from perfci.core.model import (
     Summary,
     Verdict,
 )
-from perfci.core.wording import sentence
 from perfci.runs.accept import Evidence, accept
 
 H200 = Device("cuda", "NVIDIA H200", "nvidia-h200")
@@ -122,26 +121,6 @@ def test_a_case_without_blocks_is_refused():
     assert [reason.kind for reason in found.refused] == ["accept_unmeasured"]
 
 
-def test_new_blocks_replace_the_old_ones():
-    old = accept("softmax", [evidence("r1")]).baseline
-
-    found = accept("softmax", [evidence("r2", us=20.0)], old)
-
-    assert found.baseline is not None
-    assert [run.id for run in found.baseline.runs] == ["r2"]
-    assert found.baseline.cases[0].blocks[0].kernel_us == 20.0
-
-
-def test_adding_puts_new_blocks_beside_the_old_ones():
-    old = accept("softmax", [evidence("r1")]).baseline
-
-    found = accept("softmax", [evidence("r2", us=20.0)], old, add=True)
-
-    assert found.baseline is not None
-    assert [run.id for run in found.baseline.runs] == ["r1", "r2"]
-    assert [one.kernel_us for one in found.baseline.cases[0].blocks] == [10.0, 11.0, 20.0, 21.0]
-
-
 def test_a_case_that_the_op_no_longer_has_leaves_the_baseline():
     old = accept("softmax", [evidence("r1")]).baseline
 
@@ -205,28 +184,6 @@ def test_an_op_that_the_run_does_not_hold_is_refused():
     assert caught.value.reason.facts == {"run": "r1", "op": "matmul", "ops": "softmax"}
 
 
-def test_a_dirty_run_is_accepted_where_the_user_says_so():
-    assert accept("softmax", [evidence("r1", dirty=True)], dirty=True).refused == ()
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "fields"),
-    [
-        ({"timer": "event"}, {}, "timer event -> activity"),
-        ({}, {"cache": "warm"}, "cache cold -> warm"),
-        ({"packages": OLD}, {"packages": NEW}, "packages.torch 2.11.0 -> 2.13.0"),
-    ],
-)
-def test_adding_to_a_baseline_of_another_environment_names_both(old, new, fields):
-    there = accept("softmax", [evidence("r1", **old)]).baseline
-
-    with pytest.raises(UsageError) as caught:
-        accept("softmax", [evidence("r2", **new)], there, add=True)
-
-    assert (caught.value.reason.kind, caught.value.reason.facts["fields"]) == ("accept_other", fields)
-    assert "perfci accept --environment" in sentence(caught.value.reason)
-
-
 def caches(baseline):
     return {case.case: case.cache for case in baseline.cases}
 
@@ -240,15 +197,6 @@ def test_a_case_keeps_the_cache_with_which_its_blocks_were_timed():
 
     assert caches(warm) == {"rows=1": "warm", "rows=2": "warm"}
     assert caches(mixed) == {"rows=1": "warm", "rows=2": "cold"}
-
-
-def test_adding_a_run_that_is_already_there_is_refused():
-    old = accept("softmax", [evidence("r1")]).baseline
-
-    with pytest.raises(UsageError) as caught:
-        accept("softmax", [evidence("r1")], old, add=True)
-
-    assert caught.value.reason.kind == "accept_twice"
 
 
 # --- runs of several environments -------------------------------------------------------------------------------------
@@ -265,23 +213,13 @@ def test_runs_of_several_boards_make_one_baseline():
     assert len(found.baseline.runs) == 2
 
 
-def test_a_run_of_another_environment_may_replace_what_is_there():
-    old = accept("softmax", [evidence("r1", packages=OLD)]).baseline
-
-    found = accept("softmax", [evidence("r2", packages=NEW)], old)
-
-    assert found.baseline is not None
-    assert [run.environment.packages for run in found.baseline.runs] == [NEW]
-
-
-@pytest.mark.parametrize("options", [{}, {"add": True}])
-def test_steps_outlive_whatever_is_accepted_later(options):
+def test_steps_outlive_whatever_is_accepted_later():
     old = accept("softmax", [evidence("r1")]).baseline
     assert old is not None
     side = StepSide(("r0",), ("abc",))
     step = Step("2026-01-01T00:00:00Z", "driver 590", side, side, (), (StepCase("rows=1", 0.05, 0.05),))
 
-    found = accept("softmax", [evidence("r2")], dataclasses.replace(old, steps=(step,)), **options)
+    found = accept("softmax", [evidence("r2")], dataclasses.replace(old, steps=(step,)))
 
     assert found.baseline is not None
     assert found.baseline.steps == (step,)

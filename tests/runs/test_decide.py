@@ -205,5 +205,5 @@ def test_a_broken_entry_of_the_change_stops_it_before_anything_is_measured(measu
     with pytest.raises(StoredFileError) as caught:
         measure(asking)
 
-    assert caught.value.reason.kind == "expected_lacks"
+    assert caught.value.reason.kind == "entry_lacks"
     assert workers.measured() == []

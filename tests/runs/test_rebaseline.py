@@ -73,9 +73,9 @@ def test_without_a_wish_to_write_all_is_shown_and_nothing_changes(project):
 
     found = rebaseline_runs([run_of(project, "new", slower=1.05, driver="590")], project)
 
-    assert [one.survey.op for one in found] == ["relu", "scale"]
+    assert [one.op for one in found] == ["relu", "scale"]
     assert all(one.taken == CASES and one.path is None for one in found)
-    assert found[0].survey.kernel.mean == pytest.approx(0.05, abs=0.005)
+    assert found[0].cases[0].kernel.value == pytest.approx(0.05, abs=0.005)
     assert bytes_of(project) == before
 
 
@@ -123,8 +123,7 @@ def test_doing_it_twice_does_nothing_the_second_time(project):
     ("names", "options"),
     [
         (["gelu"], RebaselineOptions()),
-        ((), RebaselineOptions(unexplained=("gelu",))),
-        ((), RebaselineOptions(changed_code=("gelu",))),
+        ((), RebaselineOptions(included=("gelu",))),
     ],
 )
 def test_an_op_that_no_run_holds_is_refused(project, names, options):
@@ -165,7 +164,7 @@ def test_a_kernel_that_moved_alone_stays_until_it_is_named(project):
     run = run_of(project, "new", kernel=1.06, driver="590")
 
     first = rebaseline_runs([run], project, (), WRITE)
-    named = rebaseline_runs([run], project, (), dataclasses.replace(WRITE, unexplained=("scale",)))
+    named = rebaseline_runs([run], project, (), dataclasses.replace(WRITE, included=("scale",)))
 
     assert kinds(first) == ["rebaseline_unexplained"] * 2
     reason = first[1].withheld[0]
@@ -210,7 +209,7 @@ def test_where_an_ops_files_changed_too_it_stays_until_it_is_named(changed):
     run = run_of(changed, "new", slower=1.05, driver="590")
 
     first = rebaseline_runs([run], changed, (), WRITE)
-    named = rebaseline_runs([run], changed, (), dataclasses.replace(WRITE, changed_code=("relu",)))
+    named = rebaseline_runs([run], changed, (), dataclasses.replace(WRITE, included=("relu",)))
 
     assert [kinds([one]) for one in first] == [["rebaseline_code_changed"], []]
     facts = first[0].withheld[0].facts
@@ -249,7 +248,7 @@ def test_what_an_op_imports_by_a_computed_name_is_said(changed):
     path.write_text("import importlib, sys\nimportlib.import_module(sys.argv[0])\n")
     commit_all(changed.root)
     old = rebaseline_runs(
-        [run_of(changed, "new", driver="590")], changed, ["scale"], RebaselineOptions(True, "x", (), ("scale",))
+        [run_of(changed, "new", driver="590")], changed, ["scale"], RebaselineOptions(True, "x", ("scale",))
     )
     (changed.root / "other.txt").write_text("no matter\n")
     commit_all(changed.root)

@@ -35,7 +35,7 @@ def error(path, content):
         (TOP + "    tau:\n      value: none\n", 6, "tau is none"),
         (TOP + "    speedup:\n      value: 1.2 %\n", 6, "a number"),
         (TOP + "    speedup:\n      value: .inf\n", 6, "a number"),
-        (TOP + "    tau:\n      value: 1 %\n      date: 2026-02-30\n", 7, "a day that there is"),
+        (TOP + "    tau:\n      value: 1 %\n      date: 2026-02-30\n", 7, "a date such as 2027-01-31"),
         (TOP + "    tau:\n      value: 1 %\n      runs: many\n", 7, "a number of runs"),
         (TOP + "    tau:\n      value: 1 %\n      predicted: 200 %\n", 7, "a percentage"),
         (TOP + "    tau:\n      value: 1 %\n    tau:\n      value: 2 %\n", 7, "a second time"),

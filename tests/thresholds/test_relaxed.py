@@ -38,10 +38,10 @@ def test_an_entry_is_read_whole(tmp_path):
         ('{key: speedup, to: 3 %, why: "x", until: 2027-01-31}', "speedup is 3 %"),
         ('{key: tau, why: "", until: 2027-01-31}', "a reason in quotes"),
         ('{key: tau, why: "x", until: soon}', "a date such as"),
-        ('{key: tau, why: "x", until: 2027-02-30}', "a day that there is"),
+        ('{key: tau, why: "x", until: 2027-02-30}', "a date such as 2027-01-31"),
         ('{key: tau, case: "rows 7", why: "x", until: 2027-01-31}', "a pattern for case ids"),
         ('{key: tau, device: "a/b", why: "x", until: 2027-01-31}', "the key of a device"),
-        ("tau", "an entry with key"),
+        ("tau", "an entry such as {key: tau"),
     ],
 )
 def test_a_mistake_is_named_with_its_line(tmp_path, line, words):
@@ -58,5 +58,5 @@ def test_one_thing_is_not_relaxed_twice(tmp_path):
     with pytest.raises(StoredFileError) as caught:
         loaded(tmp_path, f"{{{WHOLE}}}", f"{{{WHOLE}}}")
 
-    assert caught.value.reason.kind == "relaxed_twice"
+    assert caught.value.reason.kind == "entry_twice"
     assert "in line 2" in sentence(caught.value.reason)

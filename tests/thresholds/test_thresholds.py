@@ -8,9 +8,9 @@ import pytest
 from perfci.core.errors import StoredFileError
 from perfci.core.model import Expected
 from perfci.core.wording import catalogue, sentence, speaking
-from perfci.thresholds.entries import suggest_expected
 from perfci.thresholds.limits import CaseThresholds, Listed, Thresholds
 from perfci.thresholds.read import load
+from perfci.thresholds.write import suggest_expected
 
 
 def _load(folder, ops=None, **files):
@@ -82,12 +82,12 @@ def test_tau_may_be_given_in_any_order(tmp_path):
         ("tau:\n  3: 1 %\n", 1, "begin at length 0"),
         ("tau:\n  0: 1 %\n  long: 2 %\n", 1, "kernel lengths in microseconds"),
         ("tau:\n  0: 1\n", 2, "has to be a percentage"),
-        ("tau:\n  0: 0 %\n", 2, "above 0 %, since no two times are ever equal"),
+        ("tau:\n  0: 0 %\n", 2, "a percentage above 0 % and below 100 %, such as 1 %"),
         ("tau:\n  0: 1 %\n  .inf: 1 %\n", 1, "kernel lengths in microseconds"),
         ("spill_bytes: 5 %\n", 1, "a number, zero or more"),
         ("bandwidth_share: 0.8\n", 1, "a percentage above 0 % and up to 140 %"),
         ("bandwidth_share: 141 %\n", 1, "up to 140 %"),
-        ("compile_s: 20 %\n", 1, "seconds above 0"),
+        ("compile_s: 20 %\n", 1, "a number above 0"),
         ("max_abs: 1 %\n", 1, "a number, zero or more, up to 1000000000, such as 1e-3"),
         ("max_abs: '1e-3'\n", 1, "such as 1e-3"),
         ("rmse: 1e999\n", 1, "zero or more"),
@@ -301,7 +301,7 @@ def test_the_entry_in_the_documentation_is_one(pytestconfig, tmp_path):
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        (_with(case=None), "lacks case; each needs case, up_to, why and until"),
+        (_with(case=None), "lacks case"),
         (_with(up_to=None), "lacks up_to"),
         (_with(why=None), "lacks why"),
         (_with(until=None, why=None), "lacks why, until"),
@@ -347,13 +347,13 @@ def test_the_entry_in_the_documentation_is_one(pytestconfig, tmp_path):
         (_with(until="20270131"), "until is 20270131"),
         (
             _with(until="2027-02-30"),
-            "until is 2027-02-30, but has to be a date such as 2027-01-31, of a day that there is",
+            "until is 2027-02-30, but has to be a date such as 2027-01-31",
         ),
-        (_with(until='"0000-01-01"'), "of a day that there is"),
+        (_with(until='"0000-01-01"'), "such as 2027-01-31"),
         (_with(until="2027-01-31T10:00:00"), "has to be a date"),
         (_with(until=""), "until is nothing"),
         (_with(until="[2027-01-31]"), "a list or a mapping"),
-        ("rows=1", "expected is rows=1, but has to be an entry with case"),
+        ("rows=1", "expected is rows=1, but has to be an entry such as {case"),
         ("[rows=1]", "expected is a list or a mapping, but has to be an entry"),
         ("", "expected is nothing, but has to be an entry"),
     ],
@@ -380,8 +380,8 @@ def test_expected_is_a_list_with_an_entry_a_line(tmp_path, value):
 def test_two_entries_for_the_same_cases_are_one_too_many(tmp_path):
     reason, told = _error(tmp_path, softmax=_listed(ENTRY, _with(), ENTRY.replace("6 %", "7 %")))
 
-    assert (reason.kind, reason.facts["line"]) == ("expected_twice", 4)
-    assert "an entry of expected for rows=4096,* already, in line 2" in told
+    assert (reason.kind, reason.facts["line"]) == ("entry_twice", 4)
+    assert "expected has an entry for rows=4096,* already, in line 2" in told
 
 
 def test_expected_stands_in_an_ops_file_and_once(tmp_path):

@@ -301,6 +301,6 @@ def test_an_entry_of_the_same_key_case_and_device_gives_way(tmp_path):
     assert len(changed(first, after)) == 2
 
 
-@pytest.mark.parametrize("before", [b"speedup:   1.2\n", b"speedup: 1.2\n...\n"])
+@pytest.mark.parametrize("before", [b"{speedup: 1.2}\n", b"speedup: 1.2\n...\n"])
 def test_a_file_of_another_layout_gets_the_line_named_instead(tmp_path, before):
     assert refused(with_relaxed, tmp_path / "softmax.yaml", before, ENTRY) == "relaxed_by_hand"

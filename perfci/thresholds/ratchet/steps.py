@@ -7,8 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from perfci.core.environment import unmixable
-from perfci.core.model import Environment, Fact, HistoryCase, HistoryRun, Reason, Suite
+from perfci.core.model import Fact, HistoryCase, HistoryRun, Reason, Suite
 from perfci.store.past.series import select_environment
 from perfci.thresholds.limits import CaseThresholds, Thresholds
 from perfci.thresholds.ratchet import figures, noise
@@ -79,27 +78,6 @@ def propose(
     return tuple(change for change in found if change is not None)
 
 
-def predicted(
-    history: Sequence[HistoryRun], case: str, key: str, value: float, *, family: int, alpha: float
-) -> float | None:
-    """False alarms a check of the case with this value of a key, by its history. None if that says too little.
-
-    key: "tau" or the name of one of KEYS. Raises KeyError for another. The accuracy case is meant if the newest run
-    has the case only there.
-    """
-    if key == TAU:
-        found = noise_of(history, case) if history else None
-        return noise.predicted(value, found, family, alpha).alarms if found else None
-    known = {each.name: each for each in KEYS}[key]
-    newest, both = history[-1:], (Suite.PERFORMANCE, Suite.ACCURACY)
-    suites = [each for each in both for run in newest if case in figures.cases(run, each)]
-    series = figures.series(history, suites[0], case, known) if suites else None
-    if series is None or len(series.values) < RUNS:
-        return None
-    next_run = series.prediction(known)
-    return next_run.exceeded(known.place(value, next_run.centre))
-
-
 def noise_of(history: Sequence[HistoryRun], case: str) -> NullNoise | None:
     """The bound of a case's noise from all A/A duels of the newest run's environment. None for fewer than 20."""
     nulls = [null for _, null in _nulls(history, case)]
@@ -127,30 +105,6 @@ def rescaled(
                 why = Reason("ratchet_rescaled", {**facts, "change": math.expm1(shift)})
                 found.append(Tighter(op, case, key.name, before, after, after, why, (run,), key.chance))
     return tuple(found)
-
-
-@dataclass(frozen=True)
-class EarnedRecord:
-    """What is recorded beside a value that was tightened by itself."""
-
-    value: float
-    """in force"""
-    began: float | None
-    """before the first step. None: no value was set"""
-    environment: Environment
-    """in which it was learnt"""
-
-
-def anew(history: Sequence[HistoryRun], earned: Mapping[tuple[str, str], EarnedRecord]) -> tuple[tuple[str, str], ...]:
-    """Which (case, key) of an op go back to where they began, as the newest run is of another environment.
-
-    What noise a case has, and how fast its reference is, another driver, torch or Triton changes. What a person wrote
-    is not among `earned`, and stays.
-    """
-    if not history:
-        return ()
-    now = history[-1].environment
-    return tuple(which for which, value in earned.items() if unmixable(value.environment, now))
 
 
 # --- tau --------------------------------------------------------------------------------------------------------------

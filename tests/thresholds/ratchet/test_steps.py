@@ -13,7 +13,7 @@ from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
 from perfci.thresholds.ratchet import steps
 from perfci.thresholds.ratchet.figures import KEYS
 from perfci.thresholds.ratchet.noise import RATE
-from perfci.thresholds.ratchet.steps import EarnedRecord, anew, predicted, propose, rescaled, step
+from perfci.thresholds.ratchet.steps import propose, rescaled, step
 from tests.thresholds.ratchet.histories import CASE, ELSEWHERE, HERE, errors, nulls, run, with_figure, with_nulls
 
 FAMILY = 30
@@ -98,7 +98,6 @@ def test_tau_settles_by_steps_and_never_turns_round():
 
     assert seen == sorted(seen, reverse=True)
     assert seen[-1] < 0.009
-    assert predicted(history, CASE, "tau", tau, family=FAMILY, alpha=0.01) <= RATE
 
 
 # --- other thresholds -------------------------------------------------------------------------------------------------
@@ -266,33 +265,6 @@ def test_an_accepted_loss_scales_the_target_by_what_the_duel_measured():
     assert change.after == pytest.approx(1.4 / 1.08)
     assert change.runs == ("r9",)
     assert "+8.0 %" in sentence(change.why)
-
-
-def test_what_was_learnt_in_another_environment_goes_back_to_where_it_began():
-    earned = {(CASE, "tau"): EarnedRecord(0.004, 0.01, HERE), (CASE, "speedup"): EarnedRecord(1.3, None, ELSEWHERE)}
-    other_board = replace(HERE, device=replace(HERE.device, uuid="GPU-7"))
-
-    assert anew([run(1)], earned) == ((CASE, "speedup"),)
-    assert anew([run(1, environment=other_board)], earned) == ((CASE, "speedup"),)
-    assert anew([], earned) == ()
-
-
-def test_the_predicted_rate_falls_with_every_looser_value():
-    history = [
-        replace(one, cases=(replace(one.cases[0], null=null),))
-        for one, null in zip(with_figure("speedup", _speedups(30)), nulls(30, block=0.004), strict=True)
-    ]
-    shown = {"tau": (0.001, 0.003, 0.01), "speedup": (1.5, 1.45, 1.3)}
-    for key, values in shown.items():
-        rates = [predicted(history, CASE, key, value, family=FAMILY, alpha=0.01) for value in values]
-        assert rates == sorted(rates, reverse=True)
-        assert rates[-1] < RATE
-
-
-def test_too_short_a_history_predicts_nothing():
-    for key in ("tau", "speedup"):
-        assert predicted(with_figure("speedup", _speedups(7)), CASE, key, 1.0, family=FAMILY, alpha=0.01) is None
-        assert predicted([], CASE, key, 1.0, family=FAMILY, alpha=0.01) is None
 
 
 def test_every_change_has_a_sentence_with_its_numbers():

@@ -10,7 +10,6 @@ from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
 from perfci.thresholds.ratchet import figures, steps
 from perfci.thresholds.ratchet.figures import KEYS
 from perfci.thresholds.ratchet.prediction import RUNS
-from perfci.thresholds.ratchet.steps import predicted
 from tests.storage_examples import changed, line, sound
 from tests.thresholds.ratchet.histories import HERE
 
@@ -92,10 +91,3 @@ def test_limits_on_the_errors_of_outputs_are_not_learnt_from_storage():
 
     for name in ("mean_abs", "rmse", "p99_abs", "max_abs"):
         assert figures.series(runs, Suite.ACCURACY, TENSOR.case, KEY[name]).values == ()
-
-
-def test_how_often_a_value_would_cry_wolf_is_predicted():
-    runs = history(clip_ratio=lambda number: 0.004 + 0.0002 * (number % 3))
-    tight, loose = (predicted(runs, TENSOR.case, "clip_ratio", value, family=1, alpha=0.01) for value in (0.0045, 0.02))
-
-    assert loose < tight
