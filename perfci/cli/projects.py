@@ -18,11 +18,9 @@ from perfci.cli.progress import Progress
 from perfci.core.errors import UsageError
 from perfci.core.model import Gate, PlannedOp, Reason
 from perfci.core.wording import say, sentence
-from perfci.lab.chains.records import ListedChain, find_chains
+from perfci.lab.chains.records import find_chains
 from perfci.ops import discover
-from perfci.report.words import count_cases
 from perfci.runs import flow, sketch
-from perfci.runs.chains import list_chains
 from perfci.runs.plan import Request
 from perfci.scaffold import edits, new
 from perfci.scaffold import init as scaffold_init
@@ -148,37 +146,24 @@ def new_(
     return Exit.OK
 
 
-@options.takes("op case device", {"chains": "case device"})
 def list_(
     op: options.Ops = [],  # noqa: B006
     case: options.Case = None,
-    chains: Annotated[
-        bool, options.flag("--chains", "The chains of ops with their stages and cases, in the place of the ops.")
-    ] = False,
     device: options.DeviceOption = "auto",
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
     """List the ops with their cases, those of tensors stored in low precision included, and the chains of ops."""
     where, json = language.load(project), output == "json"
-    names = ", ".join(find_chains(where.kernels)) if chains or not op else ""
-    records: Sequence[ListedChain] | Sequence[PlannedOp]
     with Progress() as progress:
-        if chains:
-            records = found = list_chains(where, case, device, progress)
-            shown = show_chains(found)
-        else:
-            records = ops = flow.describe(where, Request(tuple(op), case, device), progress).ops
-            shown = show_ops(ops)
-    if chains and not records and case is not None and names:
-        raise UsageError("chain_no_case", chains=names, pattern=case)
+        ops = flow.describe(where, Request(tuple(op), case, device), progress).ops
     if json:
-        print_json(records)
+        print_json(ops)
     else:
-        print_parts(shown)
-        if names and not chains:
-            print_lines("", say("Chains of ops, with their stages by perfci list --chains: {names}", names=names))
-    return Exit.PERFCI_FAILED if any(each.failure for each in records) else Exit.OK
+        print_parts(show_ops(ops))
+        if not op and (names := ", ".join(find_chains(where.kernels))):
+            print_lines("", say("Chains of ops: {names}", names=names))
+    return Exit.PERFCI_FAILED if any(each.failure for each in ops) else Exit.OK
 
 
 def show_ops(ops: Sequence[PlannedOp]) -> Iterator[Paragraph]:
@@ -195,16 +180,6 @@ def show_ops(ops: Sequence[PlannedOp]) -> Iterator[Paragraph]:
         yield from _show_cases(op.op, counts, op.failure, (*op.performance, *op.stored))
     if not ops:
         yield Paragraph(say("There are no ops here."))
-
-
-def show_chains(chains: Sequence[ListedChain]) -> Iterator[Paragraph]:
-    """Every chain of ops with its stages and its cases."""
-    for chain in chains:
-        stages = say("{count:stage|stages}", count=len(chain.stages))
-        counts = say("{stages}, {cases}", stages=stages, cases=count_cases(len(chain.cases)))
-        yield from _show_cases(chain.chain, counts, chain.failure, (" -> ".join(chain.stages), *chain.cases))
-    if not chains:
-        yield Paragraph(say("There are no chains of ops here."))
 
 
 def _show_cases(name: str, counts: str, failure: Reason | None, cases: Iterable[str]) -> Iterator[Paragraph]:

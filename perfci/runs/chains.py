@@ -9,16 +9,14 @@ from pathlib import Path
 from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Device, Reason
 from perfci.core.settings import Settings
-from perfci.lab.chains.records import ChainCase, ChainResult, ListedChain, find_chains, select_chains
+from perfci.lab.chains.records import ChainCase, ChainResult, find_chains, select_chains
 from perfci.runs.bench import (
     Bench,
     Listener,
     WorkerPlace,
-    call_both,
     claim_bench,
     make_environment,
     make_job,
-    open_bench,
 )
 from perfci.runs.describe import describe_folders
 from perfci.runs.plan import Request, draw_seed
@@ -107,20 +105,3 @@ def _check_chain(bench: Bench, name: str, path: Path, request: Request) -> Chain
         elif failure is None and (planned is None or (left and len(done) == before)):
             failure = Reason("worker_silent")
     return ChainResult(name, tuple(done[case] for case in planned or () if case in done), failure)
-
-
-def list_chains(settings: Settings, pattern: str | None, device: str, listener: Listener) -> tuple[ListedChain, ...]:
-    """What each chain of a project declares, by name. `device` is the kind that their files are imported for.
-
-    Chains of which no case fits the pattern are left out. Nothing is launched and no device is opened.
-    """
-    found = []
-    with open_bench(settings, listener) as bench:
-        around = make_environment(bench, WorkerPlace("list-chains", device))
-        for name, path in find_chains(settings.kernels).items():
-            heard: list[Message] = []
-            job = make_job(settings, "chains", name, path.parent, device, 0, pattern=pattern)
-            failure = run_worker(job, around, call_both(heard.append, listener))
-            listed = next((each for each in heard if isinstance(each, ListedChain)), None)
-            found.append(listed if listed and failure is None else ListedChain(name, failure=failure))
-    return tuple(each for each in found if each.cases or each.failure)

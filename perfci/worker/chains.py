@@ -10,7 +10,7 @@ from typing import Any
 
 from perfci.core.errors import ContractError
 from perfci.device.seam import Accelerator
-from perfci.lab.chains.records import ENDING, ListedChain
+from perfci.lab.chains.records import ENDING
 from perfci.lab.chains.runs import Setting, check_case, list_parameters
 from perfci.ops.spec import Chain, Params, Stage, case_id
 from perfci.worker.load import (
@@ -22,7 +22,7 @@ from perfci.worker.load import (
     import_named,
     parameters,
 )
-from perfci.worker.protocol import ChainPlanned, Doing, Job, Message, OpDone, OpFiles
+from perfci.worker.protocol import ChainPlanned, Doing, Job, Message, OpDone
 
 Send = Callable[[Message], None]
 
@@ -43,13 +43,6 @@ def load_chain(name: str, folder: Path, shared: Path) -> Chain:
         check_cases(cases, path.name)
         check_calls(chain.make_inputs, cases, path.name)
     return chain
-
-
-def describe_chain(files: OpFiles, job: Job) -> ListedChain:
-    """Returns what a chain declares: its stages, and the cases that fit the job's pattern. Raises ContractError."""
-    chain = load_chain(files.op, Path(files.folder), Path(job.shared_folder))
-    stages, cases = (stage.name for stage in chain.stages), map(case_id, _choose_cases(job, chain))
-    return ListedChain(files.op, tuple(stages), tuple(cases))
 
 
 def run(job: Job, send: Send, device: Accelerator, chain: Chain) -> None:

@@ -216,14 +216,6 @@ def _tune(job: Job, channel: MessageChannel) -> None:
         run(job, channel.send, device, loaded)
 
 
-def _list_chains(job: Job, channel: MessageChannel) -> None:
-    """Report what each chain declares. No device is opened, and nothing is launched."""
-    from perfci.worker import chains
-
-    for files in _each_op(job, channel):
-        channel.send(chains.describe_chain(files, job))
-
-
 def _chain(job: Job, channel: MessageChannel) -> None:
     """Check a chain of ops, stage by stage and as a whole."""
     from perfci.worker import chains
@@ -253,7 +245,6 @@ _TASKS = {
     "examine": _examine,
     "static": _run_without_device,
     "tune": _tune,
-    "chains": _list_chains,
     "chain": _chain,
     "soak": _soak,
     "sketch": _run_without_device,

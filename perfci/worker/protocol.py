@@ -22,7 +22,7 @@ from perfci.core.model import (
     StoredTensor,
     Suite,
 )
-from perfci.lab.chains.records import ChainCase, ListedChain
+from perfci.lab.chains.records import ChainCase
 from perfci.lab.soak.findings import DECAY_LIMIT, SoakFinding
 from perfci.lab.tune.records import Attempt, Config, Regime
 from perfci.ops.identity import DuelPlan
@@ -104,7 +104,7 @@ class Job:
     """Everything that a worker needs to know: the first and only line on its standard input."""
 
     task: str
-    """describe, measure, static, examine, tune, chains, chain, soak or sketch"""
+    """describe, measure, static, examine, tune, chain, soak or sketch"""
     ops: tuple[OpFiles, ...]
     shared_folder: str
     """the folder of all ops, whose `_*.py` files they share"""
@@ -341,7 +341,6 @@ Message = (
     | Attempt
     | Modelled
     | SoakFinding
-    | ListedChain
     | ChainPlanned
     | ChainCase
     | Apart
@@ -358,7 +357,7 @@ def ends(job: Job, message: Message) -> bool:
     match message:
         case OpDone() | Examined() | Apart() | Sketch():
             return True
-        case PlannedOp(op) | StaticOp(op) | ListedChain(op):
+        case PlannedOp(op) | StaticOp(op):
             return op == job.ops[-1].op
         case Ready():
             return job.task == "describe" and not job.ops

@@ -99,7 +99,6 @@ def test_devices_and_duels_are_those_that_there_are():
         ("report r --verdicts", "--verdicts goes only with --to csv or --to parquet"),
         ("report --to site r", "--to site does not go with RUN..."),
         ("doctor --seed 3", "--seed goes only with --selftest"),
-        ("list --chains --op relu", "--chains does not go with --op"),
         ("new x --from a:b --fake", "--from does not go with --fake"),
         ("new x --version 2", "--version goes only with --from-kernelgen"),
     ],

@@ -10,7 +10,6 @@ from perfci.cli import accept, details, output, projects
 from perfci.cli.output import print_parts
 from perfci.core import wording
 from perfci.core.model import Judgements, OpRun, Plan, PlannedOp, Verdict
-from perfci.lab.chains.records import ListedChain
 from perfci.runs.accept import Acceptance
 from tests import example_runs
 
@@ -281,24 +280,6 @@ def test_list_names_every_case_and_what_is_broken(examples):
         "bias_relu: cannot run",
         "  It raised ImportError: no torch",
     ]
-
-
-def test_list_names_chains_with_their_stages_and_what_is_broken(examples):
-    broken = ListedChain("torn", failure=examples.reason("example_raised", error="ImportError", message="no torch"))
-
-    assert printed(
-        *projects.show_chains((ListedChain("echo", ("loud", "quiet"), ("rows=4",)), broken))
-    ).splitlines() == [
-        "echo: 2 stages, 1 case",
-        "  loud -> quiet",
-        "  rows=4",
-        "torn: cannot run",
-        "  It raised ImportError: no torch",
-    ]
-    assert printed(*projects.show_chains((ListedChain("one", ("only\x1b[31m",), ("a", "b")),))).splitlines() == [
-        "one: 1 stage, 2 cases", "  only", "  a", "  b",
-    ]  # fmt: skip
-    assert printed(*projects.show_chains(())) == "There are no chains of ops here.\n"
 
 
 @pytest.mark.parametrize("language", wording.LANGUAGES)

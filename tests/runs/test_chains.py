@@ -7,9 +7,9 @@ import pytest
 from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Device, Reason
 from perfci.core.settings import load
-from perfci.lab.chains.records import ChainCase, ListedChain
+from perfci.lab.chains.records import ChainCase
 from perfci.runs import chains
-from perfci.runs.chains import check_chains, list_chains
+from perfci.runs.chains import check_chains
 from perfci.runs.describe import Described
 from perfci.runs.plan import Request
 from perfci.worker.protocol import ChainPlanned, Doing, OpDone, Ready
@@ -105,35 +105,3 @@ def test_without_a_device_named_the_one_at_hand_is_asked_for_first(settings, job
 
     assert check(settings, device="auto").device == FAKE
     assert [job.device for job in jobs] == ["fake"]
-
-
-def listing(name, *cases):
-    return [Doing("import", name), ListedChain(name, ("loud",), cases)]
-
-
-def test_each_chain_is_listed_by_a_worker_that_opens_no_device(settings, jobs):
-    jobs.said = [(listing("echo", "rows=1"), None), (listing("other", "rows=2"), None)]
-
-    found = list_chains(settings, "rows=*", "fake", lambda _: None)
-
-    assert [(each.chain, each.cases) for each in found] == [("echo", ("rows=1",)), ("other", ("rows=2",))]
-    assert [(job.task, job.pattern) for job in jobs] == [("chains", "rows=*")] * 2
-
-
-def test_a_chain_that_kills_its_worker_is_named_and_the_others_are_listed(settings, jobs):
-    jobs.said = [([Doing("import", "echo")], CRASH), (listing("other", "rows=2"), None)]
-
-    first, second = list_chains(settings, None, "fake", lambda _: None)
-
-    assert (first.chain, first.failure) == ("echo", CRASH)
-    assert second.cases == ("rows=2",)
-
-
-def test_chains_without_a_case_that_fits_are_left_out_and_none_are_listed_where_there_are_none(settings, jobs):
-    jobs.said = [(listing("echo"), None), (listing("other", "rows=2"), None)]
-
-    assert [each.chain for each in list_chains(settings, "rows=2", "fake", lambda _: None)] == ["other"]
-    for path in (settings.kernels / "_chains").iterdir():
-        path.unlink()
-    assert list_chains(settings, None, "fake", lambda _: None) == ()
-    assert len(jobs) == 2

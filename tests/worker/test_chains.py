@@ -9,8 +9,8 @@ import pytest
 from perfci.core.errors import ContractError
 from perfci.core.wording import sentence
 from perfci.device import open_device
-from perfci.lab.chains.records import ChainCase, ListedChain
-from perfci.worker.chains import describe_chain, load_chain, run
+from perfci.lab.chains.records import ChainCase
+from perfci.worker.chains import load_chain, run
 from perfci.worker.protocol import ChainPlanned, Doing, Job, OpDone, OpFiles
 
 FILE = """
@@ -98,16 +98,3 @@ def test_a_worker_tells_its_cases_then_each_stage_and_each_case(load):
     assert [m.verdict for m in others if isinstance(m, ChainCase)] == ["PASS", "PASS"]
     steps = [(m.stage, m.case) for m in others if isinstance(m, Doing)]
     assert steps[:3] == [("inputs and references", "rows=4"), ("stage double", "rows=4"), ("stage half", "rows=4")]
-
-
-def told(tmp_path, **fields):
-    folder = tmp_path / "kernels" / "_chains"
-    files = OpFiles("halves", str(folder))
-    return describe_chain(files, Job("chains", (files,), str(folder.parent), "fake", 7, **fields))
-
-
-def test_a_chain_is_listed_with_its_stages_and_the_cases_that_fit(load, tmp_path):
-    load("cases=perfci", "accelerator_cases=perfci.grid(rows=[99]), cases=perfci")
-
-    assert told(tmp_path) == ListedChain("halves", ("double", "half"), ("rows=4", "rows=8", "rows=99"))
-    assert told(tmp_path, pattern="rows=8").cases == ("rows=8",)

@@ -19,7 +19,7 @@ from perfci.core.model import (
     StaticOp,
     Summary,
 )
-from perfci.lab.chains.records import ChainCase, Error, ListedChain, StageResult
+from perfci.lab.chains.records import ChainCase, Error, StageResult
 from perfci.worker.protocol import (
     Apart,
     ChainPlanned,
@@ -61,7 +61,6 @@ MESSAGES = [
     OpDone(REASON, (REASON,), "abc", 1.0, 2.0, 0.7, Limits(4000.0, {"float16": 700.0})),
     OpDone(),
     StaticOp("relu", "sm_90", failure=REASON),
-    ListedChain("echo", ("loud",), ("rows=1",), REASON),
     ChainPlanned(("rows=1", "rows=2")),
     ChainCase("rows=1", 7, (StageResult("norm", Error(1e-3, 0.5), growth=2.5),), failures=(REASON,)),
     Apart(REASON),

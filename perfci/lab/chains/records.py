@@ -93,20 +93,6 @@ class ChainCase:
 
 
 @dataclass(frozen=True)
-class ListedChain:
-    """What a chain's file declares, before anything is run."""
-
-    chain: str
-    """its name"""
-    stages: tuple[str, ...] = ()
-    """names, in order"""
-    cases: tuple[str, ...] = ()
-    """ids of those that fit the --case pattern, those for an accelerator alone included"""
-    failure: Reason | None = None
-    """it does not import, or breaks the contract"""
-
-
-@dataclass(frozen=True)
 class ChainResult:
     """A chain, checked."""
 
