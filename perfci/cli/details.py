@@ -110,18 +110,16 @@ def _show_identity(found: Identity) -> Iterator[RenderableType]:
 
 def _show_compiled(found: Static, op: str, pattern: str | None) -> Iterator[RenderableType]:
     """Prints what the op's cases compile to without a device, target by target."""
-    for one in found.ops:
-        if one.op != op:
-            continue
-        kept = replace(one, cases=tuple(case for case in one.cases if matches(case.case, pattern)))
+    for one in (one for one in found.ops if one.op == op):
+        cases = tuple(case for case in one.cases if matches(case.case, pattern))
         yield ""
         head = say("{op} compiled for {target} by {by}", op=op, target=one.target, by=found.toolchain)
         yield Paragraph(head, style="bold")
         yield from (Paragraph(reason, 2) for reason in (one.failure, one.unavailable) if reason)
-        for case in kept.cases:
+        for case in cases:
             if why := case.failure or case.identity.unknown:
                 yield Paragraph(f"{case.case}: {sentence(why)}", 2)
-        table = compiled.tabulate_kernels(found, kept)
+        table = compiled.tabulate_kernels(found, replace(one, cases=cases))
         if table.rows:
             yield Grid(table, say("Kernels"))
 

@@ -252,9 +252,8 @@ def write_report(
 
     stored, formats = read_context(run, where, against), tuple(formats)
     path = report.write(
-        run, judgements, folder, launches or folder, stored.baselines, pasts=stored.pasts, sources=stored.sources,
-        formats=formats,
-    )  # fmt: skip
+        run, judgements, folder, launches or folder, stored.baselines, pasts=stored.pasts, formats=formats
+    )
     lines = {
         "md": say("Report: {path}", path=relative(path)),
         "html": say("Page: {path}", path=relative(path.with_suffix(".html"))),

@@ -14,7 +14,7 @@ site       a page an op over all kept runs
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,6 @@ from perfci.store.launches import Launches, read_launches
 
 if TYPE_CHECKING:
     from perfci.report.past import Pasts
-    from perfci.report.sources import SetValue
 
 REPORT = "report.md"
 PAGE = "report.html"
@@ -43,7 +42,6 @@ def write(
     baselines: Mapping[str, Baseline] | None = None,
     *,
     pasts: Pasts | None = None,
-    sources: Sequence[SetValue] = (),
     formats: Collection[str] = STANDARD,
 ) -> Path:
     """Writes the report's formats into the folder, replaces those of an earlier one, and returns `report.md`'s path.
@@ -52,7 +50,6 @@ def write(
     launches, and their distribution is drawn. Without them they come from the blocks' summaries.
     baselines: what is stored for each op.
     pasts: what was accepted of each op before this run.
-    sources: of thresholds in force.
     Raises StoredFileError if a file cannot be read or written.
     """
     from perfci.report import build, frame, junit, markdown, metrics, plots
@@ -73,9 +70,7 @@ def write(
         spreads = frame.pool_spreads(table, raw)
         pictures, svg = folder if "md" in formats else None, "html" in formats
         drawn = plots.write(run, judgements, pictures, raw, spreads=spreads, pasts=pasts, svg=svg)
-        material = Material(
-            run, judgements, spreads, frame.find_clocks(table), drawn.ops, drawn.roofline, pasts or {}, tuple(sources)
-        )
+        material = Material(run, judgements, spreads, frame.find_clocks(table), drawn.ops, drawn.roofline, pasts or {})
         report = build.make_report(material, plain(sentence(stored.note)) if stored.note else "")
         if "html" in formats:
             write_atomically(folder / PAGE, page.render(material, report).encode())

@@ -1,8 +1,7 @@
-"""The accuracy part of an op's section: failures first, then errors by dtype, then what was not checked and why."""
+"""The accuracy part of an op's section: failures first, then errors by dtype."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from perfci.core.model import AccuracyCase, ErrorStats, OpRun
@@ -36,7 +35,7 @@ def describe_failures(op: OpRun) -> Iterator[str]:
 
 
 def make_parts(op: OpRun) -> Iterator[Section]:
-    """Returns the table by dtype and the table of what was left unchecked."""
+    """Returns the table of errors by dtype."""
     name = plain(op.op, 80)
     note = phrase(
         "Errors against the float64 reference, the worst of all checks with ordinary values. *reference's*: the "
@@ -44,9 +43,6 @@ def make_parts(op: OpRun) -> Iterator[Section]:
         "the float64 reference."
     )
     yield Section(say("{op}: accuracy", op=name), (note,), table=_tabulate_errors(op.accuracy))
-    found = Counter((_find_dtype(check.case), sentence(check.unchecked)) for check in op.accuracy if check.unchecked)
-    unchecked = ((plain(dtype), str(count), plain(why)) for (dtype, why), count in found.items())
-    yield Section(say("{op}: not checked", op=name), table=make_table("dtype | checks: | why", unchecked))
 
 
 def _find_dtype(case: str) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from perfci.core import units
 from perfci.core.environment import list_differences
-from perfci.core.model import Base, Environment, Gate, Judgements, OpRun, Run, Suite, Verdict
+from perfci.core.model import Base, Environment, Gate, Judgements, OpRun, Run
 from perfci.core.wording import say
-from perfci.report import compiled, means, peers, rows, sources, summary
+from perfci.report import compiled, means, peers, rows, summary
 from perfci.report.frame import Clocks
 from perfci.report.sections import Material, is_untouched, make_section
 from perfci.report.steps import is_only_compiled, make_steps, repeat
@@ -41,7 +41,6 @@ def make_report(material: Material, further_note: str = "") -> Report:
         peers.make_section(judgements.rows),
         _show_roofline(material),
     )
-    details = (compiled.make_section(run.static), sources.make_section(material.sources))
     return Report(
         gate=rows.name_gate(judgements.gate).upper(),
         first=tuple(map(plain, notes.first)),
@@ -57,7 +56,7 @@ def make_report(material: Material, further_note: str = "") -> Report:
         untouched=say("Without a section, since nothing had to be run: {ops}.", ops=", ".join(map(code, same)))
         if same and not is_only_compiled(run)
         else "",
-        details=tuple(section for section in details if section),
+        compiled=compiled.make_section(run.static),
         environment=make_table("environment | value", _describe_environment(run, judgements)),
         clocks=_tabulate_clocks(material.clocks),
         repeat=repeat(run),
@@ -249,19 +248,9 @@ def _explain(run: Run, judgements: Judgements) -> Iterator[str]:
             "*Change* is current time / baseline time - 1: plus is slower. *Speedup* is reference time / kernel time: "
             "above 1 is good. The ranges beside them are 95 % confidence intervals unless a sentence says otherwise."
         )
-        yield say(
-            "One block is one observation: fresh buffers, then rounds in which every arm is launched once in random "
-            "order. Times are medians of block medians. Percentiles, RSD and outliers describe the launches; no "
-            "verdict rests on them."
-        )
     if any(row.comparison and row.comparison.duel for row in judgements.rows):
         yield phrase(
             "If a case was timed beside the base, as its reason says, *change* is against the base and not against the "
             "baseline. A case is cleared as soon as its blocks show no slow-down; it fails only if several processes "
             "agree."
-        )
-    if any(row.verdict is Verdict.UNCHANGED and row.suite is not Suite.COMPILED for row in judgements.rows):
-        yield say(
-            "UNCHANGED: the files are the base's own, or the call does the same device work, launch for launch, so the "
-            "change cannot have made it slower. Such cases are not timed, except a few as a control of the measurement."
         )

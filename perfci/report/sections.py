@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from perfci.core import units
 from perfci.core.model import Gate, Judgement, Judgements, OpRun, Reason, Run, Suite, Verdict
 from perfci.core.wording import say, sentence
 from perfci.report import accuracy, against, history, lowprec, rows, speed
 from perfci.report.frame import ArmSpread, Clocks
 from perfci.report.past import Pasts
-from perfci.report.sources import SetValue
 from perfci.report.text import block, code, plain
-from perfci.report.view import Message, Picture, Section, make_table
-from perfci.report.words import write_seconds
+from perfci.report.view import Message, Picture, Section
 
 MESSAGES = 10
 """Most messages shown in full."""
@@ -50,8 +47,6 @@ class Material:
     """of all ops together"""
     pasts: Pasts = field(default_factory=dict)
     """what was kept before the run, by op"""
-    sources: tuple[SetValue, ...] = ()
-    """of thresholds in force"""
 
     def group_judgements(self) -> dict[str, list[Judgement]]:
         """Returns the judgements of each op that ran or was judged, in the order of the run."""
@@ -91,8 +86,6 @@ def make_section(material: Material, op: OpRun, judged: list[Judgement]) -> Sect
         *speed.make_parts(op, spreads, run.limits),
         *accuracy.make_parts(op),
         *lowprec.make_parts(op, judged),
-        *_list_further_reasons(op, judged),
-        _describe_work(op),
         history.make_section(op, run, material.pasts.get(op.op), pictures.history),
     )
     return Section(
@@ -106,21 +99,6 @@ def make_section(material: Material, op: OpRun, judged: list[Judgement]) -> Sect
         pictures_note="" if len(pictures.cases) == pictures.alone else drawn,
         parts=tuple(part for part in parts if part),
     )
-
-
-def _list_further_reasons(op: OpRun, judged: list[Judgement]) -> Iterator[Section]:
-    """Returns reasons beside the ones that decided, which are in the verdict table."""
-    # What changed in a case has a table of its own.
-    known = {case.case: (case.base.failure, *case.base.changes) for case in op.performance if case.base}
-    found = (
-        (code(row.case) if row.case is not None else say("performance"), str(row.verdict), plain(sentence(reason)))
-        for row in judged
-        if row.suite is Suite.PERFORMANCE
-        for reason in row.reasons[1:]
-        if reason not in known.get(row.case or "", ())
-    )
-    title = say("{op}: also worth knowing", op=plain(op.op, 80))
-    yield Section(title, table=make_table("case | verdict | beside the reason above", found))
 
 
 def _describe_problems(op: OpRun, base_failure: Reason | None, judged: list[Judgement]) -> Iterator[str]:
@@ -146,17 +124,3 @@ def _find_messages(op: OpRun, judged: list[Judgement]) -> tuple[Message, ...]:
                 found.setdefault(value, name)
     shown = list(found.items())[:MESSAGES]
     return tuple(Message(say("{name} in full", name=plain(name, 40)), block(text)) for text, name in shown)
-
-
-def _describe_work(op: OpRun) -> Section:
-    """Returns what the device and the host were busy with."""
-    first_calls = [case.compile_s for case in op.performance if case.compile_s is not None]
-    found = (
-        (say("verifying"), write_seconds(op.verify_s)),
-        (say("measuring"), write_seconds(op.measure_s)),
-        (say("first calls, compilation included"), write_seconds(sum(first_calls) if first_calls else None)),
-        (say("device at work while measuring"), units.percent(op.busy_share)),
-        (say("tuned configurations"), code(op.tuned or "") or "-"),
-    )
-    table = make_table("work | figure:", (row for row in found if row[1] != "-"))
-    return Section(say("{op}: the work behind it", op=plain(op.op, 80)), table=table)

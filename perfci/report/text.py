@@ -4,15 +4,15 @@ Names, case ids and exception messages are foreign: they may hold pipes, HTML, m
 kilobytes of anything. `plain` removes what no reader should get.
 
 The view of a report holds plain text. Its only marks are private-use characters, which `plain` removes from foreign
-text: around code, around what is strong and around what is emphasised. Each format writes them its own way after it
-has escaped the rest: `markdown.write`, `html.markup.write`, and `spell` for plain text.
+text: around code, around strong text and around emphasised text. Each format escapes the rest and writes the marks its
+own way.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from perfci.core import wording
 from perfci.core.model import Fact, Gate, Verdict
@@ -39,7 +39,7 @@ _OWN_MARKS = ((re.compile(r"\*\*(.+?)\*\*"), STRONG), (re.compile(r"\*([^*]+)\*"
 
 
 def plain(text: str, limit: int = SENTENCE_LIMIT) -> str:
-    r"""One line without control characters, terminal escapes or reordering marks, cut in the middle beyond the limit.
+    r"""Returns one line without control characters, terminal escapes or reordering marks, cut in the middle.
 
     >>> plain("a\n\x1b[31mred\x1b[0m\x00 b")
     'a red b'
@@ -48,7 +48,7 @@ def plain(text: str, limit: int = SENTENCE_LIMIT) -> str:
 
 
 def block(text: str) -> str:
-    """The text line by line, without what `plain` removes, cut in the middle beyond BLOCK_LIMIT."""
+    """Returns the text line by line, without what `plain` removes, cut in the middle beyond BLOCK_LIMIT."""
     lines = [line.rstrip() for line in _clean(text).split("\n")]
     return shorten("\n".join(lines).strip("\n"), BLOCK_LIMIT)
 
@@ -63,13 +63,13 @@ def _clean(text: str) -> str:
 
 
 def code(text: str, limit: int = NAME_LIMIT) -> str:
-    """A foreign name, marked as code."""
+    """Marks a foreign name as code."""
     name = plain(text, limit)
     return f"{CODE}{name}{CODE}" if name else ""
 
 
 def strong(text: str) -> str:
-    """Text of a view, marked as strong."""
+    """Marks text of a view as strong."""
     return f"{STRONG}{text}{STRONG}"
 
 
@@ -87,15 +87,15 @@ def phrase(english: str, **facts: Fact) -> str:
 
 
 def list_some(names: list[str], most: int) -> str:
-    """The first few of some texts, and how many more there are."""
+    """Returns the first few of some texts, and how many more there are."""
     shown = ", ".join(names[:most])
     return say("{names} and {count} more", names=shown, count=len(names) - most) if len(names) > most else shown
 
 
 def split_marks(text: str) -> Iterator[tuple[str, str]]:
-    """The parts of a view's text: ("", plain text), ("code", its text), or ("strong", "") and ("em", "") at each end.
+    """Returns the parts of a view's text: ("", plain text), ("code", text), ("strong", "") and ("em", "") at both ends.
 
-    Words between single backticks are code too, as sentences of reasons have them.
+    Words between single backticks are code too. Sentences of reasons have them.
     """
     end = 0
     for found in _SPANS.finditer(text):
@@ -112,7 +112,7 @@ def split_marks(text: str) -> Iterator[tuple[str, str]]:
 
 
 def spell(text: str) -> str:
-    """A view's text as plain text, in which only code keeps backticks.
+    """Returns a view's text as plain text, in which only code keeps backticks.
 
     >>> spell(f"see {strong('this')}: {code('n=1')}")
     'see this: `n=1`'
@@ -123,32 +123,17 @@ def spell(text: str) -> str:
 # --- names in pictures and files --------------------------------------------------------------------------------------
 
 
-def ascii_only(letter: str) -> bool:
-    """Whether every font has the letter."""
-    return " " <= letter <= "~"
-
-
-def glyphs(text: str, limit: int, known: Callable[[str], bool] = ascii_only) -> str:
-    r"""A name for a picture, its code point in place of a letter that no font has, which would be drawn as a box.
-
-    limit: columns, of which a CJK letter takes two. known: whether some font has the letter.
+def glyphs(text: str, limit: int) -> str:
+    r"""Returns a name for a picture in `limit` letters. A letter that not every font has becomes its code point.
 
     >>> print(glyphs("caf\u00e9 n=1", 40))
-    caf\u00e9 n=1
+    caf\xe9 n=1
     """
-    shown = plain(text, 4 * limit)
-    name = "".join(mark if ascii_only(mark) or known(mark) else _escape(mark) for mark in shown)
-    wide = columns(name)
-    return name if wide <= limit else shorten(name, limit * len(name) // wide)
-
-
-def _escape(letter: str) -> str:
-    point = ord(letter)
-    return f"\\u{point:04x}" if point < 0x10000 else f"\\U{point:08x}"
+    return shorten(plain(text, 4 * limit).encode("ascii", "backslashreplace").decode(), limit)
 
 
 def columns(text: str) -> int:
-    """Widths of a Latin letter that a text takes in a monospaced font.
+    """Returns the width of a text in a monospaced font, in Latin letters.
 
     >>> columns("n=1"), columns("\u4e2d\u6587")
     (3, 4)
@@ -157,7 +142,7 @@ def columns(text: str) -> int:
 
 
 def file_name(text: str) -> str:
-    """The part of a name that is safe in a file name and a link everywhere.
+    """Returns the part of a name that is safe in a file name and a link everywhere.
 
     >>> file_name("../soft max|1")
     'soft-max-1'
@@ -166,7 +151,7 @@ def file_name(text: str) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """The text, its middle left out if it is longer than the limit: both ends of a message matter.
+    """Returns the text without its middle if it is longer than the limit: both ends of a message matter.
 
     >>> shorten("abcdefghij", 8)
     'abc...ij'

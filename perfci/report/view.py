@@ -120,8 +120,7 @@ class Report:
     """one section an op. The first text counts its verdicts"""
     untouched: str
     """a sentence about ops without a section"""
-    details: tuple[Section, ...]
-    """compiled kernels, thresholds"""
+    compiled: Section | None
     environment: Table
     clocks: Table
     repeat: str

@@ -17,12 +17,10 @@ from perfci.git.checkout import materialise
 from perfci.judge import judge
 from perfci.judge.quarantine import advise
 from perfci.report.past import Past
-from perfci.report.sources import SetValue
 from perfci.runs import effective_thresholds
 from perfci.runs.accept import accept
 from perfci.runs.base import hash_rules, is_judged_by_base, list_known_ops, mark_added, move_settings
 from perfci.runs.pasts import read_pasts
-from perfci.runs.sources import list_set_values
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.read import load
 
@@ -59,8 +57,6 @@ class ReportContext:
     """by op"""
     pasts: Mapping[str, Past]
     """what was accepted before the run, by op"""
-    sources: tuple[SetValue, ...] = ()
-    """of the thresholds in force that were earned, relaxed or given"""
 
 
 def read_context(run: Run, settings: Settings, against: Path | None = None) -> ReportContext:
@@ -70,7 +66,7 @@ def read_context(run: Run, settings: Settings, against: Path | None = None) -> R
     """
     with _open_rules(run, settings) as rules:
         pasts = read_pasts(run, dataclasses.replace(rules, baselines=against) if against else rules)
-        return ReportContext(_read_baselines(run, rules, against), pasts, list_set_values(run, rules))
+        return ReportContext(_read_baselines(run, rules, against), pasts)
 
 
 def hash_rules_of(run: Run, settings: Settings) -> str:

@@ -120,18 +120,6 @@ def test_names_with_pipes_or_backticks_are_no_code_spans():
 
 def test_picture_text_has_code_points_in_the_place_of_letters_that_no_font_has():
     assert text.glyphs("cost $x$ \u4e2d\u6587 \x1b[31mred", 40) == r"cost $x$ \u4e2d\u6587 red"
-    assert text.glyphs("\U0001f600", 40) == r"\U0001f600"
-
-
-def test_picture_text_keeps_letters_that_some_font_has():
-    assert text.glyphs("\u4e2d\u6587 n=1", 40, lambda letter: letter == "\u4e2d") == "\u4e2d\\u6587 n=1"
-
-
-def test_wide_letters_take_two_columns_of_the_room():
-    cut = text.glyphs("\u4e2d" * 40, 20, lambda letter: True)
-
-    assert text.columns(cut) <= 20
-    assert "..." in cut
 
 
 def test_file_names_are_safe_everywhere():
