@@ -22,7 +22,7 @@ from perfci.report.against import DUEL
 from perfci.report.ceilings import CeilingPoint
 from perfci.report.charts import style
 from perfci.report.charts.cases import ROWS, CaseChart, draw_blocks, draw_case, draw_changes, draw_launches
-from perfci.report.charts.device import draw_roofline, draw_sizes, find_curves
+from perfci.report.charts.device import draw_roofline
 from perfci.report.charts.trends import ENVIRONMENT, LOSS, STEP, RunsChart, draw_errors, draw_runs, draw_trends
 from perfci.report.frame import ArmSpread
 from perfci.report.past import Past, Pasts
@@ -51,7 +51,7 @@ FEWEST_RUNS = 3
 ROOFLINE_OPS = 6
 """Most ops that share one roofline: as many as there are colours. Beyond, each op has its own."""
 
-KINDS = ("changes", "blocks", "case", "launches", "sizes", "roofline", "history", "lowprec")
+KINDS = ("changes", "blocks", "case", "launches", "roofline", "history", "lowprec")
 """What the names of all pictures begin with."""
 
 
@@ -233,10 +233,15 @@ class _Painter:
                 pictures += self.draw_overviews(op, name, [] if shared else places.get(op.op, []))
                 history += self.draw_history(op, name)
             pictures += self.draw_storage(op, name)
-            own = [chart for chart in charts if (op.op, chart.case) in alone]
+            own = list[Picture]()
+            for chart in [chart for chart in charts if (op.op, chart.case) in alone]:
+                figure = draw_case(chart, style.fit(f"{op.op} {chart.case}: {chart.verdict}", 100))
+                facts = {"op": plain(op.op, 40), "case": plain(chart.case, 80), "verdict": str(chart.verdict)}
+                about = say("{op}, {case}: {verdict}", **facts)
+                own.append(self.save(figure, f"case-{name}-{len(own) + 1}", about, case=chart.case))
             ops[op.op] = Pictures(
                 tuple(pictures),
-                tuple(self.draw_alone(op.op, chart, f"case-{name}-{place}") for place, chart in enumerate(own, 1)),
+                tuple(own),
                 alone=sum(chart.gate is not Gate.OK for chart in charts),
                 history=tuple(history),
             )
@@ -266,11 +271,6 @@ class _Painter:
                 count = len(found) if kind == "changes" else len(charts)
                 figure = draw(worst, f"{title}: {what}", _describe_left_out(len(worst), count))
                 yield self.save(figure, f"{kind}-{name}", about)
-        bad = ceilings.find_unsound(row for row in self.judgements.rows if row.op == op.op)
-        sound = [one for one in self.spreads if one.op == op.op and (one.op, one.case) not in bad]
-        if curves := find_curves(op, sound):
-            figure = draw_sizes(curves, limits, f"{title}: time against size")
-            yield self.save(figure, f"sizes-{name}", say("Time against size of {op}", op=alt))
         if places:
             figure = draw_roofline(places, limits, f"{title}: roofline")
             yield self.save(figure, f"roofline-{name}", say("Roofline of {op}", op=alt))
@@ -285,12 +285,6 @@ class _Painter:
             if any(each.before for each in ways):
                 figure = draw_trends(ways, f"{about}: trends", lowprec.find_limits(ways, judged))
                 yield self.save(figure, f"lowprec-{name}-{index}-trends", say("Trends of storage of {what}", what=alt))
-
-    def draw_alone(self, op: str, chart: CaseChart, name: str) -> Picture:
-        """The picture of a case that fails or warns."""
-        figure = draw_case(chart, style.fit(f"{op} {chart.case}: {chart.verdict}", 100))
-        text = say("{op}, {case}: {verdict}", op=plain(op, 40), case=plain(chart.case, 80), verdict=str(chart.verdict))
-        return self.save(figure, name, text, case=chart.case)
 
     def draw_history(self, op: OpRun, name: str) -> Iterator[Picture]:
         """The accepted runs of the op, if they are enough and undamaged."""

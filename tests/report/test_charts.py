@@ -148,14 +148,6 @@ def test_labels_of_the_roofline_overlap_neither_each_other_nor_points(places):
     assert all(Text.get_window_extent(name).x0 > right for name in names)
 
 
-def test_time_against_size_has_a_limit_and_a_line_a_curve():
-    arms = {"kernel": ((1e6, 2.0), (2e6, 4.0), (4e6, 8.0)), "reference": ((1e6, 3.0), (4e6, 9.0))}
-
-    figure = device.draw_sizes({"dtype=float16": arms, "dtype=float32": arms}, Limits(4000.0), "softmax")
-    assert overlaps(figure) == []
-    assert len(figure.axes[0].lines) == 5
-
-
 # --- runs and storage -------------------------------------------------------------------------------------------------
 
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from perfci.core.model import Gate, Judgements, Limits, OpRun, Verdict
+from perfci.core.model import Gate, Judgements, Limits, OpRun
 from perfci.report import frame, plots
-from perfci.report.charts.device import find_curves
 from perfci.store.launches import LaunchRow
 
 
@@ -42,7 +41,6 @@ def test_each_timed_op_gets_one_picture_of_each_kind_and_one_of_each_case_that_f
     assert [name for name in files if "case" not in name] == [
         "blocks-broadcast.png", "blocks-matmul.png", "blocks-softmax.png",
         "changes-broadcast.png", "changes-matmul.png", "changes-softmax.png",
-        "sizes-broadcast.png", "sizes-softmax.png",
     ]  # fmt: skip
     assert {picture.case for picture in gallery.ops["softmax"].cases} <= grave
     assert gallery.ops["softmax"].alone == len(gallery.ops["softmax"].cases)
@@ -134,41 +132,3 @@ def test_without_measured_limits_there_is_no_roofline(examples, tmp_path):
     write(replace(run, limits=Limits()), judgements, tmp_path)
 
     assert not list(tmp_path.glob("roofline*"))
-
-
-@pytest.fixture
-def scaled(examples):
-    """Cases of four sizes in two dtypes, of which one declares another number of columns."""
-    return [
-        replace(examples.performance_case(f"n={n},dtype={dtype}", 10.0 * n), bytes_moved=n * 10**7)
-        for n in (8, 1, 4, 2)
-        for dtype in ("float16", "float32")
-    ]
-
-
-def curves_of(examples, cases):
-    op = OpRun("mm", performance=tuple(cases))
-    return find_curves(op, frame.pool_spreads(frame.tabulate_blocks(examples.run([op]))))
-
-
-def test_time_against_size_has_a_curve_for_what_is_no_number_and_differs(examples, scaled):
-    curves = curves_of(examples, scaled)
-
-    assert list(curves) == ["dtype=float16", "dtype=float32"]
-    assert [x for x, _ in curves["dtype=float16"]["kernel"]] == [1e7, 2e7, 4e7, 8e7]
-    assert list(curves_of(examples, scaled[::2])) == [""]
-
-
-def test_few_sizes_or_bytes_that_are_not_declared_make_no_curve(examples, scaled):
-    assert curves_of(examples, scaled[:4]) == {}
-    assert curves_of(examples, [*scaled, replace(scaled[0], case="n=9,dtype=float16", bytes_moved=None)]) == {}
-
-
-def test_a_case_whose_time_means_nothing_is_in_no_plot_of_times(examples, scaled, monkeypatch):
-    suspect = examples.judgement("mm", scaled[0].case, Verdict.SUSPECT, examples.reason("example_same"))
-    found = []
-    monkeypatch.setattr(plots, "find_curves", lambda op, spreads: found.extend(spreads) or {})
-    write(examples.run([OpRun("mm", performance=tuple(scaled))]), Judgements((suspect,)), None)
-
-    assert scaled[0].case not in {one.case for one in found}
-    assert len({one.case for one in found}) == 7

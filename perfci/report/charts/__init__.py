@@ -2,6 +2,6 @@
 
 style      colours, panels, axes, PNG and SVG
 cases      blocks, launches, changes and speedups of cases
-device     the roofline, and time against the bytes moved
+device     the roofline
 trends     what was accepted run by run, and errors of what is stored in low precision
 """

@@ -218,15 +218,14 @@ def limit_ticks(axes: Axes, x: int = 5, y: int = 4, *, whole: bool = False) -> N
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.10g}"))
 
 
-def set_log(axis: Any, low: float, high: float, write: Callable[[float], str] = significant, base: int = 10) -> None:
-    """A logarithmic axis with at most seven labelled ticks at powers of a base, or at 1, 2 and 5 of a decade."""
+def set_log(axis: Any, low: float, high: float, write: Callable[[float], str] = significant) -> None:
+    """A logarithmic axis with at most seven labelled ticks at 1, 2 and 5 of a decade, or at powers of ten."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     axis._set_axes_scale("log")
-    steps = (1, 2, 5) if base == 10 and high / low < 150 else (1,)
-    powers = range(math.floor(math.log(low, base)), math.ceil(math.log(high, base)) + 1)
-    ticks = [step * float(base) ** power for power in powers for step in steps]
-    ticks = [tick for tick in ticks if low <= tick <= high]
+    steps = (1, 2, 5) if high / low < 150 else (1,)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
     axis.set_major_locator(FixedLocator(ticks[:: -(-len(ticks) // 7) or 1]))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))

@@ -143,13 +143,13 @@ def test_how_a_change_alters_its_own_judging_comes_first(page):
     assert second.attributes["class"] == "headline"
 
 
-def test_an_op_has_its_curves_its_roofline_and_its_tables(page):
+def test_an_op_has_its_pictures_and_its_tables(page):
     root = page("full").root
     sections = {node.attributes["data-op"]: node for node in root.all("details", class_="op")}
 
     assert list(sections) == ["softmax", "matmul", "broadcast", "bias_relu"]
     titles = [picture.attributes["alt"] for picture in sections["softmax"].all("img")]
-    assert "Time against size of softmax" in titles
+    assert "Block medians of softmax" in titles
     assert "softmax: accuracy" in [node.text for node in sections["softmax"].all("h4")]
     assert "open" in sections["matmul"].attributes
     assert "open" not in sections["broadcast"].attributes
