@@ -604,7 +604,6 @@ def creeping(world: World, seen: Runs, state: State, rng: np.random.Generator, f
     made = kept_runs(seen.kernel[:MERGES, 0] + sums, seen.values["speedup"][:MERGES] + sums, seen.boards)
     first = next((merge for merge in range(LOOKED - 1, MERGES) if drifted(made, merge)), None)
     found.creep.setdefault("change points", []).append(_caught(sums, first, world.tau))
-    found.creep.setdefault("change points, tau in force", []).append(_caught(sums, first, state.tau))
     missed = (m for m in range(SETTLED, MERGES) if "speedup" in target_alarms(state, seen, m, float(sums[m])))
     found.creep.setdefault("speedup target", []).append(_caught(sums, next(missed, None), world.tau))
     drawn = many_duels.reading(world.duels(rng, MERGES, duel_rule.PROCESSES, duel_rule.BLOCKS), FAMILY, LIMITS.alpha)
@@ -825,7 +824,7 @@ def creep_text(found: Sequence[Lives]) -> str:
 
 
 def creep_by_case(found: Sequence[Lives]) -> str:
-    names = ("change points", "change points, tau in force", "duel with the release, tau in force")
+    names = ("change points", "duel with the release, tau in force")
     rows = [
         [each.world, *(percent(statistics.fmean(own <= 1.5 for own in each.creep[name])) for name in names)]
         for each in found

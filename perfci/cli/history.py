@@ -14,14 +14,14 @@ from perfci.cli.exits import Exit
 from perfci.cli.output import STYLES, Grid, Paragraph, pick, print_json, print_parts, reason_data
 from perfci.core import units
 from perfci.core.errors import UsageError
-from perfci.core.model import Difference, Fact, Gate, Reason
+from perfci.core.model import Fact, Gate, HistoryStored, Reason
 from perfci.core.settings import Settings
 from perfci.core.wording import say
 from perfci.git.history import find_unknown_commits
 from perfci.ops.spec import STORED, matches
 from perfci.report.view import make_table
 from perfci.store.history import History
-from perfci.store.past.series import Point, Series, StoredPoint, StoredSeries, series, stored_series
+from perfci.store.past.series import HistoryPoint, list_points
 
 SHOWN = 20
 """Runs of a case that are shown unless more are asked for."""
@@ -45,8 +45,8 @@ class OpHistory:
     """An op on a device, with what is shown of it."""
 
     history: History
-    cases: tuple[Series, ...]
-    stored: tuple[StoredSeries, ...]
+    cases: Mapping[str, Sequence[HistoryPoint]]
+    stored: Mapping[str, Sequence[HistoryPoint]]
     """what the op stores in low precision"""
     unknown: tuple[str, ...] | Reason
     """commits that the repository lacks"""
@@ -89,43 +89,42 @@ COMMANDS = {"history": history}
 
 def _select(found: History, pattern: str | None, where: Settings) -> OpHistory:
     commits = [run.environment.commit for run in found.runs if run.environment.commit]
-    return OpHistory(
-        found,
-        tuple(one for one in series(found.runs) if matches(one.case, pattern)),
-        tuple(one for one in stored_series(found.runs) if matches(one.case, pattern)),
-        find_unknown_commits(where.root, commits) if commits else (),
+    cases, stored = (
+        {case: points for case, points in list_points(found.runs, stored=stored).items() if matches(case, pattern)}
+        for stored in (False, True)
     )
+    return OpHistory(found, cases, stored, find_unknown_commits(where.root, commits) if commits else ())
 
 
 # --- for programs: times are microseconds, changes ratios - 1, plus is slower -----------------------------------------
 
 
 def _to_json(one: OpHistory, last: int | None) -> Mapping[str, Any]:
+    cases, stored = (
+        [
+            {"case": case, "points": [_write_point(point) for point in points[-(last or 0) :]]}
+            for case, points in found.items()
+        ]
+        for found in (one.cases, one.stored)
+    )
     return {
         **pick(one.history, "op device", runs=len(one.history.runs)),
         "problems": [reason_data(reason) for reason in one.history.problems],
         "unknown_commits": one.unknown if isinstance(one.unknown, tuple) else (),
-        "cases": [
-            {"case": case.case, "points": [_write_point(point) for point in case.points[-(last or 0) :]]}
-            for case in one.cases
-        ],
-        "stored": [
-            {"case": case.case, "points": [_write_point(point) for point in case.points[-(last or 0) :]]}
-            for case in one.stored
-        ],
+        "cases": cases,
+        "stored": stored,
     }
 
 
-def _write_point(point: Point | StoredPoint) -> Mapping[str, Any]:
+def _write_point(point: HistoryPoint) -> Mapping[str, Any]:
     """A run of a case. The histogram of a stored tensor's errors stays in the file."""
     where = point.run.environment
     found = pick(point.run, "run created", commit=where.commit, board=where.device.uuid)
-    moved = [pick(each, "field before after") for each in point.moved]
-    if isinstance(point, StoredPoint):
-        found |= pick(point.figures, "errors clip_ratio divergence amax scale extreme")
-        return found | pick(point, "since_last since_first", moved=moved)
-    found |= pick(point.figures, "kernel_us reference_us blocks compile_s peak_bytes")
-    return found | pick(point, "since_last since_first speedup", moved=moved, epoch=point.why)
+    found |= pick(point, "since_last since_first", moved=[pick(each, "field before after") for each in point.moved])
+    if isinstance(point.figures, HistoryStored):
+        return found | pick(point.figures, "errors clip_ratio divergence amax scale extreme")
+    figures = pick(point.figures, "kernel_us reference_us blocks compile_s peak_bytes")
+    return found | figures | {"speedup": point.speedup, "epoch": point.why}
 
 
 # --- for people -------------------------------------------------------------------------------------------------------
@@ -141,84 +140,77 @@ def _show(one: OpHistory, most: int, *, whole: bool) -> Iterator[RenderableType]
         facts: dict[str, Fact] = {"count": len(one.unknown), "commit": one.unknown[0][:10]}
         yield Paragraph(Reason("history_unknown_commits", facts), 2, "dim")
     if len(one.cases) <= EACH or whole:
-        for case in one.cases:
-            yield from _show_runs(case, most)
+        for case, points in one.cases.items():
+            yield from _show_runs(case, points, most)
     else:
         lines = []
-        for case in one.cases:
-            newest = case.points[-1]
-            _, _, time, _, change, first, speedup, _ = _write_cells(newest)
-            lines.append((case.case, str(len(case.points)), time, change, first, speedup, draw_spark(case.points)))
+        for case, points in one.cases.items():
+            _, _, time, _, change, first, speedup, _ = _write_cells(points[-1])
+            lines.append((case, str(len(points)), time, change, first, speedup, draw_spark(points)))
         yield Grid(make_table("case | runs: | kernel: | change: | first: | speedup: | last runs", lines))
         yield Paragraph(say("Every run of a case: --case, with its id or a glob."), 2, "dim")
     if len(one.stored) <= EACH or whole:
-        for stored in one.stored:
-            yield from _show_runs(stored, most)
+        for case, points in one.stored.items():
+            yield from _show_runs(case, points, most)
         return
     tensors = []
-    for stored in one.stored:
-        _, _, p99, _, clipped, divergence, change, first, _ = _write_cells(stored.points[-1])
-        name = stored.case.removeprefix(f"{STORED}=")
-        tensors.append(
-            (name, str(len(stored.points)), p99, clipped, divergence, change, first, draw_spark(stored.points))
-        )
+    for case, points in one.stored.items():
+        _, _, p99, _, clipped, divergence, change, first, _ = _write_cells(points[-1])
+        name = case.removeprefix(f"{STORED}=")
+        tensors.append((name, str(len(points)), p99, clipped, divergence, change, first, draw_spark(points)))
     yield ""
     headings = "tensor | runs: | p99 abs: | clipped: | divergence: | change: | first: | last runs"
     yield Grid(make_table(headings, tensors), say("Stored in low precision:"))
     yield Paragraph(say("Every run of these: --case 'stored=*'; of one tensor: --case 'stored=NAME,*'."), 2, "dim")
 
 
-def _show_runs(case: Series | StoredSeries, most: int) -> Iterator[RenderableType]:
+def _show_runs(case: str, points: Sequence[HistoryPoint], most: int) -> Iterator[RenderableType]:
     """Every run of a case, each with what changed below it."""
     yield ""
-    yield Paragraph(case.case, 2)
-    whole = len(case.points)
-    if most < whole:
-        text = say("... {count:earlier run|earlier runs}: --last {all}", count=whole - most, all=whole)
+    yield Paragraph(case, 2)
+    if most < len(points):
+        text = say("... {count:earlier run|earlier runs}: --last {all}", count=len(points) - most, all=len(points))
         yield Paragraph(text, 2, "dim")
-    points = case.points[-most:]
-    headings = _STORED_HEADINGS if isinstance(case, StoredSeries) else _RUN_HEADINGS
-    first, *later = [list(_show_marks(point)) for point in points]
+    newest = points[-most:]
+    headings = _STORED_HEADINGS if isinstance(newest[0].figures, HistoryStored) else _RUN_HEADINGS
+    first, *later = [list(_show_marks(point)) for point in newest]
     yield from first
-    yield Grid(make_table(headings, map(_write_cells, points)), below=[*later, []])
+    yield Grid(make_table(headings, map(_write_cells, newest)), below=[*later, []])
 
 
-def _show_marks(point: Point | StoredPoint) -> Iterator[Paragraph]:
+def _show_marks(point: HistoryPoint) -> Iterator[Paragraph]:
     if point.steps:
-        yield Paragraph(say("environment: {fields}", fields=_write_fields(point.steps)), 4, "magenta")
+        fields = "; ".join(f"{each.field} {each.before or '-'} -> {each.after or '-'}" for each in point.steps)
+        yield Paragraph(say("environment: {fields}", fields=fields), 4, "magenta")
     if point.why is not None:
         yield Paragraph(say("a loss was accepted: {why}", why=point.why), 4, STYLES[Gate.WARNS])
 
 
-def _write_fields(moved: Sequence[Difference]) -> str:
-    return "; ".join(f"{each.field} {each.before or '-'} -> {each.after or '-'}" for each in moved)
-
-
-def _write_cells(point: Point | StoredPoint) -> tuple[str, ...]:
-    where = point.run.environment
-    changes = (_write_signed(point.since_last), _write_signed(point.since_first))
+def _write_cells(point: HistoryPoint) -> tuple[str, ...]:
+    where, figures = point.run.environment, point.figures
+    # Without a sign of nothing: -0.0 %.
+    last, first = (
+        units.percent(None if change is None else round(change, 3) + 0.0, signed=True)
+        for change in (point.since_last, point.since_first)
+    )
     when, board = (point.run.created[:10], (where.commit or "-")[:10]), (where.device.uuid or "-")[-_BOARD:]
-    if isinstance(point, StoredPoint):
-        p99, ratio = point.figures.errors.p99_abs, point.figures.clip_ratio
-        figures = (
+    if isinstance(figures, HistoryStored):
+        p99, ratio = figures.errors.p99_abs, figures.clip_ratio
+        cells = (
             "-" if p99 is None else units.significant(p99),
-            units.percent(point.figures.errors.mean_rel),
+            units.percent(figures.errors.mean_rel),
             # Per cent, in which one value of many is seen too.
             say("{percent} %", percent=units.significant(100 * ratio, 2)) if ratio else "0 %",
-            units.significant(point.figures.divergence),
+            units.significant(figures.divergence),
         )
-        return (*when, *figures, *changes, board)
-    time, speedup = point.figures.kernel_us.median_us, point.speedup
-    ratio_text = "-" if speedup is None else f"{speedup:.2f}x"
-    return (*when, units.time(time), units.percent(point.spread), *changes, ratio_text, board)
+        return (*when, *cells, last, first, board)
+    time = figures.kernel_us
+    spread = (time.p75_us - time.p25_us) / time.median_us
+    speedup = "-" if point.speedup is None else f"{point.speedup:.2f}x"
+    return (*when, units.time(time.median_us), units.percent(spread), last, first, speedup, board)
 
 
-def _write_signed(change: float | None) -> str:
-    """Without a sign of nothing: -0.0 %."""
-    return units.percent(None if change is None else round(change, 3) + 0.0, signed=True)
-
-
-def draw_spark(points: Sequence[Point] | Sequence[StoredPoint]) -> str:
+def draw_spark(points: Sequence[HistoryPoint]) -> str:
     """A letter for each of the newest runs, the higher the slower, or the larger the errors.
 
     A bar marks a new environment, ! a loss that was accepted. A spread of less than 3 % fills no more
@@ -226,14 +218,15 @@ def draw_spark(points: Sequence[Point] | Sequence[StoredPoint]) -> str:
     """
     newest = points[-_SPARK:]
     values = [
-        (point.figures.errors.p99_abs or 0.0) if isinstance(point, StoredPoint) else point.figures.kernel_us.median_us
+        (point.figures.errors.p99_abs or 0.0)
+        if isinstance(point.figures, HistoryStored)
+        else point.figures.kernel_us.median_us
         for point in newest
     ]
     low = min(values)
     span = max(max(values) - low, 0.03 * low) or 1.0  # all may be 0
     letters = []
-    for at, value in enumerate(values):
-        point: Point | StoredPoint = newest[at]
+    for at, (value, point) in enumerate(zip(values, newest, strict=True)):
         mark = "!" if point.why is not None else "|" if point.steps and at else ""
         level = int((value - low) / span * len(_SPARKS))
         letters.append(mark + _SPARKS[min(level, len(_SPARKS) - 1)])

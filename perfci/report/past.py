@@ -15,11 +15,7 @@ from perfci.core.environment import list_differences
 from perfci.core.model import Bearing, HistoryCase, HistoryRun, OpRun, PerformanceCase, Reason, Run, Step
 from perfci.report.text import plain
 from perfci.statistics.changepoints import ChangePoint
-from perfci.store.history import STOPPING
 from perfci.store.past.series import environment_steps
-
-DAMAGE = STOPPING | {"history_torn"}
-"""Problems with which runs are missing from what could be read."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from perfci.core.model import HistoryRun, Reason, Step
 from perfci.core.wording import say, sentence
 from perfci.report import history, past, words
 from perfci.report.html.page import render_page
-from perfci.report.past import DAMAGE, Mark, Past, Trail, write_day
+from perfci.report.past import Mark, Past, Trail, write_day
 from perfci.report.text import NAME_LIMIT, file_name, plain
 from perfci.statistics import changepoints
 from perfci.store.files import write_atomically
@@ -68,12 +68,12 @@ class Kept:
     place: OpOnDevice
     past: Past = field(default_factory=Past)
     problems: tuple[Reason, ...] = ()
-    """what could not be read, or looks wrong"""
+    """what could not be read"""
 
     @property
     def damaged(self) -> bool:
         """Whether something of it could not be read."""
-        return any(problem.kind in DAMAGE or not self.past.runs for problem in self.problems)
+        return any(problem.kind.startswith("history_") or not self.past.runs for problem in self.problems)
 
 
 class Trend(StrEnum):

@@ -65,22 +65,17 @@ def accept_runs(
                 store.write_baseline(one.baseline, settings.baselines)
     found = []
     for one, lines in ready:
-        repaired = note_lines(one.op, lines, settings, key)
         # Targets that were earned are as tight for the accepted kernel as they were for the one before.
         scaled: tuple[Reason, ...] = ()
         for each in lines:
+            append_history(settings.baselines, key, one.op, each)
             rows = [row for run, judged in evidence if run.id == each.run for row in judged.rows if row.op == one.op]
             begun = each.epoch.cases if each.epoch else ()
             shifts = {row.case: shift_of(row.comparison) for row in rows if row.case in begun}
             known = {case: shift for case, shift in shifts.items() if case and shift is not None}
             scaled += rescale(settings, one.op, each, known) if known else ()
-        found.append(dataclasses.replace(one, said=(*one.said, *repaired, *scaled)))
+        found.append(dataclasses.replace(one, said=(*one.said, *scaled)))
     return found
-
-
-def note_lines(op: str, lines: Sequence[HistoryRun], settings: Settings, key: str) -> tuple[Reason, ...]:
-    """Puts lines into an op's history. Returns what was repaired there. Raises StoredFileError."""
-    return tuple(reason for each in lines for reason in append_history(settings.baselines, key, op, each).repairs)
 
 
 def _list_cases(op: str, runs: Sequence[Run]) -> list[str]:

@@ -116,7 +116,7 @@ def list_cases(settings: Settings, op: str, device: str | None = None) -> list[s
         path = store.baseline_path(settings.baselines, each, op)
         if path.exists():
             found |= dict.fromkeys(case.case for case in store.read_baseline(path).cases)
-        history = read_history(settings.baselines, each, op, last=1).runs
+        history = read_history(settings.baselines, each, op).runs
         for suite in Suite if history else ():
             found |= dict.fromkeys(figures.cases(history[-1], suite))
         file = read_earned(settings.thresholds, each, settings.root).by_op.get(op)

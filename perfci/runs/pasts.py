@@ -11,7 +11,7 @@ from perfci.core.errors import StoredFileError
 from perfci.core.model import UNTIMED, OpRun, PlannedOp, Run, Step
 from perfci.core.settings import Settings
 from perfci.measure.lowprec.advice import add_history
-from perfci.report.past import DAMAGE, Past
+from perfci.report.past import Past
 from perfci.statistics import changepoints
 from perfci.store.history import read_history, with_names_of_now
 
@@ -47,7 +47,7 @@ def _read_past(op: OpRun, planned: PlannedOp, run: Run, rules: Settings) -> Past
     device = run.environment.device.key
     try:
         found = read_history(rules.baselines, device, op.op, formerly=planned.renamed_from)
-        damage = next((problem for problem in found.problems if problem.kind in DAMAGE), None)
+        damage = next(iter(found.problems), None)
     except StoredFileError as error:
         damage = error.reason
     if damage is not None:

@@ -43,7 +43,6 @@ from perfci.judge import judge
 from perfci.ops.fingerprint.tree import Tree
 from perfci.report.text import list_some
 from perfci.runs.accept import Evidence, Limits, accept
-from perfci.runs.accept_runs import note_lines
 from perfci.runs.base import list_known_ops, move_settings
 from perfci.runs.effective_thresholds import in_force
 from perfci.statistics import exact
@@ -338,10 +337,11 @@ def _note(found: Rebaselined, evidence: Sequence[Evidence], settings: Settings, 
     ordered = sorted(clean, key=lambda each: each[0].created)
     lines = [make_line(found.op, run, judgements, found.taken) for run, judgements in ordered]
     try:
-        said = note_lines(found.op, [each for each in lines if each], settings, key)
+        for line in filter(None, lines):
+            history.append_history(settings.baselines, key, found.op, line)
     except PerfciError as error:
-        said = (error.reason,)
-    return replace(found, said=(*found.said, *said))
+        return replace(found, said=(*found.said, error.reason))
+    return found
 
 
 # --- whether the code changed as well ---------------------------------------------------------------------------------

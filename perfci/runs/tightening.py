@@ -21,7 +21,7 @@ from perfci.core.settings import Settings
 from perfci.core.wording import ENGLISH, sentence, speaking
 from perfci.runs.effective_thresholds import place
 from perfci.store.files import write_atomically
-from perfci.store.history import STOPPING, held, history_devices, history_ops, read_history
+from perfci.store.history import held, history_devices, history_ops, read_history
 from perfci.thresholds.earned import EarnedFile, earned_path, read_file
 from perfci.thresholds.layers import Earned, stricter, strictest
 from perfci.thresholds.limits import Thresholds

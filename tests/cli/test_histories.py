@@ -11,7 +11,7 @@ from perfci.cli.history import draw_spark
 from perfci.cli.main import run
 from perfci.core.model import ErrorStats, Extent, HistoryStored, Reason
 from perfci.store.history import append_history, history_path
-from perfci.store.past.series import series
+from perfci.store.past.series import list_points
 from tests.git_repositories import alone, start
 from tests.history_examples import CASE, OTHER, accepted, figures
 
@@ -169,17 +169,18 @@ def test_foreign_text_reaches_no_terminal(root, ask):
 
 
 def test_a_small_picture_has_a_letter_a_run_and_marks_what_came_between():
-    (case,) = series(
+    (points,) = list_points(
         [accepted(0), accepted(1, driver="590"), accepted(2, figures(kernel_us=11.0), driver="590", why="why")]
-    )
+    ).values()
 
-    assert draw_spark(case.points) == "▁|▁!█"
+    assert draw_spark(points) == "▁|▁!█"
 
 
 def test_small_noise_looks_small():
-    (case,) = series([accepted(at, figures(kernel_us=us)) for at, us in enumerate((10.0, 10.02, 10.01))])
+    runs = [accepted(at, figures(kernel_us=us)) for at, us in enumerate((10.0, 10.02, 10.01))]
+    (points,) = list_points(runs).values()
 
-    assert draw_spark(case.points) == "▁▁▁"
+    assert draw_spark(points) == "▁▁▁"
 
 
 def test_a_reason_that_git_cannot_answer_is_no_fault(nights, ask, monkeypatch):

@@ -47,7 +47,7 @@ def test_an_op_without_a_history_has_no_section(nights, tmp_path):
 
 
 def test_of_a_damaged_history_there_is_one_sentence_and_nothing_else(nights, tmp_path):
-    damage = Reason("history_torn", {"file": "baselines/nvidia-h200/softmax.history.jsonl", "line": 61, "length": 9})
+    damage = Reason("history_damaged", {"path": "softmax.history.jsonl", "line": 61, "why": "cut"})
     run, judgements, _ = nights
     text = report.write(run, judgements, tmp_path, pasts={"softmax": Past(damage=damage)}).read_text("utf-8")
 

@@ -68,7 +68,7 @@ def test_a_torn_last_line_is_the_one_thing_that_is_told(project):
     path.write_text(path.read_text()[:-40])
     found = read(examples.softmax()[0], project)["softmax"]
 
-    assert found.damage.kind == "history_torn"
+    assert found.damage.kind == "history_damaged"
     assert found.runs == ()
     assert HISTORY in sentence(found.damage)
     assert str(project) not in sentence(found.damage)

@@ -105,32 +105,20 @@ def test_the_last_hundred_runs_are_kept(path):
     assert names(read(path)) == [f"run{number}" for number in range(5, KEPT + 5)]
 
 
-@pytest.mark.parametrize(("last", "wanted"), [(1, ["run2"]), (2, ["run1", "run2"]), (9, ["run0", "run1", "run2"])])
-def test_the_newest_runs_alone_can_be_read(path, last, wanted):
-    assert names(read(path, last=last)) == wanted
-
-
-def test_a_fault_in_the_newest_lines_is_told_with_its_place_in_the_whole_file(path):
-    with path.open("ab") as file:
-        file.write(b"{}\n")
-
-    assert problem(read(path, last=1)).facts["line"] == 4
-
-
 def test_the_same_run_is_not_written_twice(path):
     before = path.read_bytes()
 
-    assert not append(path, 1).written
+    append(path, 1)
+
     assert path.read_bytes() == before
 
 
 def test_what_is_accepted_later_of_a_run_joins_its_line(path):
     later = accepted(1, figures(OTHER, 20.0), why="float32 sums")
     accuracy = (HistoryAccuracy("n=1", 3, ErrorStats(9, max_abs=0.5)),)
-    done = append_history(path.parent.parent, KEY, OP, dataclasses.replace(later, accuracy=accuracy))
+    append_history(path.parent.parent, KEY, OP, dataclasses.replace(later, accuracy=accuracy))
 
     found = read(path).runs[1]
-    assert done.written
     assert names(read(path)) == ["run0", "run1", "run2"]
     assert [case.case for case in found.cases] == [CASE, OTHER]
     assert found.epoch == Epoch("float32 sums", (OTHER,))
@@ -176,30 +164,6 @@ def test_a_name_that_is_no_files_is_refused(tmp_path, op):
 
 
 # --- torn, damaged, newer, conflicted ---------------------------------------------------------------------------------
-
-
-def test_a_torn_last_line_is_said_and_costs_no_other(path):
-    path.write_bytes(path.read_bytes()[:-40])
-
-    found = read(path)
-
-    assert names(found) == ["run0", "run1"]
-    assert (problem(found).kind, problem(found).facts["line"]) == ("history_torn", 3)
-
-
-def test_the_next_write_repairs_a_torn_line_and_keeps_its_text(path):
-    torn = line(3)[:-50]
-    with path.open("a") as file:
-        file.write(torn)
-
-    done = append(path)
-
-    aside = path.with_name(f"{path.name}.torn")
-    assert [reason.kind for reason in done.repairs] == ["history_repaired"]
-    assert str(aside) in sentence(done.repairs[0])
-    assert names(read(path)) == ["run0", "run1", "run2", "run9"]
-    assert read(path).problems == ()
-    assert aside.read_text() == f"{torn}\n"
 
 
 def test_a_last_line_that_only_lacks_its_end_is_whole(path):
@@ -279,34 +243,6 @@ def test_lines_that_a_union_merge_doubled_count_once(path):
     assert len(path.read_text().splitlines()) == 4
 
 
-def test_a_run_told_in_two_ways_counts_as_first_told_and_both_lines_stay(path):
-    with_lines(path, line(0), line(1), line(1, driver="590"), line(2))
-
-    found = read(path)
-    assert names(found) == ["run0", "run1", "run2"]
-    assert found.runs[1].environment.device.driver == "580.1"
-    assert (problem(found).kind, problem(found).facts["line"], problem(found).facts["first"]) == (
-        "history_double",
-        3,
-        2,
-    )
-    append(path)
-
-    assert len(path.read_text().splitlines()) == 5
-
-
-def test_the_order_is_that_of_the_file_and_a_clock_gone_backwards_is_said(path):
-    with_lines(path, line(5), line(1), line(3), line(2))
-
-    found = read(path)
-
-    assert names(found) == ["run5", "run1", "run3", "run2"]
-    assert (problem(found).kind, problem(found).facts["run"], problem(found).facts["count"]) == (
-        "history_clock", "run1", 2,
-    )  # fmt: skip
-    assert append(path).written
-
-
 # --- two jobs at once -------------------------------------------------------------------------------------------------
 
 
@@ -340,7 +276,6 @@ def test_one_who_waits_too_long_is_told_and_changes_nothing(path):
         pass
 
     assert caught.value.reason.kind == "baselines_taken"
-    assert append(path).written
 
 
 @pytest.mark.skipif(os.name == "nt", reason="modes of folders are another matter there")
@@ -398,7 +333,6 @@ def test_a_renamed_op_goes_on_with_its_old_history(path):
     found = read_history(folder, KEY, "row_softmax")
 
     assert names(found) == ["run0", "run1", "run2", "run3"]
-    assert names(read_history(folder, KEY, "row_softmax", last=2)) == ["run2", "run3"]
     assert names(read_history(folder, KEY, "row_softmax", follow=False)) == ["run3"]
 
 
@@ -418,7 +352,7 @@ def _spoiled(data, rng):
     return data[:at] + put + data[at + rng.choice([0, length]) :]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_whatever_a_file_holds_reading_never_fails_and_writing_loses_no_run(path, seed):
     path.write_bytes(_spoiled(path.read_bytes(), random.Random(seed)))
     before, read_before = path.read_bytes(), names(read(path))
@@ -435,6 +369,4 @@ def test_whatever_a_file_holds_reading_never_fails_and_writing_loses_no_run(path
         assert path.read_bytes() == before
     else:
         assert names(read(path)) == [*read_before, "run9"]
-        aside = path.with_name(f"{path.name}.torn")
-        after = path.read_bytes() + (aside.read_bytes() if aside.exists() else b"")
-        assert {line for line in before.split(b"\n") if line.strip()} <= set(after.split(b"\n"))
+        assert {line for line in before.split(b"\n") if line.strip()} <= set(path.read_bytes().split(b"\n"))

@@ -19,7 +19,7 @@ from perfci import store
 from perfci.core.codec import encode
 from perfci.core.model import FORMAT, Baseline, HistoryRun, Run, ShardPlan
 from perfci.report import data
-from perfci.store.history import append_history
+from perfci.store.history import append_history, history_path
 from perfci.store.launches import LaunchRow, append_launches, read_launches
 from tests import example_runs
 from tests.closed_schemas import PUBLISHED, faults, published
@@ -63,8 +63,8 @@ def documents(record: typing.Any, tmp_path: Path) -> typing.Any:
         append_launches(tmp_path, record.op, record.case, record.process, record.block, {record.arm: record.us})
         return json.loads(gzip.decompress((tmp_path / "launches.jsonl.gz").read_bytes()))
     if isinstance(record, HistoryRun):
-        done = append_history(tmp_path, record.environment.device.key, "op", record)
-        return json.loads(done.path.read_text(encoding="utf-8"))
+        append_history(tmp_path, record.environment.device.key, "op", record)
+        return json.loads(history_path(tmp_path, record.environment.device.key, "op").read_text(encoding="utf-8"))
     if isinstance(record, ShardPlan):
         return json.loads(store.write_plan(record, tmp_path / "plan.json").read_text(encoding="utf-8"))
     path = store.write_run(record, tmp_path) if isinstance(record, Run) else store.write_baseline(record, tmp_path)

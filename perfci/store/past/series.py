@@ -12,12 +12,15 @@ from perfci.core.model import Bearing, Difference, HistoryCase, HistoryRun, Hist
 
 
 @dataclass(frozen=True)
-class _InRun:
+class HistoryPoint:
+    """A case, or a tensor stored in low precision, in one accepted run."""
+
     run: HistoryRun
+    figures: HistoryCase | HistoryStored
     since_last: float | None
-    """change against the run before that has it, a ratio - 1, plus is slower or worse. None if they do not compare"""
+    """change of the time, or of p99, against the run before that has it: ratio - 1. None if they do not compare"""
     since_first: float | None
-    """change against the first run"""
+    """the same against the first run"""
     moved: tuple[Difference, ...]
     """differences from the environment of the run before, boards included, that may move a number"""
 
@@ -25,13 +28,6 @@ class _InRun:
     def steps(self) -> tuple[Difference, ...]:
         """What moved besides the board: runs may change between boards of a model every night."""
         return tuple(each for each in self.moved if each.bearing is not Bearing.BOARD)
-
-
-@dataclass(frozen=True)
-class Point(_InRun):
-    """A case in one accepted run."""
-
-    figures: HistoryCase
 
     @property
     def why(self) -> str | None:
@@ -42,87 +38,44 @@ class Point(_InRun):
     @property
     def speedup(self) -> float | None:
         """Reference time / kernel time."""
-        return None if self.figures.shift is None else math.exp(-self.figures.shift)
-
-    @property
-    def spread(self) -> float:
-        """Interquartile range of the block medians / their median."""
-        return (self.figures.kernel_us.p75_us - self.figures.kernel_us.p25_us) / self.figures.kernel_us.median_us
+        shift = self.figures.shift if isinstance(self.figures, HistoryCase) else None
+        return None if shift is None else math.exp(-shift)
 
 
-@dataclass(frozen=True)
-class Series:
-    """A case over the runs."""
-
-    case: str
-    points: tuple[Point, ...]
-
-
-@dataclass(frozen=True)
-class StoredPoint(_InRun):
-    """A tensor stored in low precision in one accepted run. The changes are those of its p99."""
-
-    figures: HistoryStored
-
-    @property
-    def why(self) -> str | None:
-        """No epoch ever begins here: a figure beyond its limit is WRONG, which nobody can accept."""
-        return None
-
-
-@dataclass(frozen=True)
-class StoredSeries:
-    """A tensor stored in low precision over the runs."""
-
-    case: str
-    points: tuple[StoredPoint, ...]
-
-
-def series(runs: Sequence[HistoryRun]) -> tuple[Series, ...]:
-    """Returns every case of an op's runs (oldest first), in the order in which cases first appear."""
-
-    def change(now: HistoryCase, run: HistoryRun, then: Point | None) -> float | None:
-        if then is None or (run.environment.timer, now.cache) != (then.run.environment.timer, then.figures.cache):
-            return None
-        return now.kernel_us.median_us / then.figures.kernel_us.median_us - 1
-
-    by_case: dict[str, list[Point]] = {}
+def list_points(runs: Sequence[HistoryRun], *, stored: bool = False) -> dict[str, list[HistoryPoint]]:
+    """Returns every case of an op's runs (oldest first), or every stored tensor, in the order of first appearance."""
+    found: dict[str, list[HistoryPoint]] = {}
     for run in runs:
-        for case in run.cases:
-            points = by_case.setdefault(case.case, [])
+        for each in run.stored if stored else run.cases:
+            points = found.setdefault(each.case, [])
             last, first = (points[-1], points[0]) if points else (None, None)
-            moved = _moved(last.run, run) if last else ()
-            points.append(Point(run, change(case, run, last), change(case, run, first), moved, case))
-    return tuple(Series(case, tuple(points)) for case, points in by_case.items())
+            moved = _list_moved(last.run, run) if last else ()
+            points.append(HistoryPoint(run, each, _compare(run, each, last), _compare(run, each, first), moved))
+    return found
 
 
-def stored_series(runs: Sequence[HistoryRun]) -> tuple[StoredSeries, ...]:
-    """Returns the same for every tensor that the op stores in low precision.
+def _compare(run: HistoryRun, now: HistoryCase | HistoryStored, then: HistoryPoint | None) -> float | None:
+    """Times compare if timer and cache are the same.
 
-    Runs compare with any earlier one, whatever its driver and torch: how those change a cast is part of the question.
+    Stored tensors compare with any earlier run: how a new driver or torch changes a cast is part of the question.
     """
-
-    def change(now: HistoryStored, then: StoredPoint | None) -> float | None:
-        after, before = now.errors.p99_abs, then.figures.errors.p99_abs if then else None
-        return after / before - 1 if after is not None and before else None
-
-    by_case: dict[str, list[StoredPoint]] = {}
-    for run in runs:
-        for stored in run.stored:
-            points = by_case.setdefault(stored.case, [])
-            last, first = (points[-1], points[0]) if points else (None, None)
-            moved = _moved(last.run, run) if last else ()
-            points.append(StoredPoint(run, change(stored, last), change(stored, first), moved, stored))
-    return tuple(StoredSeries(case, tuple(points)) for case, points in by_case.items())
+    before = then.figures if then else None
+    if isinstance(now, HistoryStored) and isinstance(before, HistoryStored):
+        p99, earlier = now.errors.p99_abs, before.errors.p99_abs
+        return p99 / earlier - 1 if p99 is not None and earlier else None
+    if then is None or not isinstance(now, HistoryCase) or not isinstance(before, HistoryCase):
+        return None
+    alike = (run.environment.timer, now.cache) == (then.run.environment.timer, before.cache)
+    return now.kernel_us.median_us / before.kernel_us.median_us - 1 if alike else None
 
 
 def environment_steps(runs: Sequence[HistoryRun]) -> Mapping[str, tuple[Difference, ...]]:
     """Returns run id -> differences from the environment of the run before that may move a number, if there are any."""
-    found = {after.run: _moved(before, after) for before, after in itertools.pairwise(runs)}
+    found = {after.run: _list_moved(before, after) for before, after in itertools.pairwise(runs)}
     return {run: fields for run, fields in found.items() if fields}
 
 
-def _moved(before: HistoryRun, after: HistoryRun) -> tuple[Difference, ...]:
+def _list_moved(before: HistoryRun, after: HistoryRun) -> tuple[Difference, ...]:
     return tuple(each for each in differences([before.environment], after.environment) if each.moves)
 
 

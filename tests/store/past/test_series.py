@@ -8,18 +8,18 @@ from dataclasses import replace
 import pytest
 
 from perfci.core.model import ErrorStats, HistoryStored
-from perfci.store.past.series import environment_steps, series, stored_series
+from perfci.store.past.series import environment_steps, list_points
 from tests.history_examples import CASE, OTHER, accepted, figures
 
 
 def points(*runs, case=CASE):
-    return next(one.points for one in series(runs) if one.case == case)
+    return list_points(runs)[case]
 
 
 def test_cases_stand_in_the_order_in_which_they_first_appear():
-    found = series([accepted(0, figures("b")), accepted(1, figures("a"), figures("b"))])
+    found = list_points([accepted(0, figures("b")), accepted(1, figures("a"), figures("b"))])
 
-    assert [(one.case, len(one.points)) for one in found] == [("b", 2), ("a", 1)]
+    assert [(case, len(each)) for case, each in found.items()] == [("b", 2), ("a", 1)]
 
 
 def test_changes_are_against_the_run_before_and_the_first():
@@ -41,11 +41,10 @@ def test_times_that_were_taken_otherwise_are_not_compared(other):
     assert points(accepted(0), other)[-1].since_last is None
 
 
-def test_a_point_knows_speedup_spread_and_epoch():
+def test_a_point_knows_speedup_and_epoch():
     (point,) = points(accepted(0, figures(kernel_us=10.0, shift=-0.5), why="float32 sums"))
 
     assert point.speedup == pytest.approx(math.exp(0.5))
-    assert point.spread == pytest.approx(0.02)
     assert point.why == "float32 sums"
 
 
@@ -68,35 +67,26 @@ def storing(number, *stored, **surroundings):
     return replace(accepted(number, **surroundings), stored=tensors)
 
 
-def test_stored_tensors_have_series_of_their_own_with_changes_of_p99():
+def test_stored_tensors_have_points_of_their_own_with_changes_of_p99():
     runs = [storing(0, ("stored=a", 0.02), ("stored=b", 0.01)), storing(1, ("stored=a", 0.022)), accepted(2)]
-    first, second = stored_series([*runs, storing(3, ("stored=a", 0.025))])
+    found = list_points([*runs, storing(3, ("stored=a", 0.025))], stored=True)
 
-    assert [(one.case, len(one.points)) for one in (first, second)] == [("stored=a", 3), ("stored=b", 1)]
-    assert [point.since_last for point in first.points] == [None, pytest.approx(0.1), pytest.approx(0.025 / 0.022 - 1)]
-    assert first.points[-1].since_first == pytest.approx(0.25)
-    assert first.points[-1].figures.errors.p99_abs == 0.025
+    assert {case: len(each) for case, each in found.items()} == {"stored=a": 3, "stored=b": 1}
+    changes = [point.since_last for point in found["stored=a"]]
+    assert changes == [None, pytest.approx(0.1), pytest.approx(0.025 / 0.022 - 1)]
+    assert found["stored=a"][-1].since_first == pytest.approx(0.25)
 
 
 def test_a_stored_tensor_is_held_against_runs_of_any_timer_and_driver():
-    (one,) = stored_series([storing(0, ("stored=a", 0.02)), storing(1, ("stored=a", 0.03), timer="event", driver="9")])
+    runs = [storing(0, ("stored=a", 0.02)), storing(1, ("stored=a", 0.03), timer="event", driver="9")]
+    (found,) = list_points(runs, stored=True).values()
 
-    assert one.points[-1].since_last == pytest.approx(0.5)
-    assert {each.field for each in one.points[-1].steps} >= {"device.driver"}
+    assert found[-1].since_last == pytest.approx(0.5)
+    assert {each.field for each in found[-1].steps} >= {"device.driver"}
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.0, 0.02), (None, 0.02), (0.02, None)])
 def test_there_is_no_change_from_an_error_of_nothing_or_an_unknown_one(before, after):
-    (one,) = stored_series([storing(0, ("stored=a", before)), storing(1, ("stored=a", after))])
+    (found,) = list_points([storing(0, ("stored=a", before)), storing(1, ("stored=a", after))], stored=True).values()
 
-    assert (one.points[-1].since_last, one.points[-1].since_first) == (None, None)
-
-
-def test_an_accepted_loss_of_speed_begins_no_epoch_of_what_is_stored():
-    (one,) = stored_series([storing(0, ("stored=a", 0.02), why="float32 sums")])
-
-    assert one.points[0].why is None
-
-
-def test_runs_that_store_nothing_have_no_series_of_it():
-    assert stored_series([accepted(0), accepted(1)]) == ()
+    assert (found[-1].since_last, found[-1].since_first) == (None, None)
