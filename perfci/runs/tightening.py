@@ -120,8 +120,7 @@ def read_counted(settings: Settings, device: str, op: str) -> tuple[HistoryRun, 
     """
     found = read_history(settings.baselines, device, op)
     for problem in found.problems:
-        if problem.kind in STOPPING:
-            raise StoredFileError(problem.kind, **problem.facts)
+        raise StoredFileError(problem.kind, **problem.facts)
     return tuple(run for run in found.runs if not run.environment.dirty)
 
 
