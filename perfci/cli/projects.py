@@ -43,7 +43,7 @@ def init(
         options.option(
             "--install",
             "What pip installs perfci from in CI, such as git+https://HOST/perfci.git@TAG.",
-            "as perfci was installed here",
+            "a line to fill in",
             "SPEC",
         ),
     ] = None,

@@ -37,7 +37,7 @@ class PeerLostError(ReasonError):
 
 
 class InseparableError(ReasonError):
-    """One process cannot tell the two revisions apart."""
+    """One process cannot keep the two revisions apart."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from perfci.core.model import ArmBlock, Block, DeviceState, Fact, Reason, is_pee
 from perfci.device.seam import WARMING, Accelerator, Inputs, Launch, Session
 from perfci.measure.bench import BASE, KERNEL, REFERENCE, Arm, Listener, Rig, Subject
 from perfci.measure.inputs import bound_inputs
-from perfci.measure.outputs import checked_output
+from perfci.measure.outputs import wrong_output
 from perfci.ops.spec import Params, Performance
 from perfci.statistics import duel_rule, exact
 from perfci.thresholds.limits import CaseThresholds
@@ -252,10 +252,10 @@ def _launch_all(bench: Rig, block: _QueuedBlock) -> None:
     if kept_round is not None and not bench.as_base:
         block.arm = REFERENCE
         for output in kept:
-            checked = checked_output(bench.suite, bench.device.arrays, subject.params, inputs, output)
+            arrays, errors = bench.device.arrays, subject.errors
+            failure = wrong_output(bench.suite, arrays, subject.params, inputs, output, errors)
             # The first that is wrong ends the case.
-            subject.failure = subject.failure or checked.failure
-            subject.errors += [checked.errors] if checked.errors else []
+            subject.failure = subject.failure or failure
     del padding
 
 

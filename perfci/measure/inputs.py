@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,23 +31,24 @@ def bound_inputs(suite: Accuracy | Performance, params: Params, device: str, see
     return dict(inputs)
 
 
-@dataclass(frozen=True)
-class Filling:
-    """What inputs are filled with."""
+def fill_inputs(inputs: Inputs, arrays: Arrays, values: str, seed: int, products: int = 0) -> dict[str, Any]:
+    """Returns inputs with every floating-point array filled anew. `normal` keeps what make_inputs made.
 
-    values: str
-    """one of `spec.VALUES`"""
-    seed: int
-    products: int = 0
-    """of how many products of two inputs an output element is the sum. 0 if inputs are not multiplied"""
-
-
-def filled(inputs: Inputs, arrays: Arrays, filling: Filling) -> dict[str, Any]:
-    """Inputs with every floating-point array filled anew. `normal` keeps what make_inputs made."""
-    if filling.values == "normal":
+    values: one of `spec.VALUES`. products: of how many products of two inputs an output element is the sum. 0 if inputs
+    are not multiplied.
+    """
+    if values == "normal":
         return dict(inputs)
-    rng = np.random.default_rng(filling.seed)
-    return {name: _fill(value, arrays, filling, rng) for name, value in inputs.items()}
+    rng, found = np.random.default_rng(seed), {}
+    for name, value in inputs.items():
+        found[name] = value
+        facts = arrays.dtype_facts(value) if arrays.is_array(value) else None
+        if facts is not None:
+            if products:
+                # Past the largest number the answer depends on the order of summation, even for PyTorch.
+                facts = dataclasses.replace(facts, largest=math.sqrt(facts.largest / products))
+            found[name] = arrays.like(_draw(values, arrays.host(value), facts, rng), value)
+    return found
 
 
 def flat(output: Any) -> list[Any]:
@@ -58,16 +58,6 @@ def flat(output: Any) -> list[Any]:
     if isinstance(output, list | tuple):
         return [array for value in output for array in flat(value)]
     return [output]
-
-
-def _fill(value: Any, arrays: Arrays, filling: Filling, rng: np.random.Generator) -> Any:
-    facts = arrays.dtype_facts(value) if arrays.is_array(value) else None
-    if facts is None:
-        return value
-    if filling.products:
-        # Past the largest number the answer depends on the order of summation, even for PyTorch.
-        facts = dataclasses.replace(facts, largest=math.sqrt(facts.largest / filling.products))
-    return arrays.like(_draw(filling.values, arrays.host(value), facts, rng), value)
 
 
 def _draw(values: str, normal: Host, facts: DtypeFacts, rng: np.random.Generator) -> Host:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from perfci.core.model import ErrorStats, Fact, Reason
@@ -14,29 +14,23 @@ from perfci.measure.inputs import flat
 from perfci.ops.spec import Params, Performance, case_id
 
 
-@dataclass(frozen=True)
-class CheckedOutput:
-    """An output that was compared with the reference."""
+def wrong_output(
+    suite: Performance,
+    arrays: Arrays,
+    params: Params,
+    inputs: Inputs,
+    output: Any,
+    errors: list[ErrorStats] | None = None,
+) -> Reason | None:
+    """Returns what is wrong with an output, compared with float64 and the reference's usual error. None if nothing.
 
-    failure: Reason | None = None
-    """what is wrong with it"""
-    errors: ErrorStats | None = None
-    """against float64. Of several outputs each figure is the worst one, but `l2` is of all together. None if it is
-    wrong, or if no output is of a floating-point type"""
-
-
-def wrong_output(suite: Performance, arrays: Arrays, params: Params, inputs: Inputs, output: Any) -> Reason | None:
-    """Returns what is wrong with an output, compared with float64 and the reference's usual error. None if nothing."""
-    return _compare(suite, arrays, params, inputs, output, None)
-
-
-def checked_output(suite: Performance, arrays: Arrays, params: Params, inputs: Inputs, output: Any) -> CheckedOutput:
-    """Returns the same with the output's errors, from one computation of the reference."""
-    found: list[Errors] = []
+    errors: gets the errors of a right output of a floating-point type, of several the worst, but `l2` of all together.
+    """
+    found: list[Errors] | None = None if errors is None else []
     failure = _compare(suite, arrays, params, inputs, output, found)
-    if failure or not found:
-        return CheckedOutput(failure)
-    return CheckedOutput(None, replace(worst([each.stats for each in found]), l2=relative_l2(found)))
+    if errors is not None and found and not failure:
+        errors.append(replace(worst([each.stats for each in found]), l2=relative_l2(found)))
+    return failure
 
 
 def _compare(

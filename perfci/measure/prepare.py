@@ -33,7 +33,7 @@ MOST = 2**62
 """Bytes or operations of a call: more than a week's work of any device."""
 
 MESSAGE = 300
-"""Most characters of what a peer says about a case that it does not support."""
+"""Characters of a peer's message about a case that it does not support."""
 
 
 def prepare(bench: Rig, params: Params) -> Subject:

@@ -23,7 +23,7 @@ from perfci.measure.closeness import (
     tolerance,
     within_ratio,
 )
-from perfci.measure.inputs import Filling, bound_inputs, filled, flat
+from perfci.measure.inputs import bound_inputs, fill_inputs, flat
 from perfci.ops.spec import Accuracy, Params, case_id, matches
 
 Host = np.ndarray[Any, Any]
@@ -182,8 +182,8 @@ class _Calls:
 def _make_inputs(suite: Accuracy, arrays: Arrays, check: Check) -> dict[str, Any]:
     made = bound_inputs(suite, check.params, arrays.device, check.seed)
     terms = suite.reduces(**check.params) if suite.reduces else 1
-    filling = Filling(check.values, check.seed, terms if suite.uses_dot else 0)
-    return arrays.placed(filled(made, arrays, filling), check.layout)
+    filled = fill_inputs(made, arrays, check.values, check.seed, terms if suite.uses_dot else 0)
+    return arrays.placed(filled, check.layout)
 
 
 def _call_twice(suite: Accuracy, device: Accelerator, check: Check, inputs: Inputs) -> _Calls:

@@ -55,7 +55,7 @@ class OpFolder:
 
 
 def ops(settings: Settings) -> tuple[OpFolder, ...]:
-    """Returns every op under the kernels folder, by name; `fingerprint.finder.op_folders` says which folders are ops.
+    """Returns every op under the kernels folder, by name. See `fingerprint.finder.op_folders`.
 
     Raises UsageError if the kernels folder is missing, ContractError if two ops share a name, OSError for a folder that
     cannot be read, since its ops would be missed in silence.
@@ -112,7 +112,7 @@ def check_contract(op: OpFolder) -> tuple[Reason, ...]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # an invalid escape is its author's business
                 tree = ast.parse(path.read_bytes(), filename=str(path))
-        except (SyntaxError, OSError, ValueError, RecursionError, MemoryError):  # importing it tells why
+        except (SyntaxError, OSError, ValueError, RecursionError, MemoryError):  # importing it shows why
             continue
         lines = [each.lineno for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == op.op]
         if len(lines) > 1:  # such as a wrapper that hides its kernel

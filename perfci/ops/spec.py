@@ -127,14 +127,14 @@ class Quantised:
     store: Callable[..., Mapping[str, Stored]]
     cases: Sequence[Params]
     mode: str = "scaling"
-    """parameter of the cases that says how they are scaled"""
+    """parameter of the cases that names how they are scaled"""
     among: Sequence[str] = ("dtype", "group")
-    """further parameters that tell ways of storing the same tensor from each other, as far as cases have them.
+    """further parameters that distinguish ways of storing the same tensor, as far as cases have them.
     Cases that differ in these and in `mode` alone are shown side by side, and advice names the one to change to"""
 
     @property
     def ways(self) -> frozenset[str]:
-        """All parameters that tell ways of storing the same tensor from each other."""
+        """All parameters that distinguish ways of storing the same tensor."""
         return frozenset({self.mode, *self.among})
 
 
@@ -146,7 +146,7 @@ def is_maker(function: Callable[..., Any]) -> bool:
     """Whether a peer takes no arguments, and so makes the function that is timed."""
     try:
         return not inspect.signature(function).parameters
-    except (TypeError, ValueError):  # some builtins do not say
+    except (TypeError, ValueError):  # some builtins have no signature
         return False
 
 
@@ -194,7 +194,7 @@ class Accuracy:
     rejects: Sequence[tuple[str, Callable[[str], Mapping[str, Any]]]] = ()
     """(what is wrong, function of the device that makes such inputs): the kernel must raise TypeError or ValueError"""
     deterministic: bool = True
-    """the same inputs give the same bits; say False for kernels that add atomically"""
+    """the same inputs give the same bits; False for kernels that add atomically"""
     uses_dot: bool = False
     """multiplies matrices: a term of a sum is a product of two inputs"""
     quantised: Quantised | None = None

@@ -5,14 +5,11 @@ Whatever the user has stays as it is: settings, thresholds, rules, jobs. So a se
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 from perfci.core import settings
 from perfci.core.errors import UsageError
@@ -43,8 +40,8 @@ class Setup:
 def plan(folder: Path, owners: Sequence[str] = (), install: str | None = None) -> Setup:
     """Returns the set-up of the project around a folder, or of that folder if there is none yet. Writes nothing.
 
-    owners: of thresholds/ and baselines/. install: what pip installs perfci from in CI. None takes what it was
-    installed from here, if other machines can reach that. Raises UsageError or StoredFileError.
+    owners: of thresholds/ and baselines/. install: what pip installs perfci from in CI. Raises UsageError or
+    StoredFileError.
     """
     folder = folder.resolve()
     if not folder.is_dir():
@@ -56,34 +53,10 @@ def plan(folder: Path, owners: Sequence[str] = (), install: str | None = None) -
     found = git(folder, "rev-parse", "--show-toplevel")
     top = None if isinstance(found, Reason) else Path(found.removesuffix("\n")).resolve()
     project = settings.at(_find_root(folder, top))
-    steps = list(_plan_steps(project, top or project.root, names, install or find_installed()))
+    steps = list(_plan_steps(project, top or project.root, names, install))
     steps += [Note(found)] if isinstance(found, Reason) else []
     edits = tuple(step for step in steps if isinstance(step, Edit))
     return Setup(project.root, top or project.root, edits, tuple(step for step in steps if isinstance(step, Note)))
-
-
-def find_installed() -> str | None:
-    """Returns what pip can install this very perfci from on another machine: its commit, or its version on an index.
-
-    None if it comes from a file or folder of this machine, or if pip did not install it (PEP 610).
-    """
-    try:
-        distribution = metadata.distribution("perfci")
-    except metadata.PackageNotFoundError:
-        return None
-    if distribution.read_text("INSTALLER") is None:
-        return None
-    origin = distribution.read_text("direct_url.json")
-    if origin is None:
-        return f"perfci=={distribution.version}"
-    found = json.loads(origin)
-    version = found.get("vcs_info")
-    if not version:
-        return None
-    parts = urlsplit(str(found["url"]))
-    user, _, host = parts.netloc.rpartition("@")
-    place = f"{user}@{host}" if user and parts.scheme == "ssh" else host  # no password
-    return f"{version['vcs']}+{urlunsplit(parts._replace(netloc=place))}@{version['commit_id']}"
 
 
 def _find_root(folder: Path, top: Path | None) -> Path:
@@ -132,7 +105,7 @@ def _mark_root(root: Path) -> Iterator[Edit | Note]:
     after = append_lines(text or "", template("settings.toml").splitlines())
     try:
         tomllib.loads(after)
-    except tomllib.TOMLDecodeError:  # tool is written in one line, say
+    except tomllib.TOMLDecodeError:  # such as tool written in one line
         yield Note(Reason("init_settings_by_hand", {"path": str(path)}), "perfci = {}\n")
     else:
         yield Edit(path, text, after)

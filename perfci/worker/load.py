@@ -185,7 +185,7 @@ def _check_suite(suite: Accuracy | Performance, file: str) -> None:
 
 
 def _check_quantised(suite: Accuracy, file: str) -> None:
-    """Every case has the parameter that says how it is scaled, and `store` takes it."""
+    """Every case has the parameter that names how it is scaled, and `store` takes it."""
     if suite.large_part is not None:
         inspect.signature(suite.large_part)
     quantised = suite.quantised
@@ -226,7 +226,7 @@ def _check_peers(suite: Performance, file: str) -> None:
             continue
         try:
             inspect.signature(function).bind(**dict.fromkeys(reference))
-        except ValueError:  # some builtins do not say what they take
+        except ValueError:  # some builtins have no signature
             continue
         except TypeError as error:
             facts = {"takes": ", ".join(parameters(function)), "reference": ", ".join(reference)}

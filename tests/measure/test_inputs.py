@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from perfci.device.fake import NumpyArrays
-from perfci.measure.inputs import Filling, filled
+from perfci.measure.inputs import fill_inputs
 from perfci.ops.spec import VALUES, Accuracy
 
 arrays = NumpyArrays()
@@ -14,7 +14,7 @@ def suite(make_inputs):
 
 
 def fill(values, x, seed=0, products=0):
-    return filled({"x": x}, arrays, Filling(values, seed, products))["x"]
+    return fill_inputs({"x": x}, arrays, values, seed, products)["x"]
 
 
 def normal(dtype, shape=(40, 50)):

@@ -287,8 +287,7 @@ def test_a_pipeline_that_runs_perfci_already_is_left_alone(repository, text):
     assert not any(".gitlab" in str(edit.path) for edit in found.edits)
 
 
-def test_jobs_that_do_not_know_what_to_install_say_so(repository, monkeypatch):
-    monkeypatch.setattr(init, "find_installed", lambda: None)
+def test_jobs_that_do_not_know_what_to_install_say_so(repository):
     first = set_up(repository, "@kernels", install=None)
     path = repository / ".gitlab-ci.yml"
     script = yaml.safe_load(path.read_text())[".perfci"]["before_script"]
@@ -300,41 +299,6 @@ def test_jobs_that_do_not_know_what_to_install_say_so(repository, monkeypatch):
     assert done.returncode == 1
     assert done.stdout.startswith("Set PERFCI (the input install) to what pip installs perfci from")
     fits_gitlab(path)
-
-
-class Installed:
-    """What pip knows of an installed perfci."""
-
-    version = "0.9"
-
-    def __init__(self, origin: object = None, installer: str | None = "pip") -> None:
-        self._texts = {"INSTALLER": installer, "direct_url.json": json.dumps(origin) if origin else None}
-
-    def read_text(self, name: str) -> str | None:
-        return self._texts[name]
-
-
-@pytest.mark.parametrize(
-    ("installed", "spec"),
-    [
-        (Installed(), "perfci==0.9"),
-        (Installed(installer=None), None),
-        (Installed({"url": "file:///tmp/perfci.whl", "archive_info": {}}), None),
-        (Installed({"url": "file:///home/ann/perfci", "dir_info": {"editable": True}}), None),
-        (
-            Installed({"url": "https://u:secret@example.org/p.git", "vcs_info": {"vcs": "git", "commit_id": "c0ffee"}}),
-            "git+https://example.org/p.git@c0ffee",
-        ),
-        (
-            Installed({"url": "ssh://git@example.org/p.git", "vcs_info": {"vcs": "git", "commit_id": "c0ffee"}}),
-            "git+ssh://git@example.org/p.git@c0ffee",
-        ),
-    ],
-)
-def test_jobs_install_what_is_installed_here_and_no_password_is_written(monkeypatch, installed, spec):
-    monkeypatch.setattr(init.metadata, "distribution", lambda name: installed)
-
-    assert init.find_installed() == spec
 
 
 # --- owners -----------------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ class Finder:
         return self._listings[folder]
 
     def list_shared(self) -> list[str]:
-        """Returns what is neither an op's nor Python nor a document in the kernels folder: limits of devices, say."""
+        """Returns what is neither an op's nor Python nor a document in the kernels folder."""
         ops, found, waiting = {*self.ops.values()}, list[str](), [self._kernels]
         while waiting:
             folder = waiting.pop()

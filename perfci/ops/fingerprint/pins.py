@@ -12,7 +12,7 @@ PATTERNS = (
     ".gitlab-ci.yml", "constraints*.txt", "environment.y*ml", "poetry.lock", "pyproject.toml", "requirements*.txt",
     "requirements/*.txt", "uv.lock",
 )  # fmt: skip
-"""Files of a project's root that say what is installed."""
+"""Files of a project's root that name what is installed."""
 
 _TOOL = (
     r"torch([-_.]npu)?|triton([-_.]\w+)?|pytorch([-_.](triton[-_.\w]*|cuda))?"

@@ -83,7 +83,7 @@ def read(content: bytes) -> Source:
     bound = dict(_list_bound(nodes))
     understood: set[int] = set()
     for node, late in nodes:
-        # A call with one literal says what it imports.
+        # A call with one literal names what it imports.
         if isinstance(node, ast.Call) and _find_origin(node.func, bound) in IMPORTERS:
             text = _read_text(node.args[0]) if len(node.args) == 1 and not node.keywords else None
             if text is not None and not text.startswith("."):

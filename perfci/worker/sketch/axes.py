@@ -17,7 +17,7 @@ MOST_TRIALS = 3000
 """Ways to name the sides that are tried at most. Each takes less than a millisecond."""
 
 SIZES = ((3, 5, 7, 11, 13, 17, 19, 23, 29, 31), (192, 320, 448, 704, 832, 1088, 1216, 1472, 1856, 1984))
-"""Sizes that tell axes from each other, the second ones for functions that refuse what no block divides."""
+"""Sizes that distinguish axes, the second ones for functions that refuse what no block divides."""
 
 USUAL = {1: ("size",), 2: ("rows", "cols"), 3: ("batch", "rows", "cols"), 4: ("batch", "heads", "rows", "cols")}
 TAKEN = frozenset({"dtype", "device", "seed", "generator", "torch", "shape", "i", "_"})
