@@ -38,7 +38,7 @@ def load(run: str | os.PathLike[str], project: str | os.PathLike[str] | None = N
     >>> perfci.load("reports").frame().groupby(["op", "case", "arm"])["median_us"].median()  # doctest: +SKIP
 
     `project` is a folder of the project by whose thresholds and baselines `judgements` judges; without it the one
-    around the run. Raises `perfci.core.errors.PerfciError`, whose text says what to do.
+    around the run. Raises `perfci.core.errors.PerfciError`, whose text has the remedy.
     """
     from perfci.runs.results import read
 
@@ -46,7 +46,7 @@ def load(run: str | os.PathLike[str], project: str | os.PathLike[str] | None = N
 
 
 def main(suite: Accuracy | Performance | Chain) -> None:
-    """Check the op whose suite file is run by its path, that suite only, or a chain; exits as `perfci check` does."""
+    """Check the op whose suite file is run by its path, that suite only, or a chain. Exits as `perfci check` does."""
     from perfci.cli import run_file
 
     run_file(suite)
@@ -62,7 +62,7 @@ def _reach_what_workers_reach() -> None:
     from perfci.worker.load import import_roots
 
     folder = script.resolve().parent
-    with contextlib.suppress(PerfciError):  # without a project or with damaged settings: `main` says so
+    with contextlib.suppress(PerfciError):  # without a project or with damaged settings: `main` reports it
         where = settings.load(folder)
         sys.path[:0] = [*import_roots(folder, where.kernels), str(where.root)]
 

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def encode(record: Any) -> bytes:
-    """A frozen dataclass, or anything built of them, as one line of JSON; a number that is not finite becomes null."""
+    """A frozen dataclass, or anything built of them, as one line of JSON. A number that is not finite becomes null."""
     try:
         return msgspec.json.encode(record)
     except UnicodeEncodeError:
@@ -35,7 +35,7 @@ def _storable(value: Any) -> Any:
 
 
 def decode(data: bytes | str, kind: type[T]) -> T:
-    """One record of a known type; raises ValueError that names the place where the JSON does not fit it."""
+    """One record of a known type. Raises ValueError that names the place where the JSON does not fit it."""
     try:
         return msgspec.json.decode(data, type=kind)
     except RecursionError as error:

@@ -20,14 +20,14 @@ from perfci.core.model import Reason
 
 
 class PerfciError(Exception):
-    """perfci cannot go on; carries its reason, whose sentence is the error's text."""
+    """perfci cannot go on. Carries its reason, whose sentence is the error's text."""
 
     def __init__(self, kind: str, /, **facts: str | int | float | bool | None) -> None:
         super().__init__(kind, facts)
         self.reason = Reason(kind, facts)
 
     def __str__(self) -> str:
-        """What the command line would say: what happened, where, and what to do next."""
+        """The sentence that the command line prints: what happened, where, and what to do next."""
         from perfci.core.wording import sentence
 
         return sentence(self.reason)
@@ -62,7 +62,7 @@ class MissingPackageError(PerfciError):
 
 
 class Stopped(BaseException):
-    """SIGINT or SIGTERM arrived; like KeyboardInterrupt it passes through `except Exception`."""
+    """SIGINT or SIGTERM arrived. Like KeyboardInterrupt it passes through `except Exception`."""
 
     def __init__(self, signal_name: str) -> None:
         super().__init__(signal_name)

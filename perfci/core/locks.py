@@ -59,7 +59,7 @@ def holder(handle: int) -> str:
 def device_lock(
     name: str, folder: str | None, waiting: Callable[[str], None], limit_s: float = WAIT_S
 ) -> Iterator[None]:
-    """Hold the lock of a device; calls `waiting` with the holder's name as long as another process has it.
+    """Hold the lock of a device. Calls `waiting` with the holder's name as long as another process has it.
 
     Raises DeviceError if the folder cannot be written, and if the device was not free for `limit_s` seconds.
     """

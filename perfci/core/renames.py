@@ -1,6 +1,6 @@
-"""Cases and ops under the names of now, where the op's suite says what they were called before: pure.
+"""Cases and ops under the names of now, if the op's suite declares what they were called before: pure.
 
-An op that renames a case, or itself, says so in its performance suite (`renamed`, `renamed_from`). The plan of a run
+An op that renames a case, or itself, declares it in its performance suite (`renamed`, `renamed_from`). A run's plan
 and the history's lines hold it, so that nothing has to be imported to follow it.
 """
 

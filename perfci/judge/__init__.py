@@ -150,7 +150,7 @@ class _OpJudge:
             yield from self._case_rows(case, measured.get(case))
 
     def _case_rows(self, case: str, measured: PerformanceCase | None) -> Iterator[Row]:
-        """The row of a case, unless its op's own row, or a note, already says why it was not timed."""
+        """The row of a case, unless its op's own row, or a note, already gives the reason why it was not timed."""
         comparison, skips = self.plain.comparisons.get((self.plan.op, case)), self.run.plan.skip_unchanged
         # What this very case is duelled against, if each has a base of its own.
         again = self.run.plan.again.by_case.get((self.plan.op, case)) if self.run.plan.again else None
@@ -190,12 +190,12 @@ class _OpJudge:
         return _mark_late(add_range(row, again, self.run), measured), need
 
     def _is_covered(self) -> bool:
-        """Whether the op's own row, or a note, already says why cases of it were not timed."""
+        """Whether the op's own row, or a note, already gives the reason why cases of it were not timed."""
         broke = self.plan.failure or (self.found and (self.found.failure or self.found.unmeasured))
         return broke is not None
 
     def _removed_rows(self) -> Iterator[Row]:
-        """Cases that only base or baseline know; a --case filter, or an op that did not load, says nothing of them."""
+        """Cases that only base or baseline know. A --case filter, or an op that did not load, knows nothing of them."""
         if self.run.plan.filter is not None or self.plan.failure or self.plan.unlisted:
             return
         before = self.plan.base.performance if self.plan.base else ()

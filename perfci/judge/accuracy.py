@@ -34,7 +34,15 @@ def judge_accuracy(run: Run, op: PlannedOp, found: OpRun | None, thresholds: Thr
         return (_row(op, None, Verdict.INCONCLUSIVE, (unmeasured,)),) if unmeasured and op.performance else ()
     late = found.late if found else None
     if not is_complete(run, op, found) or (late and late.kind == "checks_late"):
-        return (_row(op, None, *_judge_unfinished(run, op, checks, late)), *cases)
+        missing = len(set(op.accuracy) - {check.case for check in checks})
+        facts: dict[str, Fact] = {"missing": missing, "cases": len(op.accuracy), "signal": run.stopped}
+        reason = Reason("accuracy_stopped" if run.stopped else "accuracy_missing", facts)
+        if late:
+            # All cases of a suite may be checked while what it refuses, and what it leaves in memory, are not.
+            reason = Reason("accuracy_late", {**late.facts, **facts}) if missing else late
+        failed = _sort_failed(checks)
+        verdict = _verdict_of(failed) if failed else Verdict.INCONCLUSIVE
+        return (_row(op, None, verdict, (*_describe_failures(checks), reason)), *cases)
     whole = _row(op, None, *_judge_whole(checks, found))
     if beyond := [row for row in cases if is_by_limit(row)]:
         # Cases beyond their limits make the op WRONG. What failed a check outweighs that.
@@ -86,7 +94,7 @@ def _row(op: PlannedOp, case: str | None, verdict: Verdict, reasons: Iterable[Re
 
 
 def _judge_whole(checks: Sequence[AccuracyCase], found: OpRun | None) -> tuple[Verdict, tuple[Reason, ...]]:
-    """PASS with what was checked, or the first failure; either way with what this machine could not check."""
+    """PASS with what was checked, or the first failure. Either way with what this machine could not check."""
     failed, not_made = _sort_failed(checks), [check for check in checks if check.unchecked]
     vacuous = [check.unchecked for check in not_made if check.unchecked and check.unchecked.kind == "tolerance_vacuous"]
     unchecked = [check for check in not_made if check.unchecked not in vacuous]
@@ -125,25 +133,11 @@ def _describe_unchecked(checks: Sequence[AccuracyCase]) -> Iterator[Reason]:
     yield from seen
 
 
-def _judge_unfinished(
-    run: Run, op: PlannedOp, checks: Sequence[AccuracyCase], late: Reason | None
-) -> tuple[Verdict, tuple[Reason, ...]]:
-    missing = len(set(op.accuracy) - {check.case for check in checks})
-    facts: dict[str, Fact] = {"missing": missing, "cases": len(op.accuracy), "signal": run.stopped}
-    reason = Reason("accuracy_stopped" if run.stopped else "accuracy_missing", facts)
-    if late:
-        # All cases of a suite may be checked while what it refuses, and what it leaves in memory, are not.
-        reason = Reason("accuracy_late", {**late.facts, **facts}) if missing else late
-    if failed := _sort_failed(checks):
-        return _verdict_of(failed), (*_describe_failures(checks), reason)
-    return Verdict.INCONCLUSIVE, (reason,)
-
-
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
 def _sort_failed(checks: Sequence[AccuracyCase]) -> list[AccuracyCase]:
-    """Failed checks, the worst first; wrong answers before exceptions, since they outweigh them."""
+    """Failed checks, the worst first. Wrong answers before exceptions, since they outweigh them."""
     failed = [(check, check.failure) for check in checks if check.failure]
     return [check for check, _ in sorted(failed, key=lambda one: (one[0].raised, -times_allowed(one[1])))]
 

@@ -60,7 +60,7 @@ def compare(
 ) -> Iterator[Comparison]:
     """One comparison a performance case of the run's plan and of its ops' baselines, in that order.
 
-    baselines: op -> what is stored for it, of whatever device and timer; ops: those to compare, None for all.
+    baselines: op -> what is stored for it, of whatever device and timer. ops: those to compare, None for all.
     """
     if Suite.PERFORMANCE in run.plan.suites:
         for op in run.plan.ops:
@@ -203,7 +203,7 @@ def _find_stale(
 
 @dataclass(frozen=True)
 class _Stored:
-    """One quantity of a case's baseline; logarithms of block medians."""
+    """One quantity of a case's baseline. Logarithms of block medians."""
 
     kernel: Floats
     reference: Floats
@@ -220,7 +220,7 @@ class _Stored:
 
 @dataclass(frozen=True)
 class _Look:
-    """One process's blocks; logarithms of block medians."""
+    """One process's blocks. Logarithms of block medians."""
 
     process: int
     kernel: Floats
@@ -229,15 +229,6 @@ class _Look:
     def pairs(self, stored: _Stored, beta: float) -> exact.Pairs:
         """Differences of y, now against before. The baseline's mean of the reference cancels out."""
         return exact.pairs(self.kernel - beta * self.reference, stored.kernel - beta * stored.reference)
-
-
-@dataclass(frozen=True)
-class _Regime:
-    """What the reference says about the device's clock, and what follows for the test."""
-
-    same: bool
-    allowance: float
-    """added to the margin, log"""
 
 
 def _screen_case(
@@ -256,8 +247,19 @@ def _screen_case(
     margin = max(limits.margin, _allow_for_boards(blocks, before, baseline, now))
     stored = _Stored.of([block.kernel_us for block in before], before, vouches)
     looks = _looks(blocks, [block.arms[KERNEL].time.median_us for block in blocks])
-    regimes = [_regime(look, stored, limits) for look in looks]
-    screens = [_screen(look, stored, regime, margin) for look, regime in zip(looks, regimes, strict=True)]
+
+    # Does each look's median reference lie in the baseline's range? Beyond it only gross changes are visible. A kernel
+    # follows the clock with a weight from 0 (bound by memory) to 1.5, and a baseline from another regime does not know
+    # which. So there a change must show under both ends, and by more: the margin grows by `regime`.
+    low, high = exact.quantiles(stored.reference, RANGE)
+    regimes: list[tuple[bool, float]] = []
+    for look in looks:
+        reference = _middle(look.reference)
+        beyond = max(low - reference, reference - high, 0.0)
+        elsewhere = math.log1p(limits.regime) + (0.0 if vouches else LARGEST_REGIME)
+        regimes.append((True, exact.MAX_WEIGHT * beyond) if beyond <= NEAR else (False, elsewhere))
+    screens = tuple(_screen(look, stored, margin, *regime) for look, regime in zip(looks, regimes, strict=True))
+
     spans: tuple[Screen, ...] = ()
     arms = [block.arms[KERNEL] for block in blocks]
     spans_before = [block.span_us for block in before if block.span_us is not None]
@@ -265,30 +267,24 @@ def _screen_case(
     # A launch of one kernel has no other span than the kernel's own time.
     if known and any(arm.activities != 1 for arm in arms):
         span = _Stored.of(spans_before, before, vouches)
-        taken = _looks(blocks, [arm.span_us or arm.time.median_us for arm in arms])
-        found = zip(taken, regimes, strict=True)
-        spans = tuple(_screen(look, span, regime, limits.span_margin) for look, regime in found)
-    left = [screen for screen, regime in zip(screens, regimes, strict=True) if not regime.same]
-    if not left:
-        return replace(base, screens=tuple(screens), spans=spans)
+        found = zip(_looks(blocks, [arm.span_us or arm.time.median_us for arm in arms]), regimes, strict=True)
+        spans = tuple(_screen(look, span, limits.span_margin, *regime) for look, regime in found)
+
+    base = replace(base, screens=screens, spans=spans)
+    left = next((screen for screen, (same, _) in zip(screens, regimes, strict=True) if not same), None)
+    if left is None:
+        return base
     # The kernel's own time moves with the clock. If the reference moved too, it shows drift, and is never blamed.
     plain = replace(stored, weight=replace(stored.weight, beta=0.0))
-    alone = tuple(_screen(look, plain, _Regime(True, 0.0), margin) for look in looks)
-    return replace(base, screens=tuple(screens), spans=spans, alone=alone, stale=_left_range(left[0], stored))
-
-
-def _regime(look: _Look, stored: _Stored, limits: CaseThresholds) -> _Regime:
-    """Whether the look's median reference lies in the baseline's range; beyond it only gross changes are visible.
-
-    A kernel follows the clock with a weight from 0 (bound by memory) to 1.5, and a baseline from another regime does
-    not know which. So there a change must show under both ends, and by more: the margin grows by `regime`.
-    """
-    low, high = exact.quantiles(stored.reference, RANGE)
-    reference = _middle(look.reference)
-    beyond = max(low - reference, reference - high, 0.0)
-    if beyond <= NEAR:
-        return _Regime(True, exact.MAX_WEIGHT * beyond)
-    return _Regime(False, math.log1p(limits.regime) + (0.0 if stored.vouches else LARGEST_REGIME))
+    facts = {
+        "reference_us": math.exp(_middle(stored.reference)) * (1 + left.reference_change),
+        "low_us": math.exp(low),
+        "high_us": math.exp(high),
+        "margin": left.margin,
+        "change": left.change.value,
+    }
+    stale = Reason("stale_regime" if vouches else "stale_packages", facts)
+    return replace(base, alone=tuple(_screen(look, plain, margin) for look in looks), stale=stale)
 
 
 def _allow_for_boards(
@@ -315,11 +311,14 @@ def _looks(blocks: Sequence[Block], kernel_us: Sequence[float]) -> list[_Look]:
     ]
 
 
-def _screen(look: _Look, stored: _Stored, regime: _Regime, margin: float) -> Screen:
-    """Test one process's blocks against the baseline's; in another regime a change must show under both weights."""
-    threshold = math.log1p(margin) + regime.allowance
+def _screen(look: _Look, stored: _Stored, margin: float, same: bool = True, allowance: float = 0.0) -> Screen:
+    """Test one process's blocks against the baseline's. In another regime a change must show under both weights.
+
+    allowance: added to the margin, log.
+    """
+    threshold = math.log1p(margin) + allowance
     shown = look.pairs(stored, stored.weight.beta)
-    blind = stored.vouches and not regime.same
+    blind = stored.vouches and not same
     tests = [look.pairs(stored, beta) for beta in (0.0, exact.MAX_WEIGHT)] if blind else [shown]
     shift = shown.shift()
     change = Interval(math.expm1(shift.value), math.expm1(shift.low), math.expm1(shift.high), shift.confidence)
@@ -340,17 +339,5 @@ def _screen(look: _Look, stored: _Stored, regime: _Regime, margin: float) -> Scr
 
 
 def _middle(values: Floats) -> float:
-    """Their median; numpy's own takes ten times as long on a few blocks."""
+    """Their median. Numpy's own takes ten times as long on a few blocks."""
     return float(statistics.median(values.tolist()))
-
-
-def _left_range(screen: Screen, stored: _Stored) -> Reason:
-    low, high = map(math.exp, exact.quantiles(stored.reference, RANGE))
-    facts = {
-        "reference_us": math.exp(_middle(stored.reference)) * (1 + screen.reference_change),
-        "low_us": low,
-        "high_us": high,
-        "margin": screen.margin,
-        "change": screen.change.value,
-    }
-    return Reason("stale_regime" if stored.vouches else "stale_packages", facts)

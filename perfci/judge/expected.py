@@ -75,7 +75,7 @@ def day_of(run: Run) -> date | None:
 
 
 def stage(entry: Expected, day: date | None) -> Standing:
-    """How an entry stands on the day of a run; on an unknown day it holds."""
+    """How an entry stands on the day of a run. On an unknown day it holds."""
     until = _parse_day(entry.until)
     if day is None or (until and day <= until):
         return Standing.HOLDS
@@ -92,7 +92,7 @@ def _parse_day(text: str) -> date | None:
 def excuse(found: Answers, allowed: Sequence[tuple[Expected, Answers]], day: date | None) -> Excused:
     """Returns the answers, those that lose time EXPECTED if an entry covers them.
 
-    allowed: each entry of the case, with the answers if as much is allowed as it says. The first entry decides that
+    allowed: each entry of the case, with the answers if as much is allowed as it has. The first entry decides that
     covers all: those that hold before those that are overdue, the widest first. If none does, the widest is named.
     """
     slow = [question for question, finding in found.items() if _loses_time(finding)]

@@ -85,7 +85,7 @@ def judge_bandwidth(case: PerformanceCase, context: Context) -> Finding | None:
 
     By the rule of the speedup target. All processes share one measured copy, whose noise no interval shows: so to fail,
     all must miss by CEILING besides. A share of default.yaml is for the cases that it can be meant for. If it cannot be
-    applied to a case although somebody asked for it by op or case, a reason says so.
+    applied to a case although somebody asked for it by op or case, a reason names it.
     """
     wanted, run = context.limits.bandwidth_share, context.run
     blocks = [block for block in case.blocks if KERNEL in block.arms]
@@ -188,7 +188,7 @@ def errors_beyond(
 ) -> Reason | None:
     """Returns why errors are beyond their limits, by the figure that is furthest beyond. None if none is.
 
-    whose: "checked" or "timed"; checks: how many the errors are the worst of.
+    whose: "checked" or "timed". checks: how many the errors are the worst of.
     """
     own = limits.for_case(op, case)
     known = {name: (getattr(errors, name), getattr(own, name)) for name in ERRORS}

@@ -61,7 +61,7 @@ class Context:
     run: Run
     thresholds: Thresholds
     limits: CaseThresholds
-    """of this case; in the question what an expected entry would excuse, as wide as that entry"""
+    """of this case. In the question what an expected entry would excuse, as wide as that entry"""
     comparison: Comparison
     adjusted: Adjusted = Adjusted()
     same_files: bool = False
@@ -74,7 +74,7 @@ class Context:
 
     @property
     def floor_us(self) -> float:
-        """Least difference that the run's timer can tell."""
+        """Least difference that the run's timer can see."""
         return self.limits.floor(self.run.environment.timer)
 
 
@@ -101,12 +101,12 @@ def medians_again(blocks: Sequence[Block], quantities: Sequence[float | None]) -
     return [statistics.median(own) for own in by_process.values()]
 
 
-# --- what the stored baseline says ------------------------------------------------------------------------------------
+# --- what the stored baseline shows -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Change:
-    """A change to look for, and the kinds of what can be said about it."""
+    """A change to look for, and the kinds of the reasons about it."""
 
     suspected: str
     confirmed: str
@@ -118,7 +118,7 @@ class _Change:
         return screen.p_slower if self.verdict is Verdict.REGRESSED else screen.p_faster
 
     def is_seen(self, screen: Screen, p: float, alpha: float, floor_us: float) -> bool:
-        """Whether it exceeds the margin, which is part of p's null hypothesis, and what the timer can tell."""
+        """Whether it exceeds the margin, which is part of p's null hypothesis, and what the timer can see."""
         slower_us = screen.difference_us if self.verdict is Verdict.REGRESSED else -screen.difference_us
         return p <= alpha and slower_us > floor_us
 
@@ -131,7 +131,7 @@ _SPAN = _Change("span_suspected", "span_confirmed", "span_refuted", "span_disput
 
 
 def judge_time(context: Context) -> Finding:
-    """Returns slower, faster or neither; NEW without a baseline; STALE if it or the environment does not allow more."""
+    """Returns slower, faster or neither. NEW without a baseline. STALE if it or the environment does not allow more."""
     return _excuse_by_environment(screen_time(context), context.comparison)
 
 

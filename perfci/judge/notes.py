@@ -1,4 +1,4 @@
-"""What is said of a run as a whole: how it was judged, what moved all of its cases, what time left undone."""
+"""Notes about a run as a whole: how it was judged, what moved all of its cases, what time left undone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from perfci.judge.expected import why_of
 from perfci.thresholds.limits import Thresholds
 
 COMMON = 3
-"""Fewest duels whose common shift says something."""
+"""Fewest duels whose common shift means something."""
 
 MOST_FILES = 5
 
@@ -49,7 +49,7 @@ DUELLED = frozenset({"duel_slower", "duel_faster", "duel_span_slower"})
 def note_run(
     run: Run, comparisons: Sequence[Comparison], rows: Sequence[Judgement], thresholds: Thresholds
 ) -> Iterator[Reason]:
-    """What a change does to its own judging, the base, how it was judged, and what time left undone; in this order."""
+    """What a change does to its own judging, the base, how it was judged, and what time left undone. In this order."""
     plan, base = run.plan, run.plan.base
     if base:
         yield from _note_base(plan, base, comparisons)
@@ -91,7 +91,15 @@ def note_run(
         yield Reason("environment_changed", {"fields": list_differences(moving), "cases": cases})
     if named := [each for each in differs if not each.moves]:
         yield Reason("environment_named", {"fields": list_differences(named)})
-    yield from _note_late(run)
+    if plan.deadline_note:
+        yield plan.deadline_note
+    late = [op.late for op in run.ops if op.late]
+    cases_late = [each.late for op in run.ops for each in op.performance if each.late]
+    if late or cases_late:
+        unreached = sum(not is_reached(op) for op in run.ops)
+        counts = {"unreached": unreached, "cut": len(late) - unreached, "cases": len(cases_late)}
+        facts = {**(*late, *cases_late)[0].facts, **counts, "ops": len(plan.ops)}
+        yield Reason("run_late_reserve" if facts.get("reserve_s") else "run_late", facts)
 
 
 def add_range(row: Judgement, again: AgainCase | None, run: Run) -> Judgement:
@@ -134,7 +142,7 @@ def _name_some(names: Sequence[str]) -> str:
 
 
 def _once(reasons: Iterable[Reason | None]) -> list[Reason]:
-    """Each reason once; facts are mappings, so that reasons cannot be hashed."""
+    """Each reason once. Facts are mappings, so that reasons cannot be hashed."""
     seen: list[Reason] = []
     for reason in reasons:
         if reason and reason not in seen:
@@ -194,16 +202,3 @@ def _note_tests(rows: Sequence[Judgement]) -> Iterator[Reason]:
         yield Reason("tested_by_screen")
     if duels:
         yield Reason("tested_by_duel")
-
-
-def _note_late(run: Run) -> Iterator[Reason]:
-    """How much of the run the time limit cost, and which time limit of the job was ignored."""
-    if run.plan.deadline_note:
-        yield run.plan.deadline_note
-    late = [op.late for op in run.ops if op.late]
-    cases = [each.late for op in run.ops for each in op.performance if each.late]
-    if late or cases:
-        unreached = sum(not is_reached(op) for op in run.ops)
-        counts = {"unreached": unreached, "cut": len(late) - unreached, "cases": len(cases)}
-        facts = {**(*late, *cases)[0].facts, **counts, "ops": len(run.plan.ops)}
-        yield Reason("run_late_reserve" if facts.get("reserve_s") else "run_late", facts)

@@ -1,4 +1,4 @@
-"""What a quarantined board says: it advises, and neither fails a merge request nor calls it faster."""
+"""Results of a quarantined board: they advise, and neither fail a merge request nor call it faster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from perfci.core.model import Fact, Judgement, Judgements, PerformanceCase, Reason, Run, Suite, Verdict, board_key
 
 TIMED = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.IMPROVED, Verdict.EXPECTED})
-"""Verdicts that rest on times alone; a wrong answer or an exception is one on every board."""
+"""Verdicts that rest on times alone. A wrong answer or an exception is one on every board."""
 
 
 def advise(run: Run, judgements: Judgements, quarantine: Collection[str]) -> Judgements:

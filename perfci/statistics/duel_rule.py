@@ -5,11 +5,11 @@ slow-down that is allowed. It lies inside the null hypothesis. A duel is looked 
 after 24 of two and after 48 of four. The first two looks can only clear. REGRESSED takes the last two, each with a
 quarter of alpha after Holm over all cases duelled, since time and span are asked at both, and processes that agree:
 where an allocation slows one arm for as long as a process lives, its blocks agree with each other and no test within it
-can see that. So two processes must both be slower by tau and more than any such bias that was seen; of four, three must
+can see that. So two processes must both be slower by tau and more than any such bias that was seen. Of four, three must
 be slower by tau / 2, which no single one can bring about or prevent. A process that ended after fewer than six blocks
 agrees with nothing. IMPROVED is the same rule mirrored.
 
-docs/how-good-is-perfci.md holds how often the rule errs and what it sees; benchmarks/verdicts.py makes these tables.
+docs/how-good-is-perfci.md holds how often the rule errs and what it sees. benchmarks/verdicts.py makes these tables.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ TESTS = QUESTIONS * len(FINAL)
 
 
 class Ruling(StrEnum):
-    """What a duel says so far."""
+    """How a duel stands so far."""
 
     CLEARED = "cleared"
     SLOWER = "slower"
@@ -74,7 +74,7 @@ class Ruling(StrEnum):
 
 
 def look(processes: Sequence[Sequence[float]], tau: float) -> Look:
-    """Sum a duel up. processes: d of each process's blocks, at least one block; tau: allowed slow-down, ratio - 1."""
+    """Sum a duel up. processes: d of each process's blocks, at least one block. tau: allowed slow-down, ratio - 1."""
     allowed = math.log1p(tau)
     d = [shift for process in processes for shift in process]
     mirrored = [-shift for shift in d]
@@ -95,14 +95,14 @@ def look(processes: Sequence[Sequence[float]], tau: float) -> Look:
 def early(shifts: Sequence[float], tau: float) -> Ruling:
     """The first process's looks: cleared after 4 blocks by their median, after 12 by their Hodges-Lehmann centre.
 
-    shifts: d of its blocks so far, at least one; tau: allowed slow-down, ratio - 1.
+    shifts: d of its blocks so far, at least one. tau: allowed slow-down, ratio - 1.
     """
     cleared = _is_cleared(len(shifts), statistics.median(shifts), exact.location(shifts).value, math.log1p(tau))
     return Ruling.CLEARED if cleared else Ruling.OPEN
 
 
 def answer(seen: Look, p_slower: float, p_faster: float, alpha: float) -> Ruling:
-    """What a duel says, its p values adjusted for the other cases; alpha is of the whole family, over all TESTS."""
+    """How a duel stands, its p values adjusted for the other cases. alpha is of the whole family, over all TESTS."""
     centre, tau, level = seen.shift.value, seen.tau, alpha / TESTS
     medians, whole = np.array(seen.medians), np.array(seen.sizes) >= WHOLE
     if np.count_nonzero(whole) < min(FINAL):
@@ -134,7 +134,7 @@ def can_decide(family: int, alpha: float) -> bool:
 
 
 def _is_cleared(blocks: int, median: float, centre: float, tau: float) -> bool:
-    """Whether the blocks of one process clear a case; tau: log scale."""
+    """Whether the blocks of one process clear a case. tau: log scale."""
     if blocks >= SECOND:
         return abs(centre) <= CLEAR_SECOND * tau
     return blocks >= FIRST and abs(median) <= CLEAR_FIRST * tau

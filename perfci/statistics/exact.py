@@ -25,7 +25,7 @@ from perfci.core.model import Interval, Summary
 Floats = NDArray[np.float64]
 
 CONFIDENCE = 0.95
-"""Of every interval that is shown; fewer blocks than this needs give an interval that states its lower confidence."""
+"""Of every interval that is shown. Fewer blocks than this needs give an interval that states its lower confidence."""
 
 MAX_WEIGHT = 1.5
 """Largest weight of the control variate: no kernel was seen to follow the clock more than 1.5 times its reference."""
@@ -38,7 +38,7 @@ _FIT_BLOCKS, _FIT_RUNS, _FIT_CORRELATION = 20, 3, 0.8
 def summary(launches_us: ArrayLike) -> Summary:
     """Describe one arm's launches in one block, microseconds. All but the median are diagnostics.
 
-    Quantiles interpolate linearly; rsd is the sample standard deviation over the mean, 0 for a single launch.
+    Quantiles interpolate linearly. rsd is the sample standard deviation over the mean, 0 for a single launch.
     Raises ValueError if there is no launch, or one is not a positive finite time.
     """
     times = _positive(launches_us)
@@ -78,7 +78,7 @@ def quantiles(values: Floats, shares: Sequence[float]) -> tuple[float, ...]:
 def launch_shift(launches_us: ArrayLike, others_us: ArrayLike) -> float:
     """Hodges-Lehmann shift of two arms' launches in one block: the median of log a - log b over all pairs.
 
-    Hollander et al., eq. 4.33. Within a block the clock may switch; pairs feel it far less than a ratio of medians.
+    Hollander et al., eq. 4.33. Within a block the clock may switch. Pairs feel it far less than a ratio of medians.
     """
     differences = np.subtract.outer(np.log(_positive(launches_us)), np.log(_positive(others_us)))
     return float(np.median(differences))
@@ -90,7 +90,7 @@ def modes(launches_us: ArrayLike) -> tuple[float, ...]:
     The two groups with the least squares within (Fisher 1958) are two levels where Ashman's D (1994), the distance of
     their means over the root mean square of their spreads, is above 4.5, and above 4.5 sqrt(30 / n) for fewer than 30
     launches: what normal noise exceeds in 1 of 1,000 blocks, and even noise, the hardest, in 1 of 20. A group holds a
-    sixth of the launches, so that spikes are none; levels lie 1 % apart, and no spread counts as less than a tick of
+    sixth of the launches, so that spikes are none. Levels lie 1 % apart, and no spread counts as less than a tick of
     32 ns. Groups are split again by the same rule. Raises ValueError as `summary` does.
     """
     return tuple(float(np.median(group)) for group in _groups(np.sort(_positive(launches_us))))
@@ -98,7 +98,11 @@ def modes(launches_us: ArrayLike) -> tuple[float, ...]:
 
 def _groups(times: Floats) -> list[Floats]:
     """times: sorted."""
-    cut = _best_cut(times)
+    if times.size < 2:
+        return [times]
+    # The total is fixed: the least within is the most between, and the centred sums of both sides are opposite.
+    left, below = np.arange(1, times.size), np.cumsum(times - times.mean())[:-1]
+    cut = int(np.argmax(below**2 * (1 / left + 1 / (times.size - left)))) + 1
     low, high = times[:cut], times[cut:]
     if min(low.size, high.size) < max(3, _SMALLEST_GROUP * times.size):
         return [times]
@@ -108,17 +112,6 @@ def _groups(times: Floats) -> list[Floats]:
     if apart < _APART * max(1.0, math.sqrt(30 / times.size)) or step < _LEAST_STEP:
         return [times]
     return [*_groups(low), *_groups(high)]
-
-
-def _best_cut(times: Floats) -> int:
-    """Size of the lower of the two groups with the least sum of squares within. 0 if there is only one launch."""
-    if times.size < 2:
-        return 0
-    left = np.arange(1, times.size)
-    centred = times - times.mean()
-    below = np.cumsum(centred)[:-1]
-    # The total is fixed: the least within is the most between, and the centred sums of both sides are opposite.
-    return int(np.argmax(below**2 * (1 / left + 1 / (times.size - left)))) + 1
 
 
 # --- paired blocks: signed rank ---------------------------------------------------------------------------------------
@@ -160,7 +153,7 @@ def location(shifts: ArrayLike, confidence: float = CONFIDENCE) -> Interval:
 
 @functools.lru_cache(maxsize=64)
 def walsh_pairs(blocks: int) -> tuple[NDArray[np.intp], ...]:
-    """Places of all pairs of two blocks, each with itself included; making them takes longer than using them."""
+    """Places of all pairs of two blocks, each with itself included. Making them takes longer than using them."""
     return np.triu_indices(blocks)
 
 
@@ -171,7 +164,7 @@ def walsh_pairs(blocks: int) -> tuple[NDArray[np.intp], ...]:
 def rank_sum_tail(blocks: int, others: int) -> Floats:
     """P(U >= u) for u = 0 .. m n if every order of m + n blocks is equally likely (Mann and Whitney's recursion).
 
-    Counts obey W(i, j) = W(i, j-1) + q^j W(i-1, j), by whether the largest is one of the j or of the i; sums of
+    Counts obey W(i, j) = W(i, j-1) + q^j W(i-1, j), by whether the largest is one of the j or of the i. Sums of
     positive numbers only, so that double precision keeps the tails.
     """
     m, n = sorted((blocks, others))
@@ -209,7 +202,7 @@ class Pairs:
     def p_above(self, margin: float) -> float:
         """Exact one-sided Mann-Whitney p of a shift above the margin, which lies inside the null hypothesis.
 
-        U counts the pairs with x - margin > y; ties count as not above, which is conservative.
+        U counts the pairs with x - margin > y. Ties count as not above, which is conservative.
         """
         above = self.differences.size - int(np.searchsorted(self.differences, margin, side="right"))
         return float(rank_sum_tail(self.blocks, self.others)[above])
@@ -249,7 +242,7 @@ class Weight:
 def control_weight(kernel: Floats, reference: Floats, runs: Sequence[Hashable]) -> Weight:
     """Weight of the control variate, fitted on a baseline's blocks: cov / var, kept in [0, 1.5].
 
-    kernel, reference: (n,) logarithms of block medians; runs: which run each block comes from. The weight is 0 unless
+    kernel, reference: (n,) logarithms of block medians. runs: which run each block comes from. The weight is 0 unless
     20 blocks of 3 runs correlate with 0.8 or more: an unsteady reference adds noise instead of taking it away.
     Lavenberg, Welch, Management Science 27 (1981) 322.
     """

@@ -38,7 +38,7 @@ class Tested:
     above: Floats
     """the least tau that it is not slower than, beyond doubt"""
     below: Floats
-    """the same of faster: negative where that could be said"""
+    """the same of faster: negative if it was faster"""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Ends:
 
 
 def reading(d: Floats, family: int, alpha: float) -> Duels:
-    """d: (n, processes, blocks of a process), log scale; alpha: of the family; p counts for the worst place in it."""
+    """d: (n, processes, blocks of a process), log scale. alpha: of the family. p counts for the worst place in it."""
     parts = [d[start : start + _ROWS] for start in range(0, len(d), _ROWS)]
     tested = {}
     for count in duel_rule.FINAL:
@@ -131,19 +131,19 @@ def _averages(flat: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Noise:
-    """What a case's blocks say about the measurement."""
+    """The noise of a measurement, from a case's blocks."""
 
     blocks: int
     spread: float
     """standard deviation of d over blocks, log scale"""
     smallest: float | None
-    """least slow-down, ratio - 1, that a duel finds with a power of 95 %; None beyond 12 tau"""
+    """least slow-down, ratio - 1, that a duel finds with a power of 95 %. None beyond 12 tau"""
 
 
 def noise(shifts: Sequence[float], tau: float, alpha: float, family: int) -> Noise:
     """The noise of a case that is unchanged, or nearly so.
 
-    shifts: d of at least two blocks, log scale; tau: allowed slow-down, ratio - 1; alpha: of the family of duels.
+    shifts: d of at least two blocks, log scale. tau: allowed slow-down, ratio - 1. alpha: of the family of duels.
     Whole duels, with all their looks, are drawn from the residuals of the blocks at hand, with a fixed seed. The median
     of d is taken out. Raises ValueError for fewer blocks.
     """

@@ -20,7 +20,7 @@ LAUNCHES_FILE = "launches.jsonl.gz"
 """Beside run.json in the reports folder."""
 
 DECIMALS = 3
-"""Launch times are kept to the nanosecond; timers tick at 32 ns."""
+"""Launch times are kept to the nanosecond. Timers tick at 32 ns."""
 
 _CHUNK = 1 << 20
 _LONGEST = 1 << 25

@@ -37,7 +37,7 @@ def line(record: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Records as dictionaries, sequences as lists, numbers rounded; a number that is none (NaN, infinity) as None."""
+    """Records as dictionaries, sequences as lists, numbers rounded. A number that is none (NaN, infinity) as None."""
     # Most values of a large run are these, and telling what else they are not would take most of the time.
     if value is None or type(value) is int or type(value) is bool:
         return value

@@ -94,5 +94,5 @@ class Baseline:
     runs: tuple[BaselineRun, ...]
     cases: tuple[BaselineCase, ...]
     steps: tuple[Step, ...] = ()
-    """changes of the environment that these numbers went through, the oldest first; never taken away"""
+    """changes of the environment that these numbers went through, the oldest first. Never taken away"""
     format: int = FORMAT

@@ -17,7 +17,7 @@ class Screen:
     blocks: int
     baseline_blocks: int
     change: Interval
-    """ratio - 1 after the control variate; plus is slower"""
+    """ratio - 1 after the control variate. Plus is slower"""
     p_slower: float
     """one-sided, the margin inside the null hypothesis"""
     p_faster: float
@@ -27,7 +27,7 @@ class Screen:
     margin: float
     """allowed slow-down, ratio - 1"""
     difference_us: float
-    """of the medians, microseconds; plus is slower"""
+    """of the medians, microseconds. Plus is slower"""
     reference_change: float
     """of the reference against its baseline, ratio - 1"""
     smallest_p: float
@@ -67,7 +67,7 @@ class Comparison:
     spans: tuple[Screen, ...] = ()
     """the same of the launch's span, with its wider margin. Empty if a launch is one kernel or spans are unknown"""
     alone: tuple[Screen, ...] = ()
-    """the same of the kernel's own time, nothing corrected; only where the reference left the baseline's range"""
+    """the same of the kernel's own time, nothing corrected. Only where the reference left the baseline's range"""
     stale: Reason | None = None
     """why the stored baseline cannot speak"""
     known: bool = False
@@ -92,7 +92,7 @@ class Comparison:
     differs: tuple[Difference, ...] = ()
     """fields in which this run's environment is not that of the case's baseline"""
     peers: tuple[PeerFigure, ...] = ()
-    """in the suite's order; nothing is judged by them"""
+    """in the suite's order. Nothing is judged by them"""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Judgement:
     case: str | None
     verdict: Verdict
     reasons: tuple[Reason, ...]
-    """the first one decided; the others are worth knowing"""
+    """the first one decided. The others are worth knowing"""
     comparison: Comparison | None = None
     p_adjusted: float | None = None
     target: str | None = None

@@ -132,7 +132,7 @@ class HistoryRun:
     renamed_from: str | None = None
     """name that the op had before: its older lines lie in that op's history"""
     boards: tuple[BoardCounts, ...] = ()
-    """what the run came to, board by board; older lines lack it"""
+    """what the run came to, board by board. Older lines lack it"""
     stored: tuple[HistoryStored, ...] = ()
     """what it stores in low precision"""
     format: int = FORMAT

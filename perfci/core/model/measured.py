@@ -22,7 +22,7 @@ class LaunchIdentity:
     stages: Count | None = None
     arguments: Mapping[str, str] = field(default_factory=dict)
     """every argument by name: scalars and constants by value, tensors as `#1 float16[4,8](8,1)@16`, which is storage
-    (in order of appearance in the call), dtype, shape, strides and alignment in bytes; beside them, under names with
+    (in order of appearance in the call), dtype, shape, strides and alignment in bytes. Beside them, under names with
     blanks, what else a launch takes: shared memory, clusters, cooperative or dependent launch"""
 
 
@@ -38,7 +38,7 @@ class Identity:
     choices: tuple[str, ...] = ()
     """what an autotuner chose, or chooses from where it cannot choose"""
     unknown: Reason | None = None
-    """why the call could not be captured; such a case is always timed"""
+    """why the call could not be captured. Such a case is always timed"""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class KernelBinary:
     artefact: str
     """digest of the device code, as in `LaunchIdentity`"""
     registers: Count | None = None
-    """of a thread; vector and accumulation registers on AMD"""
+    """of a thread. Vector and accumulation registers on AMD"""
     spill_bytes: Count | None = None
     """registers of a thread that did not fit, bytes of local memory"""
     local_bytes: Count | None = None
@@ -61,7 +61,7 @@ class KernelBinary:
     """instructions by class: memory, tensor, float, integer, control, other"""
     warps: Count | None = None
     occupancy: Amount | None = None
-    """warps that fit on a processor at once, of the most that it holds; from registers, shared memory and warps"""
+    """warps that fit on a processor at once, of the most that it holds. From registers, shared memory and warps"""
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,10 @@ class Extent:
 
 @dataclass(frozen=True)
 class ErrorHistogram:
-    """How many absolute errors lie in each bin of `perfci.measure.lowprec.EDGES`; bins that are left out are empty."""
+    """How many absolute errors lie in each bin of `perfci.measure.lowprec.EDGES`. Bins that are left out are empty."""
 
     start: Count
-    """place of the first bin that is told: 0 holds what lies below the lowest edge, errors of exactly 0 included"""
+    """place of the first bin in `counts`: 0 holds what lies below the lowest edge, errors of exactly 0 included"""
     counts: tuple[Count, ...] = ()
     """of that bin and those that follow"""
 
@@ -167,11 +167,11 @@ class StoredTensor:
     tensor: str
     """the op's name for it"""
     mode: str
-    """how it is scaled, as the case says: tensor, row, group"""
+    """how it is scaled, as in the case: tensor, row, group"""
     dtype: str
     """of the stored values"""
     family: str
-    """id of the case without what tells modes, groups and dtypes apart: those of one family hold the same tensor"""
+    """id of the case without modes, groups and dtypes: those of one family hold the same tensor"""
     seed: Whole
     errors: ErrorStats
     """of what is stored, values * scale in float64, against the originals, over those that are finite"""
@@ -227,12 +227,12 @@ class AccuracyCase:
     raised: bool = False
     """the failure is an exception, not a wrong answer: ERROR instead of WRONG"""
     unchecked: Reason | None = None
-    """why this check could not be made on this machine, or why passing it says nothing"""
+    """why this check could not be made on this machine, or why passing it means nothing"""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Launches of one arm in one block, microseconds; diagnostics but for the median."""
+    """Launches of one arm in one block, microseconds. Diagnostics but for the median."""
 
     launches: Count
     median_us: Time
@@ -293,13 +293,13 @@ class Block:
 
     index: Count
     process: Count
-    """0 is the run's first look; 1, 2, ... are re-measurements in fresh processes"""
+    """0 is the run's first look. 1, 2, ... are re-measurements in fresh processes"""
     started_s: Moment
     """seconds since the start of the run"""
     arms: Mapping[str, ArmBlock]
-    """kernel, reference, base; peer:NAME of each peer"""
+    """kernel, reference, base. peer:NAME of each peer"""
     shifts: Mapping[str, Shift]
-    """'kernel/reference', 'kernel/peer:NAME' -> Hodges-Lehmann shift of the launches' logarithms; positive: the first
+    """'kernel/reference', 'kernel/peer:NAME' -> Hodges-Lehmann shift of the launches' logarithms. Positive: the first
     is slower"""
     state: DeviceState = field(default_factory=DeviceState)
     board: str | None = None
@@ -312,7 +312,7 @@ class BaseArm:
 
     identity: Identity | None = None
     same: bool | None = None
-    """it does the same device work as the kernel. None if that cannot be told"""
+    """it does the same device work as the kernel. None if that is not known"""
     changes: tuple[Reason, ...] = ()
     """what differs between the two identities"""
     duelled: bool = False

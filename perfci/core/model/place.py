@@ -73,11 +73,11 @@ class Bearing(StrEnum):
     APART = "apart"
     """the two are never compared"""
     MOVES = "moves"
-    """it can move a number without the kernel changing, so nothing is blamed on the kernel; one value a baseline"""
+    """it can move a number without the kernel changing, so nothing is blamed on the kernel. One value a baseline"""
     BOARD = "board"
     """the same, but runs of several boards may make up one baseline, and widen what it calls usual"""
     NAMED = "named"
-    """it is said, and changes no verdict"""
+    """it is named, and changes no verdict"""
 
 
 @dataclass(frozen=True)
@@ -120,4 +120,4 @@ class DeviceState:
     foreign_processes: Count | None = None
     """processes of others on the device"""
     memory_used_bytes: Count | None = None
-    """of the device's memory, by whomever. None if that is not told"""
+    """of the device's memory, by whomever. None if that is not known"""

@@ -14,7 +14,7 @@ from perfci.core.model.place import Environment, Limits
 
 @dataclass(frozen=True)
 class Expected:
-    """An entry under `expected` in `thresholds/<op>.yaml`; two are the same that say the same, wherever they stand."""
+    """An entry under `expected` in `thresholds/<op>.yaml`. Two with the same content are equal, wherever they stand."""
 
     op: str
     case: str
@@ -49,7 +49,7 @@ class DuelWhat(StrEnum):
     """Which cases are timed side by side with the base revision."""
 
     CHANGED = "changed"
-    """those whose identity changed or cannot be told"""
+    """those whose identity changed or is not known"""
     ALL = "all"
     NONE = "none"
 
@@ -65,7 +65,7 @@ class PlannedBase:
     performance: tuple[str, ...] = ()
     """its performance cases"""
     cache: Cache = "cold"
-    """what its performance suite says of the L2 cache; both revisions are timed as the change says"""
+    """its performance suite's choice of the L2 cache. Both revisions are timed with the choice of the change"""
     failure: Reason | None = None
     """why it cannot be held against at all: no such op, another signature, a broken contract"""
     apart: Reason | None = None
@@ -84,7 +84,7 @@ class PlannedOp:
     signature: tuple[str, ...] = ()
     """parameters of the kernel"""
     cache: Cache = "cold"
-    """what the performance suite says of the L2 cache: cold or warm"""
+    """the performance suite's choice of the L2 cache: cold or warm"""
     base: PlannedBase | None = None
     """None without a base revision"""
     audit: tuple[str, ...] = ()
@@ -119,11 +119,11 @@ class Base:
     packages: Mapping[str, str] = field(default_factory=dict)
     """versions in that interpreter"""
     changed_rules: tuple[str, ...] = ()
-    """files that say how a merge request is judged, and that it changes"""
+    """files with the rules by which a merge request is judged, and that it changes"""
     changed_baselines: tuple[str, ...] = ()
     """those of them that are stored baselines or lie beside them"""
     proposed_on: str | None = None
-    """the branch, if its name is one that `perfci accept --propose` gives; anybody can take such a name"""
+    """the branch, if its name is one that `perfci accept --propose` gives. Anybody can take such a name"""
     changed_pins: tuple[str, ...] = ()
     """requirements of the toolchain that it changes"""
     expected: tuple[Expected, ...] = ()
@@ -139,14 +139,14 @@ class Base:
 class AgainCase:
     """A case that is held against a commit of its own.
 
-    Of `perfci check --retry` one that an earlier run said nothing about, or too little; of
+    Of `perfci check --retry` one that an earlier run left undecided. Of
     `perfci check --against-release` any.
     """
 
     op: str
     case: str
     commit: str | None = None
-    """against which it is duelled: the last at which something could be said about it, or a release's, or that with
+    """against which it is duelled: the last at which it could be judged, or a release's, or that with
     which an epoch of the case began after the release"""
     same: bool = False
     """the op's files are the same there"""
@@ -212,10 +212,10 @@ class Plan:
     budget_s: Amount
     """device time a case for the first looks, seconds"""
     device: str
-    """cuda, npu, cpu or fake; auto in a plan of shards that need none"""
+    """cuda, npu, cpu or fake. auto in a plan of shards that need none"""
     suites: tuple[Suite, ...] = (Suite.ACCURACY, Suite.PERFORMANCE)
     filter: str | None = None
-    """the --case pattern; with one, missing cases are not REMOVED"""
+    """the --case pattern. With one, missing cases are not REMOVED"""
     base: Base | None = None
     duel: DuelWhat = DuelWhat.NONE
     skip_unchanged: bool = False
@@ -229,19 +229,19 @@ class Plan:
     devices: Count = 1
     """of this kind on the host: later looks are taken on another"""
     shard_family: Count = 0
-    """performance cases of all shards together, where these ops are one shard's; else 0"""
+    """performance cases of all shards together, where these ops are one shard's. Else 0"""
     boards: tuple[UsedBoard, ...] = ()
-    """devices that were asked for by --devices, used side by side; none: one after the other"""
+    """devices that were asked for by --devices, used side by side. none: one after the other"""
     deadline: Deadline | None = None
     """when measuring had to end. null without a time limit"""
     deadline_note: Reason | None = None
     """why a time limit of the job's was ignored"""
     again: Again | None = None
-    """cases of an earlier run that are duelled again; only these are measured"""
+    """cases of an earlier run that are duelled again. Only these are measured"""
     thresholds: Mapping[str, str] = field(default_factory=dict)
-    """key -> value of --threshold, as it was typed: what the run is judged by instead of what the files say"""
+    """key -> value of --threshold, as it was typed: what the run is judged by instead of the files' values"""
     peers: bool = False
-    """--peers: the implementations that suites name are timed too; nothing is judged by them"""
+    """--peers: the implementations that suites name are timed too. Nothing is judged by them"""
 
     @functools.cached_property
     def family(self) -> int:
@@ -273,7 +273,7 @@ class Joined:
     """id of its run"""
     host: str
     board: str | None = None
-    """UUID of its device; of several those of all, with commas between them"""
+    """UUID of its device. Of several those of all, with commas between them"""
     wall_s: Amount | None = None
 
 
@@ -327,7 +327,7 @@ class ShardPlan:
     created: str
     """ISO 8601, UTC"""
     commit: str | None
-    """HEAD of the project under test; null outside a repository"""
+    """HEAD of the project under test. Null outside a repository"""
     rules: str
     """digest of the thresholds and baselines that judge, SHA-256 in hexadecimal"""
     alpha: Amount
@@ -341,7 +341,7 @@ class ShardPlan:
     ops: tuple[ShardedOp, ...] = ()
     """in the plan's order"""
     family: Count = 0
-    """performance cases that are tested together, of all shards; how many may be duelled stands in the plan"""
+    """performance cases that are tested together, of all shards. How many may be duelled stands in the plan"""
     seconds: Amount = 0.0
     """device time of all shards together, estimated"""
     last: str | None = None
