@@ -146,7 +146,7 @@ def test_a_speedup_below_its_target_is_covered_by_as_much_as_it_may_take_longer(
     beyond = row(timed, entry(0.03), base=False, speedup=1.6)
 
     assert (covered.verdict, kinds(covered)[:2]) == (Verdict.EXPECTED, ["expected_of_target", "too_slow"])
-    assert "where 1.60 is the target, is expected" in sentence(covered.reasons[0])
+    assert "(the target is 1.60), is expected" in sentence(covered.reasons[0])
     assert (beyond.verdict, kinds(beyond)[:2]) == (Verdict.TOO_SLOW, ["too_slow", "expected_exceeded"])
 
 
