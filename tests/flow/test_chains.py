@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from importlib import resources
 from pathlib import Path
 
@@ -101,13 +99,6 @@ def test_a_sound_chain_passes_with_a_table_a_case(project):
     assert "echo: checking the chain, 3 checks" in err
 
 
-def test_one_seed_gives_one_answer_and_a_pattern_fewer_cases(project):
-    first, second = (project.answer("--case", "rows=8") for _ in range(2))
-
-    assert first == second
-    assert verdicts(first[1]) == {"rows=8": "PASS"}
-
-
 def test_a_wrong_stage_fails_the_gate_and_is_named(project):
     project.write("KERNEL = 3", "KERNEL = 2.9")
 
@@ -125,20 +116,6 @@ def test_a_crash_costs_one_case_and_is_an_error_that_names_stage_and_case(projec
     assert verdicts(chain) == {"rows=4": "PASS", "rows=8": "ERROR", "rows=16": "PASS"}
     (failure,) = chain["cases"][1]["failures"]
     assert "echo crashed with SIGSEGV during stage again of rows=8" in failure["text"]
-
-
-def test_an_exception_costs_one_case_without_another_process(project):
-    project.write("BREAKS", "raise ValueError('eight is too many')")
-
-    code, chain = project.answer()
-    assert code == 2
-    assert verdicts(chain) == {"rows=4": "PASS", "rows=8": "ERROR", "rows=16": "PASS"}
-    (failure,) = chain["cases"][1]["failures"]
-    assert (
-        "The kernel of stage again of echo raised ValueError at rows=8: eight is too many (echo_chain.py"
-        in (failure["text"])
-    )
-    assert "loud=quiet (8,) float32" in failure["text"]
 
 
 def test_a_file_that_does_not_import_fails_the_gate_with_its_place(project):
@@ -176,20 +153,6 @@ def test_a_project_without_chains_is_told_where_they_belong_and_fails_only_if_on
     code, _, err = project.chain("echo")
     assert code == 1
     assert "There are no chains in" in err
-
-
-@pytest.mark.slow
-def test_a_chain_runs_by_its_path(project):
-    done = subprocess.run(
-        [sys.executable, project.path, "--device", "fake", "--case", "rows=4"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=project.root,
-    )
-
-    assert done.returncode == 0, done.stderr
-    assert "echo: 1 case (1 PASS)" in done.stdout
 
 
 @pytest.mark.slow

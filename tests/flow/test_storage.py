@@ -110,18 +110,6 @@ def test_a_scale_that_is_too_small_is_wrong_with_its_cause_and_advice(scale):
     assert scale.accept().code != 0
 
 
-def test_the_command_in_the_reason_and_a_case_of_storage_alone_work(scale):
-    shrunk(scale)
-    answer = accuracy(scale, "--case", TENSOR)
-
-    assert answer.code == 2, answer.err
-    assert {case for _, _, case in answer.rows} == {None, TENSOR}
-    shown = scale.perfci("show", str(scale.root / "reports"), "--op", "scale", "--case", TENSOR)
-    assert shown.code == 0
-    assert "stored in low precision" in shown.out
-    assert "the scale is too small" in " ".join(shown.out.split())
-
-
 def test_a_threshold_of_the_ops_file_holds(scale, monkeypatch):
     monkeypatch.setenv("CI", "false")  # where --threshold loosens nothing
     (scale.root / "thresholds").mkdir(exist_ok=True)
@@ -144,15 +132,6 @@ def test_a_limit_on_the_divergence_holds_against_the_accepted_run(scale):
     row = answer.rows["scale", "accuracy", TENSOR]
     assert (row["reason"]["kind"], row["reason"]["facts"]["figure"]) == ("stored_beyond_moved", "divergence")
     assert row["also"] == []
-
-
-def test_a_declaration_at_fault_is_an_error_of_its_tensor(scale):
-    scale.edit("scale", "accuracy", "np.rint(clipped / step) * step, scale", "x, scale")
-    answer = accuracy(scale)
-
-    row = answer.rows["scale", "accuracy", TENSOR]
-    assert (row["verdict"], row["reason"]["kind"]) == ("ERROR", "stored_unheld")
-    assert answer.code == 2
 
 
 def test_the_reports_have_its_pictures_and_tables(scale, pictures):

@@ -153,15 +153,6 @@ def test_coarse_grid_and_refinement_find_what_was_planted_for_each_entry_and_wri
     assert "block=128 warps=2" in table
 
 
-def test_without_write_the_change_is_shown_as_a_diff_and_nothing_is_written(project):
-    code, out, _ = project.tune()
-
-    assert code == 0
-    assert '+    {"config": {"block": 32, "warps": 2}}' in out
-    assert "add --write to write" in out
-    assert not project.tuned.exists()
-
-
 def test_a_fast_wrong_candidate_and_one_without_resources_are_kept_with_their_reasons_and_never_win(project):
     answer = project.answer()
 
@@ -193,16 +184,6 @@ def test_a_budget_that_is_spent_stops_the_search_and_the_same_command_goes_on(pr
     assert not project.tuned.exists()
 
     assert project.answer()["late"] is False
-
-
-def test_an_entry_that_is_best_already_stays_letter_by_letter_while_the_other_changes(project):
-    project.keep([{"rows_max": 8, "config": BEST["rows_max=8"]}, {"config": {"block": 256, "warps": 2}}])
-
-    project.tune("--write")
-
-    tree = json.loads(project.tuned.read_text())
-    assert tree["about"] == "Kept."
-    assert tree["configs"] == [{"rows_max": 8, "config": BEST["rows_max=8"]}, {"config": BEST["*"]}]
 
 
 def test_one_case_narrows_the_search_to_the_entry_that_serves_it(project):
@@ -243,16 +224,6 @@ def test_a_choice_that_does_not_work_here_is_replaced(project):
     assert (entry["config"], entry["change"]) == (BEST["*"], None)
 
 
-def test_one_seed_tries_the_same_in_the_same_order(project):
-    project.answer("--case", "rows=4")
-    (state,) = project.state.parent.glob("*.jsonl")
-    first = state.read_bytes()
-    state.unlink()
-    project.answer("--case", "rows=4")
-
-    assert state.read_bytes() == first
-
-
 # --- bad input --------------------------------------------------------------------------------------------------------
 
 
@@ -266,25 +237,10 @@ def test_a_space_with_no_valid_configuration_says_which_entry(project):
     assert "leaves nothing to try for the entry" in project.refused()
 
 
-def test_a_pattern_that_no_case_fits_is_refused(project):
-    assert "no performance case that fits --case 'rows=5'" in project.refused("--case", "rows=5")
-
-
 def test_an_op_that_never_asks_for_its_file_is_told_to(project):
     project.edit("_launch.tuned(TUNED, ", "(lambda *_: ())(TUNED, ")
 
     assert "blur never asks for a tuned file" in project.refused()
-
-
-def test_inputs_that_cannot_be_made_on_the_device_are_told_in_one_sentence(project):
-    baseline = project.folder / "blur_baseline.py"
-    made = "    return {"
-    baseline.write_text(baseline.read_text().replace(made, f"    raise RuntimeError(device + '?')\n{made}"))
-
-    said = project.refused()
-
-    assert "make_inputs of blur raised RuntimeError at rows=4 on Fake One: " in said
-    assert "? (blur_baseline.py:9)." in said
 
 
 def test_an_op_that_is_wrong_as_it_is_today_is_not_tuned(project):

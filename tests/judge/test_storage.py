@@ -11,7 +11,7 @@ from perfci.measure.lowprec.advice import AdviceCause
 from perfci.ops.spec import is_stored
 from perfci.thresholds.limits import CaseThresholds, Thresholds
 from tests.decision_examples import CASE, check, judged, plan, run
-from tests.storage_examples import E5M2, changed, clipped, normal, one, sound
+from tests.storage_examples import changed, clipped, sound
 
 LIMITS = Thresholds()
 
@@ -22,12 +22,6 @@ def rows(op, limits=LIMITS):
 
 def case(name, found):
     return next(each for each in found if name in each.case)
-
-
-def test_within_its_limits_nothing_is_said():
-    e4m3 = tuple(each for each in sound() if each.dtype != E5M2)
-
-    assert rows(OpRun("op", stored=e4m3)) == {}
 
 
 def test_by_default_three_hundredths_of_error_and_two_per_cent_of_clipping_are_allowed():
@@ -50,16 +44,6 @@ def test_the_figure_that_is_furthest_beyond_is_told_and_the_others_counted():
     assert (facts["figure"], facts["beyond"], facts["shown"], facts["allowed"]) == ("clip_ratio", 2, "20.0 %", "2.0 %")
 
 
-def test_what_diverges_from_the_accepted_run_is_wrong_where_a_limit_says_so():
-    limits = Thresholds(CaseThresholds(divergence=0.1))
-    found = replace(sound()[0], divergence=0.2)
-
-    assert rows(OpRun("op", stored=(found,))) == {}
-    (row,) = rows(OpRun("op", stored=(found,)), limits).values()
-    assert row.reasons[0].facts["figure"] == "divergence"
-    assert len(row.reasons) == 1
-
-
 def test_every_cause_has_a_sentence_with_the_cause_in_it():
     words = {
         AdviceCause.CHANNELS: "few channels of extreme scale", AdviceCause.SCALE_SMALL: "the scale is too small",
@@ -79,14 +63,6 @@ def test_advice_names_the_way_that_was_measured_to_keep_the_limits():
 
     assert advised.kind == "stored_advice_to"
     assert "scaling=row,dtype=float8_e4m3fn would keep these limits" in sentence(advised)
-
-
-def test_without_another_way_the_advice_is_to_measure_more():
-    found = one(normal(), shrink=0.3)
-    (row,) = rows(OpRun("op", stored=(found,))).values()
-
-    assert row.reasons[1].kind == "stored_advice_alone"
-    assert "Only this way" in sentence(row.reasons[1])
 
 
 def test_where_nothing_measured_is_good_enough_the_least_is_named():

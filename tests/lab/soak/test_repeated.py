@@ -12,7 +12,6 @@ import pytest
 
 from perfci.lab.soak.findings import Status
 from perfci.lab.soak.repeated import (
-    check_decay,
     check_determinism,
     find_leak,
     is_beyond,
@@ -56,27 +55,6 @@ def test_an_output_that_a_later_call_writes_into_is_found(subject):
     found = check_determinism(subject(lambda x: np.multiply(x, 2.0, out=kept), inputs), 50)
 
     assert (found.status, found.reason.kind) == (Status.FAIL, "soak_rewritten")
-
-
-def test_all_outputs_and_their_shapes_are_compared_with_the_first_call(subject):
-    calls = []
-
-    def two(x):
-        calls.append(1)
-        return x * 2.0, {"rest": x + (len(calls) > 20)}
-
-    def shrink(x):
-        calls.append(1)
-        return x[: 4 - (len(calls) > 40)]
-
-    assert check_determinism(subject(two, inputs), 30).reason.facts["call"] == 21
-    assert check_determinism(subject(shrink, inputs), 30).reason.kind == "soak_differs"
-
-
-def test_a_call_that_takes_no_time_of_the_device_launches_nothing(subject):
-    found = check_decay(subject(lambda x: x * 2.0, inputs), 100)
-
-    assert (found.status, found.reason.kind) == (Status.ERROR, "nothing_launched")
 
 
 # --- leaks ------------------------------------------------------------------------------------------------------------

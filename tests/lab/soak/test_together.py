@@ -70,33 +70,6 @@ def _meet(both):
         both.wait(5)
 
 
-def test_what_raises_in_threads_alone_is_a_failure_and_what_always_raises_is_raised(subject):
-    def main_only(x):
-        if threading.current_thread() is not threading.main_thread():
-            raise RuntimeError("no event loop in this thread")
-        return x * 2.0
-
-    found = check_threads(subject(main_only, inputs))
-    assert (found.status, found.reason.kind) == (Status.FAIL, "soak_thread_raised")
-    assert found.reason.facts["error"] == "RuntimeError"
-
-    def broken(x):
-        raise ValueError("planted")
-
-    with pytest.raises(ValueError, match="planted"):
-        check_threads(subject(broken, inputs))
-
-
-def test_a_device_too_small_for_two_calls_at_once_is_no_failure_of_the_threads(subject):
-    def greedy(x):
-        if threading.current_thread() is not threading.main_thread():
-            raise MemoryError("planted")
-        return x * 2.0
-
-    with pytest.raises(MemoryError):
-        check_threads(subject(greedy, inputs))
-
-
 def test_threads_of_an_op_that_is_not_deterministic_are_held_to_its_tolerance(subject):
     rng = np.random.default_rng(1)
 

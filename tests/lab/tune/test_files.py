@@ -30,26 +30,10 @@ def file(tmp_path):
     return read_tuned(path)
 
 
-def test_where_nothing_changes_the_text_is_the_files_own(file):
-    choices = (Choice(SMALL, None), Choice(REST, dict(REST.current)))
-
-    assert change_tuned(file, (SMALL, REST), choices) == TEXT
-
-
 def test_one_entry_changes_and_the_others_stay_letter_by_letter(file):
     text = change_tuned(file, (SMALL, REST), (Choice(REST, {"keys.block": 64, "warps": 4}),))
 
     assert text == TEXT.replace('{"block": 32}', '{"block": 64}')
-
-
-def test_an_entry_of_the_same_bounds_behind_the_one_that_changes_goes_on_serving_what_that_cannot(tmp_path):
-    path = tmp_path / "fake-one.json"
-    path.write_text(TEXT.replace('{"m_max": 16,', '{"m_max": 16, "config": {"block": 8}},\n    {"m_max": 16,'))
-    groups = Regime("m_max=16", {"m_max": 16}, {"block": (8, 16, 32)}, {"block": 8})
-
-    text = change_tuned(read_tuned(path), (groups, SMALL, REST), (Choice(groups, {"block": 32}), Choice(SMALL, None)))
-
-    assert text == path.read_text().replace('{"block": 8}', '{"block": 32}')
 
 
 def test_a_new_entry_comes_behind_those_of_the_file_and_one_without_a_choice_is_left_out(file):
@@ -95,18 +79,6 @@ def test_every_number_has_its_source_and_every_device_the_same_fields(key):
     found = read_description(KERNELS, key)
 
     assert found.values.keys() == read_description(KERNELS, "generic").values.keys()
-
-
-@pytest.mark.parametrize(
-    ("variant", "field", "share"), [("low-bw", "bandwidth_gbps", 0.7), ("half-registers", "registers", 0.5)]
-)
-def test_a_variant_differs_in_what_it_is_about(variant, field, share):
-    lesser, whole = read_description(KERNELS, variant), read_description(KERNELS, "nvidia-h200")
-    differing = {name for name, value in lesser.values.items() if value != whole.values[name]}
-
-    assert lesser.values["like"] == "nvidia-h200"
-    assert lesser.values[field] == pytest.approx(share * whole.values[field])
-    assert differing <= {field, "like", "tile_elements"}
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"processors": 3}', '{"processors": {"value": 3}}'])

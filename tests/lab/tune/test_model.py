@@ -38,11 +38,6 @@ def test_loads_and_spills_go_through_the_cache():
     assert estimate(Work(10**6, None, None, 4 * 10**9), [spilling], DEVICE) == pytest.approx(1000.0 + more)
 
 
-def test_a_launch_that_does_not_fit_has_no_time():
-    assert estimate(Work(10**9, None, None), [FULL, dataclasses.replace(FULL, resident=0)], DEVICE) is None
-    assert estimate(Work(10**9, None, None), [], DEVICE) is None
-
-
 @pytest.mark.parametrize("lacking", ["processors", "bandwidth_gbps", "tflops"])
 def test_a_description_without_a_number_that_is_needed_is_named(lacking):
     with pytest.raises(NoModelError, match=lacking):

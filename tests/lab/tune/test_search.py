@@ -6,7 +6,7 @@ import pytest
 
 from perfci.core.model import Reason
 from perfci.lab.tune.records import FINAL, SEARCH, SUITE, Attempt, Regime, key
-from perfci.lab.tune.search import MOST_COARSE, MOST_TRIED, Choices, choose_finalists, decide, find_next
+from perfci.lab.tune.search import MOST_COARSE, Choices, choose_finalists, decide, find_next
 
 LISTS = {"block": (16, 32, 64, 128, 256, 512), "warps": (1, 2, 4, 8, 16), "fast": (False, True)}
 TODAY = {"block": 16, "warps": 1, "fast": False}
@@ -90,22 +90,6 @@ def test_todays_choice_is_not_a_candidate_but_its_neighbours_are():
     assert key({**TODAY, "block": 32}) in tried
 
 
-def test_no_entry_gets_more_candidates_than_the_most():
-    many = {name: tuple(range(9)) for name in "abcdef"}
-
-    assert len(searched(grid(many), lambda config: -sum(config.values()))) <= MOST_TRIED + 1
-
-
-def test_the_fastest_takes_the_place_of_todays_choice():
-    known = [*final({**TODAY, "block": 64}, *[-0.1] * 12), *final({**TODAY, "block": 32}, *[-0.05] * 12)]
-
-    choice = decide(grid(current=TODAY), regime(), known)
-
-    assert choice.changed
-    assert choice.config["block"] == 64
-    assert choice.change.value == pytest.approx(math.expm1(-0.1))
-
-
 def test_among_equals_the_simpler_one_is_taken():
     known = [*final({**TODAY, "block": 512}, *[-0.102] * 12), *final({**TODAY, "block": 32}, *[-0.1] * 12)]
 
@@ -126,16 +110,6 @@ def test_what_is_wrong_in_any_stage_never_wins(stage):
 
     assert decide(grid(current=TODAY), regime(), known).config == slow
     assert fast not in choose_finalists(grid(current=TODAY), known)
-
-
-def test_where_todays_choice_does_not_work_the_best_is_taken_without_a_change_to_name():
-    slow, fast = {**TODAY, "block": 32}, {**TODAY, "block": 64}
-    broken = Attempt("*", None, failure=Reason("tune_out_of_resources", {}))
-    known = [broken, *final(slow, *[0.0] * 12, anchor=slow), *final(fast, *[-0.2] * 12, anchor=slow)]
-
-    choice = decide(grid(current=TODAY), regime(), known)
-
-    assert (choice.config, choice.change) == (fast, None)
 
 
 def test_for_a_model_the_nearest_to_todays_choice_counts_as_the_simplest():

@@ -22,20 +22,6 @@ def space(tmp_path):
     return written
 
 
-def test_an_op_without_a_space_is_told_what_to_add(tmp_path):
-    with pytest.raises(UsageError, match=r"blur declares nothing to tune: list the values .*tuned/space\.json"):
-        read_space("blur", tmp_path)
-
-
-def test_an_entrys_own_lists_take_the_place_of_those_above(space):
-    tree = PLAIN | {"entries": [{"m_max": 16, "config": {"block": [16]}}, {}]}
-
-    first, second = list_regimes(space(tree), ())
-
-    assert first.lists == {"block": (16,), "warps": (4,)}
-    assert second.lists == {"block": (16, 32, 64), "warps": (4,)}
-
-
 def test_entries_of_the_tuned_file_come_first_and_keep_their_order(space):
     tree = PLAIN | {"entries": [{"m_max": 16}, {"m_max": 64}, {}]}
     tuned = [{"config": {"block": 32}}, {"m_max": 16, "config": {"block": 16}}]

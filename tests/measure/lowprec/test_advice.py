@@ -32,12 +32,6 @@ def now():
     return sound()[0]
 
 
-def test_without_a_history_there_is_no_divergence_and_nothing_before():
-    found = add_history(now(), [])
-
-    assert (found.divergence, found.before, found.accepted) == (0.0, (), None)
-
-
 def test_the_divergence_is_from_the_newest_accepted_run():
     other = measured(lambda **case: store(**case, shrink=0.3))
     found = add_history(now(), [line(0), line(1, other)])
@@ -45,14 +39,6 @@ def test_the_divergence_is_from_the_newest_accepted_run():
     assert found.divergence == divergence(now().histogram, other[0].histogram) > 0.1
     assert found.accepted == other[0].histogram
     assert add_history(now(), [line(0, other), line(1)]).divergence == 0.0
-
-
-def test_the_figures_of_the_accepted_runs_come_along_oldest_first():
-    history = [line(number, [changed(each, p99=1 + number) for each in sound()]) for number in range(3)]
-    found = add_history(now(), history)
-
-    assert [each.run for each in found.before] == ["run0", "run1", "run2"]
-    assert [each.p99_abs / now().errors.p99_abs for each in found.before] == pytest.approx([1, 2, 3])
 
 
 def test_the_divergence_of_known_histograms_is_the_one_worked_out_by_hand():
@@ -119,9 +105,3 @@ def test_errors_of_rounding_alone_are_the_formats_own(dtype):
     x = normal(size=4.0) if dtype != "int8" else np.random.default_rng(0).uniform(1, 4, (64, 64))
 
     assert find_cause(one(x, dtype)) is AdviceCause.COARSE
-
-
-def test_errors_beyond_what_rounding_makes_have_no_cause_that_is_known():
-    found = changed(one(normal()), p99=5.0)
-
-    assert find_cause(found) is AdviceCause.UNKNOWN
