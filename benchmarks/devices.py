@@ -142,13 +142,14 @@ def print_noise(devices: list[str], project: Path, rounds: int, fixed: list[str]
 
 
 def tried(devices: str, project: Path, seed: int, fixed: list[str]) -> tuple[Run, tuple[int, int]]:
-    """One self-test; its A/A run, and how many alarms there were in how many cases."""
-    done = perfci("doctor", "--selftest", "--devices", devices, "--seed", str(seed), *fixed, "--format", "json")
-    if done.returncode not in (0, 2):
+    """One check of every op against itself; its run, and how many alarms there were in how many cases."""
+    asked = ("--against", "HEAD", "--duel", "all", "--suite", "performance", "--devices", devices, "--seed", str(seed))
+    done = perfci("check", *asked, *fixed, "--format", "json")
+    if done.returncode not in (0, 2, 3):
         sys.exit(done.stdout)
-    unchanged = next(trial for trial in json.loads(done.stdout)["trials"] if trial["name"] == "unchanged")
-    run = store.read_run(project / "reports" / "selftest" / "unchanged")
-    return run, (unchanged["seen"], unchanged["checked"])
+    duelled = [row for row in json.loads(done.stdout)["verdicts"] if row["duel"]]
+    alarms = sum(row["verdict"] in {"REGRESSED", "IMPROVED"} for row in duelled)
+    return store.read_run(project / "reports"), (alarms, len(duelled))
 
 
 def note(found: dict[str, Seen], run: Run) -> None:
