@@ -91,7 +91,7 @@ class Recorder:
         cases: the performance cases to measure, where not all that were planned.
         """
         plan = self._run.plan
-        with self._noting_stops():
+        with self._note_stops():
             waiting = []
             for op in plan.ops:
                 # An op that is not sound, or that its files prove unchanged, stands in the run and has no worker.
@@ -111,12 +111,13 @@ class Recorder:
 
         Those for which there is no time are marked so.
         """
-        with self._noting_stops():
+        with self._note_stops():
             for op in dict.fromkeys(need.op for need in needs):
                 wanted = [need for need in needs if need.op == op]
                 for process in range(1, 1 + max(need.processes for need in wanted)):
-                    fitting = (need for need in wanted if need.processes >= process and not self._has(need, process))
-                    cases = tuple(need.case for need in fitting)
+                    known = next(each for each in self._run.ops if each.op == op).performance
+                    done = {case.case for case in known for block in case.blocks if block.process == process}
+                    cases = tuple(need.case for need in wanted if need.processes >= process and need.case not in done)
                     if cases and not self._end:
                         self._look_again(op, process, cases)
             self._write_if_late()
@@ -136,8 +137,10 @@ class Recorder:
             # Written with the others: many that are not reached cost no time that there is not.
             self._put(dataclasses.replace(start, late=self._late("op_not_reached", op=planned.op)))
         else:
-            job = self._first_job(planned)
-            job = dataclasses.replace(job, cases=cases) if cases is not None else job
+            unchanged = self._run.plan.skip_unchanged and planned.base is not None and planned.base.same
+            chosen = planned.audit if unchanged else planned.performance if self._run.plan.again else None
+            job = self._job(planned.op, cases=chosen if cases is None else cases)
+            job = dataclasses.replace(job, suites=(Suite.PERFORMANCE,)) if unchanged else job
             self._work(start, self._until(job, others))
 
     def _look_again(self, op: str, process: int, cases: tuple[str, ...]) -> None:
@@ -174,16 +177,8 @@ class Recorder:
         allowed_s = left_s if job.process else self._times.allowed(job.ops[0].op, others, left_s)
         return dataclasses.replace(job, until_s=time.time() + allowed_s)
 
-    # --- what is known already ----------------------------------------------------------------------------------------
-
-    def _has(self, need: Need, process: int) -> bool:
-        op = next(op for op in self._run.ops if op.op == need.op)
-        return any(
-            block.process == process for case in op.performance if case.case == need.case for block in case.blocks
-        )
-
     @contextmanager
-    def _noting_stops(self) -> Iterator[None]:
+    def _note_stops(self) -> Iterator[None]:
         """A signal is noted in the saved run, also one between two workers."""
         try:
             yield
@@ -196,12 +191,6 @@ class Recorder:
         return next(known for known in self._run.plan.ops if known.op == op)
 
     # --- jobs ---------------------------------------------------------------------------------------------------------
-
-    def _first_job(self, op: PlannedOp) -> Job:
-        unchanged = self._run.plan.skip_unchanged and op.base is not None and op.base.same
-        chosen = op.performance if self._run.plan.again else None
-        job = self._job(op.op, cases=op.audit if unchanged else chosen)
-        return dataclasses.replace(job, suites=(Suite.PERFORMANCE,)) if unchanged else job
 
     def _job(self, op: str, process: int = 0, cases: tuple[str, ...] | None = None) -> Job:
         run_plan, settings = self._run.plan, self._settings
@@ -219,7 +208,7 @@ class Recorder:
             budget_s=run_plan.budget_s,
             run_started=self._began,
             # One timer a run: once an op was timed, the others take the same one or say that they can't.
-            timer=self._timer(),
+            timer=self._run.environment.timer or self._request.timer,
             lock_folder=str(settings.lock_folder) if settings.lock_folder else None,
             lock_wait_s=settings.lock_wait_s,
             root=str(settings.root),
@@ -231,9 +220,6 @@ class Recorder:
             peers=run_plan.peers and not process,
             fake=settings.fake,
         )
-
-    def _timer(self) -> str:
-        return self._run.environment.timer or self._request.timer
 
     def _base_of(self, op: PlannedOp) -> BaseFiles | None:
         """What a worker needs of the base. Nothing if the op cannot be held against it, or nothing is timed."""
@@ -300,13 +286,21 @@ class Recorder:
     def _measure_apart(self, job: Job, gathered: Gathered, hear: Listener) -> Reason | None:
         """One process for both revisions. One each if they are known to need it, or show that they do."""
         op = job.ops[0].op
-        if job.base and self._apart(op):
+        known = self._planned(op).base
+        if job.base and known and known.apart:
             return self._pair(job, hear)
         failure = run_worker(job, self._around(job), hear)
         why = gathered.apart(failure) if job.base and not _is_late(failure) else None
         if why is None:
             return failure
-        self._part(op, why)
+        # Later processes of this op are pairs from the start.
+        ops = tuple(
+            dataclasses.replace(each, base=dataclasses.replace(each.base, apart=why))
+            if each.op == op and each.base
+            else each
+            for each in self._run.plan.ops
+        )
+        self._run = dataclasses.replace(self._run, plan=dataclasses.replace(self._run.plan, ops=ops))
         self._start_afresh(gathered, job)
         return self._pair(dataclasses.replace(job, suites=_rest(job, gathered)), hear)
 
@@ -370,20 +364,6 @@ class Recorder:
 
     # --- the record ---------------------------------------------------------------------------------------------------
 
-    def _apart(self, op: str) -> bool:
-        """Whether the revisions have a process each from the start."""
-        return any(one.op == op and one.base is not None and one.base.apart is not None for one in self._run.plan.ops)
-
-    def _part(self, op: str, reason: Reason) -> None:
-        """Later processes of this op are pairs from the start."""
-        ops = tuple(
-            dataclasses.replace(one, base=dataclasses.replace(one.base, apart=reason))
-            if one.op == op and one.base
-            else one
-            for one in self._run.plan.ops
-        )
-        self._run = dataclasses.replace(self._run, plan=dataclasses.replace(self._run.plan, ops=ops))
-
     def _note(self, message: Message, op: str, job: Job) -> None:
         # Later looks may be on another board of the host; the run's environment is the first one's.
         if isinstance(message, Ready) and not job.process:
@@ -400,15 +380,12 @@ class Recorder:
     def _keep(self, op: OpRun, limits: Limits | None = None) -> None:
         """Put an op into the record, on disk too."""
         self._put(op, limits)
-        self._write()
+        store.write_run(self._run, self._settings.reports)
 
     def _write_if_late(self) -> None:
         """What time did not reach is on disk too."""
         if self._too_late:
-            self._write()
-
-    def _write(self) -> None:
-        store.write_run(self._run, self._settings.reports)
+            store.write_run(self._run, self._settings.reports)
 
     def _put(self, op: OpRun, limits: Limits | None = None) -> None:
         others = [known for known in self._run.ops if known.op != op.op]
