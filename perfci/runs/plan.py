@@ -88,11 +88,10 @@ def make_plan(
     alpha: float = 0.01,
     devices: int = 1,
 ) -> Plan:
-    """The plan of a run.
+    """Returns the plan of a run.
 
-    Raises UsageError if the --case pattern fits no case of any sound op, where an interpreter is given for a base
-    that nothing is duelled with, and where so many cases are duelled at so small an alpha that none of them could ever
-    be found slower.
+    Raises UsageError if the --case pattern fits no case of any sound op, and if so many cases are duelled at so small
+    an alpha that none of them could ever be found slower.
     """
     sound = [op for op in described if op.failure is None]
     if request.pattern is not None and sound and not any(op.accuracy or op.performance or op.stored for op in sound):

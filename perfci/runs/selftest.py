@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -93,22 +92,18 @@ def selftest(settings: Settings, request: Request, command: str, listener: Liste
     with claim_bench(where[0], listener) as bench:
         if describe_ops(bench, request).device.kind in UNTIMED:
             raise DeviceError("selftest_not_timed")
-    names = [op.op for op in select(settings, request.ops)]
-    timed = dataclasses.replace(request, suites=(Suite.PERFORMANCE,), duel=DuelWhat.ALL, against=None)
-    with claim_bench(where[0], listener) as bench:
+        timed = dataclasses.replace(request, suites=(Suite.PERFORMANCE,), duel=DuelWhat.ALL, against=None)
         run, judgements = check_against(bench, timed, command, copy_tree(bench), Plant())
-    trials = [try_out("unchanged", judgements)]
     duelled = {row.op for row in judgements.rows if row.comparison and row.comparison.duel}
-    first = next((name for name in names if name in duelled), names[0])
-    one = dataclasses.replace(timed, ops=(first,))
+    names = [op.op for op in select(settings, request.ops)]
+    one = dataclasses.replace(timed, ops=(next((name for name in names if name in duelled), names[0]),))
     with claim_bench(where[1], listener) as bench:
-        found = check_against(bench, one, command, copy_tree(bench), Plant(slowdown=SLOWDOWN))
-    trials.append(try_out("slower", found[1]))
+        slower = check_against(bench, one, command, copy_tree(bench), Plant(slowdown=SLOWDOWN))[1]
     one = dataclasses.replace(one, suites=(Suite.ACCURACY,), duel=DuelWhat.NONE)
     with claim_bench(where[2], listener) as bench:
-        found = check_against(bench, one, command, None, Plant(spoiled=True))
-    trials.append(try_out("wrong", found[1]))
-    return SelfTest(tuple(trials), tuple(measure_noise(run, judgements, settings)), run.environment.device.name)
+        wrong = check_against(bench, one, command, None, Plant(spoiled=True))[1]
+    trials = tuple(try_out(name, each) for name, each in zip(TRIALS, (judgements, slower, wrong), strict=True))
+    return SelfTest(trials, tuple(measure_noise(run, judgements, settings)), run.environment.device.name)
 
 
 def copy_tree(bench: Bench) -> BaseTree:
@@ -120,15 +115,7 @@ def copy_tree(bench: Bench) -> BaseTree:
     def leave_out(folder: str, names: list[str]) -> set[str]:
         return {*by_name(folder, names), *(name for name in names if Path(folder, name) in ours)}
 
-    def link(source: str, target: str) -> str:
-        """A second name for the file if that is possible, since data beside kernels may be large."""
-        try:
-            os.link(source, target)
-        except OSError:
-            return str(shutil.copy2(source, target))
-        return target
-
-    shutil.copytree(settings.root, target, symlinks=True, ignore=leave_out, copy_function=link)
+    shutil.copytree(settings.root, target, symlinks=True, ignore=leave_out)
     return BaseTree(Base("the work tree", "asked", "itself"), move_settings(settings, target))
 
 
