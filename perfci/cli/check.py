@@ -27,7 +27,7 @@ from perfci.cli.soak import print_soak
 from perfci.core import deadline as deadlines
 from perfci.core.errors import UsageError
 from perfci.core.model import DuelWhat, Suite
-from perfci.core.settings import ONE, Settings
+from perfci.core.settings import ONE, Settings, are_devices
 from perfci.core.wording import say, sentence
 from perfci.judge.notes import note_missing_peers
 from perfci.runs import flow, since
@@ -141,9 +141,13 @@ def check(
 ) -> int:
     """Verify, measure, compare with the base revision and the baselines, judge, and write reports/."""
     json = output == "json"
+    if devices is not None and not are_devices(devices):
+        raise UsageError("devices_malformed", devices=devices)
+    if plan is not None and shard is None:
+        raise UsageError("option_needs", option="--plan", needed="--shard I/N")
     limit = deadlines.find(deadline, os.environ, time.time())
     where = language.load(project)
-    if plan is not None:
+    if plan is not None and shard is not None:
         return _check_shard(plan, shard, device, limit, where, json=json)
     if chain:
         return print_chains(Request(tuple(ops), case, device, seed=seed), where, json=json)
@@ -227,12 +231,8 @@ def _measure(request: Request, where: Settings, *, json: bool) -> int:
     return Exit.OK
 
 
-def _check_shard(
-    plan: Path, shard: str | None, device: str, limit: deadlines.JobLimit, where: Settings, *, json: bool
-) -> int:
+def _check_shard(plan: Path, shard: str, device: str, limit: deadlines.JobLimit, where: Settings, *, json: bool) -> int:
     """Measure one shard. `perfci ci merge` judges it, so this ends with 0 unless perfci itself fails."""
-    if shard is None:
-        raise UsageError("option_needs", option="--plan", needed="--shard I/N")
     sharded, digest = store.read_plan(plan)
     numbers = re.fullmatch(r"(\d{1,6})/(\d{1,6})", shard, re.ASCII)
     if not numbers:

@@ -120,4 +120,4 @@ def test_what_chooses_no_devices_is_a_usage_error(capsys, command, devices):
 
 def test_a_report_names_the_forms_that_it_knows(capsys):
     assert run(["report", "--to", "md,pdf"]) == 1
-    assert "no form pdf" in capsys.readouterr().err
+    assert "format pdf" in capsys.readouterr().err

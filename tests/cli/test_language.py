@@ -4,7 +4,7 @@ import pytest
 
 from perfci.cli import language
 from perfci.cli.main import run
-from perfci.core.wording import phrases, say, spoken
+from perfci.core.wording import spoken
 
 
 @pytest.fixture
@@ -24,13 +24,6 @@ def told(arguments, capsys):
 
 
 GONE = ["show", "gone.json"]
-
-
-def test_without_a_word_english_is_spoken(tmp_path, monkeypatch, capsys):
-    (tmp_path / "kernels").mkdir()
-    monkeypatch.chdir(tmp_path)
-
-    assert told(GONE, capsys).isascii()
 
 
 def test_the_projects_settings_choose_the_language(project, capsys):
@@ -69,19 +62,3 @@ def test_a_command_leaves_no_language_behind(project, capsys):
     told([*GONE, "--lang", "zh"], capsys)
 
     assert spoken() == "en"
-
-
-def test_the_projects_language_is_a_known_one(project, capsys):
-    (project / "pyproject.toml").write_text('[tool.perfci]\nlanguage = "de"\n', encoding="utf-8")
-
-    message = told(GONE, capsys)
-    assert "language in [tool.perfci]" in message
-    assert "en, zh" in message
-
-
-def test_a_text_without_a_translation_is_said_in_english():
-    from perfci.core.wording import speaking
-
-    with speaking("zh"):
-        assert "no such phrase" not in phrases("zh")
-        assert say("no such phrase of {time:us}", time=3.0) == "no such phrase of 3.00 us"

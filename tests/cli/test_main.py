@@ -7,15 +7,11 @@ import sys
 
 import pytest
 
-import perfci
 from perfci.cli import app as commands
 from perfci.cli.exits import Exit, exit_code
-from perfci.cli.main import main, run
+from perfci.cli.main import run
 from perfci.core.errors import Stopped, UsageError
 from perfci.core.model import Gate
-from perfci.core.settings import load
-from perfci.core.wording import sentence
-from perfci.runs import doctor
 
 HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2")
 
@@ -93,16 +89,6 @@ def test_where_there_is_no_op_a_command_fails_and_says_how_to_begin(laid, argume
     assert "perfci init" in said and "perfci new" in said
 
 
-@pytest.mark.parametrize("laid", [no_folder, empty_folder, misnamed_op])
-def test_where_there_is_no_op_the_doctor_names_that_as_a_problem(laid, tmp_path):
-    laid(tmp_path)
-
-    findings = doctor.examine(doctor.look_at(load(tmp_path), "fake", lambda _: None))
-
-    problems = [str(sentence(each.reason)) for each in findings if each.level is doctor.Level.PROBLEM]
-    assert any("perfci init" in said and "perfci new" in said for said in problems)
-
-
 @pytest.mark.parametrize(("name", "code"), [("SIGHUP", 129), ("SIGINT", 130), ("SIGTERM", 143)])
 def test_a_stopped_run_says_so_and_has_the_signals_exit_code(monkeypatch, capsys, name, code):
     raising(monkeypatch, Stopped(name))
@@ -111,31 +97,11 @@ def test_a_stopped_run_says_so_and_has_the_signals_exit_code(monkeypatch, capsys
     assert f"Stopped by {name}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "SIGINT"), (signal.SIGTERM, "SIGTERM")])
-def test_both_signals_stop_a_command(monkeypatch, number, name):
-    def app(*args, **kwargs):
-        os.kill(os.getpid(), number)
-        signal.pause()
-
-    monkeypatch.setattr(commands, "app", app)
-
-    assert run(["check"]) == {"SIGINT": 130, "SIGTERM": 143}[name]
-
-
 def test_a_fault_of_perfci_itself_is_not_swallowed(monkeypatch):
     raising(monkeypatch, ZeroDivisionError())
 
     with pytest.raises(ZeroDivisionError):
         run(["check"])
-
-
-def test_main_exits_with_the_commands_code(monkeypatch):
-    monkeypatch.setattr(sys.modules["perfci.cli.main"], "run", len)
-
-    with pytest.raises(SystemExit) as caught:
-        main(["a", "b"])
-
-    assert caught.value.code == 2
 
 
 @pytest.mark.parametrize(
@@ -171,26 +137,9 @@ def test_asking_for_help_or_the_version_exits_0(capsys, arguments):
     assert capsys.readouterr().err == ""
 
 
-def test_the_version_is_the_packages(capsys):
-    run(["--version"])
-
-    assert capsys.readouterr().out == f"perfci {perfci.__version__}\n"
-
-
 def test_help_imports_nothing_heavy():
     code = (
         "import sys\nfrom perfci.cli.main import run\nassert run(['check', '--help']) == 0\n"
-        f"print([name for name in {HEAVY} if name in sys.modules])"
-    )
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert done.stdout.splitlines()[-1] == "[]"
-
-
-def test_a_usage_error_imports_nothing_heavy():
-    code = (
-        "import sys\nfrom perfci.cli.main import run\nassert run(['check', '--devise']) == 1\n"
         f"print([name for name in {HEAVY} if name in sys.modules])"
     )
 

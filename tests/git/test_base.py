@@ -1,6 +1,5 @@
 """What the files at hand are compared with, in real repositories and clones."""
 
-import os
 import shlex
 import subprocess
 from pathlib import Path
@@ -9,7 +8,6 @@ import pytest
 
 from perfci.core.model import Base, Reason
 from perfci.core.wording import catalogue, sentence
-from perfci.git import command
 from perfci.git.base import How, find_commit, resolve
 from tests.git_repositories import clone, commit, git
 
@@ -53,12 +51,6 @@ def test_an_id_can_be_asked_for_in_full_and_by_its_first_digits(repository):
     assert resolve(repository, first, {}) == base(first, "asked", first)
     assert resolve(repository, first[:8], {}) == base(first, "asked", first[:8])
     assert find_commit(repository, first[:8]) == first
-
-
-def test_what_is_asked_for_comes_before_what_the_pipeline_says(merged):
-    found = resolve(merged, "fork", {"CI_MERGE_REQUEST_EVENT_TYPE": "merged_result"})
-
-    assert found == base(git(merged, "rev-parse", "fork"), "asked", "fork")
 
 
 @pytest.mark.parametrize(("asked", "shown"), [("main", "origin/main"), ("main~1", "origin/main~1")])
@@ -194,15 +186,6 @@ def test_the_default_branch_is_the_one_that_the_clone_recorded(forked):
     assert resolve(here, None, {}) == expected
 
 
-def test_the_default_branch_is_the_one_that_gitlab_says(forked):
-    git(forked, "branch", "trunk", "main")
-    here = clone(forked, "-b", "topic")
-    variables = {"CI_DEFAULT_BRANCH": "trunk", "CI_COMMIT_BRANCH": "topic"}
-
-    expected = base(git(forked, "rev-parse", "fork"), "merge_base", "origin/trunk")
-    assert resolve(here, None, variables) == expected
-
-
 def test_a_branch_pipeline_without_the_default_branch_says_what_to_fetch(forked):
     here = clone(forked, "--single-branch", "-b", "topic")
     git(here, "checkout", "-q", "--detach")
@@ -238,38 +221,9 @@ def test_on_the_default_branch_without_a_baselines_commit_there_is_no_base(repos
 # --- no answer at all -------------------------------------------------------------------------------------------------
 
 
-def test_before_the_first_commit_there_is_no_base(tmp_path):
-    git(tmp_path, "init", "-q", "-b", "main")
-
-    refused(resolve(tmp_path, None, {}), "no_commit_yet")
-    refused(resolve(tmp_path, "HEAD", {}), "revision_unknown")
-
-
-def test_outside_a_repository_there_is_no_base(tmp_path):
-    refused(resolve(tmp_path, None, {}), "no_repository")
-    refused(resolve(tmp_path, "main", {}), "no_repository")
-
-
-def test_without_git_there_is_no_base(repository, monkeypatch):
-    monkeypatch.setenv("PATH", str(repository))
-
-    refused(resolve(repository, None, {}), "git_missing")
-
-
 def test_a_repository_of_another_user_is_said_with_the_command(repository, monkeypatch):
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own switch for its tests
 
     reason = refused(resolve(repository, None, {}), "git_unowned")
 
     assert f"safe.directory {shlex.quote(str(repository.resolve()))}" in sentence(reason)
-
-
-def test_a_git_that_hangs_is_said(repository, monkeypatch, tmp_path):
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "git").write_text("#!/bin/sh\nexec sleep 30\n")
-    (tmp_path / "bin" / "git").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
-
-    reason = refused(command.git(repository, "status", limit_s=0.1), "git_failed")
-
-    assert "0.1 s" in sentence(reason)

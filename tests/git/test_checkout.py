@@ -8,7 +8,7 @@ import pytest
 
 from perfci.core.model import Reason
 from perfci.git.checkout import materialise
-from tests.git_repositories import clone, commit, commit_all, git
+from tests.git_repositories import clone, commit_all, git
 
 
 def files(folder: Path) -> dict[str, str]:
@@ -66,18 +66,6 @@ def test_work_tree_index_and_git_folder_stay_as_they_are(repository, tmp_path):
     assert state(repository) == before
     assert not (tmp_path / "hooked").exists()
     assert files(tmp_path / "base") == {"file": "first"}
-
-
-@pytest.mark.parametrize("options", [("--bare",), ("--bare", "--depth=1")])
-def test_a_bare_repository_will_do(forked, tmp_path, options):
-    bare = clone(forked, *options, "-b", "topic")
-    before = state(bare)
-
-    root = materialise(bare, "topic", tmp_path / "base")
-
-    assert isinstance(root, Path)
-    assert files(root) == {"file": "first", "other": "topic"}
-    assert state(bare) == before
 
 
 def test_of_a_project_inside_the_repository_only_the_project_is_written(repository, tmp_path):
@@ -185,18 +173,6 @@ def test_a_large_file_is_fetched_or_stays_a_pointer(repository, tmp_path, smudge
     assert files(root)["a.py"] == "a"
 
 
-def test_a_commit_that_the_clone_lacks_is_said(repository, tmp_path):
-    first = git(repository, "rev-parse", "HEAD")
-    commit(repository, "second")
-    here = clone(repository, "--depth=1")
-
-    reason = materialise(here, first, tmp_path / "base")
-
-    assert isinstance(reason, Reason)
-    assert reason.kind == "history_cut"
-    assert not (tmp_path / "base").exists()
-
-
 def test_a_revision_before_the_project_began_is_said(repository, tmp_path):
     first = git(repository, "rev-parse", "HEAD")
     write(repository, {"gpu/a.py": "a"})
@@ -205,10 +181,3 @@ def test_a_revision_before_the_project_began_is_said(repository, tmp_path):
     reason = materialise(repository / "gpu", first, tmp_path / "base")
 
     assert reason == Reason("project_not_in_revision", {"folder": "gpu/", "revision": first[:10]})
-
-
-def test_a_destination_that_cannot_be_a_folder_is_said(repository, tmp_path):
-    reason = materialise(repository, "HEAD", repository / "file" / "base")
-
-    assert isinstance(reason, Reason)
-    assert reason.kind == "file_unwritable"

@@ -1,6 +1,5 @@
 """The commits between two revisions, beside what git's own bisection says."""
 
-import random
 import subprocess
 
 import pytest
@@ -54,13 +53,6 @@ def test_ends_that_are_no_ends_say_why_and_what_to_do(repository, forked):
 
     assert {names: find_ends(forked, *names).kind for names in cases} == cases
     assert find_ends(forked, "main", "topic").facts["common"] == git(forked, "rev-parse", "fork")[:10]
-
-
-def test_histories_without_a_common_commit_are_told_apart(repository):
-    git(repository, "checkout", "-q", "--orphan", "other")
-    commit(repository, "another beginning")
-
-    assert find_ends(repository, "main", "other").kind == "bisect_unrelated"
 
 
 def test_a_shallow_clone_that_lacks_the_way_between_says_how_to_get_it(repository):
@@ -127,23 +119,6 @@ def test_a_merged_branch_is_searched_and_with_first_parent_its_merge_stands_for_
     assert not set(side) & set(main)
     assert count_between(repository, first, head) == len(every) == 13
     assert count_between(repository, first, head, first_parent=True) == len(main) == 9
-
-
-def test_every_culprit_of_a_merged_history_is_reached(repository):
-    first, _ = merged(repository)
-    head = git(repository, "rev-parse", "HEAD")
-    every = list_halving(repository, [first], head)
-    contains = {each: set(git(repository, "rev-list", each).splitlines()) for each in every}
-
-    for culprit in every:
-        good, bad = {first}, head
-        while left := [each for each in list_halving(repository, good, bad) if each != bad]:
-            tried = random.Random(culprit).choice(left)
-            if culprit in contains[tried]:
-                bad = tried
-            else:
-                good.add(tried)
-        assert bad == culprit
 
 
 def test_only_commits_that_touch_the_paths_are_tried(repository):

@@ -1,5 +1,4 @@
 from perfci import git as git_history
-from perfci.core.model import Reason
 from perfci.git import Revision
 from tests.git_repositories import git, start
 
@@ -37,25 +36,6 @@ def test_a_detached_head_has_no_branch(repository):
 
     assert isinstance(found, Revision)
     assert found.branch is None
-
-
-def test_before_the_first_commit_there_is_none(tmp_path):
-    git(tmp_path, "init", "-q", "-b", "main")
-
-    found = git_history.read(tmp_path)
-
-    assert isinstance(found, Revision)
-    assert found.commit is None
-
-
-def test_outside_a_repository_there_is_a_reason(tmp_path):
-    assert git_history.read(tmp_path) == Reason("no_repository", {"folder": str(tmp_path)})
-
-
-def test_without_git_there_is_a_reason(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-
-    assert git_history.read(tmp_path) == Reason("git_missing")
 
 
 def test_a_hook_of_another_repository_does_not_mislead(repository, monkeypatch, tmp_path):

@@ -15,9 +15,7 @@ from perfci.core.model import (
     BaselineBlock,
     BaselineCase,
     BaselineRun,
-    Device,
     Environment,
-    PlannedOp,
     Verdict,
 )
 from perfci.core.wording import sentence
@@ -160,23 +158,6 @@ def test_a_case_without_a_baseline_is_duelled_against_the_runs_own_base(again, e
     assert {(each.op, each.commit) for each in found.plan.again.cases} == {("relu", commits[0]), ("scale", commits[0])}
 
 
-def test_a_case_that_the_commit_does_not_have_is_told(again, earlier, stored, commits, workers, main):
-    """Such a baseline was made from other files than its commit's."""
-    stored(relu=both(commits[0]))
-    run = earlier()
-    real, answers = workers._describe, iter(["head", "base"])
-
-    def describe(*told):
-        fewer = {"relu": PlannedOp("relu", ("rows=0",), CASES[:1])}
-        workers.planned = fewer if next(answers, None) == "base" else {}
-        return real(*told)
-
-    workers._describe = describe
-    found, _ = again(run)
-
-    assert why(found)["relu", CASES[0]] is None and why(found)["relu", CASES[1]] == "again_not_duelled"
-
-
 @pytest.mark.parametrize("verdict", [Verdict.PASS, Verdict.UNCHANGED, Verdict.DRIFTED, Verdict.REGRESSED])
 def test_what_a_younger_base_answered_is_asked_again_where_files_changed(
     again, earlier, stored, commits, monkeypatch, verdict
@@ -209,32 +190,6 @@ def test_a_run_of_another_commit_is_refused_with_both_named(again, earlier, main
     assert raised.value.reason.kind == "again_commit"
     assert raised.value.reason.facts["found"] == head
     assert raised.value.reason.facts["planned"] == run.environment.commit
-
-
-def test_another_device_model_is_refused(again, earlier, stored, commits):
-    run = earlier()
-    stored(relu=both(commits[0]))
-    other = Device("fake", "Other", "fake-one")
-    assert again(replace(run, environment=replace(run.environment, device=other)))[0].ops
-    apart = replace(run.environment, device=replace(DEVICE, key="fake-two"))
-    store_two = main_baselines(run, apart)
-
-    with pytest.raises(UsageError) as raised:
-        again(store_two)
-    assert raised.value.reason.kind == "again_device"
-
-
-def main_baselines(run, environment):
-    """The run as one of another device model, in which nothing was reached before it was stopped."""
-    ops = tuple(replace(op, performance=()) for op in run.ops)
-    return replace(run, environment=environment, ops=ops, stopped="SIGTERM")
-
-
-def test_the_budget_is_twice_the_earlier_runs_unless_another_is_asked_for(again, earlier, stored, commits):
-    stored(relu=both(commits[0]))
-    run = earlier()
-
-    assert again(run)[0].plan.budget_s == 2 * run.plan.budget_s
 
 
 def test_what_was_measured_before_a_signal_is_saved(again, earlier, stored, commits, workers, main):

@@ -72,12 +72,6 @@ def test_a_revision_that_was_named_and_does_not_exist_is_a_usage_error(bench):
     assert refused(bench, against="v9.9").kind == "revision_unknown"
 
 
-def test_outside_a_repository_a_named_revision_is_a_usage_error_and_otherwise_there_is_no_base(loose):
-    assert find(loose) is None
-    assert refused(loose, against="main").kind == "no_repository"
-    assert refused(loose, base_python=sys.executable).kind == "no_repository"
-
-
 def test_in_a_merge_request_it_is_said_why_there_is_no_base(loose, monkeypatch):
     monkeypatch.setenv("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "main")
 
@@ -265,14 +259,6 @@ def test_what_is_no_interpreter_is_a_usage_error_of_one_sentence(bench, interpre
     reason = refused(bench, base_python=interpreter(script))
 
     assert reason.kind == "base_python_broken" and why in reason.facts["why"]
-
-
-def test_an_interpreter_that_never_answers_is_given_up(bench, interpreter, monkeypatch):
-    monkeypatch.setattr(stage, "PROBE_LIMIT_S", 0.5)
-
-    reason = refused(bench, base_python=interpreter("exec sleep 60"))
-
-    assert reason.facts["why"] == "no answer within 0.5 s"
 
 
 def test_nothing_else_is_needed_to_run_the_base_on_the_fake_device():

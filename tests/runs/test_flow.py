@@ -39,26 +39,6 @@ def test_what_speaks_against_a_case_goes_first_the_strongest_before_the_others()
     assert turns(*rows) == [["much slower", "longer", "slower"], ["faster"]]
 
 
-def test_a_duel_goes_before_the_stored_baseline_and_without_one_the_baseline_tells():
-    rows = [
-        row("cleared, yet drifted", duel=look(0.0), screens=(screen(0.5),)),
-        row("screened", screens=(screen(0.05),)),
-        row("screened faster", screens=(screen(-0.05),)),
-    ]
-
-    assert turns(*rows) == [["screened"], ["cleared, yet drifted", "screened faster"]]
-
-
 @pytest.mark.parametrize("kind", ["too_slow_suspected", "bandwidth_suspected", "compile_suspected"])
 def test_a_case_that_falls_short_of_its_target_is_a_suspect(kind):
     assert turns(row("on time", duel=look(0.02)), row("short", kind, duel=look(-0.01))) == [["short", "on time"]]
-
-
-def test_where_nothing_is_needed_nothing_is_fetched():
-    assert order_needs(Judgements((row("a", duel=look(0.02)),))) == []
-
-
-def test_a_need_without_a_row_comes_last():
-    judgements = Judgements((row("a", duel=look(0.02)),), (Need("op", "unknown", 1), Need("op", "a", 1)))
-
-    assert [[need.case for need in part] for part in order_needs(judgements)] == [["a"], ["unknown"]]

@@ -10,7 +10,6 @@ from perfci.core.errors import UsageError
 from perfci.core.model import (
     Deadline,
     Gate,
-    Limits,
     OpRun,
     PerformanceCase,
     Plan,
@@ -180,13 +179,6 @@ def test_boards_may_differ_and_then_none_is_named():
 
     assert (run.environment.device.uuid, run.environment.host) == (None, "runner-1, runner-2")
     assert [each.board for each in run.joined] == ["GPU-0000", "GPU-1111", None]
-
-
-def test_ceilings_are_added_and_the_first_stands():
-    limits = (Limits(1000.0, {"float16": 1.0}), Limits(2000.0, {"float16": 2.0, "float32": 3.0}))
-    run = joined(shard(1, limits=limits[0]), shard(2, limits=limits[1]), shard(3))
-
-    assert run.limits == Limits(1000.0, {"float16": 1.0, "float32": 3.0})
 
 
 def test_an_op_that_did_not_import_in_its_shard_is_told_so():

@@ -78,25 +78,6 @@ def test_a_signal_keeps_what_was_measured_until_then(measure, workers, settings,
     assert all(len(case.blocks) == 1 for one in run.ops for case in one.performance)
 
 
-def test_a_signal_between_two_workers_is_noted_too(measure, workers, settings, heard, monkeypatch):
-    write, written = store.write_run, []
-
-    def interrupted(run, reports):
-        write(run, reports)
-        written.append(run)
-        if len(written) == 1:
-            raise Stopped("SIGINT")
-
-    monkeypatch.setattr(record.store, "write_run", interrupted)
-
-    with pytest.raises(Stopped):
-        measure()
-
-    run = store.read_run(settings.reports)
-    assert (run.stopped, [op.op for op in run.ops]) == ("SIGINT", ["relu"])
-    assert len(run.ops[0].performance) == 2
-
-
 def test_workers_run_in_the_project_without_the_parents_secrets(measure, workers, settings, heard, monkeypatch):
     monkeypatch.setenv("CI_JOB_TOKEN", "hush")
     settings = dataclasses.replace(settings, time_limit_s=12.5)
@@ -296,18 +277,6 @@ def test_ops_that_time_does_not_reach_are_not_begun_and_stand_in_the_run(measure
     assert (run.plan.deadline, store.read_run(three_ops.reports)) == (limit, run)
 
 
-def test_what_an_earlier_run_took_tells_which_ops_fit(measure, workers, three_ops):
-    with Clock(workers, WOULD_TAKE):
-        measure()
-    workers.jobs.clear()
-
-    with Clock(workers, WOULD_TAKE, 40.0) as limit:
-        run = measure(deadline=limit)
-
-    assert [op for op, _, _ in workers.measured()] == ["silu", "relu", "scale"]
-    assert kinds(run) == {"relu": None, "scale": None, "silu": None}
-
-
 def test_an_op_may_not_take_the_time_that_the_others_need(measure, workers, three_ops):
     takes = {"relu": 100.0, "scale": 100.0, "silu": 100.0}
     with Clock(workers, takes):
@@ -393,17 +362,3 @@ def test_a_later_look_that_does_not_fit_is_not_begun_and_its_cases_say_so(measur
         ("scale", "rows=2"): None,
     }
     assert [op.late for op in later.ops] == [None, None]
-
-
-def test_whoever_fetches_evidence_knows_when_asking_again_brings_nothing(measure, workers, settings, heard):
-    with Clock(workers, {"relu": 40.0}):
-        run = measure()
-    found = []
-    for limit_s in (10.0, 600.0):
-        with Clock(workers, {"relu": 40.0}, limit_s) as limit, open_bench(settings, heard.append) as bench:
-            recorder = record.Recorder(bench, Request(seed=7, deadline=limit), run, None)
-            recorder.record_again([Need("relu", "rows=1", 1)])
-            found.append(recorder.idle)
-
-    assert found == [True, False]
-    assert store.read_run(settings.reports).ops[0].performance[0].late is None

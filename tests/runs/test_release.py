@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 
 import pytest
 
 from perfci import store
-from perfci.core.errors import DeviceError, UsageError
-from perfci.core.model import Device, PlannedOp, Reason, Verdict
+from perfci.core.errors import UsageError
+from perfci.core.model import PlannedOp, Reason, Verdict
 from perfci.core.wording import sentence
 from perfci.runs import since
 from perfci.runs.plan import Request
@@ -109,17 +108,6 @@ def test_a_case_whose_loss_was_accepted_since_is_held_against_that_runs_commit(c
     assert sorted(run.plan.base.name.split(", ")) == sorted(["v1", commits[3][:10], commits[1][:10]])
 
 
-def test_an_epoch_that_the_release_has_already_does_not_count_and_the_last_one_does(creep, commits, epoch):
-    epoch("relu", commits[0])
-    epoch("scale", commits[1])
-    epoch("scale", commits[2], number=2)
-
-    found = held(creep()[0])
-
-    assert found["relu", CASES[0]][:2] == (commits[0], None)
-    assert found["scale", CASES[0]][:2] == (commits[2], "agreed")
-
-
 def test_an_epoch_whose_commit_cannot_be_had_leaves_its_cases_inconclusive(creep, commits, epoch, main):
     git(main.root, "checkout", "-q", "-b", "side", commits[1])
     side = commit(main.root, "side")
@@ -184,26 +172,6 @@ def test_without_a_release_nothing_is_started_and_a_sentence_says_what_to_do(cre
     assert store.read_run(main.reports / "creep").id == run.id
 
 
-def test_a_release_from_before_the_project_has_nothing_to_hold(creep, main, workers, heard):
-    root = main.root.parent
-    moved = root / "repository"
-    moved.mkdir()
-    git(moved, "init", "-q", "-b", "main")
-    commit(moved, "first")
-    git(moved, "tag", "v0")
-    main.root.rename(moved / "project")
-    shutil.rmtree(moved / "project" / ".git")
-    commit_all(moved)
-    inside = {name: moved / "project" / name for name in ("kernels", "baselines", "thresholds", "reports")}
-    where = replace(main, root=moved / "project", **inside)
-
-    run, judgements = since.compare_with_release(
-        where, Request(device="fake", seed=7), "perfci check --against-release", heard.append
-    )
-
-    assert (run.plan.ops, [note.kind for note in judgements.notes]) == ((), ["release_not_duelled"] * 2)
-
-
 @pytest.mark.parametrize(("named", "kind"), [("v9", "release_unknown"), ("side", "release_unknown")])
 def test_a_revision_that_cannot_take_the_releases_place_is_refused(creep, main, commits, named, kind):
     git(main.root, "checkout", "-q", "-b", "side", commits[1])
@@ -215,13 +183,3 @@ def test_a_revision_that_cannot_take_the_releases_place_is_refused(creep, main, 
 
     assert raised.value.reason.kind == kind
     assert sentence(raised.value.reason)
-
-
-def test_where_nothing_can_be_timed_it_says_so(creep, workers, monkeypatch):
-    cpu = Device("cpu", "CPU", "cpu")
-    monkeypatch.setitem(workers.models, DEVICE.uuid, cpu)
-
-    with pytest.raises(DeviceError) as raised:
-        creep()
-
-    assert raised.value.reason.kind == "release_not_timed"

@@ -6,7 +6,7 @@ import pytest
 
 import perfci
 from perfci.core import errors
-from perfci.core.errors import PerfciError, StoredFileError, UsageError
+from perfci.core.errors import PerfciError, StoredFileError
 from perfci.core.model import Gate, Verdict
 
 STORED = Path(__file__).parents[1] / "stored" / "format-1"
@@ -45,16 +45,6 @@ def test_its_launches_have_a_row_a_launch(project):
     assert table["us"].dtype == "float64"
 
 
-def test_torn_launches_are_given_with_a_warning(project):
-    path = project / "reports" / "launches.jsonl.gz"
-    path.write_bytes(path.read_bytes()[:8000])
-
-    with pytest.warns(UserWarning, match=r"launches\.jsonl\.gz is torn after"):
-        table = perfci.load(project / "reports").launches()
-
-    assert 0 < len(table) < 3960
-
-
 def test_its_judgements_are_those_of_the_project_around_it(project):
     loaded = perfci.load(project / "reports")
 
@@ -63,16 +53,6 @@ def test_its_judgements_are_those_of_the_project_around_it(project):
     assert len(slow) == 2
     assert loaded.judgements is loaded.judgements, "judged once"
     assert set(loaded.frame(verdicts=True)["verdict"]) == {"REGRESSED"}
-
-
-def test_another_project_can_judge_it(project, tmp_path_factory):
-    alone = tmp_path_factory.mktemp("elsewhere") / "run.json"
-    shutil.copy(project / "reports" / "run.json", alone)
-
-    assert perfci.load(alone, project=project).judgements.gate is Gate.FAILS
-    with pytest.raises(UsageError, match="No project was found"):
-        _ = perfci.load(alone).judgements
-    assert len(perfci.load(alone).frame()) == 144, "the table needs no project"
 
 
 @pytest.mark.parametrize(
