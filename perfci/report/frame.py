@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfci.core.model import (
-    DeviceState,
-    Run,
-    Summary,
-    is_peer,
-)
+from perfci.core.model import DeviceState, Run, Summary, is_peer
 from perfci.store.launches import LaunchRow
 
 if TYPE_CHECKING:
@@ -130,11 +125,16 @@ def pool_spreads(table: pd.DataFrame, raw: pd.DataFrame | None = None) -> tuple[
     )
     pooled = pooled.assign(p99_us=float("nan"), exact=False)
     if raw is not None:
-        exact = _find_quantiles(raw, keys)
+        grouped = raw.groupby(keys, sort=False)["us"]
+        exact = grouped.quantile(np.array(QUANTILES)).unstack()
+        exact.columns = ["min_us", "p05_us", "p50_us", "p95_us", "p99_us"]
+        exact["p99_us"] = exact["p99_us"].where(grouped.size() >= P99_LAUNCHES)
+        exact["rsd"] = grouped.std() / grouped.mean()
         pooled.update(exact)
         pooled["exact"] = pooled.index.isin(exact.index)
-    records: list[dict[Any, Any]] = pooled.reset_index().to_dict("records")
-    found = [ArmSpread(**{f.name: _find_known(row[f.name]) for f in fields(ArmSpread)}) for row in records]
+    known = pooled.reset_index().astype(object)
+    records: list[dict[Any, Any]] = known.where(known.notna(), None).to_dict("records")
+    found = [ArmSpread(**row) for row in records]
     places = {key: place for place, key in enumerate(dict.fromkeys((one.op, one.case) for one in found))}
     return tuple(
         sorted(found, key=lambda one: (places[one.op, one.case], ARMS.index(one.arm) if one.arm in ARMS else len(ARMS)))
@@ -146,7 +146,10 @@ def find_clocks(table: pd.DataFrame) -> Clocks:
     once = table.drop_duplicates(["op", "case", "process", "block"])
     counts = once["throttle"].explode().dropna().value_counts()
     shown = {f.name for f in fields(Clocks)} - {"blocks", "throttle"}
-    ranges = {f.name: _find_range(once[f.name]) for f in fields(DeviceState) if f.name in shown}
+    ranges = {}
+    for name in shown:
+        seen = once[name].dropna()
+        ranges[name] = (float(seen.min()), float(seen.max())) if len(seen) else None
     throttle = tuple((str(reason), int(count)) for reason, count in counts.items())
     return Clocks(**ranges, blocks=len(once), throttle=throttle)
 
@@ -164,22 +167,3 @@ def _make_records(run: Run) -> Iterator[tuple[Any, ...]]:
                         peer_ratio = math.exp(-block.shifts.get(f"kernel/{arm}", math.nan))
                     numbers = (*_TIMES(timed.time), *_ARMS(timed), *_STATE(block.state))
                     yield (op.op, case.case, case.dtype, arm, *place, *numbers, change, peer_ratio, block.board)
-
-
-def _find_quantiles(raw: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    grouped = raw.groupby(keys, sort=False)["us"]
-    found = grouped.quantile(np.array(QUANTILES)).unstack()
-    found.columns = ["min_us", "p05_us", "p50_us", "p95_us", "p99_us"]
-    found["p99_us"] = found["p99_us"].where(grouped.size() >= P99_LAUNCHES)
-    found["rsd"] = grouped.std() / grouped.mean()
-    return found
-
-
-def _find_known(value: Any) -> Any:
-    """None for pandas' missing value, which is the one value that differs from itself."""
-    return None if value != value else value  # noqa: PLR0124
-
-
-def _find_range(column: pd.Series[Any]) -> tuple[float, float] | None:
-    seen = column.dropna()
-    return (float(seen.min()), float(seen.max())) if len(seen) else None

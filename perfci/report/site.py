@@ -87,23 +87,6 @@ class Trend(StrEnum):
     ACCURACY = "accuracy"
 
     @property
-    def word(self) -> str:
-        """The state in the reader's language."""
-        return {
-            Trend.DAMAGED: say("damaged"),
-            Trend.STEPPED: say("step"),
-            Trend.STEADY: say("steady"),
-            Trend.FEW: say("few runs"),
-            Trend.GONE: say("gone"),
-            Trend.ACCURACY: say("accuracy"),
-        }[self]
-
-    @property
-    def gate(self) -> str:
-        """The class that colours it, as that of a verdict."""
-        return {"damaged": "fails", "stepped": "warns", "steady": "ok"}.get(self, "")
-
-    @property
     def rank(self) -> int:
         """0 the gravest."""
         return list(Trend).index(self)
@@ -257,7 +240,9 @@ def render_op(kept: Kept, others: Sequence[OpOnDevice] = ()) -> tuple[str, Entry
         index=f"../{INDEX}",
         others=[(plain(other.device, NAME_LIMIT), f"../{other.page}") for other in others],
         problems=[plain(sentence(problem)) for problem in kept.problems],
-        facts=list(_list_facts(runs)),
+        runs=runs,
+        ends=[name_run(run) for run in (*runs[:1], *runs[-1:])],
+        boards=len({run.environment.device.uuid for run in runs} - {None}),
         marks=history.tabulate_marks(marks) if marks else None,
         rows=rows,
         chips=_count_states([row.state for row in rows]),
@@ -357,18 +342,6 @@ def _list_errors(runs: Sequence[HistoryRun]) -> Iterator[CaseRow]:
             why = say("Its error in the last kept run: {error}.", error=units.significant(known[-1]))
             ends = words.write_range(units.significant(min(known)), units.significant(max(known)))
             yield CaseRow(Trend.ACCURACY, plain(case, 160), cells, why, draw_trend(values), ends)
-
-
-def _list_facts(runs: Sequence[HistoryRun]) -> Iterator[tuple[str, str]]:
-    if runs:
-        where = runs[-1].environment
-        yield say("device"), plain(where.device.name, 80)
-        yield say("accepted runs"), str(len(runs))
-        yield say("first"), name_run(runs[0])
-        yield say("last"), name_run(runs[-1])
-        yield say("cases"), str(len(runs[-1].cases))
-        yield say("boards"), str(len({run.environment.device.uuid for run in runs} - {None}) or "-")
-        yield say("timer"), plain(where.timer or "-", 40)
 
 
 def name_run(run: HistoryRun) -> str:

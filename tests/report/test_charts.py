@@ -221,5 +221,5 @@ def test_an_svg_holds_its_texts_as_texts_and_nothing_that_runs(chart):
 
 
 def test_letters_without_a_font_become_code_points():
-    assert style.fit("caf\u00e9 n=1", 40) == "caf\\u00e9 n=1"
+    assert style.fit("caf\u00e9 n=1", 40) == "caf\\xe9 n=1"
     assert style.fit("\U00012000", 40) == "\\U00012000"

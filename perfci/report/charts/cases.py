@@ -92,7 +92,7 @@ def _name_arms(cases: Sequence[CaseChart]) -> list[Any]:
     if any(case.baseline_us for case in cases):
         found.append(style.sample("baseline", color="black", lw=1, ls=":"))
     if any(any(case.processes) for case in cases):
-        found.append(style.sample_ground("fresh process"))
+        found.append(style.sample("fresh process", style.GROUND))
     return found
 
 
@@ -243,7 +243,7 @@ def draw_changes(cases: Sequence[CaseChart], title: str, note: str = "") -> Figu
         if any(case.gate is gate for case in cases)
     ]
     if "change" in sides and any(case.allowed for case in cases):
-        legend.append(style.sample_ground("allowed", ALLOWED))
+        legend.append(style.sample("allowed", ALLOWED))
     if any(case.target for case in cases):
         legend.append(style.sample("target", color="black", marker="|", ms=7, lw=0))
     shared, names = style.split_names([case.case for case in cases])

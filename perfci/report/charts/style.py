@@ -173,18 +173,12 @@ def set_heading(axes: Axes, name: str, text: str = "", gate: Gate = Gate.OK, ver
         axes.text(left, 1.01, fit_inches(text, width * (1 - left) + 0.13, 7), fontsize=7, color=QUIET, **line)
 
 
-def sample(label: str, **look: Any) -> Any:
-    """An entry of a legend: a line, with a marker or alone."""
+def sample(label: str, ground: str = "", **look: Any) -> Any:
+    """An entry of a legend: an area of a ground colour, else a line, with a marker or alone."""
     from matplotlib.lines import Line2D
-
-    return Line2D([], [], label=label, **look)
-
-
-def sample_ground(label: str, colour: str = GROUND, **look: Any) -> Any:
-    """An entry of a legend: an area."""
     from matplotlib.patches import Patch
 
-    return Patch(facecolor=colour, label=label, **look)
+    return Patch(facecolor=ground, label=label, **look) if ground else Line2D([], [], label=label, **look)
 
 
 # --- axes -------------------------------------------------------------------------------------------------------------

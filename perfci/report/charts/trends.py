@@ -63,7 +63,7 @@ def draw_runs(charts: Sequence[RunsChart], title: str, note: str = "") -> Figure
     """A panel a case: medians with their quartiles, what moved them, and this run at the end."""
     legend = [style.sample("accepted run", color=COLOURS["kernel"], marker="o", ms=3, lw=0.8)]
     if any(any(chart.quartiles) for chart in charts):
-        legend.append(style.sample_ground("quartiles of its blocks", COLOURS["kernel"], alpha=0.18))
+        legend.append(style.sample("quartiles of its blocks", COLOURS["kernel"], alpha=0.18))
     if any(chart.now is not None for chart in charts):
         legend.append(style.sample("this run", color="black", marker="D", ms=4, lw=0))
     kinds = {kind for chart in charts for _, _, kind in chart.marks}
