@@ -17,11 +17,10 @@ from perfci.core.model import Gate, Reason
 from perfci.core.wording import say, sentence
 from perfci.report.text import plain, shorten
 from perfci.report.view import make_table
-from perfci.runs.effective_thresholds import place, relaxed_note
-from perfci.runs.origins import Explained, ExplainOptions, Layer, Value, explain
-from perfci.runs.relaxing import RelaxOptions
-from perfci.runs.relaxing import relax as write_relaxed
-from perfci.runs.tightening import Tightened, TightenOptions, refuse_in_pipeline
+from perfci.runs.effective_thresholds import relaxed_note
+from perfci.runs.origins import Explained, Layer, Value, explain
+from perfci.runs.origins import relax as write_relaxed
+from perfci.runs.tightening import Tightened, refuse_in_pipeline
 from perfci.runs.tightening import tighten as tighten_by_history
 from perfci.thresholds.layers import TAU
 from perfci.thresholds.write import show as show_number
@@ -48,7 +47,7 @@ def show(
     project: options.Project = options.HERE,
 ) -> int:
     """Explain every value in force: built in, a file's line, earned by accepted runs, or relaxed; measures nothing."""
-    found = explain(language.load(project), ExplainOptions(tuple(op), case, device, key))
+    found = explain(language.load(project), op, case, device, key)
     if output == "json":
         print_json(found)
     else:
@@ -68,7 +67,7 @@ def tighten(
     where = language.load(project)
     if write:
         refuse_in_pipeline()
-    found = tighten_by_history(where, TightenOptions(tuple(op), device, write))
+    found = tighten_by_history(where, op, device, write=write)
     if output == "json":
         print_json(found)
     else:
@@ -94,14 +93,13 @@ def relax(
 ) -> int:
     """Loosen a threshold for a time, by an entry with a reason and a last day in the op's file."""
     where = language.load(project)
-    done = write_relaxed(where, RelaxOptions(key, op, why, until, case, device, to))
-    note = relaxed_note(done.entry, None)
+    entry, replaced = write_relaxed(where, key, op, why=why, until=until, case=case, device=device, to=to)
+    note, path = relaxed_note(entry, None), plain(entry.file)
     if output == "json":
-        print_json({**reason_data(note), "written": place(done.path, where.root), "replaced": done.replaced})
+        print_json({**reason_data(note), "written": entry.file, "replaced": replaced})
         return Exit.OK
-    path = plain(place(done.path, where.root))
     new = say("Written: {path}", path=path)
-    written = say("Written in the place of an older entry: {path}", path=path) if done.replaced else new
+    written = say("Written in the place of an older entry: {path}", path=path) if replaced else new
     print_parts(
         [written, sentence(note), say("It holds for merge requests once it is on their target branch: commit it.")]
     )

@@ -16,7 +16,7 @@ from perfci.core.settings import Settings
 from perfci.core.wording import say
 from perfci.ops.spec import matches
 from perfci.runs.base import list_known_ops
-from perfci.thresholds.earned import EarnedFiles, read_earned
+from perfci.thresholds.earned import EarnedFile, read_earned
 from perfci.thresholds.layers import ALPHA, Relaxed, stricter, strictest
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.place import nearest_first
@@ -36,7 +36,8 @@ class InForce:
     limits: Thresholds
     written: Thresholds
     """the same as people wrote them, nothing earned or relaxed"""
-    earned: EarnedFiles
+    earned: Mapping[str, EarnedFile]
+    """by op"""
     apart: Mapping[str, str]
     """op -> how the environment that its values were learnt in differs from this one, so that they have no effect"""
     day: date | None
@@ -61,14 +62,14 @@ def in_force(
 
 def over(
     written: Thresholds,
-    found: EarnedFiles,
+    found: Mapping[str, EarnedFile],
     where: Environment,
     created: str | None,
     asked: Mapping[str, str] | None = None,
 ) -> InForce:
     """The same of files that were read."""
     apart, key = {}, where.device.key
-    for op, file in found.by_op.items():
+    for op, file in found.items():
         # Before anything was timed nobody knows by what.
         learnt = file.environment or where
         timed = dataclasses.replace(where, timer=where.timer or learnt.timer)
@@ -80,7 +81,7 @@ def over(
         day = None
     limits = dataclasses.replace(
         written,
-        earned={op: file.by_case() for op, file in found.by_op.items() if op not in apart},
+        earned={op: file.by_case() for op, file in found.items() if op not in apart},
         loosened={
             op: tuple(each for each in own.relaxed if each.about(key) and each.holds(day))
             for op, own in written.ops.items()
@@ -188,7 +189,7 @@ def notes(run: Run, found: InForce) -> tuple[tuple[Reason, ...], tuple[Reason, .
                 last.append(relaxed_note(entry, found.day))
     if ops := [op.op for op in plan.ops if op.op in found.apart]:
         named = ", ".join(ops[:MOST_OPS]) + (", ..." if len(ops) > MOST_OPS else "")
-        facts = {"ops": named, "fields": found.apart[ops[0]], "device": found.earned.device}
+        facts = {"ops": named, "fields": found.apart[ops[0]], "device": device}
         last.append(Reason("earned_apart", facts))
     return tuple(first), tuple(last)
 

@@ -1,28 +1,32 @@
-"""Every threshold in force and its source: built in, a file's line, earned with its record, or relaxed."""
+"""Every threshold in force and its source, and entries that loosen one for a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 
 from perfci import store
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.model import Device, Environment, HistoryRun, Reason, Suite
 from perfci.core.settings import Settings
+from perfci.core.wording import say
 from perfci.ops.spec import is_stored, matches
 from perfci.runs.base import list_known_ops
 from perfci.runs.effective_thresholds import InForce, over, relaxed_note
-from perfci.runs.tightening import read_counted
+from perfci.runs.tightening import read_counted, replace_file
 from perfci.store.history import history_devices, read_history
 from perfci.thresholds.earned import earned_devices, read_earned
 from perfci.thresholds.layers import ALPHA, STORED_KEYS, TAU, Earned, Relaxed
 from perfci.thresholds.limits import CaseThresholds, OpThresholds, Origin, Thresholds
 from perfci.thresholds.place import nearest_first
 from perfci.thresholds.ratchet import figures
-from perfci.thresholds.read import load
-from perfci.thresholds.write import show
+from perfci.thresholds.read import NUMBERS, WHY_LENGTH, is_pattern, load
+from perfci.thresholds.write import show, value_of, with_relaxed
+
+LONGEST = timedelta(days=366)
+"""Longest time that a relaxed entry may hold. For a longer time people write a value, not an exception."""
 
 
 class Layer(StrEnum):
@@ -33,16 +37,6 @@ class Layer(StrEnum):
     """of people"""
     EARNED = "earned"
     RELAXED = "relaxed"
-
-
-@dataclass(frozen=True)
-class ExplainOptions:
-    """What is to be shown."""
-
-    ops: tuple[str, ...] = ()
-    pattern: str | None = None
-    device: str | None = None
-    key: str | None = None
 
 
 @dataclass(frozen=True)
@@ -86,26 +80,34 @@ class Explained:
     """relaxed entries that have no effect any more"""
 
 
-def explain(settings: Settings, options: ExplainOptions, day: date | None = None) -> list[Explained]:
+def explain(
+    settings: Settings,
+    ops: Sequence[str] = (),
+    pattern: str | None = None,
+    device: str | None = None,
+    key: str | None = None,
+    day: date | None = None,
+) -> list[Explained]:
     """The thresholds in force now, op by op and device by device.
 
-    Raises UsageError for an op, a device, a key or a case that nobody knows, and StoredFileError for files that cannot
-    be read. Nothing is measured.
+    With a pattern all values of the cases that it fits. Raises UsageError for an op, a device, a key or a case that
+    nobody knows, and StoredFileError for files that cannot be read. Nothing is measured.
     """
     today = day or datetime.now(UTC).date()
     written = load(settings.thresholds, list_known_ops(settings), settings.root)
-    for op in options.ops:
+    for op in ops:
         check_op(settings, op, written)
-    keys = CaseThresholds.__dataclass_fields__
-    if options.key is not None and options.key not in keys:
-        raise UsageError("relax_key", key=options.key, keys=nearest_first(options.key, keys))
-    if options.device is not None:
-        check_device(settings, options.device)
-    ops = list(options.ops) or sorted({*(list_known_ops(settings) or ()), *written.ops})
-    devices: list[str | None] = [options.device] if options.device else [*list_devices(settings)] or [None]
-    found = [_explain_op(settings, written, op, device, options, today) for op in ops for device in devices]
-    if options.pattern is not None and not any(each.case for one in found for each in one.values):
-        raise UsageError("relax_case", pattern=options.pattern, op=", ".join(ops))
+    known = CaseThresholds.__dataclass_fields__
+    if key is not None and key not in known:
+        raise UsageError("relax_key", key=key, keys=nearest_first(key, known))
+    if device is not None:
+        check_device(settings, device)
+    names = list(ops) or sorted({*(list_known_ops(settings) or ()), *written.ops})
+    keys = list(known) if key is None else [key]
+    devices: list[str | None] = [device] if device else [*list_devices(settings)] or [None]
+    found = [_explain_op(settings, written, op, each, pattern, keys, today) for op in names for each in devices]
+    if pattern is not None and not any(each.case for one in found for each in one.values):
+        raise UsageError("relax_case", pattern=pattern, op=", ".join(names))
     return found
 
 
@@ -119,7 +121,7 @@ def list_cases(settings: Settings, op: str, device: str | None = None) -> list[s
         history = read_history(settings.baselines, each, op).runs
         for suite in Suite if history else ():
             found |= dict.fromkeys(figures.cases(history[-1], suite))
-        file = read_earned(settings.thresholds, each, settings.root).by_op.get(op)
+        file = read_earned(settings.thresholds, each, settings.root).get(op)
         found |= dict.fromkeys(value.case for value in (file.values if file else ()))
     return list(found)
 
@@ -145,7 +147,13 @@ def check_device(settings: Settings, device: str) -> None:
 
 
 def _explain_op(
-    settings: Settings, written: Thresholds, op: str, device: str | None, options: ExplainOptions, today: date
+    settings: Settings,
+    written: Thresholds,
+    op: str,
+    device: str | None,
+    pattern: str | None,
+    keys: Sequence[str],
+    today: date,
 ) -> Explained:
     """Values for all cases, then those that differ for a case."""
     try:
@@ -154,36 +162,43 @@ def _explain_op(
         history = ()
     # As for a run in the newest accepted run's environment, else in that of the earned values.
     files = read_earned(settings.thresholds, device or "", settings.root)
-    learnt = files.by_op[op].environment if op in files.by_op else None
+    learnt = files[op].environment if op in files else None
     where = history[-1].environment if history else learnt
     where = where or Environment(Device("", "", device or ""), None, "", {}, "", "")
     found = over(written, files, where, today.isoformat())
-    cases = [case for case in (list_cases(settings, op, device) if device else ()) if matches(case, options.pattern)]
-    values = [] if options.pattern is not None else list(_list_values(found, op, None, history, options))
-    values += [value for case in cases for value in _list_values(found, op, case, history, options)]
+    cases = [case for case in (list_cases(settings, op, device) if device else ()) if matches(case, pattern)]
+    whole = pattern is not None
+    values = [] if whole else list(_list_values(found, op, None, history, keys))
+    values += [value for case in cases for value in _list_values(found, op, case, history, keys, whole=whole)]
     entries = written.ops[op].relaxed if op in written.ops else ()
     ended = (relaxed_note(each, today) for each in entries if each.about(device) and not each.holds(today))
     return Explained(op, device, tuple(values), found.apart.get(op), tuple(ended))
 
 
 def _list_values(
-    found: InForce, op: str, case: str | None, history: tuple[HistoryRun, ...], options: ExplainOptions
+    found: InForce,
+    op: str,
+    case: str | None,
+    history: Sequence[HistoryRun],
+    keys: Sequence[str],
+    *,
+    whole: bool = False,
 ) -> Iterator[Value]:
-    """Those of an op as a whole, or those of a case that differ from them. With a pattern, all of the case."""
+    """Those of an op, or those of a case that differ from them; whole: all of the case."""
     common = found.written.ops.get(op, OpThresholds(found.written.default)).common
     now = written = earned = common
     if case is not None:
         now, written = found.limits.for_case(op, case), found.written.for_case(op, case)
         earned = replace(found.limits, loosened={}).for_case(op, case)
-    records = {each.key: each for each in (found.earned.by_op[op].values if op in found.earned.by_op else ())
-               if each.case == case}  # fmt: skip
+    mine = found.earned[op].values if op in found.earned else ()
+    records = {each.key: each for each in mine if each.case == case}
     # The time of the kernel in the newest accepted run that has the case.
     lengths = (known.kernel_us.median_us for run in reversed(history) for known in run.cases if known.case == case)
     length = next(lengths, None)
-    for key in CaseThresholds.__dataclass_fields__:
+    for key in keys:
         line, record = found.written.find_line(op, case, key), records.get(key)
         stored = is_stored(case) if case is not None else line.file is not None
-        if options.key not in {None, key} or (key == ALPHA and case is not None) or (key in STORED_KEYS and not stored):
+        if (key == ALPHA and case is not None) or (key in STORED_KEYS and not stored):
             continue
         parts = [_split(limits, key, length) for limits in (common, written, earned, now)]
         entries = [each for each in found.limits.loosened.get(op, ()) if each.key == key and each.about(None, case)]
@@ -196,7 +211,7 @@ def _list_values(
                 origin = Origin(entry.file, entry.line)
             elif by_runs != by_people and record:
                 layer, origin = Layer.EARNED, Origin(record.file, record.line)
-            if case is None or options.pattern is not None or record or entry or value != usual:
+            if case is None or whole or record or entry or value != usual:
                 yield Value(case, key, part, value, text, layer, origin, record, entry)
 
 
@@ -208,3 +223,61 @@ def _split(limits: CaseThresholds, key: str, length: float | None) -> Mapping[st
     if key == TAU:
         return {"": limits.tau_at(length or 0.0)}
     return value if isinstance(value, Mapping) else {"": value}
+
+
+# --- loosened for a time ----------------------------------------------------------------------------------------------
+
+
+def relax(
+    settings: Settings,
+    key: str,
+    op: str,
+    *,
+    why: str,
+    until: str,
+    case: str | None = None,
+    device: str | None = None,
+    to: str | None = None,
+    day: date | None = None,
+) -> tuple[Relaxed, bool]:
+    """Writes an entry that loosens a threshold until a day. Returns it, and whether it took the place of another one.
+
+    No other line changes. Raises UsageError for what nobody knows, and for an unfit reason, day or value. Raises
+    StoredFileError for a file that cannot be read or written.
+    """
+    today = day or datetime.now(UTC).date()
+    written = load(settings.thresholds, list_known_ops(settings), settings.root)
+    known = [each for each in NUMBERS if each != ALPHA]
+    if key not in known:
+        raise UsageError("relax_key", key=key, keys=nearest_first(key, known))
+    check_op(settings, op, written)
+    if device is not None:
+        check_device(settings, device)
+    if case is not None:
+        known_cases = list_cases(settings, op, device)
+        fits = not known_cases or any(matches(each, case) for each in known_cases)
+        if not is_pattern(case) or not fits:
+            raise UsageError("relax_case", pattern=case, op=op)
+    why = " ".join(why.split())
+    if not why or len(why) > WHY_LENGTH:
+        raise UsageError("relax_why", most=WHY_LENGTH)
+    try:
+        last = date.fromisoformat(until) if len(until) == len("2027-01-31") else None
+    except ValueError:
+        last = None
+    if last is None or not today <= last <= today + LONGEST:
+        raise UsageError("relax_until", until=until)
+    try:
+        value = None if to is None else value_of(key, to, "--to")
+    except StoredFileError as error:
+        want = error.reason.facts.get("want") or say("a value")
+        raise UsageError("relax_value", key=key, found=to, want=want) from error
+
+    path = settings.thresholds / f"{op}.yaml"
+    entry = Relaxed(op, key, why, until, case, device, value)
+    content = path.read_bytes() if path.exists() or path.is_symlink() else None
+    own = written.ops.get(op)
+    replaced = any(each.which == entry.which for each in (own.relaxed if own else ()))
+    replace_file(settings, path, content, with_relaxed(path, content, entry))
+    now = load(settings.thresholds, None, settings.root).ops[op].relaxed
+    return next(each for each in now if each.which == entry.which), replaced

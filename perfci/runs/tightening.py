@@ -36,17 +36,6 @@ _KEPT = {"ratchet_tau": "earned_tau", "ratchet_figure": "earned_figure", "ratche
 
 
 @dataclass(frozen=True)
-class TightenOptions:
-    """What is to be tightened."""
-
-    ops: tuple[str, ...] = ()
-    """names, empty for all that have a history"""
-    device: str | None = None
-    """key, None for all"""
-    write: bool = False
-
-
-@dataclass(frozen=True)
 class Tightened:
     """The result for an op on a device."""
 
@@ -73,18 +62,35 @@ class Tightened:
         return bool(self.changes or self.anew or self.renamed)
 
 
-def tighten(settings: Settings, options: TightenOptions, day: date | None = None) -> list[Tightened]:
+def tighten(
+    settings: Settings,
+    ops: Sequence[str] = (),
+    device: str | None = None,
+    *,
+    write: bool = False,
+    day: date | None = None,
+) -> list[Tightened]:
     """What the histories of accepted runs have earned, op by op and device by device. Stored on request.
 
-    If an op cannot be read or written, the others are done all the same. Raises UsageError if there is no history of
-    what is asked for, StoredFileError for thresholds of people that cannot be read.
+    ops, device: those that are meant, all if left out. If an op cannot be read or written, the others are done all the
+    same. Raises UsageError if there is no history of what is asked for, StoredFileError for thresholds of people that
+    cannot be read.
     """
     written = load(settings.thresholds, None, settings.root)
     today = (day or datetime.now(UTC).date()).isoformat()
-    return [
-        _tighten_op(settings, written, device, op, today, write=options.write)
-        for device, op in _list_histories(settings, options)
-    ]
+    devices = history_devices(settings.baselines)
+    if not devices and (device is not None or ops):
+        raise UsageError("tighten_no_history")
+    if device is not None and device not in devices:
+        raise UsageError("tighten_no_device", device=device, known=", ".join(devices))
+    chosen = [device] if device is not None else devices
+    found = [(each, op) for each in chosen for op in history_ops(settings.baselines, each)]
+    known = sorted({op for _, op in found})
+    for op in ops:
+        if op not in known:
+            raise UsageError("tighten_no_op", op=op, known=", ".join(known) or "-")
+    wanted = (each for each in found if not ops or each[1] in ops)
+    return [_tighten_op(settings, written, *each, today, write=write) for each in wanted]
 
 
 def refuse_in_pipeline(variables: Mapping[str, str] | None = None) -> None:
@@ -95,22 +101,6 @@ def refuse_in_pipeline(variables: Mapping[str, str] | None = None) -> None:
     branch, default = known.get("CI_COMMIT_BRANCH"), known.get("CI_DEFAULT_BRANCH")
     if default and branch != default:
         raise UsageError("tighten_off_default", default=default, branch=branch or known.get("CI_COMMIT_TAG") or "-")
-
-
-def _list_histories(settings: Settings, options: TightenOptions) -> list[tuple[str, str]]:
-    """Device and op of each history that is asked for."""
-    devices = history_devices(settings.baselines)
-    if not devices and (options.device is not None or options.ops):
-        raise UsageError("tighten_no_history")
-    if options.device is not None and options.device not in devices:
-        raise UsageError("tighten_no_device", device=options.device, known=", ".join(devices))
-    chosen = [options.device] if options.device is not None else devices
-    found = [(device, op) for device in chosen for op in history_ops(settings.baselines, device)]
-    known = sorted({op for _, op in found})
-    for op in options.ops:
-        if op not in known:
-            raise UsageError("tighten_no_op", op=op, known=", ".join(known) or "-")
-    return [each for each in found if not options.ops or each[1] in options.ops]
 
 
 def read_counted(settings: Settings, device: str, op: str) -> tuple[HistoryRun, ...]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,23 +71,13 @@ class EarnedFile:
         return found
 
 
-@dataclass(frozen=True)
-class EarnedFiles:
-    """Everything that was earned on one device model."""
-
-    device: str
-    by_op: Mapping[str, EarnedFile] = field(default_factory=dict)
-
-
-def read_earned(folder: Path, device: str, root: Path | None = None) -> EarnedFiles:
-    """What the files of a thresholds folder say for a device, by its key. Nothing if it has no folder.
+def read_earned(folder: Path, device: str, root: Path | None = None) -> dict[str, EarnedFile]:
+    """What the files of a thresholds folder say for a device, by op. Nothing if it has no folder.
 
     Raises StoredFileError, naming file and line, for anything that is not understood.
     """
-    if not device or Path(device).name != device:
-        return EarnedFiles(device)
-    files = list_yaml(folder / device)
-    return EarnedFiles(device, {op: read_file(path, op, device, root) for op, path in files.items()})
+    files = list_yaml(folder / device) if device and Path(device).name == device else {}
+    return {op: read_file(path, op, device, root) for op, path in files.items()}
 
 
 def earned_devices(folder: Path) -> list[str]:

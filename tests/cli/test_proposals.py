@@ -1,6 +1,5 @@
 """`perfci accept --propose` and `perfci check --retry` as commands: options, words, exit codes."""
 
-import json
 import os
 
 import pytest
@@ -77,31 +76,6 @@ def test_conflicts_are_sentences_of_their_own_and_fail_the_job(job, becomes, cap
     seen = capsys.readouterr()
     assert code == 1 and "Nothing was written" in seen.out
     assert seen.err.count("was changed on trunk by commit abc") == 2 and "\x1b" not in seen.err
-
-
-@pytest.mark.parametrize("state", [Fate.NOTHING, Fate.DRY, Fate.PUSHED])
-def test_what_is_done_or_need_not_be_ends_with_0(job, becomes, capsys, state):
-    becomes(Proposed(state, "trunk", proposal=TOLD))
-
-    assert run(["accept", "--propose", "--project", str(job)]) == 0
-    assert capsys.readouterr().err == ""
-
-
-def test_programs_get_every_case(job, becomes, capsys):
-    becomes(Proposed(Fate.PUSHED, "trunk", "d" * 40, proposal=TOLD))
-
-    assert run(["accept", "--propose", "--project", str(job), "--format", "json"]) == 0
-
-    answer = json.loads(capsys.readouterr().out)
-    assert (answer["state"], answer["commit"], answer["problems"]) == ("pushed", "d" * 40, [])
-    assert answer["cases"][0]["change"] == pytest.approx(-0.1)
-
-
-def test_without_a_token_it_is_said_and_fails(job, monkeypatch, capsys):
-    monkeypatch.delenv("PERFCI_PUSH_TOKEN")
-
-    assert run(["accept", "--propose", "--project", str(job)]) == 1
-    assert "PERFCI_PUSH_TOKEN" in capsys.readouterr().err
 
 
 def test_an_answer_is_never_written_over_the_run_that_it_is_about(tmp_path, capsys):

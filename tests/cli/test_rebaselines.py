@@ -2,7 +2,6 @@
 
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,12 +52,6 @@ def test_what_changed_comes_first_then_every_op_with_its_spread(terminal):
     assert lines[-1] == "Nothing was written. Store 4 cases anew, with a step: --write --why TEXT"
 
 
-def test_ops_that_left_different_environments_say_so_each():
-    shown = text(moved(), moved("scale", differs=(replace(DRIVER, before="570"),)))
-
-    assert shown.index("relu") < shown.index("580 -> 590") < shown.index("scale") < shown.index("570 -> 590")
-
-
 def test_cases_that_moved_alone_are_listed_apart_however_little_is_shown():
     alone = moved("relu", move(), move("rows=2", 0.06, 0.0, unexplained=True), taken=("rows=1",))
 
@@ -89,14 +82,6 @@ def test_what_was_written_is_said_and_what_could_not_be_too():
 
 def test_where_nothing_could_be_stored_that_is_said():
     assert text(moved(taken=(), withheld=(SAME,)), wrote=True).splitlines()[-1] == "Nothing was written."
-
-
-@pytest.mark.parametrize("width", [80, 200])
-def test_no_number_is_cut_in_a_narrow_terminal(width):
-    shown = text(moved("relu", move(kernel=12.345, reference=-0.999)), terminal=True, width=width)
-
-    assert "+1234.5 %" in shown
-    assert "-99.9 %" in shown
 
 
 def test_programs_get_every_case_and_every_field():

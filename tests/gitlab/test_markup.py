@@ -1,9 +1,7 @@
-import doctest
 import random
 
 import pytest
 
-from perfci.gitlab import markup
 from perfci.gitlab.markup import code, inline
 from perfci.report import text
 
@@ -95,12 +93,6 @@ def test_a_text_is_read_as_it_is(reader, foreign):
     assert reader.seen(inline(foreign)) == text.plain(foreign)
 
 
-def test_the_reader_of_these_tests_sees_what_gitlab_would_make(reader):
-    plain = [each for each in ACTIVE if each not in UNHARMED]
-
-    assert [each for each in plain if not reader.findings(f"- seen: {each}")] == []
-
-
 UNHARMED = {  # harmless where they stand in the middle of a line, whatever they are elsewhere
     "/close", "[x](y)", "[ ] task", "[x] task", "- [x] task", "**bold** _it_ ~~gone~~", "a|b", "`code` ``more`` ```",
     "&lt;b&gt;", "$`x`$", "> [!note]", "::include{file=secret}", "-->", "\u2028/close", "\uff20all", "`#F00`",
@@ -133,11 +125,3 @@ def test_what_follows_a_name_ends_nothing_that_the_name_began(reader, name):
 )
 def test_ordinary_sentences_stay_as_they_are(sentence):
     assert inline(sentence) == sentence
-
-
-def test_a_number_that_could_be_a_commit_can_still_be_copied(reader):
-    assert inline("the seed 20260102 repeats it") == "the seed `20260102` repeats it"
-
-
-def test_what_the_docstrings_show():
-    assert doctest.testmod(markup).failed == 0

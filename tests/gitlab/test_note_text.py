@@ -1,11 +1,9 @@
 import re
-from dataclasses import replace
 
 import pytest
 
-from perfci.core.model import Reason
 from perfci.core.wording import speaking
-from perfci.gitlab.note_text import Links, compose, find_links, marker, safe_url
+from perfci.gitlab.note_text import Links, compose, find_links, safe_url
 
 HOSTILE = (
     "\n/close\n@all #1 !2 :tada: deadbeef JIRA-1 ](http://evil.example) <b> | `x` %{project_name} [[a]] "
@@ -28,13 +26,6 @@ def test_what_a_change_does_to_its_own_judging_comes_first(examples):
     assert shown[0] == "<!-- perfci:note:check -->"
     assert shown[1] == "## perfci: FAILS"
     assert shown[2].startswith("> **This change alters how it is judged")
-
-
-def test_then_come_the_verdicts_then_what_changed_then_links(examples):
-    note = compose(*examples.duelled(), Links(report="https://gitlab.example.com/r.html"))
-
-    places = [note.index(part) for part in ("| verdict ", "### What changed", "More: [the report")]
-    assert places == sorted(places)
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -79,10 +70,6 @@ def test_what_changed_names_the_files_and_the_device_work(examples):
     assert changed.count("warps 8") == 1
 
 
-def test_the_command_that_repeats_the_run_is_there(examples):
-    assert "\nperfci check bias_relu" in compose(*examples.duelled(), Links())
-
-
 @pytest.mark.parametrize("name", ["small", "full", "on_cpu", "stopped", "failed_op", "compiled", "without_baseline"])
 def test_every_kind_of_run_gives_a_note_that_is_plain_markdown(examples, reader, name):
     note = compose(*getattr(examples, name)(), Links(job="https://gitlab.example.com/-/jobs/1"))
@@ -108,15 +95,6 @@ def test_no_line_begins_with_foreign_text(examples, monkeypatch):
 
         assert "FOREIGN" in note
         assert [line for line in lines(note) if line.startswith("FOREIGN")] == []
-
-
-def test_a_sentence_that_begins_with_foreign_text_stands_in_a_list(examples):
-    run, judgements = examples.duelled()
-    note = compose(
-        run, replace(judgements, notes=(Reason("example_removed", {"case": "x"}), *judgements.notes)), Links()
-    )
-
-    assert "- The baseline has x" in note
 
 
 @pytest.mark.parametrize("limit", [900_000, 20_000, 6_000, 3_000, 500])
@@ -153,12 +131,6 @@ def test_links_that_are_none_are_left_out(examples):
 )  # fmt: skip
 def test_an_address_with_a_way_out_of_a_link_is_none(url):
     assert safe_url(url) is None
-
-
-@pytest.mark.parametrize("key", ["", "a b", "-->", "x" * 65, "a\n"])
-def test_a_key_cannot_end_the_marker(key):
-    with pytest.raises(ValueError, match="no key of a note"):
-        marker(key)
 
 
 # --- links ------------------------------------------------------------------------------------------------------------

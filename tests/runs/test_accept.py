@@ -111,16 +111,6 @@ def test_a_wrong_kernel_has_no_speed_in_any_case(case):
     assert len(found.refused) == 2
 
 
-def test_a_case_without_blocks_is_refused():
-    run, judgements = evidence("r1")
-    op = dataclasses.replace(run.ops[0], performance=(PerformanceCase("rows=1"), run.ops[0].performance[1]))
-
-    found = accept("softmax", [(dataclasses.replace(run, ops=(op,)), judgements)])
-
-    assert found.accepted == ("rows=2",)
-    assert [reason.kind for reason in found.refused] == ["accept_unmeasured"]
-
-
 def test_a_case_that_the_op_no_longer_has_leaves_the_baseline():
     old = accept("softmax", [evidence("r1")]).baseline
 
@@ -147,15 +137,6 @@ def test_a_refused_case_keeps_its_old_blocks():
 
     assert found.baseline is not None
     assert {case.case: case.blocks[0].run for case in found.baseline.cases} == {"rows=1": "r1", "rows=2": "r2"}
-
-
-def test_blocks_of_another_timer_never_stay():
-    old = accept("softmax", [evidence("r1", timer="event")]).baseline
-
-    found = accept("softmax", [evidence("r2", cases=("rows=2",), pattern="rows=2")], old)
-
-    assert found.baseline is not None
-    assert [case.case for case in found.baseline.cases] == ["rows=2"]
 
 
 @pytest.mark.parametrize(
@@ -186,17 +167,6 @@ def test_an_op_that_the_run_does_not_hold_is_refused():
 
 def caches(baseline):
     return {case.case: case.cache for case in baseline.cases}
-
-
-def test_a_case_keeps_the_cache_with_which_its_blocks_were_timed():
-    old = accept("softmax", [evidence("r1")]).baseline
-    refusal = judged(Verdict.SUSPECT, "rows=2")
-
-    warm = accept("softmax", [evidence("r2", cache="warm")], old).baseline
-    mixed = accept("softmax", [evidence("r2", cache="warm", verdicts=(refusal,))], old).baseline
-
-    assert caches(warm) == {"rows=1": "warm", "rows=2": "warm"}
-    assert caches(mixed) == {"rows=1": "warm", "rows=2": "cold"}
 
 
 # --- runs of several environments -------------------------------------------------------------------------------------

@@ -113,16 +113,6 @@ def test_a_loss_is_accepted_with_a_reason_and_nothing_is_red_after(nights):
     assert verdicts(run_of(7, 1.13), nights) == {Verdict.REGRESSED}
 
 
-def test_below_its_target_a_case_is_no_baseline_either(nights):
-    nights.thresholds.mkdir(exist_ok=True)
-    (nights.thresholds / "default.yaml").write_text("speedup: 9\n")
-
-    answer = accept(nights, run_of(3))
-
-    assert (kinds(answer), answer.refused[0].facts["verdict"]) == (["accept_slower"], "TOO_SLOW")
-    assert accept(nights, run_of(3), slower="a new target").accepted == (CASE,)
-
-
 def test_a_suspicion_that_was_not_confirmed_is_no_loss_that_can_be_accepted(nights):
     suspected = run_of(4, 1.06, confirmed=False)
 
@@ -170,13 +160,6 @@ def test_an_entry_is_used_up_by_the_loss_that_it_was_for(expecting):
     assert kinds(answer) == ["accept_entry_spent"]
     assert answer.refused[0].facts["run"] == "run003"
     assert accept(expecting, run_of(5, 1.12), slower="more of it").accepted == (CASE,)
-
-
-def test_an_accepted_loss_may_be_accepted_again_and_begins_one_epoch(expecting):
-    for _ in range(2):
-        assert accept(expecting, run_of(3, 1.06)).accepted == (CASE,)
-
-    assert [bool(run.epoch) for run in history(expecting).runs] == [False, False, False, True]
 
 
 # --- what else --------------------------------------------------------------------------------------------------------

@@ -161,9 +161,3 @@ def test_a_merge_request_is_judged_by_what_its_base_has_earned(forked, workers, 
     assert f"thresholds/{run.environment.device.key}/scale.yaml" in run.plan.base.changed_rules
     assert "rules_changed" in dict(said(judgements))
     assert judgements.notes[0].kind == "rules_changed"
-
-
-def test_files_that_cannot_be_read_are_the_doctors_to_tell_too(people):
-    (people.thresholds / "scale.yaml").write_text("speedup: fast\n")
-
-    assert [each.kind for each in effective_thresholds.ended(people, None)] == ["threshold_value"]

@@ -105,28 +105,12 @@ def test_in_the_same_environment_there_is_nothing_to_rebaseline(change):
     assert [reason.kind for reason in found.said] == ["rebaseline_same"]
 
 
-@pytest.mark.parametrize(
-    "change", [{"uuid": "GPU-9"}, {"torch": "2.13"}, {"variables": {"TRITON_F32_DEFAULT": "ieee"}}]
-)
-def test_a_board_a_library_or_a_variable_is_another_environment(change):
-    assert len(seen(fresh(driver="580", **change)).cases) == len(CASES)
-
-
 def test_a_case_that_went_through_the_step_already_stays_as_it_is():
     half = add_step(stored(), fresh(), seen(fresh()), ["rows=1"], "now", "driver")
 
     found = seen(stored("newer", driver="590", seed=2), half)
 
     assert [move.case for move in found.cases] == ["rows=2", "rows=3"]
-
-
-def test_another_cache_is_never_compared():
-    warm = replace(fresh(), cases=tuple(replace(case, cache="warm") for case in fresh().cases))
-
-    found = seen(warm)
-
-    assert found.cases == ()
-    assert {reason.kind for reason in found.withheld} == {"rebaseline_other_cache"}
 
 
 # --- the step ---------------------------------------------------------------------------------------------------------

@@ -89,31 +89,10 @@ def test_what_was_written_is_what_a_later_run_is_held_against(project):
     assert {row.verdict.value for row in again.rows} == {"PASS"}
 
 
-def test_a_later_accept_keeps_the_step(project):
-    new = run_of(project, "new", slower=1.05, driver="590")
-    rebaseline_runs([new], project, (), WRITE)
-
-    accept_runs([run_of(project, "later", driver="590")], project)
-
-    assert [step.after.driver for step in stored(project).steps] == ["590"]
-    assert [run.id for run in stored(project).runs] == ["later"]
-
-
 def test_writing_needs_a_reason(project):
     run = run_of(project, "new", driver="590")
 
     assert refused([run], project, (), RebaselineOptions(write=True, why="  ")).kind == "rebaseline_without_why"
-
-
-def test_doing_it_twice_does_nothing_the_second_time(project):
-    run = run_of(project, "new", slower=1.05, driver="590")
-    rebaseline_runs([run], project, (), WRITE)
-    before = bytes_of(project)
-
-    found = rebaseline_runs([run], project, (), WRITE)
-
-    assert kinds(found) == ["rebaseline_same", "rebaseline_same"]
-    assert bytes_of(project) == before
 
 
 # --- runs that do not go together -------------------------------------------------------------------------------------
@@ -148,13 +127,6 @@ def test_another_timer_is_never_compared(project):
 
     assert kinds(found) == ["rebaseline_other_timer"] * 2
     assert stored(project).timer == "activity"
-
-
-def test_new_cases_are_left_to_accept_and_said(project):
-    found = rebaseline_runs([run_of(project, "new", driver="590", cases=(*CASES, "rows=3"))], project, (), WRITE)
-
-    assert kinds(found) == ["rebaseline_new_cases"] * 2
-    assert [case.case for case in stored(project).cases] == list(CASES)
 
 
 # --- what is withheld -------------------------------------------------------------------------------------------------
@@ -228,13 +200,6 @@ def test_the_baselines_own_commit_measured_in_the_new_environment_is_taken(chang
     assert all(one.path for one in found)
 
 
-def test_the_files_are_those_of_the_runs_commit_not_of_the_work_tree(project):
-    run = run_of(project, "new", driver="590")
-    (project.kernels / "relu" / "relu_triton.py").write_text("OTHER = True\n")
-
-    assert kinds(rebaseline_runs([run], project)) == []
-
-
 def test_a_commit_that_is_not_here_is_said_and_does_not_stop_it(project):
     found = rebaseline_runs([run_of(project, "new", commit="f" * 40, driver="590")], project, (), WRITE)
 
@@ -271,26 +236,6 @@ def test_a_damaged_baseline_is_named_never_overwritten_and_costs_no_other(projec
     assert found[0].failure.facts["path"] == str(path_of(project, "relu"))
     assert path_of(project, "relu").read_text() == "{"
     assert found[1].path == path_of(project, "scale")
-
-
-def test_a_file_that_cannot_be_written_stays_whole_and_the_others_are_written(project, monkeypatch):
-    before = bytes_of(project)
-    write = store.write_baseline
-
-    def full(baseline, root):
-        if baseline.op == "relu":
-            from perfci.core.errors import StoredFileError
-
-            raise StoredFileError("file_unwritable", path="relu.json", why="No space left on device")
-        return write(baseline, root)
-
-    monkeypatch.setattr(store, "write_baseline", full)
-
-    found = rebaseline_runs([run_of(project, "new", driver="590")], project, (), WRITE)
-
-    assert (found[0].failure.kind, found[0].taken, found[0].path) == ("file_unwritable", (), None)
-    assert path_of(project, "relu").read_bytes() == before[path_of(project, "relu")]
-    assert len(stored(project, "scale").steps) == 1
 
 
 # --- history ----------------------------------------------------------------------------------------------------------

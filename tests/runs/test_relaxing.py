@@ -8,7 +8,7 @@ import pytest
 
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.wording import catalogue
-from perfci.runs.relaxing import RelaxOptions, relax
+from perfci.runs.origins import relax
 from perfci.store.history import append_history
 from perfci.thresholds.read import load
 from tests.history_examples import CASE, accepted
@@ -29,7 +29,7 @@ def project(settings):
 
 
 def options(key="tau", **others):
-    return RelaxOptions(**{"key": key, "op": "relu", "why": "noisy", "until": "2027-01-31", "to": "3 %"} | others)
+    return {"key": key, "op": "relu", "why": "noisy", "until": "2027-01-31", "to": "3 %"} | others
 
 
 def entries(project):
@@ -37,30 +37,30 @@ def entries(project):
 
 
 def test_an_entry_is_written_and_nothing_else_changes(project):
-    done = relax(project, options(case=f"{CASE}", device=KEY, why="noisy\n since  driver 590"), DAY)
+    entry, replaced = relax(project, **options(case=f"{CASE}", device=KEY, why="noisy\n since  driver 590"), day=DAY)
 
     assert (project.thresholds / "relu.yaml").read_text().startswith("# ours\nspeedup: 1.2\nrelaxed:\n")
-    assert entries(project) == (done.entry,)
-    assert (done.entry.why, done.entry.to, done.entry.line, done.replaced) == ("noisy since driver 590", 0.03, 4, False)
+    assert entries(project) == (entry,)
+    assert (entry.why, entry.to, entry.line, replaced) == ("noisy since driver 590", 0.03, 4, False)
 
 
 def test_an_op_without_a_file_gets_one(project):
-    done = relax(project, options(op="scale"), DAY)
+    entry, replaced = relax(project, **options(op="scale"), day=DAY)
 
-    assert done.path == project.thresholds / "scale.yaml"
-    assert done.path.read_text().startswith("relaxed:\n  - {key: tau, to: 3 %")
+    assert (entry.file, replaced) == ("thresholds/scale.yaml", False)
+    assert (project.thresholds / "scale.yaml").read_text().startswith("relaxed:\n  - {key: tau, to: 3 %")
 
 
 def test_an_entry_again_takes_the_place_of_the_first(project):
-    relax(project, options(), DAY)
-    done = relax(project, options(to="5 %"), DAY)
+    relax(project, **options(), day=DAY)
+    _, replaced = relax(project, **options(to="5 %"), day=DAY)
 
-    assert done.replaced
+    assert replaced
     assert [each.to for each in entries(project)] == [0.05]
 
 
 def test_without_a_value_it_goes_back_to_what_people_wrote(project):
-    assert relax(project, options(to=None), DAY).entry.to is None
+    assert relax(project, **options(to=None), day=DAY)[0].to is None
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_what_will_not_do_is_refused_by_name_with_nothing_written(project, asked
     before = (project.thresholds / "relu.yaml").read_bytes()
 
     with pytest.raises(UsageError) as caught:
-        relax(project, asked, DAY)
+        relax(project, **asked, day=DAY)
 
     assert caught.value.reason.kind == kind
     assert kind in catalogue()
@@ -106,7 +106,7 @@ def test_a_link_is_not_written_over(project, tmp_path):
     path.symlink_to(elsewhere)
 
     with pytest.raises(StoredFileError) as caught:
-        relax(project, options(), DAY)
+        relax(project, **options(), day=DAY)
 
     assert caught.value.reason.kind == "thresholds_linked"
     assert elsewhere.read_text() == "speedup: 1.2\n"
@@ -116,6 +116,6 @@ def test_a_file_in_braces_gets_the_line_named(project):
     (project.thresholds / "relu.yaml").write_text("{speedup: 1.2}\n")
 
     with pytest.raises(StoredFileError) as caught:
-        relax(project, options(), DAY)
+        relax(project, **options(), day=DAY)
 
     assert "- {key: tau, to: 3 %" in str(caught.value)

@@ -9,12 +9,12 @@ from datetime import date
 import numpy as np
 import pytest
 
-from perfci.core.errors import StoredFileError, UsageError
-from perfci.core.model import Comparison, ErrorStats, HistoryAccuracy, Interval, Look
+from perfci.core.errors import UsageError
+from perfci.core.model import ErrorStats, HistoryAccuracy
 from perfci.core.wording import sentence
 from perfci.runs import tightening
 from perfci.runs.effective_thresholds import in_force
-from perfci.runs.tightening import TightenOptions, refuse_in_pipeline, rescale, shift_of, tighten
+from perfci.runs.tightening import refuse_in_pipeline, rescale, tighten
 from perfci.store.history import append_history, history_path, read_history
 from perfci.thresholds.earned import EarnedFile, read_file
 from perfci.thresholds.layers import Earned
@@ -23,7 +23,6 @@ from tests.history_examples import CASE, OTHER, accepted, figures
 
 KEY = "nvidia-h200"
 DAY = date(2026, 12, 1)
-WRITE = TightenOptions(write=True)
 
 
 def runs(count, start=0, *, speedup=1.5, **surroundings):
@@ -66,14 +65,14 @@ def sentences(*reasons):
 def test_without_a_wish_to_write_nothing_is_written(nights):
     before = sorted(nights.root.rglob("*"))
 
-    (found,) = tighten(nights, TightenOptions(), DAY)
+    (found,) = tighten(nights, day=DAY)
 
     assert {each.key for each in found.changes} >= {"speedup", "rsd"}
     assert sorted(nights.root.rglob("*")) == before
 
 
 def test_what_is_earned_is_written_with_its_record_and_holds(nights):
-    (found,) = tighten(nights, WRITE, DAY)
+    (found,) = tighten(nights, write=True, day=DAY)
 
     speedup = earned(nights)[CASE, "speedup"]
     assert 1.2 < speedup.value < 1.5
@@ -92,10 +91,10 @@ def ends(settings):
 
 
 def test_one_nights_runs_make_one_step_however_often_it_is_asked(nights):
-    tighten(nights, WRITE, DAY)
+    tighten(nights, write=True, day=DAY)
     before = path_of(nights).read_bytes()
 
-    (found,) = tighten(nights, WRITE, DAY)
+    (found,) = tighten(nights, write=True, day=DAY)
 
     assert (found.changes, path_of(nights).read_bytes()) == ((), before)
 
@@ -103,7 +102,7 @@ def test_one_nights_runs_make_one_step_however_often_it_is_asked(nights):
 def test_each_further_run_goes_on_by_at_most_a_quarter(nights):
     seen = [1.2]
     for number in range(10, 14):
-        tighten(nights, WRITE, DAY)
+        tighten(nights, write=True, day=DAY)
         known = earned(nights)[CASE, "speedup"]
         assert known.value - seen[-1] <= 0.2501 * (known.bound - seen[-1])
         seen.append(known.value)
@@ -120,7 +119,7 @@ def test_runs_with_uncommitted_changes_do_not_count(settings):
     ]
     keep(settings, *dirty)
 
-    (found,) = tighten(settings, WRITE, DAY)
+    (found,) = tighten(settings, write=True, day=DAY)
 
     assert [each.kind for each in found.said] == ["earned_nothing"]
     assert all(sentences(*found.said))
@@ -128,12 +127,12 @@ def test_runs_with_uncommitted_changes_do_not_count(settings):
 
 
 def test_in_another_environment_all_goes_back_to_where_it_began(nights):
-    tighten(nights, WRITE, DAY)
+    tighten(nights, write=True, day=DAY)
     file = path_of(nights)
     file.write_text("# ours\n" + file.read_text())
     keep(nights, *runs(1, 10, driver="590"))
 
-    (found,) = tighten(nights, WRITE, DAY)
+    (found,) = tighten(nights, write=True, day=DAY)
 
     assert found.changes == ()
     assert {each.key for each in found.anew} >= {"speedup", "rsd"}
@@ -143,35 +142,14 @@ def test_in_another_environment_all_goes_back_to_where_it_began(nights):
     assert 'device.driver: "590"' in file.read_text()
 
 
-def test_before_that_is_written_values_of_another_environment_have_no_effect(nights):
-    tighten(nights, WRITE, DAY)
-    where = runs(1, 10, driver="590")[0].environment
-
-    found = in_force(nights, where, "2026-12-02")
-
-    assert found.limits.for_case("relu", CASE).speedup == 1.2
-    assert "590" in found.apart["relu"]
-
-
-def test_what_people_tightened_since_is_where_the_next_step_begins(nights):
-    tighten(nights, WRITE, DAY)
-    (nights.thresholds / "relu.yaml").write_text("speedup: 1.45\n")
-    keep(nights, *runs(1, 10))
-
-    (found,) = tighten(nights, WRITE, DAY)
-
-    change = next((each for each in found.changes if each.key == "speedup"), None)
-    assert change is None or change.before == 1.45
-
-
 def test_a_renamed_case_takes_its_values_along(nights):
-    tighten(nights, WRITE, DAY)
+    tighten(nights, write=True, day=DAY)
     now = "rows=256,cols=1024,dtype=float16,causal=False"
     last = runs(1, 10)[0]
     case = dataclasses.replace(last.cases[0], case=now)
     keep(nights, dataclasses.replace(last, cases=(case,), renamed={now: CASE}))
 
-    tighten(nights, WRITE, DAY)
+    tighten(nights, write=True, day=DAY)
 
     assert {case for case, _ in earned(nights)} == {now}
     assert earned(nights)[now, "speedup"].began == 1.2
@@ -186,30 +164,30 @@ def test_a_case_that_both_suites_have_gets_the_looser_of_two_bounds(settings):
         checks = (HistoryAccuracy(CASE, 3, rough),)
         keep(settings, dataclasses.replace(each, cases=(timed,), accuracy=checks))
 
-    (found,) = tighten(settings, TightenOptions(), DAY)
+    (found,) = tighten(settings, day=DAY)
 
     (change,) = [each for each in found.changes if each.key == "max_abs"]
     assert change.bound > 1e-3
 
 
 def test_nothing_accepted_yet_is_no_error_unless_it_was_asked_for(settings):
-    assert tighten(settings, TightenOptions()) == []
+    assert tighten(settings) == []
     for options, kind in (
-        (TightenOptions(device="nvidia-b200"), "tighten_no_history"),
-        (TightenOptions(("relu",)), "tighten_no_history"),
+        ({"device": "nvidia-b200"}, "tighten_no_history"),
+        ({"ops": ("relu",)}, "tighten_no_history"),
     ):
         with pytest.raises(UsageError) as caught:
-            tighten(settings, options)
+            tighten(settings, **options)
         assert caught.value.reason.kind == kind
 
 
 def test_an_unknown_op_or_device_is_named_with_those_that_are_known(nights):
     for options, kind in (
-        (TightenOptions(("gone",)), "tighten_no_op"),
-        (TightenOptions(device="x"), "tighten_no_device"),
+        ({"ops": ("gone",)}, "tighten_no_op"),
+        ({"device": "x"}, "tighten_no_device"),
     ):
         with pytest.raises(UsageError) as caught:
-            tighten(nights, options)
+            tighten(nights, **options)
         assert caught.value.reason.kind == kind
         assert str(caught.value)
 
@@ -217,8 +195,8 @@ def test_an_unknown_op_or_device_is_named_with_those_that_are_known(nights):
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def failure(settings, options=WRITE):
-    (found,) = tighten(settings, options, DAY)
+def failure(settings):
+    (found,) = tighten(settings, write=True, day=DAY)
     assert found.failure is not None
     assert sentence(found.failure)
     return found.failure.kind
@@ -233,7 +211,7 @@ def test_a_damaged_history_is_left_and_said(nights):
 
 
 def test_a_file_that_somebody_changed_meanwhile_is_left_as_it_is(nights, monkeypatch):
-    tighten(nights, WRITE, DAY)
+    tighten(nights, write=True, day=DAY)
     keep(nights, *runs(1, 10))
     file = path_of(nights)
     work = tightening.with_earned
@@ -248,22 +226,6 @@ def test_a_file_that_somebody_changed_meanwhile_is_left_as_it_is(nights, monkeyp
     assert file.read_text().endswith("# edited meanwhile\n")
 
 
-def test_two_jobs_at_once_lose_nothing(nights, monkeypatch):
-    """The second finds what the first wrote, in whatever order they come."""
-    work, done = tightening.with_earned, []
-
-    def another_job_first(*arguments):
-        if not done:
-            done.append(True)
-            tighten(nights, WRITE, DAY)
-        return work(*arguments)
-
-    monkeypatch.setattr(tightening, "with_earned", another_job_first)
-
-    assert failure(nights) == "thresholds_changed_meanwhile"
-    assert earned(nights)[CASE, "speedup"].runs == 10
-
-
 def test_nothing_is_written_through_a_link(nights, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -271,13 +233,6 @@ def test_nothing_is_written_through_a_link(nights, tmp_path):
 
     assert failure(nights) == "thresholds_linked"
     assert list(elsewhere.iterdir()) == []
-
-
-def test_thresholds_of_people_that_cannot_be_read_stop_it(nights):
-    (nights.thresholds / "relu.yaml").write_text("speedup: fast\n")
-
-    with pytest.raises(StoredFileError):
-        tighten(nights, WRITE, DAY)
 
 
 # --- pipelines --------------------------------------------------------------------------------------------------------
@@ -303,7 +258,7 @@ def test_pipelines_of_what_nobody_merged_tighten_nothing(variables, kind):
 
 
 def test_what_was_earned_is_rescaled_by_an_accepted_loss(nights):
-    tighten(nights, WRITE, DAY)
+    tighten(nights, write=True, day=DAY)
     before = earned(nights)[CASE, "speedup"]
     run = runs(1, 11, speedup=1.5 / 1.03)[0]
 
@@ -314,31 +269,6 @@ def test_what_was_earned_is_rescaled_by_an_accepted_loss(nights):
     assert (after.before, after.began, after.rescaled) == (before.value, 1.2, run.run)
     assert [each.kind for each in said] == ["earned_rescaled_said"]
     assert earned(nights)[CASE, "rsd"] == dataclasses.replace(earned(nights)[CASE, "rsd"])
-
-
-def test_a_target_that_people_wrote_stays(settings):
-    settings.thresholds.mkdir()
-    (settings.thresholds / "relu.yaml").write_text("# goal\nspeedup: 1.4\n")
-
-    assert rescale(settings, "relu", runs(1, speedup=1.3)[0], {CASE: math.log(1.1)}, DAY) == ()
-    assert not path_of(settings).exists()
-
-
-def test_a_file_that_cannot_be_read_costs_no_acceptance(nights):
-    path_of(nights).parent.mkdir()
-    path_of(nights).write_text("cases: [\n")
-
-    (said,) = rescale(nights, "relu", runs(1)[0], {CASE: 0.1}, DAY)
-
-    assert said.kind == "thresholds_unreadable"
-
-
-def test_the_accepted_slow_down_is_the_duels():
-    duel = Look(24, 2, Interval(0.03, 0.02, 0.04, 0.95), 0.001, 1.0, (0.03, 0.03), (12, 12), 0.01)
-
-    assert shift_of(Comparison("relu", CASE, duel=duel)) == 0.03
-    assert shift_of(Comparison("relu", CASE)) is None
-    assert shift_of(None) is None
 
 
 def with_target(settings, run, value):

@@ -28,8 +28,8 @@ def test_an_entry_is_read_whole(tmp_path):
     ("line", "words"),
     [
         ('{key: tua, why: "x", until: 2027-01-31}', "did you mean tau?"),
-        ('{key: alpha, why: "x", until: 2027-01-31}', "no threshold"),
-        ('{key: floor_us, to: 1, why: "x", until: 2027-01-31}', "no threshold"),
+        ('{key: alpha, why: "x", until: 2027-01-31}', "not a threshold"),
+        ('{key: floor_us, to: 1, why: "x", until: 2027-01-31}', "not a threshold"),
         ('{kye: tau, why: "x", until: 2027-01-31}', "did you mean key?"),
         ("{key: tau, until: 2027-01-31}", "lacks why"),
         ('{key: tau, why: "x"}', "lacks until"),

@@ -1,5 +1,4 @@
 import os
-import re
 from dataclasses import replace
 from datetime import date
 
@@ -7,7 +6,7 @@ import pytest
 
 from perfci.core.errors import StoredFileError
 from perfci.core.model import Expected
-from perfci.core.wording import catalogue, sentence, speaking
+from perfci.core.wording import catalogue, sentence
 from perfci.thresholds.limits import CaseThresholds, Listed, Thresholds
 from perfci.thresholds.read import load
 from perfci.thresholds.write import suggest_expected
@@ -34,10 +33,6 @@ def test_the_committed_defaults_are_the_built_in_ones(pytestconfig):
     assert load(folder).default == CaseThresholds()
 
 
-def test_a_project_without_thresholds_is_judged_by_the_built_in_ones(tmp_path):
-    assert load(tmp_path / "nowhere") == Thresholds()
-
-
 def test_values_fall_through_from_default_to_op_to_case(tmp_path):
     thresholds = _load(
         tmp_path,
@@ -56,10 +51,6 @@ def test_values_fall_through_from_default_to_op_to_case(tmp_path):
 )
 def test_tau_steps_down_as_kernels_get_longer(us, tau):
     assert CaseThresholds().tau_at(us) == tau
-
-
-def test_tau_may_be_given_in_any_order(tmp_path):
-    assert _load(tmp_path, default="tau:\n  40: 1 %\n  0: 4 %\n").default.tau == ((0.0, 0.04), (40.0, 0.01))
 
 
 @pytest.mark.parametrize(
@@ -101,22 +92,6 @@ def test_a_mistake_is_named_with_file_line_and_remedy(tmp_path, text, line, word
     assert reason.facts["file"] == str(tmp_path / "default.yaml")
     assert reason.facts["line"] == line
     assert words in words_found
-
-
-@pytest.mark.parametrize(
-    "text", ["tau: 100 %", "alpha: 60 %", "speedup: 0", "rsd: [1]", "expected: 1", "tau:\n  1: 2 %"]
-)
-def test_what_a_value_has_to_be_is_said_in_chinese_too(tmp_path, text):
-    with speaking("zh"):
-        reason, said = _error(tmp_path, **{"softmax" if "expected" in text else "default": text})
-
-    assert reason.kind == "threshold_value"
-    assert not re.search("[a-z]{2,} [a-z]{2,}", said.replace(str(tmp_path), ""))
-
-
-def test_alpha_belongs_to_the_whole_run(tmp_path):
-    assert "belongs in default.yaml" in _error(tmp_path, softmax="alpha: 1 %\n")[1]
-    assert "belongs in default.yaml" in _error(tmp_path, softmax="cases:\n  a=1:\n    alpha: 1 %\n")[1]
 
 
 def test_a_file_of_an_unknown_op_is_an_error_with_a_guess(tmp_path):
@@ -164,11 +139,6 @@ GATES = (
 )  # fmt: skip
 
 
-def test_nothing_that_the_compiler_makes_is_gated_unless_a_file_says_so(pytestconfig):
-    for limits in (CaseThresholds(), load(pytestconfig.rootpath / "thresholds").default):
-        assert [getattr(limits, gate) for gate in GATES] == [None] * len(GATES)
-
-
 def test_every_gate_can_be_set_for_all_for_an_op_and_for_a_case(tmp_path):
     thresholds = _load(
         tmp_path,
@@ -187,17 +157,6 @@ def test_every_gate_can_be_set_for_all_for_an_op_and_for_a_case(tmp_path):
     assert thresholds.for_case("softmax", "rows=2").max_abs is None
     assert thresholds.for_case("softmax", "rows=2").registers == 0.1
     assert thresholds.for_case("matmul", "rows=1").instructions is None
-
-
-def test_the_committed_defaults_show_every_gate_and_how_to_set_it(pytestconfig, tmp_path):
-    text = (pytestconfig.rootpath / "thresholds" / "default.yaml").read_text(encoding="utf-8")
-    shown = [
-        line.removeprefix("# ") for line in text.splitlines() if line.removeprefix("# ").partition(":")[0] in GATES
-    ]
-
-    found = _load(tmp_path, default="\n".join(shown)).default
-
-    assert all(getattr(found, gate) is not None for gate in GATES)
 
 
 @pytest.mark.parametrize(
@@ -268,25 +227,6 @@ def test_an_entry_is_about_the_cases_that_its_pattern_fits_and_no_others(tmp_pat
     assert found("rows=1,dtype=float16") == ["*"]
     assert thresholds.expected("matmul", "rows=4096,cols=1") == ()
     assert len(thresholds.expected("softmax")) == 3
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "expected:\n- " + ENTRY + "\n",
-        "expected:\n      - " + ENTRY + "\n",
-        "expected:\n  # agreed on in May\n  - " + ENTRY + "  # until then\n",
-        "expected:\n  - case: rows=4096,*\n    up_to: 6%\n    why: >\n      float32 accumulation,\n      see !42\n"
-        '    until: "2027-01-31"\n',
-        "expected:\n  - {case: 'rows=4096,*', up_to: '6.0 %', why: 'float32 accumulation, see !42', "
-        "until: '2027-01-31'}\n",
-    ],
-    ids=["no indent", "much indent", "comments", "over several lines", "all in quotes"],
-)
-def test_an_entry_may_be_written_in_any_of_yamls_ways(tmp_path, text):
-    assert _load(tmp_path, softmax=text).expected("softmax") == (
-        Expected("softmax", "rows=4096,*", 0.06, "float32 accumulation, see !42", "2027-01-31"),
-    )
 
 
 def test_the_entry_in_the_documentation_is_one(pytestconfig, tmp_path):
@@ -384,14 +324,6 @@ def test_two_entries_for_the_same_cases_are_one_too_many(tmp_path):
     assert "expected has an entry for rows=4096,* already, in line 2" in told
 
 
-def test_expected_stands_in_an_ops_file_and_once(tmp_path):
-    assert "belongs in <op>.yaml" in _error(tmp_path, default=_listed(ENTRY))[1]
-    (tmp_path / "default.yaml").unlink()
-    assert "expected appears here a second time" in _error(tmp_path, softmax=_listed(ENTRY) + _listed(_with()))[1]
-    assert "belongs in <op>.yaml" in _error(tmp_path, softmax="cases:\n  a=1:\n    expected:\n")[1]
-    assert "did you mean expected?" in _error(tmp_path, softmax="expect:\n")[1]
-
-
 def test_a_change_brings_its_own_entries_and_nothing_else(tmp_path):
     base, change = (tmp_path / name for name in ("base", "change"))
     for folder in (base, change):
@@ -430,27 +362,6 @@ def test_no_entry_is_suggested_beyond_what_one_may_allow():
 
 
 # --- files that are no thresholds -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("key", [key for key in CaseThresholds.__dataclass_fields__ if key not in ("tau", "floor_us")])
-@pytest.mark.parametrize(
-    "value", ["yes", "-1", "-1 %", ".nan", ".inf", "1e999", "9" * 5000, "[1 %]", "{a: 1 %}", "", "~", "2027-01-31",
-              "2027-02-30", "!!binary aGk=", "!!python/object:os.system x", "0x10", "0o14", "012", "1_000", "190:20:30",
-              '"1.2"', "150 %", "1e20"],
-)  # fmt: skip
-def test_no_key_takes_a_value_that_cannot_be_meant(tmp_path, key, value):
-    """Not one is taken, none is a traceback, and the file, the line and the key are named."""
-    reason, told = _error(tmp_path, default=f"# one\n{key}: {value}\n")
-
-    assert (reason.facts["line"], reason.facts["key"]) == (2, key)
-    assert len(told) < 400
-
-
-@pytest.mark.parametrize(
-    "start", ["-1", "1e400", "4_0", ".inf", "nan", "' 3'", "1" * 400, "infinity", "[1, 2]", "{a: 1}"]
-)
-def test_a_length_that_is_none_is_refused(tmp_path, start):
-    assert _error(tmp_path, default=f"tau:\n  0: 1 %\n  ? {start}\n  : 2 %\n")[0].kind == "threshold_value"
 
 
 @pytest.mark.parametrize("pattern", ["rows", '"rows=1, cols=2"', '""', '"rows=1,"', "4096"])
@@ -510,13 +421,6 @@ def test_aliases_that_grow_without_end_are_not_followed(tmp_path):
         assert _error(tmp_path, default="\n".join([*text[:-1], known]) + "\n")[0].kind == "threshold_key_unknown"
 
 
-@pytest.mark.parametrize(
-    "text", ["tau: &a\n  0: *a\n", "floor_us: &a\n  event: *a\n", "margin: &a [*a]\n", "&a {? *a : 1}\n"]
-)
-def test_a_value_that_holds_itself_is_refused(tmp_path, text):
-    assert _error(tmp_path, default=text)[0].kind == "threshold_value"
-
-
 def test_a_file_too_large_to_be_thresholds_is_not_even_parsed(tmp_path):
     with (tmp_path / "default.yaml").open("wb") as file:
         file.truncate(100 << 20)
@@ -528,11 +432,6 @@ def test_a_file_too_large_to_be_thresholds_is_not_even_parsed(tmp_path):
     assert "1.00 MiB" in sentence(caught.value.reason)
 
 
-def test_keys_and_values_without_end_are_cut_in_the_sentence(tmp_path):
-    for text in ("x" * 100_000 + ": 1\n", "margin: " + "x" * 100_000 + "\n"):
-        assert len(_error(tmp_path, default=text)[1]) < 600
-
-
 def test_what_is_no_plain_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "default.yaml")
 
@@ -540,18 +439,6 @@ def test_what_is_no_plain_file_is_not_waited_for(tmp_path):
         load(tmp_path)
 
     assert caught.value.reason.kind == "file_unreadable"
-
-
-def test_folders_in_the_place_of_files_and_files_in_the_place_of_folders_are_named(tmp_path):
-    (tmp_path / "softmax.yaml").mkdir()
-    with pytest.raises(StoredFileError) as caught:
-        load(tmp_path)
-    assert caught.value.reason.facts["why"] == "it is no plain file"
-
-    (tmp_path / "file").write_text("margin: 2 %\n")
-    with pytest.raises(StoredFileError) as caught:
-        load(tmp_path / "file")
-    assert caught.value.reason.facts["why"] == "it is no folder"
 
 
 @pytest.mark.parametrize("name", ["softmax.yml", "softmax.YAML", "default.yml"])

@@ -51,11 +51,6 @@ def test_every_key_has_a_way_to_write_a_value_that_is_read_back(key):
         assert value_of(key, text, "-") == pytest.approx(value, rel=1e-9)
 
 
-@pytest.mark.parametrize("value", [1e-7, 3.25e-12, 1.5, 12345.678, 1e8])
-def test_a_number_with_an_exponent_is_one_to_yaml_too(value):
-    assert value_of("max_abs", text_of("max_abs", value), "-") == value
-
-
 @pytest.mark.parametrize(
     ("key", "value"), [("tau", float("nan")), ("tau", -0.1), ("tau", 1.0), ("speedup", float("inf"))]
 )
@@ -75,16 +70,6 @@ def test_a_new_file_says_what_it_was_given(tmp_path):
     assert (tau.why, tau.predicted) == ('A/A duels: 24; "quiet": yes # really', 0.0001)
     assert (speedup.value, speedup.before, speedup.began) == (1.25, None, None)
     assert not tau.edited
-
-
-def test_the_environment_is_kept_as_far_as_it_moves_numbers(tmp_path):
-    from perfci.core.environment import unmixable
-
-    found = kept(tmp_path, earned()).environment
-
-    assert unmixable(found, HERE) == ()
-    assert [each.field for each in unmixable(found, THERE)] == ["packages.torch"]
-    assert (found.host, found.device.uuid) == ("", None)
 
 
 def test_a_step_changes_the_lines_of_its_entry_alone(tmp_path):
@@ -159,12 +144,6 @@ def test_carriage_returns_and_a_mark_of_order_survive(tmp_path):
     assert values(understood(file, after))[CASE, "tau"] == 0.0075
 
 
-def test_a_last_line_without_its_end_gets_one(tmp_path):
-    file = hand_made(tmp_path, HAND_MADE.rstrip("\n").removesuffix("# the end").rstrip())
-
-    assert values(understood(file, with_earned(file, HERE, [earned()])))[CASE, "tau"] == 0.0075
-
-
 def test_an_entry_that_goes_leaves_its_comments(tmp_path):
     file = hand_made(tmp_path)
 
@@ -235,7 +214,7 @@ def test_what_no_file_can_hold_is_refused_by_name(tmp_path):
     assert refused(with_earned, empty(tmp_path), HERE, [earned(value=float("nan"))]) == "earned_unwritable"
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 def test_any_steps_leave_exactly_what_they_say(tmp_path, seed):
     rng = random.Random(seed)
     file, expected = empty(tmp_path), {}

@@ -44,37 +44,24 @@ class Tighter:
     """ids of the runs that it was learnt from"""
     predicted: float
     """false alarms a case check afterwards"""
-    floor_hit: bool = False
-    """the bound is the least that there is, not what the runs would bear"""
     suite: Suite = Suite.PERFORMANCE
 
 
-def propose(
-    history: Sequence[HistoryRun],
-    limits: Thresholds,
-    op: str,
-    *,
-    family: int,
-    keys: Sequence[Key] = KEYS,
-    defaults: CaseThresholds | None = None,
-) -> tuple[Tighter, ...]:
+def propose(history: Sequence[HistoryRun], limits: Thresholds, op: str, *, family: int) -> tuple[Tighter, ...]:
     """What the accepted runs of an op, in their order, have earned: for every case of the newest run.
 
-    family: cases that a run may duel; keys: which thresholds besides tau; defaults: ceilings of tau by kernel length,
-    the built-in ones if left out. A threshold that has no value begins where its room is four times that of its bound.
-    Empty without a history.
+    family: cases that a run may duel. A threshold that has no value begins where its room is four times that of its
+    bound. Empty without a history.
     """
-    if not history:
-        return ()
     found = []
-    for case in figures.cases(history[-1], Suite.PERFORMANCE):
-        found += [_tighten_tau(history, limits, op, case, family, defaults or CaseThresholds())]
-    for suite in (Suite.PERFORMANCE, Suite.ACCURACY):
+    for suite in (Suite.PERFORMANCE, Suite.ACCURACY) if history else ():
         for case in figures.cases(history[-1], suite):
-            for key in keys:
+            if suite is Suite.PERFORMANCE:
+                found.append(_tighten_tau(history, limits, op, case, family))
+            for key in KEYS:
                 series = figures.series(history, suite, case, key)
                 if (suite is Suite.PERFORMANCE or key.error) and len(series.values) >= RUNS:
-                    found += [tightened(series, key, _before(limits, op, case, key), op, case, suite)]
+                    found.append(tightened(series, key, _before(limits, op, case, key), op, case, suite))
     return tuple(change for change in found if change is not None)
 
 
@@ -84,9 +71,7 @@ def noise_of(history: Sequence[HistoryRun], case: str) -> NullNoise | None:
     return noise.bound(nulls) if len(nulls) >= NULLS else None
 
 
-def rescaled(
-    limits: Thresholds, op: str, accepted: Mapping[str, float], run: str, keys: Sequence[Key] = KEYS
-) -> tuple[Tighter, ...]:
+def rescaled(limits: Thresholds, op: str, accepted: Mapping[str, float], run: str) -> tuple[Tighter, ...]:
     """What an accepted loss does to the targets at once, so that the next run is held as tightly as the last.
 
     accepted: case -> the accepted slow-down as the duel measured it (Hodges-Lehmann shift of head against base, log
@@ -96,7 +81,7 @@ def rescaled(
     """
     found = []
     for case, shift in accepted.items():
-        for key in keys if shift > 0 else ():
+        for key in KEYS if shift > 0 else ():
             before = _before(limits, op, case, key) if key.more_is_better else None
             if before is not None:
                 after = before * math.exp(-shift)
@@ -110,9 +95,7 @@ def rescaled(
 # --- tau --------------------------------------------------------------------------------------------------------------
 
 
-def _tighten_tau(
-    history: Sequence[HistoryRun], limits: Thresholds, op: str, case: str, family: int, defaults: CaseThresholds
-) -> Tighter | None:
+def _tighten_tau(history: Sequence[HistoryRun], limits: Thresholds, op: str, case: str, family: int) -> Tighter | None:
     found = noise_of(history, case)
     if found is None:
         return None
@@ -122,7 +105,7 @@ def _tighten_tau(
     length = statistics.median(lengths[-5:])
     before = own.tau_at(length)
     floor = max(FLOOR, own.floor(timer) / length)
-    bound = noise.least(found, family, own.alpha, floor, min(before, defaults.tau_at(length)))
+    bound = noise.least(found, family, own.alpha, floor, min(before, CaseThresholds().tau_at(length)))
     if bound is None or (after := step(before, bound)) is None:
         return None
     told = noise.predicted(after, found, family, own.alpha)
@@ -135,7 +118,7 @@ def _tighten_tau(
         "seen": told.seen, "floor": 100 * floor, "family": family,
     }  # fmt: skip
     runs = tuple(run.run for run, _ in _nulls(history, case))
-    return Tighter(op, case, TAU, before, after, bound, Reason("ratchet_tau", facts), runs, told.alarms, bound <= floor)
+    return Tighter(op, case, TAU, before, after, bound, Reason("ratchet_tau", facts), runs, told.alarms)
 
 
 def _nulls(history: Sequence[HistoryRun], case: str) -> list[tuple[HistoryRun, Sequence[float]]]:
@@ -175,7 +158,7 @@ def tightened(
         "before": before, "after": after, "bound": bound, "usual": usual, "chance": 100 * chance,
     }  # fmt: skip
     why = Reason("ratchet_growth" if key.growth else "ratchet_figure", facts)
-    return Tighter(op, case, key.name, before, after, bound, why, series.runs, chance, room <= key.least, suite)
+    return Tighter(op, case, key.name, before, after, bound, why, series.runs, chance, suite)
 
 
 def step(before: float, bound: float, room: float | None = None) -> float | None:

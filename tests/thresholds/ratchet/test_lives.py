@@ -63,16 +63,6 @@ def test_a_life_learns_what_is_proposed(bench, world):
     assert [getattr(found, key) for key in STORED] == pytest.approx([state.targets[key] for key in STORED], rel=1e-6)
 
 
-def test_the_tau_of_a_life_never_turns_round_however_the_noise_grows(bench, world):
-    state, rng, seen = bench.ratchet.began(world), np.random.default_rng(5), []
-    for merge in range(60):
-        bench.ratchet.learn_tau(world, state, rng.normal(0, 0.002 if merge < 40 else 0.02, 6))
-        seen.append(state.tau)
-
-    assert seen == sorted(seen, reverse=True)
-    assert seen[-1] < world.tau
-
-
 def test_the_targets_of_a_life_alarm_as_the_judge_does(bench, world):
     shifts = np.full((3, 6), 0.05) + np.random.default_rng(3).normal(0, 1e-3, (3, 6))
 
@@ -87,10 +77,3 @@ def test_every_recorded_world_draws_duels_without_a_preferred_sign(bench, world)
 
     assert d.shape == (2000, 4, 12)
     assert abs(d.mean()) < 4 * d.std() / math.sqrt(8000)
-
-
-def test_there_are_live_worlds_of_all_lengths(bench):
-    lengths = [each.base_us for each in bench.ratchet.live_worlds()]
-
-    assert len(lengths) == 27
-    assert min(lengths) < 3 < 40 < max(lengths)

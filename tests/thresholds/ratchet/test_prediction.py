@@ -1,7 +1,5 @@
 """Bounds for the next accepted run."""
 
-import math
-
 import numpy as np
 import pytest
 
@@ -12,19 +10,6 @@ BOARD = "GPU-1"
 
 def _normal(count, seed=1, spread=0.01):
     return np.random.default_rng(seed).normal(0.5, spread, count).tolist()
-
-
-@pytest.mark.parametrize(("runs", "factor"), [(8, 5.08), (20, 3.67), (12, 4.19)])
-def test_one_run_in_a_thousand_lies_so_many_standard_deviations_out(runs, factor):
-    assert prediction.factor(runs, 0.001) == pytest.approx(factor, abs=0.005)
-
-
-def test_three_standard_deviations_of_eight_runs_are_passed_by_more_than_one_in_a_hundred():
-    values = np.random.default_rng(2).normal(size=(200_000, 9))
-    past, following = values[:, :8], values[:, 8]
-    rate = float((following > past.mean(axis=1) + 3 * past.std(axis=1, ddof=1)).mean())
-
-    assert rate == pytest.approx(0.0127, abs=0.001)
 
 
 @pytest.mark.parametrize("runs", [8, 20])
@@ -61,13 +46,6 @@ def test_many_runs_of_two_boards_tell_little_about_the_next_board():
     assert apart.runs < 20 < pooled.runs
 
 
-def test_boards_not_seen_yet_widen_the_bound_by_their_prior():
-    values = _normal(30, spread=0.001)
-    alone, prior = (prediction.by_moments(values, [BOARD] * 30, board) for board in (0.0, 0.003))
-
-    assert prior.bound(0.001) - prior.centre > 3 * (alone.bound(0.001) - alone.centre)
-
-
 def test_runs_that_follow_each_other_are_worth_fewer():
     rng = np.random.default_rng(5)
     walk = np.cumsum(rng.normal(size=60)).tolist()
@@ -98,20 +76,3 @@ def test_the_chance_of_a_bound_is_the_chance_that_was_asked_for(form):
     found = form(_normal(15))
 
     assert found.exceeded(found.bound(0.002)) == pytest.approx(0.002, rel=0.01)
-
-
-def test_a_figure_that_never_moved_is_exceeded_by_anything_above_it():
-    found = prediction.by_moments([0.7] * 9, [BOARD] * 9)
-
-    assert found.bound(0.001) == 0.7
-    assert (found.exceeded(0.69), found.exceeded(0.7)) == (1.0, 0.0)
-    assert prediction.robust([0.7] * 9, 4).bound(0.001) == 0.7
-
-
-def test_more_runs_tighten_the_bound():
-    factors = [prediction.factor(runs, 1e-4) for runs in (8, 12, 20, 60)]
-    robust = [prediction.robust_factor(runs, 1e-4, 8) for runs in (8, 12, 20, 60)]
-
-    assert factors == sorted(factors, reverse=True)
-    assert robust == sorted(robust, reverse=True)
-    assert math.isfinite(robust[0])

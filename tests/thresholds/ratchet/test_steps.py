@@ -44,7 +44,6 @@ def test_tau_goes_a_quarter_of_the_way_from_the_default_to_what_its_noise_bears(
 
     assert change.before == 0.01
     assert change.bound == 0.0025
-    assert change.floor_hit
     assert change.after == pytest.approx(0.01 - 0.25 * (0.01 - 0.0025), rel=1e-3)
     assert change.runs == tuple(f"r{number}" for number in range(30))
     assert 0 < change.predicted <= RATE
@@ -61,12 +60,6 @@ def test_nulls_of_another_environment_do_not_count():
     assert _one([*before, *with_nulls(20)], "tau").runs == tuple(f"r{number}" for number in range(20))
 
 
-def test_an_accepted_loss_keeps_the_nulls():
-    history = [*with_nulls(25), run("x", epoch=Epoch("why", (CASE,)), null=nulls(1, seed=9)[0])]
-
-    assert len(_one(history, "tau").runs) == 26
-
-
 @pytest.mark.parametrize("before", [0.0025, 0.002, 0.00252])
 def test_a_tau_at_its_floor_or_below_stays(before):
     assert _one(with_nulls(30), "tau", _limits(tau=((0.0, before),))) is None
@@ -79,11 +72,7 @@ def test_what_the_timer_cannot_tell_is_the_floor_of_short_kernels():
     ]
     change = _one(history, "tau")
 
-    assert (change.before, change.bound, change.floor_hit) == (0.025, 0.1 / 8.0, True)
-
-
-def test_noise_that_the_default_does_not_bear_changes_nothing():
-    assert _one(with_nulls(30, block=0.05), "tau") is None
+    assert (change.before, change.bound) == (0.025, 0.1 / 8.0)
 
 
 def test_tau_settles_by_steps_and_never_turns_round():
@@ -126,17 +115,6 @@ def test_seven_runs_earn_nothing_but_nulls_aside():
     assert _one(with_figure("speedup", _speedups(8)), "speedup") is not None
 
 
-def test_the_best_run_ever_does_not_set_the_target():
-    history = with_figure("speedup", [*_speedups(39), 1.7])
-
-    assert _one(history, "speedup", _limits(speedup=1.2)).bound < 1.5
-
-
-@pytest.mark.parametrize("before", [1.5, 1.6, 3.0])
-def test_a_target_beyond_the_bound_is_not_loosened(before):
-    assert _one(with_figure("speedup", _speedups(40)), "speedup", _limits(speedup=before)) is None
-
-
 def test_a_new_epoch_starts_anew():
     history = [*with_figure("speedup", _speedups(30)), run("x", epoch=Epoch("why", (CASE,)), speedup=1.3)]
     later = with_figure("speedup", _speedups(8, middle=1.3))
@@ -163,14 +141,6 @@ def test_warm_and_cold_times_are_kept_apart():
     assert len(_one(history, "speedup").runs) == 9
 
 
-def test_two_boards_that_differ_leave_more_room_than_one():
-    values = [value * (1.04 if number % 2 else 1.0) for number, value in enumerate(_speedups(40, spread=0.002))]
-    apart = _one(with_figure("speedup", values, [f"GPU-{number % 2}" for number in range(40)]), "speedup")
-    alone = _one(with_figure("speedup", _speedups(40, spread=0.002)), "speedup")
-
-    assert math.log(1.53 / apart.bound) > 1.2 * math.log(1.5 / alone.bound)
-
-
 def test_a_first_call_that_compiled_nothing_teaches_nothing():
     def learnt(middle):
         return _one(with_figure("compile_s", _speedups(20, middle, 0.05)), "compile_s")
@@ -195,13 +165,6 @@ def test_a_share_of_the_bandwidth_is_learnt_only_where_it_is_held():
     assert not learnt(environment=HERE)
 
 
-def test_a_figure_that_never_moves_gets_its_least_room():
-    change = _one(with_figure("peak_bytes", [2**20] * 10), "peak_memory")
-
-    assert change.bound == pytest.approx(math.expm1(0.01))
-    assert change.floor_hit
-
-
 def test_errors_of_both_suites_are_bounded_each_by_its_own():
     spread = np.random.default_rng(3).normal(0, 0.01, 20)
     history = [
@@ -218,7 +181,6 @@ def test_exact_results_are_bounded_by_the_roundoff_of_their_dtype():
     history = [run(number, errors=errors(max_abs=0.0)) for number in range(12)]
     change = _one(history, "max_abs")
 
-    assert change.floor_hit
     assert change.bound == pytest.approx(1.1 * 2.0**-11, rel=0.01)
 
 
@@ -249,11 +211,6 @@ def test_a_step_never_closes_more_than_a_quarter(before, bound):
 
     assert 0 < (after - before) / (bound - before) <= 0.25
     assert after == float(f"{after:.4g}")
-
-
-@pytest.mark.parametrize("bound", [0.01, 0.0101, 0.0099])
-def test_a_step_that_nobody_would_notice_is_not_made(bound):
-    assert step(0.01, bound) is None
 
 
 # --- what was accepted, another environment, what is shown -----------------------------------------------------------

@@ -9,7 +9,6 @@ from perfci.core.wording import sentence
 from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
 from perfci.thresholds.ratchet import figures, steps
 from perfci.thresholds.ratchet.figures import KEYS
-from perfci.thresholds.ratchet.prediction import RUNS
 from tests.storage_examples import changed, line, sound
 from tests.thresholds.ratchet.histories import HERE
 
@@ -62,28 +61,11 @@ def test_step_by_step_it_comes_as_near_as_what_was_clipped_bears():
     assert 0.0044 < value < 0.01
 
 
-def test_the_percentile_is_held_to_a_tenth_beyond_what_it_always_was():
-    change = propose(history())["stored_p99"]
-
-    assert change.bound == pytest.approx(1.105 * TENSOR.errors.p99_abs, rel=1e-2)
-
-
 def test_a_divergence_without_a_limit_begins_well_above_what_was_seen():
     change = propose(history())["divergence"]
 
     assert change.before is None
     assert change.after == pytest.approx(1e-2 * 2.718281828**2, rel=1e-2)
-
-
-def test_what_moves_from_run_to_run_gets_room_for_it():
-    calm = propose(history(), stored_p99=1.0)["stored_p99"].bound
-    loud = propose(history(p99=lambda number: 1 + 0.1 * (number % 2)), stored_p99=1.0)["stored_p99"].bound
-
-    assert loud > calm
-
-
-def test_too_few_runs_earn_nothing():
-    assert propose(history(RUNS - 1)) == {}
 
 
 def test_limits_on_the_errors_of_outputs_are_not_learnt_from_storage():
