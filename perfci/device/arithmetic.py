@@ -121,7 +121,7 @@ def min_number(left: Array, right: Array, pick: Any = np.fmin) -> Array:
         return np.where((left == 0) & (right == 0), -(-left - right), pick(left, right))
 
 
-def fused(x: Array, y: Array, z: Array) -> Array:
+def fuse(x: Array, y: Array, z: Array) -> Array:
     """X * y + z rounded once. In float64, which numpy cannot, twice."""
     if z.dtype == np.float64:
         return np.asarray(x * y + z)
@@ -142,7 +142,7 @@ def remainder(left: Array, right: Array) -> Array:
         return np.fmod(left, right)
     x, y = left.astype(np.float32), right.astype(np.float32)
     with np.errstate(all="ignore"):
-        result = np.where(np.isinf(y), x, fused(-np.trunc(x / y), y, x))
+        result = np.where(np.isinf(y), x, fuse(-np.trunc(x / y), y, x))
         return result.astype(left.dtype)
 
 
@@ -247,7 +247,7 @@ def high_product(left: Array, right: Array) -> Array:
 _AS_GIVEN: dict[str, Function] = {
     **{name: getattr(np, name) for name in ("abs", "copysign", "isfinite", "isinf", "isnan", "nextafter", "signbit")},
     "finite": np.isfinite, "llabs": np.abs, "exp2": exp2, "rsqrt": rsqrt, "sqrt": sqrt,
-    "fma": fused, "fma_rn": fused, "fmaf_rn": fused,
+    "fma": fuse, "fma_rn": fuse, "fmaf_rn": fuse,
     "llrint": _to_integer, "llround": lambda x: _to_integer(_round(x)),
     "float_as_int": lambda x: x.view(np.int32), "float_as_uint": lambda x: x.view(np.uint32),
     "int_as_float": lambda x: x.view(np.float32), "uint_as_float": lambda x: x.view(np.float32),

@@ -129,7 +129,7 @@ class Captured:
             self._sources[function.__code__.co_filename] = None
 
     @contextmanager
-    def muted(self) -> Iterator[None]:
+    def mute(self) -> Iterator[None]:
         """Note nothing: a tuner tries its candidates inside."""
         self._muted += 1
         try:
@@ -219,7 +219,7 @@ def note_unknown(kind: str, what: str) -> Reason:
 
 
 @contextmanager
-def captured(around: Callable[[], AbstractContextManager[Any]] = nullcontext) -> Iterator[Captured]:
+def watch_calls(around: Callable[[], AbstractContextManager[Any]] = nullcontext) -> Iterator[Captured]:
     """Note what the calls inside do on the device. Not while timing.
 
     `around` is entered around the bodies of Python operators, which run outside every mode.
@@ -297,7 +297,7 @@ def _watch_tuners(capture: Captured) -> Iterator[None]:
 
     def running(self: Any, *args: Any, **kwargs: Any) -> Any:
         hook = self.pre_hook
-        self.pre_hook = _in(capture.muted, hook)  # called for trials only
+        self.pre_hook = _in(capture.mute, hook)  # called for trials only
         try:
             result = run(self, *args, **kwargs)
         finally:
@@ -306,7 +306,7 @@ def _watch_tuners(capture: Captured) -> Iterator[None]:
             capture.choice(f"{self.base_fn.__name__}: {self.best_config}")
         return result
 
-    with mock.patch.multiple(Autotuner, run=running, _bench=_in(capture.muted, bench)):
+    with mock.patch.multiple(Autotuner, run=running, _bench=_in(capture.mute, bench)):
         yield
 
 

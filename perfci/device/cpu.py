@@ -20,7 +20,7 @@ import torch
 
 from perfci.core.model import Device, Reason
 from perfci.device.seam import Accelerator, Endurance, Race
-from perfci.device.targets import unknown_triton
+from perfci.device.targets import explain_unknown_triton
 from perfci.device.tensors import TorchArrays, measure_footprint, operator_namespaces
 
 Array = np.ndarray[Any, Any]
@@ -52,12 +52,12 @@ class CpuDevice(Accelerator):
         self.arrays = TorchArrays("cpu")
 
     def watch_races(self) -> AbstractContextManager[Sequence[Race]]:
-        return nullcontext(()) if unknown_triton() else watch_races_inside()
+        return nullcontext(()) if explain_unknown_triton() else watch_races_inside()
 
     def out_of_memory(self, error: BaseException) -> bool:
         return super().out_of_memory(error) or "not enough memory" in str(error)
 
-    def registered(self) -> frozenset[str]:
+    def list_namespaces(self) -> frozenset[str]:
         return operator_namespaces()
 
     def endurance(self) -> Endurance:

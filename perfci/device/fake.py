@@ -340,7 +340,7 @@ class FakeDevice(Accelerator):
         return sum(_clock.spent) / 1e6
 
     @contextmanager
-    def captured(self) -> Iterator[FakeCapture]:
+    def capture_work(self) -> Iterator[FakeCapture]:
         """Listen to what `work` claims: kernels that claim the same are the same."""
         capture = FakeCapture([])
         _clock.heard.append(capture.spent)
@@ -353,7 +353,7 @@ class FakeDevice(Accelerator):
     def endurance(self) -> FakeEndurance:
         return FakeEndurance(self._spec.memory_bytes)
 
-    def registered(self) -> frozenset[str]:
+    def list_namespaces(self) -> frozenset[str]:
         """Namespaces of what an op defines by `torch.library.custom_op`, if it brings torch along."""
         defined = getattr(sys.modules.get("torch._library.custom_ops"), "OPDEFS", {})
         theirs = (name for name, each in defined.items() if not each._init_fn.__module__.startswith("torch"))
@@ -370,7 +370,7 @@ def _is_gone(spec: FakeSpec) -> bool:
 class _NoWatch:
     """numpy offers no hook for guard zones."""
 
-    def damaged(self) -> int:
+    def count_damage(self) -> int:
         return 0
 
 
@@ -393,7 +393,7 @@ class NumpyArrays(Arrays):
     def host(self, array: Array) -> Array:
         return array.astype(np.float64) if np.issubdtype(array.dtype, np.floating) else array.copy()
 
-    def rounded(self, values: Array, like: Array) -> Array:
+    def round_like(self, values: Array, like: Array) -> Array:
         with np.errstate(over="ignore"):
             return values.astype(like.dtype).astype(np.float64)
 
@@ -441,7 +441,7 @@ class NumpyArrays(Arrays):
         return np.asarray(array == FILLER)
 
     def mismatch(self, actual: Array, expected: Array, rtol: float, atol: float) -> Mismatch:
-        left, right = self.host(actual), self.rounded(self.host(expected), actual)
+        left, right = self.host(actual), self.round_like(self.host(expected), actual)
         with np.errstate(invalid="ignore"):
             error = np.abs(left - right)
             # Beside an infinite value any distance would be within rtol of it.

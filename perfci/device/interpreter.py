@@ -121,7 +121,7 @@ class _Builder:
         return _tensor(np.where(symmetric, np.copysign(bound, value), _values(result)), result.dtype.scalar)
 
     def create_fma(self, x: Any, y: Any, z: Any) -> Any:
-        return _tensor(arithmetic.fused(_operand(x), _operand(y), _operand(z)), z.dtype.scalar)
+        return _tensor(arithmetic.fuse(_operand(x), _operand(y), _operand(z)), z.dtype.scalar)
 
     def create_umulhi(self, left: Any, right: Any) -> Any:
         return TensorHandle(arithmetic.high_product(left.data, right.data), left.dtype.scalar)

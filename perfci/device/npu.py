@@ -160,17 +160,17 @@ class NpuDevice(TorchDevice):
         return Limits(2 * size / copy_s / 1e9, rates)
 
     @contextmanager
-    def recorded(self) -> Iterator[Mapping[str, CompiledKernel]]:
+    def record_kernels(self) -> Iterator[Mapping[str, CompiledKernel]]:
         """Watch Triton's launches. A chip without registers has none, although its compiler gives 0."""
         found: dict[str, CompiledKernel] = {}
-        with super().recorded() as kernels:
+        with super().record_kernels() as kernels:
             yield found
         found |= {
             name: replace(kernel, registers=None, spills=None, shared_bytes=None) for name, kernel in kernels.items()
         }
 
-    def captured(self) -> AbstractContextManager[Capture]:
-        return nullcontext(Uncaptured()) if interprets() else super().captured()
+    def capture_work(self) -> AbstractContextManager[Capture]:
+        return nullcontext(Uncaptured()) if interprets() else super().capture_work()
 
     def fallbacks(self, identity: Identity) -> tuple[str, ...]:
         # Of `aten.mm.out(#0 float16[8,16](16,1)@16, ...)`: aten::mm.out, as the dispatcher calls it.

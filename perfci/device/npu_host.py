@@ -66,7 +66,7 @@ class NpuHost:
     """an NVIDIA driver is loaded too"""
 
     @property
-    def concerned(self) -> bool:
+    def has_ascend(self) -> bool:
         """Whether anything here is of Ascend's."""
         return bool(self.nodes or self.found or {"torch-npu", "triton-ascend"} & self.packages.keys())
 
@@ -118,7 +118,7 @@ def traps(host: NpuHost, *, opened: bool = False) -> Iterator[Trap]:
 
     opened: a worker has opened the device, which refutes all that would have kept it from doing so.
     """
-    if host.concerned:
+    if host.has_ascend:
         rules = (_check_packages, _check_cann, _check_device, _check_variables)
         found = (trap for rule in rules for trap in rule(host))
         yield from (trap for trap in found if not (opened and trap.reason.kind in REFUTED))

@@ -30,7 +30,7 @@ from triton.runtime.jit import JITFunction
 from perfci.core.model import Reason
 from perfci.device import binaries, board, virtual
 from perfci.device.board import StubDriver, no_benchmark
-from perfci.device.capture import Captured, captured, note_choice, note_unknown
+from perfci.device.capture import Captured, note_choice, note_unknown, watch_calls
 from perfci.device.launches import pad_grid
 from perfci.device.source import digest, function_text, plain_function, stable
 from perfci.device.targets import Target
@@ -99,9 +99,9 @@ class CallOutcome:
     """what else went wrong. The call could not be captured"""
 
 
-def compiled(call: Callable[[], Any]) -> CallOutcome:
+def compile_call(call: Callable[[], Any]) -> CallOutcome:
     """Capture a call. Its kernels are compiled for the target."""
-    with captured(around=virtual.outside) as capture:
+    with watch_calls(around=virtual.outside) as capture:
         target = _process.target
         if target and target.backend == "npu" and not has_compiler():
             facts = {"triton": triton.__version__, "target": target.name}

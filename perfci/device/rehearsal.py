@@ -43,7 +43,7 @@ class Absent(float):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return self.rehearsal.absent(f"{self.path}.{name}")
+        return self.rehearsal.stand_in(f"{self.path}.{name}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Give a function or a tensor back, as decorators and conversions do."""
@@ -97,8 +97,8 @@ class Rehearsal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         cuda = torch.cuda
         with ExitStack() as stack:
             for owner, name, value in (
-                (torch, "cuda", self.absent("torch.cuda")),
-                (torch, "npu", self.absent("torch.npu")),
+                (torch, "cuda", self.stand_in("torch.cuda")),
+                (torch, "npu", self.stand_in("torch.npu")),
                 (torch, "Generator", VirtualGenerator),
                 (torch.testing, "assert_close", lambda *_, **__: None),
                 (torch.Tensor, "npu", lambda tensor, *_, **__: tensor),
@@ -111,7 +111,7 @@ class Rehearsal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             ):
                 stack.callback(setattr, owner, name, getattr(owner, name, None))
                 setattr(owner, name, value)
-            triton.runtime.driver.set_active(self.absent("triton.driver"))
+            triton.runtime.driver.set_active(self.stand_in("triton.driver"))
             sys.meta_path.insert(0, self)
             stack.callback(sys.meta_path.remove, self)
             stack.enter_context(_Tensors(self.device, cuda))
@@ -136,7 +136,7 @@ class Rehearsal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return torch.empty(list(shape), dtype=getattr(torch, dtype), device=META)
 
     @staticmethod
-    def evaluated(text: str, params: Mapping[str, Any]) -> Any:
+    def evaluate(text: str, params: Mapping[str, Any]) -> Any:
         """A shape or a value, as perfci itself wrote it into make_inputs."""
         return eval(text, {"torch": torch}, dict(params))
 
@@ -146,7 +146,7 @@ class Rehearsal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         outputs = value if isinstance(value, list | tuple) else [value]
         return tuple(tuple(each.shape) for each in outputs) if all(map(torch.is_tensor, outputs)) else None
 
-    def absent(self, path: str) -> Any:
+    def stand_in(self, path: str) -> Any:
         """What stands for something by its dotted path."""
         name = path.rpartition(".")[2]
         known = self.functions.get("kernel" if "triton" in path else "reference", {})

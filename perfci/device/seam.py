@@ -188,7 +188,7 @@ class Arrays(ABC):
         """A copy on the host: float64 for floating-point arrays, others in their own type."""
 
     @abstractmethod
-    def rounded(self, values: np.ndarray[Any, Any], like: Any) -> np.ndarray[Any, Any]:
+    def round_like(self, values: np.ndarray[Any, Any], like: Any) -> np.ndarray[Any, Any]:
         """float64 values rounded to an array's dtype, as float64 on the host."""
 
     @abstractmethod
@@ -199,7 +199,7 @@ class Arrays(ABC):
         """Inputs with every floating-point array in float64."""
         return self._map(self._upcast, inputs)
 
-    def placed(self, inputs: Inputs, layout: str) -> dict[str, Any]:
+    def place(self, inputs: Inputs, layout: str) -> dict[str, Any]:
         """Copies of the inputs in a memory layout (`spec.LAYOUTS`), surrounded by NaN so that stray reads show.
 
         contiguous lies between two zones of NaN. Strided is every second element of a buffer of NaN. Expanded repeats
@@ -287,7 +287,7 @@ class Arrays(ABC):
 class AllocationWatch(Protocol):
     """What `watch_allocations` saw."""
 
-    def damaged(self) -> int:
+    def count_damage(self) -> int:
         """Number of guard zones that were written into."""
 
 
@@ -319,7 +319,7 @@ class Session(Protocol):
 
 
 class Capture(Protocol):
-    """What `captured` saw."""
+    """What `capture_work` saw."""
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -439,11 +439,11 @@ class Accelerator:
         """Seconds that so many launches take back to back, the host included. For warming up only."""
         raise DeviceError("no_accelerator")
 
-    def recorded(self) -> AbstractContextManager[Mapping[str, CompiledKernel]]:
+    def record_kernels(self) -> AbstractContextManager[Mapping[str, CompiledKernel]]:
         """Collect what the compiler made of every kernel launched inside. Not while timing."""
         return nullcontext({})
 
-    def captured(self) -> AbstractContextManager[Capture]:
+    def capture_work(self) -> AbstractContextManager[Capture]:
         """Collect what the calls inside do on the device. Not while timing, and after what they compile and tune."""
         return nullcontext(Uncaptured())
 
@@ -467,11 +467,11 @@ class Accelerator:
         """Whether an exception means that device memory ran out."""
         return isinstance(error, MemoryError)
 
-    def registered(self) -> frozenset[str]:
+    def list_namespaces(self) -> frozenset[str]:
         """Namespaces in which torch operators are registered in this process."""
         return frozenset()
 
-    def tampered(self) -> tuple[str, ...]:
+    def find_tampered(self) -> tuple[str, ...]:
         """Names of timing functions that are not the ones seen when the device was opened."""
         return ()
 

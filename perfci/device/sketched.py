@@ -32,7 +32,7 @@ def kernels() -> Iterator[dict[str, Any]]:
 
 def _noting(decorator: Callable[..., Any], made: dict[str, Any]) -> Callable[..., Any]:
     @functools.wraps(decorator)
-    def noted(*args: Any, **options: Any) -> Any:
+    def note(*args: Any, **options: Any) -> Any:
         result = decorator(*args, **options)
         if not hasattr(result, "run"):  # a decorator with options
             return _noting(result, made)
@@ -42,10 +42,10 @@ def _noting(decorator: Callable[..., Any], made: dict[str, Any]) -> Callable[...
         made[inner.__name__] = result
         return result
 
-    return noted
+    return note
 
 
-def wrapped(function: Any, device: str, hidden: dict[str, Any] | None = None) -> Callable[..., Any]:
+def wrap(function: Any, device: str, hidden: dict[str, Any] | None = None) -> Callable[..., Any]:
     """Returns the function such that tensors of every device pass for those of `device`, cuda or npu.
 
     `hidden` are the kernels of its module. One that has the function's own name gets this name back in the module, as

@@ -140,7 +140,7 @@ KNOWN = ((3, 2), (3, 9))
 
 
 @functools.cache
-def unknown_triton() -> Reason | None:
+def explain_unknown_triton() -> Reason | None:
     """Why nothing can be done that needs Triton's internals: the release is newer than those that perfci knows."""
     newer = [version for version in find_triton_versions() if release(version) > KNOWN[1]]
     first, last = ("{}.{}".format(*end) for end in KNOWN)

@@ -56,7 +56,7 @@ class TorchArrays(Arrays):
         result: Host = plain.cpu().contiguous().numpy().copy()
         return result
 
-    def rounded(self, values: Host, like: torch.Tensor) -> Host:
+    def round_like(self, values: Host, like: torch.Tensor) -> Host:
         result: Host = _float64(torch.from_numpy(values).to(like.dtype)).numpy()
         return result
 
@@ -203,7 +203,7 @@ class _GuardedAllocations(TorchDispatchMode):
         guarded = self._guard(result)
         return guarded.copy_(result) if func in _FILLED else guarded
 
-    def damaged(self) -> int:
+    def count_damage(self) -> int:
         """Number of guard zones that were written into."""
         zones = (zone for room, guard in self._rooms for zone in (room[:guard], room[-guard:]))
         return sum(not bool((zone == GUARD_VALUE).all()) for zone in zones)

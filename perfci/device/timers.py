@@ -102,7 +102,7 @@ class ActivitySession:
 
     def busy_s(self) -> float:
         """Seconds covered by any record."""
-        return covered_ns(self._records) / 1e9
+        return sum_covered_ns(self._records) / 1e9
 
 
 @contextmanager
@@ -142,7 +142,7 @@ def split_at_flushes(records: Sequence[Record], expected: int) -> list[list[Reco
     return groups
 
 
-def covered_ns(records: Sequence[Record]) -> int:
+def sum_covered_ns(records: Sequence[Record]) -> int:
     """Length of the union of the records' intervals. Records are sorted by start."""
     total, end = 0, 0
     for record in records:

@@ -17,11 +17,11 @@ from triton import JITFunction
 from perfci.core.errors import DeviceError
 from perfci.core.model import CompiledKernel
 from perfci.device.seam import Accelerator, Capture, Endurance, MemoryUse, PeakMemory, Session, Uncaptured
-from perfci.device.targets import unknown_triton
+from perfci.device.targets import explain_unknown_triton
 from perfci.device.tensors import measure_footprint, operator_namespaces
 from perfci.statistics import exact
 
-if unknown_triton() is None:
+if explain_unknown_triton() is None:
     # Imported before any op's files: what these register and load differs from what is there now.
     from perfci.device import capture, launches
 
@@ -111,12 +111,12 @@ class TorchDevice(Accelerator):
         self._synchronize()
         return perf_counter() - began
 
-    def recorded(self) -> AbstractContextManager[Mapping[str, CompiledKernel]]:
-        return nullcontext({}) if unknown_triton() else launches.record_kernels()
+    def record_kernels(self) -> AbstractContextManager[Mapping[str, CompiledKernel]]:
+        return nullcontext({}) if explain_unknown_triton() else launches.record_kernels()
 
-    def captured(self) -> AbstractContextManager[Capture]:
-        unknown = unknown_triton()
-        return nullcontext(Uncaptured(unknown)) if unknown else capture.captured()
+    def capture_work(self) -> AbstractContextManager[Capture]:
+        unknown = explain_unknown_triton()
+        return nullcontext(Uncaptured(unknown)) if unknown else capture.watch_calls()
 
     @contextmanager
     def peak_memory(self) -> Iterator[PeakMemory]:
@@ -131,10 +131,10 @@ class TorchDevice(Accelerator):
     def out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, torch.OutOfMemoryError)
 
-    def registered(self) -> frozenset[str]:
+    def list_namespaces(self) -> frozenset[str]:
         return operator_namespaces()
 
-    def tampered(self) -> tuple[str, ...]:
+    def find_tampered(self) -> tuple[str, ...]:
         now = self._timing_functions()
         return tuple(name for name, function in self._originals.items() if now[name] is not function)
 

@@ -58,7 +58,7 @@ class BaseKernel:
 
 def refuse_operators(device: Accelerator, before: frozenset[str]) -> None:
     """Raises InseparableError if torch operators were registered since: of two with one name, one serves both."""
-    if added := sorted(device.registered() - before):
+    if added := sorted(device.list_namespaces() - before):
         raise InseparableError(Reason("registers_operators", {"namespace": added[0]}))
 
 

@@ -129,7 +129,7 @@ def _read_declarations(suite: Performance, params: Params) -> PerformanceCase:
 
 
 def _call_kernel(bench: Rig, facts: PerformanceCase, inputs: Inputs) -> tuple[PerformanceCase, Any]:
-    with bench.device.recorded() as kernels:
+    with bench.device.record_kernels() as kernels:
         began = time.perf_counter()
         output = bench.suite.kernel(**inputs)
         bench.device.synchronize()
@@ -140,7 +140,7 @@ def _call_kernel(bench: Rig, facts: PerformanceCase, inputs: Inputs) -> tuple[Pe
 
 
 def _capture(bench: Rig, function: Callable[..., Any], inputs: Inputs) -> Capture:
-    with bench.device.captured() as capture:
+    with bench.device.capture_work() as capture:
         function(**inputs)
     bench.device.synchronize()
     return capture

@@ -18,7 +18,7 @@ CACHE_MULTIPLE = 4
 
 def suspicions(case: PerformanceCase, device: Accelerator, copy_gbps: float | None) -> tuple[Reason, ...]:
     """Returns what looks like cheating or a broken measurement."""
-    found = [Reason("timing_function_replaced", {"name": name}) for name in device.tampered()]
+    found = [Reason("timing_function_replaced", {"name": name}) for name in device.find_tampered()]
     l2 = device.info.l2_bytes
     if case.blocks and case.bytes_moved and copy_gbps and l2 and case.bytes_moved >= CACHE_MULTIPLE * l2:
         us = exact.summary([block.arms["kernel"].time.median_us for block in case.blocks]).median_us

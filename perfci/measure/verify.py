@@ -183,7 +183,7 @@ def _make_inputs(suite: Accuracy, arrays: Arrays, check: Check) -> dict[str, Any
     made = bound_inputs(suite, check.params, arrays.device, check.seed)
     terms = suite.reduces(**check.params) if suite.reduces else 1
     filled = fill_inputs(made, arrays, check.values, check.seed, terms if suite.uses_dot else 0)
-    return arrays.placed(filled, check.layout)
+    return arrays.place(filled, check.layout)
 
 
 def _call_twice(suite: Accuracy, device: Accelerator, check: Check, inputs: Inputs) -> _Calls:
@@ -196,7 +196,7 @@ def _call_twice(suite: Accuracy, device: Accelerator, check: Check, inputs: Inpu
     with arrays.watch_allocations("value") as again:
         second = flat(suite.kernel(**inputs))
         device.synchronize()
-    damaged = watch.damaged() + again.damaged()
+    damaged = watch.count_damage() + again.count_damage()
     changed = tuple(
         name for name, value in inputs.items() if arrays.is_array(value) and not arrays.same_bits(value, kept[name])
     )
@@ -280,7 +280,7 @@ def _compare_numbers(
     result = check.result(errors=errors.stats, reference_errors=usual_errors.stats, rtol=rtol, atol=atol)
     over = excess(got, right, rtol, atol)
     # NaN or an infinity that neither the rounded float64 answer nor the reference has, or the other way round.
-    rounded = arrays.rounded(right, actual)
+    rounded = arrays.round_like(right, actual)
     misplaced = (finiteness(got) != finiteness(rounded)) & (finiteness(got) != finiteness(common))
     failure = None
     if misplaced.any():

@@ -143,7 +143,7 @@ def _write_side(op: str, sketch: Sketch, side: SketchFunction, about: str) -> st
         lines += [*([] if side.device else [""]), imported]
     if side.device:
         more = ", hidden" if side.hides else ""
-        lines += ["", f'_call = {SHARED}.wrapped({side.call}, "{side.device}"{more})']
+        lines += ["", f'_call = {SHARED}.wrap({side.call}, "{side.device}"{more})']
         call = "_call"
     elif call.endswith(")"):
         lines += ["", f"_call = {call}"]

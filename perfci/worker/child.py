@@ -178,7 +178,7 @@ def _measure(job: Job, channel: MessageChannel) -> None:
     from perfci.worker.work import Worker, load_base, spoil
 
     def load(device: Accelerator) -> tuple[LoadedOp, BaseKernel | None]:
-        before = device.registered()
+        before = device.list_namespaces()
         loaded = _load(job.ops[0], job)
         if job.arm == BASE:
             # Head has the device, and prepares its cases alone.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from perfci.core.errors import DeviceError, PerfciError
 from perfci.core.model import Identity, Reason, StaticCase, StaticOp
-from perfci.device.targets import LINE_FREE, Target, target_named, unknown_triton
+from perfci.device.targets import LINE_FREE, Target, explain_unknown_triton, target_named
 from perfci.measure.inputs import bound_inputs
 from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.apart import forget_others
@@ -52,7 +52,7 @@ def install_target(target: Target) -> None:
     """
     os.environ.update(LINE_FREE | HIDDEN)
     os.environ.pop("TRITON_INTERPRET", None)
-    if unknown := unknown_triton():
+    if unknown := explain_unknown_triton():
         raise DeviceError(unknown.kind, **unknown.facts)
     try:
         from perfci.device import offline
@@ -105,10 +105,10 @@ def _compile_case(suite: Performance, folder: Path, params: Params, seed: int) -
     from perfci.device.source import inputs_digest
 
     case, inputs = case_id(params), inputs_digest(suite.make_inputs)
-    made = offline.compiled(partial(bound_inputs, suite, params, offline.DEVICE, seed))
+    made = offline.compile_call(partial(bound_inputs, suite, params, offline.DEVICE, seed))
     if why := explain_failure(made, folder, case, "captured_raised"):
         return StaticCase(case, Identity(inputs=inputs, unknown=why)), ()
-    seen = offline.compiled(partial(suite.kernel, **made.value))
+    seen = offline.compile_call(partial(suite.kernel, **made.value))
     identity = seen.capture.identity(inputs)
     why = explain_failure(seen, folder, case, "captured_raised") or identity.unknown
     return StaticCase(case, replace(identity, unknown=why), failure=seen.failure), seen.capture.launched

@@ -16,7 +16,7 @@ from perfci.core.model import AccuracyCase, Block, Fact, Limits, Reason, StoredT
 from perfci.core.wording import because
 from perfci.device.seam import Accelerator, not_interpreted
 from perfci.device.source import inputs_digest
-from perfci.device.targets import unknown_triton
+from perfci.device.targets import explain_unknown_triton
 from perfci.measure import verify as accuracy_stage
 from perfci.measure.bench import BaseKernel, InseparableError, Rig, refuse_operators
 from perfci.measure.blocks import is_short, measure, measure_in_turns
@@ -53,7 +53,7 @@ class Worker:
         self._job, self._channel, self._send = job, channel, channel.send
         self._device, self._loaded, self._base = device, loaded, base
         self._op, self._folder = job.ops[0].op, Path(job.ops[0].folder)
-        unknown = unknown_triton() if device.info.kind != "fake" else None
+        unknown = explain_unknown_triton() if device.info.kind != "fake" else None
         self._notes = (unknown,) if unknown else ()
         self._verify_s: float | None = None
         self._cut = False

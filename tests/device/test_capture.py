@@ -241,7 +241,7 @@ LIVE = """
         inputs = bound_inputs(suite, suite.cases[0], "cuda", 1)
         suite.kernel(**inputs)
         for turn in range(2):
-            with device.peak_memory() as peak, device.captured() as capture:
+            with device.peak_memory() as peak, device.capture_work() as capture:
                 suite.kernel(**inputs)
             identity = capture.identity(device.inputs_digest(suite.make_inputs))
             facts = json.loads(encode(identity)) | {"sources": capture.sources, "peak": peak.bytes}

@@ -232,7 +232,7 @@ def test_recorded_kernels_name_registers_and_constants(device):
     from perfci.device.cuda import Flush
 
     flush = Flush(1 << 20, "cuda")
-    with device.recorded() as kernels:
+    with device.record_kernels() as kernels:
         flush()
 
     (kernel,) = kernels.values()
@@ -251,11 +251,11 @@ def test_running_out_of_memory_is_recognised(device):
 
 
 def test_a_replaced_timing_function_shows(device, monkeypatch):
-    assert device.tampered() == ()
+    assert device.find_tampered() == ()
 
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
 
-    assert device.tampered() == ("torch.cuda.synchronize",)
+    assert device.find_tampered() == ("torch.cuda.synchronize",)
 
 
 def test_an_event_pair_reads_twice_the_time_for_twice_the_work(open_cuda):

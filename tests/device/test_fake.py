@@ -93,7 +93,7 @@ def test_state_and_limits_are_what_is_planted():
 
 
 def claimed(device, *arms):
-    with device.captured() as capture:
+    with device.capture_work() as capture:
         for arm in arms:
             arm()
     return capture.identity("inputs")
@@ -121,7 +121,7 @@ def test_an_unknown_setting_or_device_is_a_usage_error():
 @pytest.mark.torch
 def test_the_interpreter_shows_nothing_of_what_a_device_would_do():
     device = open_device("cpu", seed=1)
-    with device.captured() as capture, device.peak_memory() as peak:
+    with device.capture_work() as capture, device.peak_memory() as peak:
         pass
 
     assert capture.identity("inputs").unknown.kind == "captured_interpreted"
@@ -207,7 +207,7 @@ arrays = NumpyArrays()
 def test_placed_inputs_keep_their_values_in_every_layout(layout, shape, dtype):
     x = np.arange(int(np.prod(shape))).reshape(shape).astype(dtype)
 
-    placed = arrays.placed({"x": x, "k": 3}, layout)
+    placed = arrays.place({"x": x, "k": 3}, layout)
 
     expected = np.broadcast_to(x[:1], shape) if layout == "expanded" and shape and shape[0] else x
     np.testing.assert_array_equal(placed["x"], expected)

@@ -218,11 +218,11 @@ def test_where_the_clock_is_not_told_the_chip_is_kept_at_work_for_a_while_and_no
 
 def test_a_replaced_timing_function_shows(made, monkeypatch):
     device = made()
-    assert device.tampered() == ()
+    assert device.find_tampered() == ()
 
     monkeypatch.setattr(made.npu.Event, "elapsed_time", lambda self, end: 0.0)
     monkeypatch.setattr(sys.modules["torch_npu"].profiler, "tensorboard_trace_handler", lambda folder: None)
-    names = [name.rpartition(".")[2] for name in device.tampered()]
+    names = [name.rpartition(".")[2] for name in device.find_tampered()]
     assert names == ["elapsed_time", "tensorboard_trace_handler"]
 
 
@@ -249,7 +249,7 @@ def test_registers_spills_and_shared_memory_are_not_told(made, monkeypatch):
         yield {"k": CompiledKernel("k", registers=0, spills=0, shared_bytes=1, warps=4, stages=1, constants="BLOCK=64")}
 
     monkeypatch.setattr(torch_device.launches, "record_kernels", kernels)
-    with made().recorded() as found:
+    with made().record_kernels() as found:
         pass
 
     assert found == {"k": CompiledKernel("k", warps=4, stages=1, constants="BLOCK=64")}
@@ -270,7 +270,7 @@ def test_interpreted_kernels_cannot_be_told_apart_and_have_no_ceilings(made, mon
     device = made(clocks=(800,))
     device._boost()
 
-    with device.captured() as capture:
+    with device.capture_work() as capture:
         assert isinstance(capture, Uncaptured)
     assert capture.identity("x").unknown.kind == "captured_interpreted"
     assert device.limits(["float16"]).copy_gbps is None

@@ -43,7 +43,7 @@ from perfci.device import offline
 from perfci.device.targets import target_named
 from perfci.core.wording import sentence
 offline.install(target_named("ascend910b2"))
-print(sentence(offline.compiled(lambda: 1).capture.blind))
+print(sentence(offline.compile_call(lambda: 1).capture.blind))
 """
 
 

@@ -375,7 +375,7 @@ def lacking():
 
 offline.install(target_named("sm_90"))
 offline._is_compiling = lambda trace: True
-seen = offline.compiled(lacking)
+seen = offline.compile_call(lacking)
 print(seen.failure, seen.raised, sentence(seen.capture.identity("").unknown))
 """
 

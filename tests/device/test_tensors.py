@@ -48,11 +48,11 @@ def test_a_write_past_either_end_of_an_output_is_seen(dtype, filler, offset):
     with arrays.watch_allocations(filler) as watch:
         out = torch.empty(10, dtype=dtype)
         out.copy_(counted((10,), dtype))
-    assert watch.damaged() == 0
+    assert watch.count_damage() == 0
 
     room_of(out)[{"before": guard - 1, "behind": guard + 10, "far behind": 2 * guard + 9}[offset]] = 3
 
-    assert watch.damaged() == 1
+    assert watch.count_damage() == 1
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, torch.bool])
@@ -89,7 +89,7 @@ def test_every_way_to_make_a_tensor_empty_is_guarded(make):
 
     assert out.isnan().all()
     assert (out.shape, out.stride(), out.dtype) == (plain.shape, plain.stride(), plain.dtype)
-    assert watch.damaged() == 1
+    assert watch.count_damage() == 1
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_memory_that_torch_fills_is_guarded_and_keeps_its_values(make):
     assert arrays.same_bits(out, plain)
     room_of(out)[0] = 1.0
 
-    assert watch.damaged() == 1
+    assert watch.count_damage() == 1
 
 
 # --- inputs in every layout -------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def test_memory_that_torch_fills_is_guarded_and_keeps_its_values(make):
 def test_placed_inputs_keep_their_values_in_every_layout(layout, shape, dtype):
     x = counted(shape, dtype)
 
-    placed = arrays.placed({"x": x, "k": 3}, layout)
+    placed = arrays.place({"x": x, "k": 3}, layout)
 
     expected = x[:1].expand(shape) if layout == "expanded" and shape and shape[0] else x
     assert arrays.same_bits(placed["x"], expected)
@@ -135,7 +135,7 @@ def test_placed_inputs_keep_their_values_in_every_layout(layout, shape, dtype):
 @pytest.mark.parametrize("shape", [(), (5,), (3, 4), (2, 3, 4)])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_everything_around_a_placed_input_is_nan(dtype, shape, layout):
-    placed = arrays.placed({"x": counted(shape, dtype)}, layout)["x"]
+    placed = arrays.place({"x": counted(shape, dtype)}, layout)["x"]
 
     room = arrays.host(room_of(placed))
     kept = math.prod(shape[1:] if layout == "expanded" and shape else shape)
@@ -147,7 +147,7 @@ def test_everything_around_a_placed_input_is_nan(dtype, shape, layout):
 def test_layouts_have_the_strides_that_their_names_promise():
     x = counted((3, 4), torch.float32)
 
-    strides = [arrays.placed({"x": x}, layout)["x"].stride() for layout in LAYOUTS]
+    strides = [arrays.place({"x": x}, layout)["x"].stride() for layout in LAYOUTS]
 
     assert strides == [(4, 1), (8, 2), (0, 1)]
 
@@ -226,7 +226,7 @@ def test_same_bits_sees_the_sign_of_zero_and_takes_nan_for_itself(dtype):
     ],
 )
 def test_rounded_is_what_the_dtype_can_hold(dtype, value, expected):
-    assert arrays.rounded(np.array([value]), torch.ones(1).to(dtype)).tolist() == [expected]
+    assert arrays.round_like(np.array([value]), torch.ones(1).to(dtype)).tolist() == [expected]
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -245,7 +245,7 @@ def test_a_dense_operand_keeps_its_order_in_memory_whatever_it_is_filled_with(ma
     values = np.arange(given.numel(), dtype=np.float64).reshape(tuple(given.shape)) % 8
 
     filled = arrays.like(values, given)
-    placed = arrays.placed({"x": filled}, "contiguous")["x"]
+    placed = arrays.place({"x": filled}, "contiguous")["x"]
 
     np.testing.assert_array_equal(arrays.host(filled), values)
     assert arrays.same_bits(placed, filled)

@@ -17,7 +17,7 @@ from perfci.core.errors import DeviceError, RecordsLostError
 from perfci.device.cuda import perfci_l2_flush
 from perfci.device.npu import BATCH, SHORT_BYTES, count_batch
 from perfci.device.seam import WARMING
-from perfci.device.timers import NAME, ActivitySession, Record, covered_ns, event_session
+from perfci.device.timers import NAME, ActivitySession, Record, event_session, sum_covered_ns
 from tests.device.scripted_npu import Chip, Flush, event_of
 
 pytestmark = pytest.mark.torch
@@ -143,7 +143,7 @@ def test_busy_time_counts_what_overlaps_once(session, line):
     session.finish([Record(0, 100, "a"), Record(50, 100, "b"), Record(60, 10, "c"), Record(500, 20, "d")])
 
     assert session.busy_s() == pytest.approx(170e-9)
-    assert covered_ns([]) == 0
+    assert sum_covered_ns([]) == 0
 
 
 # --- events, on a chip that keeps its own time ------------------------------------------------------------------------

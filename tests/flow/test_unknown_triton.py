@@ -78,7 +78,7 @@ def test_what_is_seen_on_an_accelerator_is_nothing_and_says_why(later):
     code = """
 from perfci.device.cuda import CudaDevice
 device = object.__new__(CudaDevice)
-with device.recorded() as kernels, device.captured() as capture:
+with device.record_kernels() as kernels, device.capture_work() as capture:
     pass
 print(dict(kernels), capture.identity("inputs").unknown.kind)
 """

@@ -27,7 +27,7 @@ def launched(call: Callable[[], Any]) -> Iterator[tuple[Any, Any, str, dict[str,
     """Each kernel that a call launches: the launch, its identity, its PTX, and the facts that always count."""
     from perfci.device import binaries, offline
 
-    seen = offline.compiled(call)
+    seen = offline.compile_call(call)
     assert seen.failure is None, seen.failure
     assert seen.raised is None, seen.raised
     for launch, told in zip(seen.capture.launched, seen.capture.identity("").launches, strict=True):

@@ -29,10 +29,10 @@ def test_operators_that_were_registered_since_are_refused():
     device = Scripted().device
     before = frozenset({"aten"})
 
-    device.registered = lambda: before
+    device.list_namespaces = lambda: before
     refuse_operators(device, before)
 
-    device.registered = lambda: before | {"mine", "also"}
+    device.list_namespaces = lambda: before | {"mine", "also"}
     with pytest.raises(InseparableError) as caught:
         refuse_operators(device, before)
     assert (caught.value.reason.kind, caught.value.reason.facts) == ("registers_operators", {"namespace": "also"})

@@ -168,11 +168,11 @@ def launch_from(scripted, files):
     from contextlib import contextmanager
     from dataclasses import replace
 
-    captured = scripted.device.captured
+    capture_work = scripted.device.capture_work
 
     @contextmanager
     def capturing():
-        with captured() as capture:
+        with capture_work() as capture:
             seen = Seen(capture)
             yield seen
 
@@ -187,7 +187,7 @@ def launch_from(scripted, files):
         def identity(self, inputs):
             return replace(self.capture.identity(inputs))
 
-    scripted.device.captured = capturing
+    scripted.device.capture_work = capturing
 
 
 # --- the reference ----------------------------------------------------------------------------------------------------

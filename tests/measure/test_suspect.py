@@ -80,10 +80,10 @@ def test_a_reference_that_only_moves_memory_is_called_by_what_moves_it_and_launc
 def test_captured_calls_have_the_form_that_is_looked_for():
     import torch
 
-    from perfci.device.capture import captured
+    from perfci.device.capture import watch_calls
 
     def identity(call, launches=(OWN,)):
-        with captured() as capture:
+        with watch_calls() as capture:
             call()
         return dataclasses.replace(capture.identity(""), launches=launches)
 

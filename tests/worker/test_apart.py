@@ -205,7 +205,7 @@ OPERATORS = """
     head, base = map(Path, sys.argv[1:3])
     op = sys.argv[3]
     device = CpuDevice()
-    before = device.registered()
+    before = device.list_namespaces()
     ours = load_op(op, head / "kernels" / op, head / "kernels").performance.kernel
     files = BaseFiles(str(base / "kernels" / op), str(base / "kernels"), str(base), DuelPlan(("rows=1",)))
     job = Job("measure", (OpFiles(op, str(head / "kernels" / op)),), str(head / "kernels"), "cpu", 1,

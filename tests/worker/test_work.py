@@ -82,7 +82,7 @@ def test_an_op_is_timed_beside_its_base_and_every_case_is_told_from_beginning_to
 def test_operators_that_a_kernel_registers_when_it_is_called_make_the_revisions_inseparable():
     mouth, device = MessageChannel(), FakeDevice(FakeSpec(), 1)
     seen = {"aten"}
-    device.registered = lambda: frozenset(seen)
+    device.list_namespaces = lambda: frozenset(seen)
 
     def registering(x):
         seen.add("mine")

@@ -236,7 +236,7 @@ class _CheckedCase:
                 if changed:
                     self._fail("chain_state_changed", stage, names=_join(changed))
                     kept |= arrays.copies({name: there[name] for name in changed})
-                if damaged := watch.damaged():
+                if damaged := watch.count_damage():
                     self._fail("chain_wrote_outside", stage, zones=damaged)
                 state = add_outputs(stage, state, first, self.where)
             except StageError as error:

@@ -90,9 +90,9 @@ class Form:
         going = self.rehearsal
 
         def make_arguments() -> dict[str, Any]:
-            shapes = {name: going.evaluated(text, params) for name, text in self.shapes.items()}
+            shapes = {name: going.evaluate(text, params) for name, text in self.shapes.items()}
             tensors = {name: going.tensor(shape, self.dtypes[name]) for name, shape in shapes.items()}
-            return tensors | {name: going.evaluated(text, params) for name, text in self.values.items()}
+            return tensors | {name: going.evaluate(text, params) for name, text in self.values.items()}
 
         try:
             del going.launches[:]
@@ -130,7 +130,7 @@ def find_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call], boo
     start = replace(start, dtypes=dtypes, values=values)
     alike = [call for call, rank in zip(calls, ranks, strict=True) if rank == ranks[0]]
     if len(alike) < len(calls):
-        found, evaluate = {}, start.rehearsal.evaluated
+        found, evaluate = {}, start.rehearsal.evaluate
         for name in dtypes:
             pairs = [(next(iter(call.tensors.values())).shape, call.tensors[name].shape) for call in calls]
             texts = ("shape", "shape[-1:]", "shape[:-1]", "shape[-2:]", "shape[:1]")

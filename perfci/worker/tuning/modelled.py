@@ -155,11 +155,13 @@ class _ModelledSearch(TuningSearch):
 
         case = case_id(params)
         if case not in self._inputs:
-            made = offline.compiled(functools.partial(bound_inputs, self.suite, params, offline.DEVICE, self.job.seed))
+            made = offline.compile_call(
+                functools.partial(bound_inputs, self.suite, params, offline.DEVICE, self.job.seed)
+            )
             if why := explain_failure(made, self.folder, case, "tune_raised"):
                 raise UsageError(why.kind, **why.facts)
             self._inputs[case] = made.value
-        return offline.compiled(functools.partial(self.suite.kernel, **self._inputs[case]))
+        return offline.compile_call(functools.partial(self.suite.kernel, **self._inputs[case]))
 
     def _find_work(self, params: Params, names: Names, device: Description) -> Work:
         suite, dtype, loads = self.suite, params.get("dtype"), None
