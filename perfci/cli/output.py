@@ -102,7 +102,7 @@ class Grid:
 
 
 def print_parts(parts: Iterable[RenderableType], console: Console | None = None) -> None:
-    """Print for a terminal or a log; a plain string is a line."""
+    """Prints for a terminal or a log. A plain string is a line."""
     out = console or Console(highlight=False)
     for part in parts:
         # In a log a line is a line: nothing is cut to a width that nobody has.
@@ -111,29 +111,29 @@ def print_parts(parts: Iterable[RenderableType], console: Console | None = None)
 
 
 def pick(record: object, names: str, **more: Any) -> dict[str, Any]:
-    """Fields of a record for programs, and more beside them."""
+    """Returns fields of a record for programs, and more beside them."""
     return {name: getattr(record, name) for name in names.split()} | more
 
 
 def print_lines(*lines: str) -> None:
-    """Lines as they are, also for the clipboard."""
+    """Prints lines as they are, also for the clipboard."""
     for line in lines:
         print(line)
 
 
 def print_json(answer: Any) -> None:
-    """An answer for programs."""
+    """Prints an answer for programs."""
     write_json(encode(answer).decode())
 
 
 def write_json(json: str) -> None:
-    """JSON without what a terminal obeys; written in bytes, in which no line ends are changed."""
+    """Prints JSON without terminal commands. It is written as bytes, so that no line ends change."""
     text = _UNSEEN.sub(lambda found: f"\\u{ord(found.group()):04x}", json.rstrip("\n"))
     sys.stdout.buffer.write(text.encode() + b"\n")
 
 
 def reason_data(reason: Reason) -> Mapping[str, Any]:
-    """A reason for programs."""
+    """Returns a reason for programs."""
     return {"kind": reason.kind, "facts": dict(reason.facts), "sentence": sentence(reason)}
 
 
@@ -218,12 +218,12 @@ def print_verdicts(run: Run, judgements: Judgements, *, strict: bool = False, sh
 
 
 def print_answer(run: Run, judgements: Judgements) -> None:
-    """The verdicts for programs."""
+    """Prints the verdicts for programs."""
     print_json(data.to_json(judgements, run))
 
 
 def conclude(run: Run, judgements: Judgements, where: Settings, *, strict: bool, json: bool, html: bool = False) -> int:
-    """Print the verdicts, write the report, and give the exit code."""
+    """Prints the verdicts, writes the report, and returns the exit code."""
     from perfci import report
 
     # The verdicts first: they are known even if the report cannot be written.
@@ -247,7 +247,7 @@ def write_report(
     launches: Path | None = None,
     against: Path | None = None,
 ) -> list[str]:
-    """Write the report; lines that name its files."""
+    """Writes the report and returns lines that name its files."""
     from perfci import report
 
     stored, formats = read_context(run, where, against), tuple(formats)
@@ -262,12 +262,12 @@ def write_report(
 
 
 def get_command() -> str:
-    """What was typed."""
+    """Returns the command that was typed."""
     return shlex.join(["perfci", *sys.argv[1:]])
 
 
 def relative(path: Path) -> str:
-    """A path as it is shown: from the current folder, if it lies there."""
+    """Returns a path to be shown, from the current folder if it is there."""
     here = Path.cwd()
     shown = str(path.relative_to(here) if path.is_relative_to(here) else path)
     return "".join(mark for mark in shown if mark.isprintable())

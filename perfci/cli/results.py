@@ -1,4 +1,4 @@
-"""`perfci compare`, `show` and `report`: stored runs judged, shown and written in other forms; none needs a device."""
+"""`perfci compare`, `show` and `report`: stored runs judged, shown and written in other forms. None needs a device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from perfci.cli.output import (
     print_lines,
     print_parts,
     print_verdicts,
-    reason_data,
     relative,
     write_report,
 )
@@ -108,7 +107,7 @@ def _only(op: OpRun, pattern: str | None) -> OpRun:
 
 @options.takes(
     "runs to baseline out",
-    {"to=csv": "runs verdicts out", "to=parquet": "runs verdicts out", "to=site": "out form"},
+    {"to=csv": "runs verdicts out", "to=parquet": "runs verdicts out", "to=site": "out"},
 )
 def report(
     runs: Annotated[
@@ -136,7 +135,6 @@ def report(
     verdicts: Annotated[
         bool, options.flag("--verdicts", "csv, parquet: judge the runs too: verdict, reason and change of each case.")
     ] = False,
-    form: Annotated[options.Format, options.option("--format", "site: text for people, json for programs.")] = "text",
     project: Annotated[
         Path | None,
         options.option(
@@ -146,7 +144,7 @@ def report(
 ) -> int:
     """Write runs as Markdown and pictures, a page, JUnit, metrics or a table, or the kept history as a site."""
     if to == "site":
-        return _build_site(project or options.HERE, out or Path("public"), json=form == "json")
+        return _build_site(project or options.HERE, out or Path("public"))
     if to in TABLES:
         return _export(runs, to, out, project, verdicts=verdicts)
     formats = tuple(name.strip() for name in to.split(","))
@@ -165,27 +163,23 @@ def report(
 
 
 def _export(paths: Sequence[Path], form: str, out: Path | None, project: Path | None, *, verdicts: bool) -> int:
-    """Write the blocks of runs to a file or to standard output."""
+    """Writes the blocks of runs to a file or to standard output."""
     runs = [results.read(path, project) for path in paths or [language.load(project or options.HERE).reports]]
     table = export.tabulate([(one.run, one.judgements if verdicts else None) for one in runs])
     data = export.to_parquet(table) if form == "parquet" else export.to_csv(table)
     if out:
         write_atomically(out, data)
-        return Exit.OK
-    sys.stdout.buffer.write(data)
+    else:
+        sys.stdout.buffer.write(data)
     return Exit.OK
 
 
-def _build_site(project: Path, out: Path, *, json: bool) -> int:
-    """Build the site; 3 if a history is damaged or there is none, which the site says too."""
+def _build_site(project: Path, out: Path) -> int:
+    """Builds the site. Exit code 3 if a history is damaged or there is none."""
     from perfci.report import site
 
     where = language.load(project)
     built = site.build(where.baselines, where.root, out)
-    if json:
-        notes = [reason_data(note) for note in built.notes]
-        print_json({"index": str(built.index), "pages": built.pages, "gone": built.gone, "notes": notes})
-        return Exit.WARNINGS if built.notes else Exit.OK
     print_lines(*(plain(sentence(note)) for note in built.notes))
     path, pages = relative(built.index.resolve()), say("{count:page|pages}", count=len(built.pages))
     print_lines(say("Site: {path} and {pages}.", path=path, pages=pages))

@@ -14,7 +14,7 @@ from perfci.report.sections import Material, is_untouched, make_section
 from perfci.report.steps import is_only_compiled, make_steps, repeat
 from perfci.report.text import code, phrase, plain
 from perfci.report.view import FOLD_ROWS, Report, Section, Table, make_table
-from perfci.report.words import write_seconds
+from perfci.report.words import write_range, write_seconds
 
 
 def make_report(material: Material, further_note: str = "") -> Report:
@@ -218,17 +218,13 @@ def _list_packages(packages: Mapping[str, str]) -> str:
 
 def _tabulate_clocks(clocks: Clocks) -> Table:
     seen = (
-        (say("SM clock"), clocks.sm_clock_mhz, "MHz"),
-        (say("memory clock"), clocks.memory_clock_mhz, "MHz"),
-        (say("temperature"), clocks.temperature_c, "C"),
-        (say("power"), clocks.power_w, "W"),
-        (say("processes of others on the device"), clocks.foreign_processes, ""),
+        (say("SM clock, MHz"), clocks.sm_clock_mhz),
+        (say("memory clock, MHz"), clocks.memory_clock_mhz),
+        (say("temperature, C"), clocks.temperature_c),
+        (say("power, W"), clocks.power_w),
+        (say("processes of others on the device"), clocks.foreign_processes),
     )
-    lines = [
-        (name, say("{low} to {high} {unit}", low=f"{ends[0]:.0f}", high=f"{ends[1]:.0f}", unit=unit).strip())
-        for name, ends, unit in seen
-        if ends
-    ]
+    lines = [(name, write_range(f"{ends[0]:.0f}", f"{ends[1]:.0f}")) for name, ends in seen if ends]
     for why, count in clocks.throttle:
         share = say("{count} of {blocks:block|blocks}", count=count, blocks=clocks.blocks)
         lines.append((say("clock held down by {why}", why=plain(why)), share))

@@ -1,4 +1,4 @@
-"""The roofline: ceilings that this run measured, and where the cases stand below them.
+"""The roofline: ceilings that this run measured, and where the cases are below them.
 
 Williams, Waterman, Patterson: Roofline (CACM 52(4), 2009): attainable = min(peak, bandwidth * intensity), where the
 intensity is floating-point operations a byte moved. Both ceilings are measured here, by a large copy and a large matrix
@@ -7,7 +7,7 @@ product, instead of being taken from a data sheet. Operations and bytes are thos
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from perfci.core.model import Judgement, Limits, OpRun, PerformanceCase, Verdict
@@ -19,7 +19,7 @@ UNSOUND = frozenset({Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT})
 
 @dataclass(frozen=True)
 class CeilingPoint:
-    """Where a case stands against the ceilings."""
+    """Where a case is below the ceilings."""
 
     op: str
     case: str
@@ -36,17 +36,17 @@ class CeilingPoint:
 
     @property
     def share(self) -> float:
-        """Of its ceiling that it reaches."""
+        """Returns the share of its ceiling that it reaches."""
         return self.tflops / self.ceiling
 
     @property
     def by_memory(self) -> bool:
-        """Whether the copy's ceiling is the lower one."""
+        """Returns whether the copy's ceiling is the lower one."""
         return self.ridge is None or self.intensity < self.ridge
 
 
 def find_place(op: str, case: PerformanceCase, us: float | None, limits: Limits) -> CeilingPoint | None:
-    """None if a fact is missing: bytes, operations, time or the ceiling of copies."""
+    """Returns None if bytes, operations, time or the ceiling of copies are missing."""
     if not case.bytes_moved or not case.flops or not us or not limits.copy_gbps:
         return None
     intensity, peak = case.flops / case.bytes_moved, limits.matmul_tflops.get(case.dtype or "")
@@ -64,34 +64,26 @@ def find_place(op: str, case: PerformanceCase, us: float | None, limits: Limits)
 
 
 def find_ridge(limits: Limits, dtype: str | None) -> float | None:
-    """Operations a byte at which both measured ceilings meet."""
+    """Returns the operations a byte at which both measured ceilings meet."""
     peak = limits.matmul_tflops.get(dtype or "")
     return 1e3 * peak / limits.copy_gbps if peak and limits.copy_gbps else None
 
 
 def find_places(
     ops: Iterable[OpRun], spreads: Iterable[ArmSpread], judged: Iterable[Judgement], limits: Limits
-) -> tuple[CeilingPoint, ...]:
-    """Every timed case that has a place and whose time is sound."""
+) -> dict[str, list[CeilingPoint]]:
+    """Returns the places of each op's timed cases whose time is sound, in the order of the run."""
     medians = {(spread.op, spread.case): spread.p50_us for spread in spreads if spread.arm == "kernel"}
     bad = find_unsound(judged)
-    found = (
-        find_place(op.op, case, medians.get((op.op, case.case)), limits)
-        for op in ops
-        for case in op.performance
-        if case.blocks and (op.op, case.case) not in bad and (op.op, None) not in bad
-    )
-    return tuple(one for one in found if one)
+    found: dict[str, list[CeilingPoint]] = {}
+    for op in ops:
+        for case in op.performance:
+            place = find_place(op.op, case, medians.get((op.op, case.case)), limits)
+            if place and case.blocks and not {(op.op, case.case), (op.op, None)} & bad:
+                found.setdefault(op.op, []).append(place)
+    return found
 
 
 def find_unsound(judged: Iterable[Judgement]) -> set[tuple[str, str | None]]:
-    """Op and case of every verdict that makes a time meaningless. Case None is the op as a whole."""
+    """Returns op and case of every verdict that makes a time meaningless. Case None is the op as a whole."""
     return {(row.op, row.case) for row in judged if row.verdict in UNSOUND}
-
-
-def group_places(found: Sequence[CeilingPoint]) -> dict[str, list[CeilingPoint]]:
-    """The places of each op, in the order of the run."""
-    groups: dict[str, list[CeilingPoint]] = {}
-    for one in found:
-        groups.setdefault(one.op, []).append(one)
-    return groups

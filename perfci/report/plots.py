@@ -224,7 +224,7 @@ class _Painter:
         alone = {(op, chart.case) for op, chart in grave}
         last = (len(Gate) + 3, 0.0)
         ranked = sorted(self.charts, key=lambda op: min(map(rank_chart, self.charts[op]), default=last))
-        places = ceilings.group_places(ceilings.find_places(run.ops, self.spreads, self.judgements.rows, limits))
+        places = ceilings.find_places(run.ops, self.spreads, self.judgements.rows, limits)
         shared = 0 < len(places) <= ROOFLINE_OPS
         ops = {}
         for op, name in zip(run.ops, name_files([op.op for op in run.ops]), strict=True):

@@ -198,7 +198,7 @@ def find_change(row: Judgement) -> Interval | None:
 def make_rows(judgements: Judgements) -> tuple[VerdictRow, ...]:
     """Returns the lines of the verdict table: what fails, what warns, what is worth knowing, the rest.
 
-    Most judgements have a line each. Those that say the same of one op share a line.
+    Most judgements have a line each. Those with the same meaning for one op share a line.
     """
     groups: dict[object, list[Judgement]] = {}
     for index, row in enumerate(judgements.rows):

@@ -38,7 +38,7 @@ def _describe_verdicts(judgements: Judgements) -> Iterator[str]:
         groups.setdefault(title, {}).setdefault(row.verdict, []).append(row)
     for title in (say("Fails"), say("Warns"), say("Faster"), say("Slower as expected")):
         found = groups.get(title, {})
-        said = [
+        parts = [
             say(
                 "{count} {verdict}: {where}",
                 count=counts[verdict],
@@ -47,8 +47,8 @@ def _describe_verdicts(judgements: Judgements) -> Iterator[str]:
             )
             for verdict, alike in found.items()
         ]
-        if said:
-            yield phrase("**{title}**: {what}.", title=title, what="; ".join(said))
+        if parts:
+            yield phrase("**{title}**: {what}.", title=title, what="; ".join(parts))
 
 
 def _rate(row: Judgement) -> tuple[bool, float]:

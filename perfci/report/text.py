@@ -79,7 +79,7 @@ def mark_verdict(verdict: Verdict) -> str:
 
 
 def phrase(english: str, **facts: Fact) -> str:
-    """`say` for a text that has marks of its own: **strong**, *emphasised*. Those in its facts stay as they are."""
+    """Returns `say` of a text with marks of its own: **strong**, *emphasised*. Its facts keep theirs."""
     template = wording.phrases(wording.spoken()).get(english, english)
     for pattern, mark in _OWN_MARKS:
         template = pattern.sub(rf"{mark}\1{mark}", template)

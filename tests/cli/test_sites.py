@@ -1,5 +1,3 @@
-import json
-
 import pytest
 
 from perfci.cli.main import run
@@ -57,10 +55,3 @@ def test_pages_that_are_taken_away_are_named(project, capsys):
 
     assert run(["report", "--to", "site"]) == 0
     assert "Taken away, since what it showed is gone: nvidia-h200/softmax.html" in capsys.readouterr().out
-
-
-def test_programs_get_the_same_as_json(project, capfdbinary):
-    assert run(["report", "--to", "site", "--format", "json"]) == 0
-    found = json.loads(capfdbinary.readouterr().out)
-
-    assert found == {"index": "public/index.html", "pages": ["nvidia-h200/softmax.html"], "gone": [], "notes": []}

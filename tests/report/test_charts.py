@@ -134,7 +134,8 @@ def places(examples):
     ]  # fmt: skip
     run = examples.run([OpRun("matmul", performance=tuple(timed))])
     spreads = frame.pool_spreads(frame.tabulate_blocks(run))
-    return ceilings.find_places(run.ops, spreads, (), limits), limits
+    places = ceilings.find_places(run.ops, spreads, (), limits)
+    return [one for op in places.values() for one in op], limits
 
 
 def test_labels_of_the_roofline_overlap_neither_each_other_nor_points(places):

@@ -37,21 +37,10 @@ ENGLISH = "en"
 CAUSE = "cause"
 
 COMPARED = (
-    ("got", "expected"),
-    ("before", "after"),
-    ("usual_before", "usual_after"),
-    ("kernel_us", "baseline_us"),
-    ("kernel_us", "base_us"),
-    ("change", "margin"),
-    ("change", "tau"),
-    ("change", "limit"),
-    ("change", "allowed"),
-    ("error", "limit"),
-    ("value", "limit"),
-    ("seconds", "limit"),
-    ("share", "target"),
-    ("speedup", "target"),
-)
+    ("got", "expected"), ("before", "after"), ("usual_before", "usual_after"), ("kernel_us", "baseline_us"),
+    ("kernel_us", "base_us"), ("change", "margin"), ("change", "tau"), ("change", "limit"), ("change", "allowed"),
+    ("error", "limit"), ("value", "limit"), ("seconds", "limit"), ("share", "target"), ("speedup", "target"),
+)  # fmt: skip
 """Facts that one sentence compares."""
 
 _WRITERS: dict[str, Callable[[Any, int], str]] = {
