@@ -53,25 +53,6 @@ def test_a_clock_that_drifts_moves_all_of_a_block_alike():
     assert all(0.02 < shift < 0.04 for shift in shifts)
 
 
-def test_one_seed_gives_the_same_order_and_inputs():
-    def order():
-        seen = []
-        timed({name: named(name, seen) for name in "abc"})
-        return seen
-
-    def named(name, seen):
-        def kernel(x):
-            seen.append((name, float(x[0, 0])))
-            work(5.0)
-            return x
-
-        return kernel
-
-    first = order()
-    assert first == order()
-    assert [name for name, _ in first] != sorted(name for name, _ in first)
-
-
 def test_the_one_that_raises_is_named():
     def broken(x):
         raise MemoryError("too much")

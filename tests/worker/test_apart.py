@@ -47,20 +47,6 @@ def test_each_revision_runs_its_own_code_helpers_included_and_when_called_later(
     assert [ours(1), theirs(1), ours(2), theirs(2)] == [3210, 321, 3220, 322]
 
 
-def test_the_search_path_and_the_modules_are_as_before(revisions):
-    head, base = revisions
-    sys.path.insert(0, str(head.folder))
-    (base.folder / f"{base.op}_extra.py").write_text("VALUE = 1\n")
-    base.edit("triton", "from _", f"import {base.op}_extra\nfrom _")
-    load(head)
-    modules, path, finders = dict(sys.modules), list(sys.path), list(sys.meta_path)
-
-    load_beside(head, base)
-
-    assert (sys.modules, sys.path, sys.meta_path) == (modules, path, finders)
-    assert sys.modules[f"{head.op}_helper"].__file__ == str(head.folder / f"{head.op}_helper.py")
-
-
 def test_folders_of_the_project_on_the_search_path_are_the_bases(revisions, tmp_path):
     head, base = revisions
     name = f"{head.op}_tools"

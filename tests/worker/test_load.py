@@ -162,3 +162,69 @@ def test_a_wrong_earlier_name_is_one_clear_sentence(op, text, kind):
 
     assert caught.value.reason.kind == kind
     assert op.path("performance").name in sentence(caught.value.reason)
+
+
+# --- peers, and storage in low precision ------------------------------------------------------------------------------
+
+PEERS = """
+from functools import partial
+
+
+def other(x, more=None):
+    return x
+
+
+peers = {{"torch.compile": lambda: other, "flash": partial(other, more=2), "builtin": max, "other": other}}
+performance = perfci.Performance({op}, reference, make_inputs, cases=[{{'rows': 1}}], peers=peers)
+"""
+STORED = """
+def stored(rows, scaling, device, seed):
+    return {{}}
+
+
+quantised = perfci.Quantised(store=stored, cases=perfci.grid(rows=[1, 2], scaling=["tensor"]))
+accuracy = perfci.Accuracy({op}, reference, make_inputs, cases=[{{'rows': 1}}], quantised=quantised)
+"""
+ADDED = {"performance": PEERS, "accuracy": STORED}
+
+
+def extended(op, part):
+    path = op.path(part)
+    path.write_text(path.read_text() + ADDED[part].format(op=op.op))
+    return path
+
+
+def test_sound_peers_are_loaded_in_their_order(op):
+    extended(op, "performance")
+
+    assert list(op.load().performance.peers) == ["torch.compile", "flash", "builtin", "other"]
+
+
+@pytest.mark.parametrize(
+    ("part", "before", "after", "kind"),
+    [
+        ("performance", "peers=peers", "peers=[other]", "suite_broken"),
+        ("performance", '"other": other', '"other": 3', "suite_broken"),
+        ("performance", '"other": other', '" other": other', "peer_name"),
+        ("performance", '"other": other', '"x" * 41: other', "peer_name"),
+        ("performance", '"other": other', '"kernel": other', "peer_name"),
+        ("performance", "def other(x, more=None)", "def other(y)", "peer_signature"),
+        ("performance", "def other(x, more=None)", "def other(x, more, most)", "peer_signature"),
+        ("accuracy", "quantised = perfci.Quantised(", "quantised = dict(", "suite_broken"),
+        ("accuracy", "store=stored, ", "store=3, ", "suite_broken"),
+        ("accuracy", 'scaling=["tensor"]', "scaling=[]", "no_cases"),
+        ("accuracy", "rows=[1, 2]", "rows=[1, 1]", "case_twice"),
+        ("accuracy", "store=stored, ", "store=stored, mode='how', ", "quantised_mode"),
+        ("accuracy", "def stored(rows, scaling", "def stored(scaling", "quantised_mismatch"),
+    ],
+)
+def test_each_breach_by_peers_or_storage_is_named_with_the_file(op, part, before, after, kind):
+    path = extended(op, part)
+    assert before in path.read_text()
+    path.write_text(path.read_text().replace(before, after))
+
+    with pytest.raises(ContractError) as caught:
+        op.load()
+
+    assert caught.value.reason.kind == kind
+    assert path.name in sentence(caught.value.reason)

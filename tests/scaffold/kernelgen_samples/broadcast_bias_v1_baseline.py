@@ -1,5 +1,0 @@
-import torch
-
-
-def broadcast_bias(x, bias):
-    return torch.broadcast_to(bias, x.shape).contiguous()
