@@ -107,9 +107,7 @@ def show_ends(found: Bisection) -> Iterator[RenderableType]:
         yield Paragraph(found.failure)
     if found.first and found.case and not found.nothing:
         change = _write_range(found.first)
-        text = say("BAD is slower by {change} at {case}, which is followed", change=change, case=found.case)
-        more = len(found.slower) - 1
-        yield text + (say("; other cases that are slower: {count}", count=more) if more else "")
+        yield say("BAD is slower by {change} at {case}, which is followed", change=change, case=found.case)
     yield from map(Paragraph, found.before)
 
 
@@ -124,57 +122,18 @@ def show_step(step: Leg, commit: Commit) -> Iterator[RenderableType]:
 
 
 def _show_culprit(found: Bisection, culprit: Culprit, number: int) -> Iterator[RenderableType]:
-    if len(culprit.suspects) > 1:
-        count = len(culprit.suspects)
-        if found.failure:
-            text = say("It failed first with one of these {count:commit|commits}", count=count)
-        else:
-            text = say(
-                "{change:+%} came with these {count:commit|commits}, or one of them",
-                change=culprit.change,
-                count=count,
-            )
-        yield Paragraph(text, style=STYLES[Gate.WARNS])
-        yield from (Paragraph(_name_commit(each), 2) for each in culprit.suspects)
+    first, *others = culprit.suspects
+    style = STYLES[Gate.WARNS if others or culprit.confirmed is False else Gate.FAILS]
+    yield Paragraph(_write_headline(found, culprit, number), style=style)
+    yield from (Paragraph(_name_commit(each), 2) for each in culprit.suspects)
+    if others:
         text = say("Those that could tell them apart could not be tried, or noise hid what they are.")
         yield Paragraph(text, 2, "dim")
-        yield from _show_sureness(found, culprit)
-        return
-    (commit,) = culprit.suspects
-    style = STYLES[Gate.WARNS if culprit.confirmed is False else Gate.FAILS]
-    yield Paragraph(_write_headline(found, culprit, number), style=style)
-    yield Paragraph(_name_commit(commit), 2)
-    yield Paragraph(say("by {author}, {date}", author=commit.author, date=commit.date), 2, "dim")
+    else:
+        yield Paragraph(say("by {author}, {date}", author=first.author, date=first.date), 2, "dim")
     for change in culprit.files:
-        if change.added is None or change.deleted is None:
-            yield Paragraph(say("{name} (no text)", name=change.name), 2)
-        else:
-            yield Paragraph(f"{change.name} +{change.added} -{change.deleted}", 2)
-    yield from _show_sureness(found, culprit)
-    yield from (Paragraph(reason, 2) for reason in culprit.said)
-    yield Paragraph(say("Look at it:"), 2)
-    yield Paragraph(f"git show {commit.id[:ID]}", 4)
-    if commit.parents:
-        folder = f"../perfci-{commit.id[:ID]}"
-        yield Paragraph(f"git worktree add {folder} {commit.id[:ID]}", 4)
-        against = f"--against {commit.parents[0][:ID]} --project {folder}"
-        yield Paragraph(f"perfci check {shlex.quote(found.op)} {against}", 4)
-
-
-def _write_headline(found: Bisection, culprit: Culprit, number: int) -> str:
-    commit = culprit.suspects[0].id[:ID]
-    if found.failure:
-        return say("It failed first with {commit}", commit=commit)
-    if culprit.confirmed is False:
-        return say("Not confirmed: {commit}", commit=commit)
-    facts: dict[str, Fact] = {"commit": commit, "change": culprit.own.value if culprit.own else culprit.change}
-    if len(found.culprits) == 1:
-        return say("The culprit is {commit}: {change:+%}", **facts)
-    count = len(found.culprits)
-    return say("Culprit {number} of {count} is {commit}: {change:+%}", number=number + 1, count=count, **facts)
-
-
-def _show_sureness(found: Bisection, culprit: Culprit) -> Iterator[RenderableType]:
+        lines = f"+{change.added} -{change.deleted}" if change.added is not None else say("(no text)")
+        yield Paragraph(f"{change.name} {lines}", 2)
     if culprit.sure is not None:
         sure, steps = f"{100 * culprit.sure:.2f} %", len(found.steps)
         yield Paragraph(say("sure to at least {sure}; revisions tried: {steps}", sure=sure, steps=steps), 2)
@@ -182,9 +141,32 @@ def _show_sureness(found: Bisection, culprit: Culprit) -> Iterator[RenderableTyp
         yield Paragraph(say("every revision was given the same inputs, of seed {seed}", seed=found.seed), 2)
     if culprit.own:
         yield Paragraph(say("beside its own parent: {own}", own=_write_range(culprit.own)), 2)
-    for case, change in culprit.cases.items():
-        if case != found.case:
-            yield Paragraph(f"{_write_range(change)} {case}", 4)
+    yield from (Paragraph(reason, 2) for reason in culprit.said)
+    if not others:
+        yield Paragraph(say("Look at it:"), 2)
+        yield Paragraph(f"git show {first.id[:ID]}", 4)
+    if not others and first.parents:
+        folder = f"../perfci-{first.id[:ID]}"
+        yield Paragraph(f"git worktree add {folder} {first.id[:ID]}", 4)
+        against = f"--against {first.parents[0][:ID]} --project {folder}"
+        yield Paragraph(f"perfci check {shlex.quote(found.op)} {against}", 4)
+
+
+def _write_headline(found: Bisection, culprit: Culprit, number: int) -> str:
+    commit, count = culprit.suspects[0].id[:ID], len(culprit.suspects)
+    change = culprit.own.value if culprit.own else culprit.change
+    if count > 1 and found.failure:
+        return say("It failed first with one of these {count:commit|commits}", count=count)
+    if count > 1:
+        return say("{change:+%} came with these {count:commit|commits}, or one of them", change=change, count=count)
+    if found.failure:
+        return say("It failed first with {commit}", commit=commit)
+    if culprit.confirmed is False:
+        return say("Not confirmed: {commit}", commit=commit)
+    if len(found.culprits) == 1:
+        return say("The culprit is {commit}: {change:+%}", commit=commit, change=change)
+    facts: dict[str, Fact] = {"number": number + 1, "count": len(found.culprits), "commit": commit, "change": change}
+    return say("Culprit {number} of {count} is {commit}: {change:+%}", **facts)
 
 
 def _name_commit(commit: Commit) -> str:
@@ -221,7 +203,6 @@ def to_json(found: Bisection) -> Mapping[str, Any]:
         return {
             "suspects": [write_commit(each) for each in culprit.suspects],
             **pick(culprit, "change sure own confirmed"),
-            "cases": dict(culprit.cases),
             "files": [pick(each, "name added deleted") for each in culprit.files],
             "said": [write(each) for each in culprit.said],
         }
@@ -230,7 +211,7 @@ def to_json(found: Bisection) -> Mapping[str, Any]:
         "op": found.op,
         "good": write_commit(found.good),
         "bad": write_commit(found.bad),
-        **pick(found, "commits seed device case", change=found.first, good_us=found.base_us, slower=dict(found.slower)),
+        **pick(found, "commits seed device case", change=found.first, good_us=found.base_us),
         "failure": write(found.failure),
         "steps": [write_step(step) for step in found.steps],
         "culprits": [write_culprit(each) for each in found.culprits],

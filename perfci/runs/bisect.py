@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from perfci.core.errors import UsageError
 from perfci.core.model import Fact, Interval, Reason
@@ -26,9 +26,6 @@ from perfci.thresholds.read import load
 
 FIRST = (4, 8)
 """Processes of BAD's duel with GOOD: the more there are, the clearer every later step."""
-
-SLOWER = 8
-"""Most cases in which a culprit is compared with its parent."""
 
 LEADING = 3
 """Cases that the first duel follows up, before one of them is chosen."""
@@ -48,8 +45,6 @@ class Culprit:
     """its duel with its own parent, ratio - 1"""
     confirmed: bool | None = None
     """whether that duel shows what the search found, None if there was none"""
-    cases: Mapping[str, Interval] = field(default_factory=dict)
-    """the same for each case that is slower in BAD"""
     files: tuple[FileChange, ...] = ()
     """what it changed of the op"""
     said: tuple[Reason, ...] = ()
@@ -72,8 +67,6 @@ class Bisection:
     """BAD against GOOD in that case, ratio - 1"""
     base_us: float | None = None
     """GOOD's time"""
-    slower: Mapping[str, Interval] = field(default_factory=dict)
-    """all cases that are slower in BAD, ratio - 1"""
     failure: Reason | None = None
     """what BAD does wrong, if that is what was searched for"""
     steps: tuple[Leg, ...] = ()
@@ -161,15 +154,10 @@ def _search_loss(whole: Bisection, first: TriedRevision, revisions: Revisions, a
     if (nothing := _explain_no_loss(case, duels, known, floor / first.base_us[case])) is not None:
         return dataclasses.replace(whole, nothing=nothing)
     revisions.case = case
-    # The case that is followed, then others that are slower too, those first that lost most.
-    order = sorted(duels, key=lambda each: (each != case, -duels[each].shift))[:SLOWER]
-    intervals = {each: known.interval(duels[each]) for each in order}
-    slower = {each: to_ratio(seen) for each, seen in intervals.items() if each == case or seen.low > 0}
-    whole = dataclasses.replace(whole, slower=slower)
     audience.begun(whole)
     search = _make_search(revisions, audience)
     places = search.run(revisions.good, revisions.bad, duels[case], len(duels))
-    culprits = tuple(_confirm(place, search, revisions, tuple(slower)) for place in places)
+    culprits = tuple(_confirm(place, search, revisions) for place in places)
     change = to_ratio(search.noise().interval(duels[case]))
     said = _describe_rest(culprits, change)
     return dataclasses.replace(whole, first=change, steps=tuple(search.steps), culprits=culprits, said=said)
@@ -197,35 +185,32 @@ def _explain_no_loss(case: str, duels: Mapping[str, Shown], known: Stray, least:
     return Reason("bisect_not_slower", facts)
 
 
-def _confirm(place: Loss, search: BisectionSearch, revisions: Revisions, slower: tuple[str, ...]) -> Culprit:
+def _confirm(place: Loss, search: BisectionSearch, revisions: Revisions) -> Culprit:
     """The culprit beside its own parent: fresh evidence, of what it alone does."""
     commits = tuple(revisions.describe(each) for each in place.suspects)
     found = Culprit(commits, math.expm1(place.gap), find_certainty(place.error, None))
     if len(commits) > 1:
         return found
-    case, commit, parents = revisions.case, commits[0].id, commits[0].parents
+    commit, parents = commits[0].id, commits[0].parents
     found = dataclasses.replace(found, files=revisions.list_changes(commit))
     if not parents:
         return found
-    chance, agrees = 1.0, False
+    own, chance, agrees = SAME, 1.0, False
     for processes in bisection.LOOKS[1:]:
-        tried = revisions.try_commit(commit, parents[0], slower, processes)
-        seen = tried.see(case)
+        seen = revisions.try_commit(commit, parents[0], (revisions.case,), processes).see(revisions.case)
         if isinstance(seen, Reason):
             return dataclasses.replace(found, said=(because("bisect_parent_untried", seen, commit=parents[0][:10]),))
-        known = bisection.estimate_noise([*search.duels, seen])
-        agrees, chance = confirm(seen, place.gap, known)
+        own, known = seen, bisection.estimate_noise([*search.duels, seen])
+        agrees, chance = confirm(own, place.gap, known)
         if agrees and chance <= bisection.CONFIRM:
             break
-    duels = {each: tried.see(each) for each in slower}
-    shown = {each: to_ratio(known.interval(seen)) for each, seen in duels.items() if isinstance(seen, Shown)}
-    facts: dict[str, Fact] = {"change": shown[case].value, "searched": found.change, "commit": commit[:10]}
+    change = to_ratio(known.interval(own))
+    facts: dict[str, Fact] = {"change": change.value, "searched": found.change, "commit": commit[:10]}
     return dataclasses.replace(
         found,
         sure=find_certainty(place.error, chance) if agrees else None,
-        own=shown[case],
+        own=change,
         confirmed=agrees,
-        cases=shown,
         said=() if agrees else (Reason("bisect_unconfirmed", facts),),
     )
 

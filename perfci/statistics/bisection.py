@@ -1,21 +1,14 @@
 """The search for the commit that made a kernel slower: what a duel shows about a revision, and how sure that is.
 
-Every revision is duelled against GOOD. Its shift, log scale, positive if it is slower, is the mean of the medians of
-the duel's processes. The variance of its error, for n processes of m_i blocks, is
-
-    process^2 / n + block^2 (pi / 2) / n^2 * sum(1 / m_i)
-
-`block` is the spread of the blocks around their process's median, whose median has pi / 2 times the variance of a mean;
-`process` that of the processes, each of which may be biased for as long as it lives. Both are learnt from all duels of
-the search, and `process` is never below what 401 processes of unchanged kernels showed on seven H200s (`BIAS`). The
-error is taken to follow Student's t with 3 degrees of freedom of that variance, whose tails are heavy, or the normal
-distribution if that reaches further, within two standard deviations.
+Every revision is duelled with GOOD. Its shift, log scale, positive if it is slower, is the mean of the medians of the
+duel's processes. Its error has contributions of blocks and of processes, whose spreads are learnt from all duels of the
+search, and the tails of Student's t with 3 degrees of freedom or of the normal distribution, whichever are heavier.
 
 Between a low level (GOOD's 0) and a high one (BAD's shift) a revision is good in the lower half, and bad in the upper.
-So an unchanged one is only called bad, or a slow one good, if the errors of its own duel and of the two levels
-together exceed half of the loss: a chance that is a property of the rule and not of the outcome. The chances of all
-steps are added up (Boole's inequality), and to them that of the loss being none. A revision that lies between a quarter
-and three quarters, and certainly at neither end, carries a part of the loss, and both parts are searched.
+So a wrong answer takes errors that exceed half of the loss: a chance that is a property of the rule and not of the
+outcome. The chances of all steps are added up (Boole's inequality). A revision that lies between a quarter and three
+quarters, and certainly at neither end, carries a part of the loss, and both parts are searched. docs/bisecting.md has
+the formulas and where their constants come from.
 """
 
 from __future__ import annotations
@@ -30,13 +23,11 @@ from typing import Protocol
 from perfci.core.model import Fact, Interval, Reason
 
 BIAS = 0.002
-"""Standard deviation of processes, log: of those 401 none strayed by more than 0.75 %, so that by the rule of three at
-most 3 in 401 do, which is the two-sided tail of t(3) there for a scale of 0.116 %, times the square root of 3."""
+"""Least standard deviation of processes, log. Of 401 processes of unchanged kernels none strayed by more than 0.75 %,
+so by the rule of three at most 3 in 401 do. That is the tail of t(3) for a scale of 0.116 %, times sqrt(3)."""
 
 LOOKS = (1, 2, 4, 8)
 """Processes of a revision's looks. The later ones only if noise asks for them."""
-
-MOST = LOOKS[-1]
 
 STEP = 5e-3
 """Chance of an error below which a step of the search needs no further look."""
@@ -287,29 +278,16 @@ class BisectionSearch:
         known = estimate_noise([*self.duels, seen])
         error = known.chance(HALF * (high.shift - low.shift), seen, low, high)
         apart = max(known.chance(seen.shift - low.shift, seen, low), known.chance(high.shift - seen.shift, seen, high))
-        side = classify(seen.shift, low.shift, high.shift)
-        if side is Rating.PART:
+        place = (seen.shift - low.shift) / (high.shift - low.shift)
+        side = Rating.GOOD if place < HALF else Rating.BAD
+        if QUARTER <= place <= 1 - QUARTER:
             error = max(error, apart)
-            if apart > CONFIRM or len(seen.processes) < PARTED:
-                # Far from both ends, though not far enough; or so near to one that noise took it from there.
-                last = len(seen.processes) >= LOOKS[-1] and apart > STEP
-                side = choose_nearest(seen.shift, low.shift, high.shift) if last else Rating.SKIP
+            if apart <= CONFIRM and len(seen.processes) >= PARTED:
+                side = Rating.PART
+            # Far from both ends, though not far enough; or so near to one that noise took it from there.
+            elif len(seen.processes) < LOOKS[-1] or apart <= STEP:
+                side = Rating.SKIP
         return Leg(commit, side, error, seen, known.interval(seen), self.world.note(commit))
-
-
-def classify(shift: float, low: float, high: float) -> Rating:
-    """Which of two levels a shift is at, or a part of the way between.
-
-    >>> [str(classify(shift, 0.0, 0.08)) for shift in (-0.03, 0.01, 0.03, 0.07, 0.2)]
-    ['good', 'good', 'part', 'bad', 'bad']
-    """
-    place = (shift - low) / (high - low)
-    return Rating.PART if QUARTER <= place <= 1 - QUARTER else choose_nearest(shift, low, high)
-
-
-def choose_nearest(shift: float, low: float, high: float) -> Rating:
-    """Which of two levels a shift is nearer to."""
-    return Rating.GOOD if shift < (low + high) / 2 else Rating.BAD
 
 
 def choose_next(left: Sequence[str], skipped: int) -> str | None:
