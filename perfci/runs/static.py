@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import functools
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +13,7 @@ from pathlib import Path
 import perfci
 from perfci.core import environment
 from perfci.core.codec import decode, encode
+from perfci.core.errors import StoredFileError
 from perfci.core.model import PlannedBase, PlannedOp, Reason, Static, StaticOp
 from perfci.core.settings import Settings
 from perfci.device.targets import target_named
@@ -23,6 +24,7 @@ from perfci.runs.base import BaseTree
 from perfci.runs.bench import Bench, WorkerPlace, make_environment
 from perfci.runs.describe import find_violation
 from perfci.runs.plan import Request
+from perfci.store.files import write_atomically
 from perfci.worker.parent import Running, side_by_side, working
 from perfci.worker.protocol import Job, Message, OpFiles
 
@@ -68,7 +70,10 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
         found[one] = compiled
         _write(bench, one, compiled)
     mine, others = (
-        tuple(_keep_fitting(found[one], request) for one in wanted if one.of_base is of_base)
+        tuple(
+            dataclasses.replace(op, cases=tuple(case for case in op.cases if matches(case.case, request.pattern)))
+            for op in (found[one] for one in wanted if one.of_base is of_base)
+        )
         for of_base in (False, True)
     )
     have = {op.op for op in others} | same
@@ -79,11 +84,7 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
         if tree and op.op not in have:
             base_op = PlannedBase(failure=Reason("base_lacks_op", {"op": op.op, "base": tree.base.name}))
         planned.append(PlannedOp(op.op, performance=cases.get(op.op, ()), base=base_op))
-    return Static(tuple(targets), toolchain(), mine, others), tuple(planned)
-
-
-def _keep_fitting(op: StaticOp, request: Request) -> StaticOp:
-    return dataclasses.replace(op, cases=tuple(case for case in op.cases if matches(case.case, request.pattern)))
+    return Static(tuple(targets), describe_toolchain(), mine, others), tuple(planned)
 
 
 def _fingerprint(folders: Sequence[OpFolder], settings: Settings) -> Mapping[str, Fingerprint]:
@@ -91,25 +92,10 @@ def _fingerprint(folders: Sequence[OpFolder], settings: Settings) -> Mapping[str
     return {op.op: tree.fingerprint(op.op) for op in folders}
 
 
-def toolchain() -> str:
+def describe_toolchain() -> str:
     """What compiles: names and versions."""
     found = environment.installed_versions(COMPILERS)
     return ", ".join(f"{name} {version}" for name, version in found.items()) or "nothing installed"
-
-
-@functools.cache
-def _hash_own_code() -> str:
-    """Digest of what captures and compiles: between two releases it changes without a new version."""
-    files = sorted((Path(perfci.__file__).parent / "device").glob("*.py"))
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-
-
-def cache_folder(settings: Settings) -> Path:
-    """Where compiled figures are kept: the project's setting, else the user's folder of caches."""
-    if settings.cache_folder:
-        return settings.cache_folder
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "perfci"
 
 
 # --- compiling, and not compiling twice -------------------------------------------------------------------------------
@@ -167,17 +153,21 @@ def _compile_group(
             found[lost] = StaticOp(lost.op.op, lost.target, failure=failure or Reason("worker_silent"))
 
 
-def _path(bench: Bench, one: _Wanted) -> Path | None:
-    """A file named by everything that decides its content. None if that is unknown."""
+def _find_file(bench: Bench, one: _Wanted) -> Path | None:
+    """Returns the file of what was compiled before, named by all that decides its content. None if that is unknown."""
     if one.print.opaque:
         return None
-    parts = (one.print.digest, one.target, toolchain(), perfci.__version__, _hash_own_code(), str(FORMAT))
+    # What captures and compiles may change between two releases without a new version.
+    code = (file.read_bytes() for file in sorted((Path(perfci.__file__).parent / "device").glob("*.py")))
+    own = hashlib.sha256(b"".join(code)).hexdigest()
+    parts = (one.print.digest, one.target, describe_toolchain(), perfci.__version__, own, str(FORMAT))
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-    return cache_folder(bench.settings) / "static" / f"{one.op.op}-{one.target}-{key}.json"
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "perfci"
+    return (bench.settings.cache_folder or caches) / "static" / f"{one.op.op}-{one.target}-{key}.json"
 
 
 def _read(bench: Bench, one: _Wanted) -> StaticOp | None:
-    path = _path(bench, one)
+    path = _find_file(bench, one)
     try:
         return decode(path.read_bytes(), StaticOp) if path else None
     except (OSError, ValueError):  # not there, or of another shape: it is made anew
@@ -185,14 +175,9 @@ def _read(bench: Bench, one: _Wanted) -> StaticOp | None:
 
 
 def _write(bench: Bench, one: _Wanted, op: StaticOp) -> None:
-    """Keep what was compiled; a cache that cannot be written only costs time."""
-    path = _path(bench, one)
-    if path is None or op.failure:
-        return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f"{path.name}.{os.getpid()}")
-        fresh.write_bytes(encode(op))
-        fresh.replace(path)
-    except OSError:
-        return
+    """Keep what was compiled. A cache that cannot be written only costs time."""
+    path = _find_file(bench, one)
+    if path and not op.failure:
+        with contextlib.suppress(OSError, StoredFileError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, encode(op))
