@@ -8,7 +8,7 @@ from perfci.core.model import Gate
 
 
 class Exit(IntEnum):
-    """Exit codes; perfci's own failure is Python's crash code, so that a broken tool never reads as a failed gate."""
+    """Exit codes. perfci's own failure is Python's crash code, so that a broken tool never reads as a failed gate."""
 
     OK = 0
     PERFCI_FAILED = 1
@@ -24,7 +24,7 @@ STOPPED = {"SIGHUP": Exit.HUNG_UP, "SIGINT": Exit.INTERRUPTED, "SIGTERM": Exit.T
 
 
 def exit_code(gate: Gate, *, strict: bool) -> Exit:
-    """The exit code of a gate; in strict mode warnings fail."""
+    """Returns the exit code of a gate. In strict mode warnings fail."""
     if gate is Gate.FAILS or (gate is Gate.WARNS and strict):
         return Exit.GATE_FAILED
     return Exit.WARNINGS if gate is Gate.WARNS else Exit.OK

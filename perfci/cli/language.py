@@ -1,4 +1,4 @@
-"""Which language the commands speak: what --lang says, else PERFCI_LANG, else the project's settings, else English."""
+"""Which language the commands speak: that of --lang, else PERFCI_LANG, else the project's settings, else English."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def choose(language: str | None) -> str | None:
 
 
 def choose_by_environment(variables: Mapping[str, str] = os.environ) -> None:
-    """Speak what PERFCI_LANG says, if it is set; raises UsageError for a language that perfci has no words in."""
+    """Speak the language of PERFCI_LANG, if it is set. Raises UsageError for a language that perfci does not have."""
     asked = variables.get(VARIABLE)
     if asked and asked not in LANGUAGES:
         raise UsageError("language_unknown", where=VARIABLE, language=asked, known=", ".join(LANGUAGES))
@@ -43,7 +43,7 @@ def choose_by_environment(variables: Mapping[str, str] = os.environ) -> None:
 
 
 def load(project: Path) -> Settings:
-    """The project's settings; from here on its language is spoken, unless the user asked for another."""
+    """Returns the project's settings. From here on its language is spoken, unless the user asked for another."""
     where = settings.load(project)
     if not _CHOSEN.get():
         speak(where.language)

@@ -13,7 +13,8 @@ from types import FrameType
 
 from perfci.cli.exits import STOPPED, Exit
 from perfci.cli.workflow import guard_output
-from perfci.core.errors import PerfciError, Stopped, StoredFileError
+from perfci.core.errors import PerfciError, Stopped
+from perfci.core.model import Reason
 from perfci.ops.spec import Accuracy, Chain, Performance
 
 
@@ -23,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run a command; gives its exit code. The language that it speaks ends with it."""
+    """Run a command, and return its exit code. The language that it speaks ends with it."""
     with guard_output(os.environ):
         return contextvars.copy_context().run(_run, arguments)
 
@@ -37,11 +38,12 @@ def _run(arguments: list[str]) -> int:
         choose_by_environment()
         result = app(arguments, prog_name="perfci", standalone_mode=False)
     except PerfciError as error:
-        _tell(error)
+        _print_error(error.reason)
         return Exit.PERFCI_FAILED
     except Stopped as stop:
         with contextlib.suppress(OSError):  # a terminal that hung up takes no words
-            _tell_stopped(stop.signal_name)
+            print(file=sys.stderr)
+            _print_error(Reason("stopped_by_signal", {"signal": stop.signal_name}))
         return STOPPED[stop.signal_name]
     except BrokenPipeError:
         # Whoever read the output has gone, as `head` does. Not 0: the gate may have failed.
@@ -49,7 +51,7 @@ def _run(arguments: list[str]) -> int:
         return Exit.PERFCI_FAILED
     except OSError as error:
         why = error.strerror or str(error)
-        _tell(StoredFileError("file_unusable", why=f"{why}: {error.filename}" if error.filename else why))
+        _print_error(Reason("file_unusable", {"why": f"{why}: {error.filename}" if error.filename else why}))
         return Exit.PERFCI_FAILED
     except Exception as error:
         # typer brings a click of its own, or uses the installed one: known by what it can do. Its code for a usage
@@ -89,15 +91,8 @@ def _stop_on_signals() -> None:
             signal.signal(number, stop)
 
 
-def _tell(error: PerfciError) -> None:
+def _print_error(reason: Reason) -> None:
     from perfci.core.wording import sentence
     from perfci.report.text import BLOCK_LIMIT, plain
 
-    print(f"perfci: {plain(sentence(error.reason), BLOCK_LIMIT)}", file=sys.stderr)
-
-
-def _tell_stopped(name: str) -> None:
-    from perfci.core.model import Reason
-    from perfci.core.wording import sentence
-
-    print(f"\nperfci: {sentence(Reason('stopped_by_signal', {'signal': name}))}", file=sys.stderr)
+    print(f"perfci: {plain(sentence(reason), BLOCK_LIMIT)}", file=sys.stderr)

@@ -23,10 +23,10 @@ _Function = TypeVar("_Function", bound=Callable[..., int])
 
 
 def takes(alone: str, modes: Mapping[str, str]) -> Callable[[_Function], _Function]:
-    """Say which parameters of a command go together.
+    """Mark which parameters of a command go together.
 
     `modes` maps an option that changes what the command does (`static`, or with a value `to=csv`) to the names of the
-    parameters that go with it; `alone` names those that go without any of these options.
+    parameters that go with it. `alone` names those that go without any of these options.
     """
 
     def mark(function: _Function) -> _Function:
@@ -67,7 +67,7 @@ def refuse_together(ctx: Any, modes: Mapping[str, str]) -> None:
 
 
 def option(name: str, text: str, default: str | None = None, metavar: str | None = None, **more: Any) -> Any:
-    """An option with its help; `default` says in words what holds without it, None if its value says so."""
+    """An option with its help. `default` describes what holds without it. None if its value does."""
     return typer.Option(name, help=text, show_default=default or True, metavar=metavar, **more)
 
 
@@ -97,7 +97,7 @@ def _speak(
 
 
 class Command(typer.core.TyperCommand):
-    """A command whose help names arguments as its author does: RUN..., where typer adds <list[Path]> and braces."""
+    """A command whose help names arguments as its author does: RUN..., without the <list[Path]> and braces of typer."""
 
     def __init__(self, *arguments: Any, params: list[Any] | None = None, **more: Any) -> None:
         """Every command takes --lang. It acts by its callback."""

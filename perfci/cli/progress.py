@@ -45,7 +45,7 @@ def _describe_stage(stage: str) -> str:
 
 
 class Progress:
-    """A listener for the pipeline; use it as a context."""
+    """A listener for the pipeline, used as a context."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TextIO, cast
 
 RUNNERS = ("GITHUB_ACTIONS", "TF_BUILD")
-"""Variables that say that such a runner reads what is printed; Gitea's and Forgejo's set the first too."""
+"""Variables of runners that read what is printed. Gitea's and Forgejo's set the first too."""
 
 _COMMAND = re.compile(r"(?P<colon>(?:^|(?<=[\r\n]))[^\S\r\n]*:)(?=:)|(?P<hash>#)(?=#(?:vso)?\[)")
 
 
 def make_harmless(text: str) -> str:
-    """Whole lines, with a blank where a command would begin.
+    """Returns whole lines, with a blank before what would be a command.
 
     >>> make_harmless("::error::x ##[error]y std::vector")
     ': :error::x # #[error]y std::vector'
@@ -29,7 +29,7 @@ def make_harmless(text: str) -> str:
 
 @contextlib.contextmanager
 def guard_output(variables: Mapping[str, str]) -> Iterator[None]:
-    """Within, what is printed on such a runner is harmless to it; elsewhere it stays as it is."""
+    """Within, what is printed on such a runner is harmless to it. Elsewhere it stays as it is."""
     if not any(variables.get(name) for name in RUNNERS):
         yield
         return

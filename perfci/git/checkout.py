@@ -12,7 +12,7 @@ from perfci.git.base import find_commit
 from perfci.git.command import git
 
 TIME_LIMIT_S = 600.0
-"""for writing the files; large ones may come from a server"""
+"""for writing the files, as large ones may come from a server"""
 
 _INDEX = ".perfci-index"
 _SUBMODULE = "160000"
@@ -25,7 +25,7 @@ _POINTERS = ("-c", "filter.lfs.process=", "-c", "filter.lfs.smudge=", "-c", "fil
 
 
 def materialise(folder: Path, commit: str, destination: Path, without: Sequence[str] = ()) -> Path | Reason:
-    """Writes a revision's files of the project at `folder` below `destination`; returns the project's root in there.
+    """Writes a revision's files of the project at `folder` below `destination`. Returns the project's root in there.
 
     The folders in `without`, relative to the project, and submodules are left out. Files elsewhere in the repository to
     which the project links come along. Git's settings and the revision's attributes apply as in a checkout. If Git LFS

@@ -13,7 +13,7 @@ from perfci.git.base import find_commit
 from perfci.git.command import git, is_shallow, run
 
 MOST_PATHS = 500
-"""Longest list of paths that git is given; a longer one would not fit a command line everywhere."""
+"""Longest list of paths that git is given. A longer one would not fit a command line everywhere."""
 
 _ID = re.compile(r"[0-9a-f]{7,64}")
 _DISTANCE = re.compile(r"dist=(\d+)\)")
@@ -22,7 +22,7 @@ _FIELDS = "%H%x00%P%x00%an%x00%as%x00%s"
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit as it presents itself; title and author are foreign text."""
+    """A commit as it presents itself. Title and author are foreign text."""
 
     id: str
     parents: tuple[str, ...]

@@ -35,7 +35,7 @@ from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.read import load
 
 FOLDER = "base"
-"""Where the base's files lie in the run's folder."""
+"""The folder of the base's files in the run's folder."""
 
 MERGE_REQUEST = ("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "CI_MERGE_REQUEST_EVENT_TYPE")
 
@@ -110,7 +110,7 @@ def write_base(bench: Bench, base: Base, name: str = FOLDER) -> BaseTree | Reaso
 
 
 def move_settings(settings: Settings, root: Path) -> Settings:
-    """The same settings in another tree; reports and the lock stay where they are."""
+    """Returns the same settings in another tree. Reports and the lock stay in their places."""
     try:
         quarantine = settings_at(root).quarantine
     except UsageError:
@@ -127,7 +127,7 @@ def move_settings(settings: Settings, root: Path) -> Settings:
 
 
 def choose_rules(base: Base | None, tree: BaseTree | None, settings: Settings) -> Settings:
-    """Where the thresholds and baselines lie by which a run is judged: a merge request's are those of its base."""
+    """Returns the settings by whose thresholds and baselines a run is judged: those of the base of a merge request."""
     return tree.settings if tree and is_judged_by_base(base) else settings
 
 
@@ -171,7 +171,7 @@ def are_unchanged(tree: BaseTree, settings: Settings, names: Iterable[str]) -> b
 
 
 def hash_rules(rules: Settings) -> str:
-    """SHA-256 of the thresholds and baselines by which a run is judged, with their names; histories judge nothing."""
+    """SHA-256 of the thresholds and baselines by which a run is judged, with their names. Histories judge nothing."""
     found = hashlib.sha256()
     for folder in (rules.thresholds, rules.baselines):
         for path in sorted(path for path in folder.rglob("*") if path.is_file() and history.ENDING not in path.name):

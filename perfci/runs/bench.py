@@ -1,4 +1,4 @@
-"""Where a run's workers run: their surroundings, and who listens."""
+"""What a run's workers run in: folders, variables, a time limit, and who listens."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BOARD = "PERFCI_BOARD"
 
 @dataclass(frozen=True)
 class Bench:
-    """Where a run's workers run."""
+    """What a run's workers run in."""
 
     settings: Settings
     folder: Path
@@ -88,25 +88,20 @@ def make_environment(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:
     variables |= _visible(variables, place) | _python_path(variables, place, bench)
     if place.python:
         variables.pop("PYTHONHOME", None)
+    logs = settings.reports / LOGS
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+    except OSError:  # a doctor is asked why
+        logs = bench.folder / LOGS
     return WorkerEnvironment(
         environment=variables,
         folder=place.root or settings.root,
-        log=_logs(bench) / f"{place.name}.log",
+        log=logs / f"{place.name}.log",
         limit_s=settings.time_limit_s,
         python=place.python or sys.executable,
         shown_from=settings.root,
         until_s=place.until_s,
     )
-
-
-def _logs(bench: Bench) -> Path:
-    """Where logs go: into the reports, or where those cannot be written, as for a doctor who is asked why, nearby."""
-    folder = bench.settings.reports / LOGS
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return bench.folder / LOGS
-    return folder
 
 
 def move_path(path: Path, root: Path, other: Path) -> Path:
@@ -146,7 +141,7 @@ def name_devices(variables: Mapping[str, str], device: str, visible: int) -> lis
 
 
 def _python_path(variables: Mapping[str, str], place: WorkerPlace, bench: Bench) -> dict[str, str]:
-    """Where a worker finds modules: this perfci, then the base's own project in the place of the one under test.
+    """The path of a worker's modules: this perfci, then the base's own project in the place of the one under test.
 
     Another interpreter sees nothing else that was added for this one.
     """

@@ -77,7 +77,7 @@ def hash_rules_of(run: Run, settings: Settings) -> str:
 
 @contextmanager
 def _open_rules(run: Run, settings: Settings) -> Iterator[Settings]:
-    """Where thresholds and baselines are read: a merge request is judged by those of its base, not by its own.
+    """Yields the settings whose thresholds and baselines judge: a merge request is judged by those of its base.
 
     They are written out only if they differ. If git no longer has them, the work tree's own are used.
     """

@@ -33,7 +33,7 @@ from perfci.runs.static import COMPILERS, compile_ops
 from perfci.store import launches
 
 OFFLINE = Device("offline", "no device", "offline")
-"""Where kernels are compiled without a device."""
+"""The device of kernels that are compiled without one."""
 
 ROUNDS = 4
 """How often the judge may ask for more at most: a duel asks twice, a screen once."""

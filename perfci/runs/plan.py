@@ -32,7 +32,7 @@ class Request:
     timer: str = "auto"
     suites: tuple[Suite, ...] = (Suite.ACCURACY, Suite.PERFORMANCE)
     against: str | None = None
-    """--against: a git revision; None finds the base itself"""
+    """--against: a git revision. None finds the base itself"""
     duel: DuelWhat = DuelWhat.CHANGED
     base_python: str | None = None
     """--base-python"""
@@ -65,7 +65,7 @@ class Against:
     def skips(self) -> bool:
         """Whether what is proven unchanged is not run.
 
-        Not if the base is only the baseline's own commit, and not where the toolchain changes: what it makes of the
+        Not if the base is only the baseline's own commit, and not if the toolchain changes: what it makes of the
         same files is the question then.
         """
         base = self.base
@@ -163,7 +163,7 @@ def cases_to_run(plan: Plan, op: PlannedOp) -> int:
 def share_out(plan: Plan, shards: int, last: Run | None = None) -> tuple[ShardedOp, ...]:
     """Each op with its shard and the seconds that it may take, in the plan's order.
 
-    Seconds are those of the last run, scaled by the number of cases; an op that it did not measure takes as long a case
+    Seconds are those of the last run, scaled by the number of cases. An op that it did not measure takes as long a case
     as the others took, and without a last run every case takes the budget. The longest op is given to whichever shard
     has least so far (longest processing time first: at most 4/3 of the best makespan, Graham 1969). Ops that need no
     worker are given to no shard.

@@ -66,7 +66,7 @@ class Recorder:
         plant: Plant = NOTHING_PLANTED,
         seconds: Mapping[str, float] | None = None,
     ) -> None:
-        """`seconds`: what the ops' first looks may take, where somebody knows."""
+        """`seconds`: what the ops' first looks may take, if that is known."""
         self._bench = bench
         self._settings = bench.settings
         self._request = request
@@ -88,7 +88,7 @@ class Recorder:
     def record(self, cases: tuple[str, ...] | None = None) -> Run:
         """Every planned op once. One that the base proves unchanged is not run, and none that time does not reach.
 
-        cases: the performance cases to measure, where not all that were planned.
+        cases: the performance cases to measure, if not all that were planned.
         """
         plan = self._run.plan
         with self._note_stops():
@@ -207,7 +207,7 @@ class Recorder:
             process=process,
             budget_s=run_plan.budget_s,
             run_started=self._began,
-            # One timer a run: once an op was timed, the others take the same one or say that they can't.
+            # One timer a run: once an op was timed, the others take the same one, or fail if they cannot.
             timer=self._run.environment.timer or self._request.timer,
             lock_folder=str(settings.lock_folder) if settings.lock_folder else None,
             lock_wait_s=settings.lock_wait_s,
@@ -305,7 +305,7 @@ class Recorder:
         return self._pair(dataclasses.replace(job, suites=_rest(job, gathered)), hear)
 
     def _as_found(self, gathered: Gathered, failure: Reason | None, job: Job) -> OpRun:
-        """The op's record; if its time was up, with what lacks evidence because of that."""
+        """The op's record, with what lacks evidence if its time was up."""
         late = gathered.late or _is_late(failure)
         if not late or job.until_s is None:
             return gathered.op_run(failure)
@@ -365,9 +365,9 @@ class Recorder:
     # --- the record ---------------------------------------------------------------------------------------------------
 
     def _note(self, message: Message, op: str, job: Job) -> None:
-        # Later looks may be on another board of the host; the run's environment is the first one's.
+        # Later looks may be on another board of the host. The run's environment is the first one's.
         if isinstance(message, Ready) and not job.process:
-            # An op that is not timed says nothing about the timer; what is known of it stays.
+            # An op that is not timed does not change what is known of the timer.
             timer = message.timer or self._run.environment.timer
             found = describe_environment(self._settings, message.device, timer)
             self._run = dataclasses.replace(self._run, environment=found)
@@ -426,7 +426,7 @@ def new_run(settings: Settings, plan: Plan, device: Device, command: str) -> Run
 
 
 def describe_environment(settings: Settings, device: Device, timer: str | None) -> Environment:
-    """Returns the environment of a run of this project at its commit; of no commit if git cannot say."""
+    """Returns the environment of a run of this project at its commit. There is no commit if git cannot find one."""
     here = git.read(settings.root)
     if isinstance(here, Reason):
         return environment.describe(device, timer)

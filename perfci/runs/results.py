@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class StoredRun:
     """A run as it was stored, its tables, and its verdicts.
 
-    Every method raises `perfci.core.errors.PerfciError` if a file cannot be read. Its text says what to do.
+    Every method raises `perfci.core.errors.PerfciError` if a file cannot be read. Its text has the remedy.
     """
 
     run: Run
@@ -35,11 +35,11 @@ class StoredRun:
 
     @cached_property
     def judgements(self) -> Judgements:
-        """The verdicts, by the thresholds and baselines that the project has now; judged when first asked for."""
+        """The verdicts, by the thresholds and baselines that the project has now."""
         return decide(self.run, settings.load(self.project))
 
     def frame(self, *, verdicts: bool = False) -> pd.DataFrame:
-        """One row a block and arm, with the columns of docs/stored-files.md; times in microseconds.
+        """One row a block and arm, with the columns of docs/stored-files.md. Times are microseconds.
 
         `verdicts` adds verdict, reason and change of the row's case, which takes the project.
         """

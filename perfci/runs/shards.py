@@ -270,7 +270,7 @@ def check_on_devices(settings: Settings, request: Request, command: str, listene
     """Check on several devices of this host at once: each measures one shard, in a process of its own.
 
     Falls back to a plain check if there is no second device to share with. A signal ends all of them, and what they
-    measured is saved. Raises PerfciError if one of them fails, which has said why.
+    measured is saved. Raises PerfciError if one of them fails. It has printed the reason.
     """
     sharded = plan_shards(settings, request, listener)
     if not sharded.plan.boards:

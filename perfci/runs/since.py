@@ -65,7 +65,7 @@ FOLDER = "groups"
 """In the reports folder: groups/<number>/run.json of each commit's cases."""
 
 EVERY = "*"
-"""The --case pattern of a run that leaves other cases out, and so says nothing about them."""
+"""The --case pattern of a run that leaves other cases out."""
 
 BUDGETS = 2
 """Times the earlier run's budget, which was too small, unless --budget names one."""
@@ -108,7 +108,7 @@ class Groups:
 def retry(
     settings: Settings, earlier: Run, request: Request, command: str, listener: Listener
 ) -> tuple[Run, Judgements]:
-    """Duel the INCONCLUSIVE performance cases of a run of the commit that is checked out; a run in the reports folder.
+    """Duel the INCONCLUSIVE performance cases of a run of the checked-out commit, as a run in the reports folder.
 
     `request` gives device, budget (0: twice the earlier run's), seed and timer. The earlier run's --threshold holds for
     this one. A case whose commit is not available stays INCONCLUSIVE, with the reason. A run without ops had nothing to
@@ -195,7 +195,7 @@ def _find_last_commit(name: str, baseline: Baseline | None) -> str | None:
 def compare_with_release(
     settings: Settings, request: Request, command: str, listener: Listener, named: str | None = None
 ) -> tuple[Run, Judgements]:
-    """Duel every case with the last release's files, or with those of its epoch since; a run in the reports folder.
+    """Duel every case with the last release's files, or with those of its epoch since, as a run in the reports folder.
 
     `named` is a revision that takes the release's place. A run without ops, with a note, is one for which there is no
     release, or nothing that both have. Raises UsageError if the release is unknown or not available, DeviceError if
@@ -398,7 +398,7 @@ def _plan(
     """Returns what all groups measure together. The families are fixed here."""
     against = Against()
     if grouped.groups:
-        # The commit of most cases, under the names of all. The plan says which case is compared with which.
+        # The commit of most cases, under the names of all. The plan has the commit of each case.
         most = max(grouped.groups, key=lambda group: len(group.cases)).tree.base
         bases = [group.tree.base for group in grouped.groups]
         names = ", ".join(dict.fromkeys(base.name for base in bases))

@@ -49,7 +49,7 @@ class _Wanted:
 
 
 def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[Static, tuple[PlannedOp, ...]]:
-    """Every op for every target, also the base's if its files differ; with the ops as the judge knows them.
+    """Every op for every target, also the base's if its files differ, with the ops as the judge knows them.
 
     Raises UsageError for an unknown target.
     """
