@@ -62,7 +62,7 @@ def tune(
     request = Request((op,), case, device, budget, seed, timer)
     with Progress() as progress:
         found = tune_op(where, request, progress, spec=device_spec, write=write)
-    table = found.state.with_suffix(".md")
+    table = found.search.path.with_suffix(".md")
     write_atomically(table, write_candidates(found).encode())
     if output == "json":
         print_json(to_json(found))
@@ -76,9 +76,9 @@ COMMANDS = {"tune": tune}
 
 def show_tuning(found: Tuning, table: Path) -> Iterator[RenderableType]:
     """The answer for a terminal or a log."""
-    yield say("{op} on {device}, seed {seed}", op=found.op, device=found.device, seed=found.seed)
+    yield say("{op} on {device}, seed {seed}", op=found.op, device=found.device, seed=found.search.head.seed)
     yield from _describe_model(found)
-    if found.resumed:
+    if found.search.resumed:
         yield say("What an earlier search, or an interrupted one, has found out is not measured again.")
     for choice in found.choices:
         regime = choice.regime
@@ -175,7 +175,7 @@ def _show_recovery(found: Tuning) -> Iterator[str]:
 
 
 def _list_tried(found: Tuning, choice: Choice) -> list[Attempt]:
-    return [each for each in found.tried if each.regime == choice.regime.label]
+    return [each for each in found.search.tried if each.regime == choice.regime.label]
 
 
 def _name(config: Config | None) -> str:
@@ -215,13 +215,13 @@ def write_candidates(found: Tuning) -> str:
 def to_json(found: Tuning) -> Mapping[str, Any]:
     """The same for programs; changes are ratios - 1, times microseconds."""
     return {
-        **pick(found, "op device seed"),
+        **pick(found, "op device", seed=found.search.head.seed),
         "file": str(found.file),
         "measured": found.spec is None,
         "entries": [_write_entry(choice, _list_tried(found, choice)) for choice in found.choices],
         "unserved": list(found.unserved),
         "recovery": dict(find_recovery(found)) if found.modelled else None,
-        **pick(found, "diff written late resumed"),
+        **pick(found, "diff written late", resumed=found.search.resumed),
         "said": [{"kind": each.kind, "text": sentence(each)} for each in found.notes],
     }
 

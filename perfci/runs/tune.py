@@ -48,22 +48,19 @@ class Tuning:
     device: str
     file: Path
     """the tuned file"""
-    seed: int
+    search: SearchFile
     choices: tuple[Choice, ...] = ()
     """one for each entry that serves a case"""
-    tried: tuple[Attempt, ...] = ()
     diff: tuple[str, ...] = ()
     written: bool = False
     late: bool = False
     """the time was up before the search was over"""
-    resumed: bool = False
     unserved: tuple[str, ...] = ()
     spec: str | None = None
     """description of the device that the times were estimated for. None if they were measured"""
     like: str | None = None
     """description of the device that it varies"""
     modelled: Mapping[str, Modelled] = field(default_factory=dict)
-    state: Path = Path()
     notes: tuple[Reason, ...] = ()
 
 
@@ -206,9 +203,8 @@ class _Tuner:
         old, new = file.text.splitlines(), text.splitlines()
         diff = difflib.unified_diff(old, new, name if old else "nothing", name, lineterm="", n=1)
         return Tuning(
-            op, self._key, path, search.head.seed, tuple(choices), tuple(search.tried), tuple(diff), written,
-            self._late, search.resumed, seen.unserved, spec.key if spec else None, self._like, self._modelled,
-            search.path, tuple(notes),
+            op, self._key, path, search, tuple(choices), tuple(diff), written, self._late, seen.unserved,
+            spec.key if spec else None, self._like, self._modelled, tuple(notes),
         )  # fmt: skip
 
     def _choose(self, regime: Regime, *, needed: bool) -> Choice:

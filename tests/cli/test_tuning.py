@@ -1,5 +1,6 @@
 """What is said of a search, above all of one that measured nothing."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from perfci.cli.tune import find_recovery, show_tuning, to_json
 from perfci.core.codec import encode
-from perfci.lab.tune.records import FINAL, Attempt, Regime
+from perfci.lab.tune.records import FINAL, Attempt, Regime, SearchFile, SearchHead
 from perfci.lab.tune.search import Choice
 from perfci.runs.tune import Tuning
 from perfci.worker.protocol import Modelled
@@ -25,7 +26,8 @@ def tuning(today, best, floors=(50.0, 50.0), **fields):
     )
     modelled = {case: Modelled(case, 100.0, *floors) for case in "ab"}
     found = {"spec": "low-bw", "like": "nvidia-h200", "modelled": modelled} | fields
-    return Tuning("op", "low-bw", Path("x.json"), 7, (Choice(REGIME, BEST),), tried, **found)
+    search = SearchFile(Path("x.jsonl"), SearchHead({}, 7), list(tried))
+    return Tuning("op", "low-bw", Path("x.json"), search, (Choice(REGIME, BEST),), **found)
 
 
 def text(found):
@@ -51,11 +53,10 @@ def test_where_todays_choice_does_not_fit_there_is_no_untuned_share():
 
 def test_where_nothing_fits_that_is_said():
     found = tuning(None, 110.0)
-    lost = Tuning(
-        "op", "x", Path("x.json"), 7, (Choice(REGIME, None),), (), spec="x", like="y", modelled=found.modelled
-    )
+    search = dataclasses.replace(found.search, tried=[])
+    lost = dataclasses.replace(found, choices=(Choice(REGIME, None),), search=search)
 
-    assert "Nothing that was tried fits on x." in text(lost)
+    assert "Nothing that was tried fits on low-bw." in text(lost)
 
 
 def test_the_answer_for_programs_is_json_and_says_whether_it_was_measured():

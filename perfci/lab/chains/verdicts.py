@@ -38,28 +38,6 @@ class Output:
     usual: Error
 
 
-def find_ends(reads: Reads) -> tuple[int, ...]:
-    """Places of the stages that no other reads: what they give is what the chain gives.
-
-    >>> find_ends([(), (0,), (0,), (1, 2)]), find_ends([(), (0,), (0,)])
-    ((3,), (1, 2))
-    """
-    taken = {at for each in reads for at in each}
-    return tuple(at for at in range(len(reads)) if at not in taken)
-
-
-def trace_back(reads: Reads, end: int) -> tuple[int, ...]:
-    """Places of a stage and of all that it goes back to, in order.
-
-    >>> trace_back([(), (0,), (0,), (1,)], 3)
-    (0, 1, 3)
-    """
-    found = {end}
-    for at in range(end, -1, -1):  # a stage reads earlier ones alone
-        found |= set(reads[at]) if at in found else set()
-    return tuple(sorted(found))
-
-
 def worst(errors: Sequence[Error]) -> Error:
     """The largest of each figure of several outputs."""
     found = {name: [value for each in errors if (value := getattr(each, name)) is not None] for name in MEASURES}
@@ -127,7 +105,8 @@ def judge(
     """
     nearest: tuple[float, Error | None, Error | None] = (-1.0, None, None)
     failures = []
-    for end in find_ends(reads):
+    taken = {at for each in reads for at in each}
+    for end in (at for at in range(len(reads)) if at not in taken):  # what they give is what the chain gives
         for output in outputs[end]:
             # The tolerance, or RATIO times the error of PyTorch's own ops, whichever is larger.
             rtol = (tolerance or {}).get(output.dtype, TOLERANCES.get(output.dtype, (0.0, 0.0))[0])
@@ -168,8 +147,11 @@ def _blame(
             ratios.append(max(ours or 0.0, floor) / max(theirs or 0.0, floor))
         return max(ratios)
 
+    leading = {end}
+    for at in range(end, -1, -1):  # a stage reads earlier ones alone
+        leading |= set(reads[at]) if at in leading else set()
     # If earlier stages were better than PyTorch, a stage that only loses that lead is not to blame.
-    grown = {at: lead(at) / max(1.0, *map(lead, reads[at]), 1.0) for at in trace_back(reads, end)}
+    grown = {at: lead(at) / max(1.0, *map(lead, reads[at]), 1.0) for at in sorted(leading)}
     culprit = max(grown, key=lambda at: grown[at])
 
     def find_before(which: str) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfci.lab.chains.records import Error, StageResult
-from perfci.lab.chains.verdicts import Output, add_growth, find_ends, judge, judge_finiteness, trace_back
+from perfci.lab.chains.verdicts import Output, add_growth, judge, judge_finiteness
 
 WHERE = {"chain": "block", "case": "rows=2"}
 NAN, INF = np.nan, np.inf
@@ -110,10 +110,3 @@ def test_a_nan_that_a_kernel_loses_is_found_unless_it_was_wrong_or_pytorch_loses
     assert fault([0.0], [NAN]) == fault([-INF], [INF]) == "chain_swallowed"
     assert fault([0.0], [NAN], usual=[0.0]) is None
     assert fault([NAN, INF], [NAN, INF]) is None
-
-
-def test_what_no_stage_reads_is_an_end_and_is_traced_back_to_what_leads_to_it():
-    reads = ((), (0,), (0,), (1,))
-
-    assert find_ends(reads) == (2, 3)
-    assert trace_back(reads, 3) == (0, 1, 3)
