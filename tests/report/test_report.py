@@ -56,15 +56,6 @@ def test_an_earlier_reports_pictures_are_gone_and_other_files_stay(examples, tmp
     assert [file.name for file in tmp_path.glob("*.png")] == ["mine.png"]
 
 
-def test_rendering_twice_gives_the_same_bytes(examples, rendered, tmp_path):
-    report.write(*examples.full(), tmp_path)
-
-    first, second = (
-        {file.name: file.read_bytes() for file in folder.iterdir()} for folder in (rendered("full"), tmp_path)
-    )
-    assert first == second
-
-
 def test_on_a_cpu_the_report_says_that_speed_was_not_measured(page):
     text = page("on_cpu")
 
@@ -95,27 +86,6 @@ def test_an_empty_run_says_that_nothing_was_judged(examples, tmp_path):
     assert "**Nothing was judged.** 0 ops, 0 verdicts (exit code 0)." in text
 
 
-def test_the_report_says_how_to_repeat_the_run(page):
-    text = page("small")
-
-    assert "perfci check softmax --seed 20260102" in section(text, "Environment")
-
-
-@pytest.mark.parametrize(
-    ("verdict", "command"),
-    [
-        ("REGRESSED", "perfci show reports/run.json --op softmax --case rows=4096,cols=1024,dtype=float16"),
-        ("WRONG", "perfci check matmul --case m=1023,n=1024,k=1025,dtype=float16 --seed 20260102"),
-        ("TOO_SLOW", "perfci show reports/run.json --op matmul --case m=1024,n=1024,k=1024,dtype=float16"),
-        ("ERROR", "perfci check bias_relu --seed 20260102"),
-    ],
-)
-def test_every_failing_verdict_names_the_next_command(page, verdict, command):
-    steps = section(page("full"), "How to read this report")
-
-    assert re.search(rf"\*\*{verdict}\*\*: [^\n]+\n\n```text\n{re.escape(command)}\n```", steps)
-
-
 # --- the summary, means, advice and roofline --------------------------------------------------------------------------
 
 
@@ -142,14 +112,6 @@ def test_letters_of_any_script_are_told_and_drawn(examples, tmp_path):
 # --- against a base revision ------------------------------------------------------------------------------------------
 
 
-def test_what_a_run_is_compared_with_stands_above_its_verdicts(page):
-    text = page("duelled")
-
-    above = section(text, "Verdicts").partition("| op ")[0]
-    assert "Compared with origin/main (89abcdef01, merge base): 9 cases timed side by side with it." in above
-    assert "| base    | `89abcdef0123`, where `origin/main` was left |" in text
-
-
 def test_the_bases_own_packages_are_part_of_the_environment(examples, tmp_path):
     run, judgements = examples.small()
     base = replace(examples.BASE, python="/old/bin/python", packages={"triton": "3.6.0", "python": "3.10.2"})
@@ -158,19 +120,6 @@ def test_the_bases_own_packages_are_part_of_the_environment(examples, tmp_path):
     found = section(report.write(run, judgements, tmp_path).read_text(encoding="utf-8"), "Environment")
 
     assert re.search(r"\| the base's packages +\| python 3\.10\.2, triton 3\.6\.0", found)
-
-
-def test_an_op_that_nothing_was_run_for_has_a_row_and_no_section(page):
-    text = page("duelled")
-
-    assert "| `broadcast` | accuracy and 3 cases " in text
-    assert "\n## broadcast\n" not in text
-    assert "\n## layernorm\n" not in text
-    assert "Without a section, since nothing had to be run: `broadcast`." in text
-
-
-def test_the_run_is_repeated_against_the_same_commit(page):
-    assert "--seed 20260102 --against 89abcdef0123\n" in section(page("duelled"), "Environment")
 
 
 @pytest.mark.parametrize(
@@ -199,27 +148,7 @@ def test_the_repeated_run_is_judged_by_what_was_given_on_the_command_line(exampl
     assert "--seed 20260102 --threshold 'tau=2 %' --threshold speedup=1.2\n" in section(text, "Environment")
 
 
-def test_each_kind_of_doubt_names_its_own_next_command(page):
-    steps = section(page("duelled"), "How to read this report")
-
-    assert "perfci doctor\nperfci doctor --selftest --op bias_relu\n" in steps
-    again = "perfci check softmax --case rows=4096,cols=2048,dtype=float16 --against 89abcdef0123"
-    assert f"perfci doctor\n{again}\n" in steps
-    assert "**REMOVED**" not in steps
-
-
 # --- compiled without a device ----------------------------------------------------------------------------------------
-
-
-def test_compiled_kernels_are_compiled_again_by_perfci_static(page):
-    text = page("compiled")
-
-    assert "perfci check --static attention broadcast matmul softmax --target sm_90,gfx942" in text
-    case = "--case rows=4096,cols=32768,dtype=float16 --target sm_90 --against 89abcdef0123"
-    assert (
-        f"**REGRESSED, compiled**: see what grew under *Compiled kernels*; after a change, compile it again.\n\n"
-        f"```text\nperfci check --static softmax {case}\n```" in text
-    )
 
 
 def test_on_a_machine_without_accelerator_the_compiled_kernels_have_a_verdict(page):

@@ -52,21 +52,6 @@ def test_the_worst_of_wrong_cases_is_the_one_furthest_beyond_what_is_allowed(exa
     assert told == "**Fails**: 3 WRONG: `a` `n=1` off by 200 times what is allowed and 2 more."
 
 
-def test_an_answer_without_an_error_that_could_be_allowed_is_worse_than_all_others(examples):
-    reasons = (
-        Reason("wrong_values", {"error": 7.5, "atol": 0.1}),
-        Reason("not_finite", {"got": "nan", "expected": "1"}),
-    )
-    rows = tuple(
-        examples.judgement(op, "n=1", Verdict.WRONG, reason, suite=Suite.ACCURACY)
-        for op, reason in zip("ab", reasons, strict=True)
-    )
-
-    told = line(bullets(examples.run([]), Judgements(rows)), "Fails")
-
-    assert told == "**Fails**: 2 WRONG: `b` `n=1` and 1 more."
-
-
 @pytest.mark.parametrize(
     ("kind", "facts", "number"),
     [
