@@ -174,7 +174,7 @@ def _check_device(host: NpuHost) -> Iterator[Trap]:
 def _check_variables(host: NpuHost) -> Iterator[Trap]:
     blocking = host.variables.get("ASCEND_LAUNCH_BLOCKING", "0").strip()
     if re.fullmatch(r"[1-9]\d*|true", blocking, re.IGNORECASE):
-        yield _trap("doctor_npu_blocking", value=blocking)
+        yield _trap("doctor_launch_blocking", name="ASCEND_LAUNCH_BLOCKING", value=blocking)
     # Logical numbers of devices are counted from 0 in a container too, and npu-smi counts cards.
     given = host.variables.get(npu_smi.VISIBLE, "").strip()
     first = npu_smi.visible_number(0, host.variables)

@@ -66,7 +66,7 @@ def check_chains(settings: Settings, request: Request, listener: Listener) -> Ch
         known = dataclasses.replace(request, device=kind, seed=seed)
         results = tuple(_check_chain(bench, name, path, known) for name, path in chosen.items())
     if not any(result.cases or result.failure for result in results):
-        raise UsageError("chain_no_case", chains=", ".join(chosen), pattern=request.pattern)
+        raise UsageError("no_case_fits", ops=", ".join(chosen), pattern=request.pattern)
     if not devices and (failure := results[0].failure) and failure.kind in _NO_DEVICE:
         raise PerfciError(failure.kind, **failure.facts)
     return Chains(devices[0] if devices else None, seed, results)

@@ -232,7 +232,7 @@ def _judge_host(facts: Facts) -> Iterator[DoctorFinding]:
         yield _note("doctor_no_nvml")
     blocking, interpret = (facts.variables.get(name, "") for name in ("CUDA_LAUNCH_BLOCKING", "TRITON_INTERPRET"))
     if blocking not in {"", "0"}:
-        yield _problem("doctor_launch_blocking", value=blocking)
+        yield _problem("doctor_launch_blocking", name="CUDA_LAUNCH_BLOCKING", value=blocking)
     if interpret not in {"", "0"}:
         yield _note("doctor_interpret", value=interpret)
 

@@ -54,7 +54,7 @@ def soak_ops(
         findings = [each for op in described.ops for each in _soak_op(bench, known, op, SoakFiles(calls, limit))]
     if not any(each.case or each.status is Status.ERROR for each in findings):
         names = ", ".join(op.op for op in described.ops)
-        raise UsageError("soak_no_case", ops=names, pattern=request.pattern or "*")
+        raise UsageError("no_case_fits", ops=names, pattern=request.pattern or "*")
     return Soak(described.device, seed, tuple(findings))
 
 

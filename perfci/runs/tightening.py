@@ -82,13 +82,13 @@ def tighten(
     if not devices and (device is not None or ops):
         raise UsageError("tighten_no_history")
     if device is not None and device not in devices:
-        raise UsageError("tighten_no_device", device=device, known=", ".join(devices))
+        raise UsageError("history_no_device", device=device, known=", ".join(devices))
     chosen = [device] if device is not None else devices
     found = [(each, op) for each in chosen for op in history_ops(settings.baselines, each)]
     known = sorted({op for _, op in found})
     for op in ops:
         if op not in known:
-            raise UsageError("tighten_no_op", op=op, known=", ".join(known) or "-")
+            raise UsageError("history_no_op", op=op, known=", ".join(known) or "-")
     wanted = (each for each in found if not ops or each[1] in ops)
     return [_tighten_op(settings, written, *each, today, write=write) for each in wanted]
 

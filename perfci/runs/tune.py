@@ -111,7 +111,7 @@ class _Tuner:
         if found.device.kind in UNTIMED:
             raise DeviceError("tune_not_timed", op=planned.op)
         if not planned.performance:
-            raise UsageError("tune_no_case", op=planned.op, pattern=self._request.pattern)
+            raise UsageError("no_case_fits", ops=planned.op, pattern=self._request.pattern)
         return found.device.kind, found.device.key
 
     def _open_search(self) -> SearchFile:

@@ -64,7 +64,7 @@ def test_a_good_machine_has_nothing_in_the_way_and_one_without_ascend_is_not_loo
         ({"compatible": "Not Compatible"}, "doctor_npu_incompatible"),
         ({"table": NpuTable(None, (NpuChip(NpuPlace(0), "910B2", "Alarm"),), ())}, "npu_unhealthy"),
         ({"table": NpuTable(None, GOOD.table.chips, (NpuProcess(NpuPlace(0), 1),))}, "doctor_npu_taken"),
-        ({"variables": {"ASCEND_LAUNCH_BLOCKING": "1"}}, "doctor_npu_blocking"),
+        ({"variables": {"ASCEND_LAUNCH_BLOCKING": "1"}}, "doctor_launch_blocking"),
         ({"variables": {"ASCEND_RT_VISIBLE_DEVICES": "4,5"}}, "doctor_npu_visible_wrong"),
         ({"variables": {"ASCEND_RT_VISIBLE_DEVICES": "npu:0"}}, "doctor_npu_visible_wrong"),
     ],
@@ -95,7 +95,7 @@ def test_a_device_that_was_opened_refutes_what_would_have_kept_it_shut():
         GOOD, nodes=(), home=None, packages=packages(pybind11=None), variables={"ASCEND_LAUNCH_BLOCKING": "1"}
     )
 
-    assert [trap.reason.kind for trap in traps(host, opened=True)] == ["doctor_npu_blocking"]
+    assert [trap.reason.kind for trap in traps(host, opened=True)] == ["doctor_launch_blocking"]
     assert {"npu_no_device", "npu_no_pybind11", "doctor_npu_cann_unset"} < {trap.reason.kind for trap in traps(host)}
 
 

@@ -195,7 +195,7 @@ def test_a_healthy_npu_has_nothing_to_mend_and_its_clock_is_that_of_its_cores():
 
 
 def test_traps_of_npus_are_findings():
-    assert of_npu(Level.PROBLEM, {"variables": {"ASCEND_LAUNCH_BLOCKING": "1"}}) == {"doctor_npu_blocking"}
+    assert of_npu(Level.PROBLEM, {"variables": {"ASCEND_LAUNCH_BLOCKING": "1"}}) == {"doctor_launch_blocking"}
     unset, shut = {"home": None, "found": "/usr/local/Ascend/cann"}, {"device": None, "state": None, "timer": None}
     assert of_npu(Level.PROBLEM, unset, **shut) == {"doctor_npu_cann_unset"}
     assert of_npu(Level.PROBLEM, unset) == set()  # the device was opened all the same
