@@ -69,14 +69,6 @@ def test_a_file_is_written_whole_and_replaced(capfdbinary, reports, tmp_path):
     assert len(out.read_text(encoding="utf-8").splitlines()) == 145
 
 
-def test_a_place_that_cannot_be_written_is_one_sentence(capfdbinary, reports):
-    code, _, err = exported(capfdbinary, reports, "--out", reports / "run.json" / "table.csv")
-
-    assert code == 1
-    assert "could not be written" in err
-    assert "Traceback" not in err
-
-
 def test_parquet_without_pyarrow_says_what_to_install_and_writes_nothing(capfdbinary, reports, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
 
@@ -96,10 +88,3 @@ def test_parquet_goes_into_a_pipe_or_a_file(capfdbinary, reports, tmp_path):
 
     assert piped[:4] == piped[-4:] == b"PAR1"
     assert (tmp_path / "table.parquet").read_bytes() == piped
-
-
-def test_a_run_that_is_not_there_is_one_sentence(capfdbinary, tmp_path):
-    code, rows, err = exported(capfdbinary, tmp_path / "gone")
-
-    assert (code, rows) == (1, [])
-    assert "does not exist" in err

@@ -18,28 +18,12 @@ def test_a_site_is_built_beside_the_project(project, capsys):
     assert (project / "public" / "nvidia-h200" / "softmax.html").is_file()
 
 
-def test_another_folder_and_project_are_named(project, capsys, monkeypatch, tmp_path_factory):
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    monkeypatch.chdir(elsewhere)
-
-    assert run(["report", "--to", "site", "--project", str(project), "--out", "here"]) == 0
-    assert (elsewhere / "here" / "index.html").is_file()
-
-
 def test_no_history_is_a_warning_and_an_empty_site(project, capsys):
     (project / "baselines" / "nvidia-h200" / "softmax.history.jsonl").unlink()
 
     assert run(["report", "--to", "site"]) == 3
     assert "There is no history in baselines yet" in capsys.readouterr().out
     assert (project / "public" / "index.html").is_file()
-
-
-def test_a_damaged_history_is_a_warning(project, capsys):
-    path = project / "baselines" / "nvidia-h200" / "softmax.history.jsonl"
-    path.write_bytes(b"{\n" + path.read_bytes())
-
-    assert run(["report", "--to", "site"]) == 3
-    assert "softmax.history.jsonl, line 1, is damaged" in capsys.readouterr().out
 
 
 def test_a_folder_of_others_is_refused(project, capsys):

@@ -118,13 +118,6 @@ def test_cases_of_an_op_that_broke_are_skipped_beside_its_error(examples, tmp_pa
     assert "signal 11" in found["softmax.performance", "n=3"].result[0].text
 
 
-def test_a_check_that_this_machine_cannot_make_is_skipped(written):
-    case = written("full")["matmul.accuracy", "m=128,n=128,k=128,dtype=bfloat16"]
-
-    assert outcome(case) is Skipped
-    assert "interpreter" in case.result[0].text
-
-
 def test_run_commit_device_and_base_are_properties(examples, tmp_path):
     run, judgements = examples.duelled()
     suites = list(JUnitXml.fromfile(str(junit.write(run, judgements, tmp_path))))
@@ -157,8 +150,7 @@ def test_names_are_the_same_in_every_language(examples, tmp_path):
 # --- any text ---------------------------------------------------------------------------------------------------------
 
 NASTY = [
-    "]]>", "<![CDATA[x]]>", "<failure/>", "&amp;", "'\"<>&", "\x00\x01\x0b\x1b[31mred", "\ud800 lone", "\ufffe\uffff",
-    "\x85\u2028", "\u202eright-to-left", "\U0001f600", "a\tb\r\nc", "--><!--", "x" * 10_000, "", " ",
+    "]]>", "<![CDATA[x]]><failure/>", "&amp;'\"<>&", "\x00\x01\x0b\x1b[31mred", "\ud800 \ufffe", "a\tb\r\nc\x85", "",
 ]  # fmt: skip
 
 
@@ -224,7 +216,7 @@ def test_a_long_traceback_keeps_both_ends(examples, tmp_path):
     assert len(case.result[0].text) < 5000
 
 
-@pytest.mark.parametrize("limit", [200_000, 100_000, 40_000])
+@pytest.mark.parametrize("limit", [100_000, 40_000])
 def test_a_file_that_would_be_too_large_is_shortened_and_keeps_what_failed(examples, tmp_path, monkeypatch, limit):
     monkeypatch.setattr(junit, "LIMIT", limit)
     run, judgements = many(examples, 500, "traceback\n" * 300)
@@ -235,12 +227,3 @@ def test_a_file_that_would_be_too_large_is_shortened_and_keeps_what_failed(examp
     assert sum(outcome(case) is Error for case in found.values()) == 50
     if len(found) < 500:
         assert b'name="perfci.left_out" value="450"' in path.read_bytes()
-
-
-@pytest.mark.slow
-def test_ten_thousand_cases_are_far_below_gitlabs_limits(examples, tmp_path):
-    path = junit.write(*many(examples, 10_000, "traceback\n" * 300), tmp_path)
-
-    assert path.stat().st_size < junit.LIMIT
-    assert sum(1 for _ in ElementTree.parse(path).iter()) < 100_000
-    assert len(parsed(path)) == 10_000

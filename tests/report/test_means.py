@@ -70,10 +70,3 @@ def test_slower_than_the_reference_is_what_lies_below_1_with_its_whole_interval(
     judged = [row(examples, "a", f"n={i}", speedup) for i, speedup in enumerate((0.9, 0.99, 1.2))]
 
     assert means.average_ops(judged)["a"].slower == 1  # 0.99 has an interval up to 1.005
-
-
-def test_one_op_has_no_table(examples):
-    one = [row(examples, "a", "n=1", 2.0)]
-
-    assert means.compare_ops(one) is None
-    assert len(means.compare_ops([*one, row(examples, "b", "n=1", 1.0)]).table.rows) == 2

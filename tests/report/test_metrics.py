@@ -83,15 +83,6 @@ def test_a_repeated_measurement_changes_no_line(measured):
     assert len(texts) == 1
 
 
-def test_a_case_that_is_not_run_counts_as_its_baseline_does(measured):
-    run, judgements = measured()
-    rows = tuple(replace(row, verdict=Verdict.UNCHANGED, comparison=None) for row in judgements.rows)
-
-    assert metrics.make_text(run, replace(judgements, rows=rows), BASELINES) == metrics.make_text(
-        run, judgements, BASELINES
-    )
-
-
 def test_an_ops_speedup_is_the_geometric_mean_of_its_cases(measured):
     found = samples(metrics.make_text(*measured(), BASELINES))
 
@@ -162,7 +153,7 @@ def slower(examples, op: str, cases) -> Judgements:
 
 @pytest.mark.parametrize(
     "foreign",
-    ['a"b', "a\\b", "a\\", "a\nb", "a#b", "'", "a b", "}", '"} 1\nx 2', "$(x) `y`", "\x00\ud800", "x" * 5000, "\u4e2d"],
+    ['a"b', "a\\", "a\nb", "a#b", "'", "}", '"} 1\nx 2', "\x00\ud800", "x" * 5000],
 )
 def test_any_label_is_read_alike_by_the_parser_and_by_gitlab(examples, foreign):
     text = metrics.make_text(examples.run([]), slower(examples, foreign, [foreign]))
@@ -170,10 +161,3 @@ def test_any_label_is_read_alike_by_the_parser_and_by_gitlab(examples, foreign):
     assert len([key for key in samples(text) if key[0] == "perfci_change_ratio"]) == 1
     assert len([name for name in widget(text) if name.startswith("perfci_change_ratio{")]) == 1
     assert len(text.splitlines()) == len(samples(text)) + text.count("\n# ") + 1
-
-
-def test_a_number_that_is_none_is_left_out(examples, measured):
-    run, judgements = measured(verdict=Verdict.REGRESSED, change=0.05)
-    rows = tuple(replace(row, comparison=replace(row.comparison, kernel_us=math.inf)) for row in judgements.rows)
-
-    assert "perfci_kernel_microseconds" not in metrics.make_text(run, replace(judgements, rows=rows))

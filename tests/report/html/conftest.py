@@ -2,7 +2,6 @@
 
 import functools
 import json
-import random
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from perfci import report
-from perfci.core import wording
-from perfci.store.launches import append_launches
 from tests.report.html.browser import Browser
 
 VOID = {"meta", "input", "wbr", "br", "link", "img"}
@@ -106,16 +103,13 @@ def parse():
 
 @pytest.fixture(scope="module")
 def page(examples, sentences, tmp_path_factory):
-    """An example's page by name, written once a module; with its launches where asked."""
+    """An example's page by name, written once a module."""
 
     @functools.cache
-    def make(name: str, launches: bool = False, language: str = "en") -> Page:
+    def make(name: str) -> Page:
         run, judgements = getattr(examples, name)()
         folder = tmp_path_factory.mktemp(name)
-        if launches:
-            write_launches(run, folder)
-        with wording.speaking(language):
-            return read(write_page(run, judgements, folder, folder if launches else None))
+        return read(write_page(run, judgements, folder))
 
     return make
 
@@ -128,19 +122,6 @@ def write_page(*material, **options) -> Path:
 def read_page():
     """Writes the page of a run and its judgements, and reads it."""
     return lambda *material, **options: read(write_page(*material, **options))
-
-
-def write_launches(run, folder):
-    """Thirty launches around every block's medians."""
-    rng = random.Random(1)
-    for op in run.ops:
-        for case in op.performance:
-            for block in case.blocks:
-                arms = {
-                    arm: [t.time.median_us * (1 + rng.gauss(0, 0.01)) for _ in range(30)]
-                    for arm, t in block.arms.items()
-                }
-                append_launches(folder, op.op, case.case, block.process, block.index, arms)
 
 
 @pytest.fixture(scope="session")

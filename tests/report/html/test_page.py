@@ -28,7 +28,7 @@ ATTRIBUTES = {
     *("data-sort", "data-key", "data-op", "data-verdict", "data-rank", "data-label", "data-n"),
     *("alt", "src"),
 }
-EXAMPLES = ("small", "full", "duelled", "hostile", "compiled", "on_cpu", "failed_op", "stopped", "long_names")
+EXAMPLES = ("full", "duelled", "hostile", "compiled", "on_cpu", "failed_op")
 HOSTILE = (
     "</script><script>alert(1)</script>",
     '" onmouseover="alert(1)',
@@ -155,22 +155,8 @@ def test_an_op_has_its_pictures_and_its_tables(page):
     assert "open" not in sections["broadcast"].attributes
 
 
-def test_a_damaged_file_of_launches_is_told(examples, read_page, tmp_path):
-    run, judgements = examples.small()
-    (tmp_path / "launches.jsonl.gz").write_bytes(b"no gzip")
-    found = read_page(run, judgements, tmp_path, tmp_path)
-
-    assert "launches.jsonl.gz" in found.root.one("main").text
-
-
-def test_nothing_but_the_page_is_written(examples, read_page, tmp_path):
-    read_page(*examples.full(), tmp_path)
-
-    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
-
-
 def test_a_run_of_many_cases_folds_what_is_fine_and_stays_small(page):
-    found = page("large", True)
+    found = page("large")
     bodies = [body for body in found.root.one("table", id="table").all("tbody") if "data-key" in body.attributes]
 
     assert len(bodies) == 500
@@ -238,13 +224,6 @@ def test_every_performance_case_has_a_line_of_its_own_and_accuracy_is_gathered(e
 
     assert sum(line.row.verdict is Verdict.UNCHANGED and "broadcast/rows" in line.key for line in duelled) == 3
     assert "softmax/accuracy" in [line.key for line in full]
-
-
-def test_what_fails_comes_first(examples):
-    gates = [line.row.gate for line in lines_of(examples.full())]
-
-    assert gates == sorted(gates, key=[Gate.FAILS, Gate.WARNS, Gate.OK].index)
-    assert gates[0] is Gate.FAILS
 
 
 def test_only_long_suites_are_folded_and_never_what_fails(examples):
