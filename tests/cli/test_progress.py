@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 
 from perfci.cli.progress import Progress
-from perfci.core.model import AccuracyCase, Device, Reason, StaticOp
-from perfci.worker.protocol import Apart, Checked, Doing, Failed, OpDone, Ready, Waiting
+from perfci.core.model import AccuracyCase, Device, Reason
+from perfci.worker.protocol import Checked, Doing, Failed, OpDone, Ready, Waiting
 
 READY = Ready(Device("fake", "Fake One", "fake-one"))
 
@@ -65,18 +65,6 @@ def test_the_base_revisions_worker_has_lines_of_its_own():
     ]
 
 
-def test_compiling_without_a_device_is_one_line_an_op():
-    text = shown(
-        Doing("static", "relu"),
-        *(Doing("static", "relu", f"rows={i}", i, 2) for i in range(2)),
-        StaticOp("relu", "sm_90"),
-        Doing("static", "scale"),
-        Apart(Reason("imports_late", {"where": "scale.py"})),
-    )
-
-    assert text.splitlines() == ["relu: compiling", "scale: compiling"]
-
-
 def test_of_an_ops_failures_the_first_is_told():
     text = shown(
         Doing("import", "relu"),
@@ -87,10 +75,6 @@ def test_of_an_ops_failures_the_first_is_told():
     )
 
     assert [line.split(" for ")[1].split(":")[0] for line in text.splitlines()] == ["rows=1", "rows=3"]
-
-
-def test_a_check_that_passed_is_not_told():
-    assert shown(Checked(AccuracyCase("rows=1", "normal", "contiguous", 0))) == ""
 
 
 def test_whoever_waits_for_the_device_says_so_once():
@@ -117,15 +101,6 @@ def test_on_a_terminal_one_line_moves_whatever_a_case_is_called(case):
 
     assert f"relu: accuracy 4/37 {case}" in text
     assert "waiting for it." in text
-
-
-def test_on_a_terminal_the_line_is_gone_in_the_end_also_after_an_error():
-    console = Console(file=io.StringIO(), force_terminal=True, width=60)
-    progress = Progress(console)
-    with pytest.raises(KeyError), progress:
-        raise KeyError
-
-    assert console.file.getvalue().endswith("\x1b[?25h\r\x1b[1A\x1b[2K")
 
 
 # --- several ops under way --------------------------------------------------------------------------------------------

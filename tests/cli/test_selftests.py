@@ -37,25 +37,9 @@ def test_a_false_alarm_fails_and_is_named():
     assert "run perfci doctor" in told[-1]
 
 
-def test_of_many_missed_cases_five_are_named():
-    blind = Trial("slower", 8, 1, 8, tuple(f"relu rows={rows}" for rows in range(7)))
-
-    assert lines(UNCHANGED, blind, WRONG)[2:8] == [*(f"      relu rows={n}" for n in range(5)), "      and 2 more"]
-
-
-def test_a_try_that_checked_nothing_has_not_passed():
-    assert not Trial("unchanged", 0, 0, 0).passed
-
-
 def test_the_noise_table_has_spread_threshold_and_what_would_be_seen():
     told = lines(UNCHANGED, noise=(NOISE,))
 
     assert told[2] == "Noise on Fake One: spread of the shift between two equal arms, block by block"
     assert told[3].split() == ["op", "and", "case", "spread", "allowed", "seen", "at", "95", "%", "kernel"]
     assert told[4].split() == ["relu", "rows=1", "0.4", "%", "1.5", "%", "2.0", "%", "12.0", "us"]
-
-
-def test_a_case_too_noisy_for_any_slow_down_says_so():
-    noisy = CaseNoise("relu", "rows=1", 12.0, 0.015, Noise(12, 0.4, None))
-
-    assert "12 x" in lines(UNCHANGED, noise=(noisy,))[4]

@@ -8,7 +8,7 @@ import pytest
 
 from perfci.core.model import Base, Reason
 from perfci.core.wording import catalogue, sentence
-from perfci.git.base import How, find_commit, resolve
+from perfci.git.base import How, resolve
 from tests.git_repositories import clone, commit, git
 
 
@@ -43,14 +43,6 @@ def test_any_revision_can_be_asked_for(repository, name):
     commit(repository, "topic")
 
     assert resolve(repository, name, {}) == base(first, "asked", name)
-
-
-def test_an_id_can_be_asked_for_in_full_and_by_its_first_digits(repository):
-    first = git(repository, "rev-parse", "HEAD")
-
-    assert resolve(repository, first, {}) == base(first, "asked", first)
-    assert resolve(repository, first[:8], {}) == base(first, "asked", first[:8])
-    assert find_commit(repository, first[:8]) == first
 
 
 @pytest.mark.parametrize(("asked", "shown"), [("main", "origin/main"), ("main~1", "origin/main~1")])
@@ -175,17 +167,6 @@ def test_on_a_branch_the_base_is_where_it_left_the_default_branch(forked, detach
     assert resolve(here, None, {}) == expected
 
 
-def test_the_default_branch_is_the_one_that_the_clone_recorded(forked):
-    git(forked, "branch", "-q", "-m", "main", "trunk")
-    git(forked, "branch", "main", "topic")
-    git(forked, "checkout", "-q", "trunk")
-    here = clone(forked)
-    git(here, "checkout", "-q", "topic")
-
-    expected = base(git(forked, "rev-parse", "fork"), "merge_base", "origin/trunk")
-    assert resolve(here, None, {}) == expected
-
-
 def test_a_branch_pipeline_without_the_default_branch_says_what_to_fetch(forked):
     here = clone(forked, "--single-branch", "-b", "topic")
     git(here, "checkout", "-q", "--detach")
@@ -211,11 +192,6 @@ def test_on_the_default_branch_the_base_is_the_baselines_commit(repository, behi
         git(here, "checkout", "-q", "--detach")
 
     assert resolve(here, None, {}, first) == base(first, "baseline", first[:10])
-
-
-@pytest.mark.parametrize("recorded", [None, "", "1" * 40, "HEAD", "--all", "main", "x\0"])
-def test_on_the_default_branch_without_a_baselines_commit_there_is_no_base(repository, recorded):
-    refused(resolve(repository, None, {}, recorded), "no_base")
 
 
 # --- no answer at all -------------------------------------------------------------------------------------------------

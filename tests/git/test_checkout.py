@@ -121,24 +121,6 @@ def test_links_and_executable_files_stay_what_they_are(repository, tmp_path):
     assert (root / "dangling").readlink() == Path("nowhere")
 
 
-def test_what_the_project_links_to_in_the_repository_comes_along(repository, tmp_path):
-    write(
-        repository,
-        {"common/a.py": "a", "common/deep/b.py": "b", "far/c.py": "c", "unused/d.py": "d", "gpu/own.py": "o"},
-    )
-    (repository / "gpu" / "shared").symlink_to("../common")
-    (repository / "common" / "c.py").symlink_to("../far/c.py")
-    (repository / "gpu" / "outside.py").symlink_to("../../other/x.py")
-    commit_all(repository)
-
-    root = materialise(repository / "gpu", "HEAD", tmp_path / "base")
-
-    assert isinstance(root, Path)
-    assert (root / "shared" / "deep" / "b.py").read_text() == "b"
-    assert (root / "shared" / "c.py").read_text() == "c"
-    assert not (tmp_path / "base" / "unused").exists()
-
-
 def test_submodules_are_left_out(forked, repository, tmp_path):
     inner = clone(forked, "-b", "topic")
     shutil.move(inner, repository / "module")

@@ -70,17 +70,6 @@ def test_a_shallow_clone_that_lacks_the_way_between_says_how_to_get_it(repositor
 # --- which to try -----------------------------------------------------------------------------------------------------
 
 
-def test_the_first_of_a_line_is_the_middle_and_bad_is_the_last(repository):
-    commits = line(repository, 9)
-
-    found = list_halving(repository, [commits[0]], commits[-1])
-
-    assert found[0] == commits[4]
-    assert found[-1] == commits[-1]
-    assert set(found) == set(commits[1:])
-    assert count_between(repository, commits[0], commits[-1]) == 8
-
-
 @pytest.mark.parametrize("culprit", [1, 12])
 def test_the_way_of_git_bisect_is_taken(repository, culprit):
     commits = line(repository, 16)
@@ -182,12 +171,6 @@ def test_what_is_no_commits_id_is_unknown_and_never_asked_for(repository):
     assert find_unknown_commits(repository, ["HEAD", "--help", "x\ny", ""]) == ("HEAD", "--help", "x\ny", "")
 
 
-def test_a_file_is_no_commit(repository):
-    blob = git(repository, "rev-parse", "HEAD:file")
-
-    assert find_unknown_commits(repository, [blob]) == (blob,)
-
-
 def test_a_shallow_clone_says_that_it_is_one(repository):
     first = git(repository, "rev-parse", "HEAD")
     commit(repository, "second")
@@ -197,7 +180,3 @@ def test_a_shallow_clone_says_that_it_is_one(repository):
 
     assert isinstance(found, Reason)
     assert "git fetch --unshallow" in sentence(found)
-
-
-def test_outside_of_a_repository_git_cannot_say(tmp_path):
-    assert find_unknown_commits(tmp_path, ["a" * 40]).kind == "no_repository"

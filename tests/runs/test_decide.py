@@ -94,16 +94,6 @@ def test_a_slow_first_call_is_looked_at_in_two_fresh_processes(settings, heard, 
     assert "compile_too_slow" in reasons(judgements)
 
 
-def test_a_revision_that_was_asked_for_leaves_the_rules_at_hand_in_force(measure, workers, strict):
-    run = measure(strict, against="main")
-
-    judgements = decide(run, strict)
-
-    assert run.plan.base.changed_rules == ("thresholds/default.yaml",)
-    assert "speedup_too_few_blocks" not in reasons(judgements)
-    assert judgements.notes[0].kind == "rules_differ"
-
-
 def test_where_git_no_longer_has_the_bases_rules_the_ones_at_hand_are_used_and_it_is_said(
     measure, workers, strict, tmp_path
 ):
@@ -176,17 +166,6 @@ def test_a_merge_request_is_judged_by_its_bases_entries_and_those_that_it_adds(m
     ]
     assert [entry.case for entry in own.dropped] == ["rows=2"]
     assert own.listed.line == 1
-
-
-def test_elsewhere_the_entries_are_those_that_the_run_recorded(measure, workers, asking, monkeypatch):
-    run, given = measure(asking), seen(monkeypatch)
-
-    git(asking.root, "checkout", "-q", "main")
-    (asking.thresholds / "relu.yaml").write_text("expected:\n" + ENTRY.format("rows=3"))
-    decide(run, asking)
-
-    assert [entry.case for entry in given[0][2].ops["relu"].expected] == ["*", "rows=1"]
-    assert given[0][0] == run
 
 
 def test_an_entry_can_be_tried_on_a_stored_run_before_it_is_committed(measure, workers, asking, monkeypatch):

@@ -47,21 +47,6 @@ def _many(count, same=True):
 EDITED = _op("edited", "rows=1", "rows=2")
 
 
-def test_a_plan_keeps_what_is_known_of_the_base():
-    note = Reason("no_base")
-    against = Against(BASE, DuelWhat.ALL, ("gelu",), note)
-
-    plan = make_plan(Request(duel=DuelWhat.ALL), [EDITED], "fake", against, devices=4)
-
-    assert (plan.base, plan.duel, plan.removed, plan.base_note, plan.devices) == (
-        BASE,
-        DuelWhat.ALL,
-        ("gelu",),
-        note,
-        4,
-    )
-
-
 @pytest.mark.parametrize(
     ("op", "duel", "cases"),
     [
@@ -145,14 +130,6 @@ def test_a_duel_that_could_never_fail_is_refused_with_what_to_change():
     assert kind == "duel_cannot_fail"
     assert "2 cases" in words
     assert "raise alpha in thresholds/default.yaml" in words
-
-
-def test_duels_asked_for_where_there_is_no_base_are_missed_aloud():
-    plan = make_plan(Request(duel=DuelWhat.ALL), [RELU], "fake")
-
-    assert plan.base_note == Reason("nothing_to_duel")
-    assert "--against" in sentence(plan.base_note)
-    assert make_plan(Request(), [RELU], "fake").base_note is None
 
 
 # --- shards -----------------------------------------------------------------------------------------------------------

@@ -119,20 +119,6 @@ def test_what_the_judge_needs_is_measured_again_in_fresh_processes(measure, work
     assert store.read_run(settings.reports) == again
 
 
-def test_a_remeasurement_goes_on_with_the_clock_of_its_run(measure, workers, settings, heard, monkeypatch):
-    now = 1_000_000.0
-    monkeypatch.setattr(record.time, "time", lambda: now)
-    run = dataclasses.replace(measure(), wall_s=40.0)
-    began = workers.jobs[-1].run_started
-    now += 100
-
-    again = remeasure(run, settings, Request(seed=7), [Need("relu", "rows=1", 1)], heard.append)
-
-    assert began == 1_000_000.0
-    assert workers.jobs[-1].run_started == now - 40.0
-    assert again.wall_s == 40.0
-
-
 # --- against a base ---------------------------------------------------------------------------------------------------
 
 LATE = Reason("imports_late", {"where": "relu_triton.py:3 helper"})
@@ -174,17 +160,6 @@ def test_revisions_that_turn_out_inseparable_get_a_process_each_from_then_on(mea
 
     assert len(workers.pairs) == 2 and workers.measured() == [("relu", 0, None)]
     assert (workers.pairs[1][0].job.process, workers.pairs[1][1].job.cases) == (1, ("rows=2",))
-
-
-def test_a_base_with_a_process_of_its_own_is_timed_with_heads_cache(measure, workers, forked):
-    workers.apart["relu"] = LATE
-    workers.planned["relu"] = PlannedOp("relu", ("rows=0",), CASES, cache="warm")
-
-    run = measure(forked)
-
-    ((head, base, _),) = workers.pairs
-    assert run.plan.ops[0].cache == "warm"
-    assert (head.job.cache, base.job.cache) == (None, "warm")
 
 
 def test_a_worker_that_died_with_both_revisions_is_followed_by_one_for_each(measure, workers, forked):
@@ -328,18 +303,6 @@ def test_the_base_of_a_pair_is_ended_after_head(measure, workers, forked):
     ((head, base, _),) = workers.pairs
     assert head.job.until_s == base.job.until_s
     assert head.around.until_s < base.around.until_s
-
-
-def test_of_a_worker_that_ended_itself_only_what_it_had_not_done_is_late(measure, workers, settings):
-    workers.late["relu", 0] = ("rows=2",)
-    with Clock(workers, {}, 25.0) as limit:
-        run = measure(deadline=limit)
-
-    assert [(case.case, case.late and case.late.kind) for case in run.ops[0].performance] == [
-        ("rows=1", None),
-        ("rows=2", "case_late"),
-    ]
-    assert kinds(run) == {"relu": "op_late", "scale": None}
 
 
 def again(run, settings, heard, limit, *needs):

@@ -38,13 +38,6 @@ def tried(name, *rows):
 # --- unchanged --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kinds", [("duel_cleared",), ("duel_undecided",), ("throttled", "duel_cleared")])
-def test_an_op_against_itself_that_nobody_calls_slower_or_faster_passes(kinds):
-    found = tried("unchanged", row(Verdict.UNCHANGED, *kinds), row(Verdict.PASS, "duel_cleared", case="rows=2"))
-
-    assert (found.passed, found.checked, found.seen, found.missed) == (True, 2, 0, ())
-
-
 @pytest.mark.parametrize(
     ("verdict", "kinds"),
     [
@@ -80,16 +73,6 @@ def test_a_planted_slow_down_passes_where_every_case_is_called_slower():
     assert tried("slower", seen).passed
     found = tried("slower", seen, missed, faster)
     assert (found.passed, found.seen, found.wanted, found.missed) == (False, 1, 3, ("relu rows=2", "relu rows=3"))
-
-
-def test_a_planted_error_passes_where_the_op_is_wrong():
-    def accuracy(verdict, case=None):
-        return Judgement("relu", Suite.ACCURACY, case, verdict, (Reason("accuracy_failed"),))
-
-    assert tried("wrong", accuracy(Verdict.WRONG), accuracy(Verdict.WRONG, "rows=1")).passed
-    found = tried("wrong", accuracy(Verdict.PASS))
-    assert (found.passed, found.missed) == (False, ("relu",))
-    assert not tried("wrong").passed
 
 
 # --- what is run ------------------------------------------------------------------------------------------------------

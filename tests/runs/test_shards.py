@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from perfci import store
-from perfci.core.errors import Stopped, UsageError
+from perfci.core.errors import UsageError
 from perfci.core.model import PlannedOp, Reason
 from perfci.runs.plan import Request
 from perfci.runs.shards import ShardPart, check_shard, merge_shards, plan_shards
@@ -117,21 +117,6 @@ def test_an_op_that_does_not_import_on_a_runner_is_an_error_of_its_own(plan, che
     assert "ERROR" not in {str(row.verdict) for row in judgements.rows if row.op == "scale"}
 
 
-def test_a_shard_that_was_stopped_is_not_done_and_fails_the_merge(plan, check, settings, workers):
-    sharded = plan(settings)
-    whole = check(settings, sharded, 1)
-    workers.dies["measure", "scale"] = Stopped("SIGTERM")
-    with pytest.raises(Stopped):
-        check(settings, sharded, 2)
-
-    half = store.read_run(settings.reports / "shards" / "2")
-    run, judgements = merged(settings, sharded, whole, half)
-
-    assert (half.stopped, half.shard.done, run.stopped) == ("SIGTERM", False, "SIGTERM")
-    assert [reason.kind for reason in run.missing] == ["shard_unfinished"]
-    assert judgements.gate == "fails"
-
-
 @pytest.mark.parametrize("step", ["shard", "merge"])
 def test_other_rules_than_those_planned_are_refused(plan, check, settings, step):
     sharded = plan(settings)
@@ -142,17 +127,3 @@ def test_other_rules_than_those_planned_are_refused(plan, check, settings, step)
     error = refused(check, settings, sharded, 1) if step == "shard" else refused(merged, settings, sharded, *runs)
 
     assert error.reason.kind == "shard_differs" and sharded.rules[:12] in str(error)
-
-
-def test_a_merge_request_is_merged_by_its_bases_rules(plan, check, forked):
-    """As the plan and the shards did: what it changes in its own thresholds is no difference."""
-    forked.thresholds.mkdir()
-    (forked.thresholds / "default.yaml").write_text("speedup: 3\n")
-    commit_all(forked.root)
-    sharded = plan(forked)
-
-    runs = [check(forked, sharded, index) for index in (1, 2)]
-    run, _ = merged(forked, sharded, *runs)
-
-    assert run.plan.base.changed_rules == ("thresholds/default.yaml",)
-    assert run.missing == ()
