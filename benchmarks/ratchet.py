@@ -284,7 +284,7 @@ def learn(world: World, state: State, seen: Runs, merge: int) -> None:
     if len(state.accepted) < figures.prediction.RUNS:
         return
     for name, key in KEYS.items():
-        change = steps.tightened(series(seen, name, state.accepted), key, state.targets[name])
+        change = steps.tighten_figure(series(seen, name, state.accepted), key, state.targets[name])
         if change:
             state.targets[name] = change.after
 
@@ -496,7 +496,7 @@ def newcomers(work: tuple[int, int]) -> list[bool]:
         rng = np.random.default_rng((16, work[0], life_))
         seen, target = runs(world, rng, SETTLED, 1), None
         for count in range(figures.prediction.RUNS, SETTLED + 1):
-            change = steps.tightened(series(seen, "speedup", range(count)), KEYS["speedup"], target)
+            change = steps.tighten_figure(series(seen, "speedup", range(count)), KEYS["speedup"], target)
             target = change.after if change else target
         if target is None:
             continue

@@ -204,7 +204,7 @@ def _show_op(one: Tightened) -> Iterator[RenderableType]:
 
 
 def write_chance(value: float | None) -> str:
-    """A share of case checks; if no simulation saw one, less than it could have seen."""
+    """A share of case checks. If no simulation saw one, it is less than that could have seen."""
     if value is None:
         return "-"
     return "< 0.01 %" if value < 0.0001 else f"{100 * value:.2g} %" if value < 0.01 else units.percent(value)

@@ -53,7 +53,7 @@ def in_force(
     """What holds for a run of this environment and time (ISO 8601), by the files of these settings.
 
     Earned values have no effect in another environment than the one they were learnt in, but boards may differ. A
-    relaxed entry has none after its last day. ops: as `thresholds.load` takes them; asked: values of --threshold.
+    relaxed entry has none after its last day. ops: as `thresholds.load` takes them. asked: values of --threshold.
     Raises StoredFileError.
     """
     written = load(rules.thresholds, ops, rules.root)
@@ -92,7 +92,7 @@ def over(
 
 
 def limits_of(run: Run, rules: Settings, *, check_ops: bool = False) -> Thresholds:
-    """The thresholds in force for a run; check_ops: a file of no op of the project is an error."""
+    """The thresholds in force for a run. check_ops: a file of no op of the project is an error."""
     return of_run(run, rules, check_ops=check_ops).limits
 
 
@@ -111,7 +111,7 @@ def alpha_of(rules: Settings, asked: Mapping[str, str]) -> float:
 
 
 def parse_options(given: Collection[str]) -> dict[str, str]:
-    """KEY=VALUE by key; of a key that is given twice the last counts. Raises UsageError."""
+    """KEY=VALUE by key. The last counts if a key is given twice. Raises UsageError."""
     found: dict[str, str] = {}
     for each in given:
         key, equals, text = each.partition("=")
@@ -171,7 +171,7 @@ def _find_looser(plan: Plan, found: InForce) -> Iterator[dict[str, Fact]]:
 
 
 def notes(run: Run, found: InForce) -> tuple[tuple[Reason, ...], tuple[Reason, ...]]:
-    """What is said of a run's thresholds: before anything else, and after it."""
+    """Notes on a run's thresholds: those before anything else, and those after."""
     plan, device = run.plan, run.environment.device.key
     first = [Reason("threshold_loosened", loose) for loose in _find_looser(plan, found)]
     if plan.thresholds:
@@ -212,7 +212,7 @@ def relaxed_note(entry: Relaxed, day: date | None) -> Reason:
 
 
 def ended(rules: Settings, device: Device | None, day: date | None = None) -> tuple[Reason, ...]:
-    """Relaxed entries that have no effect any more, on a device or on any; or why the files cannot be read."""
+    """Relaxed entries that have no effect any more, on a device or on any. Else why the files cannot be read."""
     today, key = day or datetime.now(UTC).date(), device.key if device else None
     try:
         written = load(rules.thresholds, list_known_ops(rules), rules.root)

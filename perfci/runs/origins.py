@@ -17,7 +17,7 @@ from perfci.runs.base import list_known_ops
 from perfci.runs.effective_thresholds import InForce, over, relaxed_note
 from perfci.runs.tightening import read_counted, replace_file
 from perfci.store.history import history_devices, read_history
-from perfci.thresholds.earned import earned_devices, read_earned
+from perfci.thresholds.earned import list_earned_devices, read_earned
 from perfci.thresholds.layers import ALPHA, STORED_KEYS, TAU, Earned, Relaxed
 from perfci.thresholds.limits import CaseThresholds, OpThresholds, Origin, Thresholds
 from perfci.thresholds.place import nearest_first
@@ -129,7 +129,7 @@ def list_cases(settings: Settings, op: str, device: str | None = None) -> list[s
 def list_devices(settings: Settings) -> list[str]:
     """Keys of the devices that have baselines, histories or earned values."""
     stored = {path.parent.name for path in settings.baselines.glob("*/*.json")}
-    return sorted({*stored, *history_devices(settings.baselines), *earned_devices(settings.thresholds)})
+    return sorted({*stored, *history_devices(settings.baselines), *list_earned_devices(settings.thresholds)})
 
 
 def check_op(settings: Settings, op: str, written: Thresholds) -> None:
@@ -184,7 +184,7 @@ def _list_values(
     *,
     whole: bool = False,
 ) -> Iterator[Value]:
-    """Those of an op, or those of a case that differ from them; whole: all of the case."""
+    """Those of an op, or those of a case that differ from them. whole: all of the case."""
     common = found.written.ops.get(op, OpThresholds(found.written.default)).common
     now = written = earned = common
     if case is not None:

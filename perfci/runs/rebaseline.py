@@ -7,11 +7,9 @@ it was until it is named.
 
 from __future__ import annotations
 
-import functools
 import math
 import statistics
-import tempfile
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,13 +35,9 @@ from perfci.core.model import (
 )
 from perfci.core.renames import baseline_of
 from perfci.core.settings import Settings
-from perfci.core.wording import because
-from perfci.git.checkout import materialise
 from perfci.judge import judge
-from perfci.ops.fingerprint.tree import Tree
-from perfci.report.text import list_some
 from perfci.runs.accept import Evidence, Limits, accept
-from perfci.runs.base import list_known_ops, move_settings
+from perfci.runs.base import list_known_ops
 from perfci.runs.effective_thresholds import in_force
 from perfci.statistics import exact
 from perfci.store import history
@@ -56,9 +50,6 @@ MOST_FILES = 3
 STEP_PACKAGES = ("torch", "triton", "pytorch-triton", "torch-npu", "triton-ascend")
 """Versions that a step names. The runs of the baseline hold all of them."""
 
-ReadTree = Callable[[str], Tree | Reason]
-"""Commit -> the project's files as of it, or why they cannot be read."""
-
 
 @dataclass(frozen=True)
 class RebaselineOptions:
@@ -68,7 +59,7 @@ class RebaselineOptions:
     why: str = ""
     """what changed around the kernels, for whoever reads the baseline later"""
     included: tuple[str, ...] = ()
-    """ops that are taken even if their kernels moved alone or their files changed as well"""
+    """ops that are taken even if their kernels moved alone"""
     dirty: bool = False
     """runs of a work tree with uncommitted changes are taken too"""
 
@@ -235,12 +226,8 @@ def rebaseline_runs(
     stored = {op: _read_baseline(settings, key, planned.get(op, PlannedOp(op))) for op in measured}
     readable = {op: found for op, found in stored.items() if isinstance(found, Baseline)}
     evidence = [(run, judge(run, readable, rules)) for run in runs]
-    with tempfile.TemporaryDirectory(prefix="perfci-code-") as folder:
-        read_tree = functools.cache(functools.partial(_read_tree, settings, Path(folder).resolve()))
-        # All is weighed before anything is written: what is refused is refused with nothing done.
-        ready = [
-            _weigh(op, evidence, stored[op], rules, settings.baselines, read_tree, options) for op in names or measured
-        ]
+    # All is weighed before anything is written: what is refused is refused with nothing done.
+    ready = [_weigh(op, evidence, stored[op], rules, settings.baselines, options) for op in names or measured]
     if not options.write:
         return ready
     with history.held(store.baseline_path(settings.baselines, key, "any").parent):
@@ -267,12 +254,11 @@ def _weigh(
     old: Baseline | Reason | None,
     rules: Thresholds,
     baselines: Path,
-    read_tree: ReadTree,
     options: RebaselineOptions,
 ) -> Rebaselined:
     """What moved in one op, and which of it is taken.
 
-    Nothing is taken of an op whose files changed too, and no case whose kernel moved alone, unless the op is named.
+    No case is taken whose kernel moved alone, unless the op is named.
     """
     fresh = accept(op, evidence, dirty=options.dirty)
     new = fresh.baseline
@@ -286,29 +272,26 @@ def _weigh(
         timers = {"op": op, "stored": old.timer, "timer": new.timer}
         return Rebaselined(op, withheld=(Reason("rebaseline_other_timer", timers),))
     seen = survey(old, new, lambda case: rules.for_case(op, case))
-    held, said = [*fresh.refused, *seen.withheld], list(seen.said)
+    held = [*fresh.refused, *seen.withheld]
     if not seen.cases:
         return replace(seen, withheld=tuple(held))
-    names = [move.case for move in seen.cases]
-    before, after = find_commit(old, names), find_commit(new, names)
-    changed = _compare_code(read_tree, op, before, after)
-    facts: dict[str, Fact] = {"op": op, "commit": before and before[:10]}
-    if isinstance(changed, Reason):
-        said.insert(0, changed)
-    elif changed and op not in options.included:
-        why = Reason("rebaseline_code_changed", {**facts, "files": list_some(list(changed), MOST_FILES)})
-        return replace(seen, withheld=(why, *held))
     alone = [move for move in seen.cases if move.unexplained and op not in options.included]
     if alone:
         # The case that moved most beside its reference stands for all of them.
         worst = max(alone, key=lambda move: abs(move.kernel.value - move.reference.value))
-        facts |= {"count": len(alone), "case": worst.case}
+        facts: dict[str, Fact] = {"op": op, "count": len(alone), "case": worst.case}
         facts |= {"change": worst.kernel.value, "reference_change": worst.reference.value}
-        held.insert(0, Reason("rebaseline_unexplained" if before else "rebaseline_unexplained_nowhere", facts))
+        # The commit of the newest run that the cases' blocks are from, if it measured that and nothing else.
+        sources = _find_sources(old, [case for case in old.cases if case.case in {move.case for move in alone}])
+        newest = max(sources, key=lambda run: run.created).environment
+        kind = "rebaseline_unexplained_nowhere"
+        if newest.commit and not newest.dirty:
+            kind, facts = "rebaseline_unexplained", {**facts, "commit": newest.commit[:10]}
+        held.insert(0, Reason(kind, facts))
     taken = tuple(move.case for move in seen.cases if move not in alone)
     date = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     stepped = add_step(old, new, seen, taken, date, options.why.strip()) if taken else None
-    return replace(seen, taken=taken, withheld=tuple(held), said=tuple(said), baseline=stepped)
+    return replace(seen, taken=taken, withheld=tuple(held), baseline=stepped)
 
 
 def _describe_absence(op: str, run: Run, baselines: Path) -> Reason:
@@ -342,37 +325,3 @@ def _note(found: Rebaselined, evidence: Sequence[Evidence], settings: Settings, 
     except PerfciError as error:
         return replace(found, said=(*found.said, error.reason))
     return found
-
-
-# --- whether the code changed as well ---------------------------------------------------------------------------------
-
-
-def find_commit(baseline: Baseline, cases: Collection[str]) -> str | None:
-    """The commit of the newest run that the cases' blocks are from. None if it has none, or uncommitted changes."""
-    runs = _find_sources(baseline, [case for case in baseline.cases if case.case in cases])
-    newest = max(runs, key=lambda run: run.created).environment
-    return None if newest.dirty else newest.commit
-
-
-def _compare_code(read_tree: ReadTree, op: str, old: str | None, new: str | None) -> tuple[str, ...] | Reason:
-    """Files of an op that differ between two commits, or why that is unknown."""
-    if old is None or new is None:
-        return Reason("rebaseline_no_commit")
-    if old == new:
-        return ()
-    prints = []
-    for commit in (new, old):
-        tree = read_tree(commit)
-        if isinstance(tree, Reason):
-            return because("rebaseline_code_unknown", tree, of=commit[:10])
-        prints.append(tree.fingerprint(op))
-    head, base = prints
-    changed, opaque = head.changed_files(base), head.opaque or base.opaque
-    return because("rebaseline_code_unknown", opaque, of=old[:10]) if opaque and not changed else changed
-
-
-def _read_tree(settings: Settings, folder: Path, commit: str) -> Tree | Reason:
-    """The project's files as of a commit."""
-    root = materialise(settings.root, commit, folder / commit)
-    there = root if isinstance(root, Reason) else move_settings(settings, root)
-    return there if isinstance(there, Reason) else Tree(there.root, there.kernels)

@@ -22,12 +22,12 @@ from perfci.core.wording import ENGLISH, sentence, speaking
 from perfci.runs.effective_thresholds import place
 from perfci.store.files import write_atomically
 from perfci.store.history import held, history_devices, history_ops, read_history
-from perfci.thresholds.earned import EarnedFile, earned_path, read_file
+from perfci.thresholds.earned import EarnedFile, find_earned_path, read_file
 from perfci.thresholds.layers import Earned, stricter, strictest
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.ratchet import figures
 from perfci.thresholds.ratchet.figures import KEYS
-from perfci.thresholds.ratchet.steps import Tighter, propose, rescaled
+from perfci.thresholds.ratchet.steps import Tighter, propose, rescale_targets
 from perfci.thresholds.read import load
 from perfci.thresholds.write import Which, show, with_earned
 
@@ -123,7 +123,7 @@ def _tighten_op(settings: Settings, written: Thresholds, device: str, op: str, t
         history = read_counted(settings, device, op)
         if not history:
             return dataclasses.replace(found, said=(Reason("earned_nothing", {"op": op, "device": device}),))
-        file = read_file(earned_path(settings.thresholds, device, op), op, device, settings.root)
+        file = read_file(find_earned_path(settings.thresholds, device, op), op, device, settings.root)
         found, content = _work_out(written, file, history, today)
         if found.moves:
             _refuse_links(file.path, settings)
@@ -264,13 +264,13 @@ def rescale(
     said: list[Reason] = []
     try:
         written = load(settings.thresholds, None, settings.root)
-        file = read_file(earned_path(settings.thresholds, device, op), op, device, settings.root)
+        file = read_file(find_earned_path(settings.thresholds, device, op), op, device, settings.root)
         if file.environment is None or unmixable(file.environment, run.environment):
             return ()
         limits = dataclasses.replace(written, earned={op: file.by_case()})
         known = {(each.case, each.key): each for each in file.values}
         values = []
-        for change in rescaled(limits, op, shifts, run.run):
+        for change in rescale_targets(limits, op, shifts, run.run):
             mine = known.get((change.case, change.key))
             own = strictest(written.for_case(op, change.case), change.key)
             if mine is None or not stricter(change.key, mine.value, own):

@@ -15,9 +15,7 @@ The value may be edited by hand, an entry deleted. All of a file was learnt in o
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ from perfci.core.model import Device, Environment
 from perfci.core.wording import say
 from perfci.thresholds.layers import ALPHA, Earned
 from perfci.thresholds.place import Place, list_yaml, read, unknown
-from perfci.thresholds.read import NUMBERS, percentage, read_until
+from perfci.thresholds.read import NUMBERS, number, percentage, read_until
 
 MOST_BYTES = 16 << 20
 """Largest file that is read: 10 keys of 5,000 cases."""
@@ -45,8 +43,6 @@ FIELDS = ("value", "from", "to", "bound", "began", "predicted", "date", "runs", 
 _NUMERIC = {"processors": int, "l2_bytes": int, "memory_bytes": int, "power_limit_w": float}
 _LEFT_OUT = frozenset({"device.uuid"})
 """What another board of the model has otherwise."""
-
-_SUBJECT = re.compile(r"device\.[a-z0-9_]+|timer|python|packages\.\S+|variables\.\S+")
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,7 @@ class EarnedFile:
 
 
 def read_earned(folder: Path, device: str, root: Path | None = None) -> dict[str, EarnedFile]:
-    """What the files of a thresholds folder say for a device, by op. Nothing if it has no folder.
+    """What the files of a thresholds folder hold for a device, by op. Nothing if it has no folder.
 
     Raises StoredFileError, naming file and line, for anything that is not understood.
     """
@@ -80,12 +76,12 @@ def read_earned(folder: Path, device: str, root: Path | None = None) -> dict[str
     return {op: read_file(path, op, device, root) for op, path in files.items()}
 
 
-def earned_devices(folder: Path) -> list[str]:
+def list_earned_devices(folder: Path) -> list[str]:
     """Keys of the devices for which a thresholds folder holds earned values."""
     return sorted({path.parent.name for path in folder.glob("*/*.yaml")})
 
 
-def earned_path(folder: Path, device: str, op: str) -> Path:
+def find_earned_path(folder: Path, device: str, op: str) -> Path:
     """Where an op's earned values on a device lie."""
     return folder / device / f"{op}.yaml"
 
@@ -97,10 +93,10 @@ def read_file(path: Path, op: str, device: str, root: Path | None = None) -> Ear
     shown = path.relative_to(root).as_posix() if root and path.is_relative_to(root) else str(path)
     # The bytes first: what somebody writes in between is then found to differ before anything is replaced.
     content = path.read_bytes() if path.is_file() else b""
-    return parsed_file(path, op, device, read(path, MOST_BYTES), content, shown)
+    return parse_file(path, op, device, read(path, MOST_BYTES), content, shown)
 
 
-def parsed_file(path: Path, op: str, device: str, place: Place | None, content: bytes, shown: str) -> EarnedFile:
+def parse_file(path: Path, op: str, device: str, place: Place | None, content: bytes, shown: str) -> EarnedFile:
     """The same of what such a file holds. Raises StoredFileError."""
     parts = {entry.key: entry for entry in place.items()} if place else {}
     for entry in parts.values():
@@ -111,17 +107,16 @@ def parsed_file(path: Path, op: str, device: str, place: Place | None, content: 
     if "environment" not in parts:
         raise next(iter(parts.values())).error("earned_lacks_environment")
     where = _read_environment(parts["environment"], device)
-    values = tuple(_read_cases(parts["cases"], op, shown)) if "cases" in parts else ()
-    return EarnedFile(op, device, path, values, where, content)
+    cases = parts.get("cases")
+    values = [
+        _read_entry(entry, op, case.key, shown)
+        for case in (() if cases is None or cases.is_a("null") else cases.items())
+        for entry in (() if case.is_a("null") else case.items())
+    ]
+    return EarnedFile(op, device, path, tuple(values), where, content)
 
 
 # --- entries ----------------------------------------------------------------------------------------------------------
-
-
-def _read_cases(place: Place, op: str, shown: str) -> Iterator[Earned]:
-    for case in () if place.is_a("null") else place.items():
-        for entry in () if case.is_a("null") else case.items():
-            yield _read_entry(entry, op, case.key, shown)
 
 
 def _read_entry(place: Place, op: str, case: str, shown: str) -> Earned:
@@ -143,7 +138,7 @@ def _read_entry(place: Place, op: str, case: str, shown: str) -> Earned:
         "began": read_number_or_none,
         "predicted": percentage(0, 100, like="0.05 %"),
         "date": read_until,
-        "runs": _read_count,
+        "runs": lambda entry: int(number("20")(entry)),
     }
     found: dict[str, Any] = {}
     line = place.line
@@ -156,13 +151,6 @@ def _read_entry(place: Place, op: str, case: str, shown: str) -> Earned:
     if "value" not in found:
         raise place.error("earned_lacks_value")
     return Earned(op=op, case=case, key=key, file=shown, line=line, **found)
-
-
-def _read_count(place: Place) -> int:
-    want = say("a number of runs, such as 20")
-    if not re.fullmatch(r"[0-9]{1,9}", place.text(want)):
-        raise place.unlike(want)
-    return int(place.text(want))
 
 
 def _read_text(place: Place) -> str:
@@ -187,33 +175,26 @@ def flat(environment: Environment) -> dict[str, str]:
 
 
 def _read_environment(place: Place, device: str) -> Environment:
-    found: dict[str, str] = {}
     parts: dict[str, Any] = {}
+    found: dict[str, dict[str, str]] = {}
     for entry in place.items():
-        name = entry.key.removeprefix("device.")
-        is_part = name != entry.key
-        if not _SUBJECT.fullmatch(entry.key) or (is_part and name not in Device.__dataclass_fields__):
+        kind, _, name = entry.key.partition(".")
+        text = entry.text(say("a version in quotes"))
+        if kind == "device" and name in Device.__dataclass_fields__:
+            try:
+                parts[name] = _NUMERIC.get(name, str)(text)
+            except ValueError as error:
+                raise place.unlike(say("numbers of the device as perfci wrote them")) from error
+        elif entry.key in {"timer", "python"} or (kind in {"packages", "variables"} and name):
+            found.setdefault(kind, {})[name] = text
+        else:
             raise entry.error("earned_environment", known="device.driver, timer, python, packages.torch")
-        text = entry.text("a version in quotes")
-        if not is_part:
-            found[entry.key] = text
-            continue
-        try:
-            parts[name] = _NUMERIC.get(name, str)(text)
-        except ValueError as error:
-            raise place.unlike(say("numbers of the device as perfci wrote them")) from error
-        if isinstance(parts[name], float) and not math.isfinite(parts[name]):
-            raise place.unlike(say("numbers of the device as perfci wrote them"))
-
-    def below(beginning: str) -> dict[str, str]:
-        return {name.removeprefix(beginning): value for name, value in found.items() if name.startswith(beginning)}
-
     return Environment(
         device=Device(**{"kind": "", "name": "", **parts, "key": device}),
-        timer=found.get("timer"),
-        python=found.get("python", ""),
-        packages=below("packages."),
+        timer=found.get("timer", {}).get(""),
+        python=found.get("python", {}).get("", ""),
+        packages=found.get("packages", {}),
         host="",
         system="",
-        variables=below("variables."),
+        variables=found.get("variables", {}),
     )

@@ -2,13 +2,13 @@
 
     built in < default.yaml < <op>.yaml < its cases < earned < relaxed < --threshold
 
-An earned value only ever tightens, a relaxed entry only ever loosens, and what the command line says holds.
+An earned value only ever tightens, a relaxed entry only ever loosens, and what the command line asks for holds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
@@ -110,43 +110,28 @@ def stricter(key: str, value: float | None, than: float | None) -> bool:
     return value > than if key in HIGHER else value < than
 
 
-def tightened(limits: CaseThresholds, values: Mapping[str, float]) -> CaseThresholds:
-    """The limits with those of the values, by key, that are stricter; tau's is compared with that of every length."""
-    for key, value in values.items():
+def overlay(
+    written: CaseThresholds,
+    earned: Mapping[str, float],
+    relaxed: Sequence[Relaxed],
+    commanded: Mapping[str, float],
+) -> CaseThresholds:
+    """What people wrote, with what was earned, relaxed and asked for above it. Tau's are of every kernel length."""
+    limits = written
+    for key in {**earned, **{entry.key: 0.0 for entry in relaxed}, **commanded}:
 
-        def tighten(own: float | None, _: float, key: str = key, value: float = value) -> float | None:
-            return value if stricter(key, value, own) else own
+        def choose(own: float | None, key: str = key) -> float | None:
+            value = earned[key] if key in earned and stricter(key, earned[key], own) else own
+            for entry in relaxed:
+                to = own if entry.to is None else entry.to
+                if entry.key == key and stricter(key, value, to):
+                    value = to
+            return commanded.get(key, value)
 
-        limits = _change(limits, key, tighten)
+        value: Any = getattr(limits, key)
+        value = tuple((start, choose(tau)) for start, tau in value) if key == TAU else choose(value)
+        limits = replace(limits, **{key: value})
     return limits
-
-
-def loosened(limits: CaseThresholds, written: CaseThresholds, entries: Iterable[Relaxed]) -> CaseThresholds:
-    """The limits with what the entries allow besides; `written`: the same before anything was earned."""
-    for entry in entries:
-
-        def loosen(own: float | None, start: float, entry: Relaxed = entry) -> float | None:
-            to = entry.to
-            if to is None:
-                to = written.tau_at(start) if entry.key == TAU else getattr(written, entry.key)
-            return to if stricter(entry.key, own, to) else own
-
-        limits = _change(limits, entry.key, loosen)
-    return limits
-
-
-def commanded(limits: CaseThresholds, values: Mapping[str, float]) -> CaseThresholds:
-    """The limits with the values of the command line, stricter or not."""
-    for key, value in values.items():
-        limits = _change(limits, key, lambda *_, value=value: value)
-    return limits
-
-
-def _change(limits: CaseThresholds, key: str, choose: Callable[[Any, float], Any]) -> CaseThresholds:
-    """choose: the value of a key, and the kernel length from which on it holds -> the new value."""
-    if key == TAU:
-        return replace(limits, tau=tuple((start, choose(tau, start)) for start, tau in limits.tau))
-    return replace(limits, **{key: choose(getattr(limits, key), 0.0)})
 
 
 def strictest(limits: CaseThresholds, key: str) -> float | None:

@@ -1,4 +1,4 @@
-"""What a case is judged by, as the files of a thresholds folder say it."""
+"""What a case is judged by, by the files of a thresholds folder."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class CaseThresholds:
     regime: float = 0.05
     """added to both margins if the reference left the baseline's range: another thermal regime"""
     floor_us: Mapping[str, float] = field(default_factory=lambda: {"activity": 0.1, "event": 0.5, "virtual": 0.0})
-    """timer -> difference that never matters: what the timer cannot tell"""
+    """timer -> difference that never matters: what the timer cannot resolve"""
     tau: Steps = ((0.0, 0.05), (3.0, 0.025), (10.0, 0.015), (40.0, 0.01))
     """(from this kernel length on, allowed slow-down against the base), ascending"""
     registers: float | None = None
@@ -78,7 +78,7 @@ class CaseThresholds:
         return next(tau for start, tau in reversed(self.tau) if kernel_us >= start)
 
     def allowed(self, base_us: float, timer: str | None) -> float:
-        """Slow-down against a base of this length that is allowed, ratio: tau, or what the timer cannot tell.
+        """Slow-down against a base of this length that is allowed, ratio: tau, or what the timer cannot resolve.
 
         >>> CaseThresholds().allowed(100.0, "activity"), CaseThresholds().allowed(4.0, "event")
         (0.01, 0.125)
@@ -175,17 +175,12 @@ class Thresholds:
         found = own.common if own else self.default
         for pattern, overrides in own.cases if own else ():
             if matches(case, pattern):
-                found = overridden(found, overrides)
+                found = override(found, overrides)
         if self.earned or self.loosened or self.commanded:
-            found = self._layered(op, case, found)
-        entries = () if self.excusing is None else self.expected(op, case)[self.excusing :]
-        return found.widened(entries[0].up_to) if entries else found
-
-    def _layered(self, op: str, case: str, written: CaseThresholds) -> CaseThresholds:
-        """What people wrote with what was earned, relaxed and asked for above it."""
-        found = layers.tightened(written, self.earned.get(op, {}).get(case, {}))
-        entries = [entry for entry in self.loosened.get(op, ()) if entry.about(None, case)]
-        return layers.commanded(layers.loosened(found, written, entries), self.commanded)
+            entries = [entry for entry in self.loosened.get(op, ()) if entry.about(None, case)]
+            found = layers.overlay(found, self.earned.get(op, {}).get(case, {}), entries, self.commanded)
+        excuses = () if self.excusing is None else self.expected(op, case)[self.excusing :]
+        return found.widened(excuses[0].up_to) if excuses else found
 
     def find_line(self, op: str, case: str | None, key: str) -> Origin:
         """Where people wrote the value of a key for a case, or for the op as a whole."""
@@ -225,17 +220,16 @@ class Thresholds:
 
         entries: all that the change has; `change`: its files, into which entries are pasted. Nothing else is taken.
         """
-        names = {*self.ops, *change.ops, *(entry.op for entry in entries)}
-        return replace(self, ops={name: self._with_change(name, entries, change) for name in sorted(names)})
+        ops = {}
+        for op in sorted({*self.ops, *change.ops, *(entry.op for entry in entries)}):
+            own, other = self.ops.get(op, OpThresholds(self.default)), change.ops.get(op)
+            theirs = tuple(entry for entry in entries if entry.op == op)
+            dropped = tuple(entry for entry in own.expected if entry not in theirs)
+            ops[op] = replace(own, expected=theirs, dropped=dropped, listed=other.listed if other else None)
+        return replace(self, ops=ops)
 
-    def _with_change(self, op: str, entries: Sequence[Expected], change: Thresholds) -> OpThresholds:
-        own, other = self.ops.get(op, OpThresholds(self.default)), change.ops.get(op)
-        theirs = tuple(entry for entry in entries if entry.op == op)
-        dropped = tuple(entry for entry in own.expected if entry not in theirs)
-        return replace(own, expected=theirs, dropped=dropped, listed=other.listed if other else None)
 
-
-def overridden(limits: CaseThresholds, fields: Mapping[str, Any]) -> CaseThresholds:
-    """The limits with what a file says otherwise; a floor that it leaves out stays."""
+def override(limits: CaseThresholds, fields: Mapping[str, Any]) -> CaseThresholds:
+    """The limits with the fields of a file in their place. A floor that the file leaves out stays."""
     merged = {**fields, "floor_us": {**limits.floor_us, **fields["floor_us"]}} if "floor_us" in fields else fields
     return replace(limits, **merged)

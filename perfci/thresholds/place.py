@@ -1,6 +1,6 @@
 """YAML in which every value knows its file and line.
 
-It is never constructed, only looked at, so that nothing that a file says can run, grow or hang: aliases stay shared,
+It is never constructed, only looked at, so that nothing in a file can run, grow or hang: aliases stay shared,
 tags mean nothing, and both size and depth are limited.
 """
 
@@ -40,12 +40,12 @@ class Place:
 
     def error(self, kind: str, **facts: str | float | None) -> StoredFileError:
         """An error about this place, to be raised."""
-        return StoredFileError(kind, file=str(self.file), line=self.line, key=shortened(self.key), **facts)
+        return StoredFileError(kind, file=str(self.file), line=self.line, key=shorten_text(self.key), **facts)
 
     def unlike(self, want: str) -> StoredFileError:
         """The error of a value that is not what is wanted."""
         found = self.node.value if isinstance(self.node, yaml.ScalarNode) else say("a list or a mapping")
-        return self.error("threshold_value", found=shortened(str(found)) or say("nothing"), want=want)
+        return self.error("threshold_value", found=shorten_text(str(found)) or say("nothing"), want=want)
 
     def text(self, want: str) -> str:
         """A single value as it is written, without its quotes. Raises the error that asks for what is wanted."""
@@ -86,7 +86,7 @@ class Place:
         return int(self.node.start_mark.column)
 
 
-def shortened(text: str) -> str:
+def shorten_text(text: str) -> str:
     """Text of a file, as much of it as a sentence holds."""
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
@@ -100,11 +100,11 @@ def unknown(entry: Place, keys: Collection[str]) -> StoredFileError:
 
 def meant(word: str, words: Collection[str]) -> str | None:
     """The known word that is closest, if any is close."""
-    return next(iter(difflib.get_close_matches(shortened(word), sorted(words), n=1)), None)
+    return next(iter(difflib.get_close_matches(shorten_text(word), sorted(words), n=1)), None)
 
 
 def nearest_first(word: str, words: Collection[str]) -> str:
-    """The known words as a list in a sentence, the one that was probably meant first; a dash if there are none."""
+    """The known words as a list in a sentence, the one that was probably meant first. A dash if there are none."""
     guess = meant(word, words)
     return ", ".join(sorted(words, key=lambda known: (known != guess, known))) or "-"
 
@@ -129,10 +129,10 @@ def read(path: Path, most: int = MOST_BYTES) -> Place | None:
 
     Raises StoredFileError if it cannot be read, is too large, is no UTF-8 or no YAML, or holds several documents.
     """
-    return parsed(path, _text(path, most))
+    return parse_yaml(path, _text(path, most))
 
 
-def parsed(path: Path, text: str) -> Place | None:
+def parse_yaml(path: Path, text: str) -> Place | None:
     """The same of the text that such a file holds. Raises StoredFileError."""
     # libyaml is ten times as quick, but goes down without a limit, and describes faults in its own words.
     deep = text.count("[") + text.count("{") > _FAST_BRACKETS or any(
@@ -168,10 +168,10 @@ def _text(path: Path, most: int) -> str:
         raise StoredFileError("file_unreadable", path=str(path), why=error.strerror or str(error)) from error
     if len(data) > most:
         raise StoredFileError("thresholds_too_large", file=str(path), most=most)
-    return decoded(path, data)
+    return decode_text(path, data)
 
 
-def decoded(path: Path, data: bytes) -> str:
+def decode_text(path: Path, data: bytes) -> str:
     """The bytes of such a file as text. Raises StoredFileError if they are no UTF-8."""
     try:
         return data.decode("utf-8")
@@ -180,4 +180,4 @@ def decoded(path: Path, data: bytes) -> str:
 
 
 def _unreadable(path: Path, line: int | None, problem: str) -> StoredFileError:
-    return StoredFileError("thresholds_unreadable", file=str(path), line=line, problem=shortened(problem))
+    return StoredFileError("thresholds_unreadable", file=str(path), line=line, problem=shorten_text(problem))

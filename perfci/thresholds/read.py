@@ -16,8 +16,8 @@ from perfci.core.errors import StoredFileError
 from perfci.core.model import Expected
 from perfci.core.wording import say
 from perfci.thresholds.layers import ALPHA, Relaxed
-from perfci.thresholds.limits import CaseThresholds, Lines, Listed, OpThresholds, Steps, Thresholds, overridden
-from perfci.thresholds.place import Place, list_yaml, meant, read, shortened, unknown
+from perfci.thresholds.limits import CaseThresholds, Lines, Listed, OpThresholds, Steps, Thresholds, override
+from perfci.thresholds.place import Place, list_yaml, meant, read, shorten_text, unknown
 
 DEFAULT = "default"
 TIMERS = ("activity", "event", "virtual")
@@ -53,7 +53,7 @@ def load(folder: Path, ops: Collection[str] | None = None, root: Path | None = N
     lines: Lines = {}
     if path := files.pop(DEFAULT, None):
         fields, lines = _read_file(path, _DEFAULT_KEYS)
-        default = overridden(default, fields)
+        default = override(default, fields)
     found = {}
     for op, path in files.items():
         if ops is not None and op not in ops:
@@ -66,7 +66,7 @@ def load(folder: Path, ops: Collection[str] | None = None, root: Path | None = N
         relaxed = fields.pop("relaxed", ())
         file = f"{shown}/{path.name}"
         found[op] = OpThresholds(
-            overridden(default, fields),
+            override(default, fields),
             cases,
             tuple(replace(entry, op=op, file=file) for entry in entries),
             listed=listed,
@@ -173,7 +173,7 @@ def read_expected(place: Place) -> tuple[Listed, tuple[Expected, ...]]:
     for member in members:
         entry = Expected(op="", line=member.line, **_read_entry(member, keys, tuple(keys), example))
         if entry.case in found:
-            raise member.error("entry_twice", what=shortened(entry.case), first=found[entry.case].line)
+            raise member.error("entry_twice", what=shorten_text(entry.case), first=found[entry.case].line)
         found[entry.case] = entry
     return Listed(place.line, place.column if members else 2), tuple(found.values())
 
@@ -205,7 +205,7 @@ def read_relaxed(place: Place) -> tuple[Relaxed, ...]:
             fields["to"] = known[fields["key"]](replace(fields["to"], key=fields["key"]))
         entry = Relaxed(op="", line=member.line, **fields)
         if entry.which in found:
-            what = shortened(f"{entry.key} {entry.case or ''}".strip())
+            what = shorten_text(f"{entry.key} {entry.case or ''}".strip())
             raise member.error("entry_twice", what=what, first=found[entry.which].line)
         found[entry.which] = entry
     return tuple(found.values())
@@ -272,10 +272,10 @@ def _read_device(place: Place) -> str:
     return text
 
 
-def quoted(text: str) -> str:
+def quote_text(text: str) -> str:
     r"""As YAML's double quotes write it, on one line.
 
-    >>> print(quoted('a "b" #: '))
+    >>> print(quote_text('a "b" #: '))
     "a \"b\" #: "
     """
     return str(yaml.safe_dump(text, default_style='"', width=math.inf)).strip()
@@ -308,7 +308,7 @@ _CASE_KEYS: Mapping[str, Reader] = {
     "occupancy": _ratio,
     "spill_bytes": _bytes,
     "peak_memory": _ratio,
-    # What the cache keeps lets a kernel pass the copy; beyond 140 % no measurement is believed.
+    # What the cache keeps lets a kernel pass the copy. Beyond 140 % no measurement is believed.
     "bandwidth_share": percentage(0, 140, above=True, like="80 %"),
     "compile_s": number("20", above=True),
     "mean_abs": _error,

@@ -20,8 +20,8 @@ from perfci.thresholds import earned
 from perfci.thresholds.earned import FIELDS, NONE, EarnedFile
 from perfci.thresholds.layers import Earned, Relaxed
 from perfci.thresholds.limits import OpThresholds, Thresholds
-from perfci.thresholds.place import Place, decoded, parsed
-from perfci.thresholds.read import MOST, NUMBERS, is_pattern, quoted, read_relaxed
+from perfci.thresholds.place import Place, decode_text, parse_yaml
+from perfci.thresholds.read import MOST, NUMBERS, is_pattern, quote_text, read_relaxed
 
 CLOSE = 1e-9
 """Relative error of a value that is written and read again."""
@@ -65,7 +65,7 @@ def show(key: str, value: float | None) -> str:
 
 def value_of(key: str, text: str, source: str) -> float:
     """A value of a key as the command line gives it, read as files are. Raises StoredFileError, naming the source."""
-    place = parsed(Path(source), text)
+    place = parse_yaml(Path(source), text)
     if place is None or not isinstance(place.node, yaml.ScalarNode):
         place = Place(Path(source), 1, key, yaml.ScalarNode("tag:yaml.org,2002:str", text))
     return float(NUMBERS[key](replace(place, key=key)))
@@ -105,8 +105,8 @@ def with_earned(
     same_environment = file.environment is not None and earned.flat(file.environment) == wanted
     if file.content is not None and same_environment and not (fresh or dropped or renamed):
         return file.content
-    text = decoded(file.path, file.content or b"")
-    if not text.strip() or parsed(file.path, text) is None:
+    text = decode_text(file.path, file.content or b"")
+    if not text.strip() or parse_yaml(file.path, text) is None:
         text += HEAD.format(op=file.op, device=file.device) + "environment:\ncases:\n"
     document = read_document(_delete_entries(text, fresh, dropped, renamed))
     if document is None or not isinstance(document.data, dict):
@@ -136,7 +136,7 @@ def with_earned(
     }
     expected |= {which: value_of(which[1], fields["value"], "-") for which, fields in fresh.items()}
     try:
-        read = earned.parsed_file(file.path, file.op, file.device, parsed(file.path, result), b"", str(file.path))
+        read = earned.parse_file(file.path, file.op, file.device, parse_yaml(file.path, result), b"", str(file.path))
     except StoredFileError as error:
         raise StoredFileError("earned_by_hand", file=str(file.path)) from error
     if {(each.case, each.key): each.value for each in read.values} != expected:
@@ -219,12 +219,12 @@ def with_relaxed(path: Path, content: bytes | None, entry: Relaxed) -> bytes:
 
     Raises StoredFileError for a file that cannot be read, or whose layout cannot be kept.
     """
-    text = decoded(path, content or b"")
+    text = decode_text(path, content or b"")
     end = "\r\n" if "\r\n" in text else "\n"
     lines = text.splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += end
-    known = parsed(path, text) if text.strip() else None
+    known = parse_yaml(path, text) if text.strip() else None
     place = next((each for each in known.items() if each.key == "relaxed"), None) if known else None
     before = read_relaxed(place) if place else ()
     line = _write_relaxed(entry)
@@ -240,7 +240,7 @@ def with_relaxed(path: Path, content: bytes | None, entry: Relaxed) -> bytes:
     result = "".join(lines)
     wanted = {replace(each, op="") for each in (*(each for each in before if each.which != entry.which), entry)}
     try:
-        after = {each.key: each for each in read.items()} if (read := parsed(path, result)) else {}
+        after = {each.key: each for each in read.items()} if (read := parse_yaml(path, result)) else {}
         right = "relaxed" in after and set(read_relaxed(after["relaxed"])) == wanted
     except StoredFileError:
         right = False
@@ -252,9 +252,9 @@ def with_relaxed(path: Path, content: bytes | None, entry: Relaxed) -> bytes:
 def _write_relaxed(entry: Relaxed) -> str:
     """The entry as it stands in a file, without its dash."""
     named = (("case", entry.case), ("device", entry.device))
-    parts = [f"key: {entry.key}", *(f"{name}: {quoted(text)}" for name, text in named if text is not None)]
+    parts = [f"key: {entry.key}", *(f"{name}: {quote_text(text)}" for name, text in named if text is not None)]
     parts += [] if entry.to is None else [f"to: {text_of(entry.key, entry.to)}"]
-    return f"{{{', '.join([*parts, f'why: {quoted(entry.why)}', f'until: {entry.until}'])}}}"
+    return f"{{{', '.join([*parts, f'why: {quote_text(entry.why)}', f'until: {entry.until}'])}}}"
 
 
 # --- entries under `expected` -----------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ def suggest_expected(thresholds: Thresholds, op: str, case: str, up_to: float, u
     own = thresholds.ops.get(op, OpThresholds(thresholds.default))
     taken = next((entry.line for entry in own.expected if entry.case == case), None)
     why = f'"{say("say why, and where it was agreed on")}"'
-    fields = f"case: {quoted(case)}, up_to: {percent:g} %, why: {why}, until: {until.isoformat()}"
+    fields = f"case: {quote_text(case)}, up_to: {percent:g} %, why: {why}, until: {until.isoformat()}"
     return Suggestion(
         file=f"{thresholds.folder}/{op}.yaml",
         line=f"{' ' * (own.listed.indent if own.listed else 2)}- {{{fields}}}",

@@ -1,13 +1,12 @@
 """What moved between a stored baseline and fresh runs, and the step that it becomes."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun
-from perfci.runs.rebaseline import add_step, find_commit, survey
+from perfci.runs.rebaseline import add_step, survey
 from perfci.thresholds.limits import CaseThresholds
 from tests.decision_examples import environment
 
@@ -141,17 +140,3 @@ def test_cases_that_are_not_taken_keep_their_blocks_and_their_runs():
     assert [case.blocks[0].run for case in found.cases] == ["old", "new", "old"]
     assert [run.id for run in found.runs] == ["old", "new"]
     assert [case.case for case in found.steps[0].cases] == ["rows=2"]
-
-
-def test_the_newest_runs_commit_counts_and_a_dirty_one_is_none():
-    old, new = stored(commit="a" * 40), stored("new", commit="b" * 40)
-    both = replace(
-        old,
-        runs=(*old.runs, *new.runs),
-        cases=tuple(
-            replace(one, blocks=one.blocks + other.blocks) for one, other in zip(old.cases, new.cases, strict=True)
-        ),
-    )
-
-    assert find_commit(both, CASES) == "b" * 40
-    assert find_commit(stored(dirty=True), CASES) is None

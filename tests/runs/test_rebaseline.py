@@ -167,63 +167,6 @@ def check_reason():
 # --- the code changed as well -----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def changed(project):
-    """The commit after which relu differs."""
-    path = project.kernels / "relu" / "relu_triton.py"
-    path.write_text(path.read_text() + "\n\nOTHER = True\n")
-    commit_all(project.root)
-    return project
-
-
-def test_where_an_ops_files_changed_too_it_stays_until_it_is_named(changed):
-    base = stored(changed).runs[0].environment.commit
-    run = run_of(changed, "new", slower=1.05, driver="590")
-
-    first = rebaseline_runs([run], changed, (), WRITE)
-    named = rebaseline_runs([run], changed, (), dataclasses.replace(WRITE, included=("relu",)))
-
-    assert [kinds([one]) for one in first] == [["rebaseline_code_changed"], []]
-    facts = first[0].withheld[0].facts
-    assert (facts["files"], facts["commit"]) == ("kernels/relu/relu_triton.py", base[:10])
-    assert f"git worktree add ../perfci-{base[:10]} {base[:10]}" in sentence(first[0].withheld[0])
-    assert first[1].path is not None
-    assert named[0].taken == CASES
-
-
-def test_the_baselines_own_commit_measured_in_the_new_environment_is_taken(changed):
-    base = stored(changed).runs[0].environment.commit
-
-    found = rebaseline_runs([run_of(changed, "new", commit=base, driver="590")], changed, (), WRITE)
-
-    assert kinds(found) == []
-    assert all(one.path for one in found)
-
-
-def test_a_commit_that_is_not_here_is_said_and_does_not_stop_it(project):
-    found = rebaseline_runs([run_of(project, "new", commit="f" * 40, driver="590")], project, (), WRITE)
-
-    assert kinds(found) == ["rebaseline_code_unknown"] * 2
-    assert all(one.path for one in found)
-    assert "{" not in sentence(found[0].said[0])
-
-
-def test_what_an_op_imports_by_a_computed_name_is_said(changed):
-    path = changed.kernels / "scale" / "scale_triton.py"
-    path.write_text("import importlib, sys\nimportlib.import_module(sys.argv[0])\n")
-    commit_all(changed.root)
-    old = rebaseline_runs(
-        [run_of(changed, "new", driver="590")], changed, ["scale"], RebaselineOptions(True, "x", ("scale",))
-    )
-    (changed.root / "other.txt").write_text("no matter\n")
-    commit_all(changed.root)
-
-    found = rebaseline_runs([run_of(changed, "newer", driver="600")], changed, ["scale"])
-
-    assert old[0].path is not None
-    assert kinds(found) == ["rebaseline_code_unknown"]
-
-
 # --- files ------------------------------------------------------------------------------------------------------------
 
 

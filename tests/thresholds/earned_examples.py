@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from perfci.core.model import Device, Environment
-from perfci.thresholds.earned import EarnedFile, parsed_file, read_file
+from perfci.thresholds.earned import EarnedFile, parse_file, read_file
 from perfci.thresholds.layers import Earned
-from perfci.thresholds.place import parsed
+from perfci.thresholds.place import parse_yaml
 from perfci.thresholds.write import with_earned
 
 KEY = "nvidia-h200"
@@ -56,8 +56,8 @@ def read(path):
 
 def understood(file, content):
     """What a content says, in the place of the file's."""
-    place = parsed(file.path, content.decode())
-    return parsed_file(file.path, file.op, file.device, place, content, str(file.path))
+    place = parse_yaml(file.path, content.decode())
+    return parse_file(file.path, file.op, file.device, place, content, str(file.path))
 
 
 def values(file):

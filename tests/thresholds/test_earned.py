@@ -6,7 +6,7 @@ import pytest
 
 from perfci.core.errors import StoredFileError
 from perfci.core.wording import catalogue, sentence
-from perfci.thresholds.earned import MOST_BYTES, earned_devices, read_earned
+from perfci.thresholds.earned import MOST_BYTES, list_earned_devices, read_earned
 from tests.thresholds.earned_examples import KEY, earned, kept, read, written
 
 TOP = "environment:\n  timer: activity\ncases:\n  rows=1:\n"
@@ -36,7 +36,7 @@ def error(path, content):
         (TOP + "    speedup:\n      value: 1.2 %\n", 6, "a number"),
         (TOP + "    speedup:\n      value: .inf\n", 6, "a number"),
         (TOP + "    tau:\n      value: 1 %\n      date: 2026-02-30\n", 7, "a date such as 2027-01-31"),
-        (TOP + "    tau:\n      value: 1 %\n      runs: many\n", 7, "a number of runs"),
+        (TOP + "    tau:\n      value: 1 %\n      runs: many\n", 7, "a number, zero or more"),
         (TOP + "    tau:\n      value: 1 %\n      predicted: 200 %\n", 7, "a percentage"),
         (TOP + "    tau:\n      value: 1 %\n    tau:\n      value: 2 %\n", 7, "a second time"),
         (TOP + "    <<: {tau: {value: 1 %}}\n", 5, "not a threshold"),
@@ -79,7 +79,7 @@ def test_a_value_that_somebody_edited_is_known_as_such(tmp_path):
 def test_each_device_has_its_own_folder(tmp_path):
     kept(tmp_path, earned())
 
-    assert earned_devices(tmp_path) == [KEY]
+    assert list_earned_devices(tmp_path) == [KEY]
     assert [*read_earned(tmp_path, KEY)] == ["softmax"]
     assert read_earned(tmp_path, "nvidia-b200") == {}
     assert read_earned(tmp_path, "../elsewhere") == {}

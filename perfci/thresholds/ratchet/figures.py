@@ -23,7 +23,7 @@ CHANCE = RATE / FIGURES / REPEATED
 """Chance with which the next accepted run may lie beyond a bound."""
 
 CONFIRMED = RATE / 4
-"""The same where two fresh processes have to say so too before anything is blamed."""
+"""The same if two fresh processes have to agree before anything is blamed."""
 
 ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 """Of 1, by dtype: errors below it are no worse than exact ones."""
@@ -40,7 +40,7 @@ class Key:
     """A threshold that is learnt from a figure."""
 
     name: str
-    """as threshold files say it"""
+    """as in threshold files"""
     figure: Callable[[Case], float | None]
     """above 0, or None if the run lacks it. Of an error 0 too"""
     least: float
@@ -85,7 +85,7 @@ class Key:
         return value > before if self.more_is_better else value < before
 
 
-def _timed(name: str) -> Callable[[Case], float | None]:
+def _read_field(name: str) -> Callable[[Case], float | None]:
     return lambda case: float(found) if (found := getattr(case, name, None)) else None
 
 
@@ -112,7 +112,7 @@ def _from_memory(run: HistoryRun, case: Case) -> bool:
     return isinstance(case, HistoryCase) and from_memory(case.bytes_moved, case.cache, run.environment.device.l2_bytes)
 
 
-def _compiled(_: HistoryRun, case: Case) -> bool:
+def _has_compiled(_: HistoryRun, case: Case) -> bool:
     return isinstance(case, HistoryCase) and case.compile_s is not None and case.compile_s >= COMPILES_S
 
 
@@ -120,17 +120,17 @@ KEYS = (
     Key("speedup", _speedup, least=0.01, more_is_better=True, confirmed=True, board=0.006),
     Key(
         "bandwidth_share",
-        _timed("bandwidth_share"),
+        _read_field("bandwidth_share"),
         least=0.01,
         more_is_better=True,
         confirmed=True,
         board=0.004,
         held=_from_memory,
     ),
-    Key("span_margin", _timed("span_us"), least=0.02, growth=True, confirmed=True, board=0.004),
-    Key("peak_memory", _timed("peak_bytes"), least=0.01, growth=True),
-    Key("rsd", _timed("rsd"), least=0.1),
-    Key("compile_s", _timed("compile_s"), least=0.25, tails=4, held=_compiled),
+    Key("span_margin", _read_field("span_us"), least=0.02, growth=True, confirmed=True, board=0.004),
+    Key("peak_memory", _read_field("peak_bytes"), least=0.01, growth=True),
+    Key("rsd", _read_field("rsd"), least=0.1),
+    Key("compile_s", _read_field("compile_s"), least=0.25, tails=4, held=_has_compiled),
     Key("mean_abs", _error("mean_abs"), least=0.1, error=True),
     Key("rmse", _error("rmse"), least=0.1, error=True),
     Key("p99_abs", _error("p99_abs"), least=0.1, error=True),
@@ -170,11 +170,11 @@ def series(history: Sequence[HistoryRun], suite: Suite, case: str, key: Key) -> 
     """A figure over the runs of this environment and epoch that have it.
 
     An exact result, which has no logarithm, counts as the least error of the other runs. If all are exact, as the
-    roundoff of the case's dtype, and as no figure if the id does not say the dtype. Keys with a zero of their own
+    roundoff of the case's dtype, and as no figure if the id does not name the dtype. Keys with a zero of their own
     count by that.
     """
     runs = select_epoch(select_environment(history), case)
-    # Warm and cold times are never compared: the newest run that has the case says which count.
+    # Warm and cold times are never compared: the newest run that has the case decides which count.
     last = next((found for run in reversed(runs) if (found := cases(run, Suite.PERFORMANCE).get(case))), None)
     cache = last.cache if isinstance(last, HistoryCase) else None
     values = []
@@ -198,6 +198,6 @@ def series(history: Sequence[HistoryRun], suite: Suite, case: str, key: Key) -> 
 
 
 def roundoff(case: str) -> float | None:
-    """By the case's id. None if it does not say its dtype."""
+    """By the case's id. None if it does not name its dtype."""
     named = dict(part.split("=", 1) for part in case.split(",") if "=" in part)
     return ROUNDOFF.get(named.get("dtype", ""))

@@ -2,7 +2,7 @@
 
 The model of an unchanged kernel's duel, log scale: d = s g + s' b + sigma e, where e is of a block, b of a process and
 g of the whole duel: Student's t with 4 degrees of freedom for blocks and 8 for the others; s and s' share the spread of
-a process. The traces say why (docs/how-thresholds-tighten.md): blocks within a process have the tails of 5.5 degrees,
+a process. The traces show why (docs/how-thresholds-tighten.md): blocks within a process have the tails of 5.5 degrees,
 the medians of processes those of 13, and two processes of a duel a correlation of 0.05 at most. 4, 8 and a share of 0.2
 are the cautious side of each.
 """
@@ -31,7 +31,7 @@ SHARED = 0.2
 """Share of a process's variance that all processes of a duel have in common."""
 
 NULLS = 20
-"""Fewest A/A duels of a case that say anything."""
+"""Fewest A/A duels of a case that a bound is computed from."""
 
 MISSED = 0.05
 """Chance that any of the bounds of a case, over all the times that it is computed, is below the truth."""
@@ -49,7 +49,7 @@ RATE = 0.001
 """False alarms a case check that are predicted at most, whatever tightens."""
 
 FLOOR = 0.0025
-"""Least tau, a ratio: below it the record of live processes, whose medians strayed by 0.36 %, says too little."""
+"""Least tau, a ratio: below it the record of live processes, whose medians strayed by 0.36 %, shows too little."""
 
 UNDECIDED = 0.01
 """Checks of an unchanged kernel that may end INCONCLUSIVE, at most."""
@@ -86,7 +86,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class NullNoise:
-    """What a case's A/A duels say."""
+    """The noise that a case's A/A duels show."""
 
     upper: Scale
     """a bound that holds at every look: what false alarms are predicted from"""
@@ -124,7 +124,7 @@ def bound(nulls: Sequence[Sequence[float]]) -> NullNoise:
 
 def from_means(within: float, between: float, count: int, blocks: int) -> NullNoise:
     """The same from the mean absolute deviations of so many nulls: within processes, and of their medians."""
-    upper, likely = (_find_scale(within, between, count, blocks, missed) for missed in (spent(count), LIKELY))
+    upper, likely = (_find_scale(within, between, count, blocks, missed) for missed in (allot_chance(count), LIKELY))
     return NullNoise(upper, likely, count)
 
 
@@ -149,7 +149,7 @@ def _round_up(block: float) -> float:
     return float(_STEP ** math.ceil(math.log(block) / math.log(_STEP) - 1e-9))
 
 
-def spent(count: int) -> float:
+def allot_chance(count: int) -> float:
     """Chance that this many nulls may use: 20 begin, each quarter more is another look, and all sum up to MISSED."""
     look = 1 + math.floor(math.log(max(count, NULLS) / NULLS) / math.log(GROWTH) + 1e-9)
     return MISSED / (look * (look + 1))
@@ -171,7 +171,7 @@ class Shapes:
 
 @functools.cache
 def shapes(blocks: int) -> Shapes:
-    """For processes of so many blocks; seeded."""
+    """For processes of so many blocks, seeded."""
     rng = np.random.default_rng((1, blocks))
     e = rng.standard_t(DOF, (4 * DRAWS, blocks))
     medians = np.median(e, axis=1)
@@ -184,7 +184,7 @@ def shapes(blocks: int) -> Shapes:
 
 @functools.lru_cache(maxsize=128)
 def duels(ratio: float, family: int, alpha: float) -> many_duels.Duels:
-    """Simulated duels of an unchanged kernel; a block's scale is 1."""
+    """Simulated duels of an unchanged kernel. A block's scale is 1."""
     return many_duels.reading(draws(np.random.default_rng(2), DRAWS, ratio), family, alpha)
 
 
@@ -222,7 +222,7 @@ class Predicted:
         return kept and self.alarms <= RATE
 
 
-def predicted(tau: float, found: NullNoise, family: int, alpha: float) -> Predicted:
+def predict_rates(tau: float, found: NullNoise, family: int, alpha: float) -> Predicted:
     """What this tau, a ratio, does to a case of this noise, duelled among so many.
 
     False alarms are predicted from the upper bound of the noise, the rest from the likely one: a promise that is kept
@@ -238,7 +238,7 @@ def _rates(tau: float, scale: Scale, family: int, alpha: float) -> Predicted:
 
 
 def rates(drawn: many_duels.Duels, tau: float, unit: float = 1.0) -> Predicted:
-    """The same of any duels of an unchanged kernel; unit: log scale, what their 1 means."""
+    """The same of any duels of an unchanged kernel. unit: log scale, what their 1 means."""
     allowed, bias, count = math.log1p(tau) / unit, duel_rule.BIAS / unit, len(drawn)
     same = many_duels.ends(drawn, allowed, 0.0, bias)
     slower = many_duels.ends(drawn, allowed, math.log1p(2 * tau) / unit, bias)
@@ -255,5 +255,5 @@ def least(found: NullNoise, family: int, alpha: float, floor: float, ceiling: fl
     """The least tau from the floor up to the ceiling that this noise bears. None if it bears none of them."""
     steps = math.ceil(math.log(ceiling / floor) / math.log(_TAU_STEP)) if ceiling > floor else 0
     tries = [min(floor * _TAU_STEP**step, ceiling) for step in range(steps)] + [ceiling]
-    at = bisect.bisect_left(tries, True, key=lambda tau: predicted(tau, found, family, alpha).bearable)
+    at = bisect.bisect_left(tries, True, key=lambda tau: predict_rates(tau, found, family, alpha).bearable)
     return tries[at] if at < len(tries) else None

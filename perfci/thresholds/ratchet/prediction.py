@@ -4,7 +4,7 @@ Values are such that more is worse, on a log scale if the figure is a ratio, a t
 
 - by moments: mean + t sqrt(variance of the next run and of the mean), Student's t. For runs of one board that is the
   textbook's mean + t(n - 1) s sqrt(1 + 1 / n) (Hahn, Meeker, Statistical Intervals, 1991, section 4.7). Boards are a
-  random effect (one-way analysis of variance, Satterthwaite's degrees of freedom): sixty runs of two boards tell sixty
+  random effect (one-way analysis of variance, Satterthwaite's degrees of freedom): sixty runs of two boards are sixty
   runs' worth about runs and two boards' worth about boards, and a prior stands in for the boards not seen;
 - robust: median + k MAD, with k simulated for Student's t with few degrees of freedom, so that one odd run neither
   widens the bound nor is held for impossible.
@@ -38,9 +38,9 @@ class Prediction:
 
     centre: float
     unit: float
-    """by moments: standard error of the next value about the centre; robust: the MAD"""
+    """by moments: standard error of the next value about the centre. Robust: the MAD"""
     runs: float
-    """degrees of freedom; robust: runs, autocorrelation taken out"""
+    """degrees of freedom. Robust: runs, autocorrelation taken out"""
     tails: int | None = None
     """robust: degrees of freedom of the tails that are assumed. None: by moments"""
 
@@ -70,7 +70,7 @@ def factor(runs: int, chance: float) -> float:
 
 
 def by_moments(values: Sequence[float], boards: Sequence[str | None], board: float = 0.0) -> Prediction:
-    """values, boards: of the runs in their order, 2 at least; board: prior standard deviation between boards."""
+    """values, boards: of the runs in their order, 2 at least. board: prior standard deviation between boards."""
     groups = [
         [value for value, own in zip(values, boards, strict=True) if own == name] for name in dict.fromkeys(boards)
     ]
@@ -99,7 +99,7 @@ def by_moments(values: Sequence[float], boards: Sequence[str | None], board: flo
 
 
 def robust(values: Sequence[float], dof: int) -> Prediction:
-    """Median and MAD of the values in their order, 3 at least; dof: of the tails."""
+    """Median and MAD of the values in their order, 3 at least. dof: of the tails."""
     centre = statistics.median(values)
     mad = statistics.median(abs(value - centre) for value in values)
     return Prediction(centre, mad, max(math.floor(worth_of(values)), 3), dof)

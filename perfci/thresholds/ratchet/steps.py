@@ -22,7 +22,7 @@ WORTHWHILE = 0.005
 """Least change, as a share of tau or of the room that a bound leaves, that is worth a line in somebody's diff."""
 
 LOOSEST = math.log(4)
-"""Room, log scale, beyond which a bound says nothing yet: of few runs, or of a figure that moves with its boards."""
+"""Room, log scale, beyond which a bound is of no use yet: of few runs, or of a figure that moves with its boards."""
 
 TAU = "tau"
 
@@ -61,7 +61,7 @@ def propose(history: Sequence[HistoryRun], limits: Thresholds, op: str, *, famil
             for key in KEYS:
                 series = figures.series(history, suite, case, key)
                 if (suite is Suite.PERFORMANCE or key.error) and len(series.values) >= RUNS:
-                    found.append(tightened(series, key, _before(limits, op, case, key), op, case, suite))
+                    found.append(tighten_figure(series, key, _before(limits, op, case, key), op, case, suite))
     return tuple(change for change in found if change is not None)
 
 
@@ -71,7 +71,7 @@ def noise_of(history: Sequence[HistoryRun], case: str) -> NullNoise | None:
     return noise.bound(nulls) if len(nulls) >= NULLS else None
 
 
-def rescaled(limits: Thresholds, op: str, accepted: Mapping[str, float], run: str) -> tuple[Tighter, ...]:
+def rescale_targets(limits: Thresholds, op: str, accepted: Mapping[str, float], run: str) -> tuple[Tighter, ...]:
     """What an accepted loss does to the targets at once, so that the next run is held as tightly as the last.
 
     accepted: case -> the accepted slow-down as the duel measured it (Hodges-Lehmann shift of head against base, log
@@ -108,17 +108,17 @@ def _tighten_tau(history: Sequence[HistoryRun], limits: Thresholds, op: str, cas
     bound = noise.least(found, family, own.alpha, floor, min(before, CaseThresholds().tau_at(length)))
     if bound is None or (after := step(before, bound)) is None:
         return None
-    told = noise.predicted(after, found, family, own.alpha)
-    if told.alarms > RATE:
+    rates = noise.predict_rates(after, found, family, own.alpha)
+    if rates.alarms > RATE:
         return None
     facts: dict[str, Fact] = {
         "op": op, "case": case, "nulls": found.nulls, "bound": 100 * bound, "before": 100 * before,
         "after": 100 * after, "block": 100 * found.upper.block, "process": 100 * found.upper.process,
-        "alarms": 100 * told.alarms, "undecided": 100 * told.undecided, "more": told.more, "blocks": told.blocks,
-        "seen": told.seen, "floor": 100 * floor, "family": family,
+        "alarms": 100 * rates.alarms, "undecided": 100 * rates.undecided, "more": rates.more, "blocks": rates.blocks,
+        "seen": rates.seen, "floor": 100 * floor, "family": family,
     }  # fmt: skip
     runs = tuple(run.run for run, _ in _nulls(history, case))
-    return Tighter(op, case, TAU, before, after, bound, Reason("ratchet_tau", facts), runs, told.alarms)
+    return Tighter(op, case, TAU, before, after, bound, Reason("ratchet_tau", facts), runs, rates.alarms)
 
 
 def _nulls(history: Sequence[HistoryRun], case: str) -> list[tuple[HistoryRun, Sequence[float]]]:
@@ -135,7 +135,7 @@ def _performance(run: HistoryRun, case: str) -> HistoryCase | None:
 # --- other thresholds -------------------------------------------------------------------------------------------------
 
 
-def tightened(
+def tighten_figure(
     series: FigureSeries, key: Key, before: float | None, op: str = "", case: str = "", suite: Suite = Suite.PERFORMANCE
 ) -> Tighter | None:
     """The next step of one threshold. None if it is as tight as its runs bear."""
@@ -147,7 +147,7 @@ def tightened(
     usual = key.value(next_run.centre, next_run.centre)
     after: float | None
     if before is None:
-        after = _rounded(
+        after = _round(
             key.value(next_run.centre + max(room, key.least) / STEP, next_run.centre), not key.more_is_better
         )
     elif not key.tightens(bound, before) or (after := step(before, bound, abs(bound - usual))) is None:
@@ -166,11 +166,11 @@ def step(before: float, bound: float, room: float | None = None) -> float | None
     gap = bound - before
     if abs(gap) * STEP < WORTHWHILE * (before if room is None else room):
         return None
-    after = _rounded(before + STEP * gap, gap < 0)
+    after = _round(before + STEP * gap, gap < 0)
     return after if after != before and (after < before) == (gap < 0) else None
 
 
-def _rounded(value: float, up: bool) -> float:
+def _round(value: float, up: bool) -> float:
     """To four digits, for people who read the file."""
     digits = 3 - math.floor(math.log10(abs(value)))
     scaled = value * 10.0**digits

@@ -37,7 +37,7 @@ def test_blocks_beyond_the_shortest_null_are_not_read():
 
 
 def test_the_chances_of_all_looks_sum_up_to_what_may_be_missed():
-    looks = [noise.spent(count) for count in range(20, 3000)]
+    looks = [noise.allot_chance(count) for count in range(20, 3000)]
 
     assert looks[0] == noise.MISSED / 2
     assert sum(dict.fromkeys(looks)) < noise.MISSED

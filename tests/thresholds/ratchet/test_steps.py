@@ -13,7 +13,7 @@ from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
 from perfci.thresholds.ratchet import steps
 from perfci.thresholds.ratchet.figures import KEYS
 from perfci.thresholds.ratchet.noise import RATE
-from perfci.thresholds.ratchet.steps import propose, rescaled, step
+from perfci.thresholds.ratchet.steps import propose, rescale_targets, step
 from tests.thresholds.ratchet.histories import CASE, ELSEWHERE, HERE, errors, nulls, run, with_figure, with_nulls
 
 FAMILY = 30
@@ -191,7 +191,7 @@ def test_every_key_tightens_by_steps_and_keeps_its_rate(key):
     before = None
     for _ in range(25):
         series = ratchet.figures.FigureSeries(tuple(rng.normal(0, 0.01, 40).tolist()), ("GPU-1",) * 40, ("r",) * 40)
-        change = steps.tightened(series, known, before)
+        change = steps.tighten_figure(series, known, before)
         if change is None:
             continue
         assert before is None or known.tightens(change.after, before)
@@ -217,7 +217,7 @@ def test_a_step_never_closes_more_than_a_quarter(before, bound):
 
 
 def test_an_accepted_loss_scales_the_target_by_what_the_duel_measured():
-    (change,) = rescaled(_limits(speedup=1.4), "op", {CASE: math.log(1.08)}, "r9")
+    (change,) = rescale_targets(_limits(speedup=1.4), "op", {CASE: math.log(1.08)}, "r9")
 
     assert change.after == pytest.approx(1.4 / 1.08)
     assert change.runs == ("r9",)

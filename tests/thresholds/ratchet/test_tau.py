@@ -32,19 +32,19 @@ def test_what_is_least_keeps_all_that_is_asked_and_a_little_less_does_not():
     known = _noise(0.003, 0.5)
     least = noise.least(known, FAMILY, ALPHA, 0.001, 0.02)
 
-    assert noise.predicted(least, known, FAMILY, ALPHA).bearable
-    assert not noise.predicted(least / 1.02, known, FAMILY, ALPHA).bearable
+    assert noise.predict_rates(least, known, FAMILY, ALPHA).bearable
+    assert not noise.predict_rates(least / 1.02, known, FAMILY, ALPHA).bearable
 
 
 def test_no_predicted_rate_is_told_as_zero():
-    told = noise.predicted(0.01, _noise(0.0001, 0.1), FAMILY, ALPHA)
+    told = noise.predict_rates(0.01, _noise(0.0001, 0.1), FAMILY, ALPHA)
 
     assert 0 < told.alarms <= 1e-4
     assert (told.undecided, told.blocks, told.seen) == (0.0, 4.0, 1.0)
 
 
 def test_the_default_sees_its_promise_in_noise_as_it_was_recorded():
-    told = noise.predicted(0.01, _noise(0.0015, 0.5), FAMILY, ALPHA)
+    told = noise.predict_rates(0.01, _noise(0.0015, 0.5), FAMILY, ALPHA)
 
     assert told.bearable
     assert told.seen > 0.99
@@ -52,7 +52,7 @@ def test_the_default_sees_its_promise_in_noise_as_it_was_recorded():
 
 def test_false_alarms_are_predicted_from_the_upper_bound_and_the_rest_from_the_likely_one():
     quiet, loud = Scale(0.0005, 0.3), Scale(0.004, 3.0)
-    both, calm = (noise.predicted(0.004, NullNoise(upper, quiet, 40), FAMILY, ALPHA) for upper in (loud, quiet))
+    both, calm = (noise.predict_rates(0.004, NullNoise(upper, quiet, 40), FAMILY, ALPHA) for upper in (loud, quiet))
 
     assert both.alarms > 10 * calm.alarms
     assert (both.seen, both.blocks, both.undecided) == (calm.seen, calm.blocks, calm.undecided)
