@@ -28,7 +28,7 @@ KERNEL_FAULTS = {
         "WRONG",
         "changed its input x",
     ),
-    "gives NaN": ("np.maximum(x, 0, out=out)", "out[:] = np.nan", "WRONG", "nan where"),
+    "gives NaN": ("np.maximum(x, 0, out=out)", "out[:] = np.nan", "WRONG", "has nan instead of"),
     "gives its input back": ("return out", "return np.maximum(x, 0, out=x)", "WRONG", "changed its input"),
     "leaves the process": ("fake.work(", "import os; os._exit(5); fake.work(", "ERROR", "status 5"),
     "crashes": ("fake.work(", "fake.crash(); fake.work(", "ERROR", "SIGSEGV"),
