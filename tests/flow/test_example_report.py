@@ -84,5 +84,5 @@ def test_a_folder_without_baselines_is_told_and_nothing_is_written(command, fold
     code = run([command, str(EXAMPLE), "--baseline", str(place), *out, "--project", str(ROOT)])
 
     assert code == 1
-    assert f"There is neither a run nor a folder of baselines at {place}" in capsys.readouterr().err
+    assert f"There is no run and no folder of baselines at {place}" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

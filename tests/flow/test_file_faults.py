@@ -296,7 +296,7 @@ def test_a_device_that_vanishes_ends_the_run_with_what_it_has(project):
     assert "the fake device is lost" in answer.out
     failures = {op.op: op.failure.kind for op in project.run_record().ops if op.failure}
     assert failures == {"scale": "device_gone"}
-    assert "cannot be opened any more" in answer.out
+    assert "can no longer be opened" in answer.out
     assert mark.exists(), "the plan imported it"
 
 

@@ -180,7 +180,7 @@ def test_a_search_that_was_interrupted_goes_on_and_measures_nothing_twice(projec
 def test_a_budget_that_is_spent_stops_the_search_and_the_same_command_goes_on(project):
     code, out, _ = project.tune("--budget", "0.01")
     assert code == 3
-    assert "run the same command again to go on" in " ".join(out.split())
+    assert "run the same command again to continue" in " ".join(out.split())
     assert not project.tuned.exists()
 
     assert project.answer()["late"] is False

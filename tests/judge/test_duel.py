@@ -373,7 +373,7 @@ def test_a_kernel_that_holds_more_memory_than_is_allowed_has_regressed():
     row = _held(1060 << 20, 1000 << 20, peak_memory=0.05)
 
     assert (row.verdict, _kinds(row)) == (Verdict.REGRESSED, ["peak_memory_grew", "duel_cleared"])
-    assert "1.04 GiB of device memory at most, where the base's holds 1000 MiB: +6.0 %" in sentence(row.reasons[0])
+    assert "1.04 GiB of device memory at most, the base's 1000 MiB: +6.0 %" in sentence(row.reasons[0])
 
 
 def test_memory_within_what_is_allowed_or_not_gated_is_no_matter():
