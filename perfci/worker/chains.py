@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,11 @@ def load_chain(name: str, folder: Path, shared: Path) -> Chain:
         tolerance = chain.tolerance
         if tolerance is not None and not (isinstance(tolerance, Mapping) and all(map(_is_share, tolerance.values()))):
             raise ContractError("chain_tolerance", file=path.name, found=repr(tolerance))
-        if not chain.stages:
-            raise ContractError("chain_no_stages", file=path.name)
+        names = [stage.name for stage in chain.stages]
+        if not names or len(set(names)) < len(names) or not all(name.isidentifier() for name in names):
+            raise ContractError("chain_stage_names", file=path.name, names=", ".join(names) or "-")
         for stage in chain.stages:
-            _check_stage(stage, chain.stages, path.name)
+            _check_stage(stage, path.name)
         cases = [*chain.cases, *chain.accelerator_cases]
         check_cases(cases, path.name)
         check_calls(chain.make_inputs, cases, path.name)
@@ -72,12 +73,8 @@ def _is_share(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
 
 
-def _check_stage(stage: Stage, stages: Sequence[Stage], file: str) -> None:
-    """Names that differ, and two functions that can be called with what the stage takes."""
-    if not isinstance(stage.name, str) or not stage.name.isidentifier():
-        raise ContractError("chain_stage_name", file=file, stage=repr(stage.name))
-    if [each.name for each in stages].count(stage.name) > 1:
-        raise ContractError("chain_stage_twice", file=file, stage=stage.name)
+def _check_stage(stage: Stage, file: str) -> None:
+    """Two functions that can be called with what the stage takes."""
     takes, functions = stage.takes, {"kernel": stage.kernel, "reference": stage.reference}
     ours, theirs = list_parameters(stage.kernel), list_parameters(stage.reference)
     if not takes and sorted(ours) != sorted(theirs):

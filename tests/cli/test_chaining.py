@@ -53,13 +53,6 @@ def test_a_case_has_a_table_with_its_stages_as_rows():
     assert len({len(line) for line in told[5:9]}) == 1, "columns stand below each other"
 
 
-def test_a_good_case_says_what_was_allowed_and_what_is_worth_knowing():
-    told = lines(GOOD)
-
-    assert told[-2] == "    whole: 2.00e-04, allowed 0.00100; at most 0.00100, allowed 0.00500"
-    assert told[-1] == "    " + sentence(OVERFLOW)
-
-
 def test_what_a_chain_names_itself_commands_no_terminal():
     evil = ChainCase("rows=\x1b[31m1", 7, (StageResult("a\x1b[2Jb"),))
 

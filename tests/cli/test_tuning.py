@@ -1,6 +1,5 @@
 """What is said of a search, above all of one that measured nothing."""
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -45,18 +44,6 @@ def test_a_goal_that_was_missed_stands_beside_what_the_roofline_allows():
     told = text(tuning(200.0, 143.0, (50.0, 50.0 / 0.7)))
     assert "The roofline alone allows 70.0 %." in told
     assert "is not reached." in told
-
-
-def test_where_todays_choice_does_not_fit_there_is_no_untuned_share():
-    assert find_recovery(tuning(None, 110.0)).keys() == {"tuned", "roofline"}
-
-
-def test_where_nothing_fits_that_is_said():
-    found = tuning(None, 110.0)
-    search = dataclasses.replace(found.search, tried=[])
-    lost = dataclasses.replace(found, choices=(Choice(REGIME, None),), search=search)
-
-    assert "Nothing that was tried fits on low-bw." in text(lost)
 
 
 def test_the_answer_for_programs_is_json_and_says_whether_it_was_measured():

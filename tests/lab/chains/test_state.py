@@ -18,18 +18,6 @@ def stage(function, name="out", **fields):
     return Stage(name, function, function, **fields)
 
 
-def test_a_parameter_with_a_default_may_name_nothing():
-    found = stage(lambda x, eps=1e-6, *rest, **others: x)
-
-    assert [*take_arguments(found, found.kernel, {"x": X}, WHERE)] == ["x"]
-
-
-def test_takes_says_what_each_parameter_is_given_and_no_other_gets_anything():
-    found = stage(lambda a, b, bias=None: a @ b, takes={"a": "x", "b": "w"})
-
-    assert take_arguments(found, found.kernel, {"x": X, "w": W, "bias": X}, WHERE) == {"a": X, "b": W}
-
-
 @pytest.mark.parametrize("fields", [{}, {"takes": {"x": "x", "w": "weight"}}])
 def test_a_name_that_is_nowhere_is_told_with_those_that_are_there(fields):
     found = stage(lambda x, w: x, **fields)
@@ -38,11 +26,6 @@ def test_a_name_that_is_nowhere_is_told_with_those_that_are_there(fields):
         take_arguments(found, found.kernel, {"x": X}, WHERE)
     assert error.value.reason.kind == "chain_name_missing"
     assert error.value.reason.facts["known"] == "x"
-
-
-def test_a_tensor_is_known_by_the_stages_name_and_those_of_a_mapping_by_their_own():
-    assert [*name_outputs(stage(len), X, ARRAYS, WHERE)] == ["out"]
-    assert [*name_outputs(stage(len), {"q": X, "k": W}, ARRAYS, WHERE)] == ["q", "k"]
 
 
 @pytest.mark.parametrize(

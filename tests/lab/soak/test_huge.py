@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from perfci.lab.soak.findings import Status
-from perfci.lab.soak.huge import RANDOM, check_large, is_large
+from perfci.lab.soak.huge import RANDOM, check_large
 from perfci.ops.spec import Accuracy, grid
 
 BEYOND = 1 << 14
@@ -89,11 +89,3 @@ def test_an_op_whose_outputs_cannot_be_cut_says_so_unless_it_says_how(soaked):
 
 def test_a_case_that_is_not_huge_is_said_not_to_be(soaked):
     assert soaked(add, rows=9).reason.kind == "soak_not_large"
-
-
-def test_huge_inputs_are_told_from_their_shapes_wherever_they_stand():
-    from perfci.device.fake import NumpyArrays
-
-    huge = np.broadcast_to(np.float32(0), (1 << 16, (1 << 15) + 1))
-    assert is_large(NumpyArrays(), {"x": [huge]})
-    assert not is_large(NumpyArrays(), {"x": huge[:, : 1 << 15], "n": 5})

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from perfci.core.errors import StoredFileError
-from perfci.lab.tune.files import change_tuned, read_description, read_numbers, read_tuned
+from perfci.lab.tune.files import change_tuned, read_description, read_tuned
 from perfci.lab.tune.records import Regime
 from perfci.lab.tune.search import Choice
 
@@ -46,17 +46,6 @@ def test_a_new_entry_comes_behind_those_of_the_file_and_one_without_a_choice_is_
     ]
 
 
-def test_a_device_that_varies_another_gets_all_of_its_entries(tmp_path):
-    file = read_tuned(tmp_path / "low-bw.json")
-
-    text = change_tuned(file, (SMALL, REST, NEW), (Choice(SMALL, {"block": 32}),), "By the model.")
-
-    assert json.loads(text) == {
-        "about": "By the model.",
-        "configs": [{"m_max": 16, "config": {"block": 32}}, {"config": {"keys": {"block": 32}, "warps": 4}}],
-    }
-
-
 @pytest.mark.parametrize(
     "text", ["", "{}", "[]", "null", '{"configs": [1]}', '{"configs": [{}]}', '{"configs": [', "[" * 99999]
 )
@@ -88,17 +77,3 @@ def test_a_damaged_description_is_named(tmp_path, text):
 
     with pytest.raises(StoredFileError, match=r"odd\.json is not a device description"):
         read_description(tmp_path, "odd")
-
-
-def test_numbers_for_rules_are_those_of_the_longest_key_that_fits_else_the_generic_ones(tmp_path):
-    folder = tmp_path / "_devices"
-    folder.mkdir()
-    for key, size in (("generic", 1), ("nvidia-h100", 2), ("nvidia-h100-nvl", 3)):
-        (folder / f"{key}.json").write_text(json.dumps({"size": {"value": size, "source": "x"}}))
-
-    assert [read_numbers(tmp_path, key)["size"] for key in ("nvidia-h100-nvl", "nvidia-h100-mig", "nvidia-h1000")] == [
-        3,
-        2,
-        1,
-    ]
-    assert read_numbers(tmp_path / "nowhere", "x") == {}

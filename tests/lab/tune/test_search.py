@@ -6,7 +6,7 @@ import pytest
 
 from perfci.core.model import Reason
 from perfci.lab.tune.records import FINAL, SEARCH, SUITE, Attempt, Regime, key
-from perfci.lab.tune.search import MOST_COARSE, Choices, choose_finalists, decide, find_next
+from perfci.lab.tune.search import Choices, choose_finalists, decide, find_next
 
 LISTS = {"block": (16, 32, 64, 128, 256, 512), "warps": (1, 2, 4, 8, 16), "fast": (False, True)}
 TODAY = {"block": 16, "warps": 1, "fast": False}
@@ -65,13 +65,6 @@ def test_a_trade_of_two_values_gets_along_a_rule_that_bounds_their_product():
     assert choose_finalists(bounded, known)[0] == {"rows": 64, "cols": 64}
 
 
-def test_a_large_grid_is_sampled_the_same_way_for_one_seed_and_otherwise_for_another():
-    large = dict.fromkeys("abcdef", (1, 2, 3, 4, 5))
-
-    assert len(grid(large).coarse) == MOST_COARSE
-    assert grid(large).coarse == grid(large).coarse != grid(large, seed=8).coarse
-
-
 def test_what_is_known_is_not_tried_again_and_a_search_that_goes_on_ends_alike():
     whole = searched(grid(), bowl)
     half = whole[: len(whole) // 2]
@@ -88,12 +81,6 @@ def test_todays_choice_is_not_a_candidate_but_its_neighbours_are():
     tried = {each.key for each in known}
     assert key(TODAY) not in tried
     assert key({**TODAY, "block": 32}) in tried
-
-
-def test_among_equals_the_simpler_one_is_taken():
-    known = [*final({**TODAY, "block": 512}, *[-0.102] * 12), *final({**TODAY, "block": 32}, *[-0.1] * 12)]
-
-    assert decide(grid(current=TODAY), regime(), known).config["block"] == 32
 
 
 @pytest.mark.parametrize("shifts", [[-0.005] * 12, [-0.05, 0.06] * 6, [0.1] * 12])
