@@ -19,7 +19,7 @@ from perfci.cli import details, output, projects
 from perfci.cli.main import run as command
 from perfci.cli.output import print_parts
 from perfci.core import codec
-from perfci.core.model import Judgements, Run, Suite
+from perfci.core.model import Judgements, Run
 from perfci.judge import judge
 from perfci.report import data
 from perfci.report.plots import Gallery
@@ -69,11 +69,10 @@ def data_of(run: Run, judgements: Judgements) -> dict:
 @given(data=st.data(), terminal=st.booleans(), width=st.integers(20, 200))
 def test_no_escape_reaches_a_terminal(data, terminal, width):
     run, judgements = drawn(data)
-    rows = {(row.op, row.case): row for row in judgements.rows if row.suite is Suite.PERFORMANCE}
 
     shown = [*output.list_verdicts(judgements, run), output.sum_up(judgements), *projects.show_ops(run.plan.ops)]
     for op in run.ops:
-        shown += details.show_op(op, op.performance, rows, run)
+        shown += details.show_op(op, judgements.rows, run)
 
     text = printed(*shown, width=width, terminal=terminal)
     if terminal:  # bold and dim are rich's own
