@@ -247,17 +247,7 @@ def _screen_case(
     margin = max(limits.margin, _allow_for_boards(blocks, before, baseline, now))
     stored = _Stored.of([block.kernel_us for block in before], before, vouches)
     looks = _looks(blocks, [block.arms[KERNEL].time.median_us for block in blocks])
-
-    # Does each look's median reference lie in the baseline's range? Beyond it only gross changes are visible. A kernel
-    # follows the clock with a weight from 0 (bound by memory) to 1.5, and a baseline from another regime does not know
-    # which. So there a change must show under both ends, and by more: the margin grows by `regime`.
-    low, high = exact.quantiles(stored.reference, RANGE)
-    regimes: list[tuple[bool, float]] = []
-    for look in looks:
-        reference = _middle(look.reference)
-        beyond = max(low - reference, reference - high, 0.0)
-        elsewhere = math.log1p(limits.regime) + (0.0 if vouches else LARGEST_REGIME)
-        regimes.append((True, exact.MAX_WEIGHT * beyond) if beyond <= NEAR else (False, elsewhere))
+    regimes = [_find_regime(look, stored, limits) for look in looks]
     screens = tuple(_screen(look, stored, margin, *regime) for look, regime in zip(looks, regimes, strict=True))
 
     spans: tuple[Screen, ...] = ()
@@ -276,6 +266,7 @@ def _screen_case(
         return base
     # The kernel's own time moves with the clock. If the reference moved too, it shows drift, and is never blamed.
     plain = replace(stored, weight=replace(stored.weight, beta=0.0))
+    low, high = exact.quantiles(stored.reference, RANGE)
     facts = {
         "reference_us": math.exp(_middle(stored.reference)) * (1 + left.reference_change),
         "low_us": math.exp(low),
@@ -285,6 +276,21 @@ def _screen_case(
     }
     stale = Reason("stale_regime" if vouches else "stale_packages", facts)
     return replace(base, alone=tuple(_screen(look, plain, margin) for look in looks), stale=stale)
+
+
+def _find_regime(look: _Look, stored: _Stored, limits: CaseThresholds) -> tuple[bool, float]:
+    """Returns whether the look's median reference lies in the baseline's range, and what is added to the margin, log.
+
+    Beyond that range only gross changes are visible. A kernel follows the clock with a weight from 0 (bound by memory)
+    to 1.5, and a baseline from another regime does not know which. So there a change must show under both ends, and by
+    more: the margin grows by `regime`.
+    """
+    low, high = exact.quantiles(stored.reference, RANGE)
+    reference = _middle(look.reference)
+    beyond = max(low - reference, reference - high, 0.0)
+    if beyond <= NEAR:
+        return True, exact.MAX_WEIGHT * beyond
+    return False, math.log1p(limits.regime) + (0.0 if stored.vouches else LARGEST_REGIME)
 
 
 def _allow_for_boards(
