@@ -88,7 +88,6 @@ def show_bisection(found: Bisection) -> Iterator[RenderableType]:
     for number, culprit in enumerate(found.culprits):
         yield ""
         yield from _show_culprit(found, culprit, number)
-    yield from map(Paragraph, found.said)
 
 
 def show_ends(found: Bisection) -> Iterator[RenderableType]:
@@ -215,6 +214,6 @@ def to_json(found: Bisection) -> Mapping[str, Any]:
         "failure": write(found.failure),
         "steps": [write_step(step) for step in found.steps],
         "culprits": [write_culprit(each) for each in found.culprits],
-        "said": [write(each) for each in (*found.before, *found.said)],
+        "said": [write(each) for each in found.before],
         "nothing": write(found.nothing),
     }

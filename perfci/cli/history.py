@@ -14,10 +14,8 @@ from perfci.cli.exits import Exit
 from perfci.cli.output import STYLES, Grid, Paragraph, pick, print_json, print_parts, reason_data
 from perfci.core import units
 from perfci.core.errors import UsageError
-from perfci.core.model import Fact, Gate, HistoryStored, Reason
-from perfci.core.settings import Settings
+from perfci.core.model import Gate, HistoryStored
 from perfci.core.wording import say
-from perfci.git.history import find_unknown_commits
 from perfci.ops.spec import STORED, matches
 from perfci.report.view import make_table
 from perfci.store.history import History
@@ -48,8 +46,6 @@ class OpHistory:
     cases: Mapping[str, Sequence[HistoryPoint]]
     stored: Mapping[str, Sequence[HistoryPoint]]
     """what the op stores in low precision"""
-    unknown: tuple[str, ...] | Reason
-    """commits that the repository lacks"""
 
 
 @options.takes("op case device last", {"drift": "op case device strict", "boards": "device"})
@@ -73,7 +69,7 @@ def history(
         return drifts.show_drift(histories, case, where, strict=strict, json=json)
     if boards:
         return drifts.show_boards(histories, device, where, json=json)
-    every = [_select(each, case, where) for each in histories]
+    every = [_select(each, case) for each in histories]
     found = [one for one in every if one.cases or one.stored or case is None]
     if histories and not found:
         raise UsageError("no_case_fits", pattern=case, ops=", ".join(one.op for one in histories))
@@ -87,13 +83,12 @@ def history(
 COMMANDS = {"history": history}
 
 
-def _select(found: History, pattern: str | None, where: Settings) -> OpHistory:
-    commits = [run.environment.commit for run in found.runs if run.environment.commit]
+def _select(found: History, pattern: str | None) -> OpHistory:
     cases, stored = (
         {case: points for case, points in list_points(found.runs, stored=stored).items() if matches(case, pattern)}
         for stored in (False, True)
     )
-    return OpHistory(found, cases, stored, find_unknown_commits(where.root, commits) if commits else ())
+    return OpHistory(found, cases, stored)
 
 
 # --- for programs: times are microseconds, changes ratios - 1, plus is slower -----------------------------------------
@@ -110,7 +105,6 @@ def _to_json(one: OpHistory, last: int | None) -> Mapping[str, Any]:
     return {
         **pick(one.history, "op device", runs=len(one.history.runs)),
         "problems": [reason_data(reason) for reason in one.history.problems],
-        "unknown_commits": one.unknown if isinstance(one.unknown, tuple) else (),
         "cases": cases,
         "stored": stored,
     }
@@ -133,12 +127,6 @@ def _write_point(point: HistoryPoint) -> Mapping[str, Any]:
 def _show(one: OpHistory, most: int, *, whole: bool) -> Iterator[RenderableType]:
     yield Paragraph(drifts.write_head(one.history), style="bold")
     yield from (Paragraph(reason, 2, STYLES[Gate.WARNS]) for reason in one.history.problems)
-    if isinstance(one.unknown, Reason):
-        if one.unknown.kind == "history_shallow":
-            yield Paragraph(one.unknown, 2, "dim")
-    elif one.unknown:
-        facts: dict[str, Fact] = {"count": len(one.unknown), "commit": one.unknown[0][:10]}
-        yield Paragraph(Reason("history_unknown_commits", facts), 2, "dim")
     if len(one.cases) <= EACH or whole:
         for case, points in one.cases.items():
             yield from _show_runs(case, points, most)

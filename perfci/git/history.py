@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfci.core.model import Fact, Reason
+from perfci.core.model import Reason
 from perfci.core.wording import say
 from perfci.git.base import find_commit
 from perfci.git.command import git, is_shallow, run
@@ -15,7 +15,6 @@ from perfci.git.command import git, is_shallow, run
 MOST_PATHS = 500
 """Longest list of paths that git is given. A longer one would not fit a command line everywhere."""
 
-_ID = re.compile(r"[0-9a-f]{7,64}")
 _DISTANCE = re.compile(r"dist=(\d+)\)")
 _FIELDS = "%H%x00%P%x00%an%x00%as%x00%s"
 
@@ -48,23 +47,15 @@ def find_ends(folder: Path, good: str, bad: str) -> tuple[str, str] | Reason:
     first, last = find_commit(folder, good), find_commit(folder, bad)
     if isinstance(first, Reason) or isinstance(last, Reason):
         return first if isinstance(first, Reason) else last  # type: ignore[return-value]
-    facts: dict[str, Fact] = {"good": good, "bad": bad}
-    if first == last:
-        return Reason("bisect_same_commit", {**facts, "commit": first[:10]})
-    forward = is_ancestor(folder, first, last)
+    forward = first != last and is_ancestor(folder, first, last)
     if isinstance(forward, Reason):
         return forward
     if forward:
         return first, last
-    if is_ancestor(folder, last, first) is True:
-        return Reason("bisect_swapped", facts)
-    if is_shallow(folder):
+    if first != last and is_shallow(folder):
         missing = say("the history between {good} and {bad}", good=good, bad=bad)
         return Reason("history_cut", {"missing": missing, "command": "git fetch --unshallow origin"})
-    common = git(folder, "merge-base", first, last)
-    if isinstance(common, Reason):
-        return Reason("bisect_unrelated", facts)
-    return Reason("bisect_not_ancestor", {**facts, "common": common.strip()[:10]})
+    return Reason("bisect_not_ancestor", {"good": good, "bad": bad})
 
 
 def is_ancestor(folder: Path, first: str, last: str) -> bool | Reason:
@@ -76,21 +67,6 @@ def is_ancestor(folder: Path, first: str, last: str) -> bool | Reason:
         return done.returncode == 0
     why = done.stderr.decode(errors="replace").strip().splitlines() or [say("it gave no reason")]
     return Reason("git_failed", {"folder": str(folder), "why": why[0].removeprefix("fatal: ").rstrip(".")})
-
-
-def find_unknown_commits(folder: Path, commits: Iterable[str]) -> tuple[str, ...] | Reason:
-    """Returns those of the commits that the repository lacks, in order, or a reason if git cannot say.
-
-    After a forced push a history names commits that no clone has any more. Text that is no commit's id is lacking too.
-    """
-    asked = list(dict.fromkeys(commits))
-    ids = [each for each in asked if _ID.fullmatch(each)]
-    answer = git(folder, "cat-file", "--batch-check=%(objecttype)", given="".join(f"{each}\n" for each in ids))
-    if isinstance(answer, Reason):
-        return answer
-    known = {each for each, line in zip(ids, answer.splitlines(), strict=False) if line == "commit"}
-    lacking = tuple(each for each in asked if each not in known)
-    return Reason("history_shallow", {"count": len(lacking)}) if lacking and is_shallow(folder) else lacking
 
 
 def count_between(folder: Path, good: str, bad: str, *, first_parent: bool = False) -> int | Reason:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from perfci.core.errors import UsageError
@@ -73,8 +73,6 @@ class Bisection:
     culprits: tuple[Culprit, ...] = ()
     before: tuple[Reason, ...] = ()
     """what people should know beforehand"""
-    said: tuple[Reason, ...] = ()
-    """what people should know of the result"""
     nothing: Reason | None = None
     """why there is nothing to find"""
 
@@ -159,8 +157,7 @@ def _search_loss(whole: Bisection, first: TriedRevision, revisions: Revisions, a
     places = search.run(revisions.good, revisions.bad, duels[case], len(duels))
     culprits = tuple(_confirm(place, search, revisions) for place in places)
     change = to_ratio(search.noise().interval(duels[case]))
-    said = _describe_rest(culprits, change)
-    return dataclasses.replace(whole, first=change, steps=tuple(search.steps), culprits=culprits, said=said)
+    return dataclasses.replace(whole, first=change, steps=tuple(search.steps), culprits=culprits)
 
 
 def _explain_no_loss(case: str, duels: Mapping[str, Shown], known: Stray, least: float) -> Reason | None:
@@ -213,18 +210,6 @@ def _confirm(place: Loss, search: BisectionSearch, revisions: Revisions) -> Culp
         confirmed=agrees,
         said=() if agrees else (Reason("bisect_unconfirmed", facts),),
     )
-
-
-def _describe_rest(culprits: Sequence[Culprit], first: Interval) -> tuple[Reason, ...]:
-    """What the culprits leave of the loss, or cost beyond it, if that is more than noise."""
-    owns = [each.own for each in culprits if each.own and each.confirmed]
-    if len(owns) < len(culprits):
-        return ()
-    loss, parts = math.log1p(first.value), math.fsum(math.log1p(own.value) for own in owns)
-    reach = math.hypot(*(math.log1p(each.high) - math.log1p(each.value) for each in (first, *owns)))
-    if abs(loss - parts) <= reach:
-        return ()
-    return (Reason("bisect_rest", {"explained": math.expm1(parts), "change": first.value}),)
 
 
 # --- wrong answers and errors -----------------------------------------------------------------------------------------

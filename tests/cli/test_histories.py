@@ -9,7 +9,7 @@ import pytest
 
 from perfci.cli.history import draw_spark
 from perfci.cli.main import run
-from perfci.core.model import ErrorStats, Extent, HistoryStored, Reason
+from perfci.core.model import ErrorStats, Extent, HistoryStored
 from perfci.store.history import append_history, history_path
 from perfci.store.past.series import list_points
 from tests.git_repositories import alone, start
@@ -67,13 +67,6 @@ def test_a_case_is_shown_run_by_run_with_its_marks(nights, ask):
     assert "a loss was accepted: float32 sums, see !42" in lines
     assert "2026-01-03 aaaaaaaaaa 11.0 us 2.0 % +7.8 % +10.0 % 1.49x GPU-1" in lines
     assert "2026-01-04 aaaaaaaaaa 10.9 us 2.0 % -0.9 % +9.0 % 1.49x GPU-2" in lines
-
-
-def test_commits_that_the_repository_lacks_are_said(nights, ask):
-    code, out, _ = ask()
-
-    assert code == 0
-    assert "1 of the commits are not in this repository, first aaaaaaaaaa: a branch was pushed by force" in one(out)
 
 
 def one(text):
@@ -146,7 +139,6 @@ def test_programs_get_every_point(nights, ask):
     (answer,) = json.loads(out)
     (case,) = answer["cases"]
     assert (answer["op"], answer["device"], answer["runs"], case["case"]) == ("softmax", KEY, 4, CASE)
-    assert answer["unknown_commits"] == ["a" * 40]
     assert [point["kernel_us"]["median_us"] for point in case["points"]] == [10.0, 10.2, 11.0, 10.9]
     assert [point["epoch"] for point in case["points"]] == [None, None, "float32 sums, see !42", None]
     assert case["points"][1]["moved"] == [{"field": "device.driver", "before": "580.1", "after": "590"}]
@@ -181,12 +173,6 @@ def test_small_noise_looks_small():
     (points,) = list_points(runs).values()
 
     assert draw_spark(points) == "▁▁▁"
-
-
-def test_a_reason_that_git_cannot_answer_is_no_fault(nights, ask, monkeypatch):
-    monkeypatch.setattr("perfci.cli.history.find_unknown_commits", lambda *_: Reason("git_missing"))
-
-    assert ask()[0] == 0
 
 
 def test_the_second_case_of_an_op_may_begin_later(root, ask):
