@@ -40,3 +40,8 @@ def decode(data: bytes | str, kind: type[T]) -> T:
         return msgspec.json.decode(data, type=kind)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+
+
+def convert(value: Any, kind: type[T]) -> T:
+    """A plain value, as of a settings file, as a type. Raises ValueError that names what was expected."""
+    return msgspec.convert(value, kind)

@@ -13,15 +13,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 
+from perfci.core.codec import convert
 from perfci.core.errors import DeviceError, RecordsLostError, UsageError
 from perfci.core.model import Device, DeviceState, Identity, Limits, Reason
-from perfci.core.wording import as_fact
 from perfci.device.seam import (
     Accelerator,
     ArrayFacts,
@@ -100,28 +100,16 @@ class FakeSpec:
     @classmethod
     def read(cls, table: Mapping[str, Any]) -> FakeSpec:
         """From `[tool.perfci.fake]`. Raises UsageError for a key it does not know, and for a value of another type."""
-        known = {f.name: f.default for f in fields(cls)}
+        known = get_type_hints(cls)
         for key, value in table.items():
             if key not in known:
                 raise UsageError("fake_setting_unknown", key=key, known=", ".join(sorted(known)))
-            wanted, fits = _KINDS[type(known[key])]
-            if not fits(value):
-                raise UsageError("fake_setting_type", key=key, wanted=wanted, found=repr(value))
+            try:
+                convert(value, known[key])
+            except ValueError as error:
+                raise UsageError("fake_setting_type", key=key, error=str(error)) from None
         values: Mapping[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in table.items()}
         return cls(**values)
-
-
-_KINDS: Mapping[type, tuple[str, Callable[[Any], bool]]] = {
-    bool: (as_fact("true or false"), lambda value: isinstance(value, bool)),
-    int: (as_fact("a whole number, 0 or more"), lambda value: type(value) is int and value >= 0),
-    float: (as_fact("a number above -1"), lambda value: type(value) in {int, float} and -1 < value < math.inf),
-    str: (as_fact("a text in quotes"), lambda value: isinstance(value, str)),
-    tuple: (
-        as_fact("a list of texts in quotes"),
-        lambda value: isinstance(value, list | tuple) and all(isinstance(each, str) for each in value),
-    ),
-}
-"""What a key's value may be, by the type of its default."""
 
 
 _KERNELS, _REFERENCE = frozenset({"kernel", "base"}), "reference"

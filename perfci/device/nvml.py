@@ -6,7 +6,7 @@ import math
 import os
 from typing import Any
 
-from perfci.core.model import Device, DeviceState
+from perfci.core.model import DeviceState
 
 _THROTTLE = {
     0x4: "power_cap", 0x8: "hw_slowdown", 0x10: "sync_boost", 0x20: "thermal", 0x40: "thermal", 0x80: "power_brake",
@@ -80,7 +80,7 @@ class NvmlBoard:
         """Folder of the baselines: of the model, and what it is held to where that is not what it comes with."""
         return device_key(name, self.mig(name, processors), self.power_limit_w(), self.usual_power_limit_w())
 
-    def state(self, *, own_context: bool = True) -> DeviceState:
+    def state(self) -> DeviceState:
         """Clocks, temperature, power, throttle reasons and foreign processes now."""
         power = self._ask("nvmlDeviceGetPowerUsage")
         return DeviceState(
@@ -89,24 +89,16 @@ class NvmlBoard:
             temperature_c=self._ask("nvmlDeviceGetTemperature", 0),
             power_w=None if power is None else power / 1000,
             throttle=throttle_names(self._ask("nvmlDeviceGetCurrentClocksEventReasons") or 0),
-            foreign_processes=self._count_foreign(own_context),
+            foreign_processes=self._count_foreign(),
         )
 
-    def describe(self) -> Device | None:
-        """The board as far as it is known without torch. None if there is none."""
-        name = self.name()
-        if name is None:
-            return None
-        key, mig, watts = self.key(name), self.mig(name), self.power_limit_w()
-        return Device("cuda", name, key, self.uuid(), self.driver(), mig=mig, power_limit_w=watts)
-
-    def _count_foreign(self, own_context: bool) -> int | None:
+    def _count_foreign(self) -> int | None:
         processes = self._ask("nvmlDeviceGetComputeRunningProcesses")
         if processes is None:
             return None
         others = [process for process in processes if process.pid != os.getpid()]
         # In a container the library counts in the host's process numbers, so one of the strangers is this process.
-        unseen = own_context and len(others) == len(processes)
+        unseen = len(others) == len(processes)
         return max(len(others) - unseen, 0)
 
     def _watts(self, function: str) -> float | None:

@@ -163,9 +163,9 @@ def test_facts_are_written_as_their_format_says(monkeypatch, template, facts, ex
 
 
 def test_a_text_among_the_facts_is_worded_with_the_sentence_and_no_blank_parts_chinese():
-    why = Reason("fake_setting_type", {"key": "locked", "wanted": "true or false", "found": "7"})
+    why = Reason("nothing_launched", {"arm": "reference", "case": "rows=1"})
 
-    assert "must be true or false, not 7" in sentence(why)
+    assert "reference of rows=1" in sentence(why)
     with speaking("zh"):
         told = sentence(why)
         assert not re.search("[A-Za-z]{2,} [a-z]+|[\u3400-\u9fff] [\u3400-\u9fff]", told)

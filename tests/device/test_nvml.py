@@ -63,8 +63,7 @@ def test_a_boards_state_is_read_in_the_models_units(board):
     found, _ = board()
 
     assert found.state() == DeviceState(1980, 1980, 61, 612.5, ("power_cap",), 0)
-    assert found.describe().key == "nvidia-h200"
-    assert (found.describe().driver, found.describe().uuid) == ("580.65", "GPU-1234")
+    assert (found.name(), found.driver(), found.uuid()) == ("NVIDIA H200", "580.65", "GPU-1234")
 
 
 def test_a_reading_that_fails_is_none_and_costs_no_other(board):
@@ -72,7 +71,7 @@ def test_a_reading_that_fails_is_none_and_costs_no_other(board):
 
     assert found.state().power_w is None
     assert found.state().temperature_c == 61
-    assert found.describe() is None
+    assert found.name() is None
 
 
 @pytest.mark.parametrize("missing", ["library", "driver"])
@@ -84,25 +83,23 @@ def test_without_library_or_driver_nothing_is_known_and_nothing_raised(board, mo
 
     assert not found.present
     assert found.state() == DeviceState()
-    assert (found.driver(), found.uuid(), found.describe()) == (None, None, None)
+    assert (found.driver(), found.uuid(), found.name()) == (None, None, None)
 
 
 @pytest.mark.parametrize(
-    ("pids", "own_context", "foreign"),
+    ("pids", "foreign"),
     [
-        ((), True, 0),
-        ((os.getpid(),), True, 0),
-        ((os.getpid(), 1), True, 1),
-        ((999_999_999,), True, 0),  # this process, under its number on the host
-        ((999_999_999, 999_999_998), True, 1),
-        ((999_999_999,), False, 1),
-        ((), False, 0),
+        ((), 0),
+        ((os.getpid(),), 0),
+        ((os.getpid(), 1), 1),
+        ((999_999_999,), 0),  # this process, under its number on the host
+        ((999_999_999, 999_999_998), 1),
     ],
 )
-def test_foreign_processes_are_all_but_this_one_even_in_a_container(board, pids, own_context, foreign):
+def test_foreign_processes_are_all_but_this_one_even_in_a_container(board, pids, foreign):
     found, _ = board(nvmlDeviceGetComputeRunningProcesses=processes(*pids))
 
-    assert found.state(own_context=own_context).foreign_processes == foreign
+    assert found.state().foreign_processes == foreign
 
 
 # --- what a board is held to ------------------------------------------------------------------------------------------
