@@ -307,9 +307,9 @@ def _group(
                 refused.append((case, there.failure))
             elif there and case.case not in there.performance:
                 refused.append((case, Reason("base_lacks_case", {"base": base.name, "case": case.case})))
-            elif there:
+            else:  # an op that failed has an ERROR, which is worth more than why it is not duelled
                 commits, touching = counts.get(case.op, (None, None))
-                known = dataclasses.replace(case, commit=base.commit, same=there.same)
+                known = dataclasses.replace(case, commit=base.commit, same=_is_same(planned[case.op]))
                 duelled.append(dataclasses.replace(known, commits=commits, touching=touching))
         if duelled:
             grouped.groups.append(_narrow(Group(tree, tuple(duelled), tuple(planned.values()))))

@@ -16,6 +16,7 @@ from perfci.core.model import (
     BaselineCase,
     BaselineRun,
     Environment,
+    Reason,
     Verdict,
 )
 from perfci.core.wording import sentence
@@ -231,3 +232,13 @@ def test_in_a_pipeline_what_loosened_the_run_is_not_carried_over(again, measure,
 
     assert caught.value.reason.kind == "threshold_looser"
     assert "tau" in str(caught.value)
+
+
+def test_an_op_that_does_not_import_any_more_is_an_error(again, earlier, stored, commits, workers):
+    stored(relu=both(commits[0]))
+    run = earlier()
+    workers.dies["describe", "relu"] = Reason("worker_died", {"op": "relu", "where": "import", "signal": "SIGSEGV"})
+
+    _, judgements = again(run)
+
+    assert {row.verdict for row in judgements.rows if row.op == "relu"} == {Verdict.ERROR}
