@@ -45,8 +45,7 @@ from perfci.core.model import (
 from perfci.core.settings import Settings
 from perfci.core.wording import because
 from perfci.git.base import How, find_commit
-from perfci.git.history import count_between, is_ancestor, list_touching
-from perfci.git.tags import LastRelease, find_last_release
+from perfci.git.history import LastRelease, count_between, find_last_release, is_ancestor, list_touching
 from perfci.ops.fingerprint.pins import pins_changed
 from perfci.runs import base as base_stage
 from perfci.runs.base import BaseTree

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfci.git.tags import LastRelease, find_last_release
+from perfci.git.history import LastRelease, find_last_release
 from tests.git_repositories import alone, clone, commit, git, start
 
 
