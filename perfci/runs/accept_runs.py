@@ -152,11 +152,16 @@ def _read_past(op: str, runs: Sequence[Run], settings: Settings) -> tuple[Baseli
     """
     key = runs[0].environment.device.key
     planned = next((each for run in reversed(runs) for each in run.plan.ops if each.op == op), PlannedOp(op))
-    paths = {name: store.baseline_path(settings.baselines, key, name) for name in (op, planned.renamed_from) if name}
-    stored = {name: store.read_baseline(path) for name, path in paths.items() if path.exists()}
+    stored = read_stored(settings, key, planned)
     check_history(settings.baselines, key, op)
     history = read_history(settings.baselines, key, op, formerly=planned.renamed_from)
-    return baseline_of(planned, stored), with_names_of_now(history.runs, planned.renamed)
+    return stored, with_names_of_now(history.runs, planned.renamed)
+
+
+def read_stored(settings: Settings, key: str, op: PlannedOp) -> Baseline | None:
+    """An op's baseline by the names that it and its cases have now."""
+    paths = {name: store.baseline_path(settings.baselines, key, name) for name in (op.op, op.renamed_from) if name}
+    return baseline_of(op, {name: store.read_baseline(path) for name, path in paths.items() if path.exists()})
 
 
 def _find_use(earlier: Sequence[HistoryRun], case: str, entry: Expected) -> HistoryRun | None:

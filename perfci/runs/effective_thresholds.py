@@ -23,8 +23,6 @@ from perfci.thresholds.place import nearest_first
 from perfci.thresholds.read import NUMBERS, load
 from perfci.thresholds.write import show, value_of
 
-OPTION = "--threshold"
-
 MOST_OPS = 3
 """Ops that are named in a sentence."""
 
@@ -129,7 +127,7 @@ def parse_values(asked: Mapping[str, str]) -> dict[str, float]:
         if key not in NUMBERS:
             raise UsageError("threshold_option_key", key=key, keys=nearest_first(key, NUMBERS))
         try:
-            found[key] = value_of(key, text, OPTION)
+            found[key] = value_of(key, text, "--threshold")
         except StoredFileError as error:
             want = error.reason.facts.get("want") or say("a value")
             raise UsageError("threshold_option_value", key=key, found=text, want=want) from error

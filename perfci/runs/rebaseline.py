@@ -33,10 +33,10 @@ from perfci.core.model import (
     StepCase,
     StepSide,
 )
-from perfci.core.renames import baseline_of
 from perfci.core.settings import Settings
 from perfci.judge import judge
 from perfci.runs.accept import Evidence, Limits, accept
+from perfci.runs.accept_runs import read_stored
 from perfci.runs.base import list_known_ops
 from perfci.runs.effective_thresholds import in_force
 from perfci.statistics import exact
@@ -223,7 +223,12 @@ def rebaseline_runs(
     rules = in_force(settings, runs[-1].environment, runs[-1].created, list_known_ops(settings)).limits
     key = runs[0].environment.device.key
     planned = {op.op: op for run in runs for op in run.plan.ops}
-    stored = {op: _read_baseline(settings, key, planned.get(op, PlannedOp(op))) for op in measured}
+    stored: dict[str, Baseline | Reason | None] = {}
+    for op in measured:
+        try:
+            stored[op] = read_stored(settings, key, planned.get(op, PlannedOp(op)))
+        except PerfciError as error:
+            stored[op] = error.reason
     readable = {op: found for op, found in stored.items() if isinstance(found, Baseline)}
     evidence = [(run, judge(run, readable, rules)) for run in runs]
     # All is weighed before anything is written: what is refused is refused with nothing done.
@@ -233,19 +238,6 @@ def rebaseline_runs(
     with history.held(store.baseline_path(settings.baselines, key, "any").parent):
         written = [_write(each, settings) for each in ready]
     return [_note(each, evidence, settings, key) for each in written]
-
-
-def _read_baseline(settings: Settings, key: str, op: PlannedOp) -> Baseline | Reason | None:
-    """An op's baseline by the names that it and its cases have now, or why it cannot be read."""
-    try:
-        for name in (op.op, op.renamed_from):
-            path = store.baseline_path(settings.baselines, key, name) if name else None
-            if path and path.exists():
-                found = store.read_baseline(path)
-                return baseline_of(op, {found.op: found})
-    except PerfciError as error:
-        return error.reason
-    return None
 
 
 def _weigh(

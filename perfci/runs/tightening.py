@@ -125,8 +125,6 @@ def _tighten_op(settings: Settings, written: Thresholds, device: str, op: str, t
             return dataclasses.replace(found, said=(Reason("earned_nothing", {"op": op, "device": device}),))
         file = read_file(find_earned_path(settings.thresholds, device, op), op, device, settings.root)
         found, content = _work_out(written, file, history, today)
-        if found.moves:
-            _refuse_links(file.path, settings)
         if write and found.moves:
             replace_file(settings, file.path, file.content, content)
             found = dataclasses.replace(found, path=place(file.path, settings.root))
@@ -224,19 +222,15 @@ def replace_file(settings: Settings, path: Path, before: bytes | None, after: by
 
     Raises StoredFileError if somebody changed it since, if it is a link, and if it cannot be written.
     """
-    _refuse_links(path, settings)
+    link = next((each for each in (path, path.parent) if each.is_symlink() and each != settings.thresholds), None)
+    if link:
+        raise StoredFileError("thresholds_linked", file=place(link, settings.root))
     with held(settings.thresholds):
         now = path.read_bytes() if path.exists() else None
         if now != before:
             raise StoredFileError("thresholds_changed_meanwhile", file=place(path, settings.root))
         if after != now:
             write_atomically(path, after)
-
-
-def _refuse_links(path: Path, settings: Settings) -> None:
-    link = next((each for each in (path, path.parent) if each.is_symlink() and each != settings.thresholds), None)
-    if link:
-        raise StoredFileError("thresholds_linked", file=place(link, settings.root))
 
 
 # --- an accepted loss -------------------------------------------------------------------------------------------------
