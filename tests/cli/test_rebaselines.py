@@ -61,15 +61,6 @@ def test_cases_that_moved_alone_are_listed_apart_however_little_is_shown():
     assert "the kernel alone: rows=1" not in shown
 
 
-def test_what_is_true_of_many_ops_is_said_once():
-    many = [Rebaselined(op, said=(SAME,)) for op in ("relu", "scale")]
-
-    shown = text(*many)
-
-    assert shown.splitlines()[0].startswith("relu, scale: The environment is that of the baseline")
-    assert len(shown.splitlines()) == 1
-
-
 def test_what_was_written_is_said_and_what_could_not_be_too():
     shown = text(
         moved(path=Path("/elsewhere/relu.json")), Rebaselined("scale", failure=DAMAGED), wrote=True
@@ -78,10 +69,6 @@ def test_what_was_written_is_said_and_what_could_not_be_too():
     assert "  Written: /elsewhere/relu.json" in shown
     assert "  relu.json is not complete JSON" in shown
     assert shown.splitlines()[-1] == "2 cases stored anew, with a step that says why."
-
-
-def test_where_nothing_could_be_stored_that_is_said():
-    assert text(moved(taken=(), withheld=(SAME,)), wrote=True).splitlines()[-1] == "Nothing was written."
 
 
 def test_programs_get_every_case_and_every_field():

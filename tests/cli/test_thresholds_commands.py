@@ -9,7 +9,7 @@ import pytest
 
 from perfci.cli.main import run
 from perfci.cli.thresholds import write_chance
-from perfci.store.history import append_history, history_path
+from perfci.store.history import append_history
 from tests.git_repositories import alone, start
 from tests.runs.stand_ins import write_ops
 from tests.runs.test_tightening import runs
@@ -115,21 +115,6 @@ def test_a_file_that_cannot_be_read_fails_the_command_and_is_told_under_its_op(a
 
     assert code == 1
     assert "is not valid YAML at line 1" in " ".join(text.split())
-
-
-def test_a_project_without_any_history_is_told_what_to_do(ask, root):
-    history_path(root / "baselines", KEY, "relu").unlink()
-
-    code, text, _ = ask("tighten", "--write")
-
-    assert (code, "perfci accept stores the first ones" in " ".join(text.split())) == (0, True)
-
-
-def test_an_option_that_no_file_could_hold_stops_the_command(root, capsys):
-    assert run(["check", "--threshold", "tau=2"]) == 1
-    assert "2 is not a value for tau in --threshold: give a percentage" in capsys.readouterr().err
-    assert run(["check", "--plan", "plan.json", "--shard", "1/1", "--threshold", "tau=2 %"]) == 1
-    assert "--threshold" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

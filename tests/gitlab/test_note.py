@@ -7,7 +7,7 @@ import pytest
 from perfci.core import wording
 from perfci.core.model import Reason
 from perfci.gitlab import note
-from perfci.gitlab.note import SUMMARY_LIMIT, NoteTarget, append_summary, find_target, post
+from perfci.gitlab.note import SUMMARY_LIMIT, append_summary, find_target, post
 from perfci.gitlab.note_text import Links, marker
 from tests.gitlab.gitlab_server import OWN, Fault
 
@@ -115,13 +115,6 @@ def test_what_will_not_get_better_is_a_reason_at_once(gitlab, send, waits, call,
     assert (posted.note, waits) == (None, [])
 
 
-def test_a_busy_server_is_waited_for_as_long_as_it_asks(gitlab, send, waits):
-    gitlab.plan("GET /notes", Fault(status=429, headers={"Retry-After": "7"}), Fault(status=429))
-
-    assert send().created
-    assert waits == [7.0, 2.0]
-
-
 @pytest.mark.parametrize("status", [429, 500, 502, 503])
 @pytest.mark.parametrize("call", ["GET /user", "GET /notes", "POST /notes"])
 def test_a_fault_of_the_server_is_tried_again(gitlab, send, call, status):
@@ -220,12 +213,6 @@ GIVEN = {
 }
 
 
-def test_a_merge_requests_pipeline_says_where_its_note_goes():
-    found = find_target(GIVEN)
-
-    assert found == NoteTarget("https://gitlab.example.com/api/v4", GIVEN["PERFCI_GITLAB_TOKEN"], 7, 3)
-
-
 def test_a_forks_note_goes_to_the_project_of_the_merge_request():
     fork = {"CI_PROJECT_ID": "99", "CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "99", "CI_MERGE_REQUEST_PROJECT_ID": "7"}
 
@@ -273,10 +260,6 @@ def test_a_variable_that_is_none_of_gitlabs_is_named_with_its_value(name, found)
 # --- GitHub's summary of a step ---------------------------------------------------------------------------------------
 
 
-def test_without_the_variable_nothing_is_written(examples):
-    assert append_summary(*examples.small(), Links(), {}) is None
-
-
 def test_it_is_appended_to_what_is_there(examples, tmp_path):
     file = tmp_path / "summary.md"
     file.write_text("# Before\n", encoding="utf-8")
@@ -293,11 +276,3 @@ def test_a_full_summary_is_left_alone_and_said(examples, tmp_path):
 
     assert reason.kind == "step_summary_full"
     assert file.stat().st_size == SUMMARY_LIMIT
-
-
-@pytest.mark.parametrize("place", ["", "missing/summary.md"])
-def test_a_place_that_cannot_be_written_is_a_reason(examples, tmp_path, place):
-    reason = append_summary(*examples.small(), Links(), {"GITHUB_STEP_SUMMARY": str(tmp_path / place)})
-
-    assert reason.kind == "step_summary_unwritable"
-    assert reason.facts["path"] == str(tmp_path / place)

@@ -147,11 +147,6 @@ def test_changed_files_become_one_commit_and_one_merge_request(remote, job, send
     assert "| `tau` | 1 % | 0.75 % |" in squeezed
 
 
-def test_nothing_changed_pushes_nothing(remote, send):
-    assert send().state is Fate.NOTHING
-    assert remote.tip(NIGHT) is None
-
-
 def test_a_second_night_adds_to_the_branch_and_keeps_both_lines_of_history(remote, job, send):
     job.accept()
     job.note()
@@ -283,16 +278,6 @@ def test_the_command_does_it_all_by_the_jobs_variables(remote, job, environ, mon
 
 
 # --- pushing ----------------------------------------------------------------------------------------------------------
-
-
-def test_pushing_commits_onto_the_target_itself(remote, job, send):
-    accepted, base = job.accept(), remote.tip()
-
-    done = send(to="push")
-
-    assert (done.state, done.branch, done.commit) == (Fate.PUSHED, "main", remote.tip())
-    assert remote.git("rev-parse", "main^") == base and remote.show(PATH) == accepted
-    assert remote.options() == []
 
 
 def test_a_refused_push_says_what_the_server_said(remote, job, send):

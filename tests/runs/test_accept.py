@@ -82,14 +82,6 @@ def test_the_first_looks_of_a_run_become_the_baseline():
     ]
 
 
-def test_several_runs_are_put_together_in_order():
-    found = accept("softmax", [evidence("r1"), evidence("r2", us=20.0)])
-
-    assert found.baseline is not None
-    assert [block.kernel_us for block in found.baseline.cases[0].blocks] == [10.0, 11.0, 20.0, 21.0]
-    assert [run.id for run in found.baseline.runs] == ["r1", "r2"]
-
-
 @pytest.mark.parametrize("verdict", [Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT, Verdict.INCONCLUSIVE])
 def test_a_case_that_cannot_be_trusted_is_refused_with_a_reason(verdict):
     found = accept("softmax", [evidence("r1", verdicts=(judged(verdict, "rows=1"),))])
@@ -156,13 +148,6 @@ def test_runs_that_do_not_go_together_are_refused(runs, kind):
         accept("softmax", runs)
 
     assert caught.value.reason.kind == kind
-
-
-def test_an_op_that_the_run_does_not_hold_is_refused():
-    with pytest.raises(UsageError) as caught:
-        accept("matmul", [evidence("r1")])
-
-    assert caught.value.reason.facts == {"run": "r1", "op": "matmul", "ops": "softmax"}
 
 
 def caches(baseline):

@@ -122,13 +122,6 @@ def test_another_device_model_is_a_new_device_and_nothing_is_lost(project):
     assert bytes_of(project) == before
 
 
-def test_another_timer_is_never_compared(project):
-    found = rebaseline_runs([run_of(project, "new", timer="event", driver="590")], project, (), WRITE)
-
-    assert kinds(found) == ["rebaseline_other_timer"] * 2
-    assert stored(project).timer == "activity"
-
-
 # --- what is withheld -------------------------------------------------------------------------------------------------
 
 

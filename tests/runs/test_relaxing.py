@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 
-from perfci.core.errors import StoredFileError, UsageError
+from perfci.core.errors import UsageError
 from perfci.core.wording import catalogue
 from perfci.runs.origins import relax
 from perfci.store.history import append_history
@@ -42,13 +42,6 @@ def test_an_entry_is_written_and_nothing_else_changes(project):
     assert (project.thresholds / "relu.yaml").read_text().startswith("# ours\nspeedup: 1.2\nrelaxed:\n")
     assert entries(project) == (entry,)
     assert (entry.why, entry.to, entry.line, replaced) == ("noisy since driver 590", 0.03, 4, False)
-
-
-def test_an_op_without_a_file_gets_one(project):
-    entry, replaced = relax(project, **options(op="scale"), day=DAY)
-
-    assert (entry.file, replaced) == ("thresholds/scale.yaml", False)
-    assert (project.thresholds / "scale.yaml").read_text().startswith("relaxed:\n  - {key: tau, to: 3 %")
 
 
 def test_an_entry_again_takes_the_place_of_the_first(project):
@@ -96,26 +89,3 @@ def test_what_will_not_do_is_refused_by_name_with_nothing_written(project, asked
     assert kind in catalogue()
     assert "{" not in str(caught.value).replace("{a: b}", "")
     assert (project.thresholds / "relu.yaml").read_bytes() == before
-
-
-def test_a_link_is_not_written_over(project, tmp_path):
-    elsewhere = tmp_path / "elsewhere.yaml"
-    elsewhere.write_text("speedup: 1.2\n")
-    path = project.thresholds / "relu.yaml"
-    path.unlink()
-    path.symlink_to(elsewhere)
-
-    with pytest.raises(StoredFileError) as caught:
-        relax(project, **options(), day=DAY)
-
-    assert caught.value.reason.kind == "thresholds_linked"
-    assert elsewhere.read_text() == "speedup: 1.2\n"
-
-
-def test_a_file_in_braces_gets_the_line_named(project):
-    (project.thresholds / "relu.yaml").write_text("{speedup: 1.2}\n")
-
-    with pytest.raises(StoredFileError) as caught:
-        relax(project, **options(), day=DAY)
-
-    assert "- {key: tau, to: 3 %" in str(caught.value)

@@ -113,19 +113,6 @@ def test_each_further_run_goes_on_by_at_most_a_quarter(nights):
     assert earned(nights)[CASE, "speedup"].began == 1.2
 
 
-def test_runs_with_uncommitted_changes_do_not_count(settings):
-    dirty = [
-        dataclasses.replace(each, environment=dataclasses.replace(each.environment, dirty=True)) for each in runs(9)
-    ]
-    keep(settings, *dirty)
-
-    (found,) = tighten(settings, write=True, day=DAY)
-
-    assert [each.kind for each in found.said] == ["earned_nothing"]
-    assert all(sentences(*found.said))
-    assert not found.moves
-
-
 def test_in_another_environment_all_goes_back_to_where_it_began(nights):
     tighten(nights, write=True, day=DAY)
     file = path_of(nights)

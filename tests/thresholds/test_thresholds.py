@@ -47,13 +47,6 @@ def test_values_fall_through_from_default_to_op_to_case(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("us", "tau"), [(0.5, 0.05), (3.0, 0.025), (9.9, 0.025), (10.0, 0.015), (40.0, 0.01), (900, 0.01)]
-)
-def test_tau_steps_down_as_kernels_get_longer(us, tau):
-    assert CaseThresholds().tau_at(us) == tau
-
-
-@pytest.mark.parametrize(
     ("text", "line", "words"),
     [
         ("margin: 2 %\nmargni: 3 %\n", 2, "did you mean margin?"),
@@ -229,80 +222,23 @@ def test_an_entry_is_about_the_cases_that_its_pattern_fits_and_no_others(tmp_pat
     assert len(thresholds.expected("softmax")) == 3
 
 
-def test_the_entry_in_the_documentation_is_one(pytestconfig, tmp_path):
-    text = (pytestconfig.rootpath / "docs" / "how-perfci-decides.md").read_text(encoding="utf-8")
-    (shown,) = [block for block in text.split("```yaml\n")[1:] if block.startswith("expected:")]
-
-    (entry,) = _load(tmp_path, softmax=shown.split("```")[0]).expected("softmax")
-
-    assert (entry.case, entry.up_to) == ("rows=4096,dtype=float16", 0.06)
-
-
 @pytest.mark.parametrize(
-    ("entry", "words"),
+    ("entry", "wanted"),
     [
         (_with(case=None), "lacks case"),
-        (_with(up_to=None), "lacks up_to"),
-        (_with(why=None), "lacks why"),
-        (_with(until=None, why=None), "lacks why, until"),
-        ("{}", "lacks case, up_to, why, until"),
-        (_with(upto="6 %"), "upto is not a threshold; did you mean up_to?"),
-        (_with(xyzzy="6 %"), "xyzzy is not a threshold. Use one of these: case, until, up_to, why"),
-        (_with(margin="6 %"), "margin is not a threshold"),
-        ('{case: "a=1", case: "a=2", up_to: 6 %, why: "x", until: 2027-01-31}', "case appears here a second time"),
-        (_with(case='""'), "case is nothing, but has to be a pattern"),
-        (_with(case="rows"), "case is rows, but has to be a pattern"),
-        (_with(case='"rows=1, cols=2"'), "without blanks"),
-        (_with(case='"rows=1,,cols=2"'), "has to be a pattern"),
-        (_with(case="4096"), "case is 4096, but has to be a pattern"),
-        (_with(case="yes"), "case is yes"),
-        (_with(case="[rows=1]"), "a list or a mapping, but has to be a pattern"),
-        (_with(case=""), "case is nothing"),
-        (_with(up_to="6"), "up_to is 6, but has to be a percentage"),
-        (_with(up_to="0.06"), "up_to is 0.06"),
-        (_with(up_to="0 %"), "above 0 %"),
-        (_with(up_to="0.0 %"), "above 0 %"),
-        (_with(up_to="-6 %"), "up_to is -6 %"),
-        (_with(up_to="1001 %"), "up to 1000 %"),
-        (_with(up_to="9" * 400 + " %"), "up to 1000 %"),
-        (_with(up_to=".nan"), "up_to is .nan"),
-        (_with(up_to=".inf"), "up_to is .inf"),
-        (_with(up_to="nan %"), "up_to is nan %"),
-        (_with(up_to="yes"), "up_to is yes"),
-        (_with(up_to=""), "up_to is nothing"),
-        (_with(up_to="[6 %]"), "a list or a mapping"),
-        (_with(up_to="!!binary 6 %"), "up_to is 6 %, but has to be"),
-        (_with(why='""'), "why is nothing, but has to be a reason"),
-        (_with(why='"  "'), "has to be a reason"),
-        (_with(why=""), "why is nothing"),
-        (_with(why="42"), "why is 42, but has to be a reason in quotes"),
-        (_with(why="yes"), "why is yes"),
-        (_with(why="2027-01-31"), "why is 2027-01-31"),
-        (_with(why="[because]"), "a list or a mapping"),
-        (_with(why='"' + "x" * 301 + '"'), "of up to 300 characters"),
-        (_with(until="soon"), "until is soon, but has to be a date such as 2027-01-31"),
-        (_with(until="2027"), "until is 2027"),
-        (_with(until="2027-1-31"), "until is 2027-1-31"),
-        (_with(until="31.01.2027"), "until is 31.01.2027"),
-        (_with(until="20270131"), "until is 20270131"),
-        (
-            _with(until="2027-02-30"),
-            "until is 2027-02-30, but has to be a date such as 2027-01-31",
-        ),
-        (_with(until='"0000-01-01"'), "such as 2027-01-31"),
-        (_with(until="2027-01-31T10:00:00"), "has to be a date"),
-        (_with(until=""), "until is nothing"),
-        (_with(until="[2027-01-31]"), "a list or a mapping"),
-        ("rows=1", "expected is rows=1, but has to be an entry such as {case"),
-        ("[rows=1]", "expected is a list or a mapping, but has to be an entry"),
-        ("", "expected is nothing, but has to be an entry"),
+        (_with(case="rows"), "a pattern for case ids"),
+        (_with(up_to="0 %"), "a percentage above 0 % and up to 1000 %"),
+        (_with(why='""'), "a reason in quotes"),
+        (_with(until="2027-02-30"), "a date such as 2027-01-31"),
+        (_with(untill="2027-01-31"), "did you mean until"),
+        ("rows=1", "an entry such as {case"),
     ],
 )
-def test_a_mistake_in_an_entry_is_named_with_file_line_and_remedy(tmp_path, entry, words):
-    reason, told = _error(tmp_path, softmax=_listed(ENTRY, entry))
+def test_a_mistake_in_an_entry_is_named_with_its_line(tmp_path, entry, wanted):
+    reason, told = _error(tmp_path, softmax=f"rsd: 6 %\n{_listed(entry)}")
 
-    assert (reason.facts["file"], reason.facts["line"]) == (str(tmp_path / "softmax.yaml"), 3)
-    assert words in told
+    assert reason.facts["line"] == 3
+    assert wanted in told
 
 
 @pytest.mark.parametrize(
@@ -315,13 +251,6 @@ def test_expected_is_a_list_with_an_entry_a_line(tmp_path, value):
     assert (
         "has to be a list with an entry a line, such as - {case: ..., up_to: 6 %, why: ..., until: 2027-01-31}" in told
     )
-
-
-def test_two_entries_for_the_same_cases_are_one_too_many(tmp_path):
-    reason, told = _error(tmp_path, softmax=_listed(ENTRY, _with(), ENTRY.replace("6 %", "7 %")))
-
-    assert (reason.kind, reason.facts["line"]) == ("entry_twice", 4)
-    assert "expected has an entry for rows=4096,* already, in line 2" in told
 
 
 def test_a_change_brings_its_own_entries_and_nothing_else(tmp_path):
@@ -356,20 +285,7 @@ def test_a_suggested_entry_rounds_up_as_far_as_its_size_asks_for(up_to, written)
     assert (found.file, found.below, found.replaces) == ("thresholds/softmax.yaml", None, None)
 
 
-def test_no_entry_is_suggested_beyond_what_one_may_allow():
-    assert suggest_expected(Thresholds(), "softmax", "rows=1", 10.0, date(2026, 5, 1))
-    assert suggest_expected(Thresholds(), "softmax", "rows=1", 10.01, date(2026, 5, 1)) is None
-
-
 # --- files that are no thresholds -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("pattern", ["rows", '"rows=1, cols=2"', '""', '"rows=1,"', "4096"])
-def test_a_case_that_no_id_can_fit_is_refused(tmp_path, pattern):
-    reason, told = _error(tmp_path, softmax=f"cases:\n  {pattern}:\n    margin: 3 %\n")
-
-    assert (reason.kind, reason.facts["line"]) == ("threshold_value", 2)
-    assert "a pattern for case ids" in told
 
 
 def _bytes_error(folder, data):

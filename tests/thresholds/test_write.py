@@ -51,13 +51,6 @@ def test_every_key_has_a_way_to_write_a_value_that_is_read_back(key):
         assert value_of(key, text, "-") == pytest.approx(value, rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [("tau", float("nan")), ("tau", -0.1), ("tau", 1.0), ("speedup", float("inf"))]
-)
-def test_what_no_file_can_hold_is_no_text(key, value):
-    assert text_of(key, value) is None
-
-
 # --- earned values ----------------------------------------------------------------------------------------------------
 
 
@@ -174,12 +167,6 @@ def test_a_renamed_case_keeps_its_values(tmp_path):
     assert len(changed(file.content, after)) == 2 and "# the odd one" in after.decode()
 
 
-def test_nothing_to_do_changes_no_byte(tmp_path):
-    file = hand_made(tmp_path)
-
-    assert with_earned(file, HERE) == file.content
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -208,10 +195,6 @@ def test_a_layout_that_cannot_be_kept_is_left_alone(tmp_path, text):
     file = hand_made(tmp_path, text)
 
     assert refused(with_earned, file, HERE, [earned("rsd", 0.03, "a=1")]) == "earned_by_hand"
-
-
-def test_what_no_file_can_hold_is_refused_by_name(tmp_path):
-    assert refused(with_earned, empty(tmp_path), HERE, [earned(value=float("nan"))]) == "earned_unwritable"
 
 
 @pytest.mark.parametrize("seed", range(6))
