@@ -112,7 +112,12 @@ class _OpJudge:
                 return
             broken = next((row for row in checked if row.case is not None and not is_by_limit(row)), None)
             if not broken:
-                yield from self._timed_rows()
+                failure = found.failure if found else None
+                if failure and is_complete(self.run, self.plan, found):
+                    yield self._row(None, Verdict.ERROR, failure)
+                measured = {case.case: case for case in found.performance} if found else {}
+                for case in self.plan.performance:
+                    yield from self._case_rows(case, measured.get(case))
             elif self.plan.performance:
                 # One row for all cases of a kernel that is wrong: its speed means nothing.
                 facts = {"count": len(self.plan.performance), "case": broken.case}
@@ -140,14 +145,6 @@ class _OpJudge:
     def _same_as_base(self) -> Reason:
         base = self.run.plan.base
         return Reason("unchanged_files", {"op": self.plan.op, "base": base.name if base else None})
-
-    def _timed_rows(self) -> Iterator[Row]:
-        failure = self.found.failure if self.found else None
-        if failure and is_complete(self.run, self.plan, self.found):
-            yield self._row(None, Verdict.ERROR, failure)
-        measured = {case.case: case for case in self.found.performance} if self.found else {}
-        for case in self.plan.performance:
-            yield from self._case_rows(case, measured.get(case))
 
     def _case_rows(self, case: str, measured: PerformanceCase | None) -> Iterator[Row]:
         """The row of a case, unless its op's own row, or a note, already gives the reason why it was not timed."""

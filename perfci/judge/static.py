@@ -69,12 +69,10 @@ def _judge_op(op: StaticOp, base: StaticOp | None, same: bool, thresholds: Thres
             fine.append((verdict, case))
         else:
             yield _row(op, case.case, verdict, reasons)
-    if fine:
-        yield _gather(op, fine, base)
+    if not fine:
+        return
 
-
-def _gather(op: StaticOp, fine: Sequence[tuple[Verdict, StaticCase]], base: StaticOp | None) -> Judgement:
-    """All cases of an op that are fine, as one row."""
+    # All cases that are fine are one row.
     verdict = Verdict.UNCHANGED if {verdict for verdict, _ in fine} == {Verdict.UNCHANGED} else Verdict.PASS
     binaries = {binary.artefact: binary for _, case in fine for binary in case.binaries}.values()
     facts: dict[str, Fact] = {
@@ -92,7 +90,7 @@ def _gather(op: StaticOp, fine: Sequence[tuple[Verdict, StaticCase]], base: Stat
         kind = "compiled_alone" if bare else "compiled"
     lacking = (because("base_uncompiled", base.failure),) if base and base.failure else ()
     unavailable = (op.unavailable,) if op.unavailable else ()
-    return _row(op, None, verdict, (Reason(kind, facts), *lacking, *unavailable))
+    yield _row(op, None, verdict, (Reason(kind, facts), *lacking, *unavailable))
 
 
 def _judge_case(
@@ -189,7 +187,7 @@ def _describe_changes(case: StaticCase, base: StaticCase) -> Iterator[Reason]:
         if classes:
             mix = ", ".join(f"{name} {old.mix.get(name, 0)} -> {new.mix.get(name, 0)}" for name in classes)
             code: dict[str, Fact] = {"before": old.artefact[:8], "after": new.artefact[:8]}
-            yield Reason("compiled_mix_changed", {"kernel": new.name, **code, "figures": _figures(new), "mix": mix})
+            yield Reason("compiled_mix_changed", {"kernel": new.name, **code, "figures": figures([new]), "mix": mix})
 
 
 def figures(binaries: Sequence[KernelBinary]) -> str:
@@ -198,16 +196,15 @@ def figures(binaries: Sequence[KernelBinary]) -> str:
     >>> figures([KernelBinary("k", "", registers=32, spill_bytes=0, instructions=120)])
     'k: 32 registers, 0 B spilled, 120 instructions'
     """
-    return "; ".join(_figures(binary) for binary in binaries) or "no kernels"
-
-
-def _figures(binary: KernelBinary) -> str:
-    parts = [
-        (binary.registers, f"{binary.registers} registers"),
-        (binary.spill_bytes, f"{binary.spill_bytes} B spilled"),
-        (binary.shared_bytes, f"{binary.shared_bytes} B shared"),
-        (binary.instructions, f"{binary.instructions} instructions"),
-        (binary.occupancy, f"occupancy {100 * (binary.occupancy or 0):.0f} %"),
-    ]
-    known = ", ".join(text for value, text in parts if value is not None)
-    return f"{binary.name}: {known}" if known else binary.name
+    found = []
+    for binary in binaries:
+        parts = [
+            (binary.registers, f"{binary.registers} registers"),
+            (binary.spill_bytes, f"{binary.spill_bytes} B spilled"),
+            (binary.shared_bytes, f"{binary.shared_bytes} B shared"),
+            (binary.instructions, f"{binary.instructions} instructions"),
+            (binary.occupancy, f"occupancy {100 * (binary.occupancy or 0):.0f} %"),
+        ]
+        known = ", ".join(text for value, text in parts if value is not None)
+        found.append(f"{binary.name}: {known}" if known else binary.name)
+    return "; ".join(found) or "no kernels"

@@ -327,7 +327,7 @@ def test_an_entry_without_which_all_its_cases_are_fine_says_so_with_file_and_lin
     ((kind, told),) = notes(measured, entry())
 
     assert kind == "expected_unneeded"
-    assert told.startswith("thresholds/op.yaml, line 2: no case needs the expected entry for rows=4096,* any more")
+    assert told.startswith("thresholds/op.yaml, line 2: no case needs the expected entry for rows=4096,*")
     assert "delete it" in told
 
 
