@@ -230,7 +230,7 @@ class Runs:
     boards: NDArray[np.int64]
     nulls: Floats
     """(merges, blocks)"""
-    duel_rule: Floats
+    looks: Floats
     """(merges, 3 processes, blocks): of kernel against reference"""
     values: Mapping[str, Floats]
     """key -> (merges,)"""
