@@ -24,7 +24,7 @@ _CONFLICT = re.compile(rb"^(<<<<<<<|=======|>>>>>>>)( |$)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class _Head:
+class _FormatHead:
     """The part of every stored file that shows whether this perfci can read the rest."""
 
     format: int
@@ -116,7 +116,7 @@ def _read(path: Path) -> bytes:
 def _check_format(path: Path, data: bytes) -> None:
     foreign = StoredFileError("file_foreign", path=str(path))
     try:
-        found = _parse(path, data, _Head).format
+        found = _parse(path, data, _FormatHead).format
     except StoredFileError as error:
         raise (foreign if error.reason.kind == "file_unexpected" else error) from error
     if found > FORMAT:
