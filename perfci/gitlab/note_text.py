@@ -109,7 +109,9 @@ def _locate(row: rows.VerdictRow) -> str:
 
 
 def _describe_why(row: rows.VerdictRow) -> str:
-    verdict, where = (harden(markdown.write(part)) for part in (row.marked, _locate(row)))
+    # Not as in the table: a name must not begin an emoji or a reference that the sentence would end.
+    names = code(row.op), inline(row.about), code(row.case) if row.case else ""
+    where, verdict = " ".join(filter(None, names)), markdown.write(row.marked)
     return say("{verdict} {where}: {why}", verdict=verdict, where=where, why=inline(row.sentence, SENTENCE))
 
 
