@@ -69,7 +69,7 @@ def accept(
         list[str],
         options.option(
             "--include",
-            "With --environment: take this op even if its kernels moved alone.",
+            "With --environment: take this op even if its kernels moved alone or its files changed.",
             "none",
             "OP",
         ),

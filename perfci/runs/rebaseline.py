@@ -34,7 +34,9 @@ from perfci.core.model import (
     StepSide,
 )
 from perfci.core.settings import Settings
+from perfci.git.command import git, parse_commit
 from perfci.judge import judge
+from perfci.report.text import list_some
 from perfci.runs.accept import Evidence, Limits, accept
 from perfci.runs.accept_runs import read_stored
 from perfci.runs.base import list_known_ops
@@ -59,7 +61,7 @@ class RebaselineOptions:
     why: str = ""
     """what changed around the kernels, for whoever reads the baseline later"""
     included: tuple[str, ...] = ()
-    """ops that are taken even if their kernels moved alone"""
+    """ops that are taken even if their kernels moved alone or their files changed too"""
     dirty: bool = False
     """runs of a work tree with uncommitted changes are taken too"""
 
@@ -232,7 +234,7 @@ def rebaseline_runs(
     readable = {op: found for op, found in stored.items() if isinstance(found, Baseline)}
     evidence = [(run, judge(run, readable, rules)) for run in runs]
     # All is weighed before anything is written: what is refused is refused with nothing done.
-    ready = [_weigh(op, evidence, stored[op], rules, settings.baselines, options) for op in names or measured]
+    ready = [_weigh(op, evidence, stored[op], rules, settings, options) for op in names or measured]
     if not options.write:
         return ready
     with history.held(store.baseline_path(settings.baselines, key, "any").parent):
@@ -245,19 +247,19 @@ def _weigh(
     evidence: Sequence[Evidence],
     old: Baseline | Reason | None,
     rules: Thresholds,
-    baselines: Path,
+    settings: Settings,
     options: RebaselineOptions,
 ) -> Rebaselined:
-    """What moved in one op, and which of it is taken.
+    """Returns what moved in one op, and which of it is taken.
 
-    No case is taken whose kernel moved alone, unless the op is named.
+    Nothing is taken of an op whose files changed too, and no case whose kernel moved alone, unless the op is named.
     """
     fresh = accept(op, evidence, dirty=options.dirty)
     new = fresh.baseline
     if isinstance(old, Reason):
         return Rebaselined(op, failure=old)
     if old is None:
-        return Rebaselined(op, said=(_describe_absence(op, evidence[0][0], baselines),))
+        return Rebaselined(op, said=(_describe_absence(op, evidence[0][0], settings.baselines),))
     if new is None:
         return Rebaselined(op, withheld=fresh.refused)
     if old.timer != new.timer:
@@ -267,6 +269,13 @@ def _weigh(
     held = [*fresh.refused, *seen.withheld]
     if not seen.cases:
         return replace(seen, withheld=tuple(held))
+    names = {move.case for move in seen.cases}
+    sources = _find_sources(old, [case for case in old.cases if case.case in names])
+    commits = [max(runs, key=lambda run: run.created).environment.commit for runs in (sources, new.runs)]
+    changed = _list_changed_files(settings.kernels, op, *commits)
+    if changed and op not in options.included:
+        files = {"op": op, "commit": (commits[0] or "")[:10], "files": list_some(changed, MOST_FILES)}
+        return replace(seen, withheld=(Reason("rebaseline_code_changed", files), *held))
     alone = [move for move in seen.cases if move.unexplained and op not in options.included]
     if alone:
         # The case that moved most beside its reference stands for all of them.
@@ -284,6 +293,16 @@ def _weigh(
     date = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     stepped = add_step(old, new, seen, taken, date, options.why.strip()) if taken else None
     return replace(seen, taken=taken, withheld=tuple(held), baseline=stepped)
+
+
+def _list_changed_files(kernels: Path, op: str, *commits: str | None) -> list[str]:
+    """Returns the files of an op's folder that differ between two commits. Empty also if git does not know them."""
+    known = [parse_commit(kernels, each) for each in commits if each]
+    before, after = known if len(known) == 2 else (None, None)
+    if not before or not after:
+        return []
+    found = git(kernels, "diff", "--name-only", before, after, "--", f":(glob)**/{op}/**")
+    return found.splitlines() if isinstance(found, str) else []
 
 
 def _describe_absence(op: str, run: Run, baselines: Path) -> Reason:

@@ -15,7 +15,7 @@ from perfci.runs.decide import decide
 from perfci.runs.rebaseline import RebaselineOptions, rebaseline_runs
 from perfci.store.history import history_path, read_history
 from tests.decision_examples import blocks, check, environment
-from tests.git_repositories import commit_all, git
+from tests.git_repositories import commit, commit_all, git
 
 WRITE = RebaselineOptions(write=True, why="driver 590 everywhere")
 CASES = ("rows=1,dtype=float16", "rows=2,dtype=float16")
@@ -157,7 +157,21 @@ def check_reason():
     return Reason("no_change", {})
 
 
-# --- the code changed as well -----------------------------------------------------------------------------------------
+def test_an_op_whose_own_files_changed_stays_until_it_is_named(project):
+    before = git(project.root, "rev-parse", "HEAD")
+    commit(project.root, "pass", "kernels/rows/relu/relu_triton.py")
+    run = run_of(project, "new", slower=1.05, driver="590")
+
+    first = rebaseline_runs([run], project, (), WRITE)
+    named = rebaseline_runs([run], project, ["relu"], dataclasses.replace(WRITE, included=("relu",)))
+
+    assert kinds(first) == ["rebaseline_code_changed"]
+    assert first[0].withheld[0].facts == {
+        "op": "relu",
+        "commit": before[:10],
+        "files": "kernels/rows/relu/relu_triton.py",
+    }
+    assert [one.taken for one in (*first, *named)] == [(), CASES, CASES]
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
