@@ -99,9 +99,8 @@ class _Log:
         """The launch's race, if it has one."""
         if not self.readable or not self.stores:
             return None
-        return _two_stores(_join_accesses(self.stores)) or _load_and_store(
-            _join_accesses(self.loads), _join_accesses(self.stores)
-        )
+        loads, stores = _join_accesses(self.loads), _join_accesses(self.stores)
+        return _two_stores(stores) or _load_and_store(loads, stores)
 
 
 class _Watched:

@@ -23,14 +23,11 @@ from perfci.core.errors import DeviceError
 from perfci.core.model import CompiledKernel, Device, DeviceState, Identity, Limits
 from perfci.device.npu_profiler import npu_profiler_session
 from perfci.device.npu_runtime import BACKEND
-from perfci.device.npu_smi import FIT, Monitor
+from perfci.device.npu_smi import USABLE, Monitor
 from perfci.device.seam import Capture, Session, Uncaptured, leaves
 from perfci.device.tensors import TorchArrays
 from perfci.device.timers import event_session
 from perfci.device.torch_device import COPY_BYTES, PAIRS, TorchDevice, find_fastest_s
-
-_MEMORY_SHARE = 16
-"""The copy takes no more than one part in so many of the device's memory."""
 
 NO_PRODUCTS = frozenset({"float64", "float8_e4m3fn", "float8_e5m2"})
 """What a 910B does not multiply."""
@@ -76,15 +73,6 @@ def interprets() -> bool:
     return not isinstance(perfci_l2_flush, JITFunction)
 
 
-def flush_bytes(l2_bytes: int | None) -> int:
-    """What a flush reads: twice the L2 cache, and no less than LEAST_BYTES.
-
-    >>> flush_bytes(None) == flush_bytes(64 << 20) == 192 << 20, flush_bytes(192 << 20) == 384 << 20
-    (True, True)
-    """
-    return max(LEAST_BYTES, 2 * (l2_bytes or 0))
-
-
 class NpuFlush:
     """Reads a buffer that fills the L2 cache twice.
 
@@ -94,7 +82,8 @@ class NpuFlush:
 
     def __init__(self, l2_bytes: int | None, cores: int | None, device: str) -> None:
         self._programs = 1 if interprets() else cores or _CORES
-        self._steps = 1 if interprets() else -(-flush_bytes(l2_bytes) // (4 * _BLOCK * self._programs))
+        length = max(LEAST_BYTES, 2 * (l2_bytes or 0))
+        self._steps = 1 if interprets() else -(-length // (4 * _BLOCK * self._programs))
         count = self._programs * self._steps * _BLOCK
         self._source = torch.zeros(count, dtype=torch.float32, device=device)
         self._sink = torch.empty(self._programs, dtype=torch.float32, device=device)
@@ -111,10 +100,8 @@ class NpuFlush:
 def count_batch(call: Callable[[], Any]) -> int:
     """Calls in one event pair: BATCH if the call's `inputs` are small, else 1."""
     inputs = getattr(call, "inputs", None)
-    if inputs is None:
-        return 1
     held = (value for value in leaves(inputs) if isinstance(value, torch.Tensor))
-    return BATCH if sum(value.nbytes for value in held) < SHORT_BYTES else 1
+    return 1 if inputs is None or sum(value.nbytes for value in held) >= SHORT_BYTES else BATCH
 
 
 class NpuDevice(TorchDevice):
@@ -127,9 +114,9 @@ class NpuDevice(TorchDevice):
         """`npu` is what `npu_runtime.load` gives. Raises DeviceError for a chip that is not healthy."""
         super().__init__(npu, timer)
         self._monitor = monitor or Monitor()
-        health = self._monitor.health()
-        if health is not None and health not in {FIT, "UNKNOWN"}:
-            raise DeviceError("npu_unhealthy", health=health)
+        chip = self._monitor.table().chip(self._monitor.place)
+        if chip is not None and chip.health not in USABLE:
+            raise DeviceError("npu_unhealthy", health=chip.health)
         self._rated_mhz = self._monitor.rated_mhz()
         properties = npu.get_device_properties(0)
         self.info = Device(
@@ -137,7 +124,7 @@ class NpuDevice(TorchDevice):
             name=properties.name,
             key=device_key(properties.name),
             uuid=self._monitor.serial(),
-            driver=self._monitor.driver(),
+            driver=self._monitor.table().driver,
             runtime=_find_runtime(),
             processors=_find_property(properties, "vector_core_num", "multi_processor_count"),
             l2_bytes=_find_property(properties, "L2_cache_size"),
@@ -153,11 +140,10 @@ class NpuDevice(TorchDevice):
         """Bandwidth of a 1 GiB copy by the vector cores. Rate of an 8192-cubed product in each dtype but float64."""
         if interprets():
             return Limits()
-        size = min(COPY_BYTES, (self.info.memory_bytes or COPY_BYTES * _MEMORY_SHARE) // _MEMORY_SHARE)
-        copy_s = find_fastest_s(self._pairs_of_buffers(size // 4))
+        copy_s = find_fastest_s(self._pairs_of_buffers())
         rates = {name: self._matmul_tflops(getattr(torch, name)) for name in dtypes if name not in NO_PRODUCTS}
         self._module.empty_cache()
-        return Limits(2 * size / copy_s / 1e9, rates)
+        return Limits(2 * COPY_BYTES / copy_s / 1e9, rates)
 
     @contextmanager
     def record_kernels(self) -> Iterator[Mapping[str, CompiledKernel]]:
@@ -188,7 +174,7 @@ class NpuDevice(TorchDevice):
         self._synchronize()
 
     def _activities(self) -> AbstractContextManager[Session]:
-        return npu_profiler_session(_profiler(), self._flush, self._synchronize, self._boost)
+        return npu_profiler_session(sys.modules["torch_npu"].profiler, self._flush, self._synchronize, self._boost)
 
     @contextmanager
     def _events(self) -> Iterator[Session]:
@@ -212,22 +198,23 @@ class NpuDevice(TorchDevice):
                 return
             last = clock
 
-    def _pairs_of_buffers(self, count: int) -> Iterator[Callable[[], float]]:
+    def _pairs_of_buffers(self) -> Iterator[Callable[[], float]]:
         """Copies between pairs of buffers, each of which stays while the next is made, so that it lies elsewhere."""
         held = []
         for _ in range(PAIRS):
-            source = torch.zeros(count, dtype=torch.float32, device=self.backend)
+            source = torch.zeros(COPY_BYTES // 4, dtype=torch.float32, device=self.backend)
             held.append((source, torch.empty_like(source)))
             yield functools.partial(self._seconds, functools.partial(torch.add, source, 0.0, out=held[-1][1]))
 
     def _timing_functions(self) -> dict[str, Any]:
-        profile = _profiler().profile
+        profiler = sys.modules["torch_npu"].profiler
+        profile = profiler.profile
         return super()._timing_functions() | {
             "torch_npu.profiler.profile": profile,
             "torch_npu.profiler.profile.__enter__": profile.__enter__,
             "torch_npu.profiler.profile.__exit__": profile.__exit__,
             "torch_npu.profiler.profile.step": profile.step,
-            "torch_npu.profiler.tensorboard_trace_handler": _profiler().tensorboard_trace_handler,
+            "torch_npu.profiler.tensorboard_trace_handler": profiler.tensorboard_trace_handler,
             "perfci.device.npu.NpuFlush.__call__": NpuFlush.__call__,
             "perfci.device.npu.NpuFlush.mark": NpuFlush.mark,
         }
@@ -256,10 +243,6 @@ def _find_runtime() -> str | None:
 def _find_property(properties: Any, *names: str) -> int | None:
     """The first of some properties that is known. Newer releases of torch_npu have more of them."""
     return next((int(value) for name in names if (value := getattr(properties, name, None))), None)
-
-
-def _profiler() -> Any:
-    return sys.modules["torch_npu"].profiler
 
 
 def _falls_back(operator: str) -> bool:

@@ -13,15 +13,13 @@ from pathlib import Path
 from perfci.core.environment import installed_versions
 from perfci.core.model import Reason
 from perfci.device import npu_runtime, npu_smi
-from perfci.device.npu_smi import FIT, NpuPlace, NpuTable
+from perfci.device.npu_smi import USABLE, NpuPlace, NpuTable
 
 PACKAGES = ("torch", "torch-npu", "triton", "triton-ascend", "numpy", "pybind11")
 
 HOMES = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")
-"""Variables that CANN's set_env.sh sets to its folder."""
-
 PLACES = ("usr/local/Ascend/ascend-toolkit/latest", "usr/local/Ascend/ascend-toolkit", "usr/local/Ascend/cann")
-"""Where CANN is installed as a rule."""
+"""Variables that CANN's set_env.sh sets to its folder, and where that is as a rule."""
 
 LIBRARY = "libascendcl.so"
 
@@ -52,7 +50,6 @@ class NpuHost:
     """where CANN is installed, whatever the environment has"""
     has_library: bool = True
     """CANN's runtime library is where programs look for it"""
-    cann: str | None = None
     triton_backends: tuple[str, ...] = ()
     """compilers in the folder of `triton`"""
     triton_plugged: bool = False
@@ -60,8 +57,6 @@ class NpuHost:
     table: NpuTable = field(default_factory=NpuTable)
     place: NpuPlace | None = None
     """the chip that a process gets"""
-    compatible: str | None = None
-    """whether firmware and driver fit, by npu-smi"""
     has_gpu: bool = False
     """an NVIDIA driver is loaded too"""
 
@@ -94,7 +89,7 @@ def look(
     folder = Path(home) if home and Path(home).is_dir() else found
     libraries = [Path(each) for each in variables.get("LD_LIBRARY_PATH", "").split(os.pathsep) if each]
     libraries += [folder / "lib64"] if folder else []
-    monitor = npu_smi.Monitor(0, asking, variables) if nodes else None
+    monitor = npu_smi.Monitor(asking, variables) if nodes else None
     return NpuHost(
         packages=installed_versions(PACKAGES),
         variables=variables,
@@ -103,12 +98,10 @@ def look(
         home=home,
         found=str(found) if found else None,
         has_library=any((each / LIBRARY).exists() for each in libraries),
-        cann=_find_cann_version(folder),
         triton_backends=find_triton_backends(),
         triton_plugged=bool(importlib.metadata.entry_points(group="triton.backends", name="ascend")),
         table=monitor.table() if monitor else NpuTable(),
         place=monitor.place if monitor else None,
-        compatible=monitor.compatibility() if monitor else None,
         has_gpu=has_gpu,
     )
 
@@ -119,8 +112,7 @@ def traps(host: NpuHost, *, opened: bool = False) -> Iterator[Trap]:
     opened: a worker has opened the device, which refutes all that would have kept it from doing so.
     """
     if host.has_ascend:
-        rules = (_check_packages, _check_cann, _check_device, _check_variables)
-        found = (trap for rule in rules for trap in rule(host))
+        found = (trap for rule in (_check_packages, _check_cann, _check_device) for trap in rule(host))
         yield from (trap for trap in found if not (opened and trap.reason.kind in REFUTED))
 
 
@@ -146,13 +138,13 @@ def _check_packages(host: NpuHost) -> Iterator[Trap]:
 
 
 def _check_cann(host: NpuHost) -> Iterator[Trap]:
-    is_there = host.home is not None and Path(host.home).is_dir()
-    if not is_there and host.found:
+    if host.home and Path(host.home).is_dir():
+        if not host.has_library:
+            yield _trap("doctor_npu_no_library", folder=host.home, library=LIBRARY)
+    elif host.found:
         yield _trap("doctor_npu_cann_unset", folder=host.found)
-    elif not is_there and (host.nodes or host.home):
+    elif host.nodes or host.home:
         yield _trap("doctor_npu_no_cann")
-    elif is_there and not host.has_library:
-        yield _trap("doctor_npu_no_library", folder=host.home, library=LIBRARY)
 
 
 def _check_device(host: NpuHost) -> Iterator[Trap]:
@@ -160,26 +152,16 @@ def _check_device(host: NpuHost) -> Iterator[Trap]:
         yield Trap(Reason("npu_no_device"), serious=False)
     if host.shut:
         yield _trap("npu_no_permission", message=", ".join(host.shut))
-    if host.compatible is not None and host.compatible.upper() not in {FIT, "NA"}:
-        yield _trap("doctor_npu_incompatible", driver=host.table.driver, cann=host.cann, said=host.compatible)
     chip = host.table.chip(host.place)
-    if chip is not None and chip.health.upper() not in {FIT, "UNKNOWN"}:
+    if chip is not None and chip.health.upper() not in USABLE:
         yield _trap("npu_unhealthy", health=chip.health)
     # No process of this program has a context while the machine is looked at.
     others = npu_smi.count_foreign(host.table, host.place, os.getpid(), own_context=False)
     if others:
         yield _trap("doctor_npu_taken", count=str(others), npu=str(host.place.npu if host.place else "-"))
-
-
-def _check_variables(host: NpuHost) -> Iterator[Trap]:
     blocking = host.variables.get("ASCEND_LAUNCH_BLOCKING", "0").strip()
     if re.fullmatch(r"[1-9]\d*|true", blocking, re.IGNORECASE):
         yield _trap("doctor_launch_blocking", name="ASCEND_LAUNCH_BLOCKING", value=blocking)
-    # Logical numbers of devices are counted from 0 in a container too, and npu-smi counts cards.
-    given = host.variables.get(npu_smi.VISIBLE, "").strip()
-    first = npu_smi.visible_number(0, host.variables)
-    if given and host.nodes and (first is None or first >= len(host.nodes)):
-        yield _trap("doctor_npu_visible_wrong", value=given, count=str(len(host.nodes)))
 
 
 def _trap(kind: str, **facts: str | None) -> Trap:
@@ -188,17 +170,6 @@ def _trap(kind: str, **facts: str | None) -> Trap:
 
 def _release(version: str) -> tuple[int, ...]:
     return tuple([*map(int, re.findall(r"\d+", version)), 0, 0][:2])
-
-
-def _find_cann_version(home: Path | None) -> str | None:
-    """As the installer notes it, in a file of its own for each machine, or for the whole."""
-    if home is None:
-        return None
-    for file in (home / "version.cfg", *sorted(home.glob("*/ascend_*_install.info"))):
-        text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
-        if found := re.search(r"^\s*[Vv]ersion\s*=\s*(\S+)", text, re.MULTILINE):
-            return found[1].strip("[]")
-    return None
 
 
 def find_triton_backends() -> tuple[str, ...]:

@@ -20,19 +20,17 @@ VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 """Variable that gives a process its devices, by logical number. npu-smi counts cards and their chips."""
 
 MEGABYTE = 1 << 20
-"""Bytes. npu-smi counts memory in them."""
 
-FIT = "OK"
-"""Health of a chip that can be used."""
+USABLE = frozenset({"OK", "UNKNOWN"})
+"""Healths of a chip that can be used."""
 
 _PLACES = ("/usr/local/bin/npu-smi", "/usr/local/sbin/npu-smi")
-"""Where the driver puts the tool, which is not always on PATH."""
+"""Folders of the driver, which are not always on PATH."""
 
 _LIMIT_S = 15.0
 _FRESH_S = 1.0
 """Readings are at most so old: each starts a process of some tenths of a second."""
 
-_HEALTHS = frozenset({"OK", "WARNING", "ALARM", "CRITICAL", "UNKNOWN"})
 _UNNAMED = frozenset({"-", "NA", "N/A", ""})
 
 
@@ -92,8 +90,14 @@ def parse_info(text: str) -> NpuTable:
     version = re.search(r"Version:\s*(\S+)", text)
     start = next((place for place, cells in enumerate(lines) if "Process id" in cells), len(lines))
     chips = tuple(_parse_chips(lines[:start]))
-    processes = tuple(_parse_processes(lines[start], lines[start + 1 :])) if start < len(lines) else None
-    return NpuTable(version[1] if version else None, chips, processes)
+    processes = []
+    for cells in lines[start + 1 :]:
+        row = dict(zip(lines[start], cells, strict=False))
+        place, pid = [int(each) for each in re.findall(r"\d+", cells[0])], _parse_whole(row.get("Process id"))
+        if len(cells) == len(lines[start]) and place and pid is not None:
+            inner_pid = _parse_whole(row.get("Process id in container"))
+            processes.append(NpuProcess(NpuPlace(*place[:2]), pid, inner_pid))
+    return NpuTable(version[1] if version else None, chips, tuple(processes) if start < len(lines) else None)
 
 
 def parse_mapping(text: str) -> dict[int, NpuPlace]:
@@ -132,35 +136,19 @@ def _parse_chips(lines: Sequence[list[str]]) -> Iterator[NpuChip]:
     for upper, lower in itertools.pairwise(lines):
         card = re.fullmatch(r"(\d+)\s+(\S.*)", upper[0])
         inner = re.fullmatch(r"(\d+)(?:\s+[\d-]+)?", lower[0])
-        if len(upper) != 3 or len(lower) != 3 or not card or not inner or upper[1].upper() not in _HEALTHS:
+        if len(upper) != 3 or len(lower) != 3 or not card or not inner:
             continue
         power, temperature = [*upper[2].split(), "-", "-"][:2]
         # HBM stands behind the card's DDR, if there is both.
         used, whole = ([(0, 0), *re.findall(r"(\d+)\s*/\s*(\d+)", lower[2])])[-1]
         memory = (int(used) * MEGABYTE, int(whole) * MEGABYTE) if int(whole) else (None, None)
+        watts = float(power) if re.fullmatch(r"[\d.]+", power) else None
         place = NpuPlace(int(card[1]), int(inner[1]))
-        yield NpuChip(place, card[2], upper[1], _parse_number(power), _parse_whole(temperature), *memory)
-
-
-def _parse_processes(header: Sequence[str], lines: Sequence[list[str]]) -> Iterator[NpuProcess]:
-    for cells in lines:
-        row = dict(zip(header, cells, strict=False))
-        place, pid = re.findall(r"\d+", cells[0]), _parse_whole(row.get("Process id"))
-        if len(cells) == len(header) and place and pid is not None:
-            chip = int(place[1]) if len(place) > 1 else 0
-            yield NpuProcess(NpuPlace(int(place[0]), chip), pid, _parse_whole(row.get("Process id in container")))
-
-
-def _parse_number(text: str | None) -> float | None:
-    try:
-        return None if text is None or text in _UNNAMED else float(text)
-    except ValueError:
-        return None
+        yield NpuChip(place, card[2], upper[1], watts, _parse_whole(temperature), *memory)
 
 
 def _parse_whole(text: str | None) -> int | None:
-    found = _parse_number(text)
-    return int(found) if found is not None and found.is_integer() else None
+    return int(text) if text and text.isdecimal() else None
 
 
 # --- asking -----------------------------------------------------------------------------------------------------------
@@ -178,30 +166,21 @@ def ask(*arguments: str) -> str | None:
     return done.stdout.decode(errors="replace") if done.returncode == 0 else None
 
 
-def visible_number(index: int, variables: Mapping[str, str]) -> int | None:
-    """The logical number behind the index by which a process knows a device. None if the variable names none.
-
-    >>> visible_number(0, {"ASCEND_RT_VISIBLE_DEVICES": "4,5"}), visible_number(1, {})
-    (4, 1)
-    """
-    listed = variables.get(VISIBLE, "")
-    if not listed.strip():
-        return index
-    numbers = [each.strip() for each in listed.split(",")]
-    return int(numbers[index]) if index < len(numbers) and numbers[index].isdecimal() else None
+def visible_number(variables: Mapping[str, str]) -> int | None:
+    """The logical number of a process's first device. None if the variable names none."""
+    first = variables.get(VISIBLE, "").split(",")[0].strip() or "0"
+    return int(first) if first.isdecimal() else None
 
 
 class Monitor:
     """One chip as the process knows it. Every reading is None if npu-smi does not give it."""
 
-    def __init__(
-        self, index: int = 0, asking: Callable[..., str | None] = ask, variables: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, asking: Callable[..., str | None] = ask, variables: Mapping[str, str] = os.environ) -> None:
         self._ask = asking
         self._read_s = float("-inf")
         self._table = NpuTable()
         self.place: NpuPlace | None = None
-        number = visible_number(index, os.environ if variables is None else variables)
+        number = visible_number(variables)
         if number is not None:
             # As the tool maps it, else the chip that comes so many places after the first.
             known = parse_mapping(self._ask("info", "-m") or "")
@@ -215,15 +194,6 @@ class Monitor:
             self._read_s = time.monotonic()
         return self._table
 
-    def driver(self) -> str | None:
-        """Driver version."""
-        return self.table().driver
-
-    def health(self) -> str | None:
-        """OK, or what is wrong with the chip."""
-        chip = self.table().chip(self.place)
-        return chip.health if chip else None
-
     def serial(self) -> str | None:
         """The chip's own number, burnt into its die. Else its card's, with the chip's place on it."""
         if self.place is None:
@@ -236,10 +206,6 @@ class Monitor:
         serial = self._fields("board").get("Serial Number", "")
         return None if serial in _UNNAMED else f"{serial}-{chip}"
 
-    def compatibility(self) -> str | None:
-        """Whether firmware and driver fit together, OK if they do."""
-        return self._fields("board").get("Compatibility") or None
-
     def clock_mhz(self) -> int | None:
         """Clock of the AI cores now."""
         return _parse_whole(self._fields("common").get("Aicore curFreq(MHZ)"))
@@ -251,12 +217,15 @@ class Monitor:
     def state(self) -> DeviceState:
         """Clock, temperature, power, memory in use and foreign processes now. The tool knows of no throttling."""
         chip = self.table().chip(self.place)
+        if chip is None:
+            return DeviceState(sm_clock_mhz=self.clock_mhz())
+        foreign = count_foreign(self.table(), self.place, os.getpid())
         return DeviceState(
             sm_clock_mhz=self.clock_mhz(),
-            temperature_c=chip.temperature_c if chip else None,
-            power_w=chip.power_w if chip else None,
-            foreign_processes=count_foreign(self.table(), self.place, os.getpid()),
-            memory_used_bytes=chip.memory_used_bytes if chip else None,
+            temperature_c=chip.temperature_c,
+            power_w=chip.power_w,
+            foreign_processes=foreign,
+            memory_used_bytes=chip.memory_used_bytes,
         )
 
     def _fields(self, kind: str, *more: str) -> dict[str, str]:

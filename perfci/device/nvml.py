@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from typing import Any
 
 from perfci.core.model import DeviceState
@@ -83,23 +82,16 @@ class NvmlBoard:
     def state(self) -> DeviceState:
         """Clocks, temperature, power, throttle reasons and foreign processes now."""
         power = self._ask("nvmlDeviceGetPowerUsage")
+        processes = self._ask("nvmlDeviceGetComputeRunningProcesses")
         return DeviceState(
             sm_clock_mhz=self._ask("nvmlDeviceGetClockInfo", 1),
             memory_clock_mhz=self._ask("nvmlDeviceGetClockInfo", 2),
             temperature_c=self._ask("nvmlDeviceGetTemperature", 0),
             power_w=None if power is None else power / 1000,
             throttle=throttle_names(self._ask("nvmlDeviceGetCurrentClocksEventReasons") or 0),
-            foreign_processes=self._count_foreign(),
+            # In a container the library has the host's process numbers, so one of the strangers is this process.
+            foreign_processes=None if processes is None else max(len(processes) - 1, 0),
         )
-
-    def _count_foreign(self) -> int | None:
-        processes = self._ask("nvmlDeviceGetComputeRunningProcesses")
-        if processes is None:
-            return None
-        others = [process for process in processes if process.pid != os.getpid()]
-        # In a container the library counts in the host's process numbers, so one of the strangers is this process.
-        unseen = len(others) == len(processes)
-        return max(len(others) - unseen, 0)
 
     def _watts(self, function: str) -> float | None:
         board = self._ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle")

@@ -125,9 +125,8 @@ class Rehearsal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if not isinstance(value, torch.Tensor):
             return None
         with torch._C.DisableTorchFunction():
+            dtype, origin = str(value.dtype).removeprefix("torch."), id(getattr(value, "_origin", value))
             text, numbers = getattr(value, "_made", (None, ()))
-            dtype = str(value.dtype).removeprefix("torch.")
-            origin = id(getattr(value, "_origin", value))
             return Argument(tuple(value.shape), dtype, text, numbers, origin)
 
     @staticmethod

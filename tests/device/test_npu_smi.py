@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import os
 from pathlib import Path
 
@@ -96,7 +95,7 @@ def monitor(answers, visible=None):
         name = answers.get(calls[-1])
         return sample(name) if name else None
 
-    made = Monitor(0, asking, given)
+    made = Monitor(asking, given)
     made.calls = calls
     return made
 
@@ -116,9 +115,8 @@ def test_a_process_that_is_given_the_second_device_reads_the_second_chip():
     assert chip.state() == DeviceState(
         sm_clock_mhz=800, temperature_c=54, power_w=97.6, foreign_processes=1, memory_used_bytes=41046 * MEGABYTE
     )
-    assert (chip.driver(), chip.health(), chip.rated_mhz()) == ("23.0.7", "OK", 1800)
+    assert chip.rated_mhz() == 1800
     assert chip.serial() == "0A1B2C3D112233445566778899AABBCCDDEEFF00"
-    assert chip.compatibility() == "OK"
 
 
 def test_the_map_of_logical_numbers_goes_before_the_order_of_the_table():
@@ -133,7 +131,7 @@ def test_without_the_tool_everything_is_unknown():
     chip = monitor({})
 
     assert chip.state() == DeviceState()
-    assert (chip.driver(), chip.health(), chip.serial(), chip.clock_mhz(), chip.compatibility()) == (None,) * 5
+    assert (chip.serial(), chip.clock_mhz()) == (None, None)
 
 
 def test_the_table_is_not_asked_for_more_than_once_a_second(monkeypatch):
@@ -151,7 +149,7 @@ def test_the_table_is_not_asked_for_more_than_once_a_second(monkeypatch):
     ("listed", "number"), [("", 0), ("4,5", 4), (" 6 , 7 ", 6), ("x", None), ("-1", None), ("0.5", None)]
 )
 def test_the_variable_names_logical_devices(listed, number):
-    assert visible_number(0, {npu_smi.VISIBLE: listed}) == number
+    assert visible_number({npu_smi.VISIBLE: listed}) == number
 
 
 # --- processes of others ----------------------------------------------------------------------------------------------
@@ -196,7 +194,3 @@ def test_the_tool_is_asked_and_its_failures_are_no_answer(tmp_path, monkeypatch)
     assert ask("info") is None
     tool(tmp_path, monkeypatch, "printf '\\377'")
     assert ask("info") == "\ufffd"
-
-
-def test_its_examples_hold():
-    assert doctest.testmod(npu_smi) == (0, 1)
