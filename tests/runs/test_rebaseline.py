@@ -159,7 +159,7 @@ def check_reason():
 
 def test_an_op_whose_own_files_changed_stays_until_it_is_named(project):
     before = git(project.root, "rev-parse", "HEAD")
-    commit(project.root, "pass", "kernels/rows/relu/relu_triton.py")
+    commit(project.root, "pass", "kernels/relu/relu_triton.py")
     run = run_of(project, "new", slower=1.05, driver="590")
 
     first = rebaseline_runs([run], project, (), WRITE)
@@ -169,7 +169,7 @@ def test_an_op_whose_own_files_changed_stays_until_it_is_named(project):
     assert first[0].withheld[0].facts == {
         "op": "relu",
         "commit": before[:10],
-        "files": "kernels/rows/relu/relu_triton.py",
+        "files": "kernels/relu/relu_triton.py",
     }
     assert [one.taken for one in (*first, *named)] == [(), CASES, CASES]
 
