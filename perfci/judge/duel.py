@@ -6,15 +6,7 @@ import math
 from dataclasses import replace
 
 from perfci.core.model import Base, BaseArm, Fact, Look, Reason, Verdict
-from perfci.judge.findings import (
-    Context,
-    Finding,
-    judge_span,
-    judge_time,
-    note_environment,
-    screen_drift,
-    screen_span,
-)
+from perfci.judge.findings import Context, Finding, judge_span, judge_time, note_environment, screen_drift, screen_span
 from perfci.statistics import duel_rule
 from perfci.statistics.duel_rule import Ruling
 

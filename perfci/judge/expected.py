@@ -12,17 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from enum import IntEnum
 
-from perfci.core.model import (
-    Expected,
-    Fact,
-    Gate,
-    Judgement,
-    Reason,
-    Run,
-    Suggestion,
-    Suite,
-    Verdict,
-)
+from perfci.core.model import Expected, Fact, Gate, Judgement, Reason, Run, Suggestion, Suite, Verdict
 from perfci.judge import static
 from perfci.judge.findings import Context, Finding
 from perfci.ops.spec import matches

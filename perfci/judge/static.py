@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from perfci.core import units
-from perfci.core.model import (
-    Fact,
-    Judgement,
-    KernelBinary,
-    Reason,
-    Run,
-    StaticCase,
-    StaticOp,
-    Suite,
-    Verdict,
-)
+from perfci.core.model import Fact, Judgement, KernelBinary, Reason, Run, StaticCase, StaticOp, Suite, Verdict
 from perfci.core.wording import because, say
 from perfci.ops import identity
 from perfci.thresholds.limits import CaseThresholds, Thresholds
