@@ -25,11 +25,8 @@ from perfci.runs.plan import Request
 from perfci.runs.tune import Tuning, tune_op
 from perfci.store.files import write_atomically
 
-BEST = 5
-"""Candidates of an entry on the terminal. The table beside the search's file lists all."""
-
-GOAL = 0.8
-"""Share of the original speed that tuning for a lesser device is to bring back."""
+BEST = 5  # Candidates of an entry on the terminal. The table beside the search's file lists all.
+GOAL = 0.8  # share of the original speed that tuning for a lesser device is to bring back
 
 
 def tune(

@@ -26,11 +26,8 @@ WIND_DOWN_S, WIND_DOWN_SHARE = 10.0, 0.1
 """How long before the end a worker is asked to end by itself, whichever is less. It still finishes its block and sends
 the timer's records and the suspicions. A worker that is still there at the end, compiling for example, is killed."""
 
-SKEW_S = 300.0
-"""If the clocks of GitLab and a runner differ by more, GitLab's is ignored."""
-
-LONGEST_S = 90 * 24 * 3600.0
-"""No job runs longer."""
+SKEW_S = 300.0  # if the clocks of GitLab and a runner differ by more, GitLab's is ignored
+LONGEST_S = 90 * 24 * 3600.0  # no job runs longer
 
 START_S, OVERRUN = 30.0, 2.0
 """An op may always take a worker's start and so many times what is expected, which is a guess at first."""
@@ -44,8 +41,7 @@ class JobLimit:
     """The time limit of this job."""
 
     deadline: Deadline | None = None
-    note: Reason | None = None
-    """which of the job's variables was ignored, and why"""
+    note: Reason | None = None  # which of the job's variables was ignored, and why
 
 
 NO_LIMIT = JobLimit()
@@ -115,8 +111,7 @@ def _make_deadline(began: float, limit_s: float, reserve_s: float, by: str) -> D
 class Timetable:
     """How long the ops' first looks are expected to take, corrected by how long finished ones took."""
 
-    seconds: Mapping[str, float]
-    """op -> seconds by an earlier run, or by its number of cases"""
+    seconds: Mapping[str, float]  # op -> seconds by an earlier run, or by its number of cases
     took: Mapping[str, float] = field(default_factory=dict)
 
     def noting(self, op: str, took_s: float) -> Timetable:

@@ -49,8 +49,7 @@ PASSED_NAMES = frozenset(
 CACHES = frozenset({"TRITON_CACHE_DIR", "TRITON_DUMP_DIR", "TRITON_OVERRIDE_DIR", "TORCHINDUCTOR_CACHE_DIR"})
 """Folders from which a worker could get what another process compiled."""
 
-UNCOMPARED = frozenset({"commit", "dirty", "branch"})
-"""Fields that identify the code, not its environment."""
+UNCOMPARED = frozenset({"commit", "dirty", "branch"})  # fields that identify the code, not its environment
 
 UNTOLD = (
     "ASCEND_AICPU_PATH", "ASCEND_CACHE_PATH", "ASCEND_HOME_PATH", "ASCEND_OPP_PATH", "ASCEND_PROCESS_LOG_PATH",
@@ -83,8 +82,7 @@ BEARINGS: tuple[tuple[str, Bearing], ...] = (
 """Pattern of a field's dotted name -> what a difference means for stored numbers. The first match decides.
 docs/how-perfci-decides.md has the same table with the reasons."""
 
-TOLD = 5
-"""Most fields in one sentence."""
+TOLD = 5  # most fields in one sentence
 
 
 def describe(

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from perfci.core.errors import DeviceError
 
-_LONGEST = 1000
-"""Bytes of a holder's signature that are read."""
+_LONGEST = 1000  # bytes of a holder's signature that are read
 
 
 POLL_S = 0.5

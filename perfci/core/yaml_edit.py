@@ -14,11 +14,9 @@ _INDENTS = ((2, 2, 0), (2, 4, 2), (4, 4, 0), (4, 4, 2), (2, 6, 4))
 class YamlDocument:
     """One document with all of its text."""
 
-    data: Any
-    """mappings, sequences and scalars, which all are text as it is written. None if the file holds no value"""
+    data: Any  # mappings, sequences and scalars, which all are text as it is written. None if the file holds no value
     parser: Any
-    mark: str
-    """byte order mark"""
+    mark: str  # byte order mark
     line_end: str
 
     def write(self) -> str:

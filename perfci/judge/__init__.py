@@ -33,8 +33,7 @@ from perfci.judge.speed import judge_case
 from perfci.thresholds.limits import Thresholds
 
 Row = tuple[Judgement, Need | None]
-Key = tuple[str, str]
-"""op and case"""
+Key = tuple[str, str]  # op and case
 
 
 def judge(run: Run, baselines: Mapping[str, Baseline], thresholds: Thresholds) -> Judgements:
@@ -90,8 +89,7 @@ class _OpJudge:
     plan: PlannedOp
     found: OpRun | None
     plain: _Evidence
-    widened: Sequence[_Evidence]
-    """with what the first, second, ... expected entry of each case allows"""
+    widened: Sequence[_Evidence]  # with what the first, second, ... expected entry of each case allows
 
     def rows(self) -> Iterator[Row]:
         plan, found = self.run.plan, self.found

@@ -14,8 +14,7 @@ from perfci.thresholds.limits import Thresholds
 
 _BY_LIMIT = frozenset({"checked_errors_overall", "checked_errors_in_places", *storage.KINDS})
 
-_NAMED = 3
-"""Cases that a sentence names before it gives the number of the others."""
+_NAMED = 3  # cases that a sentence names before it gives the number of the others
 
 
 def judge_accuracy(run: Run, op: PlannedOp, found: OpRun | None, thresholds: Thresholds) -> tuple[Judgement, ...]:

@@ -44,8 +44,7 @@ from perfci.thresholds.limits import CaseThresholds, Thresholds
 
 T = TypeVar("T")
 
-RANGE = (0.05, 0.95)
-"""Quantiles of the baseline's reference blocks between which the run shares its thermal regime."""
+RANGE = (0.05, 0.95)  # quantiles of the baseline's reference blocks between which the run shares its thermal regime
 
 NEAR = 0.01
 """How far beyond that range, as a ratio, the reference may lie in the same regime: boards of a model differ by this."""
@@ -208,8 +207,7 @@ class _Stored:
     kernel: Floats
     reference: Floats
     weight: exact.Weight
-    vouches: bool
-    """the reference's packages are those of now, so that its time shows the clock"""
+    vouches: bool  # the reference's packages are those of now, so that its time shows the clock
 
     @classmethod
     def of(cls, kernel_us: Sequence[float], blocks: Sequence[BaselineBlock], vouches: bool) -> _Stored:

@@ -10,8 +10,7 @@ from perfci.judge.findings import Context, Finding, judge_span, judge_time, note
 from perfci.statistics import duel_rule
 from perfci.statistics.duel_rule import Ruling
 
-EQUAL = 0.05
-"""p of the equivalence test below which kernel and base count as equal, for DRIFTED."""
+EQUAL = 0.05  # p of the equivalence test below which kernel and base count as equal, for DRIFTED
 
 _MOVED = frozenset({Verdict.REGRESSED, Verdict.IMPROVED})
 

@@ -19,11 +19,8 @@ from perfci.ops.spec import matches
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.write import suggest_expected
 
-GRACE = timedelta(days=14)
-"""How long an entry that has expired still excuses, with a warning."""
-
-ROOM = timedelta(days=90)
-"""How long an entry holds that perfci suggests."""
+GRACE = timedelta(days=14)  # how long an entry that has expired still excuses, with a warning
+ROOM = timedelta(days=90)  # how long an entry holds that perfci suggests
 
 _KINDS: Mapping[str, str] = {
     **dict.fromkeys(("duel_slower", "duel_undecided"), "expected_of_base"),
@@ -36,16 +33,14 @@ _KINDS: Mapping[str, str] = {
 
 _FINE = frozenset({Verdict.PASS, Verdict.UNCHANGED, Verdict.IMPROVED})
 
-Answers = Mapping[str, Finding]
-"""By question. One that is not even raised is missing."""
+Answers = Mapping[str, Finding]  # By question. One that is not even raised is missing.
 
 
 class Standing(IntEnum):
     """How an entry stands on a day, the best first."""
 
     HOLDS = 0
-    OVERDUE = 1
-    """expired, and excuses for some days more"""
+    OVERDUE = 1  # expired, and excuses for some days more
     ENDED = 2
 
 
@@ -54,8 +49,7 @@ class Excused:
     """The answers about a case, with what its entries make of them."""
 
     found: Answers
-    entry: Expected | None = None
-    """the one that bears on them"""
+    entry: Expected | None = None  # the one that bears on them
     overdue: bool = False
 
 

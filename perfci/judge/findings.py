@@ -14,8 +14,7 @@ from perfci.thresholds.limits import CaseThresholds, Thresholds
 KERNEL, REFERENCE, BASE = "kernel", "reference", "base"
 SPEEDUP, DUEL = f"{KERNEL}/{REFERENCE}", f"{KERNEL}/{BASE}"
 
-PROCESSES = 2
-"""Fresh processes that must confirm what the first look suspects."""
+PROCESSES = 2  # fresh processes that must confirm what the first look suspects
 
 
 @dataclass(frozen=True)
@@ -24,12 +23,10 @@ class Adjusted:
 
     slower: float = 1.0
     faster: float = 1.0
-    span: float = 1.0
-    """of the first look at the baseline"""
+    span: float = 1.0  # of the first look at the baseline
     duel_slower: float = 1.0
     duel_faster: float = 1.0
-    duel_span: float = 1.0
-    """of the duel as it stands, over the cases duelled"""
+    duel_span: float = 1.0  # of the duel as it stands, over the cases duelled
 
 
 def adjust(comparisons: Iterable[Comparison], family: int, duels: int) -> Mapping[tuple[str, str], Adjusted]:
@@ -60,12 +57,10 @@ class Context:
 
     run: Run
     thresholds: Thresholds
-    limits: CaseThresholds
-    """of this case. In the question what an expected entry would excuse, as wide as that entry"""
+    limits: CaseThresholds  # of this case. In the question what an expected entry would excuse, as wide as that entry
     comparison: Comparison
     adjusted: Adjusted = Adjusted()
-    same_files: bool = False
-    """the op's files are the base's own"""
+    same_files: bool = False  # the op's files are the base's own
 
     @property
     def alpha(self) -> float:
@@ -84,12 +79,9 @@ class Finding:
 
     verdict: Verdict
     reasons: tuple[Reason, ...] = ()
-    unsettled: bool = False
-    """fresh processes would decide it"""
-    processes: int = PROCESSES
-    """how many, those at hand included"""
-    exact: bool = False
-    """not a matter of time: neither noise nor a hot device hides it"""
+    unsettled: bool = False  # fresh processes would decide it
+    processes: int = PROCESSES  # how many, those at hand included
+    exact: bool = False  # not a matter of time: neither noise nor a hot device hides it
 
 
 def medians_again(blocks: Sequence[Block], quantities: Sequence[float | None]) -> list[float]:

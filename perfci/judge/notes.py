@@ -28,13 +28,11 @@ from perfci.judge.duel import identity_counts
 from perfci.judge.expected import why_of
 from perfci.thresholds.limits import Thresholds
 
-COMMON = 3
-"""Fewest duels whose common shift means something."""
+COMMON = 3  # fewest duels whose common shift means something
 
 MOST_FILES = 5
 
-DIGITS = 12
-"""Of a commit that git is asked about."""
+DIGITS = 12  # of a commit that git is asked about
 
 SCREENED = frozenset(
     {"no_change"}

@@ -10,8 +10,7 @@ from perfci.core.wording import because, say
 from perfci.ops import identity
 from perfci.thresholds.limits import CaseThresholds, Thresholds
 
-OFFLINE = "offline"
-"""Device of a run that compiles and does nothing else."""
+OFFLINE = "offline"  # device of a run that compiles and does nothing else
 
 SPILLS, OCCUPANCY = "spill_bytes", "occupancy"
 

@@ -13,8 +13,7 @@ from perfci.thresholds.limits import Thresholds
 
 Limits = Mapping[str, float | None]
 
-KINDS = frozenset(f"stored_beyond_{cause}" for cause in AdviceCause)
-"""of the reasons of a figure beyond its limit"""
+KINDS = frozenset(f"stored_beyond_{cause}" for cause in AdviceCause)  # of the reasons of a figure beyond its limit
 
 
 def judge_stored(op: OpRun, device: str, limits: Thresholds) -> Iterator[Judgement]:

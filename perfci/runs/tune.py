@@ -31,8 +31,7 @@ from perfci.store.files import write_atomically
 from perfci.worker.parent import run_worker
 from perfci.worker.protocol import Message, Modelled, OpDone, Regimes, Trying, TuneFiles
 
-FOLDER = "tune"
-"""In the reports folder: a file of each search, and a table of its candidates."""
+FOLDER = "tune"  # in the reports folder: a file of each search, and a table of its candidates
 
 _DEATHS = ("worker_", "tune_device_lost")
 """Beginnings of the kinds of failure of a candidate that took its worker with it."""
@@ -46,20 +45,15 @@ class Tuning:
 
     op: str
     device: str
-    file: Path
-    """the tuned file"""
+    file: Path  # the tuned file
     search: SearchFile
-    choices: tuple[Choice, ...] = ()
-    """one for each entry that serves a case"""
+    choices: tuple[Choice, ...] = ()  # one for each entry that serves a case
     diff: tuple[str, ...] = ()
     written: bool = False
-    late: bool = False
-    """the time was up before the search was over"""
+    late: bool = False  # the time was up before the search was over
     unserved: tuple[str, ...] = ()
-    spec: str | None = None
-    """description of the device that the times were estimated for. None if they were measured"""
-    like: str | None = None
-    """description of the device that it varies"""
+    spec: str | None = None  # description of the device that the times were estimated for. None if they were measured
+    like: str | None = None  # description of the device that it varies
     modelled: Mapping[str, Modelled] = field(default_factory=dict)
     notes: tuple[Reason, ...] = ()
 

@@ -28,25 +28,15 @@ from perfci.statistics.exact import Floats
 
 Flags = NDArray[np.bool_]
 
-FIRST, SECOND = 4, 12
-"""Blocks of the first process at its two looks."""
-
-CLEAR_FIRST, CLEAR_SECOND = 0.5, 0.75
-"""What the first process clears: shifts up to so many tau."""
-
-BLOCKS = 12
-"""Blocks of every later process."""
-
-FINAL = {2: 24, 4: 48}
-"""Processes -> blocks at the two looks that may decide against a case."""
+FIRST, SECOND = 4, 12  # blocks of the first process at its two looks
+CLEAR_FIRST, CLEAR_SECOND = 0.5, 0.75  # what the first process clears: shifts up to so many tau
+BLOCKS = 12  # blocks of every later process
+FINAL = {2: 24, 4: 48}  # processes -> blocks at the two looks that may decide against a case
 
 PROCESSES = 4
 
-AGREEING = 3
-"""Of so many processes as there are at the last look, those that must see the change by themselves."""
-
-WHOLE = 6
-"""Least blocks of a process that can agree: the median of fewer is too much that of single blocks."""
+AGREEING = 3  # of so many processes as there are at the last look, those that must see the change by themselves
+WHOLE = 6  # least blocks of a process that can agree: the median of fewer is too much that of single blocks
 
 BIAS = math.log1p(0.0075)
 """Log scale. Set above the largest stray of 401 processes of unchanged kernels on shared buffers (0.66 %, seven H200s).
@@ -54,11 +44,8 @@ BIAS = math.log1p(0.0075)
 Those processes cannot test it. docs/how-good-is-perfci.md compares it with processes that were recorded later.
 """
 
-QUESTIONS = 2
-"""That share alpha: whether the time is longer, and whether the span is."""
-
-TESTS = QUESTIONS * len(FINAL)
-"""How often an unchanged case may be called slower."""
+QUESTIONS = 2  # that share alpha: whether the time is longer, and whether the span is
+TESTS = QUESTIONS * len(FINAL)  # how often an unchanged case may be called slower
 
 
 class Ruling(StrEnum):
@@ -67,10 +54,8 @@ class Ruling(StrEnum):
     CLEARED = "cleared"
     SLOWER = "slower"
     FASTER = "faster"
-    OPEN = "open"
-    """more blocks would decide"""
-    UNDECIDED = "undecided"
-    """all blocks are spent"""
+    OPEN = "open"  # more blocks would decide
+    UNDECIDED = "undecided"  # all blocks are spent
 
 
 def look(processes: Sequence[Sequence[float]], tau: float) -> Look:

@@ -235,8 +235,7 @@ class Weight:
     """How far a case follows its reference from block to block."""
 
     beta: float
-    correlation: float | None
-    """None if it cannot be computed: fewer than two blocks, or one of the two never moves"""
+    correlation: float | None  # None if it cannot be computed: fewer than two blocks, or one of the two never moves
 
 
 def control_weight(kernel: Floats, reference: Floats, runs: Sequence[Hashable]) -> Weight:

@@ -21,13 +21,11 @@ from perfci.statistics import duel_rule, exact
 from perfci.statistics.duel_rule import Flags
 from perfci.statistics.exact import Floats
 
-_ROWS = 1000
-"""Duels at a time: 48 blocks have 1,176 averages."""
+_ROWS = 1000  # duels at a time: 48 blocks have 1,176 averages
 
 POWER = 0.95
 DRAWS = 200
-STEPS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 12.0)
-"""Slow-downs tried, in multiples of tau."""
+STEPS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 12.0)  # slow-downs tried, in multiples of tau
 
 
 @dataclass(frozen=True)
@@ -35,24 +33,18 @@ class Tested:
     """A look that may decide: of each duel (n,), log scale."""
 
     centre: Floats
-    above: Floats
-    """the least tau that it is not slower than, beyond doubt"""
-    below: Floats
-    """the same of faster: negative if it was faster"""
+    above: Floats  # the least tau that it is not slower than, beyond doubt
+    below: Floats  # the same of faster: negative if it was faster
 
 
 @dataclass(frozen=True)
 class Duels:
     """What the rule reads of n duels, log scale."""
 
-    first: Floats
-    """(n,): median of the first blocks"""
-    second: Floats
-    """(n,): Hodges-Lehmann centre of the first process"""
-    medians: Floats
-    """(n, processes)"""
-    tested: Mapping[int, Tested]
-    """processes -> the look"""
+    first: Floats  # (n,): median of the first blocks
+    second: Floats  # (n,): Hodges-Lehmann centre of the first process
+    medians: Floats  # (n, processes)
+    tested: Mapping[int, Tested]  # processes -> the look
 
     def __len__(self) -> int:
         return len(self.first)
@@ -65,8 +57,7 @@ class Ends:
     slower: Flags
     faster: Flags
     undecided: Flags
-    blocks: NDArray[np.int64]
-    """that it took"""
+    blocks: NDArray[np.int64]  # that it took
 
     @property
     def alarms(self) -> Flags:
@@ -134,10 +125,8 @@ class Noise:
     """The noise of a measurement, from a case's blocks."""
 
     blocks: int
-    spread: float
-    """standard deviation of d over blocks, log scale"""
-    smallest: float | None
-    """least slow-down, ratio - 1, that a duel finds with a power of 95 %. None beyond 12 tau"""
+    spread: float  # standard deviation of d over blocks, log scale
+    smallest: float | None  # least slow-down, ratio - 1, that a duel finds with a power of 95 %. None beyond 12 tau
 
 
 def noise(shifts: Sequence[float], tau: float, alpha: float, family: int) -> Noise:

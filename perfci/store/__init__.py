@@ -18,11 +18,8 @@ from perfci.core.errors import StoredFileError
 from perfci.core.model import Baseline, Run, ShardPlan
 from perfci.store.files import decode, encode, refuse_to_overwrite_unreadable, write_atomically
 
-_NAME = re.compile(r"\w[\w.+-]{0,99}")
-"""An op's name or a device's key that names a file: no path, no hidden file."""
-
-RUN_FILE = "run.json"
-"""The artefact of a run, in the reports folder."""
+_NAME = re.compile(r"\w[\w.+-]{0,99}")  # an op's name or a device's key that names a file: no path, no hidden file
+RUN_FILE = "run.json"  # the artefact of a run, in the reports folder
 
 
 @contextmanager

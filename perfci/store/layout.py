@@ -14,8 +14,7 @@ from typing import Any
 
 from perfci.core.codec import storable
 
-DIGITS = 6
-"""Significant digits of stored numbers: 1 part in a million, far below any timer's noise."""
+DIGITS = 6  # significant digits of stored numbers: 1 part in a million, far below any timer's noise
 
 ROWS = frozenset({"accuracy", "cases", "ops", "performance", "runs", "steps"})
 """Keys whose lists are written one element a line."""

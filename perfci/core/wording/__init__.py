@@ -51,8 +51,7 @@ _WRITERS: dict[str, Callable[[Any, int], str]] = {
 }
 """Writers of numbers with so many digits more than usual."""
 
-_MOST_DIGITS = 14
-"""Most digits more than usual. With the three usual ones they distinguish any two numbers."""
+_MOST_DIGITS = 14  # Most digits more than usual. With the three usual ones they distinguish any two numbers.
 
 _SPOKEN: ContextVar[str] = ContextVar("language", default=ENGLISH)
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from perfci.core.errors import UsageError
 from perfci.core.model import Reason
 
-FOLDER = "_chains"
-"""In the kernels folder. It is no op, since its name begins with an underscore."""
+FOLDER = "_chains"  # In the kernels folder. It is no op, since its name begins with an underscore.
 
 ENDING = "_chain.py"
 
@@ -40,8 +39,7 @@ class Error:
 
     l2: float | None = None
     """relative, ||output - exact|| / ||exact||, None if only ||exact|| is 0 or if nothing is finite"""
-    max_abs: float | None = None
-    """largest absolute error, None if nothing is finite"""
+    max_abs: float | None = None  # largest absolute error, None if nothing is finite
 
 
 @dataclass(frozen=True)
@@ -49,15 +47,12 @@ class StageResult:
     """One stage of a case. What could not be computed is None."""
 
     stage: str
-    so_far: Error | None = None
-    """of the kernels from the chain's inputs up to here"""
-    usual: Error | None = None
-    """of the references in the case's dtype up to here"""
+    so_far: Error | None = None  # of the kernels from the chain's inputs up to here
+    usual: Error | None = None  # of the references in the case's dtype up to here
     growth: float | None = None
     """relative L2 error so far / the largest of the stages that it reads, None if it reads inputs alone or if that
     error is 0"""
-    usual_growth: float | None = None
-    """the same of the references"""
+    usual_growth: float | None = None  # the same of the references
 
 
 @dataclass(frozen=True)
@@ -69,18 +64,12 @@ class ChainCase:
     stages: tuple[StageResult, ...] = ()
     whole: Error | None = None
     """of what the chain gives, of several outputs the one nearest to its limit, None if the kernels got no answer"""
-    limit: Error | None = None
-    """allowed for it"""
-    failures: tuple[Reason, ...] = ()
-    """what is wrong, the gravest first"""
-    raised: bool = False
-    """a stage raised or crashed, so that there is no whole answer: ERROR instead of WRONG"""
-    notes: tuple[Reason, ...] = ()
-    """what is worth knowing and no kernel's fault"""
-    unchecked: Reason | None = None
-    """why it could not be checked on this machine"""
-    lost: bool = False
-    """the process lost its device, so that the other cases need another process"""
+    limit: Error | None = None  # allowed for it
+    failures: tuple[Reason, ...] = ()  # what is wrong, the gravest first
+    raised: bool = False  # a stage raised or crashed, so that there is no whole answer: ERROR instead of WRONG
+    notes: tuple[Reason, ...] = ()  # what is worth knowing and no kernel's fault
+    unchecked: Reason | None = None  # why it could not be checked on this machine
+    lost: bool = False  # the process lost its device, so that the other cases need another process
 
     @property
     def verdict(self) -> str:
@@ -98,8 +87,7 @@ class ChainResult:
 
     name: str
     cases: tuple[ChainCase, ...] = ()
-    failure: Reason | None = None
-    """why it could not be checked at all, or not to its end"""
+    failure: Reason | None = None  # why it could not be checked at all, or not to its end
 
     @property
     def failed(self) -> bool:

@@ -17,11 +17,8 @@ from perfci.lab.chains.verdicts import Output, add_growth, judge, judge_finitene
 from perfci.measure.closeness import errors_of
 from perfci.ops.spec import Chain, Params, Stage, case_id
 
-State = Mapping[str, Any]
-"""A chain's inputs, and what its stages gave, by name."""
-
-Where = Mapping[str, Fact]
-"""Chain and case, for reasons."""
+State = Mapping[str, Any]  # a chain's inputs, and what its stages gave, by name
+Where = Mapping[str, Fact]  # chain and case, for reasons
 
 KERNEL, REFERENCE = "kernel", "reference"
 
@@ -43,8 +40,7 @@ class Setting:
     name: str
     chain: Chain
     device: Accelerator
-    describe: Callable[[BaseException], Mapping[str, Fact]]
-    """type, message, file and line of what a stage raised"""
+    describe: Callable[[BaseException], Mapping[str, Fact]]  # type, message, file and line of what a stage raised
     announce: Callable[[str, str], None] = lambda *_: None
     """called with each stage and case before its kernel is called"""
 

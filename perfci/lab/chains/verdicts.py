@@ -15,11 +15,8 @@ from perfci.measure.closeness import RATIO, TOLERANCES, finiteness, first_index
 
 Host = np.ndarray[Any, Any]
 Where = Mapping[str, Fact]
-Reads = Sequence[Sequence[int]]
-"""For each stage the places of the stages whose outputs it takes."""
-
-NOISE = 2.0**-10
-"""Errors below this share of a dtype's epsilon count as this: the ratio of two of them means nothing."""
+Reads = Sequence[Sequence[int]]  # for each stage the places of the stages whose outputs it takes
+NOISE = 2.0**-10  # errors below this share of a dtype's epsilon count as this: the ratio of two of them means nothing
 
 MEASURES = ("l2", "max_abs")
 
@@ -30,10 +27,8 @@ class Output:
 
     name: str
     dtype: str
-    epsilon: float
-    """of the dtype, 0 for integers"""
-    largest: float
-    """largest finite magnitude of the exact output"""
+    epsilon: float  # of the dtype, 0 for integers
+    largest: float  # largest finite magnitude of the exact output
     so_far: Error
     usual: Error
 

@@ -13,8 +13,7 @@ THREADS, MEMORY, DECAY, DETERMINISM, STREAMS, LARGE = TESTS = (
 )  # fmt: skip
 """In the order of a case's tests: threads first, since the first calls of all have to come at once."""
 
-DECAY_LIMIT = 0.03
-"""A call may become slower by this ratio over all calls."""
+DECAY_LIMIT = 0.03  # a call may become slower by this ratio over all calls
 
 
 class Status(StrEnum):
@@ -31,13 +30,10 @@ class SoakFinding:
     """The result of one test of one case, or of all cases of an op."""
 
     op: str
-    test: str
-    """one of TESTS, or "" if the op could not be tried at all"""
-    case: str | None
-    """None: all cases"""
+    test: str  # one of TESTS, or "" if the op could not be tried at all
+    case: str | None  # None: all cases
     status: Status
-    reason: Reason | None = None
-    """why it did not pass, or what a reader of its numbers should know"""
+    reason: Reason | None = None  # why it did not pass, or what a reader of its numbers should know
     numbers: Mapping[str, Fact] = field(default_factory=dict)
     """bytes, microseconds (`_us`), ratios and counts, by name (listed in docs/soak.md)"""
 

@@ -18,23 +18,12 @@ from perfci.measure.inputs import bound_inputs, flat
 from perfci.measure.outputs import wrong_output
 from perfci.ops.spec import Accuracy, Params
 
-BEYOND = 1 << 31
-"""An array with more elements is huge: the least number that an int32 does not hold."""
-
-SLICE = 1 << 20
-"""Elements of the largest array in a slice, or one row if that has more."""
-
-RANDOM = 32
-"""Slices at random places, beside the first, the last, and those across each boundary."""
-
-MARGIN = 1 << 30
-"""Bytes beside inputs and outputs: float64 slices, workspaces."""
-
-LEAST_ROWS = 3
-"""Of a small case by which cutting is tried: one has to be in the middle."""
-
-TRIALS = 3
-"""Most small cases by which cutting is tried."""
+BEYOND = 1 << 31  # an array with more elements is huge: the least number that an int32 does not hold
+SLICE = 1 << 20  # elements of the largest array in a slice, or one row if that has more
+RANDOM = 32  # slices at random places, beside the first, the last, and those across each boundary
+MARGIN = 1 << 30  # bytes beside inputs and outputs: float64 slices, workspaces
+LEAST_ROWS = 3  # of a small case by which cutting is tried: one has to be in the middle
+TRIALS = 3  # most small cases by which cutting is tried
 
 
 def is_large(arrays: Arrays, inputs: Mapping[str, Any]) -> bool:

@@ -19,20 +19,11 @@ from perfci.statistics import exact
 WARM_CALLS = 10
 """Calls before memory is read: compiled kernels, workspaces and what a wrapper keeps on its first calls are no leak."""
 
-WARM_TIMED = 50
-"""Calls before the first timed one."""
-
-WINDOWS = 20
-"""Readings over all calls, if there are enough calls."""
-
-LEAST_WINDOWS = 8
-"""With fewer, a trend cannot be beyond doubt, and a leak looks like a cache that fills."""
-
-LEAST_LAUNCHES = 5
-"""Least timed calls of a window. A spike then does not move its median."""
-
-P_LIMIT = 0.01
-"""A rise counts if chance alone shows one as clear in fewer cases than this."""
+WARM_TIMED = 50  # calls before the first timed one
+WINDOWS = 20  # readings over all calls, if there are enough calls
+LEAST_WINDOWS = 8  # with fewer, a trend cannot be beyond doubt, and a leak looks like a cache that fills
+LEAST_LAUNCHES = 5  # Least timed calls of a window. A spike then does not move its median.
+P_LIMIT = 0.01  # a rise counts if chance alone shows one as clear in fewer cases than this
 
 
 def split_calls(calls: int, least: int = 1) -> list[int]:

@@ -21,8 +21,7 @@ class SoakSubject:
     """One case of an op on an open device."""
 
     op: str
-    suite: Performance
-    """kernel, reference, inputs and tolerance"""
+    suite: Performance  # kernel, reference, inputs and tolerance
     params: Params
     device: Accelerator
     endurance: Endurance

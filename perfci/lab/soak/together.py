@@ -13,20 +13,14 @@ from perfci.device.seam import leaves
 from perfci.lab.soak.findings import STREAMS, THREADS, SoakFinding, Status
 from perfci.lab.soak.subject import SoakSubject
 
-ROUNDS = 6
-"""How often the calls are made at once, each time with the inputs turned round."""
-
-SIDES = 2
-"""Streams beside the default one."""
-
-CALLS = 50
-"""Of each thread."""
+ROUNDS = 6  # how often the calls are made at once, each time with the inputs turned round
+SIDES = 2  # streams beside the default one
+CALLS = 50  # of each thread
 
 BATCH, BATCH_BYTES = 5, 1 << 30
 """Calls of a thread before their outputs are compared, and most bytes of outputs that wait for it."""
 
-_SWITCH_S = 1e-5
-"""How soon Python turns to the other thread: as often as possible."""
+_SWITCH_S = 1e-5  # how soon Python turns to the other thread: as often as possible
 
 
 def check_streams(subject: SoakSubject) -> SoakFinding:

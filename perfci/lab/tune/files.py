@@ -21,8 +21,7 @@ from perfci.lab.tune.search import Choice
 ABOUT = "First entry that fits a call: NAME_max holds up to a number, a list any of its values, else equal."
 
 FOLDER = "_devices"
-GENERIC = "generic"
-"""Key of every device without a description."""
+GENERIC = "generic"  # key of every device without a description
 
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
@@ -35,11 +34,9 @@ class Space:
 
     path: Path
     lists: Mapping[str, tuple[Value, ...]]
-    entries: tuple[Mapping[str, Any], ...]
-    """as in a tuned file, with lists of their own under `config`"""
+    entries: tuple[Mapping[str, Any], ...]  # as in a tuned file, with lists of their own under `config`
     valid: tuple[Rule, ...] = ()
-    loads: Rule | None = None
-    """bytes that all programs of a call load together"""
+    loads: Rule | None = None  # bytes that all programs of a call load together
 
     def is_valid(self, config: Config, names: Mapping[str, Any]) -> bool:
         """Whether a configuration keeps to every rule. Raises UsageError if a rule cannot be evaluated."""

@@ -10,17 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-LATENCY_NS = 700.0
-"""Assumed: from asking device memory to having it, under load."""
-
-LOAD_BYTES = 32
-"""Assumed: bytes under way of a thread that loads into registers, two vectors of 16."""
+LATENCY_NS = 700.0  # assumed: from asking device memory to having it, under load
+LOAD_BYTES = 32  # assumed: bytes under way of a thread that loads into registers, two vectors of 16
 
 ISSUE_WARPS = 4
 """Assumed: resident warps, one for each of a processor's four schedulers, from which on products are not held up."""
 
-SPILL_TRIPS = 2
-"""Each spilled byte is stored once and loaded once."""
+SPILL_TRIPS = 2  # each spilled byte is stored once and loaded once
 
 
 @dataclass(frozen=True)
@@ -28,13 +24,10 @@ class CompiledLaunch:
     """What one launch is, as compiled."""
 
     programs: int
-    warps: int
-    """of a program"""
-    resident: int
-    """programs that a processor holds at once; 0: none fits"""
+    warps: int  # of a program
+    resident: int  # programs that a processor holds at once; 0: none fits
     shared_bytes: int
-    spill_bytes: int = 0
-    """of a thread"""
+    spill_bytes: int = 0  # of a thread
 
 
 @dataclass(frozen=True)
@@ -44,8 +37,7 @@ class Work:
     bytes: float | None
     flops: float | None
     dtype: str | None
-    loads: float | None = None
-    """bytes that its programs load together, each program's own counted"""
+    loads: float | None = None  # bytes that its programs load together, each program's own counted
 
 
 class NoModelError(ValueError):

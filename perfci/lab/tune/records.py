@@ -15,8 +15,7 @@ from perfci.core.model import Fact, Reason
 from perfci.store.files import write_atomically
 
 Value = int | float | str | bool | None
-Config = Mapping[str, Value]
-"""A configuration's values by name, with dots if it is one of several kernels."""
+Config = Mapping[str, Value]  # a configuration's values by name, with dots if it is one of several kernels
 
 SEARCH, FINAL, SUITE = "search", "final", "suite"
 """Stages of a candidate: timed once, compared with the best over many blocks, run through the accuracy suite."""
@@ -27,14 +26,11 @@ class Regime:
     """Calls that share one entry of the tuned file."""
 
     label: str
-    when: Mapping[str, Any]
-    """what the entry asks for"""
-    lists: Mapping[str, tuple[Value, ...]]
-    """what each value may be"""
+    when: Mapping[str, Any]  # what the entry asks for
+    lists: Mapping[str, tuple[Value, ...]]  # what each value may be
     current: Config | None = None
     """the entry's configuration today, None if there is no entry and the op uses its own"""
-    cases: tuple[str, ...] = ()
-    """performance cases that it serves"""
+    cases: tuple[str, ...] = ()  # performance cases that it serves
 
 
 @dataclass(frozen=True)
@@ -42,15 +38,12 @@ class Attempt:
     """One candidate in one stage, as it is kept on disk."""
 
     regime: str
-    config: Config | None
-    """None: what the op takes today"""
+    config: Config | None  # None: what the op takes today
     stage: str = SEARCH
     shifts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """case -> logarithm of its time over that of the anchor in the same block, below 0 is faster"""
-    us: Mapping[str, float] = field(default_factory=dict)
-    """case -> time, microseconds"""
-    anchor: Config | None = None
-    """what it was compared with: None for what the op takes today"""
+    us: Mapping[str, float] = field(default_factory=dict)  # case -> time, microseconds
+    anchor: Config | None = None  # what it was compared with: None for what the op takes today
     failure: Reason | None = None
 
     @property
@@ -122,8 +115,7 @@ class SearchFile:
     head: SearchHead
     tried: list[Attempt]
     resumed: bool = False
-    anew: bool = False
-    """this search has replaced another one in the file"""
+    anew: bool = False  # this search has replaced another one in the file
 
     def add(self, tried: Attempt) -> None:
         """Keeps one more. It is on disk when this returns."""

@@ -17,25 +17,15 @@ from perfci.core.model import Interval
 from perfci.lab.tune.records import FINAL, SEARCH, Attempt, Config, Regime, Value, key
 from perfci.statistics import exact
 
-MOST_COARSE = 48
-"""Candidates of a coarse grid. A larger grid is sampled."""
-
-MOST_TRIED = 160
-"""Candidates of one entry in all."""
-
-MOST_POINTS = 50_000
-"""Most combinations that are looked through. If there are more, so many are drawn."""
-
-LEADERS = 2
-"""Best candidates whose neighbours are tried: one alone may be a local optimum."""
+MOST_COARSE = 48  # Candidates of a coarse grid. A larger grid is sampled.
+MOST_TRIED = 160  # candidates of one entry in all
+MOST_POINTS = 50_000  # Most combinations that are looked through. If there are more, so many are drawn.
+LEADERS = 2  # best candidates whose neighbours are tried: one alone may be a local optimum
 
 FINALISTS = 4
 
-TIE = 0.005
-"""Log of a ratio of times below which two candidates are equal: the simpler one is taken."""
-
-LEAST = 0.01
-"""Least gain of a candidate, log of a ratio, before a file is changed."""
+TIE = 0.005  # log of a ratio of times below which two candidates are equal: the simpler one is taken
+LEAST = 0.01  # least gain of a candidate, log of a ratio, before a file is changed
 
 
 @dataclass(frozen=True)
@@ -165,8 +155,7 @@ class Choice:
     """The result of a search for one entry."""
 
     regime: Regime
-    config: Config | None
-    """what the entry should have, None: it stays as it is"""
+    config: Config | None  # what the entry should have, None: it stays as it is
     change: Interval | None = None
     """of the time by it, ratio - 1. None if it stays, or if there was nothing to compare it with"""
     tried: int = 0

@@ -19,8 +19,7 @@ class HistoryPoint:
     figures: HistoryCase | HistoryStored
     since_last: float | None
     """change of the time, or of p99, against the run before that has it: ratio - 1. None if they do not compare"""
-    since_first: float | None
-    """the same against the first run"""
+    since_first: float | None  # the same against the first run
     moved: tuple[Difference, ...]
     """differences from the environment of the run before, boards included, that may move a number"""
 

@@ -24,8 +24,7 @@ from perfci.worker.protocol import Doing, Job, Modelled
 from perfci.worker.static import explain_failure, import_path, install_target
 from perfci.worker.tuning.search import Send, TuningSearch
 
-AS_DEVICE = "KERNELS_AS_DEVICE"
-"""What the ops' own `_launch` reads: the description to launch by."""
+AS_DEVICE = "KERNELS_AS_DEVICE"  # what the ops' own `_launch` reads: the description to launch by
 
 Names = Mapping[str, Any]
 

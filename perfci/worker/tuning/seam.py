@@ -27,8 +27,7 @@ class Seam:
         self._entries: Entries | None = None
         self._modules = 0
         self._clears: list[Callable[[], None]] = []
-        self.key: str | None = None
-        """of the device, as the op asks"""
+        self.key: str | None = None  # of the device, as the op asks
         module.tuned = self._answer
 
     def _answer(self, folder: Path, key: str) -> Entries:

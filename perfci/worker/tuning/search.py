@@ -19,8 +19,7 @@ from perfci.worker.load import choose_cases
 from perfci.worker.protocol import Doing, Job, Message, OpDone, Regimes, Trying
 from perfci.worker.tuning.seam import Entries, Seam
 
-BATCH = 8
-"""Candidates that share their blocks: an interruption loses what so many compiled to."""
+BATCH = 8  # candidates that share their blocks: an interruption loses what so many compiled to
 
 Send = Callable[[Message], None]
 
@@ -37,8 +36,7 @@ class TuningSearch:
         self.cases = {case_id(params): params for params in choose_cases(suite.cases, job.pattern)}
         self.known = list(job.tune.known)
         self.regimes: tuple[Regime, ...] = ()
-        self.today: Entries | None = None
-        """what the op has today. None for its own file"""
+        self.today: Entries | None = None  # what the op has today. None for its own file
         self._names: Mapping[str, Any] = {}
         self._entries: dict[str, Entries] = {}
         self._grids: dict[str, Choices] = {}
