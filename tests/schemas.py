@@ -12,7 +12,7 @@ import itertools
 import json
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -144,8 +144,8 @@ def write_schemas(folder: Path) -> None:
 def fields(kind: type) -> dict[str, str]:
     """A record's fields with what they hold, the unit that the name's ending says first.
 
-    That is what stands below the field in the code, else in SAID. Empty for fields that hold records, which speak for
-    themselves.
+    That is what stands beside or below the field in the code, else in SAID. Empty for fields that hold records, which
+    speak for themselves.
     """
     said = _docstrings(kind)
     names = inspect.get_annotations(kind)
@@ -167,22 +167,18 @@ def _class(name: str, top: type) -> type | None:
 
 
 def _docstrings(kind: type) -> dict[str, str]:
-    """Field -> the text that stands below it."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    """Field -> the text that stands beside or below it."""
+    source = textwrap.dedent(inspect.getsource(kind))
+    body, lines = ast.parse(source).body[0], source.splitlines()
     assert isinstance(body, ast.ClassDef)
-    return dict(_texts(body.body))
-
-
-def _texts(statements: list[ast.stmt]) -> Iterator[tuple[str, str]]:
-    for field, below in itertools.pairwise(statements):
-        if (
-            isinstance(field, ast.AnnAssign)
-            and isinstance(field.target, ast.Name)
-            and isinstance(below, ast.Expr)
-            and isinstance(below.value, ast.Constant)
-            and isinstance(below.value.value, str)
-        ):
-            yield field.target.id, " ".join(below.value.value.split())
+    found = {}
+    for field, below in itertools.pairwise([*body.body, ast.Pass()]):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            text = lines[field.lineno - 1].partition("  # ")[2]
+            if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+                text = str(below.value.value)
+            found[field.target.id] = " ".join(text.split())
+    return found
 
 
 def _joined(unit: str, text: str) -> str:

@@ -16,18 +16,12 @@ from perfci.core.errors import StoredFileError
 from perfci.core.model import FORMAT, Reason
 from perfci.store.files import write_atomically
 
-LAUNCHES_FILE = "launches.jsonl.gz"
-"""Beside run.json in the reports folder."""
-
-DECIMALS = 3
-"""Launch times are kept to the nanosecond. Timers tick at 32 ns."""
+LAUNCHES_FILE = "launches.jsonl.gz"  # beside run.json in the reports folder
+DECIMALS = 3  # Launch times are kept to the nanosecond. Timers tick at 32 ns.
 
 _CHUNK = 1 << 20
-_LONGEST = 1 << 25
-"""Bytes of one line: more than a million launches."""
-
-_MOST = 1 << 28
-"""Bytes that are unpacked of one file: some ten times what 500 cases with all looks of a duel come to."""
+_LONGEST = 1 << 25  # bytes of one line: more than a million launches
+_MOST = 1 << 28  # bytes that are unpacked of one file: some ten times what 500 cases with all looks of a duel come to
 
 
 @dataclass(frozen=True)
@@ -40,8 +34,7 @@ class LaunchRow:
     block: int
     arm: str
     us: tuple[float, ...]
-    format: int = FORMAT
-    """1 if a line has none"""
+    format: int = FORMAT  # 1 if a line has none
 
 
 @dataclass(frozen=True)
@@ -56,8 +49,7 @@ class Launches:
     """All that could be read of a launches file."""
 
     rows: tuple[LaunchRow, ...] = ()
-    note: Reason | None = None
-    """what could not be read: the tail that a killed run left torn"""
+    note: Reason | None = None  # what could not be read: the tail that a killed run left torn
 
 
 def append_launches(

@@ -64,7 +64,7 @@ def test_no_field_and_no_column_is_left_without_words():
     silent = [line for line in lines if re.fullmatch(r"\| `\w+` \| [^|]*(text|number|false)[^|A-Z]* \|  \|", line)]
 
     assert len(lines) > 200
-    assert silent == [], "say below the field in perfci/core/model what it holds, or in SAID of tests/schemas.py"
+    assert silent == [], "say beside the field in perfci/core/model what it holds, or in SAID of tests/schemas.py"
 
 
 def test_the_page_names_the_format_the_schemas_and_the_units_of_today():

@@ -15,17 +15,12 @@ from perfci.core.model.run import FORMAT
 class BaselineBlock:
     """A block as kept in a baseline."""
 
-    run: str
-    """id of the run it comes from"""
-    kernel_us: Time
-    """median"""
-    reference_us: Time
-    """median"""
-    shift: Shift
-    """of kernel against reference, log"""
+    run: str  # id of the run it comes from
+    kernel_us: Time  # median
+    reference_us: Time  # median
+    shift: Shift  # of kernel against reference, log
     span_us: Time | None = None
-    activities: Count | None = None
-    """kernels, copies and memsets a launch"""
+    activities: Count | None = None  # kernels, copies and memsets a launch
 
 
 @dataclass(frozen=True)
@@ -51,10 +46,8 @@ class StepSide:
     """What was measured on one side of a step."""
 
     run_ids: tuple[str, ...]
-    commits: tuple[str, ...]
-    """of the project under test"""
-    boards: tuple[str, ...] = ()
-    """UUIDs"""
+    commits: tuple[str, ...]  # of the project under test
+    boards: tuple[str, ...] = ()  # UUIDs
     driver: str | None = None
     runtime: str | None = None
     python: str | None = None
@@ -74,8 +67,7 @@ class StepCase:
 class Step:
     """A change of the environment after which numbers were recorded anew: nobody's kernel did it."""
 
-    date: str
-    """ISO 8601, UTC"""
+    date: str  # ISO 8601, UTC
     why: str
     before: StepSide
     after: StepSide
@@ -88,8 +80,7 @@ class Baseline:
     """`baselines/<device key>/<op>.json`."""
 
     op: str
-    device: str
-    """device key"""
+    device: str  # device key
     timer: str
     runs: tuple[BaselineRun, ...]
     cases: tuple[BaselineCase, ...]

@@ -18,27 +18,18 @@ from msgspec import Meta
 Time = Annotated[float, Meta(ge=1e-6, le=1e15)]
 """Microseconds that something took: from a picosecond to thirty years, never nothing."""
 
-Shift = Annotated[float, Meta(ge=-50.0, le=50.0)]
-"""Natural logarithm of a ratio of two such times."""
-
-Change = Annotated[float, Meta(ge=-1.0, le=1e18)]
-"""A ratio of two such times - 1."""
+Shift = Annotated[float, Meta(ge=-50.0, le=50.0)]  # natural logarithm of a ratio of two such times
+Change = Annotated[float, Meta(ge=-1.0, le=1e18)]  # a ratio of two such times - 1
 
 Amount = Annotated[float, Meta(ge=0.0, le=1e18)]
 """Seconds, watts, gigabytes a second, a share: what cannot be negative."""
 
-Moment = Annotated[float, Meta(ge=-1e18, le=1e18)]
-"""Seconds since some other moment."""
-
-Count = Annotated[int, Meta(ge=0, le=2**62)]
-"""How many, or how many bytes."""
-
-Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-"""A whole number that may be negative: a seed, a temperature."""
+Moment = Annotated[float, Meta(ge=-1e18, le=1e18)]  # seconds since some other moment
+Count = Annotated[int, Meta(ge=0, le=2**62)]  # how many, or how many bytes
+Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]  # a whole number that may be negative: a seed, a temperature
 
 
-Fact = str | Whole | float | bool | None
-"""A number or word that a sentence about a reason may need."""
+Fact = str | Whole | float | bool | None  # a number or word that a sentence about a reason may need
 
 
 @dataclass(frozen=True)
@@ -111,18 +102,12 @@ class Look:
 
     blocks: int
     processes: int
-    shift: Interval
-    """Hodges-Lehmann centre of d with its interval, log scale"""
-    p_slower: float
-    """exact signed-rank test of d > tau. 1 before the looks that may decide"""
-    p_faster: float
-    """of d < -tau"""
-    medians: tuple[float, ...]
-    """of d, one a process"""
-    sizes: tuple[int, ...]
-    """blocks, one a process"""
-    tau: float
-    """allowed slow-down, log scale"""
+    shift: Interval  # Hodges-Lehmann centre of d with its interval, log scale
+    p_slower: float  # exact signed-rank test of d > tau. 1 before the looks that may decide
+    p_faster: float  # of d < -tau
+    medians: tuple[float, ...]  # of d, one a process
+    sizes: tuple[int, ...]  # blocks, one a process
+    tau: float  # allowed slow-down, log scale
     p_differs: float = 1.0
     """of |d| >= tau, the larger of two one-sided tests: small where kernel and base are as good as equal"""
 
@@ -140,8 +125,7 @@ class ErrorStats:
     p90_abs: float | None = None
     p99_abs: float | None = None
     rmse: float | None = None
-    worst_index: tuple[Count, ...] = ()
-    """where max_abs stands in the output"""
+    worst_index: tuple[Count, ...] = ()  # where max_abs stands in the output
     l2: float | None = None
     """relative error in the L2 norm, ||output - exact|| / ||exact|| with ||x|| = sqrt(sum of x_i^2), in float64, over
     the elements that are finite in both, of all outputs of the call together. 0 if both norms are 0, None if only

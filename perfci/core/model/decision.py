@@ -16,22 +16,15 @@ class Screen:
     process: int
     blocks: int
     baseline_blocks: int
-    change: Interval
-    """ratio - 1 after the control variate. Plus is slower"""
-    p_slower: float
-    """one-sided, the margin inside the null hypothesis"""
+    change: Interval  # ratio - 1 after the control variate. Plus is slower
+    p_slower: float  # one-sided, the margin inside the null hypothesis
     p_faster: float
-    beta: float
-    """weight of the control variate"""
+    beta: float  # weight of the control variate
     correlation: float | None
-    margin: float
-    """allowed slow-down, ratio - 1"""
-    difference_us: float
-    """of the medians, microseconds. Plus is slower"""
-    reference_change: float
-    """of the reference against its baseline, ratio - 1"""
-    smallest_p: float
-    """the least p that these numbers of blocks can give"""
+    margin: float  # allowed slow-down, ratio - 1
+    difference_us: float  # of the medians, microseconds. Plus is slower
+    reference_change: float  # of the reference against its baseline, ratio - 1
+    smallest_p: float  # the least p that these numbers of blocks can give
 
 
 @dataclass(frozen=True)
@@ -39,12 +32,10 @@ class PeerFigure:
     """A peer beside a case's kernel."""
 
     name: str
-    us: float | None = None
-    """median of its block medians. None if it was not timed"""
+    us: float | None = None  # median of its block medians. None if it was not timed
     ratio: Interval | None = None
     """peer's time / kernel time, by blocks as the speedup is: below 1 the kernel is the slower one"""
-    failure: Reason | None = None
-    """why it was not timed, or not to the end"""
+    failure: Reason | None = None  # why it was not timed, or not to the end
 
     @property
     def faster(self) -> bool:
@@ -52,8 +43,7 @@ class PeerFigure:
         return self.ratio is not None and self.ratio.high < 1 and self.ratio.confidence >= PEER_CONFIDENCE
 
 
-PEER_CONFIDENCE = 0.95
-"""Below, as with fewer than six blocks, no peer is called faster."""
+PEER_CONFIDENCE = 0.95  # below, as with fewer than six blocks, no peer is called faster
 
 
 @dataclass(frozen=True)
@@ -62,37 +52,26 @@ class Comparison:
 
     op: str
     case: str
-    screens: tuple[Screen, ...] = ()
-    """one a process, the first look first. Empty if there is nothing to compare"""
+    screens: tuple[Screen, ...] = ()  # one a process, the first look first. Empty if there is nothing to compare
     spans: tuple[Screen, ...] = ()
     """the same of the launch's span, with its wider margin. Empty if a launch is one kernel or spans are unknown"""
     alone: tuple[Screen, ...] = ()
     """the same of the kernel's own time, nothing corrected. Only where the reference left the baseline's range"""
-    stale: Reason | None = None
-    """why the stored baseline cannot speak"""
-    known: bool = False
-    """the baseline has the case"""
-    measured: bool = True
-    """this run has the case"""
-    speedup: Interval | None = None
-    """reference time / kernel time"""
+    stale: Reason | None = None  # why the stored baseline cannot speak
+    known: bool = False  # the baseline has the case
+    measured: bool = True  # this run has the case
+    speedup: Interval | None = None  # reference time / kernel time
     kernel_us: float | None = None
     reference_us: float | None = None
-    baseline_us: float | None = None
-    """medians of block medians"""
-    activities: float | None = None
-    """kernels, copies and memsets a launch, median over blocks"""
+    baseline_us: float | None = None  # medians of block medians
+    activities: float | None = None  # kernels, copies and memsets a launch, median over blocks
     baseline_activities: float | None = None
-    duel: Look | None = None
-    """kernel against base, if both were timed"""
+    duel: Look | None = None  # kernel against base, if both were timed
     duel_span: Look | None = None
     """the same of the launch's span. None if a launch is one kernel or spans are unknown"""
-    base_us: float | None = None
-    """median of the base's block medians"""
-    differs: tuple[Difference, ...] = ()
-    """fields in which this run's environment is not that of the case's baseline"""
-    peers: tuple[PeerFigure, ...] = ()
-    """in the suite's order. Nothing is judged by them"""
+    base_us: float | None = None  # median of the base's block medians
+    differs: tuple[Difference, ...] = ()  # fields in which this run's environment is not that of the case's baseline
+    peers: tuple[PeerFigure, ...] = ()  # in the suite's order. Nothing is judged by them
 
 
 @dataclass(frozen=True)
@@ -103,18 +82,13 @@ class Judgement:
     suite: Suite
     case: str | None
     verdict: Verdict
-    reasons: tuple[Reason, ...]
-    """the first one decided. The others are worth knowing"""
+    reasons: tuple[Reason, ...]  # the first one decided. The others are worth knowing
     comparison: Comparison | None = None
     p_adjusted: float | None = None
-    target: str | None = None
-    """what a compiled kernel was compiled for"""
-    expected: Expected | None = None
-    """the entry that excuses it, or that does not reach so far, or no more"""
-    warns: bool = False
-    """the gate warns although the verdict is fine: the entry that excuses it has expired"""
-    suggested: Suggestion | None = None
-    """the entry that would excuse it, if one could"""
+    target: str | None = None  # what a compiled kernel was compiled for
+    expected: Expected | None = None  # the entry that excuses it, or that does not reach so far, or no more
+    warns: bool = False  # the gate warns although the verdict is fine: the entry that excuses it has expired
+    suggested: Suggestion | None = None  # the entry that would excuse it, if one could
 
     @property
     def gate(self) -> Gate:
@@ -128,8 +102,7 @@ class Need:
 
     op: str
     case: str
-    processes: int
-    """fresh processes that the case should have been measured in, those so far included"""
+    processes: int  # fresh processes that the case should have been measured in, those so far included
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ class LaunchIdentity:
     """One kernel launch."""
 
     kernel: str
-    artefact: str
-    """digest of the device code, compiled without line information"""
+    artefact: str  # digest of the device code, compiled without line information
     grid: tuple[Count, ...]
     warps: Count | None = None
     stages: Count | None = None
@@ -33,12 +32,9 @@ class Identity:
     operations: tuple[str, ...] = ()
     """in order: torch operations with their arguments, synchronisations, and `launch NAME` where a launch stands"""
     launches: tuple[LaunchIdentity, ...] = ()
-    inputs: str = ""
-    """digest of the source of make_inputs"""
-    choices: tuple[str, ...] = ()
-    """what an autotuner chose, or chooses from where it cannot choose"""
-    unknown: Reason | None = None
-    """why the call could not be captured. Such a case is always timed"""
+    inputs: str = ""  # digest of the source of make_inputs
+    choices: tuple[str, ...] = ()  # what an autotuner chose, or chooses from where it cannot choose
+    unknown: Reason | None = None  # why the call could not be captured. Such a case is always timed
 
 
 @dataclass(frozen=True)
@@ -46,16 +42,11 @@ class KernelBinary:
     """What the compiler made of one kernel for one target."""
 
     name: str
-    artefact: str
-    """digest of the device code, as in `LaunchIdentity`"""
-    registers: Count | None = None
-    """of a thread. Vector and accumulation registers on AMD"""
-    spill_bytes: Count | None = None
-    """registers of a thread that did not fit, bytes of local memory"""
-    local_bytes: Count | None = None
-    """local memory of a thread, stack and spills together"""
-    shared_bytes: Count | None = None
-    """of a program"""
+    artefact: str  # digest of the device code, as in `LaunchIdentity`
+    registers: Count | None = None  # of a thread. Vector and accumulation registers on AMD
+    spill_bytes: Count | None = None  # registers of a thread that did not fit, bytes of local memory
+    local_bytes: Count | None = None  # local memory of a thread, stack and spills together
+    shared_bytes: Count | None = None  # of a program
     instructions: Count | None = None
     mix: Mapping[str, Count] = field(default_factory=dict)
     """instructions by class: memory, tensor, float, integer, control, other"""
@@ -70,10 +61,8 @@ class StaticCase:
 
     case: str
     identity: Identity = field(default_factory=Identity)
-    binaries: tuple[KernelBinary, ...] = ()
-    """each distinct kernel once, in order of its first launch"""
-    failure: Reason | None = None
-    """why it does not compile for the target"""
+    binaries: tuple[KernelBinary, ...] = ()  # each distinct kernel once, in order of its first launch
+    failure: Reason | None = None  # why it does not compile for the target
 
 
 @dataclass(frozen=True)
@@ -81,13 +70,10 @@ class StaticOp:
     """An op's cases for one target."""
 
     op: str
-    target: str
-    """sm_90, gfx942"""
+    target: str  # sm_90, gfx942
     cases: tuple[StaticCase, ...] = ()
-    failure: Reason | None = None
-    """the op did not import, or its worker died"""
-    unavailable: Reason | None = None
-    """which figures are missing, and why: a toolchain without disassembler"""
+    failure: Reason | None = None  # the op did not import, or its worker died
+    unavailable: Reason | None = None  # which figures are missing, and why: a toolchain without disassembler
 
 
 @dataclass(frozen=True)
@@ -95,23 +81,18 @@ class Static:
     """Everything that was compiled without a device."""
 
     targets: tuple[str, ...]
-    toolchain: str
-    """what compiled: triton 3.7.1, ptxas 12.9, torch 2.13.0"""
+    toolchain: str  # what compiled: triton 3.7.1, ptxas 12.9, torch 2.13.0
     ops: tuple[StaticOp, ...] = ()
-    base_ops: tuple[StaticOp, ...] = ()
-    """the same of the base revision, if its files differ"""
+    base_ops: tuple[StaticOp, ...] = ()  # the same of the base revision, if its files differ
 
 
 @dataclass(frozen=True)
 class Extent:
     """A figure over the groups of a tensor that share a scale each."""
 
-    least: Amount
-    """of any group"""
-    median: Amount
-    """of the groups"""
-    most: Amount
-    """of any group"""
+    least: Amount  # of any group
+    median: Amount  # of the groups
+    most: Amount  # of any group
 
 
 @dataclass(frozen=True)
@@ -120,42 +101,30 @@ class ErrorHistogram:
 
     start: Count
     """place of the first bin in `counts`: 0 holds what lies below the lowest edge, errors of exactly 0 included"""
-    counts: tuple[Count, ...] = ()
-    """of that bin and those that follow"""
+    counts: tuple[Count, ...] = ()  # of that bin and those that follow
 
 
 @dataclass(frozen=True)
 class Channels:
     """Slices of the tensor along the axis on which their largest magnitudes differ most."""
 
-    axis: Count
-    """of the tensor"""
-    count: Count
-    """slices along it"""
-    extreme: Count
-    """of them: their largest magnitude is 10 times the median of all slices' or more"""
-    ratio: Amount
-    """greatest of the slices' largest magnitudes / their median. 0 if the median is 0"""
+    axis: Count  # of the tensor
+    count: Count  # slices along it
+    extreme: Count  # of them: their largest magnitude is 10 times the median of all slices' or more
+    ratio: Amount  # greatest of the slices' largest magnitudes / their median. 0 if the median is 0
 
 
 @dataclass(frozen=True)
 class AcceptedStorage:
     """What an accepted run had for the same stored tensor."""
 
-    run: str
-    """id"""
-    created: str
-    """ISO 8601, UTC"""
-    mean_abs: float | None = None
-    """mean absolute error"""
-    p99_abs: float | None = None
-    """99th percentile of the absolute error"""
-    clip_ratio: Amount = 0.0
-    """share of clipped values"""
-    divergence: Amount = 0.0
-    """from the accepted run before it, nats"""
-    extreme: Count = 0
-    """channels of extreme scale"""
+    run: str  # id
+    created: str  # ISO 8601, UTC
+    mean_abs: float | None = None  # mean absolute error
+    p99_abs: float | None = None  # 99th percentile of the absolute error
+    clip_ratio: Amount = 0.0  # share of clipped values
+    divergence: Amount = 0.0  # from the accepted run before it, nats
+    extreme: Count = 0  # channels of extreme scale
 
 
 @dataclass(frozen=True)
@@ -164,40 +133,26 @@ class StoredTensor:
 
     case: str
     """id: stored=a,m=128,k=128,scaling=row,dtype=float8_e4m3fn; it has thresholds and a history like any other"""
-    tensor: str
-    """the op's name for it"""
-    mode: str
-    """how it is scaled, as in the case: tensor, row, group"""
-    dtype: str
-    """of the stored values"""
-    family: str
-    """id of the case without modes, groups and dtypes: those of one family hold the same tensor"""
+    tensor: str  # the op's name for it
+    mode: str  # how it is scaled, as in the case: tensor, row, group
+    dtype: str  # of the stored values
+    family: str  # id of the case without modes, groups and dtypes: those of one family hold the same tensor
     seed: Whole
     errors: ErrorStats
     """of what is stored, values * scale in float64, against the originals, over those that are finite"""
-    clip_ratio: Amount
-    """share of the originals that lie beyond scale * the dtype's largest number, and became that"""
-    lost_ratio: Amount
-    """share of the originals other than 0 that became 0"""
-    groups: Count
-    """scales that are stored"""
-    amax: Extent
-    """largest finite magnitude of the originals of a group"""
-    scale: Extent
-    """of a group"""
-    load: Extent
-    """amax / (scale * the dtype's largest number) of a group: above 1 its largest values are clipped"""
+    clip_ratio: Amount  # share of the originals that lie beyond scale * the dtype's largest number, and became that
+    lost_ratio: Amount  # share of the originals other than 0 that became 0
+    groups: Count  # scales that are stored
+    amax: Extent  # largest finite magnitude of the originals of a group
+    scale: Extent  # of a group
+    load: Extent  # amax / (scale * the dtype's largest number) of a group: above 1 its largest values are clipped
     histogram: ErrorHistogram
-    channels: Channels | None = None
-    """None of a tensor of fewer than two axes, or of no slices"""
-    scale_bytes: Count = 0
-    """what the scales take"""
+    channels: Channels | None = None  # None of a tensor of fewer than two axes, or of no slices
+    scale_bytes: Count = 0  # what the scales take
     divergence: Amount = 0.0
     """Kullback-Leibler divergence of the histogram from that of the newest accepted run, nats. 0 if there is none"""
-    before: tuple[AcceptedStorage, ...] = ()
-    """accepted runs that have it, oldest first, 30 at most"""
-    accepted: ErrorHistogram | None = None
-    """of the newest accepted run, which the divergence is from"""
+    before: tuple[AcceptedStorage, ...] = ()  # accepted runs that have it, oldest first, 30 at most
+    accepted: ErrorHistogram | None = None  # of the newest accepted run, which the divergence is from
 
 
 Cache = Literal["cold", "warm"]
@@ -208,24 +163,17 @@ Cache = Literal["cold", "warm"]
 class AccuracyCase:
     """One accuracy check: a case with one kind of values, layout and seed."""
 
-    case: str
-    """id: rows=7,cols=1023,dtype=float16"""
-    values: str
-    """normal, zeros, ones, tiny, large, subnormal, nan, inf, cancellation"""
-    layout: str
-    """contiguous, strided, expanded"""
+    case: str  # id: rows=7,cols=1023,dtype=float16
+    values: str  # normal, zeros, ones, tiny, large, subnormal, nan, inf, cancellation
+    layout: str  # contiguous, strided, expanded
     seed: Whole
-    fresh: bool = False
-    """this seed was drawn for this run; `--seed` repeats it"""
+    fresh: bool = False  # this seed was drawn for this run; `--seed` repeats it
     errors: ErrorStats | None = None
-    reference_errors: ErrorStats | None = None
-    """errors of the reference in the case's own dtype"""
+    reference_errors: ErrorStats | None = None  # errors of the reference in the case's own dtype
     rtol: float | None = None
     atol: float | None = None
-    failure: Reason | None = None
-    """why the kernel is wrong. None if it passed"""
-    raised: bool = False
-    """the failure is an exception, not a wrong answer: ERROR instead of WRONG"""
+    failure: Reason | None = None  # why the kernel is wrong. None if it passed
+    raised: bool = False  # the failure is an exception, not a wrong answer: ERROR instead of WRONG
     unchecked: Reason | None = None
     """why this check could not be made on this machine, or why passing it means nothing"""
 
@@ -243,14 +191,11 @@ class Summary:
     p95_us: Time
     max_us: Time
     mean_us: Time
-    rsd: Amount
-    """sample standard deviation / mean"""
-    outliers: Count
-    """launches beyond the quartiles by more than 1.5 times their distance (Tukey's fence)"""
+    rsd: Amount  # sample standard deviation / mean
+    outliers: Count  # launches beyond the quartiles by more than 1.5 times their distance (Tukey's fence)
 
 
-PEER = "peer:"
-"""What the name of a peer's arm begins with."""
+PEER = "peer:"  # what the name of a peer's arm begins with
 
 
 def peer_arm(name: str) -> str:
@@ -275,16 +220,11 @@ def is_peer(arm: str) -> bool:
 class ArmBlock:
     """One arm in one block."""
 
-    time: Summary
-    """device time: all kernels, copies and memsets of a launch summed"""
-    span_us: Time | None = None
-    """median time from a launch's first start to its last end"""
-    host_us: Time | None = None
-    """median time that the call itself kept the host busy"""
-    activities: Count | None = None
-    """kernels, copies and memsets a launch"""
-    modes_us: tuple[Time, ...] = ()
-    """the levels that the launches fall into, if they are several"""
+    time: Summary  # device time: all kernels, copies and memsets of a launch summed
+    span_us: Time | None = None  # median time from a launch's first start to its last end
+    host_us: Time | None = None  # median time that the call itself kept the host busy
+    activities: Count | None = None  # kernels, copies and memsets a launch
+    modes_us: tuple[Time, ...] = ()  # the levels that the launches fall into, if they are several
 
 
 @dataclass(frozen=True)
@@ -292,18 +232,14 @@ class Block:
     """One observation: fresh buffers, then rounds in which every arm is launched once in random order."""
 
     index: Count
-    process: Count
-    """0 is the run's first look. 1, 2, ... are re-measurements in fresh processes"""
-    started_s: Moment
-    """seconds since the start of the run"""
-    arms: Mapping[str, ArmBlock]
-    """kernel, reference, base. peer:NAME of each peer"""
+    process: Count  # 0 is the run's first look. 1, 2, ... are re-measurements in fresh processes
+    started_s: Moment  # seconds since the start of the run
+    arms: Mapping[str, ArmBlock]  # kernel, reference, base. peer:NAME of each peer
     shifts: Mapping[str, Shift]
     """'kernel/reference', 'kernel/peer:NAME' -> Hodges-Lehmann shift of the launches' logarithms. Positive: the first
     is slower"""
     state: DeviceState = field(default_factory=DeviceState)
-    board: str | None = None
-    """UUID, if the block was not measured on the run's own board"""
+    board: str | None = None  # UUID, if the block was not measured on the run's own board
 
 
 @dataclass(frozen=True)
@@ -311,28 +247,20 @@ class BaseArm:
     """What the kernel as of the base revision has to do with a case."""
 
     identity: Identity | None = None
-    same: bool | None = None
-    """it does the same device work as the kernel. None if that is not known"""
-    changes: tuple[Reason, ...] = ()
-    """what differs between the two identities"""
-    duelled: bool = False
-    """it is timed beside the kernel"""
-    failure: Reason | None = None
-    """why it cannot be: it raises, or is wrong itself"""
-    peak_bytes: Count | None = None
-    """most device memory that the process held during its call, inputs included"""
+    same: bool | None = None  # it does the same device work as the kernel. None if that is not known
+    changes: tuple[Reason, ...] = ()  # what differs between the two identities
+    duelled: bool = False  # it is timed beside the kernel
+    failure: Reason | None = None  # why it cannot be: it raises, or is wrong itself
+    peak_bytes: Count | None = None  # most device memory that the process held during its call, inputs included
 
 
 @dataclass(frozen=True)
 class PeerArm:
     """Another implementation that is timed beside a case's kernel, or why it is not."""
 
-    name: str
-    """as the performance suite calls it"""
-    first_call_s: Amount | None = None
-    """making it and its first call, compilation included"""
-    failure: Reason | None = None
-    """why it is not timed, or no longer: it does not support the case, raises, is wrong"""
+    name: str  # as the performance suite calls it
+    first_call_s: Amount | None = None  # making it and its first call, compilation included
+    failure: Reason | None = None  # why it is not timed, or no longer: it does not support the case, raises, is wrong
 
 
 @dataclass(frozen=True)
@@ -345,8 +273,7 @@ class CompiledKernel:
     shared_bytes: Count | None = None
     warps: Count | None = None
     stages: Count | None = None
-    constants: str | None = None
-    """values of the compile-time constants: the chosen configuration"""
+    constants: str | None = None  # values of the compile-time constants: the chosen configuration
 
 
 @dataclass(frozen=True)
@@ -354,37 +281,27 @@ class PerformanceCase:
     """One performance case as measured."""
 
     case: str
-    bytes_moved: Count | None = None
-    """declared by the op: fewest bytes that must move"""
-    flops: Count | None = None
-    """declared by the op: floating-point operations"""
+    bytes_moved: Count | None = None  # declared by the op: fewest bytes that must move
+    flops: Count | None = None  # declared by the op: floating-point operations
     dtype: str | None = None
-    compile_s: Amount | None = None
-    """first call of the kernel, compilation included, cold cache"""
+    compile_s: Amount | None = None  # first call of the kernel, compilation included, cold cache
     warmup_launches: Count | None = None
-    footprint_bytes: Count | None = None
-    """device memory held by inputs and output"""
+    footprint_bytes: Count | None = None  # device memory held by inputs and output
     compiled: tuple[CompiledKernel, ...] = ()
-    errors: ErrorStats | None = None
-    """of the timed outputs that were verified, the worst"""
+    errors: ErrorStats | None = None  # of the timed outputs that were verified, the worst
     blocks: tuple[Block, ...] = ()
     failure: Reason | None = None
     raised: bool = False
-    suspicion: tuple[Reason, ...] = ()
-    """what looks like cheating or a broken measurement"""
-    identity: Identity | None = None
-    """what the kernel's call does on the device"""
-    peak_bytes: Count | None = None
-    """most device memory that the process held during a call, inputs included"""
-    base: BaseArm | None = None
-    """None if the case is not held against a base"""
+    suspicion: tuple[Reason, ...] = ()  # what looks like cheating or a broken measurement
+    identity: Identity | None = None  # what the kernel's call does on the device
+    peak_bytes: Count | None = None  # most device memory that the process held during a call, inputs included
+    base: BaseArm | None = None  # None if the case is not held against a base
     cache: Cache = "cold"
     late: Reason | None = None
     """why it lacks evidence: the time limit was reached before it had its blocks, or further processes"""
     compile_again_s: tuple[Amount, ...] = ()
     """the same first call in the fresh processes that looked again, in their order"""
-    peers: tuple[PeerArm, ...] = ()
-    """in the suite's order. None if they were not asked for"""
+    peers: tuple[PeerArm, ...] = ()  # in the suite's order. None if they were not asked for
 
 
 @dataclass(frozen=True)
@@ -394,20 +311,14 @@ class OpRun:
     op: str
     accuracy: tuple[AccuracyCase, ...] = ()
     performance: tuple[PerformanceCase, ...] = ()
-    failure: Reason | None = None
-    """the op as a whole broke: did not import, crashed, hung, ran out of memory"""
-    unmeasured: Reason | None = None
-    """why speed was not measured at all, such as no accelerator"""
+    failure: Reason | None = None  # the op as a whole broke: did not import, crashed, hung, ran out of memory
+    unmeasured: Reason | None = None  # why speed was not measured at all, such as no accelerator
     notes: tuple[Reason, ...] = ()
-    tuned: str | None = None
-    """digest of the tuned file in force, if the op has one"""
+    tuned: str | None = None  # digest of the tuned file in force, if the op has one
     verify_s: Amount | None = None
     measure_s: Amount | None = None
     busy_share: Amount | None = None
     """share of the measuring phase's wall time in which the device was at work, flush included"""
-    wall_s: Amount | None = None
-    """seconds of its first worker, or pair of them, from its start to its end"""
-    late: Reason | None = None
-    """the time limit was reached before it was begun, or before its first worker was done"""
-    stored: tuple[StoredTensor, ...] = ()
-    """what it stores in low precision, if its accuracy suite declares that"""
+    wall_s: Amount | None = None  # seconds of its first worker, or pair of them, from its start to its end
+    late: Reason | None = None  # the time limit was reached before it was begun, or before its first worker was done
+    stored: tuple[StoredTensor, ...] = ()  # what it stores in low precision, if its accuracy suite declares that

@@ -17,39 +17,31 @@ class Expected:
     """An entry under `expected` in `thresholds/<op>.yaml`. Two with the same content are equal, wherever they stand."""
 
     op: str
-    case: str
-    """--case pattern of the cases that it is about"""
+    case: str  # --case pattern of the cases that it is about
     up_to: Amount
     """slow-down that it allows: against the base, the stored baseline, or the time that the speedup target allows"""
     why: str
-    until: str
-    """the last day on which it holds, ISO 8601"""
-    file: str = field(default="", compare=False)
-    """relative to the project's root"""
+    until: str  # the last day on which it holds, ISO 8601
+    file: str = field(default="", compare=False)  # relative to the project's root
     line: Count = field(default=0, compare=False)
-    added: bool = field(default=False, compare=False)
-    """by the merge request itself: its base has no such entry"""
+    added: bool = field(default=False, compare=False)  # by the merge request itself: its base has no such entry
 
 
 @dataclass(frozen=True)
 class Suggestion:
     """An entry that would make a slow-down EXPECTED, as it is to be pasted."""
 
-    file: str
-    """relative to the project's root"""
-    line: str
-    """the entry, indented as the file's list is"""
+    file: str  # relative to the project's root
+    line: str  # the entry, indented as the file's list is
     below: int | None = None
     """line of the file's `expected:`, below which it goes. None if the file has none, or is not there"""
-    replaces: int | None = None
-    """line of the file's entry for this very case, whose place it takes"""
+    replaces: int | None = None  # line of the file's entry for this very case, whose place it takes
 
 
 class DuelWhat(StrEnum):
     """Which cases are timed side by side with the base revision."""
 
-    CHANGED = "changed"
-    """those whose identity changed or is not known"""
+    CHANGED = "changed"  # those whose identity changed or is not known
     ALL = "all"
     NONE = "none"
 
@@ -58,18 +50,14 @@ class DuelWhat(StrEnum):
 class PlannedBase:
     """What the base revision has of an op."""
 
-    same: bool = False
-    """its files are the same, so that nothing needs to be run to know it unchanged"""
-    changed: tuple[str, ...] = ()
-    """files that differ, relative to the project's root"""
-    performance: tuple[str, ...] = ()
-    """its performance cases"""
+    same: bool = False  # its files are the same, so that nothing needs to be run to know it unchanged
+    changed: tuple[str, ...] = ()  # files that differ, relative to the project's root
+    performance: tuple[str, ...] = ()  # its performance cases
     cache: Cache = "cold"
     """its performance suite's choice of the L2 cache. Both revisions are timed with the choice of the change"""
     failure: Reason | None = None
     """why it cannot be held against at all: no such op, another signature, a broken contract"""
-    apart: Reason | None = None
-    """why the two revisions need a process each"""
+    apart: Reason | None = None  # why the two revisions need a process each
 
 
 @dataclass(frozen=True)
@@ -79,30 +67,21 @@ class PlannedOp:
     op: str
     accuracy: tuple[str, ...] = ()
     performance: tuple[str, ...] = ()
-    failure: Reason | None = None
-    """the op breaks the contract or does not import"""
-    signature: tuple[str, ...] = ()
-    """parameters of the kernel"""
-    cache: Cache = "cold"
-    """the performance suite's choice of the L2 cache: cold or warm"""
-    base: PlannedBase | None = None
-    """None without a base revision"""
-    audit: tuple[str, ...] = ()
-    """cases that are duelled although they are unchanged: a control of the measurement"""
-    unlisted: bool = False
-    """its cases were not looked up, since all of its files are the base's own"""
+    failure: Reason | None = None  # the op breaks the contract or does not import
+    signature: tuple[str, ...] = ()  # parameters of the kernel
+    cache: Cache = "cold"  # the performance suite's choice of the L2 cache: cold or warm
+    base: PlannedBase | None = None  # None without a base revision
+    audit: tuple[str, ...] = ()  # cases that are duelled although they are unchanged: a control of the measurement
+    unlisted: bool = False  # its cases were not looked up, since all of its files are the base's own
     renamed: Mapping[str, str] = field(default_factory=dict)
     """id of a case -> the id that it had before, as the performance suite declares"""
-    renamed_from: str | None = None
-    """name that the op had before"""
+    renamed_from: str | None = None  # name that the op had before
     stored: tuple[str, ...] = ()
     """cases in which it stores tensors in low precision, with * for the tensors' names, which nobody knows yet"""
-    peers: tuple[str, ...] = ()
-    """names of further implementations that its performance suite knows"""
+    peers: tuple[str, ...] = ()  # names of further implementations that its performance suite knows
 
 
-FORMAT = 1
-"""Version of run.json and of the baseline files. 1: the first."""
+FORMAT = 1  # version of run.json and of the baseline files. 1: the first
 
 
 @dataclass(frozen=True)
@@ -110,24 +89,17 @@ class Base:
     """The revision that a run is compared with."""
 
     commit: str
-    how: str
-    """asked, first_parent, merge_base, baseline, again or release"""
-    name: str
-    """as it was found: origin/main, v1.2"""
-    python: str | None = None
-    """another interpreter that the base runs in"""
-    packages: Mapping[str, str] = field(default_factory=dict)
-    """versions in that interpreter"""
+    how: str  # asked, first_parent, merge_base, baseline, again or release
+    name: str  # as it was found: origin/main, v1.2
+    python: str | None = None  # another interpreter that the base runs in
+    packages: Mapping[str, str] = field(default_factory=dict)  # versions in that interpreter
     changed_rules: tuple[str, ...] = ()
     """files with the rules by which a merge request is judged, and that it changes"""
-    changed_baselines: tuple[str, ...] = ()
-    """those of them that are stored baselines or lie beside them"""
+    changed_baselines: tuple[str, ...] = ()  # those of them that are stored baselines or lie beside them
     proposed_on: str | None = None
     """the branch, if its name is one that `perfci accept --propose` gives. Anybody can take such a name"""
-    changed_pins: tuple[str, ...] = ()
-    """requirements of the toolchain that it changes"""
-    expected: tuple[Expected, ...] = ()
-    """the change's own expected entries, if its rules are not the base's"""
+    changed_pins: tuple[str, ...] = ()  # requirements of the toolchain that it changes
+    expected: tuple[Expected, ...] = ()  # the change's own expected entries, if its rules are not the base's
 
     @property
     def rules(self) -> bool:
@@ -148,29 +120,21 @@ class AgainCase:
     commit: str | None = None
     """against which it is duelled: the last at which it could be judged, or a release's, or that with
     which an epoch of the case began after the release"""
-    same: bool = False
-    """the op's files are the same there"""
-    failure: Reason | None = None
-    """why it is not duelled. None if it is"""
-    since: str | None = None
-    """why people accepted a loss there: it is the beginning of an epoch, not the release"""
-    commits: Count | None = None
-    """of the main line between it and what was measured"""
-    touching: Count | None = None
-    """commits since then, merges left out, that touch files of the op that differ"""
+    same: bool = False  # the op's files are the same there
+    failure: Reason | None = None  # why it is not duelled. None if it is
+    since: str | None = None  # why people accepted a loss there: it is the beginning of an epoch, not the release
+    commits: Count | None = None  # of the main line between it and what was measured
+    touching: Count | None = None  # commits since then, merges left out, that touch files of the op that differ
 
 
 @dataclass(frozen=True)
 class Again:
     """What a run duels, each case against a commit of its own."""
 
-    run: str = ""
-    """id of the earlier run. Empty if cases are held against a release"""
+    run: str = ""  # id of the earlier run. Empty if cases are held against a release
     cases: tuple[AgainCase, ...] = ()
-    release: str | None = None
-    """name of the release that cases are held against"""
-    said: tuple[Reason, ...] = ()
-    """which cases are left out and why, and what else is to be known"""
+    release: str | None = None  # name of the release that cases are held against
+    said: tuple[Reason, ...] = ()  # which cases are left out and why, and what else is to be known
 
     @functools.cached_property
     def by_case(self) -> Mapping[tuple[str, str], AgainCase]:
@@ -182,24 +146,19 @@ class Again:
 class Deadline:
     """When measuring has to end."""
 
-    until: str
-    """ISO 8601, UTC"""
-    limit_s: Amount
-    """seconds from the start of the job"""
+    until: str  # ISO 8601, UTC
+    limit_s: Amount  # seconds from the start of the job
     reserve_s: Amount = 0.0
     """seconds of them that are kept for the report and the job's artefacts: `until` lies so much earlier"""
-    by: str = "--deadline"
-    """or CI_JOB_TIMEOUT"""
+    by: str = "--deadline"  # or CI_JOB_TIMEOUT
 
 
 @dataclass(frozen=True)
 class UsedBoard:
     """One of several devices that are used side by side."""
 
-    visible: str
-    """what a process is given to see it: an index, a UUID"""
-    uuid: str | None = None
-    """its own"""
+    visible: str  # what a process is given to see it: an index, a UUID
+    uuid: str | None = None  # its own
 
 
 @dataclass(frozen=True)
@@ -207,41 +166,27 @@ class Plan:
     """Fixed before anything is measured."""
 
     ops: tuple[PlannedOp, ...]
-    seed: Whole
-    """drawn for this run unless given by --seed"""
-    budget_s: Amount
-    """device time a case for the first looks, seconds"""
-    device: str
-    """cuda, npu, cpu or fake. auto in a plan of shards that need none"""
+    seed: Whole  # drawn for this run unless given by --seed
+    budget_s: Amount  # device time a case for the first looks, seconds
+    device: str  # cuda, npu, cpu or fake. auto in a plan of shards that need none
     suites: tuple[Suite, ...] = (Suite.ACCURACY, Suite.PERFORMANCE)
-    filter: str | None = None
-    """the --case pattern. With one, missing cases are not REMOVED"""
+    filter: str | None = None  # the --case pattern. With one, missing cases are not REMOVED
     base: Base | None = None
     duel: DuelWhat = DuelWhat.NONE
-    skip_unchanged: bool = False
-    """what the base proves unchanged is not run at all"""
-    duel_family: Count = 0
-    """number of cases that may be duelled, fixed beforehand"""
-    removed: tuple[str, ...] = ()
-    """ops that only the base has"""
-    base_note: Reason | None = None
-    """why there is no base, if one was looked for"""
-    devices: Count = 1
-    """of this kind on the host: later looks are taken on another"""
-    shard_family: Count = 0
-    """performance cases of all shards together, where these ops are one shard's. Else 0"""
+    skip_unchanged: bool = False  # what the base proves unchanged is not run at all
+    duel_family: Count = 0  # number of cases that may be duelled, fixed beforehand
+    removed: tuple[str, ...] = ()  # ops that only the base has
+    base_note: Reason | None = None  # why there is no base, if one was looked for
+    devices: Count = 1  # of this kind on the host: later looks are taken on another
+    shard_family: Count = 0  # performance cases of all shards together, where these ops are one shard's. Else 0
     boards: tuple[UsedBoard, ...] = ()
     """devices that were asked for by --devices, used side by side. none: one after the other"""
-    deadline: Deadline | None = None
-    """when measuring had to end. null without a time limit"""
-    deadline_note: Reason | None = None
-    """why a time limit of the job's was ignored"""
-    again: Again | None = None
-    """cases of an earlier run that are duelled again. Only these are measured"""
+    deadline: Deadline | None = None  # when measuring had to end. null without a time limit
+    deadline_note: Reason | None = None  # why a time limit of the job's was ignored
+    again: Again | None = None  # cases of an earlier run that are duelled again. Only these are measured
     thresholds: Mapping[str, str] = field(default_factory=dict)
     """key -> value of --threshold, as it was typed: what the run is judged by instead of the files' values"""
-    peers: bool = False
-    """--peers: the implementations that suites name are timed too. Nothing is judged by them"""
+    peers: bool = False  # --peers: the implementations that suites name are timed too. Nothing is judged by them
 
     @functools.cached_property
     def family(self) -> int:
@@ -253,27 +198,20 @@ class Plan:
 class Shard:
     """Which part of a plan a run measured."""
 
-    plan: str
-    """SHA-256 of plan.json, in hexadecimal"""
-    index: Count
-    """from 1"""
-    count: Count
-    """how many shards the plan has"""
-    done: bool = False
-    """all that was given to it was measured, later looks included"""
+    plan: str  # SHA-256 of plan.json, in hexadecimal
+    index: Count  # from 1
+    count: Count  # how many shards the plan has
+    done: bool = False  # all that was given to it was measured, later looks included
 
 
 @dataclass(frozen=True)
 class Joined:
     """A shard's run that a merged run holds."""
 
-    index: Count
-    """number of the shard, from 1"""
-    run: str
-    """id of its run"""
+    index: Count  # number of the shard, from 1
+    run: str  # id of its run
     host: str
-    board: str | None = None
-    """UUID of its device. Of several those of all, with commas between them"""
+    board: str | None = None  # UUID of its device. Of several those of all, with commas between them
     wall_s: Amount | None = None
 
 
@@ -282,26 +220,19 @@ class Run:
     """One execution: the artefact from which everything else is rendered."""
 
     id: str
-    created: str
-    """ISO 8601, UTC"""
-    perfci: str
-    """version"""
+    created: str  # ISO 8601, UTC
+    perfci: str  # version
     command: str
     environment: Environment
     plan: Plan
     ops: tuple[OpRun, ...] = ()
     limits: Limits = field(default_factory=Limits)
-    stopped: str | None = None
-    """SIGINT, SIGTERM or SIGHUP if the run was stopped early"""
+    stopped: str | None = None  # SIGINT, SIGTERM or SIGHUP if the run was stopped early
     wall_s: Amount | None = None
-    static: Static | None = None
-    """what was compiled without a device"""
-    shard: Shard | None = None
-    """of which plan this is one part"""
-    joined: tuple[Joined, ...] = ()
-    """the shards that a merged run consists of"""
-    missing: tuple[Reason, ...] = ()
-    """shards of a merged run that gave no result, or no whole one"""
+    static: Static | None = None  # what was compiled without a device
+    shard: Shard | None = None  # of which plan this is one part
+    joined: tuple[Joined, ...] = ()  # the shards that a merged run consists of
+    missing: tuple[Reason, ...] = ()  # shards of a merged run that gave no result, or no whole one
     format: int = FORMAT
 
 
@@ -310,40 +241,26 @@ class ShardedOp:
     """Who measures an op."""
 
     op: str
-    shard: Count
-    """from 1. 0 if nothing of it is measured"""
-    seconds: Amount = 0.0
-    """seconds that it may take, by the last run or by its number of cases"""
-    files: str = ""
-    """digest of all files that it needs, SHA-256 in hexadecimal: a shard measures no others"""
+    shard: Count  # from 1. 0 if nothing of it is measured
+    seconds: Amount = 0.0  # seconds that it may take, by the last run or by its number of cases
+    files: str = ""  # digest of all files that it needs, SHA-256 in hexadecimal: a shard measures no others
 
 
 @dataclass(frozen=True)
 class ShardPlan:
     """Fixed before anything is measured, for all shards: plan.json."""
 
-    perfci: str
-    """version"""
-    created: str
-    """ISO 8601, UTC"""
-    commit: str | None
-    """HEAD of the project under test. Null outside a repository"""
-    rules: str
-    """digest of the thresholds and baselines that judge, SHA-256 in hexadecimal"""
-    alpha: Amount
-    """share of false alarms allowed in each family"""
-    shards: Count
-    """how many"""
-    timer: str
-    """asked for: auto, activity or event"""
-    plan: Plan
-    """of all shards together"""
-    ops: tuple[ShardedOp, ...] = ()
-    """in the plan's order"""
+    perfci: str  # version
+    created: str  # ISO 8601, UTC
+    commit: str | None  # HEAD of the project under test. Null outside a repository
+    rules: str  # digest of the thresholds and baselines that judge, SHA-256 in hexadecimal
+    alpha: Amount  # share of false alarms allowed in each family
+    shards: Count  # how many
+    timer: str  # asked for: auto, activity or event
+    plan: Plan  # of all shards together
+    ops: tuple[ShardedOp, ...] = ()  # in the plan's order
     family: Count = 0
     """performance cases that are tested together, of all shards. How many may be duelled stands in the plan"""
-    seconds: Amount = 0.0
-    """device time of all shards together, estimated"""
-    last: str | None = None
-    """id of the run by whose times the shards are balanced"""
+    seconds: Amount = 0.0  # device time of all shards together, estimated
+    last: str | None = None  # id of the run by whose times the shards are balanced
     format: int = FORMAT
