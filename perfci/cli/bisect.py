@@ -107,7 +107,6 @@ def show_ends(found: Bisection) -> Iterator[RenderableType]:
     if found.first and found.case and not found.nothing:
         change = _write_range(found.first)
         yield say("BAD is slower by {change} at {case}, which is followed", change=change, case=found.case)
-    yield from map(Paragraph, found.before)
 
 
 def show_step(step: Leg, commit: Commit) -> Iterator[RenderableType]:
@@ -130,9 +129,7 @@ def _show_culprit(found: Bisection, culprit: Culprit, number: int) -> Iterator[R
         yield Paragraph(text, 2, "dim")
     else:
         yield Paragraph(say("by {author}, {date}", author=first.author, date=first.date), 2, "dim")
-    for change in culprit.files:
-        lines = f"+{change.added} -{change.deleted}" if change.added is not None else say("(no text)")
-        yield Paragraph(f"{change.name} {lines}", 2)
+    yield from (Paragraph(name, 2) for name in culprit.files)
     if culprit.sure is not None:
         sure, steps = f"{100 * culprit.sure:.2f} %", len(found.steps)
         yield Paragraph(say("sure to at least {sure}; revisions tried: {steps}", sure=sure, steps=steps), 2)
@@ -141,10 +138,11 @@ def _show_culprit(found: Bisection, culprit: Culprit, number: int) -> Iterator[R
     if culprit.own:
         yield Paragraph(say("beside its own parent: {own}", own=_write_range(culprit.own)), 2)
     yield from (Paragraph(reason, 2) for reason in culprit.said)
-    if not others:
-        yield Paragraph(say("Look at it:"), 2)
-        yield Paragraph(f"git show {first.id[:ID]}", 4)
-    if not others and first.parents:
+    if others:
+        return
+    yield Paragraph(say("Look at it:"), 2)
+    yield Paragraph(f"git show {first.id[:ID]}", 4)
+    if first.parents:
         folder = f"../perfci-{first.id[:ID]}"
         yield Paragraph(f"git worktree add {folder} {first.id[:ID]}", 4)
         against = f"--against {first.parents[0][:ID]} --project {folder}"
@@ -202,7 +200,7 @@ def to_json(found: Bisection) -> Mapping[str, Any]:
         return {
             "suspects": [write_commit(each) for each in culprit.suspects],
             **pick(culprit, "change sure own confirmed"),
-            "files": [pick(each, "name added deleted") for each in culprit.files],
+            "files": [{"name": name} for name in culprit.files],
             "said": [write(each) for each in culprit.said],
         }
 
@@ -214,6 +212,5 @@ def to_json(found: Bisection) -> Mapping[str, Any]:
         "failure": write(found.failure),
         "steps": [write_step(step) for step in found.steps],
         "culprits": [write_culprit(each) for each in found.culprits],
-        "said": [write(each) for each in found.before],
         "nothing": write(found.nothing),
     }

@@ -31,17 +31,6 @@ class Commit:
     title: str
 
 
-@dataclass(frozen=True)
-class FileChange:
-    """One file of a commit against its first parent."""
-
-    name: str
-    """from the project's root"""
-    added: int | None
-    """lines. None if the file is no text"""
-    deleted: int | None
-
-
 def find_ends(folder: Path, good: str, bad: str) -> tuple[str, str] | Reason:
     """Returns the ids of two revisions if the first is an ancestor of the second, otherwise why not."""
     first, last = find_commit(folder, good), find_commit(folder, bad)
@@ -124,22 +113,14 @@ def _parse_commits(answer: str) -> tuple[Commit, ...]:
     )
 
 
-def list_changes(folder: Path, commit: str) -> tuple[FileChange, ...] | Reason:
+def list_changes(folder: Path, commit: str) -> tuple[str, ...] | Reason:
     """Returns the files of the project that a commit changed against its first parent. All of them for a first one."""
     found = describe(folder, commit)
     if isinstance(found, Reason):
         return found
     trees = (found.parents[0], found.id) if found.parents else ("--root", "--no-commit-id", found.id)
-    answer = git(folder, "diff-tree", "-r", "--numstat", "-z", "--no-renames", "--relative", *trees, "--")
-    if isinstance(answer, Reason):
-        return answer
-    # `added<tab>deleted<tab>name`, with dashes if the file is no text.
-    entries = (entry.strip("\n").split("\t", 2) for entry in answer.split("\0") if entry.strip())
-    counts = ((name, [int(each) if each.isdigit() else None for each in both]) for *both, name in entries)
-    return tuple(FileChange(name, added, deleted) for name, (added, deleted) in counts)
-
-
-# --- releases: tags in the history of what is checked out ------------------------------------------------------------
+    answer = git(folder, "diff-tree", "-r", "--name-only", "-z", "--no-renames", "--relative", *trees, "--")
+    return answer if isinstance(answer, Reason) else tuple(answer.split("\0")[:-1])
 
 
 @dataclass(frozen=True)
@@ -158,9 +139,12 @@ def find_last_release(folder: Path, pattern: str = "*", named: str | None = None
     for a named revision that is not known, or not in HEAD's history.
     """
     if named is None:
-        tags = _list_tags(folder, pattern, "--no-contains", "HEAD")
-        if isinstance(tags, Reason):
-            return tags
+        # Newest first. A tag of a file or folder has no date, and is no release.
+        wanted = ("--sort=-creatordate", "--format=%(creatordate:unix) %(refname:strip=2)", "--list", pattern)
+        answer = git(folder, "tag", "--merged", "HEAD", "--no-contains", "HEAD", *wanted)
+        if isinstance(answer, Reason):
+            return answer
+        tags = [name for made, _, name in (line.partition(" ") for line in answer.split("\n")) if made]
         if not tags and is_shallow(folder):
             facts = {"missing": say("the last release"), "command": "git fetch --unshallow --tags origin"}
             return Reason("history_cut", facts)
@@ -175,14 +159,3 @@ def find_last_release(folder: Path, pattern: str = "*", named: str | None = None
     if isinstance(before, Reason):
         return before
     return LastRelease(named, found) if before else Reason("release_unknown", {"release": named})
-
-
-def _list_tags(folder: Path, pattern: str, *options: str) -> list[str] | Reason:
-    """Returns the tags in HEAD's history that fit, the newest first."""
-    wanted = ("--sort=-creatordate", "--format=%(creatordate:unix) %(refname:strip=2)", "--list", pattern)
-    answer = git(folder, "tag", "--merged", "HEAD", *options, *wanted)
-    if isinstance(answer, Reason):
-        return answer
-    pairs = (line.split(" ", 1) for line in answer.split("\n") if line)
-    # A tag of a file or folder has no date, and is no release.
-    return [name for made, name in pairs if made]

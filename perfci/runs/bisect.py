@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from perfci.core.errors import UsageError
@@ -16,11 +16,11 @@ from perfci.core.model import Fact, Interval, Reason
 from perfci.core.settings import Settings
 from perfci.core.wording import because
 from perfci.git import history
-from perfci.git.history import Commit, FileChange
+from perfci.git.history import Commit
 from perfci.runs.bench import Listener, claim_bench
 from perfci.runs.bisect_revisions import FOLDER, BisectOptions, Revisions, TriedRevision
 from perfci.statistics import bisection
-from perfci.statistics.bisection import SAME, BisectionSearch, Leg, Loss, Shown, Stray, confirm, find_certainty
+from perfci.statistics.bisection import SAME, BisectionSearch, Leg, Loss, confirm, find_certainty
 from perfci.statistics.exact import to_ratio
 from perfci.thresholds.read import load
 
@@ -45,8 +45,8 @@ class Culprit:
     """its duel with its own parent, ratio - 1"""
     confirmed: bool | None = None
     """whether that duel shows what the search found, None if there was none"""
-    files: tuple[FileChange, ...] = ()
-    """what it changed of the op"""
+    files: tuple[str, ...] = ()
+    """of the op that it changed"""
     said: tuple[Reason, ...] = ()
 
 
@@ -71,8 +71,6 @@ class Bisection:
     """what BAD does wrong, if that is what was searched for"""
     steps: tuple[Leg, ...] = ()
     culprits: tuple[Culprit, ...] = ()
-    before: tuple[Reason, ...] = ()
-    """what people should know beforehand"""
     nothing: Reason | None = None
     """why there is nothing to find"""
 
@@ -103,7 +101,7 @@ def bisect_op(
     own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
     with claim_bench(own, listener) as bench:
         revisions = Revisions(bench, settings, options, command, ends)
-        before = revisions.check_ends()
+        revisions.check_ends()
         first = revisions.try_commit(revisions.bad, revisions.good)
         whole = Bisection(
             op=revisions.op,
@@ -112,7 +110,6 @@ def bisect_op(
             commits=revisions.count(),
             seed=revisions.seed,
             device=first.device,
-            before=before,
         )
         if first.wrong is not None:
             return _search_failure(whole, first, revisions, audience)
@@ -128,13 +125,6 @@ def bisect_op(
     return dataclasses.replace(whole, nothing=Reason("bisect_same_work", facts))
 
 
-def _make_search(revisions: Revisions, audience: Audience) -> BisectionSearch:
-    return BisectionSearch(revisions, lambda step: audience.tried(step, revisions.describe(step.commit)))
-
-
-# --- speed ------------------------------------------------------------------------------------------------------------
-
-
 def _search_loss(whole: Bisection, first: TriedRevision, revisions: Revisions, audience: Audience) -> Bisection:
     leading = sorted(first.duels, key=lambda case: -first.duels[case].shift)[:LEADING]
     for processes in FIRST:
@@ -145,41 +135,27 @@ def _search_loss(whole: Bisection, first: TriedRevision, revisions: Revisions, a
         if known.chance(bisection.HALF * abs(duels[case].shift), duels[case], duels[case]) <= bisection.STEP:
             break
         leading = [case]
-    whole = dataclasses.replace(
-        whole, case=case, first=to_ratio(known.interval(duels[case])), base_us=first.base_us[case]
-    )
+    seen, change = duels[case], to_ratio(known.interval(duels[case]))
+    whole = dataclasses.replace(whole, case=case, first=change, base_us=first.base_us[case])
     floor = load(revisions.settings.thresholds).for_case(whole.op, case).floor(first.timer)
-    if (nothing := _explain_no_loss(case, duels, known, floor / first.base_us[case])) is not None:
-        return dataclasses.replace(whole, nothing=nothing)
+    least = floor / first.base_us[case]  # the smallest change that the timer can show
+    if len(duels) * known.chance(seen.shift, seen) > bisection.DOUBT or change.value < least:
+        facts: dict[str, Fact] = {
+            "case": case,
+            "change": change.value,
+            "low": change.low,
+            "high": change.high,
+            "least": least,
+        }
+        counts = {"blocks": seen.blocks, "processes": len(seen.processes), "cases": len(duels)}
+        return dataclasses.replace(whole, nothing=Reason("bisect_not_slower", {**facts, **counts}))
     revisions.case = case
     audience.begun(whole)
-    search = _make_search(revisions, audience)
+    search = BisectionSearch(revisions, lambda step: audience.tried(step, revisions.describe(step.commit)))
     places = search.run(revisions.good, revisions.bad, duels[case], len(duels))
     culprits = tuple(_confirm(place, search, revisions) for place in places)
     change = to_ratio(search.noise().interval(duels[case]))
     return dataclasses.replace(whole, first=change, steps=tuple(search.steps), culprits=culprits)
-
-
-def _explain_no_loss(case: str, duels: Mapping[str, Shown], known: Stray, least: float) -> Reason | None:
-    """Why there is no loss that could be searched, None if there is one.
-
-    least: the smallest change that the timer can show, ratio.
-    """
-    seen = duels[case]
-    change = to_ratio(known.interval(seen))
-    if len(duels) * known.chance(seen.shift, seen) <= bisection.DOUBT and change.value >= least:
-        return None
-    facts: dict[str, Fact] = {
-        "case": case,
-        "change": change.value,
-        "low": change.low,
-        "high": change.high,
-        "blocks": seen.blocks,
-        "processes": len(seen.processes),
-        "cases": len(duels),
-        "least": least,
-    }
-    return Reason("bisect_not_slower", facts)
 
 
 def _confirm(place: Loss, search: BisectionSearch, revisions: Revisions) -> Culprit:
@@ -212,9 +188,6 @@ def _confirm(place: Loss, search: BisectionSearch, revisions: Revisions) -> Culp
     )
 
 
-# --- wrong answers and errors -----------------------------------------------------------------------------------------
-
-
 def _search_failure(whole: Bisection, first: TriedRevision, revisions: Revisions, audience: Audience) -> Bisection:
     """BAD is wrong, or fails, and GOOD does not."""
     revisions.fails_by = first
@@ -224,7 +197,7 @@ def _search_failure(whole: Bisection, first: TriedRevision, revisions: Revisions
         raise UsageError(why.kind, **why.facts)
     whole = dataclasses.replace(whole, failure=first.failure)
     audience.begun(whole)
-    search = _make_search(revisions, audience)
+    search = BisectionSearch(revisions, lambda step: audience.tried(step, revisions.describe(step.commit)))
     (place,) = search.run(revisions.good, revisions.bad, SAME)
     commits = tuple(revisions.describe(each) for each in place.suspects)
     files = revisions.list_changes(commits[0].id) if len(commits) == 1 else ()

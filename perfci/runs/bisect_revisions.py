@@ -10,15 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from perfci import git
 from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Base, DuelWhat, Need, Reason, Run, Suite
 from perfci.core.settings import Settings
 from perfci.core.wording import because
-from perfci.git import Revision, history
+from perfci.git import history
 from perfci.git.base import How
 from perfci.git.checkout import materialise
-from perfci.git.history import Commit, FileChange
+from perfci.git.history import Commit
 from perfci.ops.discover import select
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.runs import base as base_stage
@@ -112,8 +111,6 @@ class Revisions:
         self._open: tuple[str, str | None, Run, Callable[[Run], Recorder]] | None = None
         """the run of the revision that was tried last, and what adds processes to it"""
 
-    # --- git ------------------------------------------------------------------------------------------------------
-
     def suspects(self, good: Collection[str], bad: str) -> Sequence[str]:
         """Returns commits by git's own bisection, those that touch the op's files if these are known."""
         root, first_parent = self.settings.root, self._options.first_parent
@@ -136,18 +133,13 @@ class Revisions:
         first_parent = self._options.first_parent
         return require(history.count_between(self.settings.root, self.good, self.bad, first_parent=first_parent))
 
-    def list_changes(self, commit: str) -> tuple[FileChange, ...]:
-        """Returns what a commit changed of the op's files."""
+    def list_changes(self, commit: str) -> tuple[str, ...]:
+        """Returns the op's files that a commit changed."""
         known = self._list_files()
-        return tuple(each for each in require(history.list_changes(self.settings.root, commit)) if each.name in known)
+        return tuple(name for name in require(history.list_changes(self.settings.root, commit)) if name in known)
 
-    # --- a revision's files ---------------------------------------------------------------------------------------
-
-    def check_ends(self) -> tuple[Reason, ...]:
-        """Returns what people should know beforehand.
-
-        Raises UsageError if one of the ends lacks the op, or if both have the same files of it.
-        """
+    def check_ends(self) -> None:
+        """Raises UsageError if one of the ends lacks the op, or if both have the same files of it."""
         options = self._options
         for commit, name in ((self.bad, options.bad), (self.good, options.good)):
             if why := self._find_lack(require(self._write_out(commit))):
@@ -155,9 +147,6 @@ class Revisions:
                 raise UsageError(why.kind, **why.facts)
         if self._prints[self.good].same_as(self._prints[self.bad]):
             raise UsageError("bisect_same_files", op=self.op, good=options.good, bad=options.bad)
-        here = git.read(self.settings.root)
-        dirty = isinstance(here, Revision) and here.dirty and here.commit == self.bad
-        return (Reason("bisect_dirty"),) if dirty else ()
 
     def _find_lack(self, tree: Settings) -> Reason | None:
         """Why a revision has no such op."""
@@ -187,8 +176,6 @@ class Revisions:
         if commit not in self._prints:
             self._prints[commit] = Tree(tree.root, tree.kernels).fingerprint(self.op)
         return tree
-
-    # --- trying ---------------------------------------------------------------------------------------------------
 
     def look(self, commit: str, processes: int) -> Shown | Rating | Reason:
         """Returns the duel with GOOD in the case that is followed, or whether the revision fails as BAD does.
@@ -222,32 +209,23 @@ class Revisions:
             if known and known.has(cases or (), processes):
                 return known
             tree = tree or self._write_out(commit)
-        found = self._try(commit, tree, against, cases, processes)
+        if tree is None or isinstance(tree, Reason):
+            found = TriedRevision(commit, against, tree)
+        elif why := self._find_lack(tree):
+            found = TriedRevision(commit, against, why)
+        else:
+            try:
+                found = self._measure(commit, tree, against, cases, processes)
+            except UsageError as error:  # no case fits, in this revision
+                if commit == self.bad:
+                    raise
+                found = TriedRevision(commit, against, error.reason)
         # Revisions are many, and each is a whole project.
         for folder in (self._bench.folder / "revisions").glob("*"):
             if folder.name not in {self.good, commit, against}:
                 shutil.rmtree(folder, ignore_errors=True)
         self._tried[commit, against] = found
         return found
-
-    def _try(
-        self,
-        commit: str,
-        tree: Settings | Reason | None,
-        against: str | None,
-        cases: tuple[str, ...] | None,
-        processes: int,
-    ) -> TriedRevision:
-        if tree is None or isinstance(tree, Reason):
-            return TriedRevision(commit, against, tree)
-        if why := self._find_lack(tree):
-            return TriedRevision(commit, against, why)
-        try:
-            return self._measure(commit, tree, against, cases, processes)
-        except UsageError as error:  # no case fits, in this revision
-            if commit == self.bad:
-                raise
-            return TriedRevision(commit, against, error.reason)
 
     def _find_known(self, commit: str, against: str | None, cases: tuple[str, ...]) -> TriedRevision | None:
         """An answer of this revision, or of one with the same files."""

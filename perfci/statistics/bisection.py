@@ -1,14 +1,10 @@
 """The search for the commit that made a kernel slower: what a duel shows about a revision, and how sure that is.
 
 Every revision is duelled with GOOD. Its shift, log scale, positive if it is slower, is the mean of the medians of the
-duel's processes. Its error has contributions of blocks and of processes, whose spreads are learnt from all duels of the
-search, and the tails of Student's t with 3 degrees of freedom or of the normal distribution, whichever are heavier.
-
-Between a low level (GOOD's 0) and a high one (BAD's shift) a revision is good in the lower half, and bad in the upper.
-So a wrong answer takes errors that exceed half of the loss: a chance that is a property of the rule and not of the
-outcome. The chances of all steps are added up (Boole's inequality). A revision that lies between a quarter and three
-quarters, and certainly at neither end, carries a part of the loss, and both parts are searched. docs/bisecting.md has
-the formulas and where their constants come from.
+duel's processes. Between a low level (GOOD's 0) and a high one (BAD's shift) a revision is good in the lower half, and
+bad in the upper, so a wrong answer takes errors that exceed half of the loss. The chances of all steps are added up
+(Boole's inequality). A revision that lies between a quarter and three quarters, and certainly at neither end, carries a
+part of the loss, and both parts are searched. docs/bisecting.md has the formulas and where their constants come from.
 """
 
 from __future__ import annotations
@@ -123,26 +119,21 @@ class Stray:
 
 def estimate_noise(duels: Collection[Shown]) -> Stray:
     """The noise that these duels show, pooled over all of them; rather too much if they are few."""
-    around = [
-        [shift - statistics.median(process) for shift in process]
-        for seen in duels
-        for process in seen.processes
-        if len(process) > 1
-    ]
-    between = [[statistics.median(process) for process in seen.processes] for seen in duels if len(seen.processes) > 1]
-    strays = [[median - statistics.fmean(medians) for median in medians] for medians in between]
-    return Stray(_pool(around), max(BIAS, _pool(strays)))
 
+    def pool(groups: Sequence[Sequence[float]], centre: Callable[[Sequence[float]], float]) -> float:
+        """Standard deviation within groups, each around its own centre; widened if there are few of them."""
+        free = sum(len(group) - 1 for group in groups if group)
+        middles = [(group, centre(group)) for group in groups if group]
+        squares = math.fsum((value - middle) ** 2 for group, middle in middles for value in group)
+        return math.sqrt(squares / free) * (1 + 1 / free) if free else 0.0
 
-def _pool(groups: Sequence[Sequence[float]]) -> float:
-    """Standard deviation within groups, each around its own centre; widened if there are few of them."""
-    free = sum(len(group) - 1 for group in groups)
-    squares = math.fsum(value**2 for group in groups for value in group)
-    return math.sqrt(squares / free) * (1 + 1 / free) if free else 0.0
+    blocks = [process for seen in duels for process in seen.processes]
+    medians = [[statistics.median(process) for process in seen.processes] for seen in duels]
+    return Stray(pool(blocks, statistics.median), max(BIAS, pool(medians, statistics.fmean)))
 
 
 def find_tail(deviations: float) -> float:
-    """Chance of an error above so many standard deviations: by t(3) or the normal distribution, whichever is larger.
+    """Chance of an error above so many standard deviations, by t(3) or the normal distribution: the larger one.
 
     t(3) as in Johnson, Kotz, Balakrishnan, Continuous Univariate Distributions 2 (1995), chapter 28; of its variance 3.
 
@@ -154,9 +145,6 @@ def find_tail(deviations: float) -> float:
         return 2 / (3 * math.pi * deviations**3)
     t = 0.5 - (deviations / (1 + deviations**2) + math.atan(deviations)) / math.pi
     return max(normal, t)
-
-
-# --- the search -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -208,7 +196,7 @@ class World(Protocol):
 
 @dataclass
 class BisectionSearch:
-    """One search. It remembers all duels, since they show the noise of the next."""
+    """One search. All its duels show the noise of the next."""
 
     world: World
     tell: Callable[[Leg], None]
@@ -293,8 +281,6 @@ class BisectionSearch:
 def choose_next(left: Sequence[str], skipped: int) -> str | None:
     """The revision to try next, of those not tried yet, best first: after one that failed not its neighbour.
 
-    What is broken is mostly broken over some commits, so each further failure leads elsewhere.
-
     >>> choose_next("abcdefgh", 0), choose_next("abcdefgh", 1), choose_next("abcdefgh", 2), choose_next("", 0)
     ('a', 'c', 'e', None)
     """
@@ -304,18 +290,14 @@ def choose_next(left: Sequence[str], skipped: int) -> str | None:
 
 
 def confirm(own: Shown, gap: float, known: Stray) -> tuple[bool, float]:
-    """Whether a culprit beside its own parent shows what the search found, and the chance that noise alone does so.
-
-    own: the duel of the culprit with its parent; gap: what came in with it by the search, log scale.
-    """
+    """Whether a culprit's duel with its own parent shows the gap (log scale), and the chance that noise alone does."""
     return own.shift >= HALF * gap, known.chance(HALF * gap, own)
 
 
 def find_certainty(search: float, confirmation: float | None) -> float:
     """How sure a culprit is, given the chances that the search and that its confirmation err.
 
-    Both have to err for a wrong commit to be named. How far they err together is not known, so that only the smaller
-    chance is counted.
+    Both have to err for a wrong commit to be named. How far they err together is not known: the smaller chance counts.
     """
     error = search if confirmation is None else min(search, confirmation)
     return 1 - min(max(error, LEAST), 1.0)

@@ -30,10 +30,10 @@ LEAST_SHARE = 0.05
 """The same of a share, less the other boards'."""
 
 NEWEST = 30
-"""Runs of a board that count: a board that was repaired does not keep its past for ever."""
+"""Runs of a board that count, since boards are repaired."""
 
 OTHERS = 200
-"""Runs of all other boards that its own are compared with, at most."""
+"""Runs of other boards that its own are compared with, at most."""
 
 DRAWS = 9_999
 
@@ -61,7 +61,7 @@ class Share:
     count: int
     of: int
     others: float | None
-    """the same share on the other boards. None if there is none"""
+    """the same share on the other boards"""
     p: float | None = None
     """that it is no larger than theirs. None if that cannot be tested"""
 
@@ -91,7 +91,7 @@ class Board:
     overturned: Share
     """of the suspects"""
     spread: SpreadTest | None
-    """None if there are too few A/A duels, here or elsewhere, for any answer"""
+    """None if there are too few A/A duels"""
     nulls: int
     """runs with A/A duels"""
     outside: tuple[str, ...] = ()
@@ -143,22 +143,17 @@ def compare_boards(histories: Mapping[str, Sequence[HistoryRun]]) -> tuple[Board
 
 def describe_board(board: Board, device: str) -> tuple[Reason, ...]:
     """What a board stands out in, with what to do next."""
-    facts: dict[str, Fact] = {"board": board.board, "device": device}
-    found = []
-    for name in board.outside:
-        if name == "spread" and board.spread:
-            ratio = board.spread.ratio
-            numbers: dict[str, Fact] = {"ratio": ratio.value, "low": ratio.low, "high": ratio.high}
-            found.append(Reason("board_spreads", {**facts, **numbers, "nulls": board.nulls}))
-        else:
-            share = board.inconclusive if name == "inconclusive" else board.overturned
-            kind = "board_unsettled" if name == "inconclusive" else "board_overturned"
-            more = {"share": share.value, "others": share.others, "count": share.count, "of": share.of}
-            found.append(Reason(kind, {**facts, **more}))
-    return tuple(found)
-
-
-# --- what boards may differ by ----------------------------------------------------------------------------------------
+    facts: dict[str, dict[str, Fact]] = {
+        kind: {"share": share.value, "others": share.others, "count": share.count, "of": share.of}
+        for kind, share in (("board_unsettled", board.inconclusive), ("board_overturned", board.overturned))
+    }
+    if board.spread:
+        ratio = board.spread.ratio
+        facts["board_spreads"] = {"ratio": ratio.value, "low": ratio.low, "high": ratio.high, "nulls": board.nulls}
+    kinds = {"inconclusive": "board_unsettled", "overturned": "board_overturned", "spread": "board_spreads"}
+    return tuple(
+        Reason(kinds[name], {"board": board.board, "device": device, **facts[kinds[name]]}) for name in board.outside
+    )
 
 
 def usual_spread(kernel_us: float) -> float:
@@ -181,9 +176,6 @@ def find_room(by_board: Mapping[str, Sequence[float]]) -> float:
     usual = usual_spread(math.exp(centre)) ** 2
     between = (PRIOR_BOARDS * usual + seen) / (PRIOR_BOARDS + count - 1)
     return statistics.NormalDist().inv_cdf(1 - RATE) * math.sqrt(between * (1 + 1 / count))
-
-
-# --- runs on boards ---------------------------------------------------------------------------------------------------
 
 
 def _list_units(histories: Mapping[str, Sequence[HistoryRun]]) -> dict[str, list[_Unit]]:
@@ -240,9 +232,6 @@ def _list_null_spreads(histories: Mapping[str, Sequence[HistoryRun]]) -> list[tu
                 usual = statistics.median(value for _, _, value in group)
                 found += [(board, run_id, value - usual) for board, run_id, value in group]
     return found
-
-
-# --- tests ------------------------------------------------------------------------------------------------------------
 
 
 def compare_spreads(spreads: Mapping[str, Sequence[float]]) -> dict[str, SpreadTest | None]:

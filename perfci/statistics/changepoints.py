@@ -3,9 +3,8 @@
 A step is looked for in the kernel's time and in the speedup, by circular binary segmentation (Olshen, Venkatraman,
 Lucito, Wigler, Biostatistics 5 (2004) 557) on normal scores (van der Waerden 1952; Blom's approximation): of all
 windows of runs the one whose scores stand out most from the rest is reported if it stands out more than in random
-orders of the same runs. What that takes depends on the number of runs alone, whatever the noise looks like. So the rate
-of false alarms is computed and not calibrated. Runs that resemble the run before need more. Slow creep shows as one or
-several steps. docs/drift.md has the rates, and compares other methods.
+orders of the same runs. So the rate of false alarms is computed and not calibrated. Slow creep shows as one or several
+steps. docs/drift.md has the rates, and compares other methods.
 """
 
 from __future__ import annotations
@@ -114,9 +113,6 @@ class ChangePoint:
         return self.cause is Cause.KERNEL and self.size.value > 0 and self.lasting and self.why is None
 
 
-# --- the statistic ----------------------------------------------------------------------------------------------------
-
-
 def find_cuts(values: ArrayLike) -> tuple[int, ...]:
     """Returns the places at which another level begins in a series of finite numbers in time order.
 
@@ -134,18 +130,15 @@ def find_cuts(values: ArrayLike) -> tuple[int, ...]:
 
 
 def find_threshold(count: int) -> float:
-    """Returns what the greatest standardised window of so many runs has to exceed, or infinity if nothing could."""
-    if count < FEWEST:
-        return math.inf
+    """Returns what the greatest standardised window of so many runs, FEWEST at least, has to exceed."""
     return next((THRESHOLDS[each] for each in sorted(THRESHOLDS) if each >= count), max(THRESHOLDS.values()))
 
 
 def estimate_correlation(series: Floats) -> float:
     """Returns how much a run resembles the one before it: 0 if not beyond two standard errors, 0.95 at most.
 
-    It follows from how much further apart values are at a distance of two and of three than at one: squared, 1 + r and
-    1 + r + r^2 times as far. Neither a creep nor a few steps move that, since a common step is taken out and large ones
-    count as 3 usual ones.
+    At a distance of two and of three, values are, squared, 1 + r and 1 + r + r^2 times as far apart as at one. Neither
+    a creep nor a few steps move that: a common step is taken out, and large ones count as 3 usual ones.
     """
     typical = []
     for apart in (1, 2, 3):
@@ -241,9 +234,6 @@ def _measure_strength(series: Floats) -> Floats:
     return found
 
 
-# --- a case -----------------------------------------------------------------------------------------------------------
-
-
 Known = Sequence[tuple[HistoryRun, HistoryCase]]
 """A case over the runs that have it, oldest first."""
 
@@ -266,8 +256,6 @@ def index_cases(history: Sequence[HistoryRun]) -> dict[str, Known]:
 
 def find_changes(known: Known) -> tuple[ChangePoint, ...]:
     """Returns the steps of a case, oldest first: none in fewer than 20 runs, and none below 0.25 %."""
-    if len(known) < FEWEST:
-        return ()
     return tuple(change for change in _Series(known).list_changes() if abs(change.size.value) >= LEAST)
 
 
@@ -292,19 +280,11 @@ def find_stored_changes(history: Sequence[HistoryRun], case: str) -> tuple[Chang
 
 def describe_change(change: ChangePoint, op: str) -> Reason:
     """A step in a sentence, with the commits between which it came and what to do next."""
-    before, after = (run.environment for run in (change.before, change.after))
-    commits = [(place.commit or run.run)[:DIGITS] for place, run in ((before, change.before), (after, change.after))]
-    facts: dict[str, Fact] = {
-        "op": op,
-        "case": change.case,
-        "figure": change.figure,
-        "change": change.size.value,
-        "low": change.size.low,
-        "high": change.size.high,
-        "before": commits[0],
-        "after": commits[1],
-        "date": change.after.created[:10],
-    }
+    before, after = change.before.environment, change.after.environment
+    commits = [(run.environment.commit or run.run)[:DIGITS] for run in (change.before, change.after)]
+    size = change.size
+    facts: dict[str, Fact] = {"op": op, "case": change.case, "figure": change.figure, "date": change.after.created[:10]}
+    facts |= {"change": size.value, "low": size.low, "high": size.high, "before": commits[0], "after": commits[1]}
     what = ["--op", op, "--case", change.case]
     if change.figure in STORED_ZEROS:
         return Reason("stored_stepped", {**facts, "command": shlex.join(["perfci", "history", *what])})
@@ -413,11 +393,9 @@ class _Series:
         before, after = self.boards[low:at], self.boards[at:high]
         if None not in {*before, *after} and not {*before} & {*after}:
             return True
-        shares = [
-            abs(after.count(board) / len(after) - before.count(board) / len(before)) for board in {*before, *after}
-        ]
-        # A median moves as a whole when half of its runs do.
-        apart = math.sqrt(2) * min(math.fsum(shares), 1.0)
+        both = {*before, *after}
+        moved = math.fsum(abs(after.count(each) / len(after) - before.count(each) / len(before)) for each in both)
+        apart = math.sqrt(2) * min(moved, 1.0)  # a median moves as a whole when half of its runs do
         usual = usual_spread(math.exp(float(np.median(self.figures[KERNEL]))))
         return abs(size) <= statistics.NormalDist().inv_cdf(1 - RATE) * apart * usual
 

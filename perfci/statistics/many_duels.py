@@ -117,9 +117,6 @@ def _averages(flat: Floats) -> Floats:
     return averages
 
 
-# --- how small a slow-down a duel would have found --------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Noise:
     """The noise of a measurement, from a case's blocks."""

@@ -6,7 +6,6 @@ import pytest
 
 from perfci.git.history import (
     Commit,
-    FileChange,
     count_between,
     describe,
     find_ends,
@@ -127,18 +126,15 @@ def test_a_commit_is_described_by_its_own_words(repository):
     )
 
 
-def test_the_lines_that_a_commit_changed_are_counted_by_file(repository):
+def test_the_files_that_a_commit_changed_are_listed(repository):
     commit(repository, "one\ntwo\nthree\n", "kernels/a b\t.py")
     (repository / "picture.bin").write_bytes(b"\0\1\2")
     git(repository, "add", "picture.bin")
     changed = commit(repository, "one\n2\nthree\nfour\n", "kernels/a b\t.py")
 
-    assert set(list_changes(repository, changed)) == {
-        FileChange("kernels/a b\t.py", 2, 1),
-        FileChange("picture.bin", None, None),
-    }
+    assert set(list_changes(repository, changed)) == {"kernels/a b\t.py", "picture.bin"}
     # In a project in a folder of the repository, names begin there.
-    assert list_changes(repository / "kernels", changed) == (FileChange("a b\t.py", 2, 1),)
+    assert list_changes(repository / "kernels", changed) == ("a b\t.py",)
     assert find_prefix(repository / "kernels") == "kernels/"
     assert find_prefix(repository) == ""
 
