@@ -96,9 +96,7 @@ class Subject:
     raised: bool = False
     suspicion: list[Reason] = field(default_factory=list)
     errors: list[ErrorStats] = field(default_factory=list)
-    """of its verified outputs"""
     peers: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    """by name, those that are still timed"""
 
     @property
     def case(self) -> str:
@@ -176,11 +174,8 @@ class Rig:
     partners: int = 0
     """processes on the device that belong to this measurement too"""
     until_s: float | None = None
-    """when to come to an end, seconds since the epoch"""
     op: str = ""
-    """its name, for sentences about peers"""
     order: random.Random = field(init=False)
-    """draws the order of everything"""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", random.Random(self.seed + self.process))

@@ -51,9 +51,18 @@ Plan = Sequence[tuple[Subject, int]]
 
 
 def measure(bench: Rig, subjects: Sequence[Subject], heard: Listener) -> float:
-    """Measure all subjects in turn, as far as time allows. Returns the seconds in which the device was at work."""
+    """Measure all subjects in turn, as far as time allows. Returns the seconds in which the device was at work.
+
+    A session goes sweep by sweep over all cases that want a block, in random order.
+    """
     busy_s = 0.0
-    while not bench.late and (plan := _plan_session(bench, subjects)):
+    while not bench.late:
+        goals = [(subject, _find_goal(bench, subject)) for subject in subjects]
+        last = max((goal for _, goal in goals), default=0)
+        sweeps = [[subject for subject, goal in goals if subject.begun <= index < goal] for index in range(last)]
+        plan = [(subject, index) for index, due in enumerate(sweeps) for subject in bench.order.sample(due, len(due))]
+        if not plan:
+            break
         busy_s += take_blocks(bench, plan, heard)
     return busy_s
 
@@ -100,14 +109,6 @@ def find_duel_goal(
     allowed = limits.allowed(statistics.median(block.arms[BASE].time.median_us for block in blocks), timer)
     cleared = duel_rule.early(shifts, allowed) is not duel_rule.Ruling.OPEN
     return len(blocks) if cleared else max(len(blocks), duel_rule.SECOND)
-
-
-def _plan_session(bench: Rig, subjects: Sequence[Subject]) -> Plan:
-    """The next session's blocks, sweep by sweep over all cases that want one, in random order."""
-    goals = [(subject, _find_goal(bench, subject)) for subject in subjects]
-    last = max((goal for _, goal in goals), default=0)
-    sweeps = [[subject for subject, goal in goals if subject.begun <= index < goal] for index in range(last)]
-    return [(subject, index) for index, due in enumerate(sweeps) for subject in bench.order.sample(due, len(due))]
 
 
 def _find_goal(bench: Rig, subject: Subject) -> int:
@@ -260,7 +261,7 @@ def _launch_all(bench: Rig, block: _QueuedBlock) -> None:
 
 
 def _list_arms(bench: Rig, subject: Subject, inputs: Inputs) -> list[Arm]:
-    """Kernel and base share the block's inputs: buffers of their own would bias one of them for a whole process."""
+    """Kernel and base share the block's inputs. Buffers of their own would bias one of them for a whole process."""
     if bench.as_base:
         return [Arm(BASE, bench.suite.kernel, inputs)]
     arms = [Arm(KERNEL, bench.suite.kernel, inputs), Arm(REFERENCE, bench.suite.reference, inputs)]
@@ -270,10 +271,7 @@ def _list_arms(bench: Rig, subject: Subject, inputs: Inputs) -> list[Arm]:
 
 
 def _choose_verified_round(bench: Rig, subject: Subject, index: int) -> int | None:
-    """The round whose output is verified: the very first, one at random, and the last of every fourth block.
-
-    It follows from the block's seed, so that a base in another process changes its values at the same place.
-    """
+    """Returns the round to verify, by the block's seed, so that a base in another process changes values there too."""
     if index % duel_rule.FIRST == duel_rule.FIRST - 1:
         return subject.rounds - 1
     drawn = random.Random(bench.draw_seed(subject.case, f"{index}/verified")).randrange(subject.rounds)
@@ -283,9 +281,8 @@ def _choose_verified_round(bench: Rig, subject: Subject, index: int) -> int | No
 def _refill(bench: Rig, block: _QueuedBlock, arms: Sequence[Arm], seed: int) -> list[Any]:
     """Put other values into the same buffers, so that an answer remembered from a launch before is wrong.
 
-    A timed warm call follows others on the same values: a kernel could do the work there, and hand its answer back when
-    it is timed. So such calls are made once more, all untimed, and the values change before the last. Returns the
-    output of that one.
+    If the cache is warm, a kernel could do the work in the untimed calls. So these are made once more, and the values
+    change before the last. Returns the output of that one.
     """
     under_test = next((arm for arm in arms if arm.arm == KERNEL), arms[0])
     block.arm = REFERENCE
@@ -299,10 +296,7 @@ def _refill(bench: Rig, block: _QueuedBlock, arms: Sequence[Arm], seed: int) -> 
 
 
 def _blame(bench: Rig, subject: Subject, arm: str, error: Exception) -> None:
-    """A base that raises leaves its case without a base, a peer without itself. Kernel and reference end it.
-
-    Raises PeerLostError if a peer took the device with it.
-    """
+    """Leave the case without its base or peer if that raised. Kernel and reference end it."""
     if is_peer(arm):
         name = next(name for name in subject.peers if peer_arm(name) == arm)
         subject.drop_peer(name, bench.explain_peer(subject.case, name, error))
@@ -344,7 +338,12 @@ def _read_block(bench: Rig, queued: _QueuedBlock, launches: Iterator[Launch], he
         subject.suspect(Reason("other_stream", {"case": subject.case}))
     if fallen := next((launch.fell_back for launch in by_arm.get(KERNEL, ()) if launch.fell_back), None):
         subject.suspect(Reason("fell_back", {"case": subject.case, "operation": fallen}))
-    factor = _find_planted_factor(bench, subject, by_arm)
+    factor = 1.0
+    if bench.planted and KERNEL in by_arm:
+        # The kernel is its own base in a self-check, so its length will do if the base runs in another process.
+        base_us = statistics.median(launch.time_us for launch in by_arm.get(BASE, by_arm[KERNEL]))
+        limits = bench.limits.get(subject.case, CaseThresholds())
+        factor = 1 + bench.planted * limits.allowed(base_us, bench.device.timer)
     times = {
         arm: tuple(launch.time_us * (factor if arm == KERNEL else 1.0) for launch in many)
         for arm, many in by_arm.items()
@@ -374,18 +373,6 @@ def _drop_idle_peers(bench: Rig, subject: Subject, by_arm: dict[str, list[Launch
         del by_arm[arm]
 
 
-def _find_planted_factor(bench: Rig, subject: Subject, by_arm: Mapping[str, Sequence[Launch]]) -> float:
-    """How much slower a self-check makes the kernel: so many times what is allowed at the base's length, exactly.
-
-    The kernel is its own base in a self-check, so its length will do if the base runs in another process.
-    """
-    if not bench.planted or KERNEL not in by_arm:
-        return 1.0
-    base_us = statistics.median(launch.time_us for launch in by_arm.get(BASE, by_arm[KERNEL]))
-    limits = bench.limits.get(subject.case, CaseThresholds())
-    return 1 + bench.planted * limits.allowed(base_us, bench.device.timer)
-
-
 def _summarise_arm(times_us: Sequence[float], launches: Sequence[Launch]) -> ArmBlock:
     counts = [launch.activities for launch in launches if launch.activities is not None]
     spans = [launch.span_us for launch in launches if launch.span_us is not None]
@@ -411,22 +398,15 @@ class CandidateError(Exception):
         self.name, self.raised = name, raised
 
 
-@dataclass(frozen=True)
-class Rounds:
-    """How much is launched."""
-
-    blocks: int
-    rounds: int
-    seed: int
-    """of inputs, order and padding"""
-
-
 def time_candidates(
     suite: Performance,
     device: Accelerator,
     params: Params,
     candidates: Mapping[str, Callable[..., Any]],
-    much: Rounds,
+    *,
+    blocks: int,
+    rounds: int,
+    seed: int,
 ) -> Mapping[str, tuple[tuple[float, ...], ...]]:
     """Time several ways to do the same work. Returns the launches of each block by name, microseconds.
 
@@ -437,17 +417,17 @@ def time_candidates(
     running = ""
     try:
         with device.session() as session:
-            for index in range(much.blocks):
-                seed = random.Random(f"{much.seed}/{index}").getrandbits(31)
-                drawn = random.Random(seed)
-                padding = device.pad(seed)
-                inputs = bound_inputs(suite, params, device.arrays.device, seed)
+            for index in range(blocks):
+                own_seed = random.Random(f"{seed}/{index}").getrandbits(31)
+                drawn = random.Random(own_seed)
+                padding = device.pad(own_seed)
+                inputs = bound_inputs(suite, params, device.arrays.device, own_seed)
                 arms = [Arm(name, function, inputs) for name, function in candidates.items()]
                 for arm in arms * BLOCK_WARMUP:
                     running = arm.arm
                     arm()
                 order.append([])
-                for arm in (each for _ in range(much.rounds) for each in drawn.sample(arms, len(arms))):
+                for arm in (each for _ in range(rounds) for each in drawn.sample(arms, len(arms))):
                     running = arm.arm
                     session.launch(arm, warm=suite.cache == "warm")
                     order[-1].append(running)
@@ -459,5 +439,5 @@ def time_candidates(
             raise CandidateError(running, error) from error
         raise
     launches = iter(session.launches())
-    blocks = [[(name, next(launches).time_us) for name in block] for block in order]
-    return {name: tuple(tuple(us for other, us in block if other == name) for block in blocks) for name in candidates}
+    timed = [[(name, next(launches).time_us) for name in block] for block in order]
+    return {name: tuple(tuple(us for other, us in block if other == name) for block in timed) for name in candidates}

@@ -29,12 +29,6 @@ WARM_AGREEMENT = 0.01
 WARM_LIMIT_S = 0.3
 """Warming up ends when two windows of launches agree, or at the limit."""
 
-MOST = 2**62
-"""Bytes or operations of a call: more than a week's work of any device."""
-
-MESSAGE = 300
-"""Characters of a peer's message about a case that it does not support."""
-
 
 def prepare(bench: Rig, params: Params) -> Subject:
     """Compile, verify the first output, capture and warm up. With a base, the same of its kernel.
@@ -113,11 +107,10 @@ def _read_declarations(suite: Performance, params: Params) -> PerformanceCase:
     """What the op declares of a case. Raises ValueError for what no call can do."""
     counts: dict[str, int] = {}
     for name, function in (("bytes_moved", suite.bytes_moved), ("flops", suite.flops)):
-        if function is not None:
-            given = function(**params)
-            if not 0 <= given <= MOST:
-                raise ValueError(f"{name} gives {given!r}, which is no number of bytes or operations")
-            counts[name] = int(given)
+        given = 0 if function is None else function(**params)
+        if not 0 <= given <= 2**62:
+            raise ValueError(f"{name} gives {given!r}, which is no number of bytes or operations")
+        counts |= {} if function is None else {name: int(given)}
     dtype = params.get("dtype")
     return PerformanceCase(
         case=case_id(params),
@@ -174,10 +167,7 @@ class _BaseCall:
 
 
 def _call_base(bench: Rig, base: BaseKernel, params: Params, inputs: Inputs, memory: int | None) -> _BaseCall:
-    """Call the base's kernel on the same inputs: it has to be right to be worth a comparison.
-
-    memory: bytes on the device before any call. What the kernel under test has kept since is not the base's.
-    """
+    """Call the base's kernel on the same inputs. memory: bytes on the device before any call."""
     case = case_id(params)
     kept = (bench.device.arrays.memory_in_use() or 0) - (memory or 0)
     try:
@@ -211,8 +201,7 @@ def _compare_with_base(facts: PerformanceCase, base: BaseKernel, call: _BaseCall
 def warm_up_peers(bench: Rig, subject: Subject, announce: Callable[[str, str], None]) -> None:
     """Make and call each peer of a case once, and verify its answer: it is timed if that is right.
 
-    announce: called with case and peer before each call, which may take long, and may end the process. Raises
-    PeerLostError if a peer takes the device with it.
+    announce: called with case and peer before each call. Raises PeerLostError if a peer takes the device with it.
     """
     if subject.broken:
         return
@@ -257,7 +246,7 @@ def _call_peer(
         elif wrong := wrong_output(bench.suite, arrays, subject.params, inputs, output):
             failure = because("peer_wrong", wrong, **facts)
     except NotImplementedError as error:
-        message = " ".join(str(error).split())[:MESSAGE].rstrip(".")
+        message = " ".join(str(error).split())[:300].rstrip(".")
         return PeerArm(name, failure=Reason("peer_unsupported", {**facts, "message": message or "no message"})), None
     except Exception as error:
         return PeerArm(name, failure=bench.explain_peer(subject.case, name, error)), None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,8 +13,10 @@ import numpy as np
 
 from perfci.core.model import AccuracyCase, Fact, Reason
 from perfci.device.seam import Accelerator, Arrays, Inputs, Race, not_interpreted
+from perfci.measure.bench import Describe
 from perfci.measure.closeness import (
     Errors,
+    Host,
     errors_of,
     excess,
     finiteness,
@@ -25,9 +27,6 @@ from perfci.measure.closeness import (
 )
 from perfci.measure.inputs import bound_inputs, fill_inputs, flat
 from perfci.ops.spec import Accuracy, Params, case_id, matches
-
-Host = np.ndarray[Any, Any]
-Describe = Callable[[BaseException], Mapping[str, Fact]]
 
 FIXED_SEEDS = (0, 1)
 """Seeds of every run. One more is drawn afresh."""

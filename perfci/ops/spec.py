@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from perfci.core.errors import ContractError
 from perfci.core.model import Cache
 
 Params = Mapping[str, Any]
@@ -87,14 +86,6 @@ class Performance:
     """name -> another implementation, which `--peers` times beside the kernel: a function with the reference's
     parameters, or one without parameters that makes such a function, called once a case before it is timed. Either
     raises NotImplementedError for a case that it does not support"""
-
-    def __post_init__(self) -> None:
-        """Refuse any other cache: raises ContractError."""
-        if self.cache not in CACHES:
-            error = ContractError("cache_unknown", found=repr(self.cache), known=" or ".join(CACHES))
-            # For whoever runs the file by its path and sees Python's own trace.
-            error.add_note(f"perfci.Performance: cache is {self.cache!r}, and must be {' or '.join(CACHES)}")
-            raise error
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,10 @@ def _describe(job: Job, channel: MessageChannel) -> None:
     kind = detect() if job.device == "auto" else job.device
     device = open_device(kind, seed=job.seed, timer=job.timer, fake=job.fake)
     channel.send(Ready(device.info, devices=device.count(), visible=device.visible()))
-    for files in _each_op(job, channel):
+    for files in job.ops:
+        channel.send(Doing("import", files.op))
+        # The op before may have modules of the same names.
+        forget_others(Path(files.folder), Path(job.shared_folder))
         try:
             loaded = _load(files, job)
         except PerfciError as error:
@@ -153,14 +156,6 @@ def _describe(job: Job, channel: MessageChannel) -> None:
                 peers=tuple(suite.peers),
             )
         )
-
-
-def _each_op(job: Job, channel: MessageChannel) -> Iterator[OpFiles]:
-    for files in job.ops:
-        channel.send(Doing("import", files.op))
-        # The op before may have modules of the same names.
-        forget_others(Path(files.folder), Path(job.shared_folder))
-        yield files
 
 
 def _examine(job: Job, channel: MessageChannel) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from perfci.core.errors import ContractError
-from perfci.core.model import Cache, Fact, Reason
-from perfci.ops.spec import Accuracy, Params, Performance, case_id, is_maker, matches
+from perfci.core.model import Cache, Fact
+from perfci.ops.spec import CACHES, Accuracy, Params, Performance, case_id, is_maker, matches
 
 _MESSAGE_LIMIT = 600
 
@@ -62,6 +62,8 @@ def load_op(op: str, folder: Path, shared: Path) -> LoadedOp:
         _check_quantised(accuracy, file)
     with checking(file := paths["performance"].name):
         _check_suite(performance, file)
+        if performance.cache not in CACHES:
+            raise ContractError("cache_misfit", file=file, found=repr(performance.cache), known=" or ".join(CACHES))
         _check_earlier_names(op, accuracy, performance, file)
         _check_peers(performance, file)
     return LoadedOp(accuracy, performance)
@@ -94,11 +96,6 @@ def describe_exception(error: BaseException, folder: Path) -> dict[str, Fact]:
     }
 
 
-def call_reason(kind: str, error: BaseException, folder: Path, **facts: Fact) -> Reason:
-    """Returns a reason for an exception that user code raised."""
-    return Reason(kind, {**facts, **describe_exception(error, folder)})
-
-
 def parameters(function: Any) -> list[str]:
     """Returns the names of a function's parameters, in order."""
     return list(inspect.signature(function).parameters)
@@ -122,12 +119,6 @@ def _import_suite(path: Path, name: str, kind: type[Any]) -> Any:
     sys.modules[path.stem] = module
     try:
         spec.loader.exec_module(module)
-    except ContractError as error:
-        # The suite itself refused what it was given. Only here is its place known.
-        place, refused = describe_exception(error, path.parent), error.reason.facts
-        raise ContractError(
-            "cache_misfit", file=place["file"], line=place["line"], found=refused["found"], known=refused["known"]
-        ) from error
     except (Exception, SystemExit) as error:
         raise ContractError("import_failed", suite=path.name, **describe_exception(error, path.parent)) from error
     found = getattr(module, name, None)

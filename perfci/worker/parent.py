@@ -48,13 +48,10 @@ class WorkerEnvironment:
 
     environment: Mapping[str, str]
     folder: Path
-    """working directory: the project's root"""
     log: Path
-    """file of its output"""
     limit_s: float
     """longest silence. A worker that sends nothing for so long hangs"""
     python: str = sys.executable
-    """the interpreter"""
     shown_from: Path | None = None
     """folder that the log's path is shown relative to. None for the working directory"""
     until_s: float | None = None

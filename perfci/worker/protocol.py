@@ -51,7 +51,6 @@ class BaseFiles:
     folder: str
     shared_folder: str
     root: str
-    """of the project as of that revision"""
     plan: DuelPlan
 
 
@@ -64,9 +63,8 @@ class TuneFiles:
     spec: str | None = None
     """description of the device to tune for by the model. None for the one at hand"""
     like: str | None = None
-    """description of the device that it varies"""
     alone: bool = False
-    """one candidate at a time: a worker died among several, and which one killed it has to be found out"""
+    """one candidate at a time, to find out which one killed a worker"""
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,6 @@ class SketchFiles:
     """Functions that a new op is made of."""
 
     kernel: str
-    """file of the kernel"""
     baseline: str | None = None
     """file of the reference. None for a function without tests"""
     tests: tuple[str, ...] = ()
@@ -94,9 +91,7 @@ class SketchFiles:
     module: str | None = None
     """name by which the kernel's file is imported. None: by its path"""
     function: str | None = None
-    """of the kernel's file, without tests"""
     reference: str | None = None
-    """dotted path of what that is compared with"""
 
 
 @dataclass(frozen=True)
@@ -112,10 +107,8 @@ class Job:
     """auto (describe only), cuda, cpu or fake"""
     seed: int
     events_fd: int = -1
-    """file descriptor that messages are written to"""
     suites: tuple[Suite, ...] = (Suite.ACCURACY, Suite.PERFORMANCE)
     pattern: str | None = None
-    """the --case pattern"""
     cases: tuple[str, ...] | None = None
     """performance cases to measure. None for all that fit the pattern"""
     process: int = 0
@@ -124,17 +117,14 @@ class Job:
     """when to come to an end, seconds since the epoch. None: when all is measured"""
     budget_s: float = 1.0
     run_started: float = 0.0
-    """seconds since the epoch"""
     timer: str = "auto"
     lock_folder: str | None = None
     lock_wait_s: float = 3600.0
-    """longest wait for a device that another run holds"""
     root: str = "."
     """of the project that the ops belong to"""
     head_root: str | None = None
     """of the project under test, where these ops are the base's: nothing may come from there"""
     base: BaseFiles | None = None
-    """the base revision, imported beside head in this process"""
     arm: str = "kernel"
     """what the op's kernel is timed as: kernel, or base in the second of two processes that take turns"""
     turns: bool = False
@@ -150,15 +140,11 @@ class Job:
     spoiled: bool = False
     """a self-check: one element of the kernel's output is made wrong"""
     peers: bool = False
-    """time the suite's peers beside the kernel"""
     target: str | None = None
     """what the static task compiles for: sm_90, gfx942"""
     tune: TuneFiles = field(default_factory=TuneFiles)
-    """what the tune task starts from"""
     soak: SoakFiles = field(default_factory=SoakFiles)
-    """what the soak task is made of"""
     sketch: SketchFiles | None = None
-    """what the sketch task is about"""
     fake: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -169,7 +155,6 @@ class Ready:
     device: Device
     timer: str | None = None
     devices: int = 1
-    """of this kind, that this process could use"""
     visible: int = 1
     """devices that this process sees, of whatever model"""
 
@@ -229,7 +214,6 @@ class Finished:
     """A performance case will get no more blocks."""
 
     case: PerformanceCase
-    """without blocks"""
     short: bool = False
     """the time was up before it had the blocks that it should have"""
 
@@ -254,15 +238,11 @@ class Regimes:
     """The entries that a search is about."""
 
     file: str
-    """the tuned file that the op reads"""
     key: str
-    """device key that it asks for"""
     digest: str
-    """of that file's text"""
     regimes: tuple[Regime, ...]
     """in the order in which a call asks them"""
     unserved: tuple[str, ...] = ()
-    """cases that take no entry"""
 
 
 @dataclass(frozen=True)
@@ -282,9 +262,7 @@ class Modelled:
     original_us: float | None
     """of the device that the description varies. None if it does not fit there"""
     original_floor_us: float
-    """least by that device's roofline"""
     floor_us: float
-    """least by the described device's roofline"""
 
 
 @dataclass(frozen=True)
@@ -292,7 +270,6 @@ class ChainPlanned:
     """A chain is imported."""
 
     cases: tuple[str, ...]
-    """that fit the pattern, in order"""
 
 
 @dataclass(frozen=True)

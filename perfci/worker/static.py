@@ -17,7 +17,7 @@ from perfci.device.targets import LINE_FREE, Target, explain_unknown_triton, tar
 from perfci.measure.inputs import bound_inputs
 from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.apart import forget_others
-from perfci.worker.load import call_reason, choose_cases, import_roots, load_op
+from perfci.worker.load import choose_cases, describe_exception, import_roots, load_op
 from perfci.worker.protocol import Doing, Job, Message, OpFiles
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def explain_failure(seen: CallOutcome, folder: Path, case: str, kind: str) -> Re
     """Returns why a call was not captured: what it needed of a device, what does not compile, or what it raised."""
     why = seen.failure or seen.capture.blind
     if why is None and seen.raised is not None:
-        why = call_reason(kind, seen.raised, folder, case=case)
+        why = Reason(kind, {"case": case, **describe_exception(seen.raised, folder)})
     return why
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from perfci.core.codec import decode
 from perfci.core.errors import ContractError
-from perfci.core.model import AccuracyCase, Block, Fact, Limits, Reason, StoredTensor, Suite
+from perfci.core.model import AccuracyCase, Limits, Reason, StoredTensor, Suite
 from perfci.core.wording import because
 from perfci.device.seam import Accelerator, not_interpreted
 from perfci.device.source import inputs_digest
@@ -26,7 +26,7 @@ from perfci.measure.prepare import prepare, warm_up_peers
 from perfci.measure.suspect import suspicions
 from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.apart import load_apart
-from perfci.worker.load import LoadedOp, call_reason, choose_cases, describe_exception
+from perfci.worker.load import LoadedOp, choose_cases, describe_exception
 from perfci.worker.protocol import (
     BASE,
     Checked,
@@ -53,14 +53,12 @@ class Worker:
         self._job, self._channel, self._send = job, channel, channel.send
         self._device, self._loaded, self._base = device, loaded, base
         self._op, self._folder = job.ops[0].op, Path(job.ops[0].folder)
+        self._describe = functools.partial(describe_exception, folder=self._folder)
         unknown = explain_unknown_triton() if device.info.kind != "fake" else None
         self._notes = (unknown,) if unknown else ()
         self._verify_s: float | None = None
         self._cut = False
         """the time was up before all was done"""
-
-    def _describe(self, error: BaseException) -> dict[str, Fact]:
-        return describe_exception(error, self._folder)
 
     def _is_late(self) -> bool:
         """Whether the time is up. What is left out because of that is noted."""
@@ -117,7 +115,12 @@ class Worker:
             done = replace(done, unmeasured=self._device.absent)
         else:
             done = self._time(suite, chosen, done)
-        self._send(replace(done, tuned=self._digest_tuned(), late=self._cut))
+        # A board's slice, or one with another power limit, uses its model's tuned file.
+        known = (self._folder / "tuned").glob("*.json")
+        fitting = [path for path in known if f"{self._device.info.key}-".startswith(f"{path.stem}-")]
+        path = max(fitting, key=lambda each: len(each.stem), default=None)
+        tuned = hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path and path.is_file() else None
+        self._send(replace(done, tuned=tuned, late=self._cut))
         if failure:
             self._send(Failed(failure))
 
@@ -149,18 +152,15 @@ class Worker:
                 warm_up_peers(bench, subject, lambda case, peer: self._send(Doing("peers", op, f"{case}, {peer}")))
                 self._send(Prepared(subject.facts))
 
-        def pass_on(case: str, block: Block, launches_us: Mapping[str, tuple[float, ...]]) -> None:
-            self._send(Measured(case, block, launches_us))
-
         def ask_turn() -> tuple[int, Sequence[str]]:
             turn = decode(self._channel.ask(TurnAsked()), Turn)
             return turn.index, turn.cases
 
         began = time.monotonic()
         if job.turns:
-            busy_s = measure_in_turns(bench, subjects, pass_on, ask_turn)
+            busy_s = measure_in_turns(bench, subjects, lambda *block: self._send(Measured(*block)), ask_turn)
         else:
-            busy_s = measure(bench, subjects, pass_on)
+            busy_s = measure(bench, subjects, lambda *block: self._send(Measured(*block)))
         seconds = time.monotonic() - began
         self._cut |= len(subjects) < len(chosen)
         for subject in subjects:
@@ -210,16 +210,8 @@ class Worker:
         except Exception as error:
             if not_interpreted(error):  # the accuracy suite reports it
                 return None
-            return call_reason("performance_suite_raised", error, self._folder, case=case_id(small))
+            return Reason("performance_suite_raised", {"case": case_id(small), **self._describe(error)})
         return None
-
-    def _digest_tuned(self) -> str | None:
-        """Digest of the op's tuned file for this device."""
-        # A board's slice, or one with another power limit, uses its model's file.
-        known = (self._folder / "tuned").glob("*.json")
-        fitting = [path for path in known if f"{self._device.info.key}-".startswith(f"{path.stem}-")]
-        path = max(fitting, key=lambda each: len(each.stem), default=None)
-        return hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path and path.is_file() else None
 
 
 def load_base(job: Job, device: Accelerator, before: frozenset[str]) -> BaseKernel | None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
-from perfci.core.errors import RecordsLostError
 from perfci.device.seam import WARMING
 from perfci.measure.bench import InseparableError
 from perfci.measure.blocks import (
@@ -25,7 +23,6 @@ from tests.measure.scripted import (
     NAMES,
     REFERENCE_US,
     Scripted,
-    ScriptedSession,
     noisy,
     raise_on,
     working,
@@ -93,13 +90,6 @@ def test_the_runs_seed_repeats_inputs_and_order_and_another_process_has_its_own(
 # --- how many blocks --------------------------------------------------------------------------------------------------
 
 
-def test_a_quiet_case_has_enough_with_the_first_blocks(scripted):
-    subjects = scripted.measure(budget_s=100)
-
-    assert {len(subject.blocks) for subject in subjects.values()} == {FIRST_BLOCKS}
-    assert len(scripted.sessions) == 1
-
-
 def test_a_noisy_case_gets_more_blocks_up_to_the_most():
     scripted = Scripted(noisy(0.1))
 
@@ -141,22 +131,6 @@ def test_the_first_a_random_and_every_fourth_blocks_last_timed_output_are_verifi
     assert all(len(turns) == 1 for turns in middle.values())
     assert len({turns[0] for turns in middle.values()}) > 1
     assert not any(found(1, turn) for turn in range(count))
-
-
-def test_a_case_whose_timed_output_is_wrong_gets_no_more_blocks(scripted):
-    calls = Counter()
-
-    def kernel(x):
-        calls[len(x)] += 1
-        return x * (3 if len(x) == 5 and calls[5] > 1 else 2)
-
-    scripted.kernel = kernel
-    subjects = {subject.params["rows"]: subject for subject in scripted.measure().values()}
-
-    assert subjects[5].failure.kind == "timed_output_wrong"
-    assert subjects[5].failure.facts["count"] == 15
-    assert len(subjects[5].blocks) <= 1
-    assert [len(subjects[rows].blocks) for rows in (4, 6)] == [FIRST_BLOCKS] * 2
 
 
 # --- what goes wrong --------------------------------------------------------------------------------------------------
@@ -206,26 +180,6 @@ def test_a_block_in_which_launches_of_an_arm_lost_their_records_is_taken_again(a
         assert len(subject.blocks) == (duel_rule.FIRST if arm == "base" else FIRST_BLOCKS)
         assert {block.arms["kernel"].time.median_us for block in subject.blocks} == {KERNEL_US}
     assert scripted.order.count((arm, 5)) == (len(subjects[NAMES[1]].blocks) + 1) * A_BLOCK
-
-
-def losing_flushes(scripted, *sessions):
-    """Let sessions of these numbers lose a flush, as soon as they end or once their launches are asked for."""
-
-    class Losing(ScriptedSession):
-        def launches(self):
-            if len(scripted.sessions) in sessions:
-                raise RecordsLostError("records_missing", expected=3, seen=2)
-            return super().launches()
-
-    @contextmanager
-    def opened():
-        session = Losing(scripted.time_us)
-        scripted.sessions.append(session)
-        yield session
-        if -len(scripted.sessions) in sessions:
-            raise RecordsLostError("npu_details_short", file="kernel_details.csv", expected=3, seen=2)
-
-    scripted.device.session = opened
 
 
 @pytest.mark.parametrize("call", [3, 3 + BLOCK_WARMUP, 10, 31])

@@ -3,7 +3,7 @@
 import pytest
 
 from perfci.device.fake import FakeDevice, FakeSpec, work
-from perfci.measure.blocks import CandidateError, Rounds, time_candidates
+from perfci.measure.blocks import CandidateError, time_candidates
 from perfci.ops.spec import Performance
 from perfci.statistics.exact import launch_shift
 
@@ -31,7 +31,7 @@ SUITE = Performance(taking(1.0), taking(1.0), make_inputs, [PARAMS])
 
 
 def timed(candidates, spec=STEADY, blocks=4, rounds=10):
-    return time_candidates(SUITE, FakeDevice(spec, 3), PARAMS, candidates, Rounds(blocks, rounds, 7))
+    return time_candidates(SUITE, FakeDevice(spec, 3), PARAMS, candidates, blocks=blocks, rounds=rounds, seed=7)
 
 
 def test_each_candidate_has_all_its_launches_in_every_block():

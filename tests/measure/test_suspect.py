@@ -45,7 +45,6 @@ SMALL_MM = "aten.mm.default(#0 float16[1,16](16,1)@16, #1 float16[16,4](4,1)@16)
 EMPTY = "aten.empty.memory_format([8, 4], device=cuda, dtype=torch.float16, pin_memory=False)"
 VIEW = "aten.t.default(#0 float16[4,16](16,1)@16)"
 MUL, ADD = "aten.mul.Tensor(#0 float32[8,16](16,1)@16, 2)", "aten.add.Tensor(#1 float32[8,16](16,1)@16, 1)"
-ADD_IN_PLACE = "aten.add_.Tensor(#1 float32[8,16](16,1)@16, 1)"
 EXPAND = "aten.expand.default(#0 float16[16](1)@16, [8, 16])"
 CLONE = "aten.clone.default(#0 float16[8,16](0,1)@16, memory_format=torch.contiguous_format)"
 OWN = LaunchIdentity("_kernel", "abc", (1, 1, 1))

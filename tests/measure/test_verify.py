@@ -125,18 +125,6 @@ def test_each_way_to_be_wrong_has_its_reason_and_numbers(device, kind):
     assert not result.raised
 
 
-def with_gaps(x):
-    out = np.empty((*x.shape, 2), x.dtype)[..., 0]
-    np.multiply(x, 2, out=out)
-    return out
-
-
-def permuted(x):
-    out = np.empty(x.shape[::-1], x.dtype).T
-    np.multiply(x, 2, out=out)
-    return out
-
-
 @pytest.mark.parametrize("values", ["nan", "inf"])
 def test_nan_and_infinities_must_come_through(device, values):
     result = failure(device, lambda x: np.nan_to_num(double(x)), check(values, params=CASES[1]))
@@ -189,13 +177,6 @@ def test_atol_is_wider_by_the_square_root_of_the_terms_of_a_sum(device, terms, p
 
     assert (result.failure is None) is passes
     assert result.atol == pytest.approx(1e-5 * math.sqrt(terms))
-
-
-def cross_entropy_gradient(x, target):
-    p = np.exp(x - x.max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
-    p[np.arange(len(p)), target] -= 1
-    return p
 
 
 # --- a tolerance that anything passes ---------------------------------------------------------------------------------
@@ -351,16 +332,3 @@ def test_memory_that_calls_leave_behind_is_a_leak(device, monkeypatch, grows, le
     assert (result.failure is not None) is leaks
     if leaks:
         assert result.failure.facts["bytes"] == LEAK_CALLS * 4096
-
-
-# --- several outputs --------------------------------------------------------------------------------------------------
-
-
-def two_outputs(first=0.0, second=0.0):
-    """A suite whose outputs are x and 1000 x, off by so much in their first element."""
-
-    def off(values, error):
-        values.flat[0] += error
-        return values
-
-    return suite(lambda x: (off(x.copy(), first), off(1000 * x, second)), reference=lambda x: (x * 1, 1000 * x))

@@ -2,9 +2,8 @@ import doctest
 
 import pytest
 
-from perfci.core.errors import ContractError
 from perfci.ops import spec
-from perfci.ops.spec import Performance, case_id, grid, is_maker, matches
+from perfci.ops.spec import case_id, grid, is_maker, matches
 
 CASE = "rows=4096,cols=1024,dtype=float16"
 
@@ -55,16 +54,6 @@ def test_a_case_has_one_id_whose_only_commas_part_its_parameters(params, text):
 )
 def test_a_pattern_fits_the_whole_id_or_its_parts_in_any_order(pattern, fits):
     assert matches(CASE, pattern) is fits
-
-
-@pytest.mark.parametrize("cache", ["hot", "Warm", None, True])
-def test_any_other_cache_is_refused_where_the_suite_is_made(cache):
-    with pytest.raises(ContractError) as caught:
-        Performance(len, len, dict, (), cache=cache)
-
-    assert caught.value.reason.kind == "cache_unknown"
-    assert caught.value.reason.facts == {"found": repr(cache), "known": "cold or warm"}
-    assert caught.value.__notes__ == [f"perfci.Performance: cache is {cache!r}, and must be cold or warm"]
 
 
 def test_makers_of_peers_are_told_by_their_arguments():

@@ -274,7 +274,6 @@ def test_what_is_duelled_follows_from_the_work_and_from_what_was_asked_for(same,
 
 # --- one side fails on a case -----------------------------------------------------------------------------------------
 
-WRONG = Reason("timed_output_wrong", {"case": A, "count": 3, "index": "(0,)", "error": 1.0, "rtol": 0.1, "atol": 0.1})
 RAISED = Reason(
     "kernel_raised", {"case": A, "error": "RuntimeError", "message": "no stream", "file": "a.py", "line": 3}
 )
@@ -297,7 +296,7 @@ def test_a_base_that_fails_while_it_is_timed_loses_none_of_heads_blocks(at):
 # --- one side dies ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("turn", range(12))
+@pytest.mark.parametrize("turn", [0, 1, 2, 7, 11])
 def test_a_base_that_dies_while_it_is_timed_loses_none_of_heads_blocks(turn):
     """In even turns head has taken its block of the turn before, in odd ones it has not."""
     match = Match()
@@ -310,9 +309,6 @@ def test_a_base_that_dies_while_it_is_timed_loses_none_of_heads_blocks(turn):
     indices = [block.index for block in match.blocks()]
     assert indices == list(range(len(indices)))
     assert len(indices) >= FIRST_BLOCKS
-
-
-# --- what is passed on ------------------------------------------------------------------------------------------------
 
 
 # --- processes --------------------------------------------------------------------------------------------------------
@@ -430,7 +426,7 @@ run()
     assert len(pair.blocks) == FIRST_BLOCKS
 
 
-@pytest.mark.parametrize("error", [Stopped("SIGTERM"), KeyboardInterrupt(), ValueError("listener")])
+@pytest.mark.parametrize("error", [Stopped("SIGTERM"), ValueError("listener")])
 @pytest.mark.parametrize("where", ["measure", "measure of the base"])
 def test_whatever_interrupts_the_parent_kills_both_workers_at_once(pair, error, where):
     def listener(message):

@@ -30,6 +30,7 @@ say(Doing("accuracy", "relu", "rows=1"))
 
 JOB = Job("measure", (OpFiles("relu", "/nowhere"),), "/nowhere", "fake", 1)
 DEADLINE_S = 20
+START = subprocess.Popen
 
 
 class Worker:
@@ -40,15 +41,18 @@ class Worker:
         self.heard = []
         self._monkeypatch = monkeypatch
 
-    def run(self, script, job=JOB, limit_s=DEADLINE_S, listener=None):
+    def around(self, script, limit_s=DEADLINE_S, environment=None, log="relu.log", until_s=None):
+        """What a worker with this script runs in."""
         path = self.folder / "worker.py"
         path.write_text(HEAD + textwrap.dedent(script))
-        start = subprocess.Popen
         self._monkeypatch.setattr(
-            parent.subprocess, "Popen", lambda command, **options: start([sys.executable, str(path)], **options)
+            parent.subprocess, "Popen", lambda command, **options: START([sys.executable, str(path)], **options)
         )
-        around = WorkerEnvironment(dict(os.environ), self.folder, self.folder / "logs" / "relu.log", limit_s)
-        return run_worker(job, around, listener or self.heard.append)
+        variables = environment or dict(os.environ)
+        return WorkerEnvironment(variables, self.folder, self.folder / "logs" / log, limit_s, until_s=until_s)
+
+    def run(self, script, listener=None, **fields):
+        return run_worker(JOB, self.around(script, **fields), listener or self.heard.append)
 
     @property
     def pid(self):
@@ -170,22 +174,16 @@ def test_a_worker_that_prints_without_end_fills_no_disk(worker):
     assert "last" in failure.facts["words"]
 
 
-def test_the_worker_runs_in_its_own_environment_and_folder(tmp_path, monkeypatch):
-    script = 'say(OpDone(tuned=os.environ.get("GIVEN", "") + os.environ.get("SECRET_TOKEN", "none") + os.getcwd()))'
-    worker = Worker(tmp_path, monkeypatch)
-    path = tmp_path / "worker.py"
-    path.write_text(HEAD + script)
-    start = subprocess.Popen
+def test_the_worker_runs_in_its_own_environment_and_folder(worker, monkeypatch):
     monkeypatch.setenv("SECRET_TOKEN", "hush")
-    monkeypatch.setattr(parent.subprocess, "Popen", lambda c, **options: start([sys.executable, str(path)], **options))
-    environment = {"GIVEN": "given ", "PATH": os.environ["PATH"]}
 
-    failure = run_worker(
-        JOB, WorkerEnvironment(environment, tmp_path, tmp_path / "log", DEADLINE_S), worker.heard.append
+    failure = worker.run(
+        'say(OpDone(tuned=os.environ.get("GIVEN", "") + os.environ.get("SECRET_TOKEN", "none") + os.getcwd()))',
+        environment={"GIVEN": "given ", "PATH": os.environ["PATH"]},
     )
 
     assert failure is None
-    assert worker.heard[-1].tuned == f"given none{tmp_path}"
+    assert worker.heard[-1].tuned == f"given none{worker.folder}"
 
 
 # --- workers that take turns ------------------------------------------------------------------------------------------
@@ -198,57 +196,30 @@ ASKING = """
 """
 
 
-def run_telling(worker, script, tell, limit_s=DEADLINE_S):
-    """Run a worker that asks; `tell` is called with it after each of its messages."""
-    path = worker.folder / "worker.py"
-    path.write_text(HEAD + textwrap.dedent(script))
-    start = subprocess.Popen
-    worker._monkeypatch.setattr(
-        parent.subprocess, "Popen", lambda command, **options: start([sys.executable, str(path)], **options)
-    )
-    around = WorkerEnvironment(dict(os.environ), worker.folder, worker.folder / "logs" / "relu.log", limit_s)
-    with start_worker(JOB, around) as running:
+def test_a_worker_that_asks_is_told_its_turns(worker):
+    turns = iter([Turn(0, ("a", "b")), Turn(1, ("b",)), Turn(2, ())])
+    with start_worker(JOB, worker.around(ASKING)) as running:
         while not running.over:
             wait([running])
             for message in running.hear():
                 worker.heard.append(message)
-                tell(running, message)
-        return running.failure
+                if isinstance(message, TurnAsked):
+                    running.answer(next(turns))
 
-
-def test_a_worker_that_asks_is_told_its_turns(worker):
-    turns = iter([Turn(0, ("a", "b")), Turn(1, ("b",)), Turn(2, ())])
-
-    def tell(running, message):
-        if isinstance(message, TurnAsked):
-            running.answer(next(turns))
-
-    assert run_telling(worker, ASKING, tell) is None
+    assert running.failure is None
     assert [message.case for message in worker.heard if isinstance(message, Doing)] == ["rows=1", "a,b", "b", ""]
 
 
-# --- until when -------------------------------------------------------------------------------------------------------
-
-
-def until(worker, script, seconds, limit_s=DEADLINE_S):
-    """How a worker ends that is given so many seconds, and how long that took."""
-    worker.run("say(OpDone())")
-    worker.heard.clear()
-    (worker.folder / "worker.py").write_text(HEAD + textwrap.dedent(script))
-    log = worker.folder / "logs" / "relu.log"
-    around = WorkerEnvironment(dict(os.environ), worker.folder, log, limit_s, until_s=time.time() + seconds)
-    began = time.monotonic()
-    return run_worker(JOB, around, worker.heard.append), time.monotonic() - began
-
-
 def test_a_worker_whose_time_is_up_is_ended_and_what_it_said_is_heard(worker):
-    failure, took_s = until(worker, "say(Doing('measure', 'relu', 'rows=1'))\nwhile True: time.sleep(600)", 3.0, 60.0)
+    began = time.monotonic()
+    script = "say(Doing('measure', 'relu', 'rows=1'))\nwhile True: time.sleep(600)"
+
+    failure = worker.run(script, limit_s=60.0, until_s=time.time() + 3.0)
 
     assert failure.kind == parent.LATE
     assert failure.facts["where"] == "measure of rows=1"
     assert worker.heard[-1] == Doing("measure", "relu", "rows=1")
-    assert took_s < 15
-    assert sentence(failure)
+    assert time.monotonic() - began < 15
 
 
 # --- side by side -----------------------------------------------------------------------------------------------------
@@ -265,15 +236,12 @@ class Lanes:
     """Two lanes with a worker each, that only get on if both run at once."""
 
     def __init__(self, worker, script):
-        worker.run("say(OpDone())")
-        self.folder = worker.folder
-        (worker.folder / "worker.py").write_text(HEAD + MEET + script)
+        self.worker, self.script = worker, MEET + script
         self.heard = []
         self.ended = []
 
     def lane(self, op):
-        log = self.folder / "logs" / f"{op}.log"
-        around = WorkerEnvironment(dict(os.environ), self.folder, log, DEADLINE_S)
+        around = self.worker.around(self.script, log=f"{op}.log")
         job = Job("measure", (OpFiles(op, "/nowhere"),), "/nowhere", "fake", 1)
         try:
             self.ended.append((op, (yield from working(job, around, self.hear))))

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from perfci.core.model import Reason
+from perfci.core.model import Fact, Reason
 
 IMPORTERS = (
     "__import__", "builtins.__import__", "importlib.__import__", "importlib.import_module", "importlib.resources.files",
@@ -79,8 +79,7 @@ def read(content: bytes) -> Source:
     except (ValueError, RecursionError, MemoryError) as error:  # null bytes; nested beyond the parser's depth
         return Source(opaque=Reason("source_unreadable", {"file": None, "why": str(error) or type(error).__name__}))
     nodes = list(_walk(tree))
-    imports = list(_list_imports(nodes))
-    bound = dict(_list_bound(nodes))
+    imports, bound = _read_imports(nodes)
     understood: set[int] = set()
     for node, late in nodes:
         # A call with one literal names what it imports.
@@ -90,10 +89,11 @@ def read(content: bytes) -> Source:
                 imports.append(Import(text, (), 0, node.args[0].lineno, late))
                 understood |= {id(each) for each in ast.walk(node.func)}
     texts = (text for node, _ in nodes if (text := _read_text(node)) is not None)
-    opaque = [
-        *_list_stars(imports),
-        *_list_dynamic([node for node, _ in nodes if id(node) not in understood], bound),
-    ]
+    opaque = list(_list_dynamic([node for node, _ in nodes if id(node) not in understood], bound))
+    for each in imports:
+        if "*" in each.names and _may_load(each.module):
+            facts: dict[str, Fact] = {"file": None, "line": each.line, "what": f"from {each.module} import *"}
+            opaque.append(Reason("imports_unknown", facts))
     return Source(
         imports=tuple(imports),
         names=frozenset(text for text in texts if "." in text and _FILE_NAME.fullmatch(text)),
@@ -113,30 +113,22 @@ def _walk(tree: ast.AST) -> Iterator[tuple[ast.AST, bool]]:
         waiting += [(child, late) for child in ast.iter_child_nodes(node)]
 
 
-def _list_imports(nodes: Iterable[tuple[ast.AST, bool]]) -> Iterator[Import]:
+def _read_imports(nodes: Iterable[tuple[ast.AST, bool]]) -> tuple[list[Import], dict[str, str]]:
+    """Returns the imports, and local names with the modules or functions that they stand for, if these load code."""
+    imports, bound = list[Import](), dict[str, str]()
     for node, late in nodes:
         if isinstance(node, ast.Import):
-            yield from (Import(alias.name, (), 0, node.lineno, late) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield Import(node.module or "", tuple(alias.name for alias in node.names), node.level, node.lineno, late)
-
-
-def _list_bound(nodes: Iterable[tuple[ast.AST, bool]]) -> Iterator[tuple[str, str]]:
-    """Yields local names, and the modules or functions that they stand for, if code can be loaded by them."""
-    for node, _ in nodes:
-        if isinstance(node, ast.Import):
+            imports += [Import(each.name, (), 0, node.lineno, late) for each in node.names]
             pairs = [(each.asname, each.name) if each.asname else (each.name.split(".")[0],) * 2 for each in node.names]
-        elif isinstance(node, ast.ImportFrom) and not node.level:
+        elif isinstance(node, ast.ImportFrom):
+            names = tuple(each.name for each in node.names)
+            imports.append(Import(node.module or "", names, node.level, node.lineno, late))
             pairs = [(each.asname or each.name, f"{node.module}.{each.name}") for each in node.names]
+            pairs = [] if node.level else pairs
         else:
             continue
-        yield from ((name, origin) for name, origin in pairs if _may_load(origin))
-
-
-def _list_stars(imports: Iterable[Import]) -> Iterator[Reason]:
-    for each in imports:
-        if "*" in each.names and _may_load(each.module):
-            yield Reason("imports_unknown", {"file": None, "line": each.line, "what": f"from {each.module} import *"})
+        bound |= {name: origin for name, origin in pairs if _may_load(origin)}
+    return imports, bound
 
 
 def _list_dynamic(nodes: Iterable[ast.AST], bound: dict[str, str]) -> Iterator[Reason]:

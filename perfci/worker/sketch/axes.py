@@ -109,6 +109,18 @@ class Form:
         return dict(zip(self.axes, sizes, strict=False))
 
 
+def make_call(function: Any, texts: Sequence[str], defaults: Mapping[str, Any]) -> Callable[..., Any]:
+    """Returns a function that takes the kernel's arguments, and passes them on as the texts say: `x`, `dim=-1`."""
+
+    def call(**given: Any) -> Any:
+        pairs = [text.rpartition("=") for text in texts]
+        values = [(name, eval(value, {}, {**defaults, **given})) for name, _, value in pairs]
+        named = {name: value for name, value in values if name}
+        return function(*(value for name, value in values if not name), **named)
+
+    return call
+
+
 def write_tuple(parts: Sequence[str]) -> str:
     """Returns a tuple as text."""
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"

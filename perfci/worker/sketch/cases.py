@@ -18,8 +18,6 @@ MOST_ELEMENTS = 1 << 18
 """Largest tensor of an accuracy case: more would take Triton's interpreter minutes."""
 
 USUAL_BLOCK = 128
-_PROBE = (100, 33, 7, 5, 3, 3)
-"""Sizes of the probe case, from the last axis on."""
 _LITTLE = 3
 """Size of the axes that are not varied."""
 
@@ -101,7 +99,12 @@ def make_suites(
     fixed = {name: (form.values[name],) for name in annotations}
     done = form.try_case(form.make_distinct())
     grids, refused = _find_edges(form) if done else ([], str(form.make_distinct()))
-    probe = _find_probe(form)
+    # The probe case has sizes that no block divides, if the function takes them.
+    sizes = [_LITTLE] * (len(form.axes) - 6) + [3, 3, 5, 7, 33, 100][-len(form.axes) :]
+    points: list[dict[str, Any]] = [dict(zip(form.axes, sizes, strict=False)), form.make_distinct()]
+    if form.axes == ("shape",):
+        points = [{"shape": (33, 100)}, {"shape": (100,)}]
+    probe = next((each for each in points if form.try_case(each)), {})
     dot = bool(re.search(r"\btl\.dot\(", source))
     lines = [
         "# Dense inputs alone; leave this line out once the op takes inputs with gaps too.",
@@ -123,7 +126,7 @@ def make_suites(
         dtypes=dtypes,
         edges=tuple({**grid, **fixed} for grid in grids),
         cases=accuracy,
-        probe={**probe, **fixed} if probe else {},
+        probe={axis: (repr(value),) for axis, value in probe.items()} | fixed if probe else {},
         speed=performance,
         accuracy=tuple(lines),
         performance=tuple(performance_lines),
@@ -140,23 +143,16 @@ def _find_summed(form: Form, output: Sequence[int], *, dot: bool) -> list[str]:
     return [axis for axis in missing if dot or all(axis in list_sides(text) for text in form.shapes.values())]
 
 
-def _find_probe(form: Form) -> dict[str, tuple[str, ...]]:
-    if form.axes == ("shape",):
-        points: list[dict[str, Any]] = [{"shape": (33, 100)}, {"shape": (100,)}]
-    else:
-        sizes = [*reversed(_PROBE[: len(form.axes)])]
-        sizes = [_LITTLE] * (len(form.axes) - len(sizes)) + sizes
-        points = [dict(zip(form.axes, sizes, strict=True)), form.make_distinct()]
-    point = next((each for each in points if form.try_case(each)), {})
-    return {axis: (repr(value),) for axis, value in point.items()}
-
-
 def _find_edges(form: Form) -> tuple[list[dict[str, tuple[str, ...]]], str | None]:
     """Grids in which one axis after the other ends around its blocks and past two of them. A case that was refused.
 
     Cases that kernel or reference refuse are not among them.
     """
-    constants = _list_constants(form)
+    # Sizes of blocks with which the kernel was launched, the largest first, if they do not follow from the case's.
+    trials = [done for sizes in SIZES if (done := form.try_case(form.make_distinct(sizes)))]
+    launched = [{each for launch in done.launches for each in launch.constants.values()} for done in trials]
+    common = set.intersection(*launched) if launched else set()
+    constants = sorted((each for each in common if type(each) is int and 8 <= each <= 1024), reverse=True)
     blocks = {axis: _find_block(form, axis) for axis in form.axes}
     if form.axes == ("shape",):
         block = blocks["shape"] or (constants or [USUAL_BLOCK])[0]
@@ -179,14 +175,6 @@ def _find_edges(form: Form) -> tuple[list[dict[str, tuple[str, ...]]], str | Non
         if taken:
             grids.append({name: (str(_LITTLE),) for name in form.axes} | {axis: tuple(map(str, taken))})
     return grids, refused
-
-
-def _list_constants(form: Form) -> list[int]:
-    """Sizes of blocks with which the kernel was launched, the largest first, if they do not follow from the case's."""
-    trials = [done for sizes in SIZES if (done := form.try_case(form.make_distinct(sizes)))]
-    values = [{each for launch in done.launches for each in launch.constants.values()} for done in trials]
-    common = set.intersection(*values) if values else set()
-    return sorted((each for each in common if type(each) is int and 8 <= each <= 1024), reverse=True)
 
 
 def _find_block(form: Form, axis: str) -> int | None:

@@ -16,7 +16,7 @@ from perfci.core.errors import UsageError
 from perfci.core.model import Reason
 from perfci.scaffold.sketch import Sketch, SketchFunction
 from perfci.worker.protocol import SketchFiles
-from perfci.worker.sketch.axes import Form, write_tuple
+from perfci.worker.sketch.axes import Form, make_call, write_tuple
 from perfci.worker.sketch.cases import make_suites
 from perfci.worker.sketch.tests import ASKS, find_wanted_device, load, write_parameters
 
@@ -63,7 +63,13 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         form, arguments, right = _try_shapes(function, reference, tensors, scalars, named, going)
         done = form.try_case(form.make_distinct())
         launched = "\n".join(launch.source for launch in done.launches) if done else text
-        dtypes = _choose_dtypes(launched)
+        # Those in which a right kernel of this kind is right everywhere, Triton's interpreter included.
+        if "tl.dot(" in launched:
+            dtypes: tuple[str, ...] = ("float16", "bfloat16")  # float32 would be multiplied as TF32
+        elif "float32" in launched:
+            dtypes = ("float32", "float16", "bfloat16")
+        else:
+            dtypes = ("float32",) if _MATHS.search(launched) else ("float32", "float16")
         count = len(form.axes)
         product = "tl.dot(" in launched
         performance = tuple(
@@ -121,15 +127,9 @@ def _try_shapes(
         texts = [each for each in tensors if each not in by_name]
         texts += [f"{name}={text}" for name, text in extra.items()]
         texts += [f"{name}={name}" for name in (*by_name, *subset)]
-
-        def call_reference(texts: Sequence[str] = texts, **given: Any) -> Any:
-            pairs = [text.rpartition("=") for text in texts]
-            values = [(name, eval(value, {}, {**defaults, **given})) for name, _, value in pairs]
-            named = {name: value for name, value in values if name}
-            return reference(*(value for name, value in values if not name), **named)
-
         written = {name: write_tuple(each) for name, each in zip(tensors, shapes, strict=True)}
         dtypes = dict.fromkeys(tensors, "float32")
+        call_reference = make_call(reference, texts, defaults)
         form = Form(axes, written, dtypes, dict(scalars), function, call_reference, going)
         first = first or (form, texts)
         done = form.try_case(form.make_distinct())
@@ -137,12 +137,3 @@ def _try_shapes(
             return form, texts, True
     assert first is not None
     return *first, False
-
-
-def _choose_dtypes(text: str) -> tuple[str, ...]:
-    """Those in which a right kernel of this kind is right everywhere, Triton's interpreter included."""
-    if "tl.dot(" in text:
-        return ("float16", "bfloat16")  # float32 would be multiplied as TF32
-    if "float32" in text:
-        return ("float32", "float16", "bfloat16")
-    return ("float32",) if _MATHS.search(text) else ("float32", "float16")

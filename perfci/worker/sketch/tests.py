@@ -20,7 +20,7 @@ from perfci.scaffold.sketch import Sketch, SketchFunction
 from perfci.worker.load import describe_exception
 from perfci.worker.protocol import SketchFiles
 from perfci.worker.sketch import cases
-from perfci.worker.sketch.axes import Call, Form, find_form
+from perfci.worker.sketch.axes import Call, Form, find_form, make_call
 
 if TYPE_CHECKING:
     from perfci.device.rehearsal import Rehearsal
@@ -246,14 +246,8 @@ def _make_sketch(
     theirs = [each for each in notes.calls if each.role == "reference" and each.name == reference.name]
     arguments = _match_arguments(reference, theirs, own, list(calls[0].given))
     launch, called = (each.class_() if each.class_ else each for each in (kernel, reference))
-
-    def call_reference(**given: Any) -> Any:
-        pairs = [text.rpartition("=") for text in arguments]
-        values = [(name, given[value] if value in given else eval(value)) for name, _, value in pairs]
-        named = {name: value for name, value in values if name}
-        return called(*(value for name, value in values if not name), **named)
-
-    form, fitting, right = find_form(Form((), {}, {}, {}, launch, call_reference, notes.rehearsal), calls)
+    start = Form((), {}, {}, {}, launch, make_call(called, arguments, {}), notes.rehearsal)
+    form, fitting, right = find_form(start, calls)
     suites, look = cases.make_suites_of_calls(op, form, fitting, texts["kernel"])
     sides, carried = [], []
     for found, handed_on, part in ((kernel, handed, "triton"), (reference, arguments, "baseline")):

@@ -12,13 +12,13 @@ from perfci.core.model import Reason
 from perfci.device.seam import Accelerator
 from perfci.lab.tune.records import FINAL, SEARCH, Attempt, Config, Regime, key
 from perfci.measure import verify as accuracy_stage
-from perfci.measure.blocks import CandidateError, Rounds, time_candidates
+from perfci.measure.blocks import CandidateError, time_candidates
 from perfci.measure.inputs import bound_inputs
 from perfci.measure.outputs import wrong_output
 from perfci.measure.prepare import rounds
 from perfci.ops.spec import Params, case_id
 from perfci.statistics.exact import launch_shift
-from perfci.worker.load import LoadedOp, call_reason, describe_exception
+from perfci.worker.load import LoadedOp, describe_exception
 from perfci.worker.protocol import Doing, Job, Trying
 from perfci.worker.tuning.search import Send, TuningSearch
 
@@ -76,8 +76,18 @@ class _MeasuredSearch(TuningSearch):
         for case in regime.cases:
             self.send(Doing("tune", self.op, case))
             try:
-                plan = self._choose_rounds(case, stage, arms)
-                times = time_candidates(self.suite, self._device, self.cases[case], arms, plan)
+                if case not in self._rounds:
+                    call = functools.partial(next(iter(arms.values())), **self._make_inputs(self.cases[case]))
+                    self._rounds[case] = rounds(1e6 * self._device.window_s(call, PROBES) / PROBES)
+                times = time_candidates(
+                    self.suite,
+                    self._device,
+                    self.cases[case],
+                    arms,
+                    blocks=FINAL_BLOCKS if stage == FINAL else LOOK_BLOCKS,
+                    rounds=self._rounds[case],
+                    seed=random.Random(f"{self.job.seed}/{case}/{stage}/{','.join(arms)}").getrandbits(31),
+                )
             except CandidateError as error:
                 if error.name not in working:
                     raise ContractError("tune_anchor_failed", op=self.op, case=case) from error
@@ -93,13 +103,6 @@ class _MeasuredSearch(TuningSearch):
         for name, config in working.items():
             self.keep(Attempt(regime.label, config, stage, shifts[name], us[name], anchor))
         return None
-
-    def _choose_rounds(self, case: str, stage: str, arms: Mapping[str, Callable[..., Any]]) -> Rounds:
-        if case not in self._rounds:
-            call = functools.partial(next(iter(arms.values())), **self._make_inputs(self.cases[case]))
-            self._rounds[case] = rounds(1e6 * self._device.window_s(call, PROBES) / PROBES)
-        seed = random.Random(f"{self.job.seed}/{case}/{stage}/{','.join(arms)}").getrandbits(31)
-        return Rounds(FINAL_BLOCKS if stage == FINAL else LOOK_BLOCKS, self._rounds[case], seed)
 
     def _check_first_calls(self, regime: Regime, config: Config | None) -> Reason | None:
         """Compile, and compare the answer of every case with the reference."""
@@ -146,7 +149,7 @@ class _MeasuredSearch(TuningSearch):
         self._refuse_lost(error)
         if type(error).__name__ == "OutOfResources" or self._device.out_of_memory(error):
             return Reason("tune_out_of_resources", {"case": case, "message": " ".join(str(error).split())})
-        return call_reason("tune_raised", error, self.folder, case=case)
+        return Reason("tune_raised", {"case": case, **describe_exception(error, self.folder)})
 
     def _refuse_lost(self, error: Exception) -> None:
         try:
