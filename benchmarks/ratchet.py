@@ -303,8 +303,8 @@ def learn_tau(world: World, state: State, null: Floats) -> None:
     count = len(within)
     if count < noise.NULLS:
         return
-    found = noise.from_means(math.fsum(within) / count, math.fsum(between) / count, count, len(null))
-    bound = noise.least(found, FAMILY, LIMITS.alpha, world.floor, min(state.tau, world.tau))
+    found = noise.bound_by_means(math.fsum(within) / count, math.fsum(between) / count, count, len(null))
+    bound = noise.find_least_tau(found, FAMILY, LIMITS.alpha, world.floor, min(state.tau, world.tau))
     state.tau = (bound and steps.step(state.tau, bound)) or state.tau
 
 
@@ -725,7 +725,7 @@ def least(world: World, count: int) -> Least:
     rng = np.random.default_rng(12)
     drawn = many_duels.reading(world.duels(rng, count, duel_rule.PROCESSES, duel_rule.BLOCKS), FAMILY, LIMITS.alpha)
     tries = [world.floor * 1.02**step for step in range(400) if world.floor * 1.02**step < world.tau] + [world.tau]
-    rates = {tau: noise.rates(drawn, tau) for tau in tries}
+    rates = {tau: noise.count_ends(drawn, tau) for tau in tries}
     alarms = next(tau for tau in tries if tau == world.tau or rates[tau].alarms <= noise.RATE)
     return Least(alarms, next(tau for tau in tries if tau == world.tau or rates[tau].bearable))
 
@@ -957,10 +957,10 @@ def _repeated(values: Floats, chance: float, dof: int | None) -> list[str]:
         past = values[:, :count]
         if dof is None:
             centre, unit = past.mean(axis=1), past.std(axis=1, ddof=1)
-            room = figures.prediction.factor(count, chance) * unit
+            room = figures.prediction.find_factor(count, chance) * unit
         else:
             centre = np.median(past, axis=1)
-            room = figures.prediction.robust_factor(count, chance, dof) * np.median(
+            room = figures.prediction.find_robust_factor(count, chance, dof) * np.median(
                 np.abs(past - centre[:, None]), axis=1
             )
         force = _stepped(force, centre, room)
@@ -981,7 +981,7 @@ def _repeated_one_by_one(values: Floats) -> list[str]:
     for life_ in values:
         force = np.full(1, np.inf)
         for count in range(figures.prediction.RUNS, len(life_)):
-            found = figures.prediction.by_moments(life_[:count].tolist(), ["board"] * count)
+            found = figures.prediction.predict_by_moments(life_[:count].tolist(), ["board"] * count)
             bound = found.bound(figures.CONFIRMED)
             force = _stepped(force, np.array([found.centre]), np.array([bound - found.centre]))
             single += bool(life_[count] > bound)
@@ -1007,14 +1007,14 @@ def bounds_text(size: Size) -> str:
     lives = 20 * size.lives
     for ratio in (0.0, 0.3, 1.0, 3.0):
         rng = np.random.default_rng((13, int(10 * ratio)))
-        d = np.stack([noise.draws(rng, 100, ratio)[:, 0, :NULL_BLOCKS] for _ in range(lives)])
+        d = np.stack([noise.draw_duels(rng, 100, ratio)[:, 0, :NULL_BLOCKS] for _ in range(lives)])
         medians = np.median(d, axis=2)
         within = np.abs(d - medians[..., None]).mean(axis=2).cumsum(axis=1)
         between = np.abs(medians).cumsum(axis=1)
         low = [[False, False] for _ in range(lives)]
         for number in range(lives):
             for count in range(noise.NULLS, 101, 2):
-                bound = noise.from_means(
+                bound = noise.bound_by_means(
                     within[number, count - 1] / count, between[number, count - 1] / count, count, NULL_BLOCKS
                 )
                 low[number][0] |= bound.upper.block < 1

@@ -59,10 +59,10 @@ def code(foreign: str, limit: int = text.NAME_LIMIT) -> str:
 
 def harden(markdown: str) -> str:
     """What the report's own escaping gave, with all undone that GitLab would read out of it."""
-    return _GLFM.sub(_parted, markdown)
+    return _GLFM.sub(_part, markdown)
 
 
-def _parted(found: re.Match[str]) -> str:
+def _part(found: re.Match[str]) -> str:
     kind, shown = found.lastgroup, found.group()
     if kind == "code":
         colour = _COLOUR.fullmatch(shown)

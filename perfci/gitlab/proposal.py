@@ -25,7 +25,7 @@ from perfci.report.markdown import write_table
 from perfci.report.view import Table, make_table
 from perfci.store.history import ENDING, read_history
 from perfci.thresholds.earned import EarnedFile, read_file
-from perfci.thresholds.layers import stricter
+from perfci.thresholds.layers import is_stricter
 from perfci.thresholds.write import show
 
 TRAILER = "Perfci-Proposal"
@@ -203,7 +203,7 @@ def compare_earned(before: EarnedFile, after: EarnedFile) -> Iterator[MovedThres
         if values[0] == values[1]:
             continue
         rescaled = bool(now and now.rescaled and (was is None or was.rescaled != now.rescaled))
-        looser = was is not None and stricter(key, values[0], values[1]) and not anew and not rescaled
+        looser = was is not None and is_stricter(key, values[0], values[1]) and not anew and not rescaled
         yield MovedThreshold(after.op, case, key, *values, looser=looser)
 
 

@@ -17,11 +17,11 @@ from perfci.core.wording import say
 from perfci.ops.spec import matches
 from perfci.runs.base import list_known_ops
 from perfci.thresholds.earned import EarnedFile, read_earned
-from perfci.thresholds.layers import ALPHA, Relaxed, stricter, strictest
+from perfci.thresholds.layers import ALPHA, Relaxed, find_strictest, is_stricter
 from perfci.thresholds.limits import Thresholds
-from perfci.thresholds.place import nearest_first
+from perfci.thresholds.place import list_nearest_first
 from perfci.thresholds.read import NUMBERS, load
-from perfci.thresholds.write import show, value_of
+from perfci.thresholds.write import read_value, show
 
 MOST_OPS = 3
 """Ops that are named in a sentence."""
@@ -125,9 +125,9 @@ def parse_values(asked: Mapping[str, str]) -> dict[str, float]:
     found = {}
     for key, text in asked.items():
         if key not in NUMBERS:
-            raise UsageError("threshold_option_key", key=key, keys=nearest_first(key, NUMBERS))
+            raise UsageError("threshold_option_key", key=key, keys=list_nearest_first(key, NUMBERS))
         try:
-            found[key] = value_of(key, text, "--threshold")
+            found[key] = read_value(key, text, "--threshold")
         except StoredFileError as error:
             want = error.reason.facts.get("want") or say("a value")
             raise UsageError("threshold_option_value", key=key, found=text, want=want) from error
@@ -158,8 +158,8 @@ def _find_looser(plan: Plan, found: InForce) -> Iterator[dict[str, Fact]]:
     cases = [(op.op, case) for op in plan.ops for case in dict.fromkeys((*op.performance, *op.accuracy))]
     for key, value in found.limits.commanded.items():
         for op, case in [("", "")] if key == ALPHA else cases:
-            own = without.alpha if key == ALPHA else strictest(without.for_case(op, case), key)
-            if stricter(key, own, value):
+            own = without.alpha if key == ALPHA else find_strictest(without.for_case(op, case), key)
+            if is_stricter(key, own, value):
                 where = f"{op} {case}".strip() or "the whole run"
                 yield {"key": key, "value": show(key, value), "holds": show(key, own), "where": where}
                 break

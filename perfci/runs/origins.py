@@ -20,10 +20,10 @@ from perfci.store.history import history_devices, read_history
 from perfci.thresholds.earned import list_earned_devices, read_earned
 from perfci.thresholds.layers import ALPHA, STORED_KEYS, TAU, Earned, Relaxed
 from perfci.thresholds.limits import CaseThresholds, OpThresholds, Origin, Thresholds
-from perfci.thresholds.place import nearest_first
+from perfci.thresholds.place import list_nearest_first
 from perfci.thresholds.ratchet import figures
 from perfci.thresholds.read import NUMBERS, WHY_LENGTH, is_pattern, load
-from perfci.thresholds.write import show, value_of, with_relaxed
+from perfci.thresholds.write import read_value, show, write_relaxed
 
 LONGEST = timedelta(days=366)
 """Longest time that a relaxed entry may hold. For a longer time people write a value, not an exception."""
@@ -99,7 +99,7 @@ def explain(
         check_op(settings, op, written)
     known = CaseThresholds.__dataclass_fields__
     if key is not None and key not in known:
-        raise UsageError("relax_key", key=key, keys=nearest_first(key, known))
+        raise UsageError("relax_key", key=key, keys=list_nearest_first(key, known))
     if device is not None:
         check_device(settings, device)
     names = list(ops) or sorted({*(list_known_ops(settings) or ()), *written.ops})
@@ -120,7 +120,7 @@ def list_cases(settings: Settings, op: str, device: str | None = None) -> list[s
             found |= dict.fromkeys(case.case for case in store.read_baseline(path).cases)
         history = read_history(settings.baselines, each, op).runs
         for suite in Suite if history else ():
-            found |= dict.fromkeys(figures.cases(history[-1], suite))
+            found |= dict.fromkeys(figures.list_cases(history[-1], suite))
         file = read_earned(settings.thresholds, each, settings.root).get(op)
         found |= dict.fromkeys(value.case for value in (file.values if file else ()))
     return list(found)
@@ -136,14 +136,14 @@ def check_op(settings: Settings, op: str, written: Thresholds) -> None:
     """Raises UsageError for an op that the project does not have."""
     known = sorted({*(list_known_ops(settings) or ()), *written.ops})
     if op not in known:
-        raise UsageError("relax_op", op=op, known=nearest_first(op, known))
+        raise UsageError("relax_op", op=op, known=list_nearest_first(op, known))
 
 
 def check_device(settings: Settings, device: str) -> None:
     """Raises UsageError for a device of which nothing is stored."""
     known = list_devices(settings)
     if device not in known:
-        raise UsageError("relax_device", device=device, known=nearest_first(device, known))
+        raise UsageError("relax_device", device=device, known=list_nearest_first(device, known))
 
 
 def _explain_op(
@@ -249,7 +249,7 @@ def relax(
     written = load(settings.thresholds, list_known_ops(settings), settings.root)
     known = [each for each in NUMBERS if each != ALPHA]
     if key not in known:
-        raise UsageError("relax_key", key=key, keys=nearest_first(key, known))
+        raise UsageError("relax_key", key=key, keys=list_nearest_first(key, known))
     check_op(settings, op, written)
     if device is not None:
         check_device(settings, device)
@@ -268,7 +268,7 @@ def relax(
     if last is None or not today <= last <= today + LONGEST:
         raise UsageError("relax_until", until=until)
     try:
-        value = None if to is None else value_of(key, to, "--to")
+        value = None if to is None else read_value(key, to, "--to")
     except StoredFileError as error:
         want = error.reason.facts.get("want") or say("a value")
         raise UsageError("relax_value", key=key, found=to, want=want) from error
@@ -278,6 +278,6 @@ def relax(
     content = path.read_bytes() if path.exists() or path.is_symlink() else None
     own = written.ops.get(op)
     replaced = any(each.which == entry.which for each in (own.relaxed if own else ()))
-    replace_file(settings, path, content, with_relaxed(path, content, entry))
+    replace_file(settings, path, content, write_relaxed(path, content, entry))
     now = load(settings.thresholds, None, settings.root).ops[op].relaxed
     return next(each for each in now if each.which == entry.which), replaced

@@ -23,13 +23,13 @@ from perfci.runs.effective_thresholds import place
 from perfci.store.files import write_atomically
 from perfci.store.history import held, history_devices, history_ops, read_history
 from perfci.thresholds.earned import EarnedFile, find_earned_path, read_file
-from perfci.thresholds.layers import Earned, stricter, strictest
+from perfci.thresholds.layers import Earned, find_strictest, is_stricter
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.ratchet import figures
 from perfci.thresholds.ratchet.figures import KEYS
 from perfci.thresholds.ratchet.steps import Tighter, propose, rescale_targets
 from perfci.thresholds.read import load
-from perfci.thresholds.write import Which, show, with_earned
+from perfci.thresholds.write import Which, show, write_earned
 
 _KEPT = {"ratchet_tau": "earned_tau", "ratchet_figure": "earned_figure", "ratchet_growth": "earned_growth"}
 """Kind of what is proposed -> kind of what is kept beside the value."""
@@ -155,7 +155,7 @@ def _work_out(
     known = {(each.case, each.key): each for each in kept}
     limits = dataclasses.replace(written, earned={file.op: earned})
     # A change to a kernel duels all cases of its op at the same time.
-    family = len(figures.cases(history[-1], Suite.PERFORMANCE))
+    family = len(figures.list_cases(history[-1], Suite.PERFORMANCE))
     changes, whys = [], []
     for change in _list_agreed(propose(history, limits, file.op, family=family), history):
         before = known.get((change.case, change.key))
@@ -170,7 +170,7 @@ def _work_out(
         return found, b""
     old_names = {new: old for old, new in renamed.items()}
     dropped = {(old_names.get(each.case, each.case), each.key) for each in anew}
-    return found, with_earned(file, where, changes, dropped, renamed)
+    return found, write_earned(file, where, changes, dropped, renamed)
 
 
 def _list_agreed(proposed: Sequence[Tighter], history: Sequence[HistoryRun]) -> Iterator[Tighter]:
@@ -186,7 +186,7 @@ def _list_agreed(proposed: Sequence[Tighter], history: Sequence[HistoryRun]) -> 
     for (case, name), changes in found.items():
         count, key = 1, keys.get(name)
         if key is not None and key.error:
-            both = [figures.cases(history[-1], suite).get(case) for suite in (Suite.PERFORMANCE, Suite.ACCURACY)]
+            both = [figures.list_cases(history[-1], suite).get(case) for suite in (Suite.PERFORMANCE, Suite.ACCURACY)]
             count = sum(each is not None and key.figure(each) is not None for each in both)
         if len(changes) == count:
             yield max(changes, key=lambda change: change.after)
@@ -266,8 +266,8 @@ def rescale(
         values = []
         for change in rescale_targets(limits, op, shifts, run.run):
             mine = known.get((change.case, change.key))
-            own = strictest(written.for_case(op, change.case), change.key)
-            if mine is None or not stricter(change.key, mine.value, own):
+            own = find_strictest(written.for_case(op, change.case), change.key)
+            if mine is None or not is_stricter(change.key, mine.value, own):
                 continue
             after = float(f"{change.after:.4g}")
             with speaking(ENGLISH):
@@ -280,7 +280,7 @@ def rescale(
             facts |= {"before": show(change.key, mine.value), "after": show(change.key, after)}
             said.append(Reason("earned_rescaled_said", {**facts, "file": place(file.path, settings.root)}))
         if values:
-            replace_file(settings, file.path, file.content, with_earned(file, run.environment, values))
+            replace_file(settings, file.path, file.content, write_earned(file, run.environment, values))
     except PerfciError as error:
         return (error.reason,)
     return tuple(said)

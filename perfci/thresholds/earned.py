@@ -23,8 +23,8 @@ from typing import Any
 from perfci.core.model import Device, Environment
 from perfci.core.wording import say
 from perfci.thresholds.layers import ALPHA, Earned
-from perfci.thresholds.place import Place, list_yaml, read, unknown
-from perfci.thresholds.read import NUMBERS, number, percentage, read_until
+from perfci.thresholds.place import Place, list_yaml, make_unknown_error, read
+from perfci.thresholds.read import NUMBERS, make_number_reader, make_percentage_reader, read_until
 
 MOST_BYTES = 16 << 20
 """Largest file that is read: 10 keys of 5,000 cases."""
@@ -101,7 +101,7 @@ def parse_file(path: Path, op: str, device: str, place: Place | None, content: b
     parts = {entry.key: entry for entry in place.items()} if place else {}
     for entry in parts.values():
         if entry.key not in {"environment", "cases"}:
-            raise unknown(entry, ("environment", "cases"))
+            raise make_unknown_error(entry, ("environment", "cases"))
     if not parts:
         return EarnedFile(op, device, path, content=content)
     if "environment" not in parts:
@@ -122,7 +122,7 @@ def parse_file(path: Path, op: str, device: str, place: Place | None, content: b
 def _read_entry(place: Place, op: str, case: str, shown: str) -> Earned:
     key = place.key
     if key not in KEYS:
-        raise unknown(place, KEYS)
+        raise make_unknown_error(place, KEYS)
 
     def read_number(entry: Place) -> float:
         return float(NUMBERS[key](replace(entry, key=key)))
@@ -136,15 +136,15 @@ def _read_entry(place: Place, op: str, case: str, shown: str) -> Earned:
         "to": read_number,
         "bound": read_number,
         "began": read_number_or_none,
-        "predicted": percentage(0, 100, like="0.05 %"),
+        "predicted": make_percentage_reader(0, 100, like="0.05 %"),
         "date": read_until,
-        "runs": lambda entry: int(number("20")(entry)),
+        "runs": lambda entry: int(make_number_reader("20")(entry)),
     }
     found: dict[str, Any] = {}
     line = place.line
     for entry in place.items():
         if entry.key not in FIELDS:
-            raise unknown(entry, FIELDS)
+            raise make_unknown_error(entry, FIELDS)
         name = {"from": "before", "to": "after"}.get(entry.key, entry.key)
         found[name] = readers.get(entry.key, _read_text)(entry)
         line = entry.line if name == "value" else line
@@ -164,7 +164,7 @@ def _read_text(place: Place) -> str:
 # --- the environment --------------------------------------------------------------------------------------------------
 
 
-def flat(environment: Environment) -> dict[str, str]:
+def flatten_environment(environment: Environment) -> dict[str, str]:
     """What of an environment is kept, by dotted name. No board, no host, no commit."""
     device = {f"device.{name}": value for name, value in vars(environment.device).items() if name != "key"}
     rest: dict[str, Any] = {"timer": environment.timer, "python": environment.python}

@@ -99,10 +99,10 @@ class Relaxed:
         return here and (case is None or matches(case, self.case))
 
 
-def stricter(key: str, value: float | None, than: float | None) -> bool:
+def is_stricter(key: str, value: float | None, than: float | None) -> bool:
     """Whether a value of a key asks for more than another; None asks for nothing.
 
-    >>> stricter("margin", 0.01, 0.02), stricter("speedup", 1.1, 1.2), stricter("registers", 0.1, None)
+    >>> is_stricter("margin", 0.01, 0.02), is_stricter("speedup", 1.1, 1.2), is_stricter("registers", 0.1, None)
     (True, False, True)
     """
     if value is None or than is None:
@@ -121,10 +121,10 @@ def overlay(
     for key in {**earned, **{entry.key: 0.0 for entry in relaxed}, **commanded}:
 
         def choose(own: float | None, key: str = key) -> float | None:
-            value = earned[key] if key in earned and stricter(key, earned[key], own) else own
+            value = earned[key] if key in earned and is_stricter(key, earned[key], own) else own
             for entry in relaxed:
                 to = own if entry.to is None else entry.to
-                if entry.key == key and stricter(key, value, to):
+                if entry.key == key and is_stricter(key, value, to):
                     value = to
             return commanded.get(key, value)
 
@@ -134,7 +134,7 @@ def overlay(
     return limits
 
 
-def strictest(limits: CaseThresholds, key: str) -> float | None:
+def find_strictest(limits: CaseThresholds, key: str) -> float | None:
     """One number for a key: of tau the least of all lengths."""
     if key == TAU:
         return min((tau for _, tau in limits.tau), default=math.inf)

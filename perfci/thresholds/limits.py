@@ -85,10 +85,10 @@ class CaseThresholds:
         """
         return max(self.tau_at(base_us), self.floor(timer) / base_us)
 
-    def widened(self, up_to: float) -> CaseThresholds:
+    def widen(self, up_to: float) -> CaseThresholds:
         """These limits with a slow-down of `up_to`, a ratio, allowed: against base, baseline and targets of speed.
 
-        >>> CaseThresholds(speedup=1.2).widened(0.2).speedup, CaseThresholds().widened(0.03).tau_at(2.0)
+        >>> CaseThresholds(speedup=1.2).widen(0.2).speedup, CaseThresholds().widen(0.03).tau_at(2.0)
         (1.0, 0.05)
         """
         return replace(
@@ -180,7 +180,7 @@ class Thresholds:
             entries = [entry for entry in self.loosened.get(op, ()) if entry.about(None, case)]
             found = layers.overlay(found, self.earned.get(op, {}).get(case, {}), entries, self.commanded)
         excuses = () if self.excusing is None else self.expected(op, case)[self.excusing :]
-        return found.widened(excuses[0].up_to) if excuses else found
+        return found.widen(excuses[0].up_to) if excuses else found
 
     def find_line(self, op: str, case: str | None, key: str) -> Origin:
         """Where people wrote the value of a key for a case, or for the op as a whole."""

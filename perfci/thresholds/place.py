@@ -91,21 +91,21 @@ def shorten_text(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
-def unknown(entry: Place, keys: Collection[str]) -> StoredFileError:
+def make_unknown_error(entry: Place, keys: Collection[str]) -> StoredFileError:
     """The error of a key that nobody knows, with the one that was meant."""
-    guess = meant(entry.key, keys)
+    guess = find_meant(entry.key, keys)
     kind = "threshold_key_misspelt" if guess else "threshold_key_unknown"
     return entry.error(kind, meant=guess, keys=", ".join(sorted(keys)))
 
 
-def meant(word: str, words: Collection[str]) -> str | None:
+def find_meant(word: str, words: Collection[str]) -> str | None:
     """The known word that is closest, if any is close."""
     return next(iter(difflib.get_close_matches(shorten_text(word), sorted(words), n=1)), None)
 
 
-def nearest_first(word: str, words: Collection[str]) -> str:
+def list_nearest_first(word: str, words: Collection[str]) -> str:
     """The known words as a list in a sentence, the one that was probably meant first. A dash if there are none."""
-    guess = meant(word, words)
+    guess = find_meant(word, words)
     return ", ".join(sorted(words, key=lambda known: (known != guess, known))) or "-"
 
 
@@ -129,7 +129,7 @@ def read(path: Path, most: int = MOST_BYTES) -> Place | None:
 
     Raises StoredFileError if it cannot be read, is too large, is no UTF-8 or no YAML, or holds several documents.
     """
-    return parse_yaml(path, _text(path, most))
+    return parse_yaml(path, _read_text(path, most))
 
 
 def parse_yaml(path: Path, text: str) -> Place | None:
@@ -147,17 +147,17 @@ def parse_yaml(path: Path, text: str) -> Place | None:
     except yaml.reader.ReaderError as error:
         character = error.character if isinstance(error.character, int) else ord(error.character)
         line = text.count("\n", 0, error.position) + 1
-        raise _unreadable(path, line, f"the character U+{character:04X} has no place in it") from error
+        raise _make_unreadable_error(path, line, f"the character U+{character:04X} has no place in it") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or "it cannot be understood"
-        raise _unreadable(path, mark.line + 1 if mark else None, problem) from error
+        raise _make_unreadable_error(path, mark.line + 1 if mark else None, problem) from error
     except RecursionError as error:
-        raise _unreadable(path, 1, "it is nested too deeply") from error
+        raise _make_unreadable_error(path, 1, "it is nested too deeply") from error
     return None if node is None else Place(path, 1, path.name, node)
 
 
-def _text(path: Path, most: int) -> str:
+def _read_text(path: Path, most: int) -> str:
     # A pipe would be waited for without end.
     if not path.is_file():
         raise StoredFileError("file_unreadable", path=str(path), why=say("it is no plain file"))
@@ -176,8 +176,8 @@ def decode_text(path: Path, data: bytes) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise _unreadable(path, data.count(b"\n", 0, error.start) + 1, "it is not UTF-8 text") from error
+        raise _make_unreadable_error(path, data.count(b"\n", 0, error.start) + 1, "it is not UTF-8 text") from error
 
 
-def _unreadable(path: Path, line: int | None, problem: str) -> StoredFileError:
+def _make_unreadable_error(path: Path, line: int | None, problem: str) -> StoredFileError:
     return StoredFileError("thresholds_unreadable", file=str(path), line=line, problem=shorten_text(problem))

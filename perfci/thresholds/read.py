@@ -17,7 +17,7 @@ from perfci.core.model import Expected
 from perfci.core.wording import say
 from perfci.thresholds.layers import ALPHA, Relaxed
 from perfci.thresholds.limits import CaseThresholds, Lines, Listed, OpThresholds, Steps, Thresholds, override
-from perfci.thresholds.place import Place, list_yaml, meant, read, shorten_text, unknown
+from perfci.thresholds.place import Place, find_meant, list_yaml, make_unknown_error, read, shorten_text
 
 DEFAULT = "default"
 TIMERS = ("activity", "event", "virtual")
@@ -57,7 +57,7 @@ def load(folder: Path, ops: Collection[str] | None = None, root: Path | None = N
     found = {}
     for op, path in files.items():
         if ops is not None and op not in ops:
-            guess = meant(op, {*ops, DEFAULT})
+            guess = find_meant(op, {*ops, DEFAULT})
             kind = "thresholds_of_other_op" if guess else "thresholds_of_no_op"
             raise StoredFileError(kind, file=str(path), op=op, meant=guess)
         fields, own_lines = _read_file(path, _OP_KEYS)
@@ -94,7 +94,7 @@ def _read_fields(place: Place, keys: Mapping[str, Reader]) -> dict[str, Any]:
     for entry in place.items():
         if entry.key not in keys:
             where = "default.yaml" if entry.key in _DEFAULT_KEYS else "<op>.yaml" if entry.key in _OP_KEYS else None
-            raise entry.error("threshold_key_elsewhere", where=where) if where else unknown(entry, keys)
+            raise entry.error("threshold_key_elsewhere", where=where) if where else make_unknown_error(entry, keys)
         fields[entry.key] = keys[entry.key](entry)
     return fields
 
@@ -102,7 +102,9 @@ def _read_fields(place: Place, keys: Mapping[str, Reader]) -> dict[str, Any]:
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def percentage(least: float, most: float, *, above: bool = False, below: bool = False, like: str = "2 %") -> Reader:
+def make_percentage_reader(
+    least: float, most: float, *, above: bool = False, below: bool = False, like: str = "2 %"
+) -> Reader:
     """A reader of a percentage, as a ratio. above, below: the end itself is not among the values."""
 
     def read_percentage(place: Place) -> float:
@@ -119,7 +121,7 @@ def percentage(least: float, most: float, *, above: bool = False, below: bool = 
     return read_percentage
 
 
-def number(like: str, *, above: bool = False) -> Reader:
+def make_number_reader(like: str, *, above: bool = False) -> Reader:
     """A reader of a number. above: it is not 0."""
 
     def read_number(place: Place) -> float:
@@ -138,9 +140,9 @@ def number(like: str, *, above: bool = False) -> Reader:
     return read_number
 
 
-_ratio = percentage(0, 100, below=True)
-_slowdown = percentage(0, 100, above=True, below=True, like="1 %")  # no two times are ever equal
-_microseconds, _error, _bytes = number("0.5"), number("1e-3"), number("16")
+_ratio = make_percentage_reader(0, 100, below=True)
+_slowdown = make_percentage_reader(0, 100, above=True, below=True, like="1 %")  # no two times are ever equal
+_microseconds, _error, _bytes = make_number_reader("0.5"), make_number_reader("1e-3"), make_number_reader("16")
 
 
 def _read_floors(place: Place) -> Mapping[str, float]:
@@ -166,7 +168,7 @@ def _read_steps(place: Place) -> Steps:
 def read_expected(place: Place) -> tuple[Listed, tuple[Expected, ...]]:
     """What stands under the key `expected`, still without op and file. Raises StoredFileError."""
     example = "{case: ..., up_to: 6 %, why: ..., until: 2027-01-31}"
-    up_to = percentage(0, 100 * MOST, above=True, like="6 %")
+    up_to = make_percentage_reader(0, 100 * MOST, above=True, like="6 %")
     keys = {"case": read_case, "up_to": up_to, "why": read_why, "until": read_until}
     found: dict[str, Expected] = {}
     members = _list_members(place, example)
@@ -186,7 +188,7 @@ def read_relaxed(place: Place) -> tuple[Relaxed, ...]:
     def read_key(entry: Place) -> str:
         text = entry.text(say("the name of a threshold, such as tau"))
         if text not in known:
-            raise unknown(replace(entry, key=text), known)
+            raise make_unknown_error(replace(entry, key=text), known)
         return text
 
     keys: Mapping[str, Reader] = {
@@ -221,7 +223,7 @@ def _read_entry(place: Place, keys: Mapping[str, Reader], needed: Sequence[str],
     fields = {}
     for entry in place.items():
         if entry.key not in keys:
-            raise unknown(entry, keys)
+            raise make_unknown_error(entry, keys)
         fields[entry.key] = keys[entry.key](entry)
     if missing := [key for key in needed if key not in fields]:
         raise place.error("entry_lacks", missing=", ".join(missing))
@@ -295,7 +297,7 @@ def _read_cases(place: Place) -> tuple[tuple[str, Mapping[str, Any]], ...]:
 
 _CASE_KEYS: Mapping[str, Reader] = {
     "margin": _ratio,
-    "speedup": number("1.2", above=True),
+    "speedup": make_number_reader("1.2", above=True),
     "rsd": _ratio,
     "span_margin": _slowdown,
     "span_floor_us": _microseconds,
@@ -309,8 +311,8 @@ _CASE_KEYS: Mapping[str, Reader] = {
     "spill_bytes": _bytes,
     "peak_memory": _ratio,
     # What the cache keeps lets a kernel pass the copy. Beyond 140 % no measurement is believed.
-    "bandwidth_share": percentage(0, 140, above=True, like="80 %"),
-    "compile_s": number("20", above=True),
+    "bandwidth_share": make_percentage_reader(0, 140, above=True, like="80 %"),
+    "compile_s": make_number_reader("20", above=True),
     "mean_abs": _error,
     "rmse": _error,
     "p99_abs": _error,
@@ -319,7 +321,7 @@ _CASE_KEYS: Mapping[str, Reader] = {
     "clip_ratio": _ratio,
     "divergence": _error,
 }
-_DEFAULT_KEYS: Mapping[str, Reader] = {**_CASE_KEYS, ALPHA: percentage(0, 50, above=True, like="1 %")}
+_DEFAULT_KEYS: Mapping[str, Reader] = {**_CASE_KEYS, ALPHA: make_percentage_reader(0, 50, above=True, like="1 %")}
 _OP_KEYS: Mapping[str, Reader] = {
     **_CASE_KEYS,
     "cases": _read_cases,

@@ -43,15 +43,15 @@ _QUOTED = frozenset({"first", "last", "rescaled", "why"})
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def text_of(key: str, value: float) -> str | None:
+def write_value(key: str, value: float) -> str | None:
     """A value of a key as files write it, 1.5 % or 1.2. None if no file can hold it.
 
-    >>> text_of("tau", 0.015), text_of("speedup", 1.2), text_of("margin", -1.0)
+    >>> write_value("tau", 0.015), write_value("speedup", 1.2), write_value("margin", -1.0)
     ('1.5 %', '1.2', None)
     """
-    for text in (_percent(value), _decimal(value)) if math.isfinite(value) else ():
+    for text in (_write_percent(value), _write_decimal(value)) if math.isfinite(value) else ():
         try:
-            if math.isclose(value_of(key, text, "-"), value, rel_tol=CLOSE, abs_tol=0.0):
+            if math.isclose(read_value(key, text, "-"), value, rel_tol=CLOSE, abs_tol=0.0):
                 return text
         except StoredFileError:
             continue
@@ -60,10 +60,10 @@ def text_of(key: str, value: float) -> str | None:
 
 def show(key: str, value: float | None) -> str:
     """A value as people read it: with four digits, no more. A dash for none."""
-    return "-" if value is None else text_of(key, float(f"{value:.4g}")) or percent(value)
+    return "-" if value is None else write_value(key, float(f"{value:.4g}")) or percent(value)
 
 
-def value_of(key: str, text: str, source: str) -> float:
+def read_value(key: str, text: str, source: str) -> float:
     """A value of a key as the command line gives it, read as files are. Raises StoredFileError, naming the source."""
     place = parse_yaml(Path(source), text)
     if place is None or not isinstance(place.node, yaml.ScalarNode):
@@ -71,11 +71,11 @@ def value_of(key: str, text: str, source: str) -> float:
     return float(NUMBERS[key](replace(place, key=key)))
 
 
-def _percent(value: float, digits: int = 12) -> str:
+def _write_percent(value: float, digits: int = 12) -> str:
     return f"{100 * value:.{digits}f}".rstrip("0").rstrip(".") + " %"
 
 
-def _decimal(value: float) -> str:
+def _write_decimal(value: float) -> str:
     """As YAML takes for a number: one with an exponent needs a point and a sign."""
     mantissa, _, exponent = repr(float(value)).partition("e")
     if not exponent:
@@ -87,7 +87,7 @@ def _decimal(value: float) -> str:
 # --- earned values ----------------------------------------------------------------------------------------------------
 
 
-def with_earned(
+def write_earned(
     file: EarnedFile,
     environment: Environment,
     values: Iterable[Earned] = (),
@@ -101,8 +101,8 @@ def with_earned(
     """
     fresh = {(each.case, each.key): _write_fields(file, each) for each in values}
     renamed = renamed or {}
-    wanted = earned.flat(environment)
-    same_environment = file.environment is not None and earned.flat(file.environment) == wanted
+    wanted = earned.flatten_environment(environment)
+    same_environment = file.environment is not None and earned.flatten_environment(file.environment) == wanted
     if file.content is not None and same_environment and not (fresh or dropped or renamed):
         return file.content
     text = decode_text(file.path, file.content or b"")
@@ -134,7 +134,7 @@ def with_earned(
         for each in file.values
         if (each.case, each.key) not in dropped
     }
-    expected |= {which: value_of(which[1], fields["value"], "-") for which, fields in fresh.items()}
+    expected |= {which: read_value(which[1], fields["value"], "-") for which, fields in fresh.items()}
     try:
         read = earned.parse_file(file.path, file.op, file.device, parse_yaml(file.path, result), b"", str(file.path))
     except StoredFileError as error:
@@ -156,13 +156,13 @@ def _write_fields(file: EarnedFile, value: Earned) -> dict[str, str]:
     numbers = {"value": value.value, "from": value.before, "to": value.after, "bound": value.bound}
     found: dict[str, object] = {}
     for name, number in (numbers | {"began": value.began}).items():
-        text = NONE if number is None else text_of(value.key, number)
+        text = NONE if number is None else write_value(value.key, number)
         if text is None:
             facts = {"file": str(file.path), "key": value.key, "case": value.case, "value": number}
             raise StoredFileError("earned_unwritable", **facts)
         if text != NONE or name in {"from", "began"}:
             found[name] = text
-    found["predicted"] = None if value.predicted is None else _percent(value.predicted, 4)
+    found["predicted"] = None if value.predicted is None else _write_percent(value.predicted, 4)
     found |= {name: getattr(value, name) for name in ("date", "runs", "first", "last", "rescaled", "why")}
     return {name: str(found[name]) for name in FIELDS if found.get(name)}
 
@@ -214,7 +214,7 @@ def _list_lines(data: Any) -> Iterator[int]:
 # --- relaxed entries --------------------------------------------------------------------------------------------------
 
 
-def with_relaxed(path: Path, content: bytes | None, entry: Relaxed) -> bytes:
+def write_relaxed(path: Path, content: bytes | None, entry: Relaxed) -> bytes:
     """An op's file with an entry under `relaxed`. One of the same key, case and device gives way to it.
 
     Raises StoredFileError for a file that cannot be read, or whose layout cannot be kept.
@@ -253,7 +253,7 @@ def _write_relaxed(entry: Relaxed) -> str:
     """The entry as it stands in a file, without its dash."""
     named = (("case", entry.case), ("device", entry.device))
     parts = [f"key: {entry.key}", *(f"{name}: {quote_text(text)}" for name, text in named if text is not None)]
-    parts += [] if entry.to is None else [f"to: {text_of(entry.key, entry.to)}"]
+    parts += [] if entry.to is None else [f"to: {write_value(entry.key, entry.to)}"]
     return f"{{{', '.join([*parts, f'why: {quote_text(entry.why)}', f'until: {entry.until}'])}}}"
 
 

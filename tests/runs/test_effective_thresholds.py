@@ -16,7 +16,7 @@ from perfci.runs.accept_runs import AcceptOptions, accept_runs
 from perfci.runs.decide import decide
 from perfci.runs.plan import Request
 from perfci.thresholds.earned import EarnedFile
-from perfci.thresholds.write import with_earned
+from perfci.thresholds.write import write_earned
 from tests.git_repositories import commit_all, git
 from tests.thresholds.earned_examples import earned
 
@@ -50,7 +50,7 @@ def kept(settings, run, *values):
     path = settings.thresholds / where.device.key / "scale.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     mine = [dataclasses.replace(each, op="scale") for each in values]
-    path.write_bytes(with_earned(EarnedFile("scale", where.device.key, path), where, mine))
+    path.write_bytes(write_earned(EarnedFile("scale", where.device.key, path), where, mine))
 
 
 def case_of(run, op="scale"):

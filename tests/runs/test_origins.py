@@ -13,7 +13,7 @@ from perfci.store.history import append_history
 from perfci.thresholds.earned import EarnedFile
 from perfci.thresholds.layers import STORED_KEYS
 from perfci.thresholds.limits import CaseThresholds
-from perfci.thresholds.write import with_earned
+from perfci.thresholds.write import write_earned
 from tests.history_examples import CASE, OTHER, accepted, environment, figures
 from tests.thresholds.earned_examples import earned
 
@@ -42,7 +42,7 @@ def with_values(project, *values, where=None):
     path = project.thresholds / KEY / "relu.yaml"
     path.parent.mkdir(exist_ok=True)
     mine = [dataclasses.replace(each, op="relu") for each in values]
-    path.write_bytes(with_earned(EarnedFile("relu", KEY, path), where or environment(), mine))
+    path.write_bytes(write_earned(EarnedFile("relu", KEY, path), where or environment(), mine))
 
 
 def shown(project, **options):

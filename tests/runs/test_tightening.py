@@ -18,7 +18,7 @@ from perfci.runs.tightening import refuse_in_pipeline, rescale, tighten
 from perfci.store.history import append_history, history_path, read_history
 from perfci.thresholds.earned import EarnedFile, read_file
 from perfci.thresholds.layers import Earned
-from perfci.thresholds.write import with_earned
+from perfci.thresholds.write import write_earned
 from tests.history_examples import CASE, OTHER, accepted, figures
 
 KEY = "nvidia-h200"
@@ -201,13 +201,13 @@ def test_a_file_that_somebody_changed_meanwhile_is_left_as_it_is(nights, monkeyp
     tighten(nights, write=True, day=DAY)
     keep(nights, *runs(1, 10))
     file = path_of(nights)
-    work = tightening.with_earned
+    work = tightening.write_earned
 
     def edited_meanwhile(*arguments):
         file.write_text(file.read_text() + "# edited meanwhile\n")
         return work(*arguments)
 
-    monkeypatch.setattr(tightening, "with_earned", edited_meanwhile)
+    monkeypatch.setattr(tightening, "write_earned", edited_meanwhile)
 
     assert failure(nights) == "thresholds_changed_meanwhile"
     assert file.read_text().endswith("# edited meanwhile\n")
@@ -263,7 +263,7 @@ def with_target(settings, run, value):
     path = path_of(settings)
     path.parent.mkdir(parents=True, exist_ok=True)
     each = Earned("relu", "rows=1,dtype=float16", "speedup", value, began=1.0, after=value, date="2026-01-01")
-    path.write_bytes(with_earned(EarnedFile("relu", KEY, path), run.environment, [each]))
+    path.write_bytes(write_earned(EarnedFile("relu", KEY, path), run.environment, [each]))
 
 
 def test_accepting_a_loss_rescales_its_target_at_once(settings):

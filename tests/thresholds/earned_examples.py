@@ -8,7 +8,7 @@ from perfci.core.model import Device, Environment
 from perfci.thresholds.earned import EarnedFile, parse_file, read_file
 from perfci.thresholds.layers import Earned
 from perfci.thresholds.place import parse_yaml
-from perfci.thresholds.write import with_earned
+from perfci.thresholds.write import write_earned
 
 KEY = "nvidia-h200"
 CASE = "rows=4096,dtype=float16"
@@ -38,7 +38,7 @@ def kept(path, *values, environment=HERE):
     """A file of these values, on disk."""
     file = empty(path)
     file.path.parent.mkdir(parents=True, exist_ok=True)
-    file.path.write_bytes(with_earned(file, environment, values))
+    file.path.write_bytes(write_earned(file, environment, values))
     return read(path)
 
 

@@ -8,7 +8,7 @@ from datetime import date
 import pytest
 
 from perfci.core.model import Expected
-from perfci.thresholds.layers import Relaxed, stricter
+from perfci.thresholds.layers import Relaxed, is_stricter
 from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
 
 CASE = "rows=7,dtype=float16"
@@ -82,7 +82,7 @@ def test_an_entry_holds_to_its_last_day(day, holds):
 
 
 def test_no_value_is_the_loosest():
-    assert stricter("registers", 0.5, None)
-    assert not stricter("registers", None, 0.5)
-    assert not stricter("registers", None, None)
-    assert stricter("bandwidth_share", 0.9, 0.8)
+    assert is_stricter("registers", 0.5, None)
+    assert not is_stricter("registers", None, 0.5)
+    assert not is_stricter("registers", None, None)
+    assert is_stricter("bandwidth_share", 0.9, 0.8)

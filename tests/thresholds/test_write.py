@@ -11,7 +11,7 @@ from perfci.core.errors import StoredFileError
 from perfci.core.wording import catalogue, sentence
 from perfci.thresholds.layers import Relaxed
 from perfci.thresholds.read import NUMBERS, load
-from perfci.thresholds.write import text_of, value_of, with_earned, with_relaxed
+from perfci.thresholds.write import read_value, write_earned, write_relaxed, write_value
 from tests.thresholds.earned_examples import (
     CASE,
     HERE,
@@ -46,9 +46,9 @@ def changed(before: bytes, after: bytes) -> list[str]:
 @pytest.mark.parametrize("key", NUMBERS)
 def test_every_key_has_a_way_to_write_a_value_that_is_read_back(key):
     for value in (0.0003, 0.0125, 0.3):
-        text = text_of(key, value)
+        text = write_value(key, value)
         assert text is not None
-        assert value_of(key, text, "-") == pytest.approx(value, rel=1e-9)
+        assert read_value(key, text, "-") == pytest.approx(value, rel=1e-9)
 
 
 # --- earned values ----------------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ def test_a_new_file_says_what_it_was_given(tmp_path):
 def test_a_step_changes_the_lines_of_its_entry_alone(tmp_path):
     file = kept(tmp_path, earned(), earned("rsd", 0.04), earned(case=OTHER))
 
-    after = with_earned(file, HERE, [earned(value=0.006, before=0.0075, last="run025")])
+    after = write_earned(file, HERE, [earned(value=0.006, before=0.0075, last="run025")])
 
     assert sorted(changed(file.content, after)) == sorted([
         "-       value: 0.75 %", "+       value: 0.6 %", "-       from: 1 %", "-       to: 0.75 %",
@@ -117,7 +117,9 @@ def hand_made(tmp_path, text=HAND_MADE):
 def test_comments_order_quotes_and_layout_of_a_hand_made_file_survive(tmp_path):
     file = hand_made(tmp_path)
 
-    after = with_earned(file, HERE, [earned(value=0.01, case=OTHER, why="new"), earned("rsd", 0.03, why="n"), earned()])
+    after = write_earned(
+        file, HERE, [earned(value=0.01, case=OTHER, why="new"), earned("rsd", 0.03, why="n"), earned()]
+    )
 
     text = after.decode()
     assert [part for part in HAND_MADE.splitlines() if "#" in part and "value" not in part and part not in text] == []
@@ -130,7 +132,7 @@ def test_comments_order_quotes_and_layout_of_a_hand_made_file_survive(tmp_path):
 def test_carriage_returns_and_a_mark_of_order_survive(tmp_path):
     file = hand_made(tmp_path, "\ufeff" + HAND_MADE.replace("\n", "\r\n"))
 
-    after = with_earned(file, HERE, [earned(), earned("rsd", 0.03)])
+    after = write_earned(file, HERE, [earned(), earned("rsd", 0.03)])
 
     assert after.startswith(b"\xef\xbb\xbf# Read me")
     assert after.count(b"\n") == after.count(b"\r\n")
@@ -140,18 +142,18 @@ def test_carriage_returns_and_a_mark_of_order_survive(tmp_path):
 def test_an_entry_that_goes_leaves_its_comments(tmp_path):
     file = hand_made(tmp_path)
 
-    after = with_earned(file, HERE, dropped={(OTHER, "tau"), (CASE, "rsd")})
+    after = write_earned(file, HERE, dropped={(OTHER, "tau"), (CASE, "rsd")})
 
     assert understood(file, after).values == ()
     for comment in ("# keep an eye on it", "# between", "# the end", "# Read me first."):
         assert comment in after.decode()
-    assert values(understood(file, with_earned(understood(file, after), HERE, [earned()]))) == {(CASE, "tau"): 0.0075}
+    assert values(understood(file, write_earned(understood(file, after), HERE, [earned()]))) == {(CASE, "tau"): 0.0075}
 
 
 def test_another_environment_changes_its_lines_alone(tmp_path):
     file = hand_made(tmp_path)
 
-    after = with_earned(file, THERE, [], {(OTHER, "tau")})
+    after = write_earned(file, THERE, [], {(OTHER, "tau")})
 
     assert '-   packages.torch: "2.11"' in changed(file.content, after)
     assert "environment:   # of the big runner" in after.decode()
@@ -161,7 +163,7 @@ def test_another_environment_changes_its_lines_alone(tmp_path):
 def test_a_renamed_case_keeps_its_values(tmp_path):
     file = hand_made(tmp_path)
 
-    after = with_earned(file, HERE, [], (), {OTHER: "rows=8"})
+    after = write_earned(file, HERE, [], (), {OTHER: "rows=8"})
 
     assert values(understood(file, after)) == {("rows=8", "tau"): 0.02, (CASE, "rsd"): 0.04}
     assert len(changed(file.content, after)) == 2 and "# the odd one" in after.decode()
@@ -178,7 +180,7 @@ def test_a_renamed_case_keeps_its_values(tmp_path):
 def test_braces_are_kept(tmp_path, text):
     file = hand_made(tmp_path, text)
 
-    after = with_earned(file, HERE, [earned("rsd", 0.03, "a=1"), earned("tau", 0.01, "a=9")])
+    after = write_earned(file, HERE, [earned("rsd", 0.03, "a=1"), earned("tau", 0.01, "a=9")])
 
     assert values(understood(file, after)) == {("a=1", "rsd"): 0.03, ("a=9", "tau"): 0.01}
     assert "rsd: {value: 3 %" in after.decode()
@@ -194,7 +196,7 @@ def test_braces_are_kept(tmp_path, text):
 def test_a_layout_that_cannot_be_kept_is_left_alone(tmp_path, text):
     file = hand_made(tmp_path, text)
 
-    assert refused(with_earned, file, HERE, [earned("rsd", 0.03, "a=1")]) == "earned_by_hand"
+    assert refused(write_earned, file, HERE, [earned("rsd", 0.03, "a=1")]) == "earned_by_hand"
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -210,7 +212,7 @@ def test_any_steps_leave_exactly_what_they_say(tmp_path, seed):
             for key in keys
             if (case, key) not in dropped and rng.random() < 0.4
         ]
-        content = with_earned(file, HERE, fresh, dropped)
+        content = write_earned(file, HERE, fresh, dropped)
         expected = {which: expected[which] for which in expected if which not in dropped}
         expected |= {(each.case, each.key): each.value for each in fresh}
         lines = content.decode().splitlines(keepends=True)
@@ -227,7 +229,7 @@ ENTRY = Relaxed("softmax", "tau", 'noisy: "new" driver', "2027-01-31", case="row
 
 def relaxed(tmp_path, content, entry=ENTRY):
     path = tmp_path / "softmax.yaml"
-    after = with_relaxed(path, content, entry)
+    after = write_relaxed(path, content, entry)
     path.write_bytes(after)
     return after, load(tmp_path).ops["softmax"].relaxed
 
@@ -265,4 +267,4 @@ def test_an_entry_of_the_same_key_case_and_device_gives_way(tmp_path):
 
 @pytest.mark.parametrize("before", [b"{speedup: 1.2}\n", b"speedup: 1.2\n...\n"])
 def test_a_file_of_another_layout_gets_the_line_named_instead(tmp_path, before):
-    assert refused(with_relaxed, tmp_path / "softmax.yaml", before, ENTRY) == "relaxed_by_hand"
+    assert refused(write_relaxed, tmp_path / "softmax.yaml", before, ENTRY) == "relaxed_by_hand"

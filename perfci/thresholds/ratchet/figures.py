@@ -89,11 +89,11 @@ def _read_field(name: str) -> Callable[[Case], float | None]:
     return lambda case: float(found) if (found := getattr(case, name, None)) else None
 
 
-def _speedup(case: Case) -> float | None:
+def _find_speedup(case: Case) -> float | None:
     return math.exp(-case.shift) if isinstance(case, HistoryCase) and case.shift is not None else None
 
 
-def _error(name: str) -> Callable[[Case], float | None]:
+def _read_error(name: str) -> Callable[[Case], float | None]:
     """Of what is computed: what is stored of it is far less exact, and has limits of its own."""
 
     def figure(case: Case) -> float | None:
@@ -104,11 +104,11 @@ def _error(name: str) -> Callable[[Case], float | None]:
     return figure
 
 
-def _in_storage(figure: Callable[[HistoryStored], float | None]) -> Callable[[Case], float | None]:
+def _read_stored(figure: Callable[[HistoryStored], float | None]) -> Callable[[Case], float | None]:
     return lambda case: figure(case) if isinstance(case, HistoryStored) else None
 
 
-def _from_memory(run: HistoryRun, case: Case) -> bool:
+def _is_from_memory(run: HistoryRun, case: Case) -> bool:
     return isinstance(case, HistoryCase) and from_memory(case.bytes_moved, case.cache, run.environment.device.l2_bytes)
 
 
@@ -117,7 +117,7 @@ def _has_compiled(_: HistoryRun, case: Case) -> bool:
 
 
 KEYS = (
-    Key("speedup", _speedup, least=0.01, more_is_better=True, confirmed=True, board=0.006),
+    Key("speedup", _find_speedup, least=0.01, more_is_better=True, confirmed=True, board=0.006),
     Key(
         "bandwidth_share",
         _read_field("bandwidth_share"),
@@ -125,19 +125,19 @@ KEYS = (
         more_is_better=True,
         confirmed=True,
         board=0.004,
-        held=_from_memory,
+        held=_is_from_memory,
     ),
     Key("span_margin", _read_field("span_us"), least=0.02, growth=True, confirmed=True, board=0.004),
     Key("peak_memory", _read_field("peak_bytes"), least=0.01, growth=True),
     Key("rsd", _read_field("rsd"), least=0.1),
     Key("compile_s", _read_field("compile_s"), least=0.25, tails=4, held=_has_compiled),
-    Key("mean_abs", _error("mean_abs"), least=0.1, error=True),
-    Key("rmse", _error("rmse"), least=0.1, error=True),
-    Key("p99_abs", _error("p99_abs"), least=0.1, error=True),
-    Key("max_abs", _error("max_abs"), least=0.1, tails=6, error=True),
-    Key("stored_p99", _in_storage(lambda case: case.errors.p99_abs), least=0.1, error=True),
-    Key("clip_ratio", _in_storage(lambda case: case.clip_ratio), least=0.5, error=True, zero=1e-3),
-    Key("divergence", _in_storage(lambda case: case.divergence), least=0.5, error=True, zero=1e-2),
+    Key("mean_abs", _read_error("mean_abs"), least=0.1, error=True),
+    Key("rmse", _read_error("rmse"), least=0.1, error=True),
+    Key("p99_abs", _read_error("p99_abs"), least=0.1, error=True),
+    Key("max_abs", _read_error("max_abs"), least=0.1, tails=6, error=True),
+    Key("stored_p99", _read_stored(lambda case: case.errors.p99_abs), least=0.1, error=True),
+    Key("clip_ratio", _read_stored(lambda case: case.clip_ratio), least=0.5, error=True, zero=1e-3),
+    Key("divergence", _read_stored(lambda case: case.divergence), least=0.5, error=True, zero=1e-2),
 )
 """What is timed is asked again in fresh processes before it is blamed: its bound may be by moments, and tighter.
 Nothing confirms the others. Compilation and the largest of many errors have the heaviest tails."""
@@ -156,17 +156,17 @@ class FigureSeries:
     def prediction(self, key: Key) -> Prediction:
         """Of the next run, in the form that the key asks for."""
         if key.confirmed:
-            return prediction.by_moments(self.values, self.boards, key.board)
-        return prediction.robust(self.values, key.tails)
+            return prediction.predict_by_moments(self.values, self.boards, key.board)
+        return prediction.predict_robustly(self.values, key.tails)
 
 
-def cases(run: HistoryRun, suite: Suite) -> Mapping[str, Case]:
+def list_cases(run: HistoryRun, suite: Suite) -> Mapping[str, Case]:
     """The cases of a run that were accepted, by id."""
     found: Sequence[Case] = run.cases if suite is Suite.PERFORMANCE else (*run.accuracy, *run.stored)
     return {each.case: each for each in found if each.case not in run.inconclusive}
 
 
-def series(history: Sequence[HistoryRun], suite: Suite, case: str, key: Key) -> FigureSeries:
+def read_series(history: Sequence[HistoryRun], suite: Suite, case: str, key: Key) -> FigureSeries:
     """A figure over the runs of this environment and epoch that have it.
 
     An exact result, which has no logarithm, counts as the least error of the other runs. If all are exact, as the
@@ -175,11 +175,11 @@ def series(history: Sequence[HistoryRun], suite: Suite, case: str, key: Key) -> 
     """
     runs = select_epoch(select_environment(history), case)
     # Warm and cold times are never compared: the newest run that has the case decides which count.
-    last = next((found for run in reversed(runs) if (found := cases(run, Suite.PERFORMANCE).get(case))), None)
+    last = next((found for run in reversed(runs) if (found := list_cases(run, Suite.PERFORMANCE).get(case))), None)
     cache = last.cache if isinstance(last, HistoryCase) else None
     values = []
     for run in runs:
-        known = cases(run, suite).get(case)
+        known = list_cases(run, suite).get(case)
         if known is None or (isinstance(known, HistoryCase) and known.cache != cache):
             continue
         value = key.figure(known) if key.held is None or key.held(run, known) else None
@@ -187,7 +187,7 @@ def series(history: Sequence[HistoryRun], suite: Suite, case: str, key: Key) -> 
             values.append((value, run.environment.device.uuid, run.run))
     least = key.zero
     if least is None:
-        least = min((value for value, _, _ in values if value > 0), default=roundoff(case))
+        least = min((value for value, _, _ in values if value > 0), default=find_roundoff(case))
     if least is None or not values:
         return FigureSeries((), (), ())
     return FigureSeries(
@@ -197,7 +197,7 @@ def series(history: Sequence[HistoryRun], suite: Suite, case: str, key: Key) -> 
     )
 
 
-def roundoff(case: str) -> float | None:
+def find_roundoff(case: str) -> float | None:
     """By the case's id. None if it does not name its dtype."""
     named = dict(part.split("=", 1) for part in case.split(",") if "=" in part)
     return ROUNDOFF.get(named.get("dtype", ""))

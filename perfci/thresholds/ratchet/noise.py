@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfci.statistics import duel_rule, many_duels
-from perfci.thresholds.ratchet.prediction import gamma_quantile
+from perfci.thresholds.ratchet.prediction import find_gamma_quantile
 
 Floats = NDArray[np.float64]
 
@@ -96,7 +96,7 @@ class NullNoise:
     """A/A duels that it comes from"""
 
 
-def usable(nulls: Sequence[Sequence[Sequence[float]]]) -> list[Sequence[float]]:
+def select_usable(nulls: Sequence[Sequence[Sequence[float]]]) -> list[Sequence[float]]:
     """Of each A/A duel its first process: later ones exist only if the first strayed.
 
     A duel counts that has the 4 blocks of a first look.
@@ -104,7 +104,7 @@ def usable(nulls: Sequence[Sequence[Sequence[float]]]) -> list[Sequence[float]]:
     return [null[0] for null in nulls if null and len(null[0]) >= duel_rule.FIRST]
 
 
-def bound(nulls: Sequence[Sequence[float]]) -> NullNoise:
+def bound_scales(nulls: Sequence[Sequence[float]]) -> NullNoise:
     """The upper bound of both spreads. nulls: d of the first process of 20 A/A duels at least, log scale.
 
     Of each as many blocks are read as the shortest has: where a duel stops depends on what it saw. The scales come
@@ -119,10 +119,10 @@ def bound(nulls: Sequence[Sequence[float]]) -> NullNoise:
     within = [
         math.fsum(abs(d - median) for d in null[:blocks]) / blocks for null, median in zip(nulls, medians, strict=True)
     ]
-    return from_means(math.fsum(within) / count, math.fsum(map(abs, medians)) / count, count, blocks)
+    return bound_by_means(math.fsum(within) / count, math.fsum(map(abs, medians)) / count, count, blocks)
 
 
-def from_means(within: float, between: float, count: int, blocks: int) -> NullNoise:
+def bound_by_means(within: float, between: float, count: int, blocks: int) -> NullNoise:
     """The same from the mean absolute deviations of so many nulls: within processes, and of their medians."""
     upper, likely = (_find_scale(within, between, count, blocks, missed) for missed in (allot_chance(count), LIKELY))
     return NullNoise(upper, likely, count)
@@ -130,14 +130,15 @@ def from_means(within: float, between: float, count: int, blocks: int) -> NullNo
 
 def _find_scale(within: float, between: float, count: int, blocks: int, missed: float) -> Scale:
     """missed: chance of a scale below the truth, a third of it for blocks and two for processes."""
-    shape, chance = shapes(blocks), missed / 6
+    shape, chance = measure_shapes(blocks), missed / 6
     if between == 0:
         return Scale(_round_up(max(within, 1e-9)), 0.0)
     low, high = (
-        within / (shape.within * float(gamma_quantile(part, count / shape.within_cv2))) for part in (1 - chance, chance)
+        within / (shape.within * float(find_gamma_quantile(part, count / shape.within_cv2)))
+        for part in (1 - chance, chance)
     )
     low, high = max(low, 1e-9), max(high, 1e-9)
-    reached = shape.between * gamma_quantile(4 * chance, count / shape.between_cv2)
+    reached = shape.between * find_gamma_quantile(4 * chance, count / shape.between_cv2)
     at = int(np.count_nonzero(reached <= between / low))
     process = low * float(_RATIOS[max(at - 1, 0)])
     block = _round_up(max(high, process / float(_RATIOS[-1])))
@@ -170,7 +171,7 @@ class Shapes:
 
 
 @functools.cache
-def shapes(blocks: int) -> Shapes:
+def measure_shapes(blocks: int) -> Shapes:
     """For processes of so many blocks, seeded."""
     rng = np.random.default_rng((1, blocks))
     e = rng.standard_t(DOF, (4 * DRAWS, blocks))
@@ -183,12 +184,12 @@ def shapes(blocks: int) -> Shapes:
 
 
 @functools.lru_cache(maxsize=128)
-def duels(ratio: float, family: int, alpha: float) -> many_duels.Duels:
+def simulate_duels(ratio: float, family: int, alpha: float) -> many_duels.Duels:
     """Simulated duels of an unchanged kernel. A block's scale is 1."""
-    return many_duels.reading(draws(np.random.default_rng(2), DRAWS, ratio), family, alpha)
+    return many_duels.reading(draw_duels(np.random.default_rng(2), DRAWS, ratio), family, alpha)
 
 
-def draws(rng: np.random.Generator, count: int, ratio: float) -> Floats:
+def draw_duels(rng: np.random.Generator, count: int, ratio: float) -> Floats:
     """So many duels' d, shaped (count, processes, blocks), if a block's scale is 1."""
     e = rng.standard_t(DOF, (count, duel_rule.PROCESSES, duel_rule.BLOCKS))
     own = math.sqrt(1 - SHARED) * rng.standard_t(PROCESS_DOF, (count, duel_rule.PROCESSES, 1))
@@ -228,16 +229,16 @@ def predict_rates(tau: float, found: NullNoise, family: int, alpha: float) -> Pr
     False alarms are predicted from the upper bound of the noise, the rest from the likely one: a promise that is kept
     in 94 instead of 95 of 100 checks harms nobody, false alarms end trust.
     """
-    alarms = _rates(tau, found.upper, max(family, 1), alpha).alarms
-    return replace(_rates(tau, found.likely, max(family, 1), alpha), alarms=alarms)
+    alarms = _predict(tau, found.upper, max(family, 1), alpha).alarms
+    return replace(_predict(tau, found.likely, max(family, 1), alpha), alarms=alarms)
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def _rates(tau: float, scale: Scale, family: int, alpha: float) -> Predicted:
-    return rates(duels(scale.ratio, family, alpha), tau, scale.block)
+def _predict(tau: float, scale: Scale, family: int, alpha: float) -> Predicted:
+    return count_ends(simulate_duels(scale.ratio, family, alpha), tau, scale.block)
 
 
-def rates(drawn: many_duels.Duels, tau: float, unit: float = 1.0) -> Predicted:
+def count_ends(drawn: many_duels.Duels, tau: float, unit: float = 1.0) -> Predicted:
     """The same of any duels of an unchanged kernel. unit: log scale, what their 1 means."""
     allowed, bias, count = math.log1p(tau) / unit, duel_rule.BIAS / unit, len(drawn)
     same = many_duels.ends(drawn, allowed, 0.0, bias)
@@ -251,7 +252,7 @@ def rates(drawn: many_duels.Duels, tau: float, unit: float = 1.0) -> Predicted:
     )
 
 
-def least(found: NullNoise, family: int, alpha: float, floor: float, ceiling: float) -> float | None:
+def find_least_tau(found: NullNoise, family: int, alpha: float, floor: float, ceiling: float) -> float | None:
     """The least tau from the floor up to the ceiling that this noise bears. None if it bears none of them."""
     steps = math.ceil(math.log(ceiling / floor) / math.log(_TAU_STEP)) if ceiling > floor else 0
     tries = [min(floor * _TAU_STEP**step, ceiling) for step in range(steps)] + [ceiling]

@@ -47,8 +47,8 @@ class Prediction:
     def bound(self, chance: float) -> float:
         """The value that the next run exceeds with this chance."""
         if self.tails is None:
-            return self.centre + student_quantile(chance, self.runs) * self.unit
-        return self.centre + robust_factor(int(self.runs), chance, self.tails) * self.unit
+            return self.centre + find_student_quantile(chance, self.runs) * self.unit
+        return self.centre + find_robust_factor(int(self.runs), chance, self.tails) * self.unit
 
     def exceeded(self, value: float) -> float:
         """Chance that the next run's value is above this one."""
@@ -56,20 +56,20 @@ class Prediction:
             return float(value < self.centre)
         away = (value - self.centre) / self.unit
         if self.tails is None:
-            return float(student_tail(away, self.runs))
-        return _robust_tail(int(self.runs), away, self.tails)
+            return float(compute_student_tail(away, self.runs))
+        return _compute_robust_tail(int(self.runs), away, self.tails)
 
 
-def factor(runs: int, chance: float) -> float:
+def find_factor(runs: int, chance: float) -> float:
     """Standard deviations above the mean of so many independent normal values that one more exceeds with this chance.
 
-    >>> round(factor(8, 0.001), 2), round(factor(20, 0.001), 2)
+    >>> round(find_factor(8, 0.001), 2), round(find_factor(20, 0.001), 2)
     (5.08, 3.67)
     """
-    return student_quantile(chance, runs - 1) * math.sqrt(1 + 1 / runs)
+    return find_student_quantile(chance, runs - 1) * math.sqrt(1 + 1 / runs)
 
 
-def by_moments(values: Sequence[float], boards: Sequence[str | None], board: float = 0.0) -> Prediction:
+def predict_by_moments(values: Sequence[float], boards: Sequence[str | None], board: float = 0.0) -> Prediction:
     """values, boards: of the runs in their order, 2 at least. board: prior standard deviation between boards."""
     groups = [
         [value for value, own in zip(values, boards, strict=True) if own == name] for name in dict.fromkeys(boards)
@@ -77,7 +77,7 @@ def by_moments(values: Sequence[float], boards: Sequence[str | None], board: flo
     count, many = len(values), len(groups)
     means = [statistics.fmean(group) for group in groups]
     squares = math.fsum((value - mean) ** 2 for group, mean in zip(groups, means, strict=True) for value in group)
-    worth = worth_of(values)
+    worth = count_independent(values)
     dof = max(worth - many, 1.0)
     # Runs that follow each other spread less than runs do: what their mean takes along is given back.
     within = squares / dof if squares else 0.0
@@ -98,14 +98,14 @@ def by_moments(values: Sequence[float], boards: Sequence[str | None], board: flo
     return Prediction(statistics.fmean(values), math.sqrt(variance), variance**2 / sum(v**2 / own for v, own in parts))
 
 
-def robust(values: Sequence[float], dof: int) -> Prediction:
+def predict_robustly(values: Sequence[float], dof: int) -> Prediction:
     """Median and MAD of the values in their order, 3 at least. dof: of the tails."""
     centre = statistics.median(values)
     mad = statistics.median(abs(value - centre) for value in values)
-    return Prediction(centre, mad, max(math.floor(worth_of(values)), 3), dof)
+    return Prediction(centre, mad, max(math.floor(count_independent(values)), 3), dof)
 
 
-def worth_of(values: Sequence[float]) -> float:
+def count_independent(values: Sequence[float]) -> float:
     """How many independent runs these are worth: n (1 - r) / (1 + r) where neighbours correlate by r.
 
     r is corrected for its bias (Kendall 1954), and counts from one standard error on, up to 0.9. Never above n.
@@ -124,23 +124,23 @@ def worth_of(values: Sequence[float]) -> float:
 
 
 @functools.cache
-def robust_factor(runs: int, chance: float, dof: int) -> float:
+def find_robust_factor(runs: int, chance: float, dof: int) -> float:
     """MADs above the median of so many values that one more exceeds with this chance, if all have such tails."""
     low, high = 0.0, 1e4
     while high - low > 1e-3 * max(low, 1.0):
         middle = (low + high) / 2
-        low, high = (middle, high) if _robust_tail(runs, middle, dof) > chance else (low, middle)
+        low, high = (middle, high) if _compute_robust_tail(runs, middle, dof) > chance else (low, middle)
     return high
 
 
-def _robust_tail(runs: int, away: float, dof: int) -> float:
+def _compute_robust_tail(runs: int, away: float, dof: int) -> float:
     """Chance to exceed the median by so many MADs: over samples of the median and MAD, exact for the value itself."""
-    medians, mads = _samples(runs, dof)
-    return float(student_tail(medians + away * mads, dof).mean())
+    medians, mads = _draw_samples(runs, dof)
+    return float(compute_student_tail(medians + away * mads, dof).mean())
 
 
 @functools.cache
-def _samples(runs: int, dof: int) -> tuple[Floats, Floats]:
+def _draw_samples(runs: int, dof: int) -> tuple[Floats, Floats]:
     values = np.random.default_rng((3, runs, dof)).standard_t(dof, (_SAMPLES, runs))
     medians = np.median(values, axis=1)
     mads = np.median(np.abs(values - medians[:, None]), axis=1)
@@ -150,10 +150,10 @@ def _samples(runs: int, dof: int) -> tuple[Floats, Floats]:
 # --- the distributions, from scipy.special, which loads quickly -------------------------------------------------------
 
 
-def student_quantile(chance: float, dof: float) -> float:
+def find_student_quantile(chance: float, dof: float) -> float:
     """The value that Student's t with so many degrees of freedom exceeds with this chance.
 
-    >>> round(student_quantile(0.001, 7), 3)
+    >>> round(find_student_quantile(0.001, 7), 3)
     4.785
     """
     from scipy.special import stdtrit
@@ -161,14 +161,14 @@ def student_quantile(chance: float, dof: float) -> float:
     return -float(stdtrit(dof, chance))
 
 
-def student_tail(value: ArrayLike, dof: float) -> Floats:
+def compute_student_tail(value: ArrayLike, dof: float) -> Floats:
     """P(T > value) of Student's t."""
     from scipy.special import stdtr
 
     return np.asarray(stdtr(dof, -np.asarray(value, dtype=np.float64)))
 
 
-def gamma_quantile(chance: float, shape: ArrayLike) -> Floats:
+def find_gamma_quantile(chance: float, shape: ArrayLike) -> Floats:
     """The value below which a gamma variable of mean 1 falls with this chance."""
     from scipy.special import gammaincinv
 

@@ -55,20 +55,20 @@ def propose(history: Sequence[HistoryRun], limits: Thresholds, op: str, *, famil
     """
     found = []
     for suite in (Suite.PERFORMANCE, Suite.ACCURACY) if history else ():
-        for case in figures.cases(history[-1], suite):
+        for case in figures.list_cases(history[-1], suite):
             if suite is Suite.PERFORMANCE:
                 found.append(_tighten_tau(history, limits, op, case, family))
             for key in KEYS:
-                series = figures.series(history, suite, case, key)
+                series = figures.read_series(history, suite, case, key)
                 if (suite is Suite.PERFORMANCE or key.error) and len(series.values) >= RUNS:
-                    found.append(tighten_figure(series, key, _before(limits, op, case, key), op, case, suite))
+                    found.append(tighten_figure(series, key, _find_before(limits, op, case, key), op, case, suite))
     return tuple(change for change in found if change is not None)
 
 
-def noise_of(history: Sequence[HistoryRun], case: str) -> NullNoise | None:
+def bound_noise(history: Sequence[HistoryRun], case: str) -> NullNoise | None:
     """The bound of a case's noise from all A/A duels of the newest run's environment. None for fewer than 20."""
-    nulls = [null for _, null in _nulls(history, case)]
-    return noise.bound(nulls) if len(nulls) >= NULLS else None
+    nulls = [null for _, null in _list_nulls(history, case)]
+    return noise.bound_scales(nulls) if len(nulls) >= NULLS else None
 
 
 def rescale_targets(limits: Thresholds, op: str, accepted: Mapping[str, float], run: str) -> tuple[Tighter, ...]:
@@ -82,7 +82,7 @@ def rescale_targets(limits: Thresholds, op: str, accepted: Mapping[str, float], 
     found = []
     for case, shift in accepted.items():
         for key in KEYS if shift > 0 else ():
-            before = _before(limits, op, case, key) if key.more_is_better else None
+            before = _find_before(limits, op, case, key) if key.more_is_better else None
             if before is not None:
                 after = before * math.exp(-shift)
                 facts: dict[str, Fact] = {"op": op, "case": case, "run": run, "key": key.name}
@@ -96,16 +96,16 @@ def rescale_targets(limits: Thresholds, op: str, accepted: Mapping[str, float], 
 
 
 def _tighten_tau(history: Sequence[HistoryRun], limits: Thresholds, op: str, case: str, family: int) -> Tighter | None:
-    found = noise_of(history, case)
+    found = bound_noise(history, case)
     if found is None:
         return None
     own, timer = limits.for_case(op, case), history[-1].environment.timer
     # Of the kernel now: the median of the last runs.
-    lengths = [known.kernel_us.median_us for run in history if (known := _performance(run, case))]
+    lengths = [known.kernel_us.median_us for run in history if (known := _find_performance(run, case))]
     length = statistics.median(lengths[-5:])
     before = own.tau_at(length)
     floor = max(FLOOR, own.floor(timer) / length)
-    bound = noise.least(found, family, own.alpha, floor, min(before, CaseThresholds().tau_at(length)))
+    bound = noise.find_least_tau(found, family, own.alpha, floor, min(before, CaseThresholds().tau_at(length)))
     if bound is None or (after := step(before, bound)) is None:
         return None
     rates = noise.predict_rates(after, found, family, own.alpha)
@@ -117,18 +117,18 @@ def _tighten_tau(history: Sequence[HistoryRun], limits: Thresholds, op: str, cas
         "alarms": 100 * rates.alarms, "undecided": 100 * rates.undecided, "more": rates.more, "blocks": rates.blocks,
         "seen": rates.seen, "floor": 100 * floor, "family": family,
     }  # fmt: skip
-    runs = tuple(run.run for run, _ in _nulls(history, case))
+    runs = tuple(run.run for run, _ in _list_nulls(history, case))
     return Tighter(op, case, TAU, before, after, bound, Reason("ratchet_tau", facts), runs, rates.alarms)
 
 
-def _nulls(history: Sequence[HistoryRun], case: str) -> list[tuple[HistoryRun, Sequence[float]]]:
+def _list_nulls(history: Sequence[HistoryRun], case: str) -> list[tuple[HistoryRun, Sequence[float]]]:
     """The usable A/A duels of this environment, whatever epoch they are of: a loss changes a kernel, not its noise."""
-    found = [(run, known) for run in select_environment(history) if (known := _performance(run, case))]
-    return [(run, null) for run, known in found for null in noise.usable([known.null])]
+    found = [(run, known) for run in select_environment(history) if (known := _find_performance(run, case))]
+    return [(run, null) for run, known in found for null in noise.select_usable([known.null])]
 
 
-def _performance(run: HistoryRun, case: str) -> HistoryCase | None:
-    known = figures.cases(run, Suite.PERFORMANCE).get(case)
+def _find_performance(run: HistoryRun, case: str) -> HistoryCase | None:
+    known = figures.list_cases(run, Suite.PERFORMANCE).get(case)
     return known if isinstance(known, HistoryCase) else None
 
 
@@ -177,7 +177,7 @@ def _round(value: float, up: bool) -> float:
     return round((math.ceil if up else math.floor)(scaled) / 10.0**digits, max(digits, 0))
 
 
-def _before(limits: Thresholds, op: str, case: str, key: Key) -> float | None:
+def _find_before(limits: Thresholds, op: str, case: str, key: Key) -> float | None:
     """The value in force. None for a threshold that is not set, or that files do not know."""
     found: float | None = getattr(limits.for_case(op, case), key.name, None)
     return found

@@ -8,20 +8,22 @@ from tests.thresholds.ratchet.histories import nulls
 
 
 def _first(count, **how):
-    return noise.usable(nulls(count, **how))
+    return noise.select_usable(nulls(count, **how))
 
 
 def test_a_null_is_a_duel_with_the_four_blocks_of_a_first_look():
-    assert noise.usable([(), ((),), ((0.1, 0.1, 0.1),), ((0.1, 0.2, 0.3, 0.4), (9.0,) * 12)]) == [(0.1, 0.2, 0.3, 0.4)]
+    assert noise.select_usable([(), ((),), ((0.1, 0.1, 0.1),), ((0.1, 0.2, 0.3, 0.4), (9.0,) * 12)]) == [
+        (0.1, 0.2, 0.3, 0.4)
+    ]
 
 
 def test_nineteen_nulls_say_nothing():
     with pytest.raises(ValueError, match="19 A/A duels are fewer than 20"):
-        noise.bound(_first(19))
+        noise.bound_scales(_first(19))
 
 
 def test_the_bound_lies_above_the_truth_and_comes_nearer():
-    bounds = [noise.bound(_first(count, block=0.001)).upper.block for count in (20, 60, 200)]
+    bounds = [noise.bound_scales(_first(count, block=0.001)).upper.block for count in (20, 60, 200)]
 
     # A normal block of 0.1 % has the mean deviation of a t with 4 degrees of freedom and a scale of 0.08 %.
     assert bounds == sorted(bounds, reverse=True)
@@ -33,7 +35,7 @@ def test_blocks_beyond_the_shortest_null_are_not_read():
     found = _first(30, blocks=4)
     longer = [(*own, 5.0, 5.0) for own in found]
 
-    assert noise.bound([*longer[:-1], found[-1]]) == noise.bound(found)
+    assert noise.bound_scales([*longer[:-1], found[-1]]) == noise.bound_scales(found)
 
 
 def test_the_chances_of_all_looks_sum_up_to_what_may_be_missed():
@@ -47,8 +49,8 @@ def test_the_chances_of_all_looks_sum_up_to_what_may_be_missed():
 def test_a_look_at_every_null_stays_above_the_truth_in_nineteen_of_twenty_lives():
     rng, lives, ratio, low = np.random.default_rng(6), 150, 0.8, 0
     for _ in range(lives):
-        d = noise.draws(rng, 80, ratio)[:, 0, :6].tolist()
-        found = [noise.bound(d[:count]) for count in range(20, 81, 5)]
+        d = noise.draw_duels(rng, 80, ratio)[:, 0, :6].tolist()
+        found = [noise.bound_scales(d[:count]) for count in range(20, 81, 5)]
         low += any(each.upper.block < 1 or each.upper.process < ratio for each in found)
 
     # 5 % are allowed; of 150 lives more than 15 would be seen once in a thousand times.

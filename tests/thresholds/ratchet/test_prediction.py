@@ -15,7 +15,7 @@ def _normal(count, seed=1, spread=0.01):
 @pytest.mark.parametrize("runs", [8, 20])
 def test_the_bound_by_moments_is_passed_as_rarely_as_it_says(runs):
     values = np.random.default_rng(3).normal(size=(200_000, runs + 1))
-    bound = values[:, :-1].mean(axis=1) + prediction.factor(runs, 0.01) * values[:, :-1].std(axis=1, ddof=1)
+    bound = values[:, :-1].mean(axis=1) + prediction.find_factor(runs, 0.01) * values[:, :-1].std(axis=1, ddof=1)
 
     assert float((values[:, -1] > bound).mean()) == pytest.approx(0.01, abs=0.001)
 
@@ -25,23 +25,23 @@ def test_the_robust_bound_is_passed_as_rarely_as_it_says_by_tails_that_it_reckon
     values = np.random.default_rng(4).standard_t(dof, (100_000, 13))
     centres = np.median(values[:, :12], axis=1)
     mads = np.median(np.abs(values[:, :12] - centres[:, None]), axis=1)
-    rate = float((values[:, 12] > centres + prediction.robust_factor(12, 0.005, dof) * mads).mean())
+    rate = float((values[:, 12] > centres + prediction.find_robust_factor(12, 0.005, dof) * mads).mean())
 
     assert rate == pytest.approx(0.005, abs=0.001)
 
 
 def test_one_board_gives_the_textbooks_bound():
     values = _normal(10)
-    found = prediction.by_moments(values, [BOARD] * 10)
+    found = prediction.predict_by_moments(values, [BOARD] * 10)
 
-    expected = np.mean(values) + prediction.factor(10, 0.001) * np.std(values, ddof=1)
+    expected = np.mean(values) + prediction.find_factor(10, 0.001) * np.std(values, ddof=1)
     assert found.bound(0.001) == pytest.approx(expected)
 
 
 def test_many_runs_of_two_boards_tell_little_about_the_next_board():
     values = [value + (0.05 if number % 2 else 0.0) for number, value in enumerate(_normal(40, spread=0.001))]
     boards = [f"GPU-{number % 2}" for number in range(40)]
-    pooled, apart = prediction.by_moments(values, [BOARD] * 40), prediction.by_moments(values, boards)
+    pooled, apart = prediction.predict_by_moments(values, [BOARD] * 40), prediction.predict_by_moments(values, boards)
 
     assert apart.runs < 20 < pooled.runs
 
@@ -50,8 +50,8 @@ def test_runs_that_follow_each_other_are_worth_fewer():
     rng = np.random.default_rng(5)
     walk = np.cumsum(rng.normal(size=60)).tolist()
 
-    assert prediction.worth_of(walk) < 15
-    assert prediction.worth_of(rng.normal(size=60).tolist()) == 60
+    assert prediction.count_independent(walk) < 15
+    assert prediction.count_independent(rng.normal(size=60).tolist()) == 60
 
 
 def test_one_odd_run_moves_the_robust_bound_little_and_the_other_much():
@@ -60,7 +60,7 @@ def test_one_odd_run_moves_the_robust_bound_little_and_the_other_much():
     room = [
         [
             form.bound(0.001) - form.centre
-            for form in (prediction.robust(own, 8), prediction.by_moments(own, [BOARD] * 20))
+            for form in (prediction.predict_robustly(own, 8), prediction.predict_by_moments(own, [BOARD] * 20))
         ]
         for own in (values, odd)
     ]
@@ -70,7 +70,7 @@ def test_one_odd_run_moves_the_robust_bound_little_and_the_other_much():
 
 
 @pytest.mark.parametrize(
-    "form", [lambda v: prediction.robust(v, 8), lambda v: prediction.by_moments(v, [BOARD] * len(v))]
+    "form", [lambda v: prediction.predict_robustly(v, 8), lambda v: prediction.predict_by_moments(v, [BOARD] * len(v))]
 )
 def test_the_chance_of_a_bound_is_the_chance_that_was_asked_for(form):
     found = form(_normal(15))

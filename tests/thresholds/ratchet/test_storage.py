@@ -72,4 +72,4 @@ def test_limits_on_the_errors_of_outputs_are_not_learnt_from_storage():
     runs = history()
 
     for name in ("mean_abs", "rmse", "p99_abs", "max_abs"):
-        assert figures.series(runs, Suite.ACCURACY, TENSOR.case, KEY[name]).values == ()
+        assert figures.read_series(runs, Suite.ACCURACY, TENSOR.case, KEY[name]).values == ()

@@ -13,7 +13,7 @@ def _noise(block, ratio):
 
 
 def _least(block, ratio=0.3, floor=0.0025, ceiling=0.01, family=FAMILY):
-    return noise.least(_noise(block, ratio), family, ALPHA, floor, ceiling)
+    return noise.find_least_tau(_noise(block, ratio), family, ALPHA, floor, ceiling)
 
 
 def test_quiet_blocks_bear_the_floor():
@@ -30,7 +30,7 @@ def test_processes_that_stray_cost_more_than_blocks_that_do():
 
 def test_what_is_least_keeps_all_that_is_asked_and_a_little_less_does_not():
     known = _noise(0.003, 0.5)
-    least = noise.least(known, FAMILY, ALPHA, 0.001, 0.02)
+    least = noise.find_least_tau(known, FAMILY, ALPHA, 0.001, 0.02)
 
     assert noise.predict_rates(least, known, FAMILY, ALPHA).bearable
     assert not noise.predict_rates(least / 1.02, known, FAMILY, ALPHA).bearable
