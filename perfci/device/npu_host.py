@@ -14,6 +14,7 @@ from perfci.core.environment import installed_versions
 from perfci.core.model import Reason
 from perfci.device import npu_runtime, npu_smi
 from perfci.device.npu_smi import USABLE, NpuPlace, NpuTable
+from perfci.device.targets import release
 
 PACKAGES = ("torch", "torch-npu", "triton", "triton-ascend", "numpy", "pybind11")
 
@@ -123,10 +124,10 @@ def _check_packages(host: NpuHost) -> Iterator[Trap]:
         yield Trap(Reason("doctor_npu_and_gpu", facts), serious=False)
     if plugin is None and host.nodes:
         yield _trap("npu_no_torch_npu", torch=torch or None)
-    if plugin and torch and _release(plugin) != _release(torch):
+    if plugin and torch and release(plugin) != release(torch):
         yield _trap("npu_wrong_wheel", torch=torch, torch_npu=plugin, message="the versions differ")
     numpy = host.packages.get("numpy", "0")
-    if plugin and torch and _release(torch) < NEW_NUMPY[0] and _release(numpy)[0] >= NEW_NUMPY[1]:
+    if plugin and torch and release(torch) < NEW_NUMPY[0] and release(numpy)[0] >= NEW_NUMPY[1]:
         yield _trap("npu_numpy_too_new", torch_npu=plugin, message=f"numpy {numpy} is installed")
     upstream, ascend = host.packages.get("triton"), host.packages.get("triton-ascend")
     if ascend and not host.triton_plugged and host.triton_backends and "ascend" not in host.triton_backends:
@@ -166,10 +167,6 @@ def _check_device(host: NpuHost) -> Iterator[Trap]:
 
 def _trap(kind: str, **facts: str | None) -> Trap:
     return Trap(Reason(kind, facts))
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple([*map(int, re.findall(r"\d+", version)), 0, 0][:2])
 
 
 def find_triton_backends() -> tuple[str, ...]:

@@ -1,8 +1,7 @@
 """Timer of the first tier on Ascend: the chip's own records, as torch_npu.profiler writes them to kernel_details.csv.
 
-Launches lie between perfci's flushes, as on CUDA. Copies by the chip's copy engine are no kernels: they are in
-task_time_*.csv beside it, if the parser leaves that. Whatever is missing, cut off or unreadable ends the session with a
-DeviceError, which is a RecordsLostError if only some flushes are missing. No time is ever made up.
+Launches lie between perfci's flushes, as on CUDA. Copies by the chip's copy engine are in task_time_*.csv beside it,
+if the parser leaves that. Whatever is missing, cut off or unreadable ends the session with a DeviceError.
 """
 
 from __future__ import annotations
@@ -19,23 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from perfci.core.errors import DeviceError, RecordsLostError
-from perfci.core.model import Reason
 from perfci.device.seam import Launch
 from perfci.device.timers import NAME, ActivitySession, CacheFlush, Record, split_at_flushes
 
-DETAILS = "kernel_details.csv"
-"""Where the parser puts the kernels, below ASCEND_PROFILER_OUTPUT."""
+DETAILS, TASKS = "kernel_details.csv", "task_time_*.csv"
+"""Kernels, below ASCEND_PROFILER_OUTPUT. All tasks, below PROF_*/mindstudio_profiler_output."""
 
-TASKS = "task_time_*.csv"
-"""Where CANN's own exporter puts all tasks, copies too, below PROF_*/mindstudio_profiler_output."""
-
-WAIT_S = 20.0
+WAIT_S, _POLL_S = 20.0, 0.5
 """The parser works in processes of its own. So long its file is waited for, each time."""
 
 RETRIES = 2
 """How often the parser is asked again."""
-
-_POLL_S = 0.5
 
 _COLUMNS = {
     "name": ("Name", "Op Name"),
@@ -131,11 +124,9 @@ class NpuActivitySession(ActivitySession):
     def launches(self) -> Sequence[Launch]:
         """Every launch in order. A launch's time is the sum of its kernels and copies."""
         groups = split_at_flushes(self._records, self._marks)
-        launches = []
-        for launch, (mark, _) in zip(super().launches(), self._timed, strict=True):
-            on_cpu = (each.name for each in groups[mark] if isinstance(each, NpuRecord) and each.core in _HOST_CORES)
-            launches.append(replace(launch, fell_back=next(on_cpu, None)))
-        return launches
+        on_cpu = [[each.name for each in group if getattr(each, "core", "") in _HOST_CORES] for group in groups]
+        timed = zip(super().launches(), self._timed, strict=True)
+        return [replace(launch, fell_back=next(iter(on_cpu[mark]), None)) for launch, (mark, _) in timed]
 
 
 @contextmanager
@@ -175,32 +166,33 @@ def npu_profiler_session(
 
 def _collect(profiler: Any, folder: Path, expected: int) -> list[NpuRecord]:
     """The session's records. Asks the offline parser again, on what the session has left, if they are not there."""
-    wrong = Reason("npu_details_missing", {"file": DETAILS})
-    for attempt in range(RETRIES + 1):
-        analyse = getattr(getattr(profiler, "profiler", None), "analyse", None)
-        if attempt and analyse is not None:
-            analyse(str(folder))
-        until = time.monotonic() + WAIT_S
-        while isinstance(found := _read_records(folder, expected), Reason) and time.monotonic() < until:
-            time.sleep(_POLL_S)
-        if not isinstance(found, Reason):
-            return found
-        wrong = found
-    lost = wrong.kind == "npu_details_short" and wrong.facts["seen"] < wrong.facts["expected"]  # type: ignore[operator]
-    raise (RecordsLostError if lost else DeviceError)(wrong.kind, **wrong.facts)
+    analyse = getattr(getattr(profiler, "profiler", None), "analyse", None)
+    tries, until = 0, time.monotonic() + WAIT_S
+    while True:
+        try:
+            return _read_records(folder, expected)
+        except DeviceError:
+            if time.monotonic() < until:
+                time.sleep(_POLL_S)
+                continue
+            if tries == RETRIES or analyse is None:
+                raise
+        tries, until = tries + 1, time.monotonic() + WAIT_S
+        analyse(str(folder))
 
 
-def _read_records(folder: Path, expected: int) -> list[NpuRecord] | Reason:
+def _read_records(folder: Path, expected: int) -> list[NpuRecord]:
     files = sorted(folder.rglob(DETAILS))
     if not files:
-        return Reason("npu_details_missing", {"file": DETAILS})
+        raise DeviceError("npu_details_missing", file=DETAILS)
     try:
         rows = read_details(files[-1].read_text(encoding="utf-8", errors="replace"))
     except (OSError, ValueError, csv.Error) as error:
-        return Reason("npu_details_garbled", {"file": DETAILS, "error": str(error)})
+        raise DeviceError("npu_details_garbled", file=DETAILS, error=str(error)) from error
     seen = sum(row.name == NAME for row in rows)
     if seen != expected:
-        return Reason("npu_details_short", {"file": DETAILS, "expected": expected, "seen": seen})
+        error_type = RecordsLostError if seen < expected else DeviceError
+        raise error_type("npu_details_short", file=DETAILS, expected=expected, seen=seen)
     for path in folder.rglob(TASKS):
         rows += read_copies(path.read_text(encoding="utf-8", errors="replace"))
     return rows

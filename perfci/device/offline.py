@@ -15,7 +15,6 @@ import traceback
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -110,7 +109,9 @@ def compile_call(call: Callable[[], Any]) -> CallOutcome:
         try:
             return CallOutcome(capture, call())
         except Exception as error:
-            if isinstance(error, _UnseenError) or not _is_compiling(error.__traceback__):
+            # It may come out of Triton's compiler, or out of loading what that made.
+            files = (Path(frame.f_code.co_filename).parts[-3:] for frame, _ in traceback.walk_tb(error.__traceback__))
+            if isinstance(error, _UnseenError) or ("triton", "compiler", "compiler.py") not in files:
                 return CallOutcome(capture, raised=error)
             if _TOOL.search(str(error)):
                 name = target.name if target else None
@@ -150,12 +151,6 @@ def _watch_runs(run: Callable[..., Any]) -> Callable[..., Any]:
             raise
 
     return running
-
-
-def _is_compiling(trace: TracebackType | None) -> bool:
-    """Whether an exception came out of Triton's compiler, or out of loading what it made."""
-    files = (Path(frame.f_code.co_filename).parts[-3:] for frame, _ in traceback.walk_tb(trace))
-    return ("triton", "compiler", "compiler.py") in files
 
 
 def _compile_failure(error: Exception) -> Reason:
@@ -264,11 +259,8 @@ def _describe_launch(function: Any, args: Any, kwargs: Any, grid: Any) -> str:
 
 # --- NPUs -------------------------------------------------------------------------------------------------------------
 
-ASCEND = "ascend"
-"""What triton-ascend's folder among Triton's backends is called."""
-
-BINARY = "npubin"
-"""What its last stage makes."""
+ASCEND, BINARY = "ascend", "npubin"
+"""triton-ascend's folder among Triton's backends, and what its last stage makes."""
 
 
 def has_compiler() -> bool:

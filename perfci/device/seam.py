@@ -14,7 +14,6 @@ import numpy as np
 
 from perfci.core.errors import DeviceError
 from perfci.core.model import CompiledKernel, Device, DeviceState, ErrorStats, Identity, Limits, Reason
-from perfci.device.source import inputs_digest
 
 Inputs = Mapping[str, Any]
 """A call's arguments by name."""
@@ -22,10 +21,6 @@ Inputs = Mapping[str, Any]
 WARMING = 3
 """Calls made untimed before a warm launch. On an H200 one leaves an addition that fills half of L2 at 1.23 times the
 time that it settles at, two at 1.08, three at 1.03 (docs/how-perfci-measures.md)."""
-
-
-PLAIN = (int, float, str, type(None))
-"""Types of values beside arrays that define a call."""
 
 
 def leaves(value: Any) -> Iterator[Any]:
@@ -202,8 +197,7 @@ class Arrays(ABC):
     def place(self, inputs: Inputs, layout: str) -> dict[str, Any]:
         """Copies of the inputs in a memory layout (`spec.LAYOUTS`), surrounded by NaN so that stray reads show.
 
-        contiguous lies between two zones of NaN. Strided is every second element of a buffer of NaN. Expanded repeats
-        the first row with stride 0.
+        Strided is every second element of a buffer. Expanded repeats the first row with stride 0.
         """
         return self._map(lambda array: self._place(array, layout), inputs)
 
@@ -219,7 +213,8 @@ class Arrays(ABC):
         """
         pairs = list(itertools.zip_longest(leaves(inputs), leaves(fresh)))
         for old, new in pairs:
-            if self.is_array(old) is not self.is_array(new) or (isinstance(old, PLAIN) and old != new):
+            plain = isinstance(old, int | float | str | None)
+            if self.is_array(old) is not self.is_array(new) or (plain and old != new):
                 return
         pairs = [(old, new) for old, new in pairs if self.is_array(old)]
         if all(self._can_overwrite(old, new) for old, new in pairs):
@@ -295,11 +290,7 @@ class Session(Protocol):
     """A stretch of timed launches. Their times are known when it has ended."""
 
     def launch(self, call: Callable[[], Any], *, warm: bool = False) -> Any:
-        """Flush the cache and time one call. Gives the call's result.
-
-        warm: between flush and timed call the same call is made WARMING times untimed, so that the cache holds what it
-        uses.
-        """
+        """Flush the cache, make WARMING untimed calls if `warm`, and time one. Gives the call's result."""
 
     def pause(self) -> None:
         """End a block: what follows, up to the next `launch`, belongs to no launch."""
@@ -310,8 +301,7 @@ class Session(Protocol):
     def launches(self) -> Sequence[Launch]:
         """Every launch in order, once the session has ended. One without any record has the time 0.
 
-        Raises `RecordsLostError` if too few of the timer's own records are there, here or already at the session's end,
-        and `DeviceError` if the records do not add up otherwise.
+        Raises `RecordsLostError` if too few of the timer's own records are there, and `DeviceError` if too many are.
         """
 
     def busy_s(self) -> float:
@@ -450,10 +440,6 @@ class Accelerator:
     def fallbacks(self, identity: Identity) -> tuple[str, ...]:
         """Operations of a captured call that the host computes, since the device has nothing for them."""
         return ()
-
-    def inputs_digest(self, make_inputs: Callable[..., Any]) -> str:
-        """Digest of the source of `make_inputs` and of what it leads to, free of comments and places."""
-        return inputs_digest(make_inputs)
 
     def peak_memory(self) -> AbstractContextManager[PeakMemory]:
         """Find out how much memory is held at most while the calls inside run."""

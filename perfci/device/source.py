@@ -37,8 +37,7 @@ def digest(data: bytes | str) -> str:
 def inputs_digest(make_inputs: Callable[..., Any]) -> str:
     """Digest of a function's source and of whatever of the project's own it leads to: helpers, constants, modules.
 
-    Comments, docstrings, formatting and the place in the file do not count. What comes from installed packages counts
-    by its name alone.
+    Comments, docstrings and formatting do not count. What comes from installed packages counts by its name alone.
     """
     return digest(function_text(make_inputs))
 
@@ -134,12 +133,10 @@ def plain_function(value: Any) -> FunctionType | None:
     for _ in range(_DEPTH):
         if isinstance(value, FunctionType):
             return inspect.unwrap(value)
-        names = (name for name in _WRAPPED if inspect.getattr_static(value, name, None) is not None)
+        wrapped = ("__wrapped__", "fn", "__func__", "func")
+        names = (name for name in wrapped if inspect.getattr_static(value, name, None) is not None)
         value = getattr(value, next(names, ""), None)
     return None
-
-
-_WRAPPED = ("__wrapped__", "fn", "__func__", "func")
 
 
 def _function(function: Any, seen: dict[int, Any]) -> Iterator[str]:

@@ -160,8 +160,8 @@ def find_triton_versions() -> list[str]:
 
 def release(version: str) -> tuple[int, int]:
     """Major and minor. 0 if a version has no numbers."""
-    numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
-    return (*numbers, 0, 0)[0], (*numbers, 0, 0)[1]
+    major, minor, *_ = *map(int, re.findall(r"\d+", version)[:2]), 0, 0
+    return major, minor
 
 
 # --- occupancy --------------------------------------------------------------------------------------------------------
@@ -176,8 +176,7 @@ WARP_UNIT = 4
 LANE_REGISTERS = 512
 """AMD, CDNA2 and later: registers that a lane of a SIMD has for all its waves, vector and accumulation together."""
 
-LANE_UNIT = 8
-SIMDS = 4
+LANE_UNIT, SIMDS = 8, 4
 
 
 def find_occupancy(
@@ -188,9 +187,8 @@ def find_occupancy(
     registers: of a thread, on AMD vector and accumulation registers together. shared: bytes of a program. warps: of a
     program. columns: of tensor memory that a program takes (Blackwell). available: registers of an NVIDIA processor.
 
-    NVIDIA: the rules of the CUDA Occupancy Calculator (registers by warp in units of 256, warps four at a time, shared
-    memory in units of 128 bytes with 1 KiB of the system's for each program). AMD: the CDNA3 ISA guide, registers of a
-    lane in units of 8, and the limits of LLVM's AMDGPU backend, where waves are spread over four SIMDs.
+    NVIDIA: the rules of the CUDA Occupancy Calculator. AMD: the CDNA3 ISA guide, and the limits of LLVM's AMDGPU
+    backend, where waves are spread over four SIMDs.
     """
     if target.backend == "hip":
         lanes = LANE_REGISTERS // _round_up(registers, LANE_UNIT) if registers else target.warps

@@ -41,8 +41,7 @@ COPIES = 5
 LIMIT_S = 0.03
 """No further pair is begun after this time: if memory is slow, fewer pairs have to do."""
 
-_PAD_STEP = 1 << 16
-_PAD_STEPS = 512
+_PAD_STEP, _PAD_STEPS = 1 << 16, 512
 """Padding of up to 32 MiB: buffers of a block land elsewhere than those of the block before."""
 
 BUSY_CYCLES = 40_000_000
@@ -85,12 +84,17 @@ class TorchDevice(Accelerator):
     def start_timer(self) -> None:
         """Make the flush, and start and stop the timer once. A profiler's first start takes seconds.
 
-        Activity records if one trial session gives them, else events. A timer that was asked for by name must work.
+        Activity records if one trial session gives them, else events.
         """
         self._make_flush()
         self.timer = "event"
         if self._wanted_timer != "event":
-            trouble = self._activity_trouble()
+            try:
+                with self._activities() as session:
+                    session.launch(lambda: None)  # the flushes alone are records enough
+                trouble = None if session.busy_s() > 0 else "a session recorded nothing"
+            except (DeviceError, RuntimeError, AttributeError, OSError) as error:
+                trouble = str(error).rstrip(".")
             if trouble is None:
                 self.timer = "activity"
             elif self._wanted_timer == "activity":
@@ -152,15 +156,6 @@ class TorchDevice(Accelerator):
     def _make_flush(self) -> None:
         raise NotImplementedError
 
-    def _activity_trouble(self) -> str | None:
-        """Why there are no activity records. None if there are. The flushes alone are records enough."""
-        try:
-            with self._activities() as session:
-                session.launch(lambda: None)
-        except (DeviceError, RuntimeError, AttributeError, OSError) as error:
-            return str(error).rstrip(".")
-        return None if session.busy_s() > 0 else "a session recorded nothing"
-
     def _timing_functions(self) -> dict[str, Any]:
         """What times and what judges, by name: a kernel shares the process with it, and could replace it."""
         name = f"torch.{self.backend}"
@@ -200,11 +195,9 @@ class TorchDevice(Accelerator):
 
 
 def find_fastest_s(pairs: Iterable[Callable[[], float]], clock: Callable[[], float] = perf_counter) -> float:
-    """Seconds of a copy between the best of several pairs of buffers, at least one.
+    """Seconds of a copy between the best of several pairs of buffers, by the median of each pair's copies.
 
-    Each pair is a function that copies once and returns the seconds. A pair counts with its median, so that no single
-    lucky reading sets the ceiling. The least of the medians counts, since buffers can only be in the way. Raises
-    ValueError without a pair.
+    Each pair is a function that copies once and returns the seconds.
     """
     began, medians = clock(), list[float]()
     for copy_s in pairs:
@@ -240,14 +233,11 @@ class TorchEndurance(Endurance):
     def trim(self) -> None:
         self._module.empty_cache()
 
-    def stream(self) -> object | None:
-        stream: object = self._module.Stream()
-        return stream
+    def stream(self) -> Any:
+        return self._module.Stream()
 
-    def on(self, stream: object | None) -> AbstractContextManager[object]:
-        wanted = self._module.default_stream() if stream is None else stream
-        context: AbstractContextManager[object] = self._module.stream(wanted)
-        return context
+    def on(self, stream: object | None) -> Any:
+        return self._module.stream(self._module.default_stream() if stream is None else stream)
 
     def occupy(self) -> None:
         if hasattr(self._module, "_sleep"):

@@ -1,7 +1,7 @@
 """Tensors of a device that is not there: torch's meta tensors, which claim to lie on it.
 
-FakeTensorMode would do the same where torch is built for CUDA. A CPU build has no device guard for CUDA, so slicing
-such a tensor raises there. And it imports torch._dynamo, which takes longer than compiling most kernels.
+FakeTensorMode does the same only if torch is built for CUDA, and it imports torch._dynamo, which takes longer than
+compiling most kernels.
 """
 
 from __future__ import annotations
@@ -109,7 +109,13 @@ class VirtualDevice(TorchFunctionMode):
             return args[0]
         if func is torch.Tensor.cuda:
             func, args, kwargs = torch.Tensor.to, (args[0], META), {}
-        args, kwargs = _send(func, args), _send_named(kwargs)
+        by_number = func is torch.Tensor.to  # which takes a device's number too
+        args = [META if _is_device(value, by_number=by_number) else value for value in args]
+        kwargs = {
+            name: META if name == "device" and _is_device(value, by_number=True) else value
+            for name, value in kwargs.items()  # without what only real memory can have
+            if name != "pin_memory" and not (isinstance(value, VirtualGenerator) and value.device.type == "cuda")
+        }
         try:
             with _inside(), torch._C.DisableTorchFunctionSubclass():
                 result = func(*args, **kwargs)
@@ -133,7 +139,8 @@ class _MetaOperations(Mode):
             return args[0]
         with _inside():
             if name in _DRAWING and torch.device(kwargs.get("device") or "cpu").type == "meta":
-                return _claim(_drawn(_DRAWING[name], args, kwargs))
+                size = next(value for value in args if isinstance(value, list | tuple))
+                return _claim(torch.empty(size, dtype=kwargs.get("dtype") or _DRAWING[name], device=META))
             result = func(*args, **kwargs)
         return result if any(result is value for value in args) else _claim(result)
 
@@ -141,11 +148,6 @@ class _MetaOperations(Mode):
 _FILLING = frozenset({"normal_", "uniform_", "random_", "bernoulli_", "exponential_"})
 _DRAWING = {"randn": None, "rand": None, "randint": torch.int64}
 """Names of what draws a new tensor, with its dtype if none is named."""
-
-
-def _drawn(dtype: torch.dtype | None, args: Any, kwargs: dict[str, Any]) -> torch.Tensor:
-    size = next(value for value in args if isinstance(value, list | tuple))
-    return torch.empty(size, dtype=kwargs.get("dtype") or dtype, device=META)
 
 
 def start() -> None:
@@ -194,21 +196,6 @@ def _claim(value: Any) -> Any:
     if type(value) in {tuple, list} or hasattr(value, "n_sequence_fields"):
         return type(value)([_claim(part) for part in value])
     return value
-
-
-def _send(func: Any, args: Any) -> tuple[Any, ...]:
-    """Positional arguments with the device replaced. `to` takes its number too."""
-    by_number = func is torch.Tensor.to
-    return tuple(META if _is_device(value, by_number=by_number) else value for value in args)
-
-
-def _send_named(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Named arguments with the device replaced, without what only real memory can have."""
-    return {
-        name: META if name == "device" and _is_device(value, by_number=True) else value
-        for name, value in kwargs.items()
-        if name != "pin_memory" and not (isinstance(value, VirtualGenerator) and value.device.type == "cuda")
-    }
 
 
 def _is_device(value: Any, *, by_number: bool) -> bool:

@@ -231,6 +231,7 @@ LIVE = """
 
     from perfci.core.codec import encode
     from perfci.device import open_device
+    from perfci.device.source import inputs_digest
     from perfci.measure.inputs import bound_inputs
     from perfci.worker.load import load_op
 
@@ -243,7 +244,7 @@ LIVE = """
         for turn in range(2):
             with device.peak_memory() as peak, device.capture_work() as capture:
                 suite.kernel(**inputs)
-            identity = capture.identity(device.inputs_digest(suite.make_inputs))
+            identity = capture.identity(inputs_digest(suite.make_inputs))
             facts = json.loads(encode(identity)) | {"sources": capture.sources, "peak": peak.bytes}
             found[op if turn else f"{op}_before"] = facts
     print(json.dumps(found))
