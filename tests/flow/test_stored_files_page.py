@@ -70,7 +70,7 @@ def test_no_field_and_no_column_is_left_without_words():
 def test_the_page_names_the_format_the_schemas_and_the_units_of_today():
     page = text()
 
-    assert f"The\n  format is {FORMAT} now" in page
+    assert f"A line without one has format {FORMAT}" in page
     assert all(f"perfci/schemas/{name}" in page for name in PUBLISHED)
     assert all(f"`{ending}`" in page for ending in UNITS if ending != "_tflops")
 
