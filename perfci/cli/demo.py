@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import io
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Annotated
@@ -35,56 +35,44 @@ def demo(
     if keep and keep.exists() and not (keep.is_dir() and not any(keep.iterdir())):
         raise UsageError("demo_folder_taken", folder=str(keep))
     folder = Path(keep or tempfile.mkdtemp(prefix="perfci-demo-"))
-    _build(folder)
+    with resources.as_file(resources.files("perfci.cli") / "demo_project") as source:
+        shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     _print(
         say("A project on a fake device: {folder}", folder=str(folder)),
         "",
         "$ perfci check --no-judge && perfci accept",
     )
-    _quietly(lambda: check(no_judge=True, device="fake", project=folder))
-    _quietly(lambda: accept(dirty=True, project=folder))
+    with _silence():
+        check(no_judge=True, device="fake", project=folder)
+        accept(dirty=True, project=folder)
     for op, before, after in _PLANTED:
-        _plant(folder / "kernels" / op / f"{op}_triton.py", before, after)
+        path = folder / "kernels" / op / f"{op}_triton.py"
+        path.write_text(path.read_text(encoding="utf-8").replace(before, after), encoding="utf-8", newline="\n")
     (slow, *_), (wrong, *_) = _PLANTED
     _print(say("planted in {op}: 4 % slower", op=slow), say("planted in {op}: the last column left out", op=wrong))
     _print("", "$ perfci check")
     # A fixed seed: of the wrong checks the same one is the worst in every demo.
     status = check(device="fake", seed=7, project=folder)
     if status == Exit.GATE_FAILED:
-        print_parts(["", _explain(slow, wrong)])
+        explanation = say(
+            "perfci ends with exit code 2 here: the gate failed, as it would on a merge request. {slow} was found "
+            "slower than its baseline allows, and measured again in two fresh processes before perfci said so. {wrong} "
+            "gives wrong answers, so its speed was not even looked at. Exit 0 would be ok, 3 only warnings, 1 that "
+            "perfci itself failed.",
+            slow=slow, wrong=wrong,
+        )  # fmt: skip
+        print_parts(["", explanation])
     return status
 
 
 COMMANDS = {"demo": demo}
 
 
-def _explain(slow: str, wrong: str) -> str:
-    return say(
-        "perfci ends with exit code 2 here: the gate failed, as it would on a merge request. {slow} was found slower "
-        "than its baseline allows, and measured again in two fresh processes before perfci said so. {wrong} gives "
-        "wrong answers, so its speed was not even looked at. Exit 0 would be ok, 3 only warnings, 1 that perfci itself "
-        "failed.",
-        slow=slow,
-        wrong=wrong,
-    )
-
-
-def _build(folder: Path) -> None:
-    with resources.as_file(resources.files("perfci.cli") / "demo_project") as source:
-        shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-
-
-def _plant(path: Path, before: str, after: str) -> None:
-    path.write_text(path.read_text(encoding="utf-8").replace(before, after), encoding="utf-8", newline="\n")
-
-
-def _quietly(step: Callable[[], int]) -> None:
-    with (
-        Path(os.devnull).open("w", encoding="utf-8") as nowhere,
-        contextlib.redirect_stdout(nowhere),
-        contextlib.redirect_stderr(nowhere),
-    ):
-        step()
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    nowhere = io.StringIO()
+    with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        yield
 
 
 def _print(*lines: str) -> None:

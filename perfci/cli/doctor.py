@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 from rich.cells import set_cell_size
+from rich.console import RenderableType
 from rich.text import Text
 
-from perfci.cli import language, options, selftests
+from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.output import STYLES, get_command, print_json, print_parts
+from perfci.cli.output import STYLES, Grid, Paragraph, get_command, print_json, print_parts
 from perfci.cli.progress import Progress
+from perfci.core import units
 from perfci.core.model import Gate
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
 from perfci.report.text import plain
+from perfci.report.view import make_table
 from perfci.runs import doctor as examination
 from perfci.runs.plan import Request
+from perfci.runs.selftest import SelfTest
 from perfci.runs.selftest import selftest as try_itself
+
+MISSED = 5
+"""Most cases of a try that are named if they came out wrong."""
 
 
 @options.takes("", {"selftest": "op case device budget seed timer"})
@@ -47,7 +55,7 @@ def doctor(
     if json:
         print_json(found)
     else:
-        print_parts(selftests.show_trials(found))
+        print_parts(show_trials(found))
     return Exit.OK if found.passed else Exit.GATE_FAILED
 
 
@@ -69,3 +77,41 @@ def _examine(where: Settings, *, json: bool) -> int:
             words_of = plain(sentence(one.reason))
             print_parts([Text.assemble((set_cell_size(words[level], 8), styles[level]), "  ", words_of)])
     return Exit.WARNINGS if any(one.level is examination.Level.PROBLEM for one in findings) else Exit.OK
+
+
+def show_trials(found: SelfTest) -> Iterator[RenderableType]:
+    """Lines for a terminal or a log."""
+    for trial in found.trials:
+        facts = {"seen": trial.seen, "checked": trial.checked}
+        titles = {
+            "unchanged": say("every op against itself: {seen} false alarms in {checked} cases", **facts),
+            "slower": say("twice the allowed slow-down planted: found in {seen} of {checked} cases", **facts),
+            "wrong": say("a wrong element planted: found in {seen} of {checked} ops", **facts),
+        }
+        word, style = ("ok", "green") if trial.passed else ("FAIL", "bold red")
+        yield Paragraph(f"{word}: {titles.get(trial.name, titles['wrong'])}", style=style)
+        yield from (Paragraph(name, 6) for name in trial.missed[:MISSED])
+        if len(trial.missed) > MISSED:
+            yield Paragraph(say("and {count} more", count=len(trial.missed) - MISSED), 6)
+    if found.noise:
+        yield ""
+        lines = [
+            (
+                f"{line.op} {line.case}",
+                units.percent(line.noise.spread),
+                units.percent(line.tau),
+                units.percent(line.noise.smallest) if line.noise.smallest is not None else say("over 12 x"),
+                units.time(line.base_us),
+            )
+            for line in found.noise
+        ]
+        title = say(
+            "Noise on {device}: spread of the shift between two equal arms, block by block", device=found.device
+        )
+        yield Grid(make_table("op and case | spread: | allowed: | seen at 95 %: | kernel:", lines), title)
+    if found.passed:
+        text = say("perfci can be trusted on this machine: nothing false was said, and what was planted was found.")
+        yield Paragraph(text, style="green")
+    else:
+        text = say("Something did not come out as it should: run perfci doctor, quiet the device, and try again.")
+        yield Paragraph(text, style="bold red")

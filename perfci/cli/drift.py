@@ -193,7 +193,20 @@ def show_boards(histories: Sequence[History], device: str | None, where: Setting
         ]
     quarantine = {board_key(each) for each in where.quarantine}
     if json:
-        print_json([_write_boards(key, each, quarantine) for key, each in found.items()])
+        print_json([
+            {
+                "device": key,
+                "boards": [
+                    {
+                        **pick(one, "board runs inconclusive overturned spread nulls outside"),
+                        "quarantined": board_key(one.board) in quarantine,
+                        "said": [reason_data(reason) for reason in describe_board(one, key)],
+                    }
+                    for one in each
+                ],
+            }
+            for key, each in found.items()
+        ])  # fmt: skip
     else:
         print_parts(separate([_show_device(key, each, quarantine) for key, each in found.items()]))
         print_parts(Paragraph(problem, 2, STYLES[Gate.WARNS]) for problem in problems)
@@ -222,17 +235,3 @@ def _show_device(device: str, found: Sequence[Board], quarantine: set[str]) -> I
         yield from (Paragraph(reason, 2, STYLES[Gate.WARNS]) for reason in describe_board(one, device))
     if len(found) == 1:
         yield Paragraph(say("There is no other board to compare it with."), 2, "dim")
-
-
-def _write_boards(device: str, found: Sequence[Board], quarantine: set[str]) -> Mapping[str, Any]:
-    return {
-        "device": device,
-        "boards": [
-            {
-                **pick(one, "board runs inconclusive overturned spread nulls outside"),
-                "quarantined": board_key(one.board) in quarantine,
-                "said": [reason_data(reason) for reason in describe_board(one, device)],
-            }
-            for one in found
-        ],
-    }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -146,7 +145,15 @@ def report(
     if to == "site":
         return _build_site(project or options.HERE, out or Path("public"))
     if to in TABLES:
-        return _export(runs, to, out, project, verdicts=verdicts)
+        paths = runs or [language.load(project or options.HERE).reports]
+        read = [results.read(path, project) for path in paths]
+        table = export.tabulate([(one.run, one.judgements if verdicts else None) for one in read])
+        data = export.to_parquet(table) if to == "parquet" else export.to_csv(table)
+        if out:
+            write_atomically(out, data)
+        else:
+            sys.stdout.buffer.write(data)
+        return Exit.OK
     formats = tuple(name.strip() for name in to.split(","))
     for name in formats:
         if name not in reports.FORMATS:
@@ -159,18 +166,6 @@ def report(
     folder = out or (run if run.is_dir() else run.parent)
     judgements = decide(found, where, _existing(baseline))
     print_lines(*write_report(found, judgements, where, folder, formats, run, baseline))
-    return Exit.OK
-
-
-def _export(paths: Sequence[Path], form: str, out: Path | None, project: Path | None, *, verdicts: bool) -> int:
-    """Writes the blocks of runs to a file or to standard output."""
-    runs = [results.read(path, project) for path in paths or [language.load(project or options.HERE).reports]]
-    table = export.tabulate([(one.run, one.judgements if verdicts else None) for one in runs])
-    data = export.to_parquet(table) if form == "parquet" else export.to_csv(table)
-    if out:
-        write_atomically(out, data)
-    else:
-        sys.stdout.buffer.write(data)
     return Exit.OK
 
 

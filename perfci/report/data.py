@@ -27,17 +27,15 @@ def to_json(judgements: Judgements, run: Run | None = None) -> dict[str, Any]:
         "summary": rows.write_summary(judgements),
         "ops": found.ops,
         "counts": {str(verdict): count for verdict, count in found.verdicts},
-        "run": _run(run) if run else None,
-        "verdicts": [_row(row) for row in judgements.rows],
+        "run": _write_run(run) if run else None,
+        "verdicts": [_write_row(row) for row in judgements.rows],
         "notes": [_reason(note) for note in judgements.notes],
     }
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _write_run(run: Run) -> dict[str, Any]:
     return {
-        "id": run.id,
-        "created": run.created,
-        "perfci": run.perfci,
+        **_pick(run, "id", "created", "perfci"),
         "commit": run.environment.commit,
         "dirty": run.environment.dirty,
         "device": run.environment.device.key,
@@ -48,7 +46,7 @@ def _run(run: Run) -> dict[str, Any]:
     }
 
 
-def _row(row: Judgement) -> dict[str, Any]:
+def _write_row(row: Judgement) -> dict[str, Any]:
     seen = row.comparison
     return {
         "op": row.op,
@@ -65,35 +63,27 @@ def _row(row: Judgement) -> dict[str, Any]:
         "reference_us": seen.reference_us if seen else None,
         "baseline_us": seen.baseline_us if seen else None,
         "base_us": seen.base_us if seen else None,
-        "duel": _duel(seen.duel) if seen and seen.duel else None,
+        "duel": _write_duel(seen.duel) if seen and seen.duel else None,
         "p_adjusted": row.p_adjusted,
         "expected": _pick(row.expected, "case", "up_to", "why", "until", "file", "line") if row.expected else None,
         "suggested": _pick(row.suggested, "file", "line", "below", "replaces") if row.suggested else None,
         "differs": [_pick(each, "field", "before", "after", "moves") for each in seen.differs] if seen else [],
-        "peers": [_peer(each) for each in seen.peers] if seen else [],
+        "peers": [_write_peer(each) for each in seen.peers] if seen else [],
     }
 
 
-def _peer(each: PeerFigure) -> dict[str, Any]:
-    return {
-        "name": each.name,
-        "us": each.us,
-        "ratio": _interval(each.ratio),
-        "faster": each.faster,
-        "reason": _reason(each.failure) if each.failure else None,
-    }
+def _write_peer(each: PeerFigure) -> dict[str, Any]:
+    ratio, reason = _interval(each.ratio), _reason(each.failure) if each.failure else None
+    return {"name": each.name, "us": each.us, "ratio": ratio, "faster": each.faster, "reason": reason}
 
 
-def _duel(look: Look) -> dict[str, Any]:
+def _write_duel(look: Look) -> dict[str, Any]:
     """Ratios - 1 if the record holds logarithms."""
     return {
-        "blocks": look.blocks,
-        "processes": look.processes,
+        **_pick(look, "blocks", "processes"),
         "allowed": math.expm1(look.tau),
         "by_process": [math.expm1(median) for median in look.medians],
-        "p_slower": look.p_slower,
-        "p_faster": look.p_faster,
-        "p_differs": look.p_differs,
+        **_pick(look, "p_slower", "p_faster", "p_differs"),
     }
 
 

@@ -102,7 +102,13 @@ def tabulate(runs: Sequence[tuple[Run, Judgements | None]]) -> pd.DataFrame:
     types = {name: column.type for name, column in {**COLUMNS, **VERDICTS}.items()}
     ordered = found[[*names[:behind], *extra, *names[behind:], *(name for name in VERDICTS if name in found.columns)]]
     for name in extra:
-        types[name] = _find_type([value for value in ordered[name] if isinstance(value, str)])
+        values = [value for value in ordered[name] if isinstance(value, str)]
+        types[name] = (
+            WHOLE if all(map(_WHOLE.fullmatch, values))
+            else NUMBER if all(map(_NUMBER.fullmatch, values))
+            else TRUTH if set(values) <= {"True", "False"}
+            else TEXT
+        )  # fmt: skip
     read = {name: ordered[name].map(_READERS[types[name]], na_action="ignore") for name in extra}
     return ordered.assign(**read).astype({name: types[name] for name in ordered.columns})
 
@@ -169,15 +175,6 @@ def _merge_blocks(run: Run, judgements: Judgements | None) -> pd.DataFrame:
 
 
 _READERS: Mapping[str, Callable[[str], object]] = {TEXT: str, WHOLE: int, NUMBER: float, TRUTH: "True".__eq__}
-
-
-def _find_type(values: Sequence[str]) -> str:
-    """What all values of a parameter are."""
-    if all(map(_WHOLE.fullmatch, values)):
-        return WHOLE
-    if all(map(_NUMBER.fullmatch, values)):
-        return NUMBER
-    return TRUTH if set(values) <= {"True", "False"} else TEXT
 
 
 def _disarm(text: str) -> str:

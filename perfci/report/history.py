@@ -12,7 +12,7 @@ from perfci.report import past as pasts
 from perfci.report.past import Mark, Past, Trail
 from perfci.report.text import code, plain
 from perfci.report.view import Picture, Section, Table, make_table
-from perfci.report.words import count_cases, describe_age, write_change
+from perfci.report.words import count_cases, write_change
 from perfci.statistics import changepoints
 from perfci.statistics.changepoints import Cause, ChangePoint
 
@@ -40,25 +40,30 @@ def make_section(op: OpRun, run: Run, past: Past | None, pictures: Sequence[Pict
     marks = pasts.find_marks(past, shown)
     left = len(marks) - MARKS
     note = say("Earlier marks are left out: {count}.", count=left) if left > 0 else ""
+    parts = [say("{count:accepted run|accepted runs}", count=len(past.runs))]
+    if stepped := sum(trail.unexplained for trail in shown):
+        parts.append(say("slower since a step that nothing explains: {cases}", cases=count_cases(stepped)))
+    rows = (
+        (
+            code(trail.case),
+            str(trail.runs),
+            units.time(trail.last_us),
+            units.time(trail.now_us),
+            write_change(trail.change),
+        )
+        for trail in shown
+    )
     found = Section(say("Marks"), (note,) if note else (), table=tabulate_marks(marks[-MARKS:]))
     return Section(
-        title=_write_title(shown, past, run),
+        title=say("History: {what}", what=", ".join(parts)),
         texts=(" ".join(_describe_runs(past)),),
         lines=tuple(_describe_problems(op.op, shown)),
         pictures=tuple(pictures),
         pictures_note=describe_drawn(sum(picture.shows for picture in pictures), len(shown)),
-        table=_tabulate(shown),
+        table=make_table("case | accepted runs: | last accepted: | this run: | change:", rows),
         parts=(found,) if found else (),
         folded=True,
     )
-
-
-def _write_title(shown: Sequence[Trail], past: Past, run: Run) -> str:
-    count = say("{count:accepted run|accepted runs}", count=len(past.runs))
-    parts = [count, describe_age(pasts.measure_age(past, run))]
-    if stepped := sum(trail.unexplained for trail in shown):
-        parts.append(say("slower since a step that nothing explains: {cases}", cases=count_cases(stepped)))
-    return say("History: {what}", what=", ".join(filter(None, parts)))
 
 
 def _describe_runs(past: Past) -> Iterator[str]:
@@ -94,20 +99,6 @@ def describe_drawn(drawn: int, count: int) -> str:
         "Drawn are {drawn} of {count} cases: those that stepped, then those that moved most.",
         drawn=drawn, count=count,
     )  # fmt: skip
-
-
-def _tabulate(shown: Sequence[Trail]) -> Table:
-    rows = [
-        (
-            code(trail.case),
-            str(trail.runs),
-            units.time(trail.last_us),
-            units.time(trail.now_us),
-            write_change(trail.change),
-        )
-        for trail in shown
-    ]
-    return make_table("case | accepted runs: | last accepted: | this run: | change:", rows)
 
 
 # --- marks ------------------------------------------------------------------------------------------------------------

@@ -43,14 +43,8 @@ from perfci.store.files import write_atomically
 
 FILE = "junit.xml"
 
-LIMIT = 28_000_000
-"""Most bytes of the file."""
-
 MANY = 30_000
 """Tests above which those that passed carry no command: GitLab counts elements, and refuses 250,000."""
-
-SHORT = 200
-"""Characters of a test's sentence in a file that would be too large otherwise."""
 
 NAME_LIMIT = 400
 """Characters of a test's name: two long case ids that differ in the middle stay apart by a number."""
@@ -95,16 +89,11 @@ class Testcase:
 
 
 def write(run: Run, judgements: Judgements, folder: Path) -> Path:
-    """Write `junit.xml` into the folder, as detailed as fits, and return its path.
+    """Write `junit.xml` into the folder and return its path. Tests that passed have no command if there are many.
 
-    Tests that passed go without their command if there are many. If the file is still too large, they are left out and
-    texts are cut. Raises StoredFileError if the file cannot be written.
+    Raises StoredFileError if the file cannot be written.
     """
-    found = tuple(make_cases(run, judgements))
-    data = _write_xml(run, found, BLOCK_LIMIT, commands=len(found) <= MANY)
-    if len(data) > LIMIT:
-        data = _write_xml(run, found, SHORT, commands=False, passed=False)
-    return write_atomically(folder / FILE, data)
+    return write_atomically(folder / FILE, _write_xml(run, tuple(make_cases(run, judgements))))
 
 
 # --- which tests there are --------------------------------------------------------------------------------------------
@@ -192,8 +181,7 @@ def _write_command(run: Run, op: str, case: str | None, target: str | None = Non
 # --- XML --------------------------------------------------------------------------------------------------------------
 
 
-def _write_xml(run: Run, found: Sequence[Testcase], characters: int, *, commands: bool, passed: bool = True) -> bytes:
-    """characters: of a sentence. commands, passed: whether tests that passed have theirs, and are there."""
+def _write_xml(run: Run, found: Sequence[Testcase]) -> bytes:
     root = ElementTree.Element("testsuites", {"name": "perfci", **_count(found)})
     groups: dict[str, list[Testcase]] = {}
     for test in found:
@@ -211,15 +199,13 @@ def _write_xml(run: Run, found: Sequence[Testcase], characters: int, *, commands
             "base": run.plan.base.commit if run.plan.base else None,
             "seed": str(run.plan.seed),
             "stopped": run.stopped,
-            "left_out": "" if passed else str(sum(test.outcome == "passed" for test in group)),
         }
         properties = ElementTree.SubElement(suite, "properties")
         for name, value in known.items():
             if value:
                 ElementTree.SubElement(properties, "property", {"name": f"perfci.{name}", "value": _fit(plain(value))})
         for test in group:
-            if passed or test.outcome != "passed":
-                _add_case(suite, test, characters, commands=commands)
+            _add_case(suite, test, commands=len(found) <= MANY)
     ElementTree.indent(root)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'.encode()
 
@@ -230,7 +216,7 @@ def _count(found: Sequence[Testcase]) -> dict[str, str]:
     return {"tests": str(len(found)), **{name: str(outcomes.count(each)) for name, each in counted.items()}}
 
 
-def _add_case(suite: ElementTree.Element, test: Testcase, characters: int, *, commands: bool) -> None:
+def _add_case(suite: ElementTree.Element, test: Testcase, *, commands: bool) -> None:
     case = ElementTree.SubElement(suite, "testcase", {"classname": _fit(test.classname), "name": _fit(test.name)})
     if test.time_s is not None:
         case.set("time", f"{test.time_s:.6f}")
@@ -242,7 +228,7 @@ def _add_case(suite: ElementTree.Element, test: Testcase, characters: int, *, co
             why.set("type", str(test.verdict))
         # Free of terminal escapes, line by line, the middle of a long traceback left out.
         texts = (block(shorten(text, 3 * BLOCK_LIMIT)) for text in (test.message, *test.sentences[1:]))
-        why.text = _fit("\n".join([*(shorten(text, characters) for text in texts), test.command]))
+        why.text = _fit("\n".join([*texts, test.command]))
     if commands or not passed:
         output = f"{test.verdict}\n{test.command}" if passed and test.verdict else test.command
         ElementTree.SubElement(case, "system-out").text = _fit(output)

@@ -66,18 +66,6 @@ def choose_tensors(op: OpRun, judged: Sequence[Judgement]) -> list[tuple[StoredT
     return found
 
 
-def find_limits(ways: Sequence[StoredTensor], judged: Sequence[Judgement]) -> dict[str, float]:
-    """The limits of a tensor's figures as far as a verdict holds them: those that it is beyond."""
-    bad = find_beyond(judged)
-    found: dict[str, float] = {}
-    for each in ways:
-        facts = bad[each.case].facts if each.case in bad else {}
-        figure, limit = facts.get("figure"), facts.get("limit")
-        if isinstance(figure, str) and isinstance(limit, int | float):
-            found[figure] = min(limit, found.get(figure, limit))
-    return found
-
-
 def _tabulate(op: OpRun, bad: Mapping[str, Reason]) -> Table:
     shown = []
     for found in (each for ways in families(op.stored).values() for each in ways):

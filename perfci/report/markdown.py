@@ -33,16 +33,13 @@ def write(text: str) -> str:
     """
     written = ""
     for kind, part in split_marks(text):
-        if kind:
-            written += _write_code(part) if kind == "code" else "**" if kind == "strong" else "*"
+        if kind in {"strong", "em"}:
+            written += "**" if kind == "strong" else "*"
+        elif kind == "code" and not re.search(r"[`|\\]", part):  # which a code span in a table cannot hold
+            written += f"`{part}`"
         else:
-            written += _escape(part, first=not written)
+            written += _escape(part, first=kind == "code" or not written)
     return written
-
-
-def _write_code(name: str) -> str:
-    """As escaped text if the name holds what a code span in a table cannot."""
-    return _escape(name, first=True) if re.search(r"[`|\\]", name) else f"`{name}`"
 
 
 def _escape(text: str, *, first: bool) -> str:
@@ -72,15 +69,12 @@ def write_table(shown: Table) -> str:
     widths = [max(3, *(w for w in map(columns, column) if w <= PAD_LIMIT), 3) for column in zip_longest(*cells)]
     right = [place in shown.right for place in range(len(widths))]
     rule = tuple("-" * (width - 1) + (":" if to_right else "-") for width, to_right in zip(widths, right, strict=True))
-    return "\n".join(_write_line(row, widths, right) for row in (cells[0], rule, *cells[1:]))
-
-
-def _write_line(row: tuple[str, ...], widths: list[int], right: list[bool]) -> str:
-    padded = (
-        " " * (width - columns(cell)) + cell if to_right else cell + " " * (width - columns(cell))
-        for cell, width, to_right in zip(row, widths, right, strict=True)
-    )
-    return f"| {' | '.join(padded)} |"
+    lines = []
+    for row in (cells[0], rule, *cells[1:]):
+        gaps = (" " * (width - columns(cell)) for cell, width in zip(row, widths, strict=True))
+        padded = (gap + cell if right[at] else cell + gap for at, (cell, gap) in enumerate(zip(row, gaps, strict=True)))
+        lines.append(f"| {' | '.join(padded)} |")
+    return "\n".join(lines)
 
 
 def render(report: Report) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from perfci.core.environment import list_differences
 from perfci.core.model import Bearing, HistoryCase, HistoryRun, OpRun, PerformanceCase, Reason, Run, Step
@@ -175,33 +174,9 @@ def name_mark(place: int) -> str:
     return (name_mark(rest - 1) if rest else "") + chr(ord("A") + last)
 
 
-# --- time -------------------------------------------------------------------------------------------------------------
-
-
-def read_time(text: str) -> datetime | None:
-    """A time of a file, in UTC. None if it is none.
-
-    >>> read_time("2026-11-21T13:30:04Z").day, read_time("yesterday")
-    (21, None)
-    """
-    try:
-        found = datetime.fromisoformat(text)
-        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):  # the year 1, in the east
-        return None
-
-
 def write_day(run: HistoryRun) -> str:
-    """The date of a run, or whatever stands in its place."""
-    return f"{at:%Y-%m-%d}" if (at := read_time(run.created)) else plain(run.created, 16)
-
-
-def measure_age(past: Past, run: Run) -> float | None:
-    """Seconds from the last accepted run to this one. Below 0 if clocks went backwards, None if they are not known."""
-    if not past.runs:
-        return None
-    last, now = read_time(past.runs[-1].created), read_time(run.created)
-    return (now - last).total_seconds() if last and now else None
+    """The date of a run."""
+    return plain(run.created[:10], 16)
 
 
 def write_commits(mark: Mark) -> Iterator[str]:

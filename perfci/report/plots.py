@@ -23,7 +23,7 @@ from perfci.report.ceilings import CeilingPoint
 from perfci.report.charts import style
 from perfci.report.charts.cases import ROWS, CaseChart, draw_blocks, draw_case, draw_changes, draw_launches
 from perfci.report.charts.device import draw_roofline
-from perfci.report.charts.trends import ENVIRONMENT, LOSS, STEP, RunsChart, draw_errors, draw_runs, draw_trends
+from perfci.report.charts.trends import ENVIRONMENT, LOSS, STEP, RunsChart, draw_errors, draw_runs
 from perfci.report.frame import ArmSpread
 from perfci.report.past import Past, Pasts
 from perfci.report.sections import Pictures
@@ -276,15 +276,12 @@ class _Painter:
             yield self.save(figure, f"roofline-{name}", say("Roofline of {op}", op=alt))
 
     def draw_storage(self, op: OpRun, name: str) -> Iterator[Picture]:
-        """Of each tensor that is stored in low precision its errors, and its trends if accepted runs have it."""
+        """The errors of each tensor that is stored in low precision."""
         judged = [row for row in self.judgements.rows if row.op == op.op and row.case and is_stored(row.case)]
         for index, ways in enumerate(lowprec.choose_tensors(op, judged), 1):
             about, alt = style.fit(f"{op.op} {ways[0].family}", 80), plain(f"{op.op} {ways[0].family}", 120)
             figure = draw_errors(ways, f"{about}: errors")
             yield self.save(figure, f"lowprec-{name}-{index}", say("Errors of storage of {what}", what=alt))
-            if any(each.before for each in ways):
-                figure = draw_trends(ways, f"{about}: trends", lowprec.find_limits(ways, judged))
-                yield self.save(figure, f"lowprec-{name}-{index}-trends", say("Trends of storage of {what}", what=alt))
 
     def draw_history(self, op: OpRun, name: str) -> Iterator[Picture]:
         """The accepted runs of the op, if they are enough and undamaged."""

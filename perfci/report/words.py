@@ -12,21 +12,6 @@ def count_cases(count: int) -> str:
     return say("{count:case|cases}", count=count)
 
 
-def describe_age(seconds: float | None) -> str:
-    """Returns how long before this run the last accepted one was. Empty if it is not known.
-
-    >>> describe_age(7200), describe_age(3.2 * 86400), describe_age(None)
-    ('the last one 2 hours before this run', 'the last one 3 days before this run', '')
-    """
-    if seconds is None:
-        return ""
-    if seconds < 0:
-        return say("the last one after this run, by its clock")
-    if seconds < 48 * 3600:
-        return say("the last one {count:hour|hours} before this run", count=max(1, round(seconds / 3600)))
-    return say("the last one {count:day|days} before this run", count=round(seconds / 86400))
-
-
 def write_count(value: int | None) -> str:
     """Writes a whole number, a dash if it is unknown."""
     return "-" if value is None else str(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfci.cli.selftests import show_trials
+from perfci.cli.doctor import show_trials
 from perfci.runs.selftest import CaseNoise, SelfTest, Trial
 from perfci.statistics.many_duels import Noise
 from tests.cli.rendering import lines_of

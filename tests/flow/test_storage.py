@@ -146,9 +146,9 @@ def test_the_reports_have_its_pictures_and_tables(scale, pictures):
     folder = scale.root / "reports"
     text = (folder / "report.md").read_text()
     assert "stored in low precision" in text and "likely causes" in text
-    assert {path.name for path in folder.glob("lowprec-*.png")} == {"lowprec-scale-1.png", "lowprec-scale-1-trends.png"}
-    assert "lowprec-scale-1-trends.png" in text
-    assert (folder / "report.html").read_text().count("Trends of storage of") >= 1
+    assert {path.name for path in folder.glob("lowprec-*.png")} == {"lowprec-scale-1.png"}
+    assert "lowprec-scale-1.png" in text
+    assert (folder / "report.html").read_text().count("Errors of storage of") >= 1
 
 
 def test_accepted_runs_earn_a_tighter_limit_on_what_is_clipped(scale):

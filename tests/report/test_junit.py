@@ -214,16 +214,3 @@ def test_a_long_traceback_keeps_both_ends(examples, tmp_path):
     assert "first line\n  at kernel.py" in case.result[0].text
     assert "last line" in case.result[0].text
     assert len(case.result[0].text) < 5000
-
-
-@pytest.mark.parametrize("limit", [100_000, 40_000])
-def test_a_file_that_would_be_too_large_is_shortened_and_keeps_what_failed(examples, tmp_path, monkeypatch, limit):
-    monkeypatch.setattr(junit, "LIMIT", limit)
-    run, judgements = many(examples, 500, "traceback\n" * 300)
-
-    path = junit.write(run, judgements, tmp_path)
-    found = parsed(path)
-    assert path.stat().st_size <= limit
-    assert sum(outcome(case) is Error for case in found.values()) == 50
-    if len(found) < 500:
-        assert b'name="perfci.left_out" value="450"' in path.read_bytes()

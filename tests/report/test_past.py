@@ -7,7 +7,7 @@ from markdown_it import MarkdownIt
 
 from perfci import report
 from perfci.core.model import Reason
-from perfci.report import history, past, words
+from perfci.report import history, past
 from perfci.report.past import Past
 from perfci.statistics.changepoints import Cause
 from tests import past_examples as examples
@@ -118,15 +118,6 @@ def test_many_marks_are_cut_to_the_newest_and_counted(nights, tmp_path):
     assert len(marks.table.rows) == history.MARKS
     assert marks.texts == (f"Earlier marks are left out: {59 - history.MARKS}.",)
     assert marks.table.rows[-1][0] == past.name_mark(58)
-
-
-def test_clocks_that_went_backwards_are_said_and_those_that_say_nothing_are_not(nights):
-    run, _, found = nights
-
-    assert past.measure_age(found, replace(run, created="2026-04-01T00:00:00Z")) < 0
-    assert past.measure_age(found, replace(run, created="yesterday")) is None
-    assert words.describe_age(-5) == "the last one after this run, by its clock"
-    assert words.describe_age(None) == ""
 
 
 def test_foreign_text_of_a_history_is_harmless(nights, tmp_path):

@@ -13,7 +13,7 @@ from perfci.core.model import ErrorHistogram, Gate, StoredTensor
 from perfci.measure.lowprec.advice import dense, way
 from perfci.measure.lowprec.storage import BINS, EDGES
 from perfci.report.charts import style
-from perfci.report.charts.style import COLOURS, GATES, INK, SERIES, SHAPES, WIDTH, Floats
+from perfci.report.charts.style import COLOURS, GATES, INK, SERIES, WIDTH, Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,13 +31,6 @@ LEFT_OUT = 0.02
 
 DECADES = 3.0
 """Fewest decades of errors that are shown."""
-
-FIGURES = {
-    "stored_p99": "99th percentile of the error",
-    "clip_ratio": "clipped, %",
-    "divergence": "divergence, nats",
-}
-"""Thresholds of a stored tensor, and the headings of their panels."""
 
 
 @dataclass(frozen=True)
@@ -192,47 +185,3 @@ def _plot_histogram(upper: Axes, lower: Axes, found: ErrorHistogram, look: dict[
         lower.plot(EDGES, np.cumsum(shares)[: len(EDGES)], **look)
         shares[BINS - 2] += shares[BINS - 1]
         upper.stairs(np.maximum(shares[1 : BINS - 1], 1e-12), EDGES, baseline=None, **look)
-
-
-@style.apply_style()
-def draw_trends(ways: Sequence[StoredTensor], title: str, limits: Mapping[str, float]) -> Figure:
-    """The figures that have thresholds, over the accepted runs in their order, with this run at the end.
-
-    Ways beyond those that have a colour of their own are left out. limits: of the figures, as far as they are known.
-    """
-    shown = list(zip([each for each in ways if each.before], SERIES, SHAPES, strict=False))
-    legend = [
-        style.sample(
-            style.fit(way(each).replace("scaling=", "").replace("dtype=", ""), 34), color=colour, marker=shape, ms=4,
-            lw=1,
-        )
-        for each, colour, shape in shown
-    ]  # fmt: skip
-    if limits:
-        legend.append(style.sample("limit", color="black", lw=1, ls="--"))
-    figure, panels = style.make_panels(len(FIGURES), title, "filled: this run", legend, height=1.5)
-    dates = [each.created[:10] for each in max((one.before for one, _, _ in shown), key=len)]
-    for axes, (key, name) in zip(panels, FIGURES.items(), strict=True):
-        style.set_heading(axes, name)
-        scale = 100 if key == "clip_ratio" else 1
-        seen = list[float]()
-        for each, colour, shape in shown:
-            if key == "stored_p99":
-                values = [one.p99_abs or 0.0 for one in each.before] + [each.errors.p99_abs or 0.0]
-            else:
-                values = [scale * getattr(one, key) for one in (*each.before, each)]
-            places = np.arange(len(dates) + 1 - len(values), len(dates) + 1)
-            axes.plot(places, values, color=colour, lw=0.9, marker=shape, ms=3.4, mfc="white")
-            axes.plot(places[-1:], values[-1:], shape, color=colour, ms=5, zorder=4)
-            seen += values
-        if key in limits:
-            axes.axhline(scale * limits[key], color="black", lw=1, ls="--", zorder=1)
-            seen.append(scale * limits[key])
-        style.limit_ticks(axes, y=5)
-        # A share and a divergence begin at nothing. Of an error the changes matter.
-        low, high = min(seen) - 0.25 * (max(seen) - min(seen)) if key == "stored_p99" else 0.0, max(seen)
-        axes.set_ylim(max(low, 0.0) - 0.04 * (high - low or 1), high + (0.14 * (high - low) or 1))
-        axes.set_xlim(-0.5, len(dates) + 0.5)
-        _label_ends(axes, {0: dates[0], len(dates): "now"})
-        axes.grid(axis="x", visible=False)
-    return figure
