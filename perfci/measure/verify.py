@@ -262,10 +262,7 @@ def _locate(case: str, mask: Host) -> dict[str, Fact]:
 def _compare_numbers(
     calls: _Calls, actual: Any, wanted: Any, usual: Any
 ) -> tuple[AccuracyCase, Errors | None, Errors | None]:
-    """One output's numbers against the float64 reference, and against the reference in the case's own dtype.
-
-    Returns the result with both errors. Integers and booleans have no tolerance, and no errors.
-    """
+    """Returns one output's result, and its errors and the reference's own against float64. None for integers."""
     arrays, check, suite = calls.arrays, calls.check, calls.suite
     got, right, common = arrays.host(actual), arrays.host(wanted), arrays.host(usual)
     if got.dtype.kind != "f":
@@ -302,10 +299,7 @@ def _compare_numbers(
 
 
 def _estimate_term(calls: _Calls) -> float:
-    """Size of one term of a sum: its rounding errors are in proportion, and so is atol.
-
-    Only floating-point inputs are summed. Integers are indices, labels or counts, however large.
-    """
+    """Size of one term of a sum, to which atol is in proportion. Integers are indices or counts, and not summed."""
     suite, arrays = calls.suite, calls.arrays
     if not suite.reduces:
         return 1.0

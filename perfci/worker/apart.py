@@ -129,10 +129,7 @@ def _is_of(place: str, root: Path) -> bool:
 
 @functools.cache
 def _real(place: str) -> Path:
-    """The place with every link followed: a project may be reached by several names.
-
-    Folder by folder, so that those above many files are looked at once.
-    """
+    """The place with every link followed, folder by folder, so that those above many files are looked at once."""
     path = Path(place)
     if not path.is_absolute() or not path.name or ".." in path.parts or path.is_symlink():
         return Path(os.path.realpath(place))

@@ -12,7 +12,7 @@ from perfci.core.errors import ContractError
 from perfci.device.seam import Accelerator
 from perfci.lab.chains.records import ENDING
 from perfci.lab.chains.runs import Setting, check_case, list_parameters
-from perfci.ops.spec import Chain, Params, Stage, case_id
+from perfci.ops.spec import Chain, Stage, case_id
 from perfci.worker.load import (
     check_calls,
     check_cases,
@@ -48,7 +48,8 @@ def load_chain(name: str, folder: Path, shared: Path) -> Chain:
 
 def run(job: Job, send: Send, device: Accelerator, chain: Chain) -> None:
     """Check the job's cases. Ends early if one of them cost the process its device."""
-    name, chosen = job.ops[0].op, _choose_cases(job, chain)
+    name = job.ops[0].op
+    chosen = choose_cases(choose_cases([*chain.cases, *chain.accelerator_cases], job.pattern), None, job.cases)
     send(ChainPlanned(tuple(case_id(params) for params in chosen)))
     describe = functools.partial(describe_exception, folder=Path(job.shared_folder))
     for done, params in enumerate(chosen):
@@ -62,11 +63,6 @@ def run(job: Job, send: Send, device: Accelerator, chain: Chain) -> None:
         if case.lost:
             break
     send(OpDone())
-
-
-def _choose_cases(job: Job, chain: Chain) -> list[Params]:
-    fitting = choose_cases([*chain.cases, *chain.accelerator_cases], job.pattern)
-    return choose_cases(fitting, None, job.cases)
 
 
 def _is_share(value: Any) -> bool:

@@ -255,10 +255,7 @@ class Running:
         self.over, self.failure = True, failure
 
     def _kill(self) -> None:
-        """End it and whatever it started, and wait until everything that it printed is in the file.
-
-        A process that fled from its group may hold its output open for ever, and is not waited for.
-        """
+        """End it and whatever it started. A process that fled from its group may hold its output open, and is left."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

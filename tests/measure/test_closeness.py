@@ -3,13 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from perfci.measure.closeness import (
-    RATIO,
-    errors_of,
-    relative_l2,
-    tolerance,
-    within_ratio,
-)
+from perfci.measure.closeness import RATIO, errors_of, within_ratio
 
 
 def error_stats(actual, expected):
@@ -43,13 +37,6 @@ def test_errors_are_told_over_what_is_finite_in_both():
     assert (found.count, found.max_abs, found.worst_index) == (2, 0.5, (4,))
 
 
-def test_atol_grows_with_the_square_root_of_the_terms():
-    rtol, atol = tolerance("float32", None, 1)
-
-    assert tolerance("float32", None, 100) == (rtol, 10 * atol)
-    assert tolerance("float32", None, 0) == (rtol, atol)
-
-
 @pytest.mark.parametrize(
     ("mine", "usual", "passes"),
     [
@@ -81,15 +68,3 @@ def test_the_l2_error_of_tiny_and_huge_numbers_neither_vanishes_nor_overflows(sc
     many = np.array([6.0, 8.0] * 5000) * scale
 
     assert l2(1.5 * many, many) == pytest.approx(0.5, rel=1e-5)
-
-
-def test_the_l2_error_of_several_outputs_is_that_of_all_their_elements_together():
-    rng = np.random.default_rng(3)
-    answers = [rng.normal(size=shape) * size for shape, size in (((3, 4), 1.0), ((50,), 1e-6), ((), 100.0))]
-    outputs = [answer + rng.normal(0, 0.01, answer.shape) for answer in answers]
-    error = np.concatenate([(out - right).ravel() for out, right in zip(outputs, answers, strict=True)])
-    whole = np.concatenate([right.ravel() for right in answers])
-
-    found = relative_l2(errors_of(out, right) for out, right in zip(outputs, answers, strict=True))
-
-    assert found == pytest.approx(np.linalg.norm(error) / np.linalg.norm(whole))

@@ -3,14 +3,10 @@ import pytest
 
 from perfci.device.fake import NumpyArrays
 from perfci.measure.inputs import fill_inputs
-from perfci.ops.spec import VALUES, Accuracy
+from perfci.ops.spec import VALUES
 
 arrays = NumpyArrays()
 FLOATS = ["float16", "float32", "float64"]
-
-
-def suite(make_inputs):
-    return Accuracy(lambda x, k=1: x, lambda x, k=1: x, make_inputs, [{"rows": 1}])
 
 
 def fill(values, x, seed=0, products=0):

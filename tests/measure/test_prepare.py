@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 
 from perfci.core.errors import ContractError
@@ -28,10 +27,7 @@ def scripted():
     ("kernel", "kind"),
     [
         (lambda x: x * 3, "timed_output_wrong"),
-        (lambda x: np.full_like(x, np.nan), "timed_output_wrong"),
         (lambda x: (x * 2)[:-1], "wrong_shape"),
-        (lambda x: (x * 2, x * 2), "wrong_count"),
-        (lambda x: (x * 2).astype(np.float16), "wrong_dtype"),
     ],
 )
 def test_a_case_whose_first_output_is_wrong_is_not_timed(scripted, kernel, kind):
@@ -188,6 +184,3 @@ def launch_from(scripted, files):
             return replace(self.capture.identity(inputs))
 
     scripted.device.capture_work = capturing
-
-
-# --- the reference ----------------------------------------------------------------------------------------------------

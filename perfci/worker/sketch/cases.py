@@ -144,10 +144,7 @@ def _find_summed(form: Form, output: Sequence[int], *, dot: bool) -> list[str]:
 
 
 def _find_edges(form: Form) -> tuple[list[dict[str, tuple[str, ...]]], str | None]:
-    """Grids in which one axis after the other ends around its blocks and past two of them. A case that was refused.
-
-    Cases that kernel or reference refuse are not among them.
-    """
+    """Grids in which one axis after the other ends around its blocks. A case that was refused, if any."""
     # Sizes of blocks with which the kernel was launched, the largest first, if they do not follow from the case's.
     trials = [done for sizes in SIZES if (done := form.try_case(form.make_distinct(sizes)))]
     launched = [{each for launch in done.launches for each in launch.constants.values()} for done in trials]

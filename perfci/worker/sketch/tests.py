@@ -169,10 +169,7 @@ def _record_functions(role: str, path: Path, notes: Notes) -> dict[str, Spy]:
 
 
 def _run_tests(path: Path, notes: Notes) -> None:
-    """Everything in a file that looks like a test, with every combination of its parameters.
-
-    Without assertions: nothing is computed that they could be about.
-    """
+    """Call all that looks like a test, with all its parameters, without assertions, as nothing is computed."""
     try:
         module = load(path, asserts=False)
     except UsageError as error:

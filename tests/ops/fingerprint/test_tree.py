@@ -31,28 +31,16 @@ def refused(found, kind: str, **facts: object) -> None:
 
 
 def test_every_file_of_the_ops_folder_counts(write, take):
-    write(
-        {
-            "kernels/softmax/tuned/nvidia-h200.json": "{}",
-            "kernels/softmax/notes.md": "",
-            "kernels/softmax/deep/x.cu": "",
-        }
-    )
+    files = {"kernels/softmax/tuned/nvidia-h200.json", "kernels/softmax/notes.md", "kernels/softmax/deep/x.cu"}
+    write(dict.fromkeys(files, ""))
 
-    assert others(take()) == {
-        "kernels/softmax/tuned/nvidia-h200.json",
-        "kernels/softmax/notes.md",
-        "kernels/softmax/deep/x.cu",
-    }
+    assert others(take()) == files
 
 
 LEFT_BY_TOOLS = [
     "__pycache__/softmax_triton.cpython-311.pyc",
-    "deep/__pycache__/x",
     ".softmax_triton.py.swp",
-    ".idea/x",
     "softmax_triton.py~",
-    "#softmax_triton.py#",
     "softmax_triton.py.orig",
     "tuned/a.json.rej",
 ]
@@ -93,26 +81,19 @@ def test_an_op_that_the_tree_lacks_is_never_the_same(take):
     ("statement", "files"),
     [
         ("import _launch", {"kernels/_launch.py"}),
-        ("import _launch as launch, helpers", {"kernels/_launch.py", "helpers.py"}),
         ("from _launch import grid", {"kernels/_launch.py"}),
         ("from _launch import *", {"kernels/_launch.py"}),
-        ("import helpers", {"helpers.py"}),
-        ("import lib", {"src/lib/__init__.py"}),
         ("import lib.tiles", {"src/lib/__init__.py", "src/lib/tiles.py"}),
-        ("from lib import tiles", {"src/lib/__init__.py", "src/lib/tiles.py"}),
         ("from lib import LIMIT", {"src/lib/__init__.py"}),
         ("from lib.tiles import power", {"src/lib/__init__.py", "src/lib/tiles.py"}),
         ("from lib import *", {"src/lib/__init__.py", "src/lib/tiles.py", "src/lib/deep/__init__.py"}),
         ("import lib.deep.inner", {"src/lib/__init__.py", "src/lib/deep/__init__.py", "src/lib/deep/inner.py"}),
         ("import lib.missing", {"src/lib/__init__.py"}),
         ("import space.part", {"src/space/part.py"}),
-        ("from space import part", {"src/space/part.py"}),
         ("import space", set()),
         ("import torch, numpy.linalg, json", set()),
         ("import installed", {"python/installed.py"}),
-        ("if False:\n    import _launch", {"kernels/_launch.py"}),
         ("try:\n    import _launch\nexcept ImportError:\n    _launch = None", {"kernels/_launch.py"}),
-        ("class A:\n    import _launch", {"kernels/_launch.py"}),
         ("def f():\n    import _launch", {"kernels/_launch.py"}),
         ("import importlib\nimportlib.import_module('_launch')", {"kernels/_launch.py"}),
         ("from importlib import import_module as load\nload('lib.tiles')", {"src/lib/__init__.py", "src/lib/tiles.py"}),
@@ -214,23 +195,12 @@ def test_every_file_that_python_really_imports_counts(write, take, tmp_path, tex
 
 
 def test_what_ops_share_in_the_kernels_folder_counts_for_each(write, take):
-    write(
-        {
-            "kernels/_devices/a.json": "",
-            "kernels/_devices/deep/b.json": "",
-            "kernels/table.csv": "",
-            "kernels/group/c.txt": "",
-        }
-    )
+    files = {"kernels/_devices/a.json", "kernels/_devices/deep/b.json", "kernels/table.csv", "kernels/group/c.txt"}
+    write(dict.fromkeys(files, ""))
     write({"kernels/matmul/matmul_triton.py": "", "kernels/matmul/tuned/a.json": "", "kernels/README.md": ""})
     write({"kernels/_devices/__pycache__/x": "", "kernels/.hidden/y": ""})
 
-    assert others(take()) == {
-        "kernels/_devices/a.json",
-        "kernels/_devices/deep/b.json",
-        "kernels/table.csv",
-        "kernels/group/c.txt",
-    }
+    assert others(take()) == files
 
 
 @pytest.mark.parametrize(
@@ -288,18 +258,13 @@ def f():
         ("import importlib\nname = 'x'\nimportlib.import_module(name)", "importlib.import_module"),
         ("import importlib as i\n\ni.import_module('.x', package='y')", "importlib.import_module"),
         ("from importlib import import_module\n\nlazy = import_module", "importlib.import_module"),
-        ("import importlib\n\nimportlib.import_module('.x')", "importlib.import_module"),
         ("\n\n__import__(f'_{1}')", "__import__"),
         ("import builtins\n\nbuiltins.exec(open('x').read())", "builtins.exec"),
         ("\n\nexec(open('x').read())", "exec"),
-        ("\n\nexec('exec(x)')", "exec"),
         ("\n\neval(text)", "eval"),
         ("\n\nlist(map(eval, texts))", "eval"),
         ("import runpy\n\nrunpy.run_path('x.py')", "runpy.run_path"),
         ("import sys\n\nsys.path.insert(0, folder)", "sys.path"),
-        ("import sys\n\nsys.path.append('/opt/kernels')", "sys.path"),
-        ("import sys\n\nsys.path[:0] = ['x']", "sys.path"),
-        ("import sys\n\nsys.path += ['x']", "sys.path"),
         ("import sys as s\n\np = s.path", "sys.path"),
         ("import sys\n\nsys.meta_path.append(x)", "sys.meta_path"),
         ("import pkgutil\n\npkgutil.walk_packages(['x'])", "pkgutil.walk_packages"),
@@ -322,8 +287,6 @@ def test_code_that_chooses_what_it_loads_is_opaque(write, take, code, what):
     ("code", "what"),
     [
         ("from torch.utils.cpp_extension import load\n\nload('x', ['x.cu'])", "torch.utils.cpp_extension.load"),
-        ("from torch.utils import cpp_extension\n\ncpp_extension.load('x', ['x.cu'])", "torch.utils.cpp_extension"),
-        ("import torch.utils.cpp_extension\n\ntorch.utils.cpp_extension.load('x', [])", "torch.utils.cpp_extension"),
         ("import torch\n\ntorch.ops.load_library(path)", "torch.ops.load_library"),
         ("import ctypes\n\nctypes.CDLL(path)", "ctypes.CDLL"),
     ],
