@@ -65,8 +65,7 @@ COMMANDS = {"doctor": doctor}
 def _examine(where: Settings, *, json: bool) -> int:
     """Findings about this machine; 3 if any is a problem."""
     with Progress() as progress:
-        facts = examination.look_at(where, "auto", progress)
-    findings = examination.examine(facts)
+        findings = examination.examine(examination.gather(where, "auto", progress))
     if json:
         print_json([{"level": one.level, "reason": one.reason, "sentence": sentence(one.reason)} for one in findings])
     else:

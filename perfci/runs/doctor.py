@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from perfci import git as git_history
+from perfci import git
 from perfci.core.environment import PACKAGES, installed_versions, telling
 from perfci.core.errors import PerfciError
 from perfci.core.model import Device, DeviceState, Fact, Reason, board_key
@@ -44,6 +44,9 @@ class Level(StrEnum):
     """results would be wrong, noisy or missing"""
 
 
+OK, NOTE, PROBLEM = Level
+
+
 @dataclass(frozen=True)
 class DoctorFinding:
     """One thing that was looked at. The reason's sentence holds the remedy."""
@@ -58,9 +61,7 @@ class Facts:
 
     python: str
     packages: Mapping[str, str]
-    """installed distributions that matter, by name"""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """of the environment, those that change timing or code"""
     device: Device | None = None
     state: DeviceState | None = None
     device_failure: Reason | None = None
@@ -70,11 +71,8 @@ class Facts:
     has_nvidia: bool = False
     """the NVIDIA driver is loaded, whatever torch sees"""
     has_cann: bool = False
-    """Ascend's toolkit is installed"""
     npu: NpuHost = field(default_factory=NpuHost)
-    """what is there of Ascend's"""
     git: Reason | None = None
-    """why git cannot tell the revision"""
     commit: str | None = None
     dirty: bool = False
     lock_folder: str = ""
@@ -84,68 +82,52 @@ class Facts:
     reports: str = ""
     reports_writable: bool = True
     quarantine: tuple[str, ...] = ()
-    """UUIDs of boards whose results advise"""
     thresholds: tuple[Reason, ...] = ()
-    """what is to be known of the thresholds: entries that have ended, files that cannot be read"""
+    """entries that have ended, files that cannot be read"""
     ops: Reason | None = None
     """why the project has no op to check"""
 
 
-def look_at(settings: Settings, kind: str, listener: Listener) -> Facts:
-    """Gather the facts. The device is opened and its timer started in a worker."""
+def gather(settings: Settings, kind: str, listener: Listener) -> Facts:
+    """Look at the machine without importing torch. A worker opens the device and starts its timer."""
     heard: list[Message] = []
     with open_bench(settings, listener) as bench:
         job = dataclasses.replace(make_describe_job(settings, Request(device=kind), ()), task="examine")
-        failure = run_worker(
-            job, make_environment(bench, WorkerPlace("doctor", kind)), call_both(heard.append, listener)
-        )
-    seen = next((m for m in heard if isinstance(m, Examined)), None)
-    device = next((m.device for m in heard if isinstance(m, Ready)), None)
-    state, timer = (seen.state, seen.timer) if seen else (None, None)
-    lacking = None
+        around = make_environment(bench, WorkerPlace("doctor", kind))
+        failure = run_worker(job, around, call_both(heard.append, listener))
+    seen = next((each for each in heard if isinstance(each, Examined)), None)
+    device = next((each.device for each in heard if isinstance(each, Ready)), None)
     try:
         select(settings, ())
+        ops = None
     except PerfciError as error:
-        lacking = error.reason
-    return gather(settings, device, state, timer, failure, thresholds=ended(settings, device), ops=lacking)
-
-
-def gather(
-    settings: Settings,
-    device: Device | None,
-    state: DeviceState | None,
-    timer: str | None = None,
-    device_failure: Reason | None = None,
-    variables: Mapping[str, str] | None = None,
-    thresholds: tuple[Reason, ...] = (),
-    ops: Reason | None = None,
-) -> Facts:
-    """Look at the machine; imports neither torch nor Triton. What is known of the device is told by the caller."""
-    environment = os.environ if variables is None else variables
-    here = git_history.read(settings.root)
+        ops = error.reason
+    here = git.read(settings.root)
+    commit, dirty = (None, False) if isinstance(here, Reason) else (here.commit, here.dirty)
     lock = settings.lock_folder or Path(tempfile.gettempdir())
     has_nvidia = Path("/proc/driver/nvidia/version").exists()
     return Facts(
         python=platform.python_version(),
         packages=installed_versions(PACKAGES),
-        variables=telling(environment),
+        variables=telling(os.environ),
         device=device,
-        state=state,
-        device_failure=device_failure,
-        timer=timer,
+        state=seen.state if seen else None,
+        device_failure=failure,
+        timer=seen.timer if seen else None,
         has_nvidia=has_nvidia,
-        has_cann="ASCEND_HOME_PATH" in environment or Path("/usr/local/Ascend/ascend-toolkit").exists(),
-        npu=look(environment, has_gpu=has_nvidia),
+        has_cann="ASCEND_HOME_PATH" in os.environ or Path("/usr/local/Ascend/ascend-toolkit").exists(),
+        npu=look(os.environ, has_gpu=has_nvidia),
         git=here if isinstance(here, Reason) else None,
-        commit=here.commit if isinstance(here, git_history.Revision) else None,
-        dirty=isinstance(here, git_history.Revision) and here.dirty,
+        commit=commit,
+        dirty=dirty,
         lock_folder=str(lock),
         lock_writable=is_writable(lock),
-        lock_shared=not is_container() or (settings.lock_folder is not None and _is_mounted(lock)),
+        lock_shared=not is_container()
+        or (settings.lock_folder is not None and _find_existing(lock).stat().st_dev != Path("/").stat().st_dev),
         reports=str(settings.reports),
         reports_writable=is_writable(settings.reports),
         quarantine=settings.quarantine,
-        thresholds=thresholds,
+        thresholds=ended(settings, device),
         ops=ops,
     )
 
@@ -158,12 +140,15 @@ def examine(facts: Facts) -> tuple[DoctorFinding, ...]:
 
 def is_writable(folder: Path) -> bool:
     """Whether files can be made in a folder, or in the nearest one above it that exists."""
-    existing = next((each for each in (folder, *folder.parents) if each.exists()), folder)
     try:  # asked for its rights alone, root may write everywhere, a read-only or a system's own file system too
-        with tempfile.TemporaryFile(dir=existing):
+        with tempfile.TemporaryFile(dir=_find_existing(folder)):
             return True
     except OSError:
         return False
+
+
+def _find_existing(folder: Path) -> Path:
+    return next((each for each in (folder, *folder.parents) if each.exists()), folder)
 
 
 def is_container() -> bool:
@@ -172,54 +157,41 @@ def is_container() -> bool:
     return any(mark.exists() for mark in marks) or "KUBERNETES_SERVICE_HOST" in os.environ
 
 
-def _is_mounted(folder: Path) -> bool:
-    """Whether a folder lies on a mount other than the container's own file system."""
-    existing = next(each for each in (folder, *folder.parents) if each.exists())
-    return existing.stat().st_dev != Path("/").stat().st_dev
-
-
-def _ok(kind: str, **facts: Fact) -> DoctorFinding:
-    return DoctorFinding(Level.OK, Reason(kind, facts))
-
-
-def _note(kind: str, **facts: Fact) -> DoctorFinding:
-    return DoctorFinding(Level.NOTE, Reason(kind, facts))
-
-
-def _problem(kind: str, **facts: Fact) -> DoctorFinding:
-    return DoctorFinding(Level.PROBLEM, Reason(kind, facts))
+def _find(level: Level, kind: str, **facts: Fact) -> DoctorFinding:
+    return DoctorFinding(level, Reason(kind, facts))
 
 
 def _judge_packages(facts: Facts) -> Iterator[DoctorFinding]:
     packages, npu = facts.packages, facts.packages.get("torch-npu")
-    torch, upstream, ascend = packages.get("torch"), _triton_version(packages), packages.get("triton-ascend")
+    torch, ascend = packages.get("torch"), packages.get("triton-ascend")
+    upstream = packages.get("triton") or packages.get("pytorch-triton")  # its name in nightly builds of torch
     if torch is None:
-        yield _problem("doctor_no_torch")
+        yield _find(PROBLEM, "doctor_no_torch")
     elif facts.has_nvidia and "+cpu" in torch and not npu:
-        yield _problem("doctor_torch_without_cuda", version=torch)
+        yield _find(PROBLEM, "doctor_torch_without_cuda", version=torch)
     else:
-        yield _ok("doctor_torch", version=torch, python=facts.python)
+        yield _find(OK, "doctor_torch", version=torch, python=facts.python)
     if upstream and ascend and not facts.npu.triton_plugged:  # both install into one folder, and pip notices nothing
-        yield _problem("doctor_two_tritons", triton=upstream, ascend=ascend)
+        yield _find(PROBLEM, "doctor_two_tritons", triton=upstream, ascend=ascend)
     elif upstream or ascend:
-        yield _ok("doctor_triton", name="Triton" if upstream else "triton-ascend", version=upstream or ascend)
+        yield _find(OK, "doctor_triton", name="Triton" if upstream else "triton-ascend", version=upstream or ascend)
     else:
-        yield _problem("doctor_no_triton")
+        yield _find(PROBLEM, "doctor_no_triton")
     # perfci was never run with other versions. It may well work, but nobody has looked.
     found = {"Python": facts.python, "torch": torch, "Triton": upstream}
     for name, (first, last) in DECLARED.items():
         version = found[name]
         if version and not first <= release(version) <= last:
             low, high = ("{}.{}".format(*end) for end in (first, last))
-            yield _note("doctor_version_undeclared", name=name, version=version, first=low, last=high)
+            yield _find(NOTE, "doctor_version_undeclared", name=name, version=version, first=low, last=high)
     # Triton's interpreter before 3.7 fails on loops over a runtime bound with numpy 2.4 and later.
     numpy, triton = packages.get("numpy"), ascend or upstream
     if numpy and triton and release(triton) < (3, 7) and release(numpy) >= (2, 4):
         accelerated = facts.device is not None and facts.device.kind in {"cuda", "npu"}
-        level = Level.NOTE if accelerated else Level.PROBLEM
-        yield DoctorFinding(level, Reason("doctor_numpy_too_new", {"triton": triton, "numpy": numpy}))
+        level = NOTE if accelerated else PROBLEM
+        yield _find(level, "doctor_numpy_too_new", triton=triton, numpy=numpy)
     if npu and not facts.has_cann and facts.variables.get("TORCH_DEVICE_BACKEND_AUTOLOAD") != "0":
-        yield _problem("doctor_npu_without_cann", version=npu)
+        yield _find(PROBLEM, "doctor_npu_without_cann", version=npu)
 
 
 def _judge_host(facts: Facts) -> Iterator[DoctorFinding]:
@@ -227,14 +199,14 @@ def _judge_host(facts: Facts) -> Iterator[DoctorFinding]:
     known = facts.device_failure.kind if facts.device_failure else None
     for trap in traps(facts.npu, opened=_is_npu(facts) and facts.device_failure is None):
         if trap.reason.kind != known and not (trap.reason.kind == "doctor_npu_taken" and facts.state is not None):
-            yield DoctorFinding(Level.PROBLEM if trap.serious else Level.NOTE, trap.reason)
+            yield DoctorFinding(PROBLEM if trap.serious else NOTE, trap.reason)
     if facts.has_nvidia and "nvidia-ml-py" not in facts.packages:
-        yield _note("doctor_no_nvml")
+        yield _find(NOTE, "doctor_no_nvml")
     blocking, interpret = (facts.variables.get(name, "") for name in ("CUDA_LAUNCH_BLOCKING", "TRITON_INTERPRET"))
     if blocking not in {"", "0"}:
-        yield _problem("doctor_launch_blocking", name="CUDA_LAUNCH_BLOCKING", value=blocking)
+        yield _find(PROBLEM, "doctor_launch_blocking", name="CUDA_LAUNCH_BLOCKING", value=blocking)
     if interpret not in {"", "0"}:
-        yield _note("doctor_interpret", value=interpret)
+        yield _find(NOTE, "doctor_interpret", value=interpret)
 
 
 _HELD_DOWN = frozenset({"thermal", "power_brake", "hw_slowdown"})
@@ -245,27 +217,27 @@ def _judge_device(facts: Facts) -> Iterator[DoctorFinding]:
     device, failure, state = facts.device, facts.device_failure, facts.state
     if failure is not None:
         if failure.kind != "torch_missing":  # among the findings about packages already
-            yield DoctorFinding(Level.PROBLEM, failure)
+            yield DoctorFinding(PROBLEM, failure)
     elif device is None or device.kind == "cpu":
-        yield _problem("doctor_device_unseen") if facts.has_nvidia else _note("doctor_no_device")
+        yield (_find(PROBLEM, "doctor_device_unseen") if facts.has_nvidia else _find(NOTE, "doctor_no_device"))
     else:
-        yield _ok("doctor_device", name=device.name, driver=device.driver, runtime=device.runtime, key=device.key)
+        yield _find(OK, "doctor_device", name=device.name, driver=device.driver, runtime=device.runtime, key=device.key)
     board = device.uuid if device else None
     if board and board_key(board) in set(map(board_key, facts.quarantine)):
-        yield _note("doctor_quarantined", board=board)
+        yield _find(NOTE, "doctor_quarantined", board=board)
     if facts.timer == "event":
-        yield _note("doctor_npu_timer_events" if _is_npu(facts) else "doctor_timer_events")
+        yield _find(NOTE, "doctor_npu_timer_events" if _is_npu(facts) else "doctor_timer_events")
     elif facts.timer is not None:
-        yield _ok("doctor_timer", timer=facts.timer)
+        yield _find(OK, "doctor_timer", timer=facts.timer)
     if state is None:
         return
     if held := sorted(_HELD_DOWN.intersection(state.throttle)):
-        yield _problem("doctor_throttled", why=", ".join(held), temperature=state.temperature_c)
+        yield _find(PROBLEM, "doctor_throttled", why=", ".join(held), temperature=state.temperature_c)
     if state.foreign_processes:
-        yield _problem("doctor_foreign", count=state.foreign_processes)
+        yield _find(PROBLEM, "doctor_foreign", count=state.foreign_processes)
     if state.sm_clock_mhz is not None:
-        seen = {"clock": state.sm_clock_mhz, "temperature": state.temperature_c, "power": state.power_w}
-        yield DoctorFinding(Level.OK, Reason("doctor_npu_state" if _is_npu(facts) else "doctor_state", seen))
+        kind = "doctor_npu_state" if _is_npu(facts) else "doctor_state"
+        yield _find(OK, kind, clock=state.sm_clock_mhz, temperature=state.temperature_c, power=state.power_w)
 
 
 def _is_npu(facts: Facts) -> bool:
@@ -274,27 +246,22 @@ def _is_npu(facts: Facts) -> bool:
 
 def _judge_project(facts: Facts) -> Iterator[DoctorFinding]:
     if facts.git is not None:
-        yield DoctorFinding(Level.NOTE, facts.git)
+        yield DoctorFinding(NOTE, facts.git)
     elif facts.commit is None:
-        yield _note("doctor_no_commit")
+        yield _find(NOTE, "doctor_no_commit")
     elif facts.dirty:
-        yield _note("doctor_dirty", commit=facts.commit[:12])
+        yield _find(NOTE, "doctor_dirty", commit=facts.commit[:12])
     else:
-        yield _ok("doctor_commit", commit=facts.commit[:12])
+        yield _find(OK, "doctor_commit", commit=facts.commit[:12])
     if facts.ops is not None:
-        yield DoctorFinding(Level.PROBLEM, facts.ops)
+        yield DoctorFinding(PROBLEM, facts.ops)
     if not facts.lock_writable:
-        yield _problem("lock_unwritable", path=facts.lock_folder, error="permission denied, or no such folder")
+        yield _find(PROBLEM, "lock_unwritable", path=facts.lock_folder, error="permission denied, or no such folder")
     elif not facts.lock_shared and facts.device is not None and facts.device.kind != "cpu":
-        yield _note("doctor_lock_in_container", folder=facts.lock_folder)
+        yield _find(NOTE, "doctor_lock_in_container", folder=facts.lock_folder)
     if facts.reports_writable:
-        yield _ok("doctor_reports", folder=facts.reports)
+        yield _find(OK, "doctor_reports", folder=facts.reports)
     else:
-        yield _problem("doctor_reports_unwritable", folder=facts.reports)
+        yield _find(PROBLEM, "doctor_reports_unwritable", folder=facts.reports)
     for reason in facts.thresholds:
-        yield DoctorFinding(Level.NOTE if reason.kind == "relaxed_ended" else Level.PROBLEM, reason)
-
-
-def _triton_version(packages: Mapping[str, str]) -> str | None:
-    """Nightly builds of torch bring Triton under another name."""
-    return packages.get("triton") or packages.get("pytorch-triton")
+        yield DoctorFinding(NOTE if reason.kind == "relaxed_ended" else PROBLEM, reason)

@@ -51,7 +51,7 @@ ENDS_RUN = frozenset({"device_gone", "device_taken"})
 """Failures of an op that every later one would share: the run ends with what it has."""
 
 AFTER_S = 1.0
-"""How much later than head its base is ended: head's end ends both."""
+"""Seconds after head's end that its base is ended."""
 
 
 class Recorder:
@@ -82,8 +82,8 @@ class Recorder:
         self._end = next((op.failure for op in run.ops if op.failure and op.failure.kind in ENDS_RUN), None)
         took = {op.op: op.wall_s for op in run.ops if op.wall_s is not None}
         self._times = Timetable(seconds or {}, took=took)
-        self._too_late = False
-        self._idle = True
+        self.idle = True
+        """whether no worker was begun: asking again brings nothing"""
 
     def record(self, cases: tuple[str, ...] | None = None) -> Run:
         """Every planned op once. One that the base proves unchanged is not run, and none that time does not reach.
@@ -92,18 +92,16 @@ class Recorder:
         """
         plan = self._run.plan
         with self._note_stops():
-            waiting = []
+            waiting = {}
             for op in plan.ops:
                 # An op that is not sound, or that its files prove unchanged, stands in the run and has no worker.
                 if op.failure or (plan.skip_unchanged and op.base and op.base.same and not op.audit):
                     self._keep(OpRun(op.op, failure=op.failure))
                 else:
-                    waiting.append(op)
-            by_name = {planned.op: planned for planned in waiting}
-            queue = self._times.order([*by_name], self._left_s())
+                    waiting[op.op] = op
+            queue = self._times.order([*waiting], self._left_s())
             for number, name in enumerate(queue):
-                self._look_first(by_name[name], queue[number + 1 :], cases)
-            self._write_if_late()
+                self._look_first(waiting[name], queue[number + 1 :], cases)
         return self._run
 
     def record_again(self, needs: Sequence[Need]) -> Run:
@@ -120,13 +118,7 @@ class Recorder:
                     cases = tuple(need.case for need in wanted if need.processes >= process and need.case not in done)
                     if cases and not self._end:
                         self._look_again(op, process, cases)
-            self._write_if_late()
         return self._run
-
-    @property
-    def idle(self) -> bool:
-        """Whether no worker was begun: asking again brings nothing."""
-        return self._idle
 
     def _look_first(self, planned: PlannedOp, others: Sequence[str], cases: tuple[str, ...] | None) -> None:
         """The op's first process, unless the run has ended or there is no time left for it."""
@@ -166,7 +158,6 @@ class Recorder:
 
     def _late(self, kind: str, **facts: str) -> Reason:
         assert self._request.deadline is not None
-        self._too_late = True
         return Reason(kind, {**facts, **deadline.facts(self._request.deadline)})
 
     def _until(self, job: Job, others: Sequence[str]) -> Job:
@@ -179,13 +170,14 @@ class Recorder:
 
     @contextmanager
     def _note_stops(self) -> Iterator[None]:
-        """A signal is noted in the saved run, also one between two workers."""
+        """The run is saved at the end with what time did not reach, and with the signal that ended it."""
         try:
             yield
         except Stopped as stop:
             self._run = dataclasses.replace(self._run, stopped=stop.signal_name)
-            store.write_run(self._run, self._settings.reports)
             raise
+        finally:
+            store.write_run(self._run, self._settings.reports)
 
     def _planned(self, op: str) -> PlannedOp:
         return next(known for known in self._run.plan.ops if known.op == op)
@@ -245,17 +237,31 @@ class Recorder:
     def _work(self, start: OpRun, job: Job) -> None:
         """One worker, or a pair. Whatever was sent is kept, however it ends."""
         gathered = Gathered(start, self._run.environment.device.uuid if job.process else None)
-        self._idle = False
+        self.idle = False
         failure: Reason | None = None
         began = time.time()
 
         def hear(message: Message) -> None:
             gathered.hear(message)
-            self._note(message, start.op, job)
+            # Later looks may be on another board of the host. The run's environment is the first one's.
+            if isinstance(message, Ready) and not job.process:
+                # An op that is not timed does not change what is known of the timer.
+                timer = message.timer or self._run.environment.timer
+                found = describe_environment(self._settings, message.device, timer)
+                self._run = dataclasses.replace(self._run, environment=found)
+            if isinstance(message, Measured):
+                folder, block = self._settings.reports, message.block
+                launches.append_launches(folder, start.op, message.case, job.process, block.index, message.launches_us)
             self._bench.listener(message)
 
         try:
             failure = self._measure(job, gathered, hear)
+            if failure and gathered.met_peers and not _ends_run(failure) and failure.kind != LATE:
+                # Once more without peers: whoever was to blame, the kernel is judged by what it does alone.
+                self._start_afresh(gathered, job)
+                gathered.note(because("peers_given_up", failure, op=start.op))
+                rest = _rest(job, gathered)
+                failure = self._measure(dataclasses.replace(job, suites=rest, peers=False), gathered, hear)
         finally:
             self._end = failure if failure and _ends_run(failure) else self._end
             found = add_accepted(self._as_found(gathered, failure, job), self._run, self._rules)
@@ -266,31 +272,19 @@ class Recorder:
             self._keep(found, gathered.limits)
         self._bench.listener(Doing(DONE, start.op))
 
-    def _measure(self, job: Job, gathered: Gathered, hear: Listener) -> Reason | None:
-        """The op's process or pair. If it broke after peers were called, once more without them.
-
-        Whoever was to blame, the kernel is judged by what it does alone.
-        """
-        failure = self._measure_apart(job, gathered, hear)
-        if failure is None or not gathered.met_peers or _ends_run(failure) or _is_late(failure):
-            return failure
-        self._start_afresh(gathered, job)
-        gathered.note(because("peers_given_up", failure, op=job.ops[0].op))
-        rest = _rest(job, gathered)
-        return self._measure_apart(dataclasses.replace(job, suites=rest, peers=False), gathered, hear)
-
     def _start_afresh(self, gathered: Gathered, job: Job) -> None:
         gathered.forget_times()
         launches.drop_launches(self._settings.reports, job.ops[0].op, job.process)
 
-    def _measure_apart(self, job: Job, gathered: Gathered, hear: Listener) -> Reason | None:
+    def _measure(self, job: Job, gathered: Gathered, hear: Listener) -> Reason | None:
         """One process for both revisions. One each if they are known to need it, or show that they do."""
         op = job.ops[0].op
         known = self._planned(op).base
         if job.base and known and known.apart:
             return self._pair(job, hear)
         failure = run_worker(job, self._around(job), hear)
-        why = gathered.apart(failure) if job.base and not _is_late(failure) else None
+        late = failure is not None and failure.kind == LATE
+        why = gathered.apart(failure) if job.base and not late else None
         if why is None:
             return failure
         # Later processes of this op are pairs from the start.
@@ -306,7 +300,7 @@ class Recorder:
 
     def _as_found(self, gathered: Gathered, failure: Reason | None, job: Job) -> OpRun:
         """The op's record, with what lacks evidence if its time was up."""
-        late = gathered.late or _is_late(failure)
+        late = gathered.late or (failure is not None and failure.kind == LATE)
         if not late or job.until_s is None:
             return gathered.op_run(failure)
         op = job.ops[0].op
@@ -344,48 +338,34 @@ class Recorder:
             planted=0.0,
             spoiled=False,
         )
-        python = self._tree.base.python
         duels = dataclasses.replace(base.plan, cases=other.cases or ())
-        place = self._place(job, f"{job.ops[0].op}-base")
-        # A moment after head, whose end ends it: a base that is gone first would be to blame.
-        until_s = None if place.until_s is None else place.until_s + AFTER_S
-        place = dataclasses.replace(place, root=self._tree.settings.root, python=python, until_s=until_s)
-        sides = PairSide(head, self._around(job)), PairSide(other, make_environment(self._bench, place))
-        return run_pair(*sides, duels, hear, by_identity=python is None)
+        sides = PairSide(head, self._around(job)), PairSide(other, self._around(job, self._tree))
+        return run_pair(*sides, duels, hear, by_identity=self._tree.base.python is None)
 
-    def _around(self, job: Job) -> WorkerEnvironment:
-        return make_environment(self._bench, self._place(job, job.ops[0].op))
-
-    def _place(self, job: Job, name: str) -> WorkerPlace:
-        limit, plan = self._request.deadline, self._run.plan
-        # When a worker is ended that did not end when it was to.
-        until_s = None if limit is None or job.until_s is None else job.until_s + deadline.wind_down(limit)
-        return WorkerPlace(name, plan.device, process=job.process, devices=plan.devices, until_s=until_s)
+    def _around(self, job: Job, base: BaseTree | None = None) -> WorkerEnvironment:
+        """The surroundings of an op's worker, or of the base's in a pair."""
+        limit, plan, until_s = self._request.deadline, self._run.plan, None
+        if limit is not None and job.until_s is not None:
+            # When a worker is ended that did not end when it was to. The base's is ended a moment later: head's end
+            # ends both, and a base that is gone first would be to blame.
+            until_s = job.until_s + deadline.wind_down(limit) + (AFTER_S if base else 0.0)
+        place = WorkerPlace(
+            f"{job.ops[0].op}-base" if base else job.ops[0].op,
+            plan.device,
+            base.settings.root if base else None,
+            base.base.python if base else None,
+            job.process,
+            plan.devices,
+            until_s,
+        )
+        return make_environment(self._bench, place)
 
     # --- the record ---------------------------------------------------------------------------------------------------
-
-    def _note(self, message: Message, op: str, job: Job) -> None:
-        # Later looks may be on another board of the host. The run's environment is the first one's.
-        if isinstance(message, Ready) and not job.process:
-            # An op that is not timed does not change what is known of the timer.
-            timer = message.timer or self._run.environment.timer
-            found = describe_environment(self._settings, message.device, timer)
-            self._run = dataclasses.replace(self._run, environment=found)
-        if isinstance(message, Measured):
-            block = message.block
-            launches.append_launches(
-                self._settings.reports, op, message.case, job.process, block.index, message.launches_us
-            )
 
     def _keep(self, op: OpRun, limits: Limits | None = None) -> None:
         """Put an op into the record, on disk too."""
         self._put(op, limits)
         store.write_run(self._run, self._settings.reports)
-
-    def _write_if_late(self) -> None:
-        """What time did not reach is on disk too."""
-        if self._too_late:
-            store.write_run(self._run, self._settings.reports)
 
     def _put(self, op: OpRun, limits: Limits | None = None) -> None:
         others = [known for known in self._run.ops if known.op != op.op]
@@ -406,10 +386,6 @@ def _ends_run(failure: Reason) -> bool:
 def _rest(job: Job, gathered: Gathered) -> tuple[Suite, ...]:
     """The suites that a second worker of an op has left to do."""
     return tuple(suite for suite in job.suites if suite is Suite.PERFORMANCE or not gathered.has_accuracy)
-
-
-def _is_late(failure: Reason | None) -> bool:
-    return failure is not None and failure.kind == LATE
 
 
 def new_run(settings: Settings, plan: Plan, device: Device, command: str) -> Run:

@@ -17,8 +17,9 @@ from __future__ import annotations
 import dataclasses
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from perfci import git, store
 from perfci.core.errors import DeviceError, Stopped, UsageError
@@ -30,6 +31,7 @@ from perfci.core.model import (
     Baseline,
     Device,
     DuelWhat,
+    Fact,
     Gate,
     HistoryRun,
     Judgements,
@@ -69,23 +71,29 @@ EVERY = "*"
 BUDGETS = 2
 """Times the earlier run's budget, which was too small, unless --budget names one."""
 
-SHOWN = 10
-"""Digits of a commit that people read."""
-
-MOST_COMMITS = 10_000
-
-Case = tuple[str, str]
-"""Op and id."""
+SHOWN, MOST_COMMITS = 10, 10_000
+"""Digits of a commit that people read, and commits that are counted."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Group:
     """The cases that are duelled with one commit, and its tree."""
 
     tree: BaseTree
-    cases: tuple[AgainCase, ...]
-    planned: tuple[PlannedOp, ...]
-    """their ops, with these cases only, here and at the base"""
+    cases: list[AgainCase]
+    ops: Sequence[PlannedOp]
+    """beside the base, with all of their cases"""
+
+    @property
+    def planned(self) -> tuple[PlannedOp, ...]:
+        """The ops with these cases only, here and at the base."""
+        planned = []
+        for op in self.ops:
+            mine = tuple(case.case for case in self.cases if case.op == op.op)
+            base = dataclasses.replace(op.base, performance=mine) if op.base else None
+            if mine:
+                planned.append(dataclasses.replace(op, accuracy=(), performance=mine, audit=(), base=base))
+        return tuple(planned)
 
 
 @dataclass
@@ -144,36 +152,31 @@ def retry(
             grouped.lost.append(dataclasses.replace(case, failure=failure))
         # Only what was left open is asked again if nothing changed, and stays open if it cannot be asked.
         grouped.lost = [case for case in grouped.lost if (case.op, case.case) in undecided]
-        grouped.groups = [
-            narrowed
-            for group in grouped.groups
-            if (narrowed := _narrow(group, lambda case: not case.same or (case.op, case.case) in undecided)).cases
-        ]
+        for group in grouped.groups:
+            group.cases = [case for case in group.cases if not case.same or (case.op, case.case) in undecided]
+        grouped.groups = [group for group in grouped.groups if group.cases]
         if not grouped.cases:
             return blank, Judgements(())
-        ops = _join_ops(found.ops, grouped)
-        plan = _plan(settings, request, found, grouped, ops, DuelWhat.ALL)
-        plan = dataclasses.replace(plan, filter=EVERY, skip_unchanged=False, again=Again(earlier.id, grouped.cases))
+        plan = _plan(settings, request, found, grouped, Again(earlier.id, grouped.cases))
         return _measure(bench, request, blank, plan, found.device, grouped.groups, earlier)
 
 
-def _find_open_cases(earlier: Run, settings: Settings) -> tuple[list[AgainCase], set[Case]]:
+def _find_open_cases(earlier: Run, settings: Settings) -> tuple[list[AgainCase], set[tuple[str, str]]]:
     """Returns the cases, each with its last conclusive commit or why it has none, and the INCONCLUSIVE ones."""
     baselines, base = read_baselines(earlier, settings), earlier.plan.base
-    by_baseline = base if base and base.how == How.BASELINE else None
+    # A case without a stored commit of its own has the one that the run was compared with.
+    other = base.commit if base and base.how == How.BASELINE else None
     found, undecided = [], set()
     for row in decide(earlier, settings).rows:
         if row.suite is not Suite.PERFORMANCE or row.case is None:
             continue
-        # A case without a stored commit of its own has the one that the run was compared with.
-        commit = _find_last_commit(row.case, baselines.get(row.op)) or (by_baseline.commit if by_baseline else None)
+        commit = _find_last_commit(row.case, baselines.get(row.op)) or other
         failure = None if commit else Reason("again_no_commit", {"op": row.op, "case": row.case})
-        case = AgainCase(row.op, row.case, commit, failure=failure)
-        if row.verdict is Verdict.INCONCLUSIVE:
-            undecided.add((case.op, case.case))
-            found.append(case)
-        elif by_baseline and commit != by_baseline.commit and row.verdict.gate is not Gate.FAILS:
-            found.append(case)
+        is_open = row.verdict is Verdict.INCONCLUSIVE
+        if is_open or (other and commit != other and row.verdict.gate is not Gate.FAILS):
+            found.append(AgainCase(row.op, row.case, commit, failure=failure))
+        if is_open:
+            undecided.add((row.op, row.case))
     return found, undecided
 
 
@@ -219,12 +222,8 @@ def compare_with_release(
             run = dataclasses.replace(blank, plan=dataclasses.replace(blank.plan, again=again))
             store.write_run(run, settings.reports)
             return run, Judgements((), notes=again.said)
-        # Ops that fail have a note. The check of the same commit has them as errors.
-        ops = [op for op in _join_ops(found.ops, grouped) if not op.failure]
-        # The family is of the ops that changed. No unchanged case is duelled as a control: the nightly check has those.
-        plan = _plan(settings, request, found, grouped, [op for op in ops if not _is_same(op)], DuelWhat.CHANGED)
-        plan = dataclasses.replace(plan, ops=tuple(ops), filter=request.pattern or EVERY, again=again)
-        return _measure(bench, request, blank, plan, found.device, grouped.groups, None)
+        plan = _plan(settings, request, found, grouped, again)
+        return _measure(bench, request, blank, plan, found.device, grouped.groups)
 
 
 def _group_since_release(
@@ -232,7 +231,7 @@ def _group_since_release(
 ) -> tuple[Groups, tuple[Reason, ...]]:
     """Returns the cases by the commits that they are duelled with, and notes about those that are left out."""
     settings, sound = bench.settings, [op for op in found.ops if not op.failure]
-    epochs: dict[Case, AgainCase] = {}
+    epochs: dict[tuple[str, str], AgainCase] = {}
     for op in sound:
         history = read_history(settings.baselines, found.device.key, op.op, formerly=op.renamed_from)
         runs = with_names_of_now(history.runs, op.renamed)
@@ -245,7 +244,7 @@ def _group_since_release(
     left_out = {op.op: op.failure for op in found.ops if op.failure}
     for case, why in refused:
         if case.since is not None:
-            grouped.lost.append(dataclasses.replace(case, failure=_note_lost_epoch(case)))
+            grouped.lost.append(_lose_epoch(case))
         else:
             left_out.setdefault(f"{case.op} {case.case}" if why.kind == "base_lacks_case" else case.op, why)
     notes = (because("release_not_duelled", why, op=op, release=release.name) for op, why in left_out.items())
@@ -261,16 +260,17 @@ def _find_epochs(
         if began is None or began.epoch is None:
             continue
         commit = began.environment.commit
+        found = AgainCase(op.op, case, commit, since=began.epoch.why)
         known = None if commit is None or began.environment.dirty else find_commit(settings.root, commit)
         if not isinstance(known, str) or is_ancestor(settings.root, known, "HEAD") is not True:
-            lost = AgainCase(op.op, case, commit, since=began.epoch.why)
-            yield dataclasses.replace(lost, failure=_note_lost_epoch(lost))
+            yield _lose_epoch(found)
         elif is_ancestor(settings.root, known, release.commit) is not True:
-            yield AgainCase(op.op, case, commit, since=began.epoch.why)
+            yield found
 
 
-def _note_lost_epoch(case: AgainCase) -> Reason:
-    return Reason("release_epoch_lost", {"op": case.op, "case": case.case, "commit": (case.commit or "-")[:SHOWN]})
+def _lose_epoch(case: AgainCase) -> AgainCase:
+    facts: dict[str, Fact] = {"op": case.op, "case": case.case, "commit": (case.commit or "-")[:SHOWN]}
+    return dataclasses.replace(case, failure=Reason("release_epoch_lost", facts))
 
 
 # --- grouping, planning and measuring ---------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ def _group(
             continue
         base, ours = tree.base, [op for op in ops if any(case.op == op.op for case in mine)]
         planned = {op.op: op for op in base_stage.plan_ops(bench, tree, request, ours)}
-        counts = {op.op: _count_commits(bench, base, op) for op in planned.values()} if release else {}
+        counts = {op.op: _count_commits(root, base, op) for op in planned.values()} if release else {}
         duelled = []
         for case in mine:
             there = planned[case.op].base
@@ -308,33 +308,21 @@ def _group(
                 refused.append((case, Reason("base_lacks_case", {"base": base.name, "case": case.case})))
             else:  # an op that failed has an ERROR, which is worth more than why it is not duelled
                 commits, touching = counts.get(case.op, (None, None))
-                known = dataclasses.replace(case, commit=base.commit, same=_is_same(planned[case.op]))
+                known = dataclasses.replace(case, commit=base.commit, same=there is not None and there.same)
                 duelled.append(dataclasses.replace(known, commits=commits, touching=touching))
         if duelled:
-            grouped.groups.append(_narrow(Group(tree, tuple(duelled), tuple(planned.values()))))
+            grouped.groups.append(Group(tree, duelled, [*planned.values()]))
     return grouped, refused
 
 
-def _narrow(group: Group, fits: Callable[[AgainCase], bool] | None = None) -> Group:
-    """Returns the group with those of its cases that fit, and no more of its ops than these need."""
-    cases = tuple(case for case in group.cases if fits is None or fits(case))
-    planned = []
-    for op in group.planned:
-        mine = tuple(case.case for case in cases if case.op == op.op)
-        base = dataclasses.replace(op.base, performance=mine) if op.base else None
-        if mine:
-            planned.append(dataclasses.replace(op, accuracy=(), performance=mine, audit=(), base=base))
-    return Group(group.tree, cases, tuple(planned))
-
-
-def _count_commits(bench: Bench, base: Base, op: PlannedOp) -> tuple[int | None, int | None]:
+def _count_commits(root: Path, base: Base, op: PlannedOp) -> tuple[int | None, int | None]:
     """Returns the commits of the main line since a base, and how many commits touched the op's files."""
-    root, files = bench.settings.root, op.base.changed if op.base else ()
+    files = op.base.changed if op.base else ()
     commits = count_between(root, base.commit, "HEAD", first_parent=True)
-    touching = list_touching(root, base.commit, "HEAD", files, MOST_COMMITS) if files else None
+    touching = list_touching(root, base.commit, "HEAD", files, MOST_COMMITS) if files else Reason("")
     return (
         None if isinstance(commits, Reason) else commits,
-        None if touching is None or isinstance(touching, Reason) else len(touching),
+        None if isinstance(touching, Reason) else len(touching),
     )
 
 
@@ -347,11 +335,6 @@ def _begin(bench: Bench, request: Request, command: str, device: Device, again: 
     blank = new_run(bench.settings, dataclasses.replace(plan, thresholds=request.thresholds), device, command)
     store.write_run(blank, reports)
     return blank
-
-
-def _is_same(op: PlannedOp) -> bool:
-    """Whether all files of an op are those of the commit that it is compared with."""
-    return op.base is not None and op.base.same
 
 
 def _write_tree(bench: Bench, commit: str, how: How, number: int, release: LastRelease | None) -> BaseTree | Reason:
@@ -391,21 +374,26 @@ def _join_ops(ops: Iterable[PlannedOp], grouped: Groups) -> list[PlannedOp]:
     return found
 
 
-def _plan(
-    settings: Settings, request: Request, found: Described, grouped: Groups, ops: Sequence[PlannedOp], duel: DuelWhat
-) -> Plan:
+def _plan(settings: Settings, request: Request, found: Described, grouped: Groups, again: Again) -> Plan:
     """Returns what all groups measure together. The families are fixed here."""
-    against = Against()
+    against, ops = Against(), _join_ops(found.ops, grouped)
+    changed = ops
+    if again.release:
+        # Ops that fail have a note. The check of the same commit has them as errors. The family is of the ops that
+        # changed. No unchanged case is duelled as a control: the nightly check has those.
+        ops = [op for op in ops if not op.failure]
+        changed = [op for op in ops if not (op.base and op.base.same)]
     if grouped.groups:
         # The commit of most cases, under the names of all. The plan has the commit of each case.
         most = max(grouped.groups, key=lambda group: len(group.cases)).tree.base
         bases = [group.tree.base for group in grouped.groups]
         names = ", ".join(dict.fromkeys(base.name for base in bases))
         pins = tuple(dict.fromkeys(pin for base in bases for pin in base.changed_pins))
-        against = Against(dataclasses.replace(most, name=names, changed_pins=pins), duel)
+        against = Against(dataclasses.replace(most, name=names, changed_pins=pins), request.duel)
     alpha = alpha_of(settings, request.thresholds)
-    plan = make_plan(request, ops, found.device.kind, against, alpha, found.devices)
-    return dataclasses.replace(plan, base_note=None)
+    plan = make_plan(request, changed, found.device.kind, against, alpha, found.devices)
+    plan = dataclasses.replace(plan, ops=tuple(ops), filter=request.pattern or EVERY, base_note=None, again=again)
+    return plan if again.release else dataclasses.replace(plan, skip_unchanged=False)
 
 
 def _measure(
@@ -415,13 +403,13 @@ def _measure(
     plan: Plan,
     device: Device,
     groups: Sequence[Group],
-    earlier: Run | None,
+    earlier: Run | None = None,
 ) -> tuple[Run, Judgements]:
     """Measure the groups one after the other, saved after each with its launches, and judge all at once.
 
     `earlier` knows how long ops take. Raises Stopped, with the run saved, if a signal arrived.
     """
-    settings = bench.settings
+    settings, again = bench.settings, plan.again or Again()
     run = dataclasses.replace(new_run(settings, plan, device, blank.command), id=blank.id, created=blank.created)
     refuse_looser(plan, settings, run.environment, run.created)
     store.write_run(run, settings.reports)
@@ -429,8 +417,20 @@ def _measure(
     for number, group in enumerate(groups, 1):
         where = dataclasses.replace(settings, reports=settings.reports / FOLDER / str(number))
         where.reports.mkdir(parents=True, exist_ok=True)
+        # A group's own run is judged by the families of all groups until all are joined.
+        own = dataclasses.replace(
+            plan,
+            ops=group.planned,
+            base=group.tree.base,
+            shard_family=plan.family,
+            again=dataclasses.replace(again, cases=tuple(group.cases)),
+        )
+        mine = dataclasses.replace(request, ops=tuple(op.op for op in own.ops), device=plan.device)
+        part = dataclasses.replace(run, plan=own, ops=(), limits=Limits(), wall_s=None)
+        seconds, beside = estimate_seconds(own, earlier), dataclasses.replace(bench, settings=where)
         try:
-            runs.append(_measure_group(dataclasses.replace(bench, settings=where), request, run, group, earlier))
+            part = Recorder(beside, mine, part, group.tree, seconds=seconds if plan.deadline else None).record()
+            runs.append(settle(beside, mine, part, group.tree)[0])
         except Stopped as stop:
             # What it had measured by then it has saved.
             partial = [store.read_run(where.reports)] if (where.reports / store.RUN_FILE).exists() else []
@@ -438,23 +438,6 @@ def _measure(
             raise
         run = _keep(settings, run, runs)
     return run, decide(run, settings)
-
-
-def _measure_group(bench: Bench, request: Request, whole: Run, group: Group, earlier: Run | None) -> Run:
-    """Returns the group's own run, which is judged by the families of all groups until all are joined."""
-    assert whole.plan.again is not None
-    plan = dataclasses.replace(
-        whole.plan,
-        ops=group.planned,
-        base=group.tree.base,
-        shard_family=whole.plan.family,
-        again=dataclasses.replace(whole.plan.again, cases=group.cases),
-    )
-    own = dataclasses.replace(request, ops=tuple(op.op for op in group.planned), device=plan.device)
-    run = dataclasses.replace(whole, plan=plan, ops=(), limits=Limits(), wall_s=None)
-    seconds = estimate_seconds(plan, earlier) if plan.deadline else None
-    run = Recorder(bench, own, run, group.tree, seconds=seconds).record()
-    return settle(bench, own, run, group.tree)[0]
 
 
 def _keep(settings: Settings, whole: Run, runs: Sequence[Run]) -> Run:

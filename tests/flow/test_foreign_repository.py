@@ -247,7 +247,7 @@ def test_the_pages_file_and_job_names_are_those_that_are_made(repository, capsys
     (repository / "ops" / "fast").mkdir(parents=True)
     (repository / ".gitlab-ci.yml").write_text("build: {script: make}\n")
     run(["init", "--project", str(repository / "ops" / "fast")])
-    named = re.findall(r"`(\.gitlab/perfci-[a-z-]+\.yml)` with `(perfci-check-[a-z-]+)`", PAGE)
+    named = re.findall(r"`(\.gitlab/perfci-[a-z-]+\.yml)` holds `(perfci-check-[a-z-]+)`", PAGE)
 
     ((file, job),) = named
     assert f"\n{job}:\n" in (repository / file).read_text()

@@ -8,6 +8,7 @@ from perfci.core.settings import load
 from perfci.core.wording import catalogue, sentence
 from perfci.device.npu_host import NpuHost
 from perfci.device.npu_smi import NpuChip, NpuPlace, NpuProcess, NpuTable
+from perfci.runs import doctor
 from perfci.runs.doctor import Facts, Level, examine, gather, is_writable
 
 H200 = Device("cuda", "NVIDIA H200", "nvidia-h200", driver="580.1", runtime="CUDA 13.0")
@@ -140,9 +141,15 @@ def test_gathering_looks_at_this_machine(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     (tmp_path / "kernels").mkdir()
 
-    facts = gather(load(tmp_path), None, None, variables={"CUDA_LAUNCH_BLOCKING": "1", "MY_TOKEN": "hidden"})
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    monkeypatch.setenv("MY_TOKEN", "hidden")
+    monkeypatch.setattr(doctor, "run_worker", lambda *_: Reason("cuda_unavailable"))
 
-    assert facts.variables == {"CUDA_LAUNCH_BLOCKING": "1"}
+    facts = gather(load(tmp_path), "auto", lambda _: None)
+
+    assert facts.variables["CUDA_LAUNCH_BLOCKING"] == "1"
+    assert "MY_TOKEN" not in facts.variables
+    assert facts.device_failure == Reason("cuda_unavailable")
     assert facts.git == Reason("no_repository", {"folder": str(tmp_path)})
     assert facts.reports == str(tmp_path / "reports")
     assert facts.reports_writable
