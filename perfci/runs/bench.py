@@ -85,9 +85,16 @@ def make_environment(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:
     settings = bench.settings
     interpret = place.device == "cpu"
     variables = environment.worker_environment(os.environ, settings.environment, interpret, bench.folder)
-    variables |= _visible(variables, place) | _python_path(variables, place, bench)
+    if name := VISIBLE.get(place.device):
+        # The first device for the first process, the next ones for later looks.
+        known = name_devices(variables, place.device, place.devices)
+        mine = os.environ.get(BOARD) or (known[place.process % len(known)] if place.devices > 1 else None)
+        variables |= {name: mine} if mine else {}
+    variables |= _python_path(variables, place, bench)
     if place.python:
         variables.pop("PYTHONHOME", None)
+    if place.device == "offline":  # no device is touched, even if there is one
+        variables |= {"CUDA_VISIBLE_DEVICES": "", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     logs = settings.reports / LOGS
     try:
         logs.mkdir(parents=True, exist_ok=True)
@@ -119,17 +126,6 @@ def call_both(first: Listener, second: Listener) -> Listener:
     return heard
 
 
-def _visible(variables: Mapping[str, str], place: WorkerPlace) -> dict[str, str]:
-    """The device that a process gets: the first for the first process, the next ones for later looks."""
-    name = VISIBLE.get(place.device)
-    if name and BOARD in os.environ:
-        return {name: os.environ[BOARD]}
-    if name is None or place.devices < 2:
-        return {}
-    known = name_devices(variables, place.device, place.devices)
-    return {name: known[place.process % len(known)]}
-
-
 def name_devices(variables: Mapping[str, str], device: str, visible: int) -> list[str]:
     """The devices of a kind that this process may use, as a variable names them: indexes, UUIDs.
 
@@ -149,8 +145,7 @@ def _python_path(variables: Mapping[str, str], place: WorkerPlace, bench: Bench)
     entries = [Path(entry) for entry in given if entry]
     kept = [move_path(entry, root, place.root or bench.settings.root) for entry in entries]
     if place.python:
-        own = [entry for entry, before in zip(kept, entries, strict=True) if before.is_relative_to(root)]
-        kept = own
+        kept = [entry for entry, before in zip(kept, entries, strict=True) if before.is_relative_to(root)]
     return {"PYTHONPATH": os.pathsep.join(map(str, (_own_package(bench), *kept)))}
 
 

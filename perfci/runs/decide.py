@@ -9,11 +9,12 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfci import git, store
+from perfci import store
 from perfci.core.model import Baseline, Judgements, Reason, Run
 from perfci.core.renames import with_aliases
 from perfci.core.settings import Settings
 from perfci.git.checkout import materialise
+from perfci.git.command import parse_commit
 from perfci.judge import judge
 from perfci.judge.quarantine import advise
 from perfci.report.past import Past
@@ -99,8 +100,8 @@ def _add_change(run: Run, limits: Thresholds, settings: Settings, *, planned: bo
     base = run.plan.base
     if base is None or not is_judged_by_base(base):
         return run, limits
-    here = git.read(settings.root)
-    if isinstance(here, Reason) or here.commit != run.environment.commit:
+    head = parse_commit(settings.root, "HEAD")
+    if head is None or head != run.environment.commit:
         return run, limits.with_change(base.expected, Thresholds())
     change = load(settings.thresholds, list_known_ops(settings), settings.root)
     entries = base.expected if planned else mark_added(change, limits)

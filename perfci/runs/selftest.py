@@ -12,6 +12,7 @@ from perfci.core.errors import DeviceError
 from perfci.core.model import UNTIMED, Base, DuelWhat, Judgement, Judgements, Run, Suite, Verdict
 from perfci.core.settings import Settings
 from perfci.ops.discover import select
+from perfci.report.against import DUEL
 from perfci.runs.base import FOLDER, BaseTree, move_settings
 from perfci.runs.bench import Bench, Listener, claim_bench
 from perfci.runs.describe import describe_ops
@@ -25,8 +26,6 @@ TRIALS = ("unchanged", "slower", "wrong")
 
 SLOWDOWN = 2.0
 """Times tau: what perfci promises to see."""
-
-DUEL = "kernel/base"
 
 LEFT_OUT = (".git", ".venv", "venv", "node_modules", "__pycache__", "*.pyc")
 

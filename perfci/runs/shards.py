@@ -17,13 +17,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import perfci
-from perfci import git, store
+from perfci import store
 from perfci.core import deadline
 from perfci.core.errors import PerfciError, Stopped, UsageError
 from perfci.core.model import UNTIMED, Device, Judgements, Plan, PlannedBase, PlannedOp, Reason, Run, Shard, ShardPlan
 from perfci.core.model import UsedBoard as Board
 from perfci.core.settings import ALL, ONE, Settings
 from perfci.core.wording import as_fact, spoken
+from perfci.git.command import parse_commit
 from perfci.ops.discover import ops, select
 from perfci.ops.fingerprint.tree import Tree
 from perfci.runs import base as base_stage
@@ -42,6 +43,8 @@ FOLDER = "shards"
 """In the reports folder: shards/<number>/run.json of each shard that was measured here."""
 
 AUTO, CPU, FAKE = "auto", "cpu", "fake"
+
+RULES = as_fact("thresholds or baselines")
 
 UNKNOWN = Device(AUTO, "no device", "none")
 
@@ -90,7 +93,10 @@ def plan_shards(
         rules = base_stage.choose_rules(against.base, base, settings)
         alpha = alpha_of(rules, request.thresholds)
         skips = against.skips and not every and not request.peers and request.pattern is None
-        found = _find_unchanged(bench, request, base) if base and skips else None
+        chosen, found = select(settings, request.ops), None
+        if base and skips and base_stage.are_unchanged(base, settings, [op.op for op in chosen]):
+            unlisted = (PlannedOp(op.op, base=PlannedBase(same=True), unlisted=True) for op in chosen)
+            found = None if any(map(find_violation, chosen)) else Described(UNKNOWN, tuple(unlisted))
         kind = last.plan.device if last and request.device == AUTO else request.device
         if found is None:
             # Only importing the ops shows their cases. A machine without an accelerator can do that too.
@@ -107,7 +113,7 @@ def plan_shards(
     return ShardPlan(
         perfci=perfci.__version__,
         created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        commit=_find_commit(settings),
+        commit=parse_commit(settings.root, "HEAD"),
         rules=base_stage.hash_rules(rules),
         alpha=alpha,
         shards=shards,
@@ -118,16 +124,6 @@ def plan_shards(
         seconds=round(sum(each.seconds for each in shared), 3),
         last=last.id if last else None,
     )
-
-
-def _find_unchanged(bench: Bench, request: Request, tree: BaseTree) -> Described | None:
-    """Returns the ops without their cases if the files of all of them are those of the base."""
-    chosen = select(bench.settings, request.ops)
-    same = base_stage.are_unchanged(tree, bench.settings, [op.op for op in chosen])
-    if not same or any(map(find_violation, chosen)):
-        return None
-    unlisted = (PlannedOp(op.op, base=PlannedBase(same=True), unlisted=True) for op in chosen)
-    return Described(UNKNOWN, tuple(unlisted))
 
 
 def _choose_boards(wanted: str, kind: str, visible: int) -> tuple[Board, ...]:
@@ -151,11 +147,6 @@ def _fingerprint(settings: Settings, names: Sequence[str]) -> Mapping[str, str]:
     return {op: tree.fingerprint(op).digest for op in names}
 
 
-def _find_commit(settings: Settings) -> str | None:
-    here = git.read(settings.root)
-    return None if isinstance(here, Reason) else here.commit
-
-
 # --- one shard --------------------------------------------------------------------------------------------------------
 
 
@@ -164,8 +155,15 @@ def check_shard(settings: Settings, part: ShardPart, command: str, listener: Lis
 
     A shard without ops starts no worker. Raises UsageError if the plan was not made for what is here.
     """
-    _refuse_another_plan(settings, part)
     sharded = part.sharded
+    if part.count != sharded.shards or not 1 <= part.index <= part.count:
+        raise UsageError("shard_range", index=part.index, count=part.count, planned=sharded.shards)
+    _refuse_difference(as_fact("version of perfci"), perfci.__version__, sharded.perfci)
+    _refuse_difference(as_fact("commit"), parse_commit(settings.root, "HEAD"), sharded.commit)
+    if part.device != AUTO:
+        _refuse_difference(as_fact("device"), part.device, sharded.plan.device)
+    for op, digest in _fingerprint(settings, [*part.files]).items():
+        _refuse_difference(as_fact("files"), f"op {op} {digest[:DIGITS]}", f"op {op} {part.files[op][:DIGITS]}")
     mine = dataclasses.replace(
         sharded.plan,
         ops=tuple(op for op in sharded.plan.ops if op.op in part.files),
@@ -204,14 +202,14 @@ def _measure_shard(bench: Bench, part: ShardPart, mine: Plan, shard: Shard, comm
     )
     found = describe_ops(bench, request)
     _refuse_difference(as_fact("device"), found.device.kind, mine.device)
-    here = {op.op: op for op in found.ops}
-    for op in (op for op in mine.ops if not here[op.op].failure):
+    here, planned = {op.op: op for op in found.ops}, []
+    for op in mine.ops:
         other = here[op.op]
         differing = sorted({*op.accuracy, *op.performance} ^ {*other.accuracy, *other.performance})
-        _refuse_difference(as_fact("cases"), f"{op.op} {differing[0]}" if differing else None, None)
-    # An op that does not import here is an ERROR of its own.
-    planned = tuple(dataclasses.replace(op, failure=here[op.op].failure) for op in mine.ops)
-    mine = dataclasses.replace(mine, ops=planned, devices=found.devices)
+        if differing and not other.failure:  # an op that does not import here is an ERROR of its own
+            _refuse_difference(as_fact("cases"), f"{op.op} {differing[0]}", None)
+        planned.append(dataclasses.replace(op, failure=other.failure))
+    mine = dataclasses.replace(mine, ops=tuple(planned), devices=found.devices)
     tree = base_stage.write_base(bench, mine.base) if mine.base else None
     if isinstance(tree, Reason):
         raise UsageError(tree.kind, **tree.facts)
@@ -223,22 +221,6 @@ def _measure_shard(bench: Bench, part: ShardPart, mine: Plan, shard: Shard, comm
     request = dataclasses.replace(request, device=mine.device)
     run = Recorder(bench, request, run, tree, seconds=seconds).record()
     return flow.settle(bench, request, run, tree)
-
-
-RULES = as_fact("thresholds or baselines")
-
-
-def _refuse_another_plan(settings: Settings, part: ShardPart) -> None:
-    sharded = part.sharded
-    if part.count != sharded.shards or not 1 <= part.index <= part.count:
-        raise UsageError("shard_range", index=part.index, count=part.count, planned=sharded.shards)
-    _refuse_difference(as_fact("version of perfci"), perfci.__version__, sharded.perfci)
-    _refuse_difference(as_fact("commit"), _find_commit(settings), sharded.commit)
-    if part.device != AUTO:
-        _refuse_difference(as_fact("device"), part.device, sharded.plan.device)
-    prints = _fingerprint(settings, [*part.files])
-    for op, files in part.files.items():
-        _refuse_difference(as_fact("files"), f"op {op} {prints[op][:DIGITS]}", f"op {op} {files[:DIGITS]}")
 
 
 def _refuse_difference(what: str, found: str | None, planned: str | None) -> None:
@@ -293,22 +275,20 @@ def check_on_devices(settings: Settings, request: Request, command: str, listene
         )
         for number, board in enumerate(sharded.plan.boards, 1)
     ]
-    folders = [settings.reports / FOLDER / str(number) for number in range(1, sharded.shards + 1)]
-
-    def join() -> tuple[Run, Judgements]:
-        whole = [folder for folder in folders if (folder / store.RUN_FILE).is_file()]
-        return merge_shards(settings, sharded, digest, [(store.read_run(each), each) for each in whole], command)
-
+    stopped = None
     try:
         codes = [process.wait() for process in processes]
-    except Stopped:
+    except Stopped as stop:
+        stopped = stop
         for process in processes:
             process.terminate()
-        for process in processes:
-            process.wait()
-        join()
-        raise
+        codes = [process.wait() for process in processes]
     for board, code in zip(sharded.plan.boards, codes, strict=True):
-        if code:
+        if code and not stopped:
             raise PerfciError("device_failed", device=board.visible, status=code)
-    return join()
+    folders = [settings.reports / FOLDER / str(number) for number in range(1, sharded.shards + 1)]
+    whole = [(store.read_run(each), each) for each in folders if (each / store.RUN_FILE).is_file()]
+    merged = merge_shards(settings, sharded, digest, whole, command)
+    if stopped:
+        raise stopped
+    return merged

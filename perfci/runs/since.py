@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perfci import git, store
+from perfci import store
 from perfci.core.errors import DeviceError, Stopped, UsageError
 from perfci.core.model import (
     UNTIMED,
@@ -47,6 +47,7 @@ from perfci.core.model import (
 from perfci.core.settings import Settings
 from perfci.core.wording import because
 from perfci.git.base import How, find_commit
+from perfci.git.command import parse_commit
 from perfci.git.history import LastRelease, count_between, find_last_release, is_ancestor, list_touching
 from perfci.ops.fingerprint.pins import pins_changed
 from perfci.runs import base as base_stage
@@ -122,8 +123,7 @@ def retry(
     duel. Raises UsageError for a run of another commit, a shard's, one of another device model, and if a pipeline does
     not allow the earlier run's --threshold.
     """
-    here = git.read(settings.root)
-    head = None if isinstance(here, Reason) else here.commit
+    head = parse_commit(settings.root, "HEAD")
     if head is None or head != earlier.environment.commit:
         raise UsageError("again_commit", run=earlier.id, found=head, planned=earlier.environment.commit)
     device, timer = earlier.environment.device, earlier.environment.timer
@@ -286,8 +286,7 @@ def _group(
 ) -> tuple[Groups, list[tuple[AgainCase, Reason]]]:
     """Returns the cases by their commits, and those that cannot be duelled with theirs, each with the reason."""
     root, grouped, refused = bench.settings.root, Groups(), list[tuple[AgainCase, Reason]]()
-    here = git.read(root)
-    head = here.commit if how is How.AGAIN and not isinstance(here, Reason) else None
+    head = parse_commit(root, "HEAD") if how is How.AGAIN else None
     for number, commit in enumerate(dict.fromkeys(case.commit or "" for case in cases), 1):
         mine = [case for case in cases if case.commit == commit]
         tree = _write_tree(bench, commit, how, number, release)
@@ -319,11 +318,9 @@ def _count_commits(root: Path, base: Base, op: PlannedOp) -> tuple[int | None, i
     """Returns the commits of the main line since a base, and how many commits touched the op's files."""
     files = op.base.changed if op.base else ()
     commits = count_between(root, base.commit, "HEAD", first_parent=True)
-    touching = list_touching(root, base.commit, "HEAD", files, MOST_COMMITS) if files else Reason("")
-    return (
-        None if isinstance(commits, Reason) else commits,
-        None if isinstance(touching, Reason) else len(touching),
-    )
+    touching = list_touching(root, base.commit, "HEAD", files, MOST_COMMITS) if files else None
+    counted = None if touching is None or isinstance(touching, Reason) else len(touching)
+    return (None if isinstance(commits, Reason) else commits), counted
 
 
 def _begin(bench: Bench, request: Request, command: str, device: Device, again: Again) -> Run:

@@ -55,8 +55,7 @@ def _rehearse(op: str, files: SketchFiles, settings: Settings) -> sketch.Sketch:
     heard: list[Message] = []
     with open_bench(settings, heard.append) as bench:
         around = make_environment(bench, WorkerPlace("new", "offline"))
-        hidden = {"CUDA_VISIBLE_DEVICES": "", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-        around = dataclasses.replace(around, environment={**around.environment, **hidden}, folder=bench.folder)
+        around = dataclasses.replace(around, folder=bench.folder)
         job = Job("sketch", (OpFiles(op, ""),), str(settings.kernels), "cpu", 0, root=str(settings.root), sketch=files)
         failure = run_worker(job, around, heard.append)
     if failure is not None:

@@ -142,9 +142,6 @@ def _compile_group(
         )
         name = f"static-{first.target}{'-base' if first.of_base else ''}"
         around = make_environment(bench, WorkerPlace(name, "offline", first.settings.root))
-        # No device is touched, even if there is one.
-        hidden = {"CUDA_VISIBLE_DEVICES": "", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-        around = dataclasses.replace(around, environment={**around.environment, **hidden})
         failure = yield from working(job, around, hear)
         found |= {one: compiled[one.op.op] for one in waiting if one.op.op in compiled}
         waiting = [one for one in waiting if one not in found]

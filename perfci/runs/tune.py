@@ -10,7 +10,7 @@ import dataclasses
 import difflib
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -130,9 +130,6 @@ class _Tuner:
         until_s = time.time() + request.budget_s
         place = WorkerPlace(f"tune-{op.op}", "offline" if spec else self._kind, self._settings.root)
         around = make_environment(self._bench, place)
-        if spec:
-            hidden = {"CUDA_VISIBLE_DEVICES": "", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-            around = dataclasses.replace(around, environment={**around.environment, **hidden})
         alone = False
         while True:
             self._trying = None
@@ -192,7 +189,6 @@ class _Tuner:
             notes.append(Reason("tune_unserved_some", {"count": len(seen.unserved), "case": seen.unserved[0]}))
         if self._late:
             notes.append(Reason("tune_late", {"op": op}))
-        notes += _find_taken_over(op, seen.regimes, choices)
         name = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
         old, new = file.text.splitlines(), text.splitlines()
         diff = difflib.unified_diff(old, new, name if old else "nothing", name, lineterm="", n=1)
@@ -211,14 +207,3 @@ class _Tuner:
         if choice.changed and self._spec is None and key(choice.config) not in passed:
             return dataclasses.replace(choice, config=None, change=None)
         return choice
-
-
-def _find_taken_over(op: str, regimes: Sequence[Regime], choices: Sequence[Choice]) -> list[Reason]:
-    """Entries that were not searched and are not in the file: their calls go to a new entry further down."""
-    new = [choice.regime.label for choice in choices if choice.changed and choice.regime.current is None]
-    if not new:
-        return []
-    last = max(at for at, regime in enumerate(regimes) if regime.label in new)
-    passed = [each.label for each in regimes[:last] if each.current is None and not each.cases]
-    facts: dict[str, Fact] = {"op": op, "entries": "; ".join(passed), "entry": regimes[last].label}
-    return [Reason("tune_taken_over", facts)] if passed else []
