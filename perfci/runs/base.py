@@ -77,27 +77,20 @@ def find(bench: Bench, request: Request) -> BaseTree | Reason | None:
     """
     if request.duel is DuelWhat.NONE and request.against is None:
         return None
-    found = _find(bench, request)
+    settings = bench.settings
+    recorded = baseline_commit(settings) if request.against is None else None
+    base = resolve(settings.root, request.against, os.environ, recorded)
+    if isinstance(base, Base) and (python := request.base_python):
+        # A path must not depend on where a worker runs. A link to an interpreter is an interpreter of its own.
+        python = str(Path(python).absolute()) if os.sep in python else shutil.which(python) or python
+        base = dataclasses.replace(base, python=python, packages=_probe(bench, python, request.device))
+    found = write_base(bench, base) if isinstance(base, Base) else base
     if not isinstance(found, Reason):
-        return found
+        return _compare_rules(found, settings)
     if request.against is not None or request.base_python:
         raise UsageError(found.kind, **found.facts)
     remarkable = found.kind not in UNREMARKABLE or any(os.environ.get(name) for name in MERGE_REQUEST)
     return found if remarkable else None
-
-
-def _find(bench: Bench, request: Request) -> BaseTree | Reason:
-    settings = bench.settings
-    recorded = baseline_commit(settings) if request.against is None else None
-    base = resolve(settings.root, request.against, os.environ, recorded)
-    if isinstance(base, Reason):
-        return base
-    if python := request.base_python:
-        # A path must not depend on where a worker runs. A link to an interpreter is an interpreter of its own.
-        python = str(Path(python).absolute()) if os.sep in python else shutil.which(python) or python
-        base = dataclasses.replace(base, python=python, packages=_probe(bench, python, request.device))
-    tree = write_base(bench, base)
-    return tree if isinstance(tree, Reason) else _compare_rules(tree, settings)
 
 
 def write_base(bench: Bench, base: Base, name: str = FOLDER) -> BaseTree | Reason:
@@ -204,24 +197,22 @@ def _planned_base(
         return None
     if prints is None:
         return PlannedBase(failure=Reason("base_lacks_op", {"op": head.op, "base": tree.base.name}))
-    ours, theirs = prints
     if base is None:
         return PlannedBase(same=True, performance=head.performance, cache=head.cache)
-    changed = ours.changed_files(theirs)
+    ours, theirs = prints
+    changed, now, failure, apart = ours.changed_files(theirs), names_of_now(head.renamed), None, None
     if base.failure:
         return PlannedBase(changed=changed, failure=because("base_broken", base.failure, op=head.op))
-    # The base's performance cases by the names that the change gives them.
-    now = names_of_now(head.renamed)
-    found = PlannedBase(
-        changed=changed, performance=tuple(now.get(case, case) for case in base.performance), cache=base.cache
-    )
     if base.signature != head.signature:
-        facts = {"op": head.op, "before": ", ".join(base.signature), "after": ", ".join(head.signature)}
-        return dataclasses.replace(found, failure=Reason("base_signature", facts))
-    late = (*ours.late_imports, *theirs.late_imports)
-    if tree.base.python:
-        return dataclasses.replace(found, apart=Reason("other_interpreter", {"python": tree.base.python}))
-    return dataclasses.replace(found, apart=Reason("imports_late", {"where": late[0]})) if late else found
+        before, after = ", ".join(base.signature), ", ".join(head.signature)
+        failure = Reason("base_signature", {"op": head.op, "before": before, "after": after})
+    elif tree.base.python:
+        apart = Reason("other_interpreter", {"python": tree.base.python})
+    elif late := (*ours.late_imports, *theirs.late_imports):
+        apart = Reason("imports_late", {"where": late[0]})
+    # The base's performance cases by the names that the change gives them.
+    cases = tuple(now.get(case, case) for case in base.performance)
+    return PlannedBase(changed=changed, performance=cases, cache=base.cache, failure=failure, apart=apart)
 
 
 def _compare_rules(tree: BaseTree, settings: Settings) -> BaseTree:
@@ -231,13 +222,22 @@ def _compare_rules(tree: BaseTree, settings: Settings) -> BaseTree:
     """
     if tree.base.how == How.BASELINE:
         return tree
-    rules = tuple(
-        str(path)
-        for name in ("thresholds", "baselines")
-        for path in _list_differing(getattr(settings, name), getattr(tree.settings, name), settings.root)
+    rules = (
+        *_list_differing(settings.thresholds, tree.settings.thresholds, settings.root),
+        *_list_differing(settings.baselines, tree.settings.baselines, settings.root),
     )
     if set(map(board_key, settings.quarantine)) != set(map(board_key, tree.settings.quarantine)):
         rules = (*rules, SETTINGS_FILE)
+    expected: tuple[Expected, ...] = ()
+    if rules:
+        # A note names the change's own expected entries, even if it is judged by its own rules.
+        before = change = load(settings.thresholds, list_known_ops(settings), settings.root)
+        try:
+            before = load(tree.settings.thresholds)
+        except StoredFileError:
+            if tree.base.rules:
+                raise
+        expected = mark_added(change, before)
     branch = os.environ.get("CI_MERGE_REQUEST_SOURCE_BRANCH_NAME", "")
     below = move_path(settings.baselines, settings.root, Path())
     base = dataclasses.replace(
@@ -246,20 +246,9 @@ def _compare_rules(tree: BaseTree, settings: Settings) -> BaseTree:
         changed_baselines=tuple(path for path in rules if Path(path).is_relative_to(below)),
         proposed_on=branch if branch.startswith(PROPOSALS) else None,
         changed_pins=pins_changed(settings.root, tree.settings.root),
-        expected=_expected_entries(tree, settings) if rules else (),
+        expected=expected,
     )
     return dataclasses.replace(tree, base=base)
-
-
-def _expected_entries(tree: BaseTree, settings: Settings) -> tuple[Expected, ...]:
-    """The change's own expected entries: a note names them, even if it is judged by its own rules."""
-    change = load(settings.thresholds, list_known_ops(settings), settings.root)
-    try:
-        return mark_added(change, load(tree.settings.thresholds))
-    except StoredFileError:
-        if tree.base.rules:
-            raise
-        return mark_added(change, change)
 
 
 def mark_added(change: Thresholds, base: Thresholds) -> tuple[Expected, ...]:
@@ -273,15 +262,13 @@ def list_known_ops(settings: Settings) -> list[str] | None:
     return [op.op for op in ops(settings)] if settings.kernels.is_dir() else None
 
 
-def _list_differing(ours: Path, theirs: Path, root: Path) -> list[Path]:
+def _list_differing(ours: Path, theirs: Path, root: Path) -> list[str]:
     """Returns the files that only one of two folders has, or that differ, by their names below the project's root."""
-    name = move_path(ours, root, Path())
-
-    def read(folder: Path) -> dict[Path, bytes]:
-        files = (path for path in folder.rglob("*") if path.is_file())
-        return {name / path.relative_to(folder): path.read_bytes() for path in files}
-
-    now, before = read(ours), read(theirs)
+    below = move_path(ours, root, Path())
+    now, before = (
+        {str(below / path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        for folder in (ours, theirs)
+    )
     return sorted(path for path in {*now, *before} if now.get(path) != before.get(path))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from perfci.core.environment import list_differences, unmixable
 from perfci.core.errors import UsageError
-from perfci.core.model import Block, Environment, Joined, Limits, OpRun, PlannedOp, Reason, Run, Shard, ShardPlan
+from perfci.core.model import Block, Environment, Fact, Joined, Limits, OpRun, PlannedOp, Reason, Run, Shard, ShardPlan
 from perfci.core.wording import as_fact
 
 DIGITS = 12
@@ -35,12 +35,14 @@ def merge(sharded: ShardPlan, plan: str, runs: Sequence[Run], blank: Run) -> Run
     _refuse_mixed(measured)
     several = len({run.environment.device.uuid for run in measured}) > 1
     found = {op.op: _name_board(op, run) if several else op for run in measured for op in run.ops}
-    lost = {
-        number: reason
-        for number in range(1, sharded.shards + 1)
-        if (reason := _find_loss(number, sharded, shards.get(number)))
-    }
-    given = {each.op: each.shard for each in sharded.ops}
+    given, lost = {each.op: each.shard for each in sharded.ops}, dict[int, Reason]()
+    for number in range(1, sharded.shards + 1):
+        mine, part = {op for op in given if given[op] == number}, shards.get(number)
+        facts: dict[str, Fact] = {"shard": f"{number}/{sharded.shards}", "ops": len(mine)}
+        if part is None:
+            lost[number] = Reason("shard_missing", facts)
+        elif part.shard is None or not part.shard.done or mine - {op.op for op in part.ops}:
+            lost[number] = Reason("shard_unfinished", {**facts, "run": part.id, "signal": part.stopped})
     ran = [
         found.get(op.op) or OpRun(op.op, failure=op.failure or lost.get(given.get(op.op, 0))) for op in sharded.plan.ops
     ]
@@ -124,17 +126,6 @@ def _refuse_mixed(runs: Sequence[Run]) -> None:
         refuse(run, timed[0], as_fact("timer"), run.environment.timer, timed[0].environment.timer)
         apart = unmixable(timed[0].environment, run.environment)
         refuse(run, timed[0], as_fact("environment"), list_differences(apart) if apart else None, None)
-
-
-def _find_loss(number: int, sharded: ShardPlan, run: Run | None) -> Reason | None:
-    """Returns why a shard is not complete. None if it is."""
-    given = {each.op for each in sharded.ops if each.shard == number}
-    shard = f"{number}/{sharded.shards}"
-    if run is None:
-        return Reason("shard_missing", {"shard": shard, "ops": len(given)})
-    if run.shard is None or not run.shard.done or given - {op.op for op in run.ops}:
-        return Reason("shard_unfinished", {"shard": shard, "ops": len(given), "run": run.id, "signal": run.stopped})
-    return None
 
 
 def _name_board(op: OpRun, run: Run) -> OpRun:

@@ -67,12 +67,8 @@ class Recorder:
         seconds: Mapping[str, float] | None = None,
     ) -> None:
         """`seconds`: what the ops' first looks may take, if that is known."""
-        self._bench = bench
-        self._settings = bench.settings
-        self._request = request
-        self._run = run
-        self._tree = tree
-        self._plant = plant
+        self._bench, self._settings, self._request = bench, bench.settings, request
+        self._run, self._tree, self._plant = run, tree, plant
         # A re-measurement goes on with the clock of its run.
         self._began = time.time() - (run.wall_s or 0.0)
         self._files = list_op_files(bench.settings)

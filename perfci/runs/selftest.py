@@ -124,17 +124,14 @@ def try_out(name: str, judgements: Judgements) -> Trial:
         rows = [row for row in judgements.rows if row.suite is Suite.ACCURACY and row.case is None]
         missed = tuple(row.op for row in rows if row.verdict is not Verdict.WRONG)
         return Trial(name, len(rows), len(rows) - len(missed), len(rows), missed)
-    rows = [row for row in judgements.rows if row.suite is Suite.PERFORMANCE]
-    timed = [row for row in rows if row.comparison and row.comparison.duel]
+    timed = [row for row in judgements.rows if row.comparison and row.comparison.duel]
     broken = tuple(_name(row) for row in judgements.rows if row.verdict in BROKEN)
     if not timed and not broken:
         raise DeviceError("selftest_not_timed")
-    kinds = [(_name(row), {reason.kind for reason in row.reasons}) for row in timed]
-    if name == "unchanged":
-        alarms = tuple(own for own, found in kinds if found & {SLOWER, FASTER})
-        return Trial(name, len(timed), len(alarms), 0, (*alarms, *broken))
-    missed = tuple(own for own, found in kinds if SLOWER not in found)
-    return Trial(name, len(timed), len(timed) - len(missed), len(timed), (*missed, *broken))
+    wanted = {SLOWER, FASTER} if name == "unchanged" else {SLOWER}
+    seen = {_name(row) for row in timed if wanted.intersection(reason.kind for reason in row.reasons)}
+    astray = [own for own in map(_name, timed) if (own in seen) == (name == "unchanged")]
+    return Trial(name, len(timed), len(seen), 0 if name == "unchanged" else len(timed), (*astray, *broken))
 
 
 def _name(row: Judgement) -> str:

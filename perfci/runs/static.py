@@ -65,10 +65,16 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
     if tree:
         changed = [op for op in base if op.op not in same]
         wanted += [_Wanted(op, theirs[op.op], target, tree.settings, True) for target in targets for op in changed]
-    found = {one: known for one in wanted if (known := _read(bench, one))}
+    found, files = dict[_Wanted, StaticOp](), {one: _find_file(bench, one) for one in wanted}
+    for one, path in files.items():
+        with contextlib.suppress(OSError, ValueError):  # not there, or of another shape: it is made anew
+            found |= {one: decode(path.read_bytes(), StaticOp)} if path else {}
     for one, compiled in _compile(bench, [one for one in wanted if one not in found]).items():
-        found[one] = compiled
-        _write(bench, one, compiled)
+        found[one], path = compiled, files[one]
+        if path and not compiled.failure:
+            with contextlib.suppress(OSError, StoredFileError):  # a cache that cannot be written only costs time
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(path, encode(compiled))
     mine, others = (
         tuple(
             dataclasses.replace(op, cases=tuple(case for case in op.cases if matches(case.case, request.pattern)))
@@ -161,20 +167,3 @@ def _find_file(bench: Bench, one: _Wanted) -> Path | None:
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "perfci"
     return (bench.settings.cache_folder or caches) / "static" / f"{one.op.op}-{one.target}-{key}.json"
-
-
-def _read(bench: Bench, one: _Wanted) -> StaticOp | None:
-    path = _find_file(bench, one)
-    try:
-        return decode(path.read_bytes(), StaticOp) if path else None
-    except (OSError, ValueError):  # not there, or of another shape: it is made anew
-        return None
-
-
-def _write(bench: Bench, one: _Wanted, op: StaticOp) -> None:
-    """Keep what was compiled. A cache that cannot be written only costs time."""
-    path = _find_file(bench, one)
-    if path and not op.failure:
-        with contextlib.suppress(OSError, StoredFileError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, encode(op))

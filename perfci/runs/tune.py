@@ -20,7 +20,7 @@ from perfci.core.errors import ContractError, DeviceError, PerfciError, StoredFi
 from perfci.core.model import UNTIMED, Fact, Reason
 from perfci.core.settings import Settings
 from perfci.lab.tune.files import GENERIC, Description, change_tuned, read_description, read_space, read_tuned
-from perfci.lab.tune.records import SUITE, Attempt, Regime, SearchFile, key, open_search
+from perfci.lab.tune.records import SUITE, Attempt, SearchFile, key, open_search
 from perfci.lab.tune.search import Choice, Choices, decide
 from perfci.ops.discover import OpFolder, select
 from perfci.ops.fingerprint.tree import Tree
@@ -87,42 +87,38 @@ class _Tuner:
     def __init__(
         self, bench: Bench, settings: Settings, request: Request, op: OpFolder, spec: Description | None
     ) -> None:
+        """Raises UsageError if no case fits the pattern."""
         self._bench, self._settings, self._request, self._op, self._spec = bench, settings, request, op, spec
         self._like = str(spec.values.get("like") or spec.key) if spec else None
-        self._kind, self._key = ("cuda", spec.key) if spec else self._find_device()
         self._regimes: Regimes | None = None
         self._trying: Trying | None = None
         self._modelled: dict[str, Modelled] = {}
         self._late = False
-        self._search = self._open_search()
-
-    def _find_device(self) -> tuple[str, str]:
-        """Kind and key of the device at hand. Raises UsageError if no case fits the pattern."""
-        found = describe_ops(self._bench, self._request)
-        (planned,) = found.ops
-        if planned.failure:
-            raise PerfciError(planned.failure.kind, **planned.failure.facts)
-        if found.device.kind in UNTIMED:
-            raise DeviceError("tune_not_timed", op=planned.op)
-        if not planned.performance:
-            raise UsageError("no_case_fits", ops=planned.op, pattern=self._request.pattern)
-        return found.device.kind, found.device.key
-
-    def _open_search(self) -> SearchFile:
-        request, op, settings = self._request, self._op.op, self._settings
+        if spec:
+            self._kind, self._key = "cuda", spec.key
+        else:
+            found = describe_ops(bench, request)
+            (planned,) = found.ops
+            if planned.failure:
+                raise PerfciError(planned.failure.kind, **planned.failure.facts)
+            if found.device.kind in UNTIMED:
+                raise DeviceError("tune_not_timed", op=planned.op)
+            if not planned.performance:
+                raise UsageError("no_case_fits", ops=planned.op, pattern=request.pattern)
+            self._kind, self._key = found.device.kind, found.device.key
         packages = environment.installed_versions(environment.PACKAGES)
         asked: dict[str, Fact] = {
-            "op": op,
+            "op": op.op,
             "device": self._key,
             "case": request.pattern,
             "timer": request.timer,
-            "files": Tree(settings.root, settings.kernels).fingerprint(op).digest,
+            "files": Tree(settings.root, settings.kernels).fingerprint(op.op).digest,
             "perfci": perfci.__version__,
             "packages": ", ".join(f"{name} {version}" for name, version in sorted(packages.items())),
         }
         part = f"-{hashlib.sha256(request.pattern.encode()).hexdigest()[:8]}" if request.pattern else ""
-        path = self._bench.settings.reports / f"{op}-{self._key}{part}.jsonl"
-        return open_search(path, asked, request.seed, draw_seed())
+        path = bench.settings.reports / f"{op.op}-{self._key}{part}.jsonl"
+        self._search: SearchFile = open_search(path, asked, request.seed, draw_seed())
 
     def run(self) -> None:
         """Has workers search until one comes to the end. Raises what keeps them all from it."""
@@ -170,10 +166,17 @@ class _Tuner:
         if seen is None:
             raise PerfciError("worker_silent")
         choices: list[Choice] = []
-        for regime in reversed(seen.regimes):
-            if regime.cases:
-                # An entry after one that is not there would take its calls.
-                choices.insert(0, self._choose(regime, needed=any(choice.changed for choice in choices)))
+        for regime in (each for each in reversed(seen.regimes) if each.cases):
+            known = [each for each in search.tried if each.regime == regime.label]
+            near = regime.current if spec else None
+            grid = Choices(regime.lists, lambda _: True, search.head.seed, regime.current, near)
+            # An entry after one that is not there would take its calls.
+            choice = decide(grid, regime, known, needed=any(each.changed for each in choices))
+            passed = {each.key for each in known if each.stage == SUITE and not each.failure}
+            if choice.changed and spec is None and key(choice.config) not in passed:
+                # A candidate that has not passed the accuracy suite yet is none.
+                choice = dataclasses.replace(choice, config=None, change=None)
+            choices.insert(0, choice)
         path, root = Path(seen.file), self._settings.root
         file = read_tuned(path)
         if file.digest != seen.digest:
@@ -196,14 +199,3 @@ class _Tuner:
             op, self._key, path, search, tuple(choices), tuple(diff), written, self._late, seen.unserved,
             spec.key if spec else None, self._like, self._modelled, tuple(notes),
         )  # fmt: skip
-
-    def _choose(self, regime: Regime, *, needed: bool) -> Choice:
-        """An entry's choice. A candidate that has not passed the accuracy suite yet is none."""
-        known = [each for each in self._search.tried if each.regime == regime.label]
-        near = regime.current if self._spec else None
-        grid = Choices(regime.lists, lambda _: True, self._search.head.seed, regime.current, near)
-        choice = decide(grid, regime, known, needed=needed)
-        passed = {each.key for each in known if each.stage == SUITE and not each.failure}
-        if choice.changed and self._spec is None and key(choice.config) not in passed:
-            return dataclasses.replace(choice, config=None, change=None)
-        return choice
