@@ -88,11 +88,7 @@ class Captured:
         return tuple(self._sources)
 
     def identity(self, inputs: str) -> Identity:
-        """The call's identity. inputs: digest of `make_inputs`.
-
-        Unknown if something could not be captured, or if nothing was seen at all: a call that hands out what it
-        computed before would pass as unchanged whatever it held.
-        """
+        """The call's identity. Unknown if something could not be captured, or if nothing was seen at all."""
         nothing = None if self._operations or self._launches else Reason("captured_nothing")
         return Identity(
             tuple(self._operations), tuple(self._launches), inputs, tuple(self._choices), self.blind or nothing
@@ -220,10 +216,7 @@ def note_unknown(kind: str, what: str) -> Reason:
 
 @contextmanager
 def watch_calls(around: Callable[[], AbstractContextManager[Any]] = nullcontext) -> Iterator[Captured]:
-    """Note what the calls inside do on the device. Not while timing.
-
-    `around` is entered around the bodies of Python operators, which run outside every mode.
-    """
+    """Note what the calls inside do. `around` is entered around the bodies of Python operators."""
     capture = Captured()
     with ExitStack() as stack:
         stack.enter_context(watch_launches(capture.launch))
@@ -346,9 +339,5 @@ def _watch_functions(stack: ExitStack, capture: Captured) -> None:
         owner = getattr(sys.modules.get(module), class_name, None)
         watch(owner, name, lambda *_, what=what: note_unknown("captured_opaque", what))
     # Functions that torch.compile made: under a dispatch mode torch calls the plain ones in their place.
-    frames = sys.modules.get("torch._dynamo.eval_frame")
-    watch(
-        frames,
-        "_maybe_set_eval_frame",
-        lambda made: callable(made) and note_unknown("captured_opaque", "torch.compile"),
-    )
+    frames, report = sys.modules.get("torch._dynamo.eval_frame"), functools.partial(note_unknown, "captured_opaque")
+    watch(frames, "_maybe_set_eval_frame", lambda made: callable(made) and report("torch.compile"))

@@ -1,9 +1,8 @@
 """No accelerator: kernels run in Triton's interpreter, which separates right from wrong, never fast from slow.
 
-Data races are seen there: it runs programs one after the other, so a race would never show by itself. Every address
-that a program loads or stores is noted. Two programs of one launch race if both store different values to one address,
-or if one loads an address to which another stores a value that differs from what was loaded. A launch with atomics may
-be synchronised by them and is left alone.
+Data races are seen there, since every address that a program loads or stores is noted. Two programs of one launch race
+if both store different values to one address, or if one loads an address to which another stores a value that differs
+from what was loaded. A launch with atomics may be synchronised by them and is left alone.
 """
 
 from __future__ import annotations
@@ -157,11 +156,10 @@ def watch_races_inside() -> Iterator[list[Race]]:
 
 def _join_accesses(accesses: list[tuple[Array, Array, int]]) -> tuple[Array, Array, Array]:
     """Addresses, bits and programs of all accesses, sorted by address."""
-    if not accesses:
-        return np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty(0, np.int64)
-    addresses = np.concatenate([each for each, _, _ in accesses]).astype(np.uint64)
-    bits = np.concatenate([each for _, each, _ in accesses])
-    programs = np.concatenate([np.full(each.size, program) for each, _, program in accesses])
+    none = np.empty(0, np.uint64)
+    addresses = np.concatenate([none, *(each.astype(np.uint64) for each, _, _ in accesses)])
+    bits = np.concatenate([none, *(each for _, each, _ in accesses)])
+    programs = np.concatenate([none.astype(int), *(np.full(each.size, program) for each, _, program in accesses)])
     order = np.argsort(addresses, kind="stable")
     return addresses[order], bits[order], programs[order]
 

@@ -68,10 +68,9 @@ def _is_coded(handle: Any) -> bool:
     return handle.dtype.scalar.name in arithmetic.FORMATS and handle.data.dtype.kind == "u"
 
 
-def _values(handle: Any) -> Array:
+def _values(handle: Any) -> Any:
     """The numbers of a tensor. Those of bfloat16 and float8 in float32."""
-    data: Array = handle.data
-    return arithmetic.decode(data, handle.dtype.scalar.name) if _is_coded(handle) else data
+    return arithmetic.decode(handle.data, handle.dtype.scalar.name) if _is_coded(handle) else handle.data
 
 
 def _operand(handle: Any) -> Array:
@@ -208,10 +207,7 @@ def _reduce_sum(reduction: Any, tensor: Any) -> Any:
 def _reduce_extreme(reduction: Any, tensor: Any, val_reduce_op: Any, idx_reduce_op: Any = None) -> Any:
     """A maximum or minimum, which drops NaN. With its index it depends on the order on a GPU, and is left alone."""
     if idx_reduce_op is None:
-        dropping: dict[Any, Any] = {
-            **dict.fromkeys((np.max, np.nanmax), np.fmax),
-            **dict.fromkeys((np.min, np.nanmin), np.fmin),
-        }
+        dropping = {np.max: np.fmax, np.nanmax: np.fmax, np.min: np.fmin, np.nanmin: np.fmin}
         val_reduce_op = dropping[val_reduce_op].reduce if val_reduce_op in dropping else val_reduce_op
     return _min_max(reduction, tensor, val_reduce_op=val_reduce_op, idx_reduce_op=idx_reduce_op)
 

@@ -32,20 +32,14 @@ from perfci.device.torch_device import COPY_BYTES, PAIRS, TorchDevice, find_fast
 NO_PRODUCTS = frozenset({"float64", "float8_e4m3fn", "float8_e5m2"})
 """What a 910B does not multiply."""
 
-BOOST_S = 2.0
-"""How long the cores are kept at work at most, for their clock to rise."""
-
-_BOOST_LAUNCHES = 200
-_BOOST_SIZE = 2048
+BOOST_S, _BOOST_LAUNCHES, _BOOST_SIZE = 2.0, 200, 2048
+"""How long the cores are kept at work at most, for their clock to rise, and by how many products of which size."""
 
 BATCH = 8
 """Calls in one event pair, if calls are short: events see what the host adds to a launch once the flush has ended."""
 
 SHORT_BYTES = 64 << 20
-"""Calls with smaller inputs are short: an Ascend 910B reads so much in some 40 us.
-
-It is the inputs that decide, not a trial: all arms of a case must be timed alike, in every process.
-"""
+"""Calls with smaller inputs are short. The inputs decide, since all arms of a case must be timed alike."""
 
 _FLUSH_PROBES = 5
 
@@ -76,8 +70,8 @@ def interprets() -> bool:
 class NpuFlush:
     """Reads a buffer that fills the L2 cache twice.
 
-    The kernel has the name of CUDA's, by which its records are known. It has no mask, since the vector cores compare
-    integers one by one, and as many programs as the chip has such cores, since a program more waits for a core.
+    The kernel has the name of CUDA's. It has no mask, since the vector cores compare integers one by one, and as many
+    programs as the chip has such cores.
     """
 
     def __init__(self, l2_bytes: int | None, cores: int | None, device: str) -> None:

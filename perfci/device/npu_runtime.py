@@ -31,10 +31,7 @@ _TROUBLES = (
     ("npu_numpy_too_new", r"compiled using NumPy 1\.x|numpy\.core\.multiarray failed|_ARRAY_API not found"),
     ("npu_no_cann", r"lib(?:hccl|ascendcl|acl_op_compiler|ge_runner|graph|runtime|msprofiler)\w*\.so"),
     ("npu_wrong_wheel", r"undefined symbol|has no attribute '_C'|version `?GLIBCXX"),
-    (
-        "npu_driver_mismatch",
-        r"driver.{0,60}(?:not compatible|mismatch|incompatible)|version.{0,20}(?:mismatch|not match)",
-    ),
+    ("npu_driver_mismatch", r"driver.{0,60}(?:not compatible|mismatch|incompatible)|version.{0,20}(?:mis|not )match"),
     ("npu_no_permission", r"[Pp]ermission denied|EACCES|drvRet=(?:4|13)\b"),
     ("npu_busy", r"EL0005|Resource_Busy|resources? (?:is|are) busy|drvRet=87\b"),
 )
@@ -122,8 +119,7 @@ def _explain(error: BaseException, otherwise: str) -> DeviceError:
 
 
 def _find_versions() -> dict[str, str | None]:
-    found = installed_versions(["torch", "torch-npu"])
-    return {"torch": found.get("torch"), "torch_npu": found.get("torch-npu")}
+    return {name.replace("-", "_"): installed_versions([name]).get(name) for name in ("torch", "torch-npu")}
 
 
 def _take_first_line(error: BaseException) -> str:

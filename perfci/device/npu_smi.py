@@ -106,13 +106,11 @@ def parse_mapping(text: str) -> dict[int, NpuPlace]:
     header: list[str] = []
     for line in text.splitlines():
         cells = re.split(r"\s{2,}", line.strip())
-        if "NPU ID" in cells:
-            header = cells
-        elif header and len(cells) == len(header):
-            row = dict(zip(header, cells, strict=True))
-            number, npu, chip = (_parse_whole(row.get(name)) for name in ("Chip Logic ID", "NPU ID", "Chip ID"))
-            if number is not None and npu is not None and chip is not None:
-                found[number] = NpuPlace(npu, chip)
+        header = cells if "NPU ID" in cells else header
+        row = dict(zip(header, cells, strict=False))
+        number, npu, chip = (_parse_whole(row.get(name)) for name in ("Chip Logic ID", "NPU ID", "Chip ID"))
+        if number is not None and npu is not None and chip is not None:
+            found[number] = NpuPlace(npu, chip)
     return found
 
 
@@ -142,7 +140,7 @@ def _parse_chips(lines: Sequence[list[str]]) -> Iterator[NpuChip]:
         # HBM stands behind the card's DDR, if there is both.
         used, whole = ([(0, 0), *re.findall(r"(\d+)\s*/\s*(\d+)", lower[2])])[-1]
         memory = (int(used) * MEGABYTE, int(whole) * MEGABYTE) if int(whole) else (None, None)
-        watts = float(power) if re.fullmatch(r"[\d.]+", power) else None
+        watts = float(power) if re.fullmatch(r"\d+(\.\d+)?", power) else None
         place = NpuPlace(int(card[1]), int(inner[1]))
         yield NpuChip(place, card[2], upper[1], watts, _parse_whole(temperature), *memory)
 

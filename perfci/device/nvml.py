@@ -15,9 +15,6 @@ _THROTTLE = {
 _MIG = " MIG "
 """How a slice's name goes on behind the board's."""
 
-_LEAST_WATTS = 1.0
-"""Limits nearer than this are the same."""
-
 
 class NvmlBoard:
     """One board by its UUID. Every reading is None if the library or the driver does not give it."""
@@ -130,7 +127,7 @@ def device_key(name: str, mig: str | None = None, limit_w: float | None = None, 
     key = "-".join(name.lower().split())
     if mig and not key.endswith(f"-{mig.lower()}"):
         key += f"-mig-{mig.lower()}"
-    held = limit_w is not None and usual_w is not None and abs(limit_w - usual_w) >= _LEAST_WATTS
+    held = limit_w is not None and usual_w is not None and abs(limit_w - usual_w) >= 1.0
     return f"{key}-{limit_w:.0f}w" if held else key
 
 

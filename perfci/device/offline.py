@@ -201,11 +201,7 @@ def _diagnosis(run: Callable[..., Any], function: Any, args: Any, kwargs: Any) -
 
 
 def choose(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """In an autotuner's place: note every candidate with what it would launch, and launch the first that compiles.
-
-    Which one a device would choose is not known here, and code of those that are not compiled is only in the source,
-    so that is noted too.
-    """
+    """In an autotuner's place: note source and every candidate's launch, and launch the first that compiles."""
     self.nargs = dict(zip(self.arg_names, args, strict=False))
     configs = self.prune_configs(kwargs) if len(self.configs) > 1 else self.configs
     if len(self.configs) > 1:

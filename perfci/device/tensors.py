@@ -25,7 +25,6 @@ GUARD_VALUE = 77
 CHUNK = 1 << 24
 """Elements compared at once, so that a large output needs little more memory."""
 
-
 FEW = 1 << 14
 """Elements up to which errors are computed on the host."""
 
@@ -223,10 +222,7 @@ class _GuardedAllocations(TorchDispatchMode):
 
 
 def _order(tensor: torch.Tensor) -> list[int] | None:
-    """The axes of a dense tensor as they lie in memory, outermost first. None if they do so in their own order.
-
-    None too for a tensor with gaps, or whose elements stand for several: its copies are made row-major.
-    """
+    """The axes of a dense tensor as they lie in memory, outermost first. None if it is row-major or has gaps."""
     if tensor.is_contiguous():
         return None
     order = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))
@@ -309,11 +305,10 @@ Pieces = Callable[[], Iterator[tuple[torch.Tensor, torch.Tensor]]]
 
 
 def measure_deviation(pieces: Pieces, shape: Sequence[int]) -> Deviation:
-    """Errors over the elements that are finite in both.
+    """Errors over the elements that are finite in both. A figure that leaves float64's range is None.
 
-    Quantiles are those elements of the sorted absolute errors, as float32, at or next above rank q (n - 1): found by
-    counting bit patterns, whose order is that of non-negative floats, since sorting would take several times the
-    output's memory. All else is summed in float64. A figure that leaves float64's range is None.
+    Quantiles are elements of the sorted absolute errors, as float32: found by counting bit patterns, whose order is
+    that of non-negative floats, since sorting would take several times the output's memory.
     """
     found = _Sums()
     counts = np.zeros(1 << (31 - _LOW), dtype=np.int64)

@@ -242,10 +242,7 @@ def event_session(
     spin: Callable[[], None] = lambda: None,
     batch: Callable[[Callable[[], Any]], int] = lambda _: 1,
 ) -> Iterator[EventSession]:
-    """Open a session. Events are read when it ends.
-
-    event, synchronize: as they were before any op was imported. probes: flushes that are timed first.
-    """
+    """Open a session. Events are read when it ends. probes: flushes that are timed first."""
     session = EventSession(flush, event, spin, batch)
     session.time_flush(probes, synchronize)
     yield session

@@ -127,10 +127,7 @@ class VirtualDevice(TorchFunctionMode):
 
 
 class _MetaOperations(Mode):
-    """Has operations that torch starts by itself, such as those of autograd, see the meta device. Draws no numbers.
-
-    Torch would do the latter in Python that imports torch._dynamo.
-    """
+    """Has operations that torch starts by itself, such as those of autograd, see the meta device. Draws no numbers."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

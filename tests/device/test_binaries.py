@@ -11,12 +11,9 @@ import pytest
 
 from perfci.device import binaries
 from perfci.device.binaries import (
-    CLASSES,
     amd_class,
-    count_classes,
     nvidia_class,
     nvidia_counts,
-    nvidia_opcodes,
     nvidia_usage,
     tool,
 )
@@ -184,18 +181,6 @@ def test_a_tool_that_fails_gives_nothing(hopper, monkeypatch):
     assert nvidia_counts([], "SM90a") == []
 
 
-def test_opcodes_are_read_without_predicates_and_modifiers():
-    text = """
-        /*0000*/                   LDC R1, c[0x0][0x28] ;
-        /*0010*/               @P3 STG.E.128 desc[UR6][R16.64], R8 ;
-        /*0020*/              @!P0 BRA `(.L_x_0) ;
-        /*0030*/             @!UPT UIADD3 UR4, UR4, 0x1, URZ ;
-        /*10000*/                  NOP;
-    """
-
-    assert nvidia_opcodes(text) == ["LDC", "STG", "BRA", "UIADD3", "NOP"]
-
-
 @pytest.mark.parametrize(
     ("expected", "opcodes"),
     [
@@ -224,10 +209,3 @@ def test_nvidias_opcodes_have_their_class(opcodes, expected):
 )
 def test_amds_opcodes_have_their_class(opcodes, expected):
     assert {amd_class(opcode) for opcode in opcodes.split()} == {expected}
-
-
-def test_padding_behind_the_last_instruction_is_not_counted():
-    counts = count_classes(["LDG", "NOP", "FADD", "EXIT", "BRA", "NOP", "NOP"], nvidia_class)
-
-    assert counts == {"memory": 1, "tensor": 0, "float": 1, "integer": 0, "control": 2, "other": 1}
-    assert tuple(counts) == CLASSES

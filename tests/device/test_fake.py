@@ -5,8 +5,7 @@ import pytest
 
 from perfci.core.errors import RecordsLostError, UsageError
 from perfci.device import detect, fake, open_device
-from perfci.device.fake import TICK_US, FakeDevice, FakeSpec, NumpyArrays
-from perfci.ops.spec import LAYOUTS
+from perfci.device.fake import FakeDevice, FakeSpec, NumpyArrays
 
 QUIET = FakeSpec(launch_noise=0.0, block_noise=0.0, spike_share=0.0)
 
@@ -28,12 +27,6 @@ def times(device, arms, blocks=1):
                 session.launch(arm)
             session.pause()
     return [launch.time_us for launch in session.launches()]
-
-
-def test_a_launch_takes_what_it_says_in_whole_ticks():
-    measured = times(FakeDevice(QUIET, 1), [Arm(10.0), Arm([3.0, 4.0]), Arm(0.001)])
-
-    assert measured == pytest.approx([312 * TICK_US, 219 * TICK_US, TICK_US])
 
 
 def test_every_work_is_an_activity_and_none_is_no_time():
@@ -61,13 +54,6 @@ def test_planted_drift_and_speed_show():
     measured = times(FakeDevice(drifting, 1), [Arm(1000.0)], blocks=3)
 
     assert measured == pytest.approx([2000.0, 2000 * np.exp(0.01), 2000 * np.exp(0.02)], rel=1e-4)
-
-
-def test_kernels_and_references_can_be_slowed_by_themselves():
-    spec = dataclasses.replace(QUIET, kernel_speed=0.5, reference_speed=0.25)
-    arms = [Arm(3.2), Arm(3.2, "base"), Arm(3.2, "reference"), Arm(3.2, "other")]
-
-    assert times(FakeDevice(spec, 1), arms) == pytest.approx([6.4, 6.4, 12.8, 3.2])
 
 
 def test_a_process_effect_is_an_arms_own_and_lasts_the_whole_process():
@@ -162,14 +148,6 @@ def test_lost_records_leave_launches_without_a_time_and_the_others_as_they_were(
         times(lost_flushes=0.01)
 
 
-def test_a_fake_board_keeps_its_name_from_seed_to_seed(monkeypatch):
-    monkeypatch.delenv("FAKE_VISIBLE_DEVICES", raising=False)
-    assert {open_device("fake", seed=seed).info.uuid for seed in (1, 2)} == {"FAKE-0"}
-
-    monkeypatch.setenv("FAKE_VISIBLE_DEVICES", "3,4")
-    assert open_device("fake", seed=1).info.uuid == "FAKE-3"
-
-
 def test_boards_of_several_models_are_seen_and_do_not_count_as_alike(monkeypatch):
     fake = {"devices": 2, "models": ["Fake One", "Fake Two"]}
     found = []
@@ -185,33 +163,9 @@ def test_boards_of_several_models_are_seen_and_do_not_count_as_alike(monkeypatch
     assert open_device("fake", seed=1, fake={"devices": 3}).visible() == 3
 
 
-def test_the_fake_clock_falls_as_planted():
-    device = open_device("fake", seed=1, fake={"clock_drop_per_block": 0.01})
-    assert device.state().sm_clock_mhz == 1980
-    with device.session() as session:
-        for _ in range(10):
-            session.launch(lambda: None)
-            session.pause()
-        assert device.state().sm_clock_mhz == 1792  # 1980 exp(-0.1)
-
-
 # --- arrays -----------------------------------------------------------------------------------------------------------
 
 arrays = NumpyArrays()
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("shape", [(), (1,), (5,), (0,), (3, 4), (2, 0), (2, 3, 4), (2, 1, 3, 2)])
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "bool"])
-def test_placed_inputs_keep_their_values_in_every_layout(layout, shape, dtype):
-    x = np.arange(int(np.prod(shape))).reshape(shape).astype(dtype)
-
-    placed = arrays.place({"x": x, "k": 3}, layout)
-
-    expected = np.broadcast_to(x[:1], shape) if layout == "expanded" and shape and shape[0] else x
-    np.testing.assert_array_equal(placed["x"], expected)
-    assert (placed["x"].shape, placed["x"].dtype, placed["k"]) == (shape, x.dtype, 3)
-    assert not np.shares_memory(placed["x"], x)
 
 
 def test_a_mismatch_is_counted_and_the_worst_element_named():

@@ -6,7 +6,6 @@ import doctest
 import os
 import subprocess
 import sys
-import time
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -182,14 +181,6 @@ def test_a_timer_asked_for_by_name_must_work(made):
     assert caught.value.reason.kind == "npu_activity_unavailable"
 
 
-def test_events_asked_for_by_name_start_no_profiler(made):
-    device = made(timer="event")
-    device.start_timer()
-
-    assert device.timer == "event"
-    assert made.profiler.asked == {}
-
-
 @pytest.fixture
 def busy(made, monkeypatch):
     """The boost's products, counted."""
@@ -206,16 +197,6 @@ def test_an_idle_chip_is_kept_at_work_until_its_clock_is_up(made, busy):
     assert set(busy) == {torch.float16}
 
 
-def test_where_the_clock_is_not_told_the_chip_is_kept_at_work_for_a_while_and_no_longer(made, busy, monkeypatch):
-    monkeypatch.setattr(module, "BOOST_S", 0.02)
-    device = made(clocks=(None,), rated=None)
-    began = time.monotonic()
-    device._boost()
-
-    assert busy
-    assert 0.02 <= time.monotonic() - began < 10
-
-
 def test_a_replaced_timing_function_shows(made, monkeypatch):
     device = made()
     assert device.find_tampered() == ()
@@ -224,18 +205,6 @@ def test_a_replaced_timing_function_shows(made, monkeypatch):
     monkeypatch.setattr(sys.modules["torch_npu"].profiler, "tensorboard_trace_handler", lambda folder: None)
     names = [name.rpartition(".")[2] for name in device.find_tampered()]
     assert names == ["elapsed_time", "tensorboard_trace_handler"]
-
-
-def test_a_profiled_session_opens_no_second_one(made):
-    """torch_npu.profiler has one pool of a process for its parsers."""
-    device = made()
-    device.start_timer()
-    before = made.chip.waited
-    with device.session() as session:
-        session.launch(lambda: made.chip.run("kernel"))
-
-    assert made.chip.waited == before + 2
-    assert isinstance(session, npu_profiler.NpuActivitySession)
 
 
 # --- what calls do ----------------------------------------------------------------------------------------------------
@@ -293,14 +262,6 @@ def test_its_ceilings_are_measured_between_buffers_that_fit(made, monkeypatch):
     assert found.copy_gbps == pytest.approx(2 * MIB / 50e-6 / 1e9)
     assert found.matmul_tflops == {"float16": pytest.approx(2 * 64**3 / 100e-6 / 1e12)}
     assert set(sizes) == {MIB}
-
-
-def test_memory_that_ran_out_is_known_by_its_type_or_by_torch_npus_words(made):
-    device = made()
-
-    assert device.out_of_memory(torch.OutOfMemoryError("x"))
-    assert device.out_of_memory(RuntimeError("NPU out of memory. Tried to allocate 2.00 GiB"))
-    assert not device.out_of_memory(RuntimeError("NPU error, code 507015"))
 
 
 def test_its_examples_hold():

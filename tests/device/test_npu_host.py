@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import sys
 from pathlib import Path
 
@@ -129,14 +128,6 @@ def test_canns_library_is_looked_for_where_programs_do(machine, tmp_path):
     assert look({"ASCEND_HOME_PATH": str(home)}, root=machine, asking=lambda *_: None).has_library
 
 
-def test_files_that_this_user_may_not_open_are_named(machine, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda node, _: Path(node).name == "davinci0")
-
-    assert [Path(name).name for name in look({}, root=machine, asking=lambda *_: None).shut] == [
-        "davinci1", "davinci_manager",
-    ]  # fmt: skip
-
-
 def test_npu_smi_is_asked_of_the_chip_that_a_process_gets(machine):
     samples = Path(__file__).parent / "npu_smi_samples"
     answers = {"info": "info_23.0.7_910b3.txt", "info -t board -i 1": "board_card.txt"}
@@ -149,13 +140,6 @@ def test_npu_smi_is_asked_of_the_chip_that_a_process_gets(machine):
 
     assert (seen.place, seen.table.driver) == (NpuPlace(1), "23.0.7")
     assert "doctor_npu_taken" in [trap.reason.kind for trap in traps(seen)]
-
-
-def test_a_machine_without_device_files_does_not_start_npu_smi(tmp_path):
-    def asking(*_):
-        raise AssertionError("asked")
-
-    assert look({}, root=tmp_path, asking=asking).nodes == ()
 
 
 def test_compilers_are_found_in_the_folder_of_triton(tmp_path, monkeypatch):

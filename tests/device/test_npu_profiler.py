@@ -57,23 +57,6 @@ def test_start_times_keep_their_nanoseconds_though_a_float_would_not():
     assert float("1774670741777000.123") * 1000 != rows[0].start_ns
 
 
-def test_columns_are_found_by_name_wherever_they_stand_and_whatever_stands_between():
-    lines = [
-        ["Step Id", "Duration(us)", "Stream ID", "Accelerator Core", "Name", "aic_mac_ratio", "Start Time(us)", "Type"],
-        ["", "1.5", "7", "MIX_AIC", "matmul", "0.9", '"10.25\t"'.strip('"'), "MatMulV2"],
-    ]
-    row = read_details("\ufeff" + text(lines))[0]
-
-    assert (row.name, row.start_ns, row.duration_ns, row.stream, row.core) == ("matmul", 10_250, 1500, 7, "MIX_AIC")
-
-
-@pytest.mark.parametrize("name", [NAME, f"{NAME}_mix_aiv"])
-def test_perfcis_own_flush_is_known_by_its_name_or_its_type(name):
-    assert read_details(text(details([(name, "AI_VECTOR_CORE", 0, 1)])))[0].name == NAME
-    renamed = [list(COLUMNS), ["0", "Op123", NAME, "AI_VECTOR_CORE", "1", "2", "0", "1"]]
-    assert read_details(text(renamed))[0].name == NAME
-
-
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
@@ -131,20 +114,6 @@ def test_a_launch_is_the_sum_of_what_stands_between_two_flushes(chip):
     assert [launch.time_us for launch in launches] == [12.5, 40.25]
     assert [launch.span_us for launch in launches] == [15.5, 40.25]
     assert [launch.activities for launch in launches] == [2, 1]
-
-
-def test_it_asks_for_what_the_chip_did_at_level_one_and_for_nothing_of_the_host(chip):
-    profiler = Profiler(chip)
-    session(chip, lambda opened: opened.launch(lambda: chip.run("kernel")), profiler)
-
-    assert profiler.asked["activities"] == ["npu"]
-    assert profiler.asked["schedule"] == {"wait": 0, "warmup": 1, "active": 1, "repeat": 1}
-    assert profiler.asked["experimental_config"] == {
-        "profiler_level": "Level1",
-        "aic_metrics": "ACL_AICORE_NONE",
-        "export_type": "text",
-        "data_simplification": False,
-    }
 
 
 def test_work_of_the_ai_cpu_is_said_to_have_fallen_back(chip):
@@ -221,11 +190,3 @@ def test_a_missing_flush_is_a_failure_and_never_a_time(chip):
     assert error.reason.kind == "npu_details_short"
     assert isinstance(error, RecordsLostError)
     assert (error.reason.facts["seen"], error.reason.facts["expected"]) == (1, 2)
-
-
-def test_a_file_cut_off_or_of_other_columns_is_a_failure(chip):
-    cut, _ = failed(chip, lambda lines: [*lines[:-1], lines[-1][:3]])
-    other, _ = failed(chip, lambda lines: [["Nothing", "Known"], *([["1", "2"]] * len(lines))])
-
-    assert (cut.reason.kind, other.reason.kind) == ("npu_details_garbled", "npu_details_garbled")
-    assert "line 4 has 3 of 8 columns" in str(cut)

@@ -118,12 +118,6 @@ def test_a_wheel_for_another_torch_is_not_even_imported(machine):
     assert kind_of(load) == "npu_wrong_wheel"
 
 
-def test_no_device_file_is_no_device(machine):
-    machine(Npu(count=0))
-
-    assert kind_of(load) == "npu_no_device"
-
-
 def test_device_files_of_others_are_a_matter_of_rights(machine, monkeypatch):
     folder = machine(Npu(count=0), nodes=["davinci0", "davinci3", "davinci_manager"])
     monkeypatch.setattr(os, "access", lambda node, _: Path(node).name != "davinci_manager")
@@ -185,15 +179,6 @@ def test_a_triton_that_compiles_for_npus_is_fine(monkeypatch):
     check_triton()
 
 
-def test_upstreams_triton_over_triton_ascend_is_told_from_a_missing_compiler(monkeypatch):
-    none = RuntimeError("0 active drivers ([]). There should only be one.")
-    triton_of(monkeypatch, error=none, names=("nvidia", "amd"), version="3.7.1")
-    assert kind_of(check_triton) == "npu_triton_overwritten"
-
-    triton_of(monkeypatch, error=none, names=("ascend",))
-    assert kind_of(check_triton) == "npu_no_compiler"
-
-
 # --- which device -----------------------------------------------------------------------------------------------------
 
 
@@ -214,12 +199,6 @@ def test_auto_takes_the_gpu_that_torch_sees_before_any_npu(machine, monkeypatch)
 
     assert device.detect() == "cuda"
     assert os.environ[AUTOLOAD] == "0"
-
-
-def test_auto_takes_the_cpu_where_torch_npu_is_installed_on_a_machine_without_an_npu(machine, without_gpu):
-    machine(error=ImportError("libhccl.so: cannot open shared object file"))
-
-    assert device.detect() == "cpu"
 
 
 def test_an_npu_that_is_there_and_cannot_be_opened_is_no_cpu(machine, without_gpu):

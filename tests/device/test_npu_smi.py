@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from perfci.device.npu_smi import (
     NpuPlace,
     NpuProcess,
     NpuTable,
-    ask,
     count_foreign,
     parse_fields,
     parse_info,
@@ -69,12 +67,6 @@ def test_output_that_is_cut_off_anywhere_is_read_as_far_as_it_goes_and_never_rai
 def test_logical_numbers_are_mapped_with_and_without_a_column_of_physical_ones():
     assert parse_mapping(sample("mapping_25.txt")) == {0: NpuPlace(0, 0), 1: NpuPlace(0, 1), 2: NpuPlace(1, 0)}
     assert parse_mapping(sample("mapping_23.txt")) == {0: NpuPlace(4, 0)}
-
-
-def test_fields_of_the_cards_controller_are_not_the_chips():
-    fields = parse_fields(sample("common_24.txt"))
-
-    assert (fields["Aicore curFreq(MHZ)"], fields["Temperature(C)"]) == ("800", "46")
 
 
 def test_each_chip_of_a_card_has_its_own_fields():
@@ -134,17 +126,6 @@ def test_without_the_tool_everything_is_unknown():
     assert (chip.serial(), chip.clock_mhz()) == (None, None)
 
 
-def test_the_table_is_not_asked_for_more_than_once_a_second(monkeypatch):
-    chip = monitor(ANSWERS)
-    for _ in range(5):
-        chip.table()
-
-    assert chip.calls.count("info") == 1
-    monkeypatch.setattr(npu_smi, "_FRESH_S", 0.0)
-    chip.table()
-    assert chip.calls.count("info") == 2
-
-
 @pytest.mark.parametrize(
     ("listed", "number"), [("", 0), ("4,5", 4), (" 6 , 7 ", 6), ("x", None), ("-1", None), ("0.5", None)]
 )
@@ -168,29 +149,3 @@ def test_in_a_container_one_of_the_strangers_is_this_process():
     assert count_foreign(table(NpuProcess(NpuPlace(0), 5000), NpuProcess(NpuPlace(0), 5001)), NpuPlace(0), 7) == 1
     assert count_foreign(table(NpuProcess(NpuPlace(0), 5000)), NpuPlace(0), 7, own_context=False) == 1
     assert count_foreign(table(), NpuPlace(0), 7) == 0
-
-
-def test_processes_of_other_chips_do_not_count_and_what_is_not_told_is_unknown():
-    assert count_foreign(table(NpuProcess(NpuPlace(1), 7)), NpuPlace(0), 1) == 0
-    assert count_foreign(table(), NpuPlace(1), 1) is None
-    assert count_foreign(NpuTable(chips=(NpuChip(NpuPlace(0), "910B2", "OK"),)), NpuPlace(0), 1) is None
-
-
-# --- the tool ---------------------------------------------------------------------------------------------------------
-
-
-def tool(folder, monkeypatch, script):
-    path = folder / "npu-smi"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-
-
-@pytest.mark.skipif(os.name != "posix", reason="the tool is a shell script here")
-def test_the_tool_is_asked_and_its_failures_are_no_answer(tmp_path, monkeypatch):
-    tool(tmp_path, monkeypatch, 'echo "asked $*"')
-    assert ask("info", "-m") == "asked info -m\n"
-    tool(tmp_path, monkeypatch, "echo half; exit 1")
-    assert ask("info") is None
-    tool(tmp_path, monkeypatch, "printf '\\377'")
-    assert ask("info") == "\ufffd"

@@ -138,16 +138,3 @@ def test_a_slice_of_a_board_is_a_device_of_its_own(board, answers, name, mig):
 
     assert found.mig(name, 16) == mig
     assert found.key(name, 16) == (f"nvidia-h200-mig-{mig}" if mig else "nvidia-h200")
-
-
-def test_a_slice_is_found_although_its_identifier_begins_otherwise(monkeypatch):
-    class Sliced(Library):
-        def nvmlDeviceGetHandleByUUID(self, uuid):  # noqa: N802 - the library's own name
-            if not uuid.startswith("MIG-"):
-                raise RuntimeError("not found")
-            return uuid
-
-    monkeypatch.setitem(sys.modules, "pynvml", Sliced())
-
-    assert NvmlBoard("GPU-77").present
-    assert not NvmlBoard("77").present

@@ -456,10 +456,3 @@ def test_what_does_not_compile_is_a_failure_with_the_compilers_own_words(op, hop
     assert found["facts"]["file"] == f"{op}_triton.py"
     assert line is None or found["facts"]["line"] == line
     assert hopper[op]["identity"]["unknown"] == found
-
-
-def test_a_reason_names_kernel_place_and_option(hopper):
-    assert sentence(reason(hopper["refused"]["failure"])) == (
-        "_scale does not compile for sm_90: BLOCK is too small (refused_triton.py, line 9). "
-        "Fix it, or leave sm_90 out of --target."
-    )

@@ -8,13 +8,11 @@ import sys
 from collections import namedtuple
 from dataclasses import dataclass
 from enum import Enum
-from types import FunctionType, ModuleType
 
 import numpy as np
 import pytest
 
 from perfci.device.source import (
-    function_text,
     inputs_digest,
     is_own,
     plain_function,
@@ -182,11 +180,3 @@ def test_values_have_stable_texts(value, text):
 def test_objects_without_a_text_of_their_own_differ_by_what_they_hold():
     assert stable(Plain(inner=Plain(n=1))) == stable(Plain(inner=Plain(n=1))) != stable(Plain(inner=Plain(n=2)))
     assert "0x" not in stable([object(), Plain(f=lambda: 1), functools.partial(print, object())])
-
-
-def test_a_module_that_only_claims_to_have_a_file_counts_by_its_name():
-    claimed = ModuleType("claimed")
-    claimed.__file__ = "_claimed.py"
-    code = compile("def make_inputs():\n    return claimed.value\n", "make_inputs", "exec").co_consts[0]
-
-    assert "claimed" in function_text(FunctionType(code, {"claimed": claimed}))

@@ -17,7 +17,7 @@ import torch
 from perfci.device import open_device
 from perfci.device.cuda import CudaDevice
 from perfci.device.fake import hold
-from perfci.device.torch_device import LIMIT_S, find_fastest_s
+from perfci.device.torch_device import find_fastest_s
 
 pytestmark = pytest.mark.torch
 
@@ -47,31 +47,10 @@ def still():
     return 0.0
 
 
-def test_the_best_pair_counts_wherever_it_comes():
-    assert find_fastest_s([pair(1.1), pair(1.0), pair(1.12)], still) == 1.0
-
-
 def test_a_pair_counts_with_its_median_and_no_lucky_reading_sets_the_ceiling():
     lucky = pair(9.0, 0.2, 1.1, 1.1, 1.2, 1.1)
 
     assert find_fastest_s([lucky, pair(1.15)], still) == 1.1
-
-
-def test_the_first_copy_of_a_pair_is_not_timed():
-    assert find_fastest_s([pair(50.0, 1.0)], still) == 1.0
-
-
-def test_no_further_pair_is_begun_after_the_limit():
-    made = []
-    clock = itertools.chain([0.0, LIMIT_S / 2], itertools.repeat(LIMIT_S)).__next__
-
-    def pairs():
-        for seconds in (1.0, 0.9, 0.1):
-            made.append(seconds)
-            yield pair(seconds)
-
-    assert find_fastest_s(pairs(), clock) == 0.9
-    assert made == [1.0, 0.9], "a pair that is not timed takes no memory"
 
 
 # --- what soaking asks ------------------------------------------------------------------------------------------------

@@ -45,9 +45,6 @@ KEYWORDS = {
 }
 """Class of the profiler -> what perfci passes to it by name."""
 
-PROPERTIES = ("name", "total_memory", "vector_core_num", "multi_processor_count", "L2_cache_size")
-"""Fields of a device's properties; perfci does without all but the first."""
-
 
 @cache
 def wheel(requirement: str) -> zipfile.ZipFile:
@@ -106,24 +103,6 @@ def test_the_details_file_has_the_columns_that_perfci_reads(release):
 
     assert f'"{DETAILS}"' in text(release, f"{analysis}prof_view/_kernel_view_parser.py")
     assert {ours for ours in (*_NEEDED, "kind", "core") if not written & set(_COLUMNS[ours])} == set()
-
-
-@pytest.mark.parametrize("release", RELEASES)
-def test_importing_torch_loads_the_plugin_by_an_entry_point(release):
-    (metadata,) = (name for name in wheel(release).namelist() if name.endswith("entry_points.txt"))
-
-    assert re.search(
-        r"\[torch\.backends\]\s+torch_npu\s*=\s*torch_npu:_autoload", wheel(release).read(metadata).decode()
-    )
-
-
-def test_the_newest_release_has_cores_and_cache_and_the_first_has_no_cores():
-    library = "torch_npu/lib/libtorch_npu.so"
-    newest, first = (wheel(release).read(library) for release in ("torch-npu", "torch-npu==2.6.0"))
-
-    assert [name for name in PROPERTIES if name.encode() not in newest] == []
-    assert b"vector_core_num" not in first
-    assert "Two accelerators cannot be used at the same time" in text("torch-npu", "torch_npu/__init__.py")
 
 
 @pytest.mark.parametrize(
