@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import perfci
 from perfci import store
 from perfci.report.text import file_name
-from tests.sources import trees
 
-ROOT = Path(perfci.__file__).parent
 HERE = Path(__file__).parent
-TREES = {path.relative_to(ROOT).as_posix(): tree for path, tree in trees().items()}
 
 IMPORT_ALL = """
 import importlib, pkgutil, perfci
@@ -77,48 +71,6 @@ def test_stored_runs_are_judged_shown_exported_rendered_and_accepted_on_windows(
     assert (tmp_path / "reports" / "report.md").exists()
     assert b"\r" not in (tmp_path / "reports" / "report.md").read_bytes() + (tmp_path / "table.csv").read_bytes()
     assert store.read_baseline(tmp_path / "baselines" / "fake-one" / "scale.json").cases
-
-
-# --- held by reading the source ---------------------------------------------------------------------------------------
-
-POSIX = frozenset({"fcntl", "grp", "posix", "pty", "pwd", "resource", "termios", "tty"})
-
-
-def _imported(tree: ast.Module) -> set[str]:
-    """What a module imports when it is imported."""
-    found = {alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names}
-    return found | {node.module or "" for node in tree.body if isinstance(node, ast.ImportFrom)}
-
-
-def _careless(tree: ast.Module) -> Iterator[str]:
-    """Calls that leave the encoding or the line ends to the system."""
-    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        given = {keyword.arg for keyword in call.keywords}
-        if {"text", "universal_newlines"} & given and "encoding" not in given and name in {"run", "Popen"}:
-            yield ast.unparse(call)
-        # One with an argument is not a path's, but a distribution's.
-        if name == "read_text" and "encoding" not in given and not call.args:
-            yield ast.unparse(call)
-        if name == "write_text" and not {"encoding", "newline"} <= given:
-            yield ast.unparse(call)
-        if name == "open" and _is_text(call) and "encoding" not in given and None not in given:
-            yield ast.unparse(call)
-
-
-def _is_text(call: ast.Call) -> bool:
-    """Whether it opens a file as text; files are opened by `Path.open`, descriptors by `os.open`."""
-    if ast.unparse(call.func) in {"os.open", "gzip.open", "Image.open", "opener.open"}:
-        return False
-    modes = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
-    return not any("b" in mode for mode in modes)
-
-
-def _worded(node: ast.AST) -> bool:
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id != "str" or not node.args:
-        return False
-    inner = node.args[0]
-    return isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr == "relative_to"
 
 
 # --- names of files ---------------------------------------------------------------------------------------------------

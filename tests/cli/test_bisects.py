@@ -9,7 +9,6 @@ from rich.console import Console
 
 from perfci.cli import bisect as bisects
 from perfci.cli.exits import Exit
-from perfci.cli.main import run
 from perfci.cli.output import print_parts
 from perfci.core.codec import encode
 from perfci.core.model import Interval, Reason
@@ -117,27 +116,6 @@ def test_words_of_strangers_reach_no_terminal():
     assert max(map(len, shown.splitlines())) < 200
 
 
-def test_an_ops_name_is_one_word_of_the_command():
-    assert "perfci check 'a b'" in text(bisects.show_bisection(replace(FOUND, op="a b")))
-
-
-def test_several_culprits_are_counted():
-    shown = text(bisects.show_bisection(replace(FOUND, culprits=(CULPRIT, CULPRIT))))
-
-    assert "Culprit 1 of 2 is 5555555555: +4.0 %" in shown
-    assert "Culprit 2 of 2" in shown
-
-
-def test_suspects_that_cannot_be_told_apart_are_all_shown():
-    found = replace(FOUND, culprits=(Culprit((commit(5), commit(6, "broken")), 0.04, 0.99),))
-
-    shown = text(bisects.show_bisection(found))
-
-    assert "+4.0 % came with these 2 commits, or one of them" in shown
-    assert "  6666666666 broken" in shown
-    assert "sure to at least 99.00 %" in shown
-
-
 def test_an_unconfirmed_culprit_is_not_called_one():
     said = Reason("bisect_unconfirmed", {"commit": "5555555555", "change": 0.001, "searched": 0.04})
     found = replace(FOUND, culprits=(replace(CULPRIT, sure=None, confirmed=False, said=(said,)),))
@@ -208,9 +186,3 @@ def test_json_holds_everything_for_programs():
     assert answer["steps"][0]["change"]["value"] == pytest.approx(0.0408, abs=1e-4)
     assert answer["steps"][1]["reason"]["sentence"] == "This revision has no case rows=1."
     assert (answer["case"], answer["good_us"], answer["nothing"]) == (CASE, 50.0, None)
-
-
-def test_the_op_and_both_ends_are_needed(capsys):
-    assert run(["bisect", "--op", "relu", "HEAD~1"]) == Exit.PERFCI_FAILED
-    assert run(["bisect", "HEAD~1", "HEAD"]) == Exit.PERFCI_FAILED
-    assert capsys.readouterr().err.splitlines()[-1].endswith("name it with --op OP; perfci list shows them.")

@@ -11,7 +11,7 @@ import pytest
 
 from perfci import store
 from perfci.cli.main import run
-from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun, BoardCounts, Epoch, Step, StepSide
+from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun, BoardCounts, Step, StepSide
 from perfci.store.history import append_history
 from tests.git_repositories import alone, start
 from tests.history_examples import CASE, OTHER, accepted, environment, figures
@@ -104,15 +104,6 @@ def test_what_people_said_of_a_new_environment_stands_beside_it(root, ask):
     assert "environment: device.driver 580.1 -> 590 (the driver that fixes ECC)" in ask("history", "--drift")[1]
 
 
-def test_an_accepted_loss_fails_nothing(root, ask):
-    made = runs(size=0.03)
-    made[30] = replace(made[30], epoch=Epoch("agreed in !3", (CASE,)))
-    keep(root, made)
-
-    code, out, _ = ask("history", "--drift")
-    assert code == 0 and "agreed in !3" in out
-
-
 def test_programs_get_every_case_with_its_steps(root, ask):
     keep(root, runs(size=0.03))
     code, out, _ = ask("history", "--drift", "--format", "json")
@@ -134,25 +125,6 @@ def test_few_runs_are_said_and_a_case_or_op_that_is_not_there_is_a_usage_error(r
     assert code == 0 and "Too few runs for steps (20): 2." in out
     assert ask("history", "--drift", "--case", "none=1")[0] == ask("history", "--drift", "--op", "none")[0] == 1
     assert ask("history", "--drift", "--device", "none")[0] == ask("history", "--boards", "--device", "none")[0] == 1
-
-
-def test_a_renamed_case_is_one_series(root, ask):
-    made = runs(size=0.03)
-    later = [replace(each, cases=(replace(each.cases[0], case="rows=one"),)) for each in made[32:]]
-    later[0] = replace(later[0], renamed={"rows=one": CASE})
-    keep(root, [*made[:32], *later])
-
-    code, out, _ = ask("history", "--drift", "--case", "rows=one")
-    assert code == 3 and "softmax at rows=one: the kernel became" in out
-
-
-def test_a_damaged_history_is_told_and_the_rest_is_read(root, ask):
-    keep(root, runs())
-    path = root / "baselines" / KEY / "softmax.history.jsonl"
-    path.write_text(path.read_text() + '{"format": 1, "run"')
-
-    code, out, _ = ask("history", "--drift")
-    assert code == 3 and "40 accepted runs" in out
 
 
 # --- storage in low precision -----------------------------------------------------------------------------------------
@@ -201,21 +173,3 @@ def test_a_quarantined_board_is_marked_and_no_longer_warns(uneven, ask):
     code, out, _ = ask("history", "--boards")
 
     assert code == 0 and "quarantined" in out
-
-
-def test_a_quarantined_board_that_no_history_knows_is_told(uneven, ask):
-    (uneven / "pyproject.toml").write_text('[tool.perfci]\nquarantine = ["GPU-2", "GPU-77"]\n')
-    code, out, _ = ask("history", "--boards")
-
-    assert code == 3 and "The board GPU-77 in quarantine" in out
-    assert ask("history", "--boards", "--device", KEY)[0] == 0
-
-
-def test_programs_get_every_board(uneven, ask):
-    code, out, _ = ask("history", "--boards", "--format", "json")
-
-    (found,) = json.loads(out)
-    assert code == 3
-    assert [board["board"] for board in found["boards"]] == ["GPU-1", "GPU-2", "GPU-3"]
-    assert [board["outside"] for board in found["boards"]] == [[], ["inconclusive"], []]
-    assert found["boards"][1]["inconclusive"]["of"] == 150

@@ -13,7 +13,7 @@ from perfci.core.model import ErrorStats, Extent, HistoryStored
 from perfci.store.history import append_history, history_path
 from perfci.store.past.series import list_points
 from tests.git_repositories import alone, start
-from tests.history_examples import CASE, OTHER, accepted, figures
+from tests.history_examples import CASE, accepted, figures
 
 KEY = "nvidia-h200"
 
@@ -168,21 +168,6 @@ def test_a_small_picture_has_a_letter_a_run_and_marks_what_came_between():
     assert draw_spark(points) == "▁|▁!█"
 
 
-def test_small_noise_looks_small():
-    runs = [accepted(at, figures(kernel_us=us)) for at, us in enumerate((10.0, 10.02, 10.01))]
-    (points,) = list_points(runs).values()
-
-    assert draw_spark(points) == "▁▁▁"
-
-
-def test_the_second_case_of_an_op_may_begin_later(root, ask):
-    keep(root, accepted(0), accepted(1, figures(), figures(OTHER)))
-
-    _, out, _ = ask("--format", "json")
-
-    assert [len(case["points"]) for case in json.loads(out)[0]["cases"]] == [2, 1]
-
-
 # --- what is stored in low precision ----------------------------------------------------------------------------------
 
 WAYS = [
@@ -244,26 +229,6 @@ def test_stored_tensors_are_chosen_and_shown_run_by_run_as_cases_are(crept, ask)
     assert ask("--case", "stored=*")[1].count("date ") == len(WAYS)
 
 
-def test_a_pattern_of_times_shows_no_stored_tensor(crept, ask):
-    assert "stored" not in ask("--case", CASE)[1].lower()
-
-
-def test_a_stored_tensor_that_no_history_has_is_named(crept, ask):
-    code, _, err = ask("--case", "stored=c,*")
-
-    assert code == 1
-    assert "No case of fp8 fits --case 'stored=c,*'" in err
-
-
-def test_an_op_of_which_stored_tensors_alone_were_kept_is_shown(root, ask):
-    keep(root, dataclasses.replace(storing(0, *map(tensor, WAYS)), cases=()))
-
-    code, out, _ = ask()
-
-    assert code == 0
-    assert len([line for line in lines(out) if " 1 0.0200 0 % 0 " in line]) == len(WAYS)
-
-
 def test_programs_get_every_point_of_what_is_stored(crept, ask):
     (answer,) = json.loads(ask("--format", "json", "--last", "2")[1])
 
@@ -276,17 +241,3 @@ def test_programs_get_every_point_of_what_is_stored(crept, ask):
     assert before["moved"] == [{"field": "device.driver", "before": "580.1", "after": "590"}]
     (chosen,) = json.loads(ask("--format", "json", "--case", "stored=a,scaling=row,*")[1])
     assert (chosen["cases"], [case["case"] for case in chosen["stored"]]) == ([], [WAYS[2]])
-
-
-def test_errors_of_nothing_have_a_flat_picture(root, ask):
-    for number in range(2):
-        keep(root, storing(number, *(tensor(way, 0.0) for way in WAYS)))
-
-    assert len([line for line in lines(ask()[1]) if line.endswith("2 0 0 % 0 ▁▁")]) == len(WAYS)
-
-
-def test_the_names_of_stored_tensors_reach_no_terminal_as_they_are(root, ask):
-    keep(root, storing(0, *(tensor(f"stored=\x1b[31m{way}") for way in WAYS)))
-
-    for arguments in ((), ("--case", "*"), ("--format", "json")):
-        assert "\x1b" not in ask(*arguments)[1]

@@ -4,7 +4,6 @@ import pytest
 
 from perfci.cli import language
 from perfci.cli.main import run
-from perfci.core.wording import spoken
 
 
 @pytest.fixture
@@ -40,25 +39,9 @@ def test_the_variable_beats_the_settings(project, monkeypatch, capsys):
     assert told(GONE, capsys).isascii()
 
 
-def test_the_option_beats_the_variable(project, monkeypatch, capsys):
-    monkeypatch.setenv(language.VARIABLE, "en")
-
-    assert not told([*GONE, "--lang", "zh"], capsys).isascii()
-
-
 def test_an_unknown_language_in_the_variable_is_met_with_the_known_ones(project, monkeypatch, capsys):
     monkeypatch.setenv(language.VARIABLE, "tlh")
 
     message = told(GONE, capsys)
     assert "PERFCI_LANG" in message
     assert "en, zh" in message
-
-
-def test_an_unknown_language_on_the_command_line_is_a_usage_error(capsys):
-    assert "zh" in told([*GONE, "--lang", "tlh"], capsys)
-
-
-def test_a_command_leaves_no_language_behind(project, capsys):
-    told([*GONE, "--lang", "zh"], capsys)
-
-    assert spoken() == "en"

@@ -1,5 +1,4 @@
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
@@ -11,8 +10,6 @@ from perfci.core import wording
 from perfci.core.model import Judgements, OpRun, Plan, PlannedOp, Verdict
 from perfci.runs.accept import Acceptance
 from tests import example_runs
-
-TESTS = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="session")
@@ -73,18 +70,6 @@ def test_above_the_table_stand_changed_rules_and_then_what_the_run_is_compared_w
     assert "\x1b[1;33mThis change alters" in printed(*output.list_verdicts(judgements, run), color="standard")
 
 
-def test_compiled_kernels_alone_have_no_columns_for_times(examples):
-    run, judgements = examples.compiled()
-
-    lines = printed(*output.list_verdicts(judgements, run), terminal=False).splitlines()
-
-    assert "verdict op and case" in [" ".join(line.split()) for line in lines]
-    assert "REGRESSED softmax compiled for sm_90 rows=4096,cols=32768,dtype=float16" in [
-        " ".join(x.split()) for x in lines
-    ]
-    assert "Compiled for sm_90, gfx942 by triton 3.7.1, torch 2.13.0, commit 0123456789ab." in lines
-
-
 def test_verdicts_are_words_in_colour_not_colour_alone(examples):
     run, judgements = examples.small()
 
@@ -98,17 +83,6 @@ def test_of_many_rows_that_are_fine_some_are_only_counted(examples):
     text = printed(*output.list_verdicts(judgements, run), terminal=False)
 
     assert f"... and {98 - output.FINE_ROWS} PASS more; the report lists them all." in text
-
-
-def test_an_expected_slow_down_is_told_among_however_many_that_are_fine(examples):
-    said = examples.reason("example_new")
-    rows = [examples.judgement("softmax", f"n={i}", Verdict.NEW, said) for i in range(60)]
-    rows += [examples.judgement("softmax", f"m={i}", Verdict.EXPECTED, said) for i in range(60)]
-
-    text = printed(*output.list_verdicts(Judgements(tuple(rows))), terminal=False)
-
-    assert text.count("EXPECTED") == 60
-    assert f"... and {60 - output.FINE_ROWS} NEW more" in text
 
 
 def test_the_summary_says_the_exit_code_and_what_strict_does(examples):
@@ -146,16 +120,6 @@ def test_show_tells_verdict_looks_blocks_and_compiled_kernels(examples):
     assert "BLOCK=1024" in text
 
 
-def test_show_of_a_case_that_was_not_timed_says_so(examples):
-    run, judgements = examples.full()
-    matmul = run.ops[1]
-
-    text = printed(*details.show_op(cut(matmul, 4), judgements.rows, run), terminal=False)
-
-    assert "WRONG: An output of the timed launches is off by 3.20, beyond 0.0100." in text
-    assert "not timed" in text
-
-
 def shown(examples, name, op, width=160, terminal=False):
     """What `perfci show` prints of an op, case by case."""
     run, judgements = getattr(examples, name)()
@@ -182,25 +146,6 @@ def test_show_tells_what_a_call_does_and_what_the_change_does_to_it(examples):
     assert "4096 x 1 x 1" in cleared
     # Among the verdict's reasons it is not told twice.
     assert parts["softmax rows=4096,cols=1024,dtype=float16"].count("is launched with warps") == 1
-
-
-def test_show_tells_what_was_compiled_without_a_device_beside_the_base(examples):
-    parts = shown(examples, "compiled", "softmax")
-
-    told = parts["softmax compiled for sm_90 by triton 3.7.1, torch 2.13.0"]
-    assert "64 -> 96" in told
-    assert "llvm-objdump" in parts["softmax compiled for gfx942 by triton 3.7.1, torch 2.13.0"]
-    unknown = shown(examples, "compiled", "attention")["attention compiled for sm_90 by triton 3.7.1, torch 2.13.0"]
-    assert "torch.compile runs code on the device that cannot be distinguished" in unknown
-
-
-def test_show_of_chosen_cases_shows_what_these_compile_to(examples):
-    run, _ = examples.compiled()
-
-    text = printed(*details.show_op(OpRun("softmax"), (), run, "rows=4096,cols=512,dtype=float16"), terminal=False)
-
-    assert "32 -> 34" in text
-    assert "64 -> 96" not in text
 
 
 @pytest.mark.parametrize(("name", "op"), [("duelled", "softmax"), ("duelled", "bias_relu"), ("compiled", "softmax")])

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from perfci.cli.progress import Progress
 from perfci.core.model import AccuracyCase, Device, Reason
-from perfci.worker.protocol import Checked, Doing, Failed, OpDone, Ready, Waiting
+from perfci.worker.protocol import Checked, Doing, OpDone, Ready, Waiting
 
 READY = Ready(Device("fake", "Fake One", "fake-one"))
 
@@ -83,24 +83,9 @@ def test_whoever_waits_for_the_device_says_so_once():
     assert text == "Another perfci run (process 7) holds the device; waiting for it.\n"
 
 
-def test_a_worker_that_breaks_is_told_in_its_sentence():
-    assert "torch is not installed" in shown(Failed(Reason("torch_missing")))
-
-
-def test_long_lines_stay_whole_and_brackets_are_no_markup():
-    text = shown(failed("mode=[bold]," + "x" * 200))
-
-    assert len(text.splitlines()) == 1
-    assert "[bold]" in text
-    assert "\x1b" not in text
-
-
 @pytest.mark.parametrize("case", ["mode=[bold]", "path=[/red]", "rows=1"])
 def test_on_a_terminal_one_line_moves_whatever_a_case_is_called(case):
     text = shown(Doing("accuracy", "relu", case, 3, 37), Waiting("process 7"), terminal=True)
 
     assert f"relu: accuracy 4/37 {case}" in text
     assert "waiting for it." in text
-
-
-# --- several ops under way --------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from perfci.runs.rebaseline import CaseMove, Rebaselined
 DRIVER = Difference("device.driver", "580", "590")
 HOST = Difference("host", "one", None, Bearing.NAMED)
 DAMAGED = Reason("file_damaged", {"path": "relu.json", "line": 1, "column": 2})
-SAME = Reason("rebaseline_same")
 
 
 def move(case="rows=1", kernel=0.05, reference=0.05, *, unexplained=False):
@@ -50,15 +49,6 @@ def test_what_changed_comes_first_then_every_op_with_its_spread(terminal):
     assert "+6.0 % (+5.0 % .. +7.0 %)" in lines[4]
     assert "+5.0 % (+5.0 % .. +5.0 %)" in lines[4]
     assert lines[-1] == "Nothing was written. Store 4 cases anew, with a step: --write --why TEXT"
-
-
-def test_cases_that_moved_alone_are_listed_apart_however_little_is_shown():
-    alone = moved("relu", move(), move("rows=2", 0.06, 0.0, unexplained=True), taken=("rows=1",))
-
-    shown = text(alone)
-
-    assert "the kernel alone: rows=2, kernel +6.0 %, reference +0.0 %" in shown
-    assert "the kernel alone: rows=1" not in shown
 
 
 def test_what_was_written_is_said_and_what_could_not_be_too():

@@ -26,11 +26,6 @@ def test_no_history_is_a_warning_and_an_empty_site(project, capsys):
     assert (project / "public" / "index.html").is_file()
 
 
-def test_a_folder_of_others_is_refused(project, capsys):
-    assert run(["report", "--to", "site", "--out", "."]) == 1
-    assert "holds files that perfci report --to site did not make" in capsys.readouterr().err
-
-
 def test_pages_that_are_taken_away_are_named(project, capsys):
     run(["report", "--to", "site"])
     path = project / "baselines" / "nvidia-h200" / "softmax.history.jsonl"

@@ -18,7 +18,7 @@ import pytest
 from perfci import store
 from perfci.core.wording import sentence
 from perfci.store import launches
-from tests.git_repositories import alone, clone, commit_all, git
+from tests.git_repositories import alone, commit_all, git
 
 OPS = ("relu", "row_sum", "scale")
 SPEED = "US_PER_MEGABYTE = 320.0"
@@ -192,18 +192,6 @@ def test_uncommitted_changes_count_and_a_faster_kernel_is_improved(topic):
     assert git(topic.root, "worktree", "list").count("\n") == 0
 
 
-def test_the_seed_of_a_run_repeats_its_duel(topic):
-    make_slower(topic, us=322.4)
-
-    runs = []
-    for _ in range(2):
-        topic.check("scale")
-        runs.append([case.blocks for case in op_run(topic, "scale").performance])
-
-    shifts = [[[block.shifts for block in blocks] for blocks in run] for run in runs]
-    assert shifts[0] == shifts[1]
-
-
 # --- what is not alike in both revisions ------------------------------------------------------------------------------
 
 
@@ -271,49 +259,7 @@ def test_a_base_that_is_broken_itself_fails_no_change(topic):
     assert verdict(answer, "scale", 256) == ("PASS", ["duel_cleared"]) and case_of(topic, "scale", 256).base.duelled
 
 
-def test_a_kernel_that_takes_its_process_with_it_is_an_error_with_a_base_too(topic):
-    topic.edit("scale", "triton", "fake.work(", "fake.crash() if len(x) == 512 else None\n    fake.work(")
-
-    answer = topic.check("scale")
-
-    assert answer.code == 2
-    assert "SIGSEGV" in answer.out
-    assert "ERROR" in answer.verdicts("scale")
-
-
 # --- which base, whose rules ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("revision", "words"), [("v9.9", "v9.9"), ("HEAD:kernels", "no single commit")])
-def test_a_revision_that_does_not_exist_is_a_usage_error_before_anything_runs(topic, revision, words):
-    answer = topic.check("--against", revision)
-
-    assert (answer.code, answer.out) == (1, "")
-    assert words in answer.err and answer.err.count("\n") == 1
-    assert not (topic.root / "reports" / "run.json").exists()
-
-
-def test_outside_a_repository_a_base_cannot_be_asked_for_and_is_not_missed(project):
-    refused = project.check("--against", "main")
-    answer = project.check("relu")
-
-    assert (refused.code, "git" in refused.err) == (1, True)
-    assert answer.code == 0 and project.run_record().plan.base is None
-    assert "no_repository" not in notes(answer)
-
-
-def test_a_shallow_clone_says_what_to_fetch(topic, monkeypatch):
-    make_slower(topic)
-    commit_all(topic.root)
-    topic.root = clone(topic.root, "--depth", "1", "--branch", "topic")
-    monkeypatch.setenv("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "main")
-
-    refused = topic.check("--against", "HEAD~1")
-    answer = topic.check("scale")
-
-    assert (refused.code, "git fetch --unshallow" in refused.err) == (1, True)
-    assert answer.code == 0 and verdict(answer, "scale", 256)[0] == "NEW"
-    assert "git fetch --unshallow" in answer.out
 
 
 def test_a_merge_request_cannot_loosen_the_rules_by_which_it_is_judged(topic, monkeypatch):
@@ -478,20 +424,6 @@ def test_revisions_that_register_a_torch_operator_of_one_name_run_their_own_in_t
         assert (ours - 2.0) / (theirs - 2.0) == pytest.approx(320.8 / 320.0, rel=1e-5)
 
 
-def test_later_processes_are_on_another_board_of_the_host(topic):
-    settings = topic.root / "pyproject.toml"
-    settings.write_text(settings.read_text() + "devices = 2\n")
-    make_slower(topic)
-
-    answer = topic.check("scale")
-
-    assert verdict(answer, "scale", 256)[0] == "REGRESSED"
-    boards = {block.process: block.board for block in case_of(topic, "scale", 256).blocks}
-    assert boards.items() >= {0: None, 1: "FAKE-1"}.items()
-    assert all(board == (None, "FAKE-1")[process % 2] for process, board in boards.items())
-    assert topic.run_record().environment.device.uuid == "FAKE-0"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_in_the_middle_of_a_duel_keeps_what_was_measured_and_leaves_nobody_behind(topic, number, code):
@@ -556,22 +488,6 @@ def other_python(tmp_path_factory):
     return str(python)
 
 
-def test_the_base_runs_in_another_interpreter(topic, other_python):
-    """Its files are the same; that another toolchain makes the same of them is what is asked."""
-    answer = topic.check("scale", "--base-python", other_python)
-
-    assert answer.code == 0
-    assert verdict(answer, "scale", 256) == ("PASS", ["duel_cleared"])
-    run = topic.run_record()
-    assert run.plan.base.python == other_python
-    assert run.plan.base.packages["python"] == ".".join(map(str, sys.version_info[:3]))
-    assert planned(topic, "scale").base.apart.kind == "other_interpreter"
-    for case in op_run(topic, "scale").performance:
-        assert (case.base.same, case.base.duelled, len(case.blocks)) == (None, True, 4)
-        assert [reason.kind for reason in case.base.changes] == ["toolchain_differs"]
-    assert "compared_with_python" in notes(answer)
-
-
 def test_a_toolchain_that_makes_the_kernel_slower_is_seen(topic, other_python):
     """On main the kernel is slow in this interpreter alone, so that here the change of toolchain is to blame."""
     on_main(
@@ -590,36 +506,7 @@ def test_a_toolchain_that_makes_the_kernel_slower_is_seen(topic, other_python):
     assert verdict(answer, "scale", 256)[1][:2] == ["duel_slower", "toolchain_differs"]
 
 
-@pytest.mark.parametrize("python", ["/no/such/python", "/bin/true"])
-def test_an_interpreter_that_is_none_is_a_usage_error(topic, python):
-    answer = topic.check("--base-python", python)
-
-    assert (answer.code, answer.out, answer.err.count("\n")) == (1, "", 1)
-    assert "--base-python" in answer.err and python in answer.err
-
-
 # --- cheats and noise -------------------------------------------------------------------------------------------------
-
-
-def test_a_kernel_that_remembers_its_answer_where_it_is_timed_is_wrong(topic):
-    topic.edit("relu", "triton", "def relu(x):", "_kept = {}\n\n\ndef relu(x):")
-    topic.edit(
-        "relu",
-        "triton",
-        "    fake.work(",
-        "    key = x.ctypes.data, x.shape\n"
-        "    if len(x) > 200 and key in _kept:\n"
-        "        fake.work(1.0)\n"
-        "        return _kept[key].copy()\n"
-        "    fake.work(",
-    )
-    topic.edit("relu", "triton", "    return out", "    _kept[key] = out.copy()\n    return out")
-
-    answer = topic.check("relu")
-
-    assert answer.code == 2
-    assert {verdict(answer, "relu", rows)[0] for rows in (256, 512)} == {"WRONG"}
-    assert "PASS" in answer.verdicts("relu")  # its accuracy, at other sizes
 
 
 @pytest.mark.slow

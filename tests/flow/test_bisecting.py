@@ -107,21 +107,3 @@ def test_what_is_installed_from_the_work_tree_is_each_revisions_own(project, edi
     assert found["culprits"][0]["suspects"][0]["commit"] == ids[1], answer.err
     assert found["change"]["value"] == pytest.approx(0.073, abs=0.01)
     assert [each["name"] for each in found["culprits"][0]["files"]] == ["lib/speeds.py"]
-
-
-@pytest.mark.parametrize("ends", [("v1", "v2"), ("HEAD", "HEAD~1"), ("HEAD", "HEAD")])
-def test_ends_that_are_none_are_one_sentence(project, ends):
-    tell(project.root, [("start", files_of(project)), notes(1)])
-
-    answer = project.perfci("bisect", "--op", "scale", *ends)
-
-    assert (answer.code, answer.out) == (1, "")
-    assert answer.err.startswith("perfci: ") and len(answer.err.splitlines()) == 1
-
-
-def test_every_option_of_the_guide_is_one_of_the_command(capsys):
-    assert run(["bisect", "--help"]) == 0
-    known = capsys.readouterr().out
-
-    for option in set(re.findall(r"`(--[a-z-]+)", GUIDE)):
-        assert option in known, option

@@ -118,14 +118,6 @@ def test_a_crash_costs_one_case_and_is_an_error_that_names_stage_and_case(projec
     assert "echo crashed with SIGSEGV during stage again of rows=8" in failure["text"]
 
 
-def test_a_file_that_does_not_import_fails_the_gate_with_its_place(project):
-    project.write("import perfci\n", "import perfci\nimport no_such_module\n")
-
-    code, out, _ = project.chain()
-    assert code == 2
-    assert "echo_chain.py does not import: ModuleNotFoundError" in out
-
-
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

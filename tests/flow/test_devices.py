@@ -69,13 +69,6 @@ def test_two_ops_are_really_under_way_at_once(project, boards):
     )
 
 
-def test_runs_of_several_boards_make_a_baseline(project, boards):
-    project.check("--devices", "all")
-
-    assert project.accept().code == 0
-    assert project.check("--devices", "0,1").verdicts("scale") == {"PASS"}
-
-
 def test_boards_of_different_models_are_refused_with_both_named(project, boards):
     boards(models=["Fake One", "Fake Two"])
 

@@ -178,13 +178,3 @@ def test_once_it_is_merged_the_entry_is_not_needed_any_more(topic):
     assert notes(answer)[-2:] == ["expected_unneeded", "expected_fits_nothing"]
     assert "thresholds/scale.yaml, line 2" in answer.out
     assert not [kind for kind in notes(filtered) if kind.startswith("expected_")]
-
-
-def test_a_mistake_in_an_entry_stops_the_merge_request_that_makes_it(topic):
-    commit(topic, "expected:\n  - {case: '*', upto: 6 %, why: 'see !42', until: 2027-01-31}\n")
-
-    answer = check(topic)
-
-    assert (answer.code, answer.out) == (1, "")
-    assert "scale.yaml, line 2: upto is not a threshold; did you mean up_to?" in answer.err
-    assert not (topic.root / "reports" / "run.json").exists()

@@ -63,30 +63,6 @@ def test_a_file_in_the_place_of_reports_is_said_before_anything_is_imported(proj
     assert (project.root / "reports").read_text() == "mine"
 
 
-@pytest.mark.parametrize("command", ["check relu", "check --no-judge relu", "check --static relu", "doctor --selftest"])
-def test_an_unwritable_reports_folder_is_said_before_anything_is_imported(project, command):
-    mark = note_import(project, "relu")
-    configure(project, f'reports = "{NOWHERE}"')
-    arguments = ("--device", "fake") if "--static" not in command else ()
-
-    answer = project.perfci(*command.split(), *arguments)
-
-    assert answer.code == 1
-    assert NOWHERE in only_sentence(answer)
-    assert "reports in [tool.perfci]" in only_sentence(answer)
-    assert not mark.exists()
-
-
-@pytest.mark.parametrize(("command", "code"), [("list", 0), ("doctor", 3)])
-def test_what_writes_no_reports_works_though_they_cannot_be_written(project, command, code):
-    configure(project, f'reports = "{NOWHERE}"')
-
-    answer = project.perfci(command, *(("--device", "fake") if command == "list" else ()))
-
-    assert answer.code == code
-    assert ("relu" if command == "list" else f"The reports folder {NOWHERE} cannot be written") in answer.out
-
-
 def full_for(monkeypatch, name: str) -> None:
     """No room for a file of this name: neither to make it, nor to put into it what was written."""
     opened, synced = os.open, os.fsync
@@ -116,20 +92,6 @@ def test_a_full_disk_is_said_before_anything_is_imported(project, monkeypatch):
     assert answer.code == 1
     assert "No space left on device" in only_sentence(answer)
     assert not mark.exists()
-
-
-def test_a_run_of_a_newer_perfci_in_reports_stops_a_check_before_it_measures(project):
-    mark = note_import(project, "relu")
-    (project.root / "reports").mkdir()
-    path = project.root / "reports" / "run.json"
-    path.write_text('{"format": 9}')
-
-    answer = project.check("relu")
-
-    assert answer.code == 1
-    assert "format 9" in only_sentence(answer)
-    assert not mark.exists()
-    assert path.read_text() == '{"format": 9}'
 
 
 def test_a_second_run_into_the_same_reports_folder_is_refused_and_told_by_whom(project):
@@ -176,22 +138,6 @@ def test_a_disk_that_is_full_when_the_run_is_saved_leaves_the_earlier_one_whole(
     assert str(path) in only_sentence(answer)
     assert path.read_bytes() == before
     assert store.read_run(path).ops[0].op == "scale"
-
-
-@needs_full
-def test_a_disk_that_is_full_when_the_report_is_written_costs_the_report_alone(project, monkeypatch):
-    project.first_check("relu")
-    reports = project.root / "reports"
-    run, report = (reports / "run.json").read_bytes(), (reports / "report.md").read_bytes()
-    full_for(monkeypatch, "report.md")
-
-    answer = project.perfci("report", str(reports))
-
-    assert answer.code == 1
-    assert "No space left on device" in only_sentence(answer)
-    assert "report.md" in only_sentence(answer)
-    assert (reports / "run.json").read_bytes() == run
-    assert (reports / "report.md").read_bytes() == report
 
 
 # --- stored files of others -------------------------------------------------------------------------------------------
@@ -300,21 +246,6 @@ def test_a_device_that_vanishes_ends_the_run_with_what_it_has(project):
     assert mark.exists(), "the plan imported it"
 
 
-def test_no_later_op_is_tried_once_the_device_is_gone(project):
-    gone = project.root / "gone"
-    configure(project, "", f'gone_file = "{gone}"')
-    # Gone as soon as the first op has started to work.
-    plant(project, "relu", f"open({str(gone)!r}, 'w').close()")
-
-    answer = project.check()
-
-    assert answer.code == 2
-    failures = {op.op: op.failure.kind for op in project.run_record().ops if op.failure}
-    assert failures == {"row_sum": "device_gone", "scale": "device_gone"}
-    logs = {path.stem for path in (project.root / "reports" / "logs").glob("*.log")}
-    assert "scale" not in logs
-
-
 def locked(project, more: str = "") -> Path:
     folder = project.root / "locks"
     configure(project, f'lock_folder = "{folder}"\n{more}', "locked = true")
@@ -363,19 +294,6 @@ def test_a_device_that_stays_taken_is_given_up_once_for_all_ops(project):
     assert "scale" not in logs
 
 
-def test_a_lock_file_that_a_dead_run_left_blocks_nobody(project):
-    folder = locked(project)
-    folder.mkdir()
-    (folder / "perfci-FAKE-0.lock").write_text("process 4000000 on elsewhere, since 00:00:00 UTC")
-    (project.root / "reports").mkdir()
-    (project.root / "reports" / ".lock").write_text("process 4000000 on elsewhere, since 00:00:00 UTC")
-
-    answer = project.check("relu")
-
-    assert answer.code == 0
-    assert "holds the device" not in answer.err
-
-
 def test_a_lock_folder_that_cannot_be_written_is_named_with_its_setting(project):
     locked(project).write_text("a file")
 
@@ -385,25 +303,6 @@ def test_a_lock_folder_that_cannot_be_written_is_named_with_its_setting(project)
     assert answer.verdicts("relu") == {"ERROR"}
     assert "perfci-FAKE-0.lock cannot be written" in answer.out
     assert "lock_folder" in answer.out
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ('launch_noise = "much"', "launch_noise in [tool.perfci.fake]"),
-        ("foreign_processes = 1.5", "Expected `int`"),
-        ("model = 3", "Expected `str`"),
-        ('throttle = "thermal"', "throttle in [tool.perfci.fake]"),
-        ("locked = 1", "Expected `bool`"),
-    ],
-)
-def test_a_planted_value_of_another_type_is_named_with_its_key(project, line, words):
-    (project.root / "pyproject.toml").write_text(f"[tool.perfci.fake]\n{line}\n")
-
-    answer = project.check("relu")
-
-    assert answer.code == 1
-    assert words in only_sentence(answer)
 
 
 def _until(known, seconds: float = 60) -> None:

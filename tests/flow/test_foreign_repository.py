@@ -9,14 +9,12 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from perfci.cli.main import run
-from perfci.core import settings
 from tests.git_repositories import alone, commit_all, git
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -225,36 +223,3 @@ def test_the_pages_commands_run_one_after_another(repository, monkeypatch, capsy
     assert set(codes.values()) == {0}, codes
     assert len(codes) == 6
     assert (repository / "kernels" / "shift" / "scale_up" / "scale_up_triton.py").is_file()
-
-
-def test_the_pages_table_lists_what_is_made(repository, capsys):
-    listed = re.findall(r"^\| `([^`]+)` \|", PAGE, re.MULTILINE)
-
-    run(["init", "--project", str(repository), "--owners", "@kernels"])
-
-    assert sorted(listed) == sorted(git(repository, "ls-files", "--others").splitlines())
-
-
-def test_the_pages_settings_are_settings(tmp_path):
-    (block,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
-    (tmp_path / "pyproject.toml").write_text(block)
-
-    assert settings.load(tmp_path).kernels == tmp_path / "src" / "ops"
-    assert set(tomllib.loads(block)["tool"]["perfci"]) == set(settings.FOLDERS)
-
-
-def test_the_pages_file_and_job_names_are_those_that_are_made(repository, capsys):
-    (repository / "ops" / "fast").mkdir(parents=True)
-    (repository / ".gitlab-ci.yml").write_text("build: {script: make}\n")
-    run(["init", "--project", str(repository / "ops" / "fast")])
-    named = re.findall(r"`(\.gitlab/perfci-[a-z-]+\.yml)` holds `(perfci-check-[a-z-]+)`", PAGE)
-
-    ((file, job),) = named
-    assert f"\n{job}:\n" in (repository / file).read_text()
-
-
-def test_every_link_of_the_page_leads_somewhere():
-    targets = [target for target in re.findall(r"\]\(([^)#]+)\)", PAGE) if "://" not in target]
-
-    assert targets
-    assert [target for target in targets if not (ROOT / "docs" / target).exists()] == []

@@ -60,20 +60,6 @@ def test_an_accepted_run_leaves_one_line_that_fits_the_schema(scale):
     assert kept.epoch is None
 
 
-def test_every_run_of_one_acceptance_leaves_its_line(scale):
-    folders = []
-    for name in ("a", "b"):
-        check(scale)
-        folders.append(scale.root / name)
-        (scale.root / "reports").rename(folders[-1])
-
-    assert scale.perfci("accept", str(folders[1]), str(folders[0])).code == 0
-
-    created = [run.created for run in history(scale).runs]
-    assert len(created) == 3
-    assert created == sorted(created)
-
-
 def test_a_loss_becomes_no_baseline_until_a_person_says_why(scale):
     before = baseline(scale)
     slower(scale)
@@ -120,32 +106,6 @@ def test_an_epoch_can_be_of_one_case_and_leaves_the_others(scale):
     assert "rows=512" in again.out
 
 
-def test_cases_that_are_not_slower_are_left_alone_by_slower_and_said(scale):
-    check(scale)
-
-    nothing = accept(scale, "--slower", "--why", "because")
-
-    assert nothing.code == 1
-    assert "no case of" in one_line(nothing.err)
-    assert "without --slower" in one_line(nothing.err)
-
-
-def test_of_several_cases_only_the_slower_ones_are_taken(scale):
-    scale.edit(
-        "scale",
-        "triton",
-        "US_PER_MEGABYTE * x.nbytes / 1e6",
-        "US_PER_MEGABYTE * x.nbytes / 1e6 * (1.07 if x.shape[0] == 256 else 1)",
-    )
-    check(scale)
-
-    taken = accept(scale, "--slower", "--why", "float32 sums")
-
-    assert taken.code == 0
-    assert "scale has 1 other case that is not slower" in one_line(taken.out)
-    assert len(history(scale).runs[-1].cases) == 1
-
-
 @pytest.mark.parametrize("why", ["", "  "])
 def test_a_loss_needs_a_reason(scale, why):
     answer = accept(scale, "--slower", "--why", why)
@@ -153,20 +113,6 @@ def test_a_loss_needs_a_reason(scale, why):
     assert answer.code == 1
     assert "--why" in one_line(answer.err)
     assert accept(scale, "--slower").code == 1
-
-
-def test_a_reason_without_a_loss_is_refused(scale):
-    answer = accept(scale, "--why", "because")
-
-    assert answer.code == 1
-    assert "--slower" in one_line(answer.err)
-
-
-def test_a_pattern_that_fits_nothing_is_refused(scale):
-    answer = accept(scale, "--case", "rows=7")
-
-    assert answer.code == 1
-    assert "rows=7" in one_line(answer.err)
 
 
 def test_a_damaged_history_stops_accept_before_anything_is_written(scale):
@@ -220,14 +166,6 @@ def test_a_renamed_case_is_held_against_what_it_was(scale):
 
     assert verdict(answer, NEW) == "PASS"
     assert {row["verdict"] for row in answer.rows.values()} == {"PASS"}
-
-
-def test_without_an_alias_it_is_new_and_the_old_one_gone(scale):
-    rename(scale, renamed="")
-
-    answer = check(scale)
-
-    assert (verdict(answer, NEW), verdict(answer, OLD)) == ("NEW", "REMOVED")
 
 
 def test_a_renamed_case_that_is_slower_is_seen_and_its_history_goes_on(scale):

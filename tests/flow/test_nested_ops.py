@@ -46,13 +46,6 @@ def test_each_op_imports_what_its_own_levels_share(nested):
     assert medians(nested, "relu") == pytest.approx(2 + 640 * 0.262, rel=0.02)
 
 
-def test_ops_imported_one_after_another_do_not_see_each_others_modules(nested):
-    answer = nested.perfci("list", "--device", "fake", "--format", "json")
-
-    rows = {op["op"]: op["performance"][0].split(",")[0] for op in json.loads(answer.out)}
-    assert rows == {"relu": "rows=256", "scale": "rows=128"}
-
-
 def test_baselines_and_thresholds_lie_under_the_ops_name_alone(nested):
     nested.perfci("check", "--no-judge", "--device", "fake")
     assert nested.accept().code == 0

@@ -190,20 +190,6 @@ def test_a_peer_that_kills_the_process_costs_the_op_its_peers_alone(project):
     assert "crash" in (project.root / "reports" / "report.md").read_text()
 
 
-def test_a_kernel_that_dies_while_it_is_timed_is_to_blame_with_peers_too(project):
-    project.edit("scale", "triton", "def scale", "CALLS = []\n\n\ndef scale")
-    dying = "    CALLS.append(1)\n    if len(CALLS) > 100:\n        fake.crash()\n    fake.work"
-    project.edit("scale", "triton", "    fake.work", dying)
-    declare(project, '{"fast": peer(288.0)}')
-
-    answer = project.check("scale", "--peers", "--suite", "performance")
-
-    assert (answer.code, "ERROR" in answer.verdicts("scale")) == (2, True)
-    (op,) = project.run_record().ops
-    assert op.failure.kind == "worker_died" and str(op.failure.facts["where"]).startswith("measure of rows=")
-    assert [note.kind for note in op.notes] == ["peers_given_up"]
-
-
 @pytest.mark.parametrize("apart", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_an_unchanged_op_of_a_merge_request_is_timed_beside_its_peers_and_a_slow_one_is_still_found(project, apart):
     declare(project, '{"fast": peer(288.0)}')

@@ -81,11 +81,3 @@ def _said(capsys, command):
     capsys.readouterr()
     run([*arguments, *seed])
     return [_scrubbed(line) for line in capsys.readouterr().out.splitlines()]
-
-
-def test_every_option_of_the_guide_is_one_of_the_command(capsys):
-    assert run(["accept", "--help"]) == 0
-    known = capsys.readouterr().out
-
-    for option in set(re.findall(r"`(--[a-z-]+)", GUIDE)):
-        assert option in known, option

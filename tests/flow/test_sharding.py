@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import shutil
 import time
 
 import pytest
@@ -188,48 +187,6 @@ def test_what_the_plan_fixes_cannot_be_given_to_a_shard(planned, option):
     assert "--plan does not go with" in answer.err
 
 
-def test_a_plan_without_a_shard_and_a_shard_without_a_plan_are_refused(planned):
-    assert "--shard I/N" in planned.project.perfci("check", "--plan", str(planned.file)).err
-    assert "--plan" in planned.project.perfci("check", "--shard", "1/2").err
-
-
-def test_a_plan_that_does_not_exist_is_told_as_a_plan(planned):
-    gone = str(planned.root / "nosuch.json")
-
-    for command in (("check", "--shard", "1/2"), ("ci", "merge")):
-        answer = planned.project.perfci(*command, "--plan", gone)
-        assert (answer.code, "perfci ci plan writes plan.json" in answer.err) == (1, True)
-
-
-def test_a_plan_is_not_written_into_a_folder_that_is_missing(topic):
-    answer = topic.project.perfci("ci", "plan", "--device", "fake", "--out", str(topic.root / "typo" / "plan.json"))
-
-    assert (answer.code, "--out" in answer.err) == (1, True)
-    assert not (topic.root / "typo").exists()
-
-
-def test_a_shard_that_decides_nothing_names_no_exit_code(topic):
-    topic.slow_down(us=400.0)
-    commit_all(topic.root)
-    topic.plan()
-
-    texts = [topic.shard(index).out for index in (1, 2)]
-
-    assert any("REGRESSED" in text and "`perfci ci merge` decides" in text for text in texts)
-    assert not any("exit" in text for text in texts)
-
-
-def test_a_shard_at_another_commit_is_refused_with_both_named(planned):
-    before = planned.stored.commit
-    (planned.root / "README.md").write_text("Words.\n")
-    commit_all(planned.root)
-
-    answer = planned.shard(1)
-
-    assert answer.code == 1
-    assert before in answer.err and git(planned.root, "rev-parse", "HEAD") in answer.err
-
-
 def test_a_shard_with_other_files_or_another_device_is_refused(planned):
     device = planned.shard(1, 2, "--device", "cpu")
     planned.project.edit("scale", "triton", "US_PER_MEGABYTE = 328.0", "US_PER_MEGABYTE = 336.0")
@@ -237,14 +194,6 @@ def test_a_shard_with_other_files_or_another_device_is_refused(planned):
 
     assert (device.code, "fake" in device.err, "cpu" in device.err) == (1, True, True)
     assert (files.code, "op scale" in files.err) == (1, True)
-
-
-def test_a_damaged_plan_is_one_sentence(planned):
-    planned.file.write_text('{"format": 1, "ops": [')
-
-    for answer in (planned.shard(1), planned.merge()):
-        assert (answer.code, answer.err.count("\n")) == (1, 1)
-        assert "plan.json" in answer.err
 
 
 def test_a_merge_of_nothing_is_red_and_never_writes_over_a_shard(planned):
@@ -261,20 +210,3 @@ def test_a_merge_of_nothing_is_red_and_never_writes_over_a_shard(planned):
     junit = (reports / "junit.xml").read_text(encoding="utf-8")
     assert "Shard 1/2 with 1 op gave no result" in junit
     assert "Shard 2/2 with 0 ops gave no result" in (reports / "report.md").read_text(encoding="utf-8")
-
-
-def test_a_run_that_is_no_shard_is_refused(planned):
-    planned.project.perfci("check", "--no-judge", "--device", "fake", "relu", "--suite", "accuracy")
-    moved = shutil.move(planned.root / "reports" / "run.json", planned.root / "reports" / "other.json")
-
-    answer = planned.merge(str(moved))
-
-    assert (answer.code, "is not part of a plan" in answer.err) == (1, True)
-
-
-def test_a_plan_answers_in_json_and_in_chinese(planned):
-    as_json = planned.plan("--format", "json")
-    chinese = planned.plan("--lang", "zh")
-
-    assert faults(json.loads(as_json.out), "plan.schema.json") == []
-    assert "分片 1/2" in chinese.out and "scale" in chinese.out

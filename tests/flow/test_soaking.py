@@ -187,24 +187,6 @@ def test_a_crash_and_a_hang_are_errors_of_their_test_and_the_rest_goes_on(projec
     assert status(found, "hanging", "memory") == "PASS"
 
 
-def test_an_op_that_costs_its_process_the_device_is_told_and_the_rest_goes_on_in_another(project):
-    project.op(
-        "illegal",
-        "from perfci.device.fake import FakeDevice, work\nCALLS = []\n\n"
-        "def lost(*_):\n    raise RuntimeError('an illegal memory access was encountered')\n\n"
-        "def {op}(x):\n    work(20.0)\n    CALLS.append(1)\n"
-        "    if len(CALLS) == 300:\n        FakeDevice.synchronize = lost\n        lost()\n    return x * 2.0\n",
-    )
-
-    code, found = project.findings()
-
-    assert code == 2
-    assert kind(found, "illegal", "memory") == "soak_raised"
-    assert "illegal memory access" in found["illegal", "memory", "rows=4"]["reason"]["text"]
-    assert {key[1] for key in found if key[2]} == {"threads", "memory", "decay", "determinism"}
-    assert status(found, "illegal", "threads") == "PASS"
-
-
 def test_a_pattern_that_fits_nothing_and_senseless_options_are_refused(project):
     project.op("scale")
 

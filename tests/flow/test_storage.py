@@ -110,19 +110,6 @@ def test_a_scale_that_is_too_small_is_wrong_with_its_cause_and_advice(scale):
     assert scale.accept().code != 0
 
 
-def test_a_threshold_of_the_ops_file_holds(scale, monkeypatch):
-    monkeypatch.setenv("CI", "false")  # where --threshold loosens nothing
-    (scale.root / "thresholds").mkdir(exist_ok=True)
-    path = scale.root / "thresholds" / "scale.yaml"
-    path.write_text((path.read_text() if path.exists() else "") + f'\ncases:\n  "{TENSOR}": {{stored_p99: 0.001}}\n')
-
-    row = accuracy(scale).rows["scale", "accuracy", TENSOR]
-
-    assert row["reason"]["kind"] == "stored_beyond_coarse"
-    assert row["reason"]["facts"]["source"] == "thresholds/scale.yaml"
-    assert accuracy(scale, "--threshold", "stored_p99=0.5").code == 0
-
-
 def test_a_limit_on_the_divergence_holds_against_the_accepted_run(scale):
     scale.first_check("scale")
     scale.accept()

@@ -186,14 +186,6 @@ def test_a_budget_that_is_spent_stops_the_search_and_the_same_command_goes_on(pr
     assert project.answer()["late"] is False
 
 
-def test_one_case_narrows_the_search_to_the_entry_that_serves_it(project):
-    answer = project.answer("--case", "rows=16")
-
-    assert [entry["entry"] for entry in answer["entries"]] == ["*"]
-    (said,) = [each["text"] for each in answer["said"]]
-    assert "Calls of the entries rows_max=8, which were not searched" in said
-
-
 def test_a_candidate_that_kills_its_process_is_kept_as_such_and_the_search_goes_on(project):
     project.edit("CRASHES = 0", "CRASHES = 64")
 
@@ -235,12 +227,6 @@ def test_a_space_with_no_valid_configuration_says_which_entry(project):
     project.space(SPACE | {"valid": ["block > 1000"]})
 
     assert "leaves nothing to try for the entry" in project.refused()
-
-
-def test_an_op_that_never_asks_for_its_file_is_told_to(project):
-    project.edit("_launch.tuned(TUNED, ", "(lambda *_: ())(TUNED, ")
-
-    assert "blur never asks for a tuned file" in project.refused()
 
 
 def test_an_op_that_is_wrong_as_it_is_today_is_not_tuned(project):

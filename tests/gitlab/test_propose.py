@@ -24,7 +24,7 @@ from perfci.core.model import (
 from perfci.core.wording import sentence
 from perfci.git import command
 from perfci.gitlab.proposal import TRAILER
-from perfci.gitlab.propose import Fate, ProposalOptions, find_prefix, propose
+from perfci.gitlab.propose import Fate, ProposalOptions, propose
 from perfci.store.history import append_history
 from tests.git_repositories import alone
 from tests.gitlab.remote_repository import RemoteRepository
@@ -162,23 +162,6 @@ def test_a_second_night_adds_to_the_branch_and_keeps_both_lines_of_history(remot
     assert len(remote.log(NIGHT)) == len(remote.log()) + 2
 
 
-def test_repeating_a_proposal_changes_nothing(remote, job, send):
-    job.accept()
-    job.note()
-    send()
-    tip = remote.tip(NIGHT)
-
-    again = send()
-
-    assert (again.state, again.commit, remote.tip(NIGHT)) == (Fate.PROPOSED, None, tip)
-
-
-def test_what_the_target_has_by_now_is_not_proposed(remote, job, send):
-    remote.put({PATH: job.accept()})
-
-    assert send().state is Fate.NOTHING
-
-
 def test_a_file_that_somebody_changed_on_the_target_is_named_and_nothing_is_written(remote, job, send):
     remote.put({PATH: job.accept(10.0)})
     job.check_out()
@@ -203,19 +186,6 @@ def test_a_reviewers_edit_on_perfcis_branch_is_not_overwritten(remote, job, send
     assert remote.tip(NIGHT) == edited
 
 
-def test_an_older_proposal_gives_way_to_what_was_changed_on_the_target(remote, job, send):
-    job.tighten()
-    send()
-    theirs = make_limits(job.root.parent, 0.009)
-    remote.put({LIMITS: theirs})
-    job.check_out()
-    job.accept()
-
-    assert send().state is Fate.PROPOSED
-    assert remote.show(LIMITS, NIGHT) == theirs
-    assert remote.git("diff", "--name-only", "main", NIGHT) == PATH
-
-
 def test_foreign_names_become_no_markup_and_no_line(remote, job, send):
     job.accept(cases=("rows=1|<b>", "note=@all", "x=![y](http://evil.invalid)", "a=b\\n/close"))
 
@@ -226,17 +196,6 @@ def test_foreign_names_become_no_markup_and_no_line(remote, job, send):
     shown = re.sub("`[^`]*`", "", "\n".join(lines))  # within code GitLab looks for nothing
     assert [each for each in ("<b>", "@all", "](", "evil.invalid") if each in shown] == []
     assert not [line for line in lines if line.startswith("/")]
-
-
-def test_a_merge_request_that_is_refused_says_that_the_files_are_there(remote, job, send):
-    remote.answer("WARNINGS:\nError encountered with push options 'merge_request.create': no such target\n")
-    job.accept()
-
-    with pytest.raises(PerfciError) as raised:
-        send()
-
-    assert raised.value.reason.kind == "propose_request_failed" and NIGHT in str(raised.value)
-    assert remote.tip(NIGHT)
 
 
 # --- dry runs and the command -----------------------------------------------------------------------------------------
@@ -375,22 +334,6 @@ def test_a_baseline_that_perfci_cannot_read_is_refused(job, send, content):
         send()
 
 
-def test_a_damaged_history_is_refused(job, send):
-    job.note()
-    with (job.root / HISTORY).open("ab") as file:
-        file.write(b"{}\n")
-
-    with pytest.raises(StoredFileError):
-        send()
-
-
-def test_thresholds_that_cannot_be_read_are_refused(job, send):
-    (job.root / LIMITS).write_text("cases: [\n")
-
-    with pytest.raises(StoredFileError):
-        send()
-
-
 def test_a_file_that_is_too_large_is_refused_before_it_is_read(job, send, monkeypatch):
     monkeypatch.setattr("perfci.gitlab.proposal.MOST_BYTES", 100)
     job.accept()
@@ -456,9 +399,3 @@ def test_the_token_is_in_no_argument_and_no_file(remote, job, send, monkeypatch,
     send()
 
     assert not [text for text in seen if TOKEN in text or "Basic" in text]
-
-
-def test_the_projects_place_is_where_the_pipeline_or_git_says(tmp_path):
-    assert find_prefix(tmp_path / "sub" / "x", {"CI_PROJECT_DIR": str(tmp_path)}, None) == "sub/x/"
-    assert find_prefix(tmp_path / "sub", {}, tmp_path) == "sub/"
-    assert find_prefix(tmp_path, {"CI_PROJECT_DIR": str(tmp_path)}, None) == ""

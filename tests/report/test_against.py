@@ -65,21 +65,3 @@ def test_why_two_revisions_need_a_process_each_stands_above_the_duels(duelled):
 
     assert duels.texts[0].startswith("Kernel and base took turns block by block, each in a process of its own.")
     assert "registers torch operators in the namespace kernels" in duels.texts[0]
-
-
-def test_cases_that_changed_alike_share_a_line(tables):
-    rows = list(map(spelt, tables["what changed"].table.rows))
-
-    assert len(rows) == 4
-    assert rows[0][0].count("`") == 2 * against.CASES
-    assert rows[0][0].endswith(" and 2 more")
-    assert "is launched with warps 8, was 4." in rows[0][1]
-
-
-def test_without_a_base_there_is_nothing_to_tell(examples):
-    run, judgements = examples.small()
-
-    parts = against.make_parts(run.ops[0], None, judgements.rows)
-
-    assert [part.table.rows for part in parts] == [(), ()]
-    assert against.describe_files(None) == ""

@@ -29,23 +29,6 @@ def test_a_case_right_of_the_ridge_is_bound_by_arithmetic(case):
     assert (found.ceiling, found.share) == (800.0, pytest.approx(0.125))
 
 
-def test_a_dtype_without_a_measured_product_has_no_ridge(case):
-    found = ceilings.find_place("mm", replace(case, dtype="float8", flops=10**12), 10.0, LIMITS)
-
-    assert found.ridge is None
-    assert found.ceiling == pytest.approx(4000.0 * 1e5 / 1e3)
-
-
-@pytest.mark.parametrize("missing", [{"bytes_moved": None}, {"flops": None}, {"flops": 0}, {"bytes_moved": 0}])
-def test_without_bytes_or_operations_there_is_no_place(case, missing):
-    assert ceilings.find_place("mm", replace(case, **missing), 10.0, LIMITS) is None
-
-
-def test_without_a_time_or_a_measured_copy_there_is_no_place(case):
-    assert ceilings.find_place("mm", case, None, LIMITS) is None
-    assert ceilings.find_place("mm", case, 10.0, Limits(None, {"float16": 800.0})) is None
-
-
 @pytest.mark.parametrize("verdict", [Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT])
 @pytest.mark.parametrize("whole", [True, False])
 def test_unsound_cases_have_no_place(examples, case, verdict, whole):

@@ -14,7 +14,6 @@ from perfci.report import ceilings, frame
 from perfci.report.charts import cases, device, style, trends
 from perfci.report.charts.cases import CaseChart
 from perfci.report.charts.trends import LOSS, RunsChart
-from tests.storage_examples import clipped
 
 
 def overlaps(figure):
@@ -70,33 +69,6 @@ def test_blocks_stand_at_their_numbers_not_at_their_seconds(chart):
 
     assert axes.get_xlabel() == "block"
     assert axes.get_xlim() == pytest.approx((0.3, 24.7))
-
-
-def test_equal_arms_are_set_apart(chart):
-    medians = {**chart.medians, "base": chart.medians["kernel"]}
-    (axes,) = cases.draw_blocks([replace(chart, medians=medians)], "softmax").axes
-
-    base, kernel = [line for line in axes.lines if line.get_marker() in {"^", "o"}]
-    assert list(base.get_ydata()) == list(kernel.get_ydata())
-    assert min(abs(base.get_xdata() - kernel.get_xdata())) >= 0.2
-
-
-def test_a_reference_far_away_is_told_instead_of_drawn(chart):
-    (axes,) = cases.draw_blocks([chart], "softmax").axes
-
-    assert axes.get_ylim()[1] < 12
-    assert "reference " in " ".join(text.get_text() for text in axes.texts)
-    assert len(cases.draw_case(chart, "softmax").axes) == 3
-
-
-def test_the_axis_of_a_distribution_is_cut_and_that_is_said(chart):
-    (axes,) = cases.draw_launches([chart], "softmax", "").axes
-
-    low, high = axes.get_xlim()
-    assert 9.5 < low < 9.8
-    assert 10.2 < high < 10.6
-    assert "slower, to 400 us" in " ".join(text.get_text() for text in axes.texts)
-    assert cases.CUT_NOTE in [text.get_text() for text in axes.figure.texts]
 
 
 @pytest.mark.parametrize("draw", [cases.draw_blocks, cases.draw_launches, cases.draw_changes])
@@ -175,20 +147,6 @@ def test_a_history_shows_its_marks_and_this_run():
     assert axes.get_ylim()[1] > 11
 
 
-def test_a_run_without_the_case_leaves_a_gap():
-    (axes,) = trends.draw_runs([runs_chart(values=(1.0, None, 1.1), quartiles=(), dates=("a", "b", "c"))], "x").axes
-
-    assert math.isnan(axes.lines[0].get_ydata()[1])
-
-
-def test_errors_of_storage_share_their_axes():
-    op = clipped("quantised")
-    figure = trends.draw_errors(op.stored, "quantised a: errors")
-
-    assert len({axes.get_xlim() for axes in figure.axes}) == 1
-    assert overlaps(figure) == []
-
-
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
@@ -219,8 +177,3 @@ def test_an_svg_holds_its_texts_as_texts_and_nothing_that_runs(chart):
     assert "<script" not in text
     assert "<img" not in text
     assert "Date" not in text
-
-
-def test_letters_without_a_font_become_code_points():
-    assert style.fit("caf\u00e9 n=1", 40) == "caf\\xe9 n=1"
-    assert style.fit("\U00012000", 40) == "\\U00012000"

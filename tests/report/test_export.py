@@ -59,19 +59,6 @@ def test_a_row_holds_the_numbers_of_its_block_and_names_its_run(examples):
     assert set(row["cache"]) == {"cold"}
 
 
-def test_a_block_of_another_board_names_that_board(examples):
-    run, _ = examples.small()
-    first = run.ops[0].performance[0]
-    moved = with_case(run, first.case, blocks=tuple(replace(block, board="GPU-9") for block in first.blocks))
-
-    found = export.tabulate([(moved, None)])
-
-    boards = set(zip(found["case"], found["board"].fillna("none"), strict=True))
-    other = run.ops[0].performance[1].case
-    assert {board for case, board in boards if case == first.case} == {"GPU-9"}
-    assert {board for case, board in boards if case == other} == {run.environment.device.uuid or "none"}
-
-
 @pytest.mark.parametrize(
     ("value", "type_", "read_as"),
     [
@@ -95,41 +82,6 @@ def test_a_parameter_has_a_column_of_the_type_that_all_its_values_fit(examples, 
     assert str(found["param.weird"].dtype) == type_
     assert list(found["param.weird"].dropna().unique()) == [read_as]
     assert found["param.weird"].isna().any(), "the other case has no such parameter"
-
-
-def test_a_run_without_blocks_gives_the_columns_and_no_rows(examples):
-    run, _ = examples.on_cpu()
-
-    found = export.tabulate([(run, None)])
-
-    assert [name for name in found.columns if not name.startswith(export.PARAMETER)] == list(export.COLUMNS)
-    assert found.empty
-    assert read(found) == []
-
-
-def test_several_runs_stand_one_behind_the_other_with_the_columns_of_all(examples):
-    small, duelled, nothing = examples.small()[0], examples.duelled()[0], examples.on_cpu()[0]
-    renamed = replace(with_case(small, "axis=1"), id="first")
-
-    found = export.tabulate([(renamed, None), (nothing, None), (replace(duelled, id="second"), None)])
-
-    assert list(found["run"].unique()) == ["first", "second"]
-    assert len(found) == len(export.tabulate([(small, None)])) + len(export.tabulate([(duelled, None)]))
-    assert found[found["run"] == "second"]["param.axis"].isna().all()
-    assert {str(found[name].dtype) for name in ("process", "launches", "activities")} == {"Int64"}
-
-
-def test_verdicts_are_there_where_they_are_asked_for(examples):
-    run, judgements = examples.full()
-    judged = {(row.op, row.case): row for row in judgements.rows if row.case}
-
-    assert "verdict" not in export.tabulate([(run, None)])
-    found = export.tabulate([(run, judgements)])
-
-    for op, case, verdict, reason in set(zip(*(found[c] for c in ("op", "case", "verdict", "reason")), strict=True)):
-        assert verdict == judged[op, case].verdict.value
-        assert reason == judged[op, case].reasons[0].kind
-    assert found["change"].notna().any()
 
 
 @pytest.mark.parametrize("case", ["=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\tx"])

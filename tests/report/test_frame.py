@@ -6,17 +6,6 @@ from perfci.report import frame
 from perfci.store.launches import LaunchRow
 
 
-def test_the_frame_has_a_row_a_block_and_arm(examples):
-    run, _ = examples.small()
-
-    table = frame.tabulate_blocks(run)
-
-    assert tuple(table.columns) == frame.COLUMNS
-    assert len(table) == 2 * 8 + 2 * 16
-    assert list(table["arm"].unique()) == ["kernel", "reference"]
-    assert table["process"].max() == 1
-
-
 def test_the_frame_holds_the_numbers_of_the_run(examples):
     run, _ = examples.small()
     block = run.ops[0].performance[0].blocks[3]
@@ -68,21 +57,3 @@ def test_spreads_with_launches_pool_them_all(examples):
     assert spread.p99_us == pytest.approx(1 + 0.99 * 499)
     assert spread.exact
     assert spread.rsd == pytest.approx(144.48 / 250.5, rel=1e-3)
-
-
-def test_the_99th_percentile_needs_enough_launches(examples):
-    run, _ = examples.small()
-    rows = [LaunchRow("softmax", run.ops[0].performance[0].case, 0, 0, "kernel", (1.0,) * (frame.P99_LAUNCHES - 1))]
-
-    assert frame.pool_spreads(frame.tabulate_blocks(run), frame.tabulate_launches(rows))[0].p99_us is None
-
-
-def test_clocks_are_the_ends_of_what_was_seen(examples):
-    run, _ = examples.small()
-    states = [block.state for case in run.ops[0].performance for block in case.blocks]
-
-    clocks = frame.find_clocks(frame.tabulate_blocks(run))
-
-    assert clocks.blocks == 24
-    assert clocks.sm_clock_mhz == (min(s.sm_clock_mhz for s in states), max(s.sm_clock_mhz for s in states))
-    assert clocks.throttle == (("power_cap", sum("power_cap" in s.throttle for s in states)),)

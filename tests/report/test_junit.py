@@ -5,7 +5,6 @@ import pytest
 from junitparser import Error, Failure, JUnitXml, Skipped
 
 from perfci.core.model import AccuracyCase, Judgement, Judgements, OpRun, Plan, PlannedOp, Reason, Run, Suite, Verdict
-from perfci.core.wording import speaking
 from perfci.report import junit
 
 
@@ -63,16 +62,6 @@ def test_the_command_that_repeats_a_case_is_its_output_and_ends_its_failure(writ
 
     assert case.system_out == command
     assert case.result[0].text.endswith(f"\n{command}")
-
-
-def test_a_compiled_kernel_is_a_test_of_its_target(written):
-    found = written("compiled")
-    targets = {classname.split(".", 2)[2] for classname, _ in found if ".compiled." in classname}
-
-    assert targets == {"sm_90", "gfx942"}
-    case = next(case for (classname, name), case in found.items() if classname == "softmax.compiled.sm_90")
-    assert case.system_out.splitlines()[-1].startswith("perfci check --static softmax --case rows=")
-    assert "--target sm_90 " in case.system_out + " "
 
 
 def test_every_planned_case_is_one_test(examples, written):
@@ -141,12 +130,6 @@ def test_the_time_of_a_case_is_what_its_launches_took(examples, written):
     assert found["softmax.accuracy", run.ops[0].accuracy[0].case].time is None
 
 
-def test_names_are_the_same_in_every_language(examples, tmp_path):
-    english = parsed(junit.write(*examples.full(), tmp_path)).keys()
-    with speaking("zh"):
-        assert parsed(junit.write(*examples.full(), tmp_path)).keys() == english
-
-
 # --- any text ---------------------------------------------------------------------------------------------------------
 
 NASTY = [
@@ -183,14 +166,6 @@ def test_nobody_but_perfci_names_attachments(examples, tmp_path):
         examples.run([OpRun("op", performance=(examples.performance_case(case, 5.0),))]), Judgements(rows), tmp_path
     )
     assert "[[ATTACHMENT|" not in path.read_text(encoding="utf-8")
-
-
-def test_names_that_are_cut_alike_stay_apart(examples, tmp_path):
-    cases = [f"note={'x' * 900}{n}{'y' * 900}" for n in range(3)]
-    rows = tuple(examples.judgement("op", case, Verdict.PASS, examples.reason("example_new")) for case in cases)
-
-    op = OpRun("op", performance=tuple(examples.performance_case(case, 5.0) for case in cases))
-    assert len(parsed(junit.write(examples.run([op]), Judgements(rows), tmp_path))) == 3
 
 
 # --- size -------------------------------------------------------------------------------------------------------------

@@ -6,12 +6,10 @@ from dataclasses import replace
 import pytest
 
 from perfci import report
-from perfci.core.model import OpRun
 from perfci.ops.spec import is_stored
 from perfci.report import lowprec
-from perfci.report.charts.trends import ACROSS
 from perfci.report.text import spell
-from tests.storage_examples import E4M3, clipped, measured, normal, stored
+from tests.storage_examples import clipped
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +39,6 @@ def test_all_pictures_of_the_report_lie_beside_it(folder):
     assert [name for name in linked if name.startswith("lowprec-")] == ["lowprec-quantised-1.png"]
 
 
-def test_an_op_that_stores_nothing_has_no_part_of_it(examples):
-    assert list(lowprec.make_parts(OpRun("op"), ())) == []
-
-
 def test_every_way_has_its_row_with_its_verdict(judged):
     table, causes = lowprec.make_parts(judged[0].ops[0], rows(judged))
 
@@ -53,31 +47,6 @@ def test_every_way_has_its_row_with_its_verdict(judged):
     assert len(wrong) == len(rows(judged)) == len(causes.table.rows)
     assert all(spell(row[0]) == "`a`" for row in wrong)
     assert all(len(row) == len(table.table.columns) for row in table.table.rows)
-
-
-def test_where_nothing_is_beyond_its_limit_there_are_no_causes(judged):
-    _, causes = lowprec.make_parts(judged[0].ops[0], ())
-
-    assert causes.table.rows == ()
-
-
-def test_one_tensor_is_drawn_if_none_is_beyond_its_limits():
-    found = measured(
-        lambda scaling, dtype, device, seed: {
-            f"x{number}": stored(normal(rows=8, cols=16), dtype, scaling) for number in range(9)
-        },
-        ({"scaling": "row", "dtype": E4M3},),
-    )
-    op = OpRun("op", stored=tuple(found))
-
-    assert [ways[0].tensor for ways in lowprec.choose_tensors(op, ())] == ["x0"]
-
-
-def test_more_ways_than_fit_side_by_side_take_several_pictures():
-    cases = tuple({"scaling": "group", "group": width, "dtype": E4M3} for width in (8, 16, 32, 64, 128))
-    found = measured(lambda scaling, group, dtype, device, seed: {"x": stored(normal(), dtype, scaling, group)}, cases)
-
-    assert [len(ways) for ways in lowprec.choose_tensors(OpRun("op", stored=tuple(found)), ())] == [ACROSS, 1]
 
 
 def test_the_page_has_the_same_pictures(folder):

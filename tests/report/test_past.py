@@ -6,9 +6,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from perfci import report
-from perfci.core.model import Reason
 from perfci.report import history, past
-from perfci.report.past import Past
 from perfci.statistics.changepoints import Cause
 from tests import past_examples as examples
 from tests.past_examples import CASES, CREPT, DRIVER, LOSS, STEPPED, TAKEN
@@ -46,16 +44,6 @@ def test_an_op_without_a_history_has_no_section(nights, tmp_path):
     assert history.make_section(other, run, found) is None
 
 
-def test_of_a_damaged_history_there_is_one_sentence_and_nothing_else(nights, tmp_path):
-    damage = Reason("history_damaged", {"path": "softmax.history.jsonl", "line": 61, "why": "cut"})
-    run, judgements, _ = nights
-    text = report.write(run, judgements, tmp_path, pasts={"softmax": Past(damage=damage)}).read_text("utf-8")
-
-    assert "The history of softmax is not shown, since it is damaged: " in text
-    assert "History:" not in text
-    assert not list(tmp_path.glob("history-*"))
-
-
 def test_this_run_stands_against_the_newest_accepted_run_that_has_the_case(nights):
     found = trail(nights, CASES[1])
 
@@ -63,16 +51,6 @@ def test_this_run_stands_against_the_newest_accepted_run_that_has_the_case(night
     assert found.change == pytest.approx(0.04, abs=0.01)
     assert found.runs == 60
     assert trail(nights, CASES[0]).runs == 57
-
-
-def test_times_by_another_timer_or_cache_are_shown_and_not_compared(nights):
-    run, _, found = nights
-    other = replace(run, environment=replace(run.environment, timer="event"))
-    warm = replace(run.ops[0], performance=tuple(replace(case, cache="warm") for case in run.ops[0].performance))
-
-    for now, op in ((other, run.ops[0]), (run, warm)):
-        shown = past.list_trails(op, now, found)
-        assert all(each.change is None and each.now_us for each in shown)
 
 
 def test_marks_have_the_commits_that_they_fall_between_and_what_explains_them(nights):
@@ -89,13 +67,6 @@ def test_marks_have_the_commits_that_they_fall_between_and_what_explains_them(ni
         found.runs[place].environment.commit[:12] for place in (examples.STEP - 1, examples.STEP)
     ]
     assert [mark.name for mark in marks.values()] == ["A", "B", "C", "D", "E"]
-
-
-def test_a_loss_of_other_cases_than_those_shown_is_no_mark(nights):
-    run, _, found = nights
-    few = [each for each in past.list_trails(run.ops[0], run, found) if each.case != TAKEN]
-
-    assert not any(mark.why for mark in past.find_marks(found, few))
 
 
 def test_of_a_case_that_crept_and_of_one_that_stepped_there_is_a_sentence_each(nights, tmp_path):

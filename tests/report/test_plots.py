@@ -8,7 +8,6 @@ from PIL import Image
 
 from perfci.core.model import Gate, Judgements, Limits, OpRun
 from perfci.report import frame, plots
-from perfci.store.launches import LaunchRow
 
 
 def write(run, judgements, folder, raw=None, **options):
@@ -52,11 +51,6 @@ def test_a_run_with_nothing_timed_has_no_pictures(drawn):
     assert (files, gallery.ops["softmax"].pictures) == ([], ())
 
 
-@pytest.mark.parametrize("name", ["long_names", "hostile"])
-def test_names_of_any_kind_are_drawn(drawn, name):
-    assert drawn(name)[1]
-
-
 def test_of_many_cases_the_gravest_are_chosen(examples):
     charts = plots.collect_charts(*examples.large(ops=1, cases=60), None)["op0"]
 
@@ -76,31 +70,6 @@ def test_of_many_ops_the_gravest_get_overviews(examples, monkeypatch):
     assert all(picture.svg.startswith("<svg") for picture in gallery.ops[shown[0]].pictures)
 
 
-def test_ops_whose_names_make_one_file_name_do_not_overwrite_each_other_and_old_pictures_go(examples, tmp_path):
-    run, judgements = examples.small()
-    twins = [replace(run.ops[0], op=name) for name in ("softmax", "soft-max", "soft.max")]
-    (tmp_path / "case-old-1.png").write_bytes(b"")
-    (tmp_path / "mine.png").write_bytes(b"")
-
-    write(examples.run(twins), judgements, tmp_path)
-
-    assert len(list(tmp_path.glob("blocks-*.png"))) == 3
-    assert not (tmp_path / "case-old-1.png").exists()
-    assert (tmp_path / "mine.png").exists()
-
-
-def test_launches_are_drawn_if_they_are_known(examples, tmp_path):
-    run, judgements = examples.small()
-    case = run.ops[0].performance[0].case
-    rows = [LaunchRow("softmax", case, 0, b, "kernel", (5.0 + b / 10, 5.2)) for b in range(8)]
-    raw = frame.tabulate_launches(rows)
-
-    write(run, judgements, tmp_path, raw)
-
-    assert plots.collect_charts(run, judgements, raw)["softmax"][0].launches["kernel"].min() == 5.0
-    assert (tmp_path / "launches-softmax.png").is_file()
-
-
 # --- the device -------------------------------------------------------------------------------------------------------
 
 
@@ -116,14 +85,6 @@ def test_a_few_ops_share_one_roofline(examples, tmp_path):
 
     assert gallery.roofline.file == "roofline.png"
     assert not list(tmp_path.glob("roofline-*"))
-
-
-def test_many_ops_have_a_roofline_each(examples, tmp_path, monkeypatch):
-    monkeypatch.setattr(plots, "ROOFLINE_OPS", 1)
-    gallery = write(*products(examples, 2), tmp_path)
-
-    assert gallery.roofline is None
-    assert len(list(tmp_path.glob("roofline-*"))) == 2
 
 
 def test_without_measured_limits_there_is_no_roofline(examples, tmp_path):

@@ -80,12 +80,6 @@ def test_of_a_case_that_fails_often_the_first_check_is_told_and_all_are_counted(
     assert told[2] == "- 4 more accuracy checks failed; run.json holds them all."
 
 
-def test_an_empty_run_says_that_nothing_was_judged(examples, tmp_path):
-    text = report.write(examples.run([]), Judgements(()), tmp_path).read_text(encoding="utf-8")
-
-    assert "**Nothing was judged.** 0 ops, 0 verdicts (exit code 0)." in text
-
-
 # --- the summary, means, advice and roofline --------------------------------------------------------------------------
 
 
@@ -99,27 +93,7 @@ def test_the_roofline_has_a_section_that_tells_what_is_not_known(examples, tmp_p
     assert "No matrix product was measured in float8." in told
 
 
-def test_letters_of_any_script_are_told_and_drawn(examples, tmp_path):
-    case = examples.performance_case("\u884c=7,dtype=float16", 10.0)
-    op = OpRun("\u77e9\u9635", performance=(case,))
-
-    text = report.write(examples.run([op]), Judgements(()), tmp_path).read_text(encoding="utf-8")
-
-    assert "\n## \u77e9\u9635\n" in text
-    assert [file.name for file in tmp_path.glob("*.png")] == ["blocks-op.png"]
-
-
 # --- against a base revision ------------------------------------------------------------------------------------------
-
-
-def test_the_bases_own_packages_are_part_of_the_environment(examples, tmp_path):
-    run, judgements = examples.small()
-    base = replace(examples.BASE, python="/old/bin/python", packages={"triton": "3.6.0", "python": "3.10.2"})
-    run = replace(run, plan=replace(run.plan, base=base))
-
-    found = section(report.write(run, judgements, tmp_path).read_text(encoding="utf-8"), "Environment")
-
-    assert re.search(r"\| the base's packages +\| python 3\.10\.2, triton 3\.6\.0", found)
 
 
 @pytest.mark.parametrize(
@@ -138,14 +112,6 @@ def test_the_repeated_run_takes_the_same_options(examples, tmp_path, changes, op
     text = report.write(run, judgements, tmp_path).read_text(encoding="utf-8")
 
     assert options in section(text, "Environment")
-
-
-def test_the_repeated_run_is_judged_by_what_was_given_on_the_command_line(examples, tmp_path):
-    run, judgements = examples.small()
-    run = replace(run, plan=replace(run.plan, thresholds={"tau": "2 %", "speedup": "1.2"}))
-    text = report.write(run, judgements, tmp_path).read_text(encoding="utf-8")
-
-    assert "--seed 20260102 --threshold 'tau=2 %' --threshold speedup=1.2\n" in section(text, "Environment")
 
 
 # --- compiled without a device ----------------------------------------------------------------------------------------
@@ -173,18 +139,6 @@ def test_with_raw_launches_percentiles_are_exact_and_launches_are_drawn(examples
     cells = [cell.strip() for cell in row.split("|")]
     assert cells[5:10] == ["1.00 us", "41.0 us", "400 us", "760 us", "792 us"]
     assert (tmp_path / "launches-softmax.png").is_file()
-
-
-def test_torn_launches_become_a_note_and_the_rest_is_used(examples, tmp_path):
-    run, judgements = examples.small()
-    append_launches(tmp_path, "softmax", run.ops[0].performance[0].case, 0, 0, {"kernel": [5.0] * 600})
-    with (tmp_path / "launches.jsonl.gz").open("ab") as file:
-        file.write(b"\x1f\x8b torn")
-
-    text = report.write(run, judgements, tmp_path, launches=tmp_path).read_text(encoding="utf-8")
-
-    assert "launches" in section(text, "Notes")
-    assert "launches-softmax.png" in text
 
 
 # --- text that comes from kernels -------------------------------------------------------------------------------------

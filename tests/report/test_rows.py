@@ -93,47 +93,9 @@ def test_a_shard_that_gave_no_result_is_one_line_with_its_ops_and_no_op_itself(e
     assert rows.write_summary(found).startswith("4 ops, 4 verdicts: 4 ERROR")
 
 
-def test_the_change_shown_is_that_of_the_last_process(examples):
-    _, judgements = examples.small()
-    slow = judgements.rows[-1]
-
-    assert rows.find_change(slow) == slow.comparison.screens[1].change
-
-
 def test_the_change_against_the_base_comes_before_that_against_the_baseline(examples):
     _, judgements = examples.duelled()
     drifted = next(row for row in judgements.rows if row.verdict is Verdict.DRIFTED)
 
     assert drifted.comparison.screens
     assert rows.find_change(drifted) == exact.to_ratio(drifted.comparison.duel.shift)
-
-
-def test_an_op_that_nothing_was_run_for_is_one_row(examples):
-    _, judgements = examples.duelled()
-
-    shown = {row.op: row for row in rows.make_rows(judgements) if row.verdict is Verdict.UNCHANGED}
-
-    assert (shown["broadcast"].where, shown["broadcast"].gathered) == ("accuracy and 3 cases", 4)
-    assert (shown["bias_relu"].where, shown["bias_relu"].gathered) == ("accuracy and 1 case", 2)
-    assert shown["softmax"].where == "rows=4096,cols=8192,dtype=float16"
-    assert "nothing was run" in shown["broadcast"].sentence
-
-
-def test_a_compiled_case_of_which_nothing_is_known_says_why(examples):
-    _, judgements = examples.compiled()
-
-    told = {row.sentence for row in rows.make_rows(judgements) if row.verdict is Verdict.INCONCLUSIVE}
-
-    assert all(sentence.startswith("torch.compile runs code on the device") for sentence in told)
-
-
-def test_why_there_is_no_base_stands_where_the_base_would(examples):
-    run, judgements = examples.small()
-    missing = examples.reason("history_cut", missing="the merge base", command="git fetch --unshallow")
-    run = replace(run, plan=replace(run.plan, base_note=missing))
-    judgements = replace(judgements, notes=(*judgements.notes, missing))
-
-    notes = rows.split_notes(judgements, run)
-
-    assert [note.partition(":")[0] for note in notes.above] == ["This clone is shallow and lacks the merge base"]
-    assert len(notes.below) == 1

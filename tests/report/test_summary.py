@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.core.model import Judgements, Reason, Suite, Verdict
+from perfci.core.model import Judgements, Reason, Verdict
 from perfci.report import frame, markdown, summary
 
 
@@ -40,18 +40,6 @@ def test_what_fails_is_counted_and_the_worst_named_with_its_number(examples):
     assert told == "**Fails**: 2 REGRESSED: `b` `n=2` +8.0 % and 1 more; 1 TOO_SLOW: `a` `n=3` 0.700x."
 
 
-def test_the_worst_of_wrong_cases_is_the_one_furthest_beyond_what_is_allowed(examples):
-    off = ({"error": 0.2, "atol": 0.001}, {"error": 7.5, "atol": 1.0}, {"error": 7.5, "expected": 9.0, "rtol": 0.5})
-    rows = tuple(
-        examples.judgement(op, "n=1", Verdict.WRONG, Reason("wrong_values", facts), suite=Suite.ACCURACY)
-        for op, facts in zip("abc", off, strict=True)
-    )
-
-    told = line(bullets(examples.run([]), Judgements(rows)), "Fails")
-
-    assert told == "**Fails**: 3 WRONG: `a` `n=1` off by 200 times what is allowed and 2 more."
-
-
 @pytest.mark.parametrize(
     ("kind", "facts", "number"),
     [
@@ -76,15 +64,6 @@ def test_warnings_and_expected_slow_downs_have_lines_of_their_own(examples):
 
     assert line(found, "Warns") == "**Warns**: 3 INCONCLUSIVE: `a` `n=1` and 2 more; 1 STALE: `a` `n=2`."
     assert line(found, "Slower as expected") == "**Slower as expected**: 1 EXPECTED: `a` `n=3` +6.0 %."
-
-
-def test_the_speedup_of_a_few_ops_is_told_op_by_op(examples):
-    found = judged(examples, ("a", "n=1", Verdict.PASS, 0.0, 2.0), ("b", "n=2", Verdict.PASS, 0.0, 0.5))
-
-    told = line(bullets(examples.run([]), found), "Speedup")
-
-    assert told.startswith("**Speedup** over the reference, geometric mean of 2 cases: 1.00x (")
-    assert told.endswith("; by op `b` 0.500x, `a` 2.00x.")
 
 
 @pytest.mark.parametrize(

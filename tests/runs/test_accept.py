@@ -150,10 +150,6 @@ def test_runs_that_do_not_go_together_are_refused(runs, kind):
     assert caught.value.reason.kind == kind
 
 
-def caches(baseline):
-    return {case.case: case.cache for case in baseline.cases}
-
-
 # --- runs of several environments -------------------------------------------------------------------------------------
 
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from perfci import store
-from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.model import OpRun, PerformanceCase, Plan, PlannedOp, Run, Verdict
 from perfci.core.wording import sentence
 from perfci.runs.accept_runs import AcceptOptions, accept_runs
 from perfci.runs.decide import decide
-from perfci.store.history import history_path, read_history
+from perfci.store.history import read_history
 from tests.decision_examples import again, blocks, check, environment
 
 CASE = "rows=1,dtype=float16"
-OTHER = "rows=2,dtype=float16"
 KEY = "nvidia-h200"
 
 
@@ -113,24 +109,6 @@ def test_a_loss_is_accepted_with_a_reason_and_nothing_is_red_after(nights):
     assert verdicts(run_of(7, 1.13), nights) == {Verdict.REGRESSED}
 
 
-def test_a_suspicion_that_was_not_confirmed_is_no_loss_that_can_be_accepted(nights):
-    suspected = run_of(4, 1.06, confirmed=False)
-
-    assert kinds(accept(nights, suspected)) == ["accept_refused"]
-    with pytest.raises(UsageError) as caught:
-        accept(nights, suspected, slower="because")
-
-    assert caught.value.reason.kind == "accept_none_slower"
-
-
-def test_what_is_not_slower_is_left_by_slower(nights):
-    with pytest.raises(UsageError) as caught:
-        accept(nights, run_of(4), slower="because")
-
-    assert caught.value.reason.kind == "accept_none_slower"
-    assert len(history(nights).runs) == 3
-
-
 # --- entries under `expected` -----------------------------------------------------------------------------------------
 
 
@@ -171,29 +149,6 @@ def test_a_run_with_uncommitted_changes_leaves_no_line_and_says_so(nights):
     assert answer.accepted == (CASE,)
     assert [reason.kind for reason in answer.said] == ["accept_dirty_unkept"]
     assert len(history(nights).runs) == 3
-
-
-def test_a_pattern_accepts_a_part_and_keeps_the_rest(settings):
-    accept(settings, run_of(0, cases=(CASE, OTHER)))
-
-    answer = accept(settings, run_of(1, cases=(CASE, OTHER)), pattern="rows=2,*")
-
-    assert (answer.accepted, answer.refused) == ((OTHER,), ())
-    assert {case.case: case.blocks[0].run for case in baseline(settings).cases} == {CASE: "run000", OTHER: "run001"}
-    assert [[case.case for case in run.cases] for run in history(settings).runs] == [[CASE, OTHER], [OTHER]]
-
-
-def test_a_damaged_history_of_one_op_costs_no_baseline_of_another(nights):
-    path = history_path(nights.baselines, KEY, "relu")
-    path.write_text("x\n" + path.read_text())
-    run = run_of(5)
-    two = dataclasses.replace(run, ops=(dataclasses.replace(run.ops[0], op="alone"), run.ops[0]))
-
-    with pytest.raises(StoredFileError) as caught:
-        accept_runs([two], nights)
-
-    assert caught.value.reason.kind == "history_damaged"
-    assert not store.baseline_path(nights.baselines, KEY, "alone").exists()
 
 
 def test_a_renamed_case_keeps_what_its_old_name_was_held_against(nights):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from perfci import store
-from perfci.core.errors import Stopped, UsageError
+from perfci.core.errors import UsageError
 from perfci.core.model import (
     Base,
     Baseline,
@@ -16,7 +16,6 @@ from perfci.core.model import (
     BaselineCase,
     BaselineRun,
     Environment,
-    Reason,
     Verdict,
 )
 from perfci.core.wording import sentence
@@ -135,20 +134,6 @@ def test_a_case_whose_commit_cannot_be_had_stays_inconclusive_with_its_reason(ag
     assert LONG_AGO[:10] in sentence(row.reasons[0]) and "git fetch" in sentence(row.reasons[0])
 
 
-def test_baselines_without_a_usable_commit_are_told(again, earlier, stored, commits):
-    stored(dirty=(commits[0],), relu={CASES[0]: (commits[0],), CASES[1]: ("../../etc",)}, scale=both(commits[2]))
-
-    run, _ = again(earlier())
-
-    assert why(run) == {
-        ("relu", CASES[0]): "again_no_commit",
-        ("relu", CASES[1]): "again_no_commit",
-        ("scale", CASES[0]): "again_not_duelled",
-        ("scale", CASES[1]): "again_not_duelled",
-    }
-    assert run.plan.base is None and run.ops == ()
-
-
 def test_a_case_without_a_baseline_is_duelled_against_the_runs_own_base(again, earlier, stored, commits):
     stored(relu=both(commits[0]))
     run = earlier()
@@ -193,18 +178,6 @@ def test_a_run_of_another_commit_is_refused_with_both_named(again, earlier, main
     assert raised.value.reason.facts["planned"] == run.environment.commit
 
 
-def test_what_was_measured_before_a_signal_is_saved(again, earlier, stored, commits, workers, main):
-    stored(relu=both(commits[0]), scale=both(commits[1]))
-    run = earlier()
-    workers.dies["measure", "scale"] = Stopped("SIGTERM")
-
-    with pytest.raises(Stopped):
-        again(run)
-
-    found = store.read_run(main.reports / "again")
-    assert found.stopped == "SIGTERM" and "relu" in {op.op for op in found.ops}
-
-
 def test_what_the_command_line_asked_of_the_run_holds_for_its_answer(again, main, measure, workers, stored, commits):
     stored(relu=both(commits[0]), scale=both(commits[0]))
     earlier = measure(main, device="fake", thresholds={"tau": "0.4 %", "alpha": "2 %"})
@@ -232,13 +205,3 @@ def test_in_a_pipeline_what_loosened_the_run_is_not_carried_over(again, measure,
 
     assert caught.value.reason.kind == "threshold_looser"
     assert "tau" in str(caught.value)
-
-
-def test_an_op_that_does_not_import_any_more_is_an_error(again, earlier, stored, commits, workers):
-    stored(relu=both(commits[0]))
-    run = earlier()
-    workers.dies["describe", "relu"] = Reason("worker_died", {"op": "relu", "where": "import", "signal": "SIGSEGV"})
-
-    _, judgements = again(run)
-
-    assert {row.verdict for row in judgements.rows if row.op == "relu"} == {Verdict.ERROR}

@@ -346,37 +346,7 @@ def test_one_slow_case_of_two_is_followed_and_the_other_left_alone(bisected):
     assert found.case == "rows=2"
 
 
-def test_a_search_in_a_folder_of_the_repository_names_files_from_there(tmp_path, workers):
-    inside = {f"project/{path}": text for path, text in start().items()}
-    ids = tell(tmp_path / "all", [("start", inside), note(1), ("slow", {f"project/{KERNEL}": kernel(55.0)}), note(2)])
-    settings = load(tmp_path / "all" / "project")
-
-    found = bisect_op(
-        settings,
-        BisectOptions("relu", ids[0], ids[-1], Request(device="fake")),
-        "",
-        lambda _: None,
-        Audience(lambda _: None, lambda *_: None),
-    )
-
-    assert [each.id for each in found.culprits[0].suspects] == [ids[2]]
-    assert [each.name for each in found.culprits[0].files] == [KERNEL]
-
-
 # --- nothing to find --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("us", "kind"), [(50.0, "bisect_same_work"), (50.05, "bisect_not_slower"), (47.0, "bisect_not_slower")]
-)
-def test_where_bad_is_not_slower_that_is_said_and_nothing_is_searched(bisected, workers, us, kind):
-    found = bisected([note(1), ("change", {KERNEL: kernel(us, "changed")}), note(2)])
-
-    assert found.nothing.kind == kind
-    assert found.culprits == found.steps == ()
-    assert {commit for commit, _, _ in workers.tried} == {bisected.ids[-1]}
-    if kind != "bisect_same_work":
-        assert found.nothing.facts["low"] < us / 50.0 - 1 < found.nothing.facts["high"]
 
 
 def test_a_loss_below_what_the_timer_can_tell_is_no_loss(bisected, workers):
@@ -419,21 +389,6 @@ def test_ends_that_cannot_be_timed_side_by_side_say_why(bisected):
     assert "takes (x)" in str(caught.value)
 
 
-def test_inputs_that_differ_between_the_ends_say_so(bisected):
-    with pytest.raises(UsageError) as caught:
-        bisected([("other inputs", {KERNEL: kernel(55.0, "other inputs")})])
-
-    assert "make_inputs" in str(caught.value)
-
-
-def test_speed_cannot_be_followed_where_nothing_is_timed(bisected, workers):
-    workers.device = dataclasses.replace(DEVICE, kind="cpu")
-
-    with pytest.raises(UsageError) as caught:
-        bisected([("slow", {KERNEL: kernel(55.0)})])
-    assert caught.value.reason.kind == "bisect_not_timed"
-
-
 # --- wrong answers and errors -----------------------------------------------------------------------------------------
 
 
@@ -456,21 +411,6 @@ def test_where_bad_fails_the_first_commit_that_fails_is_found(bisected, mark, ki
     assert found.failure.kind == kind
     assert found.culprits[0].sure is None
     assert [each.name for each in found.culprits[0].files] == [KERNEL]
-
-
-def test_another_failure_than_bads_is_skipped(bisected):
-    bisected(
-        [
-            note(1),
-            ("crash", {KERNEL: kernel(50.0, "crash")}),
-            ("mended", {KERNEL: kernel(50.5)}),
-            ("wrong", {KERNEL: kernel(50.0, "wrong")}),
-            note(2),
-        ]
-    )
-
-    assert culprits(bisected) == [(4,)]
-    assert sides(bisected).get(2, Rating.SKIP) is Rating.SKIP
 
 
 def test_a_good_revision_that_fails_too_is_refused(bisected):

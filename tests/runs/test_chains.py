@@ -16,7 +16,6 @@ from perfci.worker.protocol import ChainPlanned, Doing, OpDone, Ready
 
 CASES = ("rows=1", "rows=2", "rows=3")
 FAKE = Device("fake", "Fake One", "fake-one")
-CRASH = Reason("worker_died", {"op": "echo", "where": "stage loud of rows=2", "signal": "SIGSEGV"})
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfci.core.model import Comparison, Interval, Judgement, Judgements, Look, Need, Reason, Screen, Suite, Verdict
+from perfci.core.model import Comparison, Interval, Judgement, Judgements, Look, Need, Reason, Suite, Verdict
 from perfci.runs.flow import order_needs
 
 TAU = 0.01
@@ -12,10 +12,6 @@ TAU = 0.01
 
 def look(shift):
     return Look(12, 1, Interval(shift, shift, shift), 1.0, 1.0, (shift,), (12,), TAU)
-
-
-def screen(change):
-    return Screen(0, 8, 24, Interval(change, change, change), 0.01, 1.0, 0.0, None, 0.02, 1.0, 0.0, 1e-6)
 
 
 def row(case, reason="duel_open", **seen):

@@ -181,16 +181,6 @@ def test_boards_may_differ_and_then_none_is_named():
     assert [each.board for each in run.joined] == ["GPU-0000", "GPU-1111", None]
 
 
-def test_an_op_that_did_not_import_in_its_shard_is_told_so():
-    raised = Reason("import_raised", {"error": "ImportError"})
-    ops = (replace(planned("scale"), failure=raised), planned("twice"))
-    found = (OpRun("scale", failure=raised), measured("twice"))
-    run = joined(shard(1), shard(2, plan=replace(SHARDED.plan, ops=ops), ops=found), shard(3))
-
-    assert next(op for op in run.plan.ops if op.op == "scale").failure == raised
-    assert judged(run)[0]["scale", None].verdict is Verdict.ERROR
-
-
 # --- time limits and boards -------------------------------------------------------------------------------------------
 
 

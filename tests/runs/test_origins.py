@@ -7,7 +7,6 @@ from datetime import date
 
 import pytest
 
-from perfci.core.errors import UsageError
 from perfci.runs.origins import Layer, explain
 from perfci.store.history import append_history
 from perfci.thresholds.earned import EarnedFile
@@ -67,14 +66,6 @@ def test_every_key_has_its_place(project):
     assert value(found, "registers").value is None
 
 
-def test_a_case_has_what_is_otherwise_for_it(project):
-    found = shown(project)
-
-    rsd = value(found, "rsd", OTHER)
-    assert (rsd.value, str(rsd.origin), rsd.origin.case) == (0.09, "thresholds/relu.yaml:4", "rows=2")
-    assert [each for each in found.values if each.case == CASE] == []
-
-
 def test_tau_of_a_case_is_that_of_its_length(project):
     found = shown(project, pattern="rows=*", key="tau")
 
@@ -97,26 +88,3 @@ def test_an_earned_value_comes_with_its_record(project):
     assert (tau.layer, tau.value, tau.earned.runs) == (Layer.EARNED, 0.0075, 24)
     assert tau.origin.file == f"thresholds/{KEY}/relu.yaml"
     assert (rsd.layer, rsd.value, rsd.earned.value) == (Layer.FILE, 0.06, 0.08)
-
-
-def test_values_of_another_environment_are_shown_without_effect(project):
-    with_values(project, earned("tau", 0.0075, CASE), where=environment(driver="590"))
-    found = shown(project)
-
-    assert "590" in found.apart
-    assert (value(found, "tau", CASE).layer, value(found, "tau", CASE).value) == (Layer.BUILT_IN, 0.01)
-
-
-@pytest.mark.parametrize(
-    ("options", "kind"),
-    [
-        ({"ops": ["rleu"]}, "relax_op"),
-        ({"device": "nvidia-h20"}, "relax_device"),
-        ({"key": "tua"}, "relax_key"),
-        ({"ops": ["relu"], "pattern": "rows=99"}, "relax_case"),
-    ],
-)
-def test_what_nobody_knows_is_named(project, options, kind):
-    with pytest.raises(UsageError) as caught:
-        explain(project, day=DAY, **options)
-    assert caught.value.reason.kind == kind

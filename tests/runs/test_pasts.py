@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from perfci.core import settings
-from perfci.core.model import Device, OpRun, PlannedOp
+from perfci.core.model import OpRun, PlannedOp
 from perfci.core.wording import sentence
 from perfci.runs.decide import read_context
 from perfci.runs.pasts import add_accepted, read_pasts
@@ -44,17 +44,6 @@ def test_a_run_gets_the_histories_of_its_ops_with_steps(project):
     assert (found.damage, found.accepted) == (None, False)
 
 
-def test_ops_without_a_history_and_runs_without_a_device_have_none(project):
-    run, _ = examples.softmax()
-    other = replace(run, environment=replace(run.environment, device=Device("cuda", "other", "other")))
-    cpu = replace(run, plan=replace(run.plan, device="cpu"))
-
-    assert read(other, project) == {}
-    assert read(cpu, project) == {}
-    assert read(replace(run, ops=(replace(run.ops[0], op="gelu"),)), project) == {}
-    assert read(replace(run, ops=(replace(run.ops[0], performance=()),)), project) == {}
-
-
 def test_a_run_that_was_accepted_is_held_against_what_came_before_it(project):
     run, _ = examples.softmax()
     found = read(replace(run, id="run-0040"), project)["softmax"]
@@ -72,16 +61,6 @@ def test_a_torn_last_line_is_the_one_thing_that_is_told(project):
     assert found.runs == ()
     assert HISTORY in sentence(found.damage)
     assert str(project) not in sentence(found.damage)
-
-
-def test_a_damaged_line_elsewhere_and_a_file_that_is_none_are_told_as_well(project):
-    path = project / HISTORY
-    path.write_text("{}\n" + path.read_text())
-    assert read(examples.softmax()[0], project)["softmax"].damage is not None
-
-    path.unlink()
-    path.mkdir()
-    assert read(examples.softmax()[0], project)["softmax"].damage is not None
 
 
 def test_renamed_cases_and_ops_keep_their_history(project):
@@ -113,22 +92,6 @@ def test_a_merge_request_reads_the_histories_of_its_base(forked, workers, measur
     assert (len(found.runs), found.damage) == (3, None)
 
 
-def test_a_damaged_history_of_the_base_is_named_by_its_place_in_the_project(forked, workers, measure):
-    path = forked.baselines / DEVICE.key / "relu.history.jsonl"
-    git.git(forked.root, "checkout", "-q", "main")
-    path.parent.mkdir(parents=True)
-    path.write_text("{}\n")
-    git.commit_all(forked.root)
-    git.git(forked.root, "checkout", "-q", "topic")
-    git.git(forked.root, "rebase", "-q", "main")
-    (forked.root / "word").write_text("more")
-    git.commit_all(forked.root)
-
-    said = sentence(read_context(measure(forked, duel="none"), forked).pasts["relu"].damage)
-    assert f"baselines/{DEVICE.key}/relu.history.jsonl" in said
-    assert "/base/" not in said
-
-
 # --- storage in low precision -----------------------------------------------------------------------------------------
 
 
@@ -150,10 +113,3 @@ def test_a_run_takes_the_figures_of_its_history_along(tmp_path):
 
     assert [each.run for each in found.stored[0].before] == ["run0", "run1", "run2"]
     assert found.stored[1].before == ()
-
-
-def test_a_history_that_cannot_be_read_costs_nothing(tmp_path):
-    op, run, where = of_run(tmp_path)
-    (where.baselines / "nvidia-h200" / "op.history.jsonl").mkdir(parents=True)
-
-    assert add_accepted(op, run, where) == op

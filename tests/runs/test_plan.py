@@ -16,7 +16,6 @@ from perfci.runs.plan import (
 )
 from tests import example_runs
 
-RELU = PlannedOp("relu", ("rows=1",), ("rows=2", "rows=3"))
 BROKEN = PlannedOp("broken", failure=Reason("no_cases", {"file": "broken_accuracy.py"}))
 
 

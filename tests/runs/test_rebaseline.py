@@ -13,7 +13,7 @@ from perfci.core.wording import sentence
 from perfci.runs.accept_runs import accept_runs
 from perfci.runs.decide import decide
 from perfci.runs.rebaseline import RebaselineOptions, rebaseline_runs
-from perfci.store.history import history_path, read_history
+from perfci.store.history import read_history
 from tests.decision_examples import blocks, check, environment
 from tests.git_repositories import commit, commit_all, git
 
@@ -95,33 +95,6 @@ def test_writing_needs_a_reason(project):
     assert refused([run], project, (), RebaselineOptions(write=True, why="  ")).kind == "rebaseline_without_why"
 
 
-# --- runs that do not go together -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("names", "options"),
-    [
-        (["gelu"], RebaselineOptions()),
-        ((), RebaselineOptions(included=("gelu",))),
-    ],
-)
-def test_an_op_that_no_run_holds_is_refused(project, names, options):
-    assert refused([run_of(project, "new", driver="590")], project, names, options).kind == "op_not_in_run"
-
-
-# --- nothing to do here -----------------------------------------------------------------------------------------------
-
-
-def test_another_device_model_is_a_new_device_and_nothing_is_lost(project):
-    before = bytes_of(project)
-
-    found = rebaseline_runs([run_of(project, "new", key="nvidia-b200")], project, (), WRITE)
-
-    assert kinds(found) == ["rebaseline_new_device"] * 2
-    assert found[0].said[0].facts["stored"] == "nvidia-h200"
-    assert bytes_of(project) == before
-
-
 # --- what is withheld -------------------------------------------------------------------------------------------------
 
 
@@ -138,23 +111,6 @@ def test_a_kernel_that_moved_alone_stays_until_it_is_named(project):
     assert reason.facts["change"] == pytest.approx(0.06, abs=0.01)
     assert [one.taken for one in named] == [(), CASES]
     assert (stored(project, "relu").steps, len(stored(project, "scale").steps)) == ((), 1)
-
-
-def test_a_wrong_kernel_is_refused_as_by_accept(project):
-    run = run_of(project, "new", driver="590")
-    wrong = dataclasses.replace(run.ops[0], accuracy=(check(failure=check_reason()),))
-
-    found = rebaseline_runs([dataclasses.replace(run, ops=(wrong, run.ops[1]))], project, (), WRITE)
-
-    assert {reason.kind for reason in found[0].withheld} == {"accept_refused"}
-    assert found[1].path is not None
-    assert stored(project, "relu").steps == ()
-
-
-def check_reason():
-    from perfci.core.model import Reason
-
-    return Reason("no_change", {})
 
 
 def test_an_op_whose_own_files_changed_stays_until_it_is_named(project):
@@ -174,20 +130,6 @@ def test_an_op_whose_own_files_changed_stays_until_it_is_named(project):
     assert [one.taken for one in (*first, *named)] == [(), CASES, CASES]
 
 
-# --- files ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_damaged_baseline_is_named_never_overwritten_and_costs_no_other(project):
-    path_of(project, "relu").write_text("{")
-
-    found = rebaseline_runs([run_of(project, "new", driver="590")], project, (), WRITE)
-
-    assert found[0].failure.kind == "file_damaged"
-    assert found[0].failure.facts["path"] == str(path_of(project, "relu"))
-    assert path_of(project, "relu").read_text() == "{"
-    assert found[1].path == path_of(project, "scale")
-
-
 # --- history ----------------------------------------------------------------------------------------------------------
 
 
@@ -200,25 +142,3 @@ def test_a_step_leaves_a_line_of_history_a_run(project):
 
     assert [run.run for run in history(project).runs] == ["old", "new"]
     assert [run.environment.device.driver for run in history(project).runs] == ["580", "590"]
-
-
-def test_a_history_that_is_to_be_mended_is_said_and_the_step_stands(project):
-    path = history_path(project.baselines, "nvidia-h200", "relu")
-    path.write_text("damage\n")
-
-    found = rebaseline_runs([run_of(project, "new", slower=1.03, driver="590")], project, ["relu"], WRITE)
-
-    assert "history_damaged" in kinds(found)
-    assert stored(project).steps
-    assert path.read_text() == "damage\n"
-
-
-def test_a_renamed_case_is_rebaselined_under_its_new_name(project):
-    run = run_of(project, "new", slower=1.03, driver="590", ops=("relu",), cases=("m=1",))
-    planned = dataclasses.replace(run.plan.ops[0], renamed={"m=1": CASES[0]})
-    run = dataclasses.replace(run, plan=dataclasses.replace(run.plan, ops=(planned,)))
-
-    (found,) = rebaseline_runs([run], project, (), WRITE)
-
-    assert found.taken == ("m=1",)
-    assert [case.case for case in stored(project).cases] == ["m=1", CASES[1]]

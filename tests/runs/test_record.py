@@ -270,17 +270,6 @@ def test_an_op_may_not_take_the_time_that_the_others_need(measure, workers, thre
     assert [end - until for end, until in zip(ends, allowed, strict=True)] == [10.0] * 3
 
 
-def test_a_worker_that_was_ended_has_not_failed_and_keeps_what_it_said(measure, workers, settings):
-    workers.dies["measure", "relu"] = Reason("worker_late", {"op": "relu", "where": "measure"})
-    with Clock(workers, {}, 25.0) as limit:
-        run = measure(deadline=limit)
-
-    relu = run.ops[0]
-    assert (relu.failure, relu.late.kind, len(relu.accuracy)) == (None, "op_late", 1)
-    assert [(len(case.blocks), case.late.kind) for case in relu.performance] == [(1, "case_late")] * 2
-    assert kinds(run)["scale"] is None
-
-
 def test_a_worker_that_was_ended_in_the_accuracy_suite_says_that_this_was_not_done(measure, workers, settings):
     def checking(job, around, heard, base):
         heard(Doing("accuracy", "relu", "rows=0"))
@@ -293,16 +282,6 @@ def test_a_worker_that_was_ended_in_the_accuracy_suite_says_that_this_was_not_do
 
     assert kinds(run) == {"relu": "checks_late", "scale": "checks_late"}
     assert [op.performance for op in run.ops] == [(), ()]
-
-
-def test_the_base_of_a_pair_is_ended_after_head(measure, workers, forked):
-    workers.apart["relu"] = LATE
-    with Clock(workers, {}, 600.0) as limit:
-        measure(forked, deadline=limit)
-
-    ((head, base, _),) = workers.pairs
-    assert head.job.until_s == base.job.until_s
-    assert head.around.until_s < base.around.until_s
 
 
 def again(run, settings, heard, limit, *needs):

@@ -8,7 +8,7 @@ import pytest
 
 from perfci import store
 from perfci.core.errors import UsageError
-from perfci.core.model import PlannedOp, Reason, Verdict
+from perfci.core.model import Verdict
 from perfci.core.wording import sentence
 from perfci.runs import since
 from perfci.runs.plan import Request
@@ -123,43 +123,6 @@ def test_an_epoch_whose_commit_cannot_be_had_leaves_its_cases_inconclusive(creep
     assert {row.verdict for row in judgements.rows} == {Verdict.INCONCLUSIVE}
     told = " ".join(sentence(row.reasons[0]) for row in judgements.rows)
     assert GONE[:10] in told and "perfci accept --slower --why TEXT" in told
-
-
-def described(workers, base):
-    """Let the second worker that describes ops, the release's, see other ones."""
-    real, answers = workers._describe, iter([{}, base])
-
-    def describe(*told):
-        workers.planned = {**workers.planned, **next(answers, {})}
-        return real(*told)
-
-    workers._describe = describe
-
-
-def test_a_case_and_an_op_that_the_release_lacks_are_left_out_with_a_sentence_each(creep, main, workers):
-    for part in ("triton", "baseline", "accuracy", "performance"):
-        text = (main.kernels / "relu" / f"relu_{part}.py").read_text().replace("relu", "gelu")
-        commit(main.root, text, f"kernels/gelu/gelu_{part}.py")
-    described(workers, {"scale": PlannedOp("scale", ("rows=0",), CASES[:1])})
-
-    run, _ = creep()
-
-    assert {op for op, _ in held(run)} == {"relu", "scale"}
-    assert ("scale", CASES[1]) not in held(run)
-    assert [(note.kind, note.facts["op"]) for note in run.plan.again.said] == [
-        ("release_not_duelled", "gelu"),
-        ("release_not_duelled", f"scale {CASES[1]}"),
-    ]
-
-
-def test_an_op_whose_interface_changed_or_that_is_broken_is_left_out_and_says_why(creep, workers):
-    workers.dies["describe", "scale"] = Reason("worker_died", {"op": "scale", "how": "signal 11", "step": "import"})
-    described(workers, {"relu": PlannedOp("relu", (), CASES, signature=("x", "alpha"))})
-
-    run, judgements = creep()
-
-    assert (run.plan.ops, judgements.rows, said(run)) == ((), (), ["release_not_duelled"] * 2)
-    assert all(sentence(each).endswith(".") and "is left out" in sentence(each) for each in run.plan.again.said)
 
 
 def test_without_a_release_nothing_is_started_and_a_sentence_says_what_to_do(creep, main, workers):

@@ -8,11 +8,11 @@ import pytest
 
 from perfci import store
 from perfci.core.errors import UsageError
-from perfci.core.model import PlannedOp, Reason
+from perfci.core.model import PlannedOp
 from perfci.runs.plan import Request
 from perfci.runs.shards import ShardPart, check_shard, merge_shards, plan_shards
 from perfci.store.launches import read_launches
-from tests.git_repositories import commit_all, git
+from tests.git_repositories import git
 from tests.runs.stand_ins import CASES
 
 DIGEST = "a" * 64
@@ -74,18 +74,6 @@ def test_only_what_changed_is_given_to_shards(plan, forked):
     assert {each.op: bool(each.files) for each in sharded.ops} == {"relu": True, "scale": False}
 
 
-def test_what_no_file_changed_is_planned_without_a_worker(plan, forked, workers):
-    path = forked.kernels / "relu" / "relu_triton.py"
-    path.write_text(path.read_text().replace("\n\nTOPIC = True\n", ""))
-    commit_all(forked.root)
-
-    sharded = plan(forked, device="cuda")
-
-    assert workers.jobs == []
-    assert [(op.unlisted, op.base.same) for op in sharded.plan.ops] == [(True, True)] * 2
-    assert sharded.plan.device == "cuda"
-
-
 def test_a_shard_whose_runner_has_another_device_is_refused_with_both_named(plan, check, settings):
     sharded = plan(settings, device="cuda")
 
@@ -104,17 +92,6 @@ def test_a_shard_with_other_cases_than_planned_is_refused(plan, check, settings,
     error = refused(check, settings, sharded, 1)
 
     assert (error.reason.kind, "rows=3" in str(error), "relu" in str(error)) == ("shard_differs", True, True)
-
-
-def test_an_op_that_does_not_import_on_a_runner_is_an_error_of_its_own(plan, check, settings, workers):
-    sharded = plan(settings)
-    workers.planned["relu"] = PlannedOp("relu", failure=Reason("no_cases", {"file": "relu_performance.py"}))
-    runs = [check(settings, sharded, index) for index in (1, 2)]
-
-    _, judgements = merged(settings, sharded, *runs)
-
-    assert {str(row.verdict) for row in judgements.rows if row.op == "relu"} == {"ERROR"}
-    assert "ERROR" not in {str(row.verdict) for row in judgements.rows if row.op == "scale"}
 
 
 @pytest.mark.parametrize("step", ["shard", "merge"])

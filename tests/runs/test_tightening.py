@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from perfci.core.errors import UsageError
-from perfci.core.model import ErrorStats, HistoryAccuracy
 from perfci.core.wording import sentence
 from perfci.runs import tightening
 from perfci.runs.effective_thresholds import in_force
 from perfci.runs.tightening import refuse_in_pipeline, rescale, tighten
-from perfci.store.history import append_history, history_path, read_history
+from perfci.store.history import append_history, read_history
 from perfci.thresholds.earned import EarnedFile, read_file
 from perfci.thresholds.layers import Earned
 from perfci.thresholds.write import write_earned
@@ -58,10 +57,6 @@ def nights(settings):
     return settings
 
 
-def sentences(*reasons):
-    return [sentence(each) for each in reasons]
-
-
 def test_without_a_wish_to_write_nothing_is_written(nights):
     before = sorted(nights.root.rglob("*"))
 
@@ -88,15 +83,6 @@ def test_what_is_earned_is_written_with_its_record_and_holds(nights):
 def ends(settings):
     known = read_history(settings.baselines, KEY, "relu").runs
     return known[0].run, known[-1].run
-
-
-def test_one_nights_runs_make_one_step_however_often_it_is_asked(nights):
-    tighten(nights, write=True, day=DAY)
-    before = path_of(nights).read_bytes()
-
-    (found,) = tighten(nights, write=True, day=DAY)
-
-    assert (found.changes, path_of(nights).read_bytes()) == ((), before)
 
 
 def test_each_further_run_goes_on_by_at_most_a_quarter(nights):
@@ -129,34 +115,6 @@ def test_in_another_environment_all_goes_back_to_where_it_began(nights):
     assert 'device.driver: "590"' in file.read_text()
 
 
-def test_a_renamed_case_takes_its_values_along(nights):
-    tighten(nights, write=True, day=DAY)
-    now = "rows=256,cols=1024,dtype=float16,causal=False"
-    last = runs(1, 10)[0]
-    case = dataclasses.replace(last.cases[0], case=now)
-    keep(nights, dataclasses.replace(last, cases=(case,), renamed={now: CASE}))
-
-    tighten(nights, write=True, day=DAY)
-
-    assert {case for case, _ in earned(nights)} == {now}
-    assert earned(nights)[now, "speedup"].began == 1.2
-
-
-def test_a_case_that_both_suites_have_gets_the_looser_of_two_bounds(settings):
-    settings.thresholds.mkdir()
-    (settings.thresholds / "relu.yaml").write_text("max_abs: 1\n")
-    for each in runs(10):
-        exact, rough = (ErrorStats(count=10, max_abs=value) for value in (1e-6, 1e-3))
-        timed = dataclasses.replace(each.cases[0], errors=exact)
-        checks = (HistoryAccuracy(CASE, 3, rough),)
-        keep(settings, dataclasses.replace(each, cases=(timed,), accuracy=checks))
-
-    (found,) = tighten(settings, day=DAY)
-
-    (change,) = [each for each in found.changes if each.key == "max_abs"]
-    assert change.bound > 1e-3
-
-
 def test_nothing_accepted_yet_is_no_error_unless_it_was_asked_for(settings):
     assert tighten(settings) == []
     for options, kind in (
@@ -187,14 +145,6 @@ def failure(settings):
     assert found.failure is not None
     assert sentence(found.failure)
     return found.failure.kind
-
-
-def test_a_damaged_history_is_left_and_said(nights):
-    history = history_path(nights.baselines, KEY, "relu")
-    history.write_bytes(b"{torn}\n" + history.read_bytes())
-
-    assert failure(nights) == "history_damaged"
-    assert not path_of(nights).exists()
 
 
 def test_a_file_that_somebody_changed_meanwhile_is_left_as_it_is(nights, monkeypatch):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -23,7 +22,6 @@ from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.read import load
 from tests.git_repositories import alone, git
 
-ROOT = Path(__file__).parents[2]
 SPEC = "git+https://example.org/perfci.git@v1"
 MADE = {
     ".gitignore",
@@ -200,12 +198,6 @@ def test_the_component_filled_in_means_what_gitlab_makes_of_it(values):
     assert yaml.safe_load(text) == as_gitlab(values)
 
 
-def test_a_folder_that_an_input_may_not_name_is_filled_in_all_the_same():
-    jobs = yaml.safe_load(gitlab.fill_jobs({"project": '"Small"\\Ones'}))
-
-    assert jobs[".perfci"]["variables"]["PERFCI_PROJECT"] == '"Small"\\Ones'
-
-
 PIPELINES = {
     "nothing": "",
     "a comment": "# soon\n",
@@ -287,20 +279,6 @@ def test_a_pipeline_that_runs_perfci_already_is_left_alone(repository, text):
     assert not any(".gitlab" in str(edit.path) for edit in found.edits)
 
 
-def test_jobs_that_do_not_know_what_to_install_say_so(repository):
-    first = set_up(repository, "@kernels", install=None)
-    path = repository / ".gitlab-ci.yml"
-    script = yaml.safe_load(path.read_text())[".perfci"]["before_script"]
-
-    assert kinds(first) == ["init_install_open"]
-    environment = {"PERFCI": "", "PATH": str(repository)}
-    command = [shutil.which("sh"), "-ec", script[0]]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stdout.startswith("Set PERFCI (the input install) to what pip installs perfci from")
-    fits_gitlab(path)
-
-
 # --- owners -----------------------------------------------------------------------------------------------------------
 
 
@@ -328,15 +306,6 @@ def test_an_existing_codeowners_is_extended_where_gitlab_finds_it(repository, pl
     assert [each for each in init.OWNER_FILES if (repository / each).exists()] == [place]
 
 
-def test_rules_that_are_there_stay(repository):
-    path = write(repository / "CODEOWNERS", "/thresholds/ @a\nbaselines/ @b")
-
-    found = set_up(repository, "@kernels")
-
-    assert path.read_text() == "/thresholds/ @a\nbaselines/ @b"
-    assert found.notes == ()
-
-
 @pytest.mark.parametrize("name", ["kernels", "@", "@a @", "", "@a b"])
 def test_what_is_no_owner_is_refused(repository, name):
     with pytest.raises(UsageError) as caught:
@@ -344,17 +313,6 @@ def test_what_is_no_owner_is_refused(repository, name):
 
     assert caught.value.reason.kind == "init_owner"
     assert files(repository) == {}
-
-
-# --- .gitignore -------------------------------------------------------------------------------------------------------
-
-
-def test_an_existing_gitignore_keeps_its_lines(repository):
-    path = write(repository / ".gitignore", "*.log\r\nreports/\r\n__pycache__\r\n")
-
-    set_up(repository)
-
-    assert path.read_bytes() == b"*.log\r\nreports/\r\n__pycache__\r\n"
 
 
 # --- where it is called -----------------------------------------------------------------------------------------------
@@ -403,18 +361,6 @@ def test_if_one_file_cannot_be_written_none_is(repository):
     assert files(repository) == before
 
 
-def test_a_link_is_followed_and_a_mode_is_kept(repository):
-    real = write(repository / "config" / "project.toml", "[project]\nname = 'x'\n")
-    real.chmod(0o640)
-    (repository / "pyproject.toml").symlink_to(real)
-
-    set_up(repository)
-
-    assert (repository / "pyproject.toml").is_symlink()
-    assert "[tool.perfci]" in real.read_text()
-    assert real.stat().st_mode & 0o777 == 0o640
-
-
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
@@ -442,6 +388,3 @@ def test_the_command_shows_and_writes_and_then_has_nothing_left(repository, caps
     assert set(files(repository)) == MADE
     assert "made thresholds/default.yaml" in first
     assert second.splitlines() == [f"Project: {repository}", "", "Everything is set up: nothing is left to do."]
-
-
-# --- histories --------------------------------------------------------------------------------------------------------

@@ -98,10 +98,6 @@ def said(tmp_path_factory) -> dict[str, Any]:
     return {**rehearse(wanted), "root": root}
 
 
-def kinds(found: Sketch) -> set[str]:
-    return {reason.kind for reason in (*found.left, *found.look)}
-
-
 def cases(found: Sketch, part: str) -> list[str]:
     chosen = found.suites.cases if part == "accuracy" else found.suites.speed
     return [",".join(f"{name}={value}" for name, value in case.items()).replace("torch.", "") for case in chosen]
@@ -122,10 +118,6 @@ def test_sizes_and_dtypes_of_the_tests_are_cases(said):
     assert "tokens=8192,hidden=11008,dtype=bfloat16" in cases(said["swiglu"], "performance")
     assert "M=100,K=72,N=60,dtype=float16" in cases(said["matmul"], "accuracy")
     assert "M=3072,K=3072,N=3072,dtype=float16" in cases(said["matmul"], "performance")
-
-
-def test_sizes_too_large_for_the_interpreter_are_performance_cases(said):
-    assert "n_rows=4096,n_cols=8192,dtype=float32" in cases(said["softmax"], "performance")
 
 
 def test_sides_of_cubes_belong_together_as_kernel_and_baseline_take_them(said):
@@ -160,15 +152,6 @@ def test_inputs_are_made_as_the_tests_make_them(said):
     assert said["swiglu"].suites.inputs["up"].endswith(" - 0.5")
 
 
-def test_the_range_of_integers_is_looked_at(said):
-    assert "dtype=torch.int64" in said["indices"].suites.inputs["ids"]
-    assert "look_integers" in kinds(said["indices"])
-
-
-def test_matrix_products_say_that_they_are(said):
-    assert {"uses_dot=True,", "reduces=lambda M, K, N, dtype: K,"} <= {*said["matmul"].suites.accuracy}
-
-
 def test_a_harness_that_is_not_installed_is_stood_in_for(said):
     found = said["harness"]
 
@@ -177,10 +160,6 @@ def test_a_harness_that_is_not_installed_is_stood_in_for(said):
     assert cases(found, "performance") == ["shape=(1048576,),dtype=float32"]
     assert found.suites.edges[0]["shape"][:5] == ("(0,)", "(1,)", "(63,)", "(64,)", "(65,)")
     assert found.left == ()
-
-
-def test_pytests_own_parameters_are_expanded(said):
-    assert cases(said["pytest"], "accuracy") == [f"shape={shape},dtype=float32" for shape in ((3, 5), (7, 11))]
 
 
 def test_the_reference_gets_what_the_tests_give_it(said):
@@ -198,23 +177,8 @@ def test_values_that_change_are_parameters_and_others_are_not(said):
     assert "mode" not in found.suites.inputs
 
 
-def test_what_a_test_called_before_it_raised_is_carried_over(said):
-    assert cases(said["ends"], "accuracy") == ["size=3,dtype=float32"]
-    assert [reason.facts["error"] for reason in said["ends"].left] == ["NameError"]
-
-
 def test_inputs_that_the_kernel_refuses_are_no_cases(said):
     assert cases(said["refusing"], "accuracy") == ["N=100,dtype=float32"]
-
-
-def test_a_test_that_runs_on_import_is_heard(said):
-    assert cases(said["on_import"], "accuracy") == ["N=100,dtype=float32"]
-
-
-def test_a_kernel_that_refuses_odd_sizes_gets_those_that_it_takes(said):
-    assert said["multiples"].suites.edges == ()
-    assert cases(said["multiples"], "accuracy") == ["N=100,dtype=float32"]
-    assert "look_refused" in kinds(said["multiples"])
 
 
 # --- what cannot be converted
@@ -258,13 +222,6 @@ def test_a_sketch_is_named_by_its_op_its_stem_or_by_being_the_only_one(tmp_path)
     wanted = [("op", None), ("op", 1), ("op_v1", None), ("copy", None)]
     chosen = [choose_files(op, tmp_path, version)[0]["triton"].name for op, version in wanted]
     assert chosen == [f"op_v{number}_triton.py" for number in (12, 1, 1, 12)]
-
-
-def test_files_without_a_version_are_a_sketch_too(tmp_path):
-    for name in ("silu_triton.py", "silu_baseline.py", "test_silu_accuracy.py", "test_silu_performance.py"):
-        (tmp_path / name).touch()
-
-    assert choose_files("silu", tmp_path, None)[0]["triton"].name == "silu_triton.py"
 
 
 # --- the files

@@ -15,7 +15,6 @@ pytestmark = [
 ]
 
 SLOW = "softmax/rows=4096,cols=1024,dtype=float16"
-FINE = "softmax/rows=4096,cols=512,dtype=float16"
 
 
 @pytest.fixture

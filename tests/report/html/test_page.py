@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from perfci.core import environment, wording
-from perfci.core.model import Gate, Judgements, Suite, Verdict
+from perfci.core.model import Judgements, Suite, Verdict
 from perfci.report import frame, text
 from perfci.report.html import page as pages
 from perfci.report.sections import Material
@@ -226,22 +226,6 @@ def test_every_performance_case_has_a_line_of_its_own_and_accuracy_is_gathered(e
     assert "softmax/accuracy" in [line.key for line in full]
 
 
-def test_only_long_suites_are_folded_and_never_what_fails(examples):
-    few, many = (lines_of(examples.large(1, count)) for count in (30, 60))
-
-    assert not any(line.folded for line in few)
-    assert sum(line.folded for line in many) == 59 - pages.FINE_LINES
-    assert not any(line.folded for line in many if line.row.gate is Gate.FAILS)
-
-
-def test_numbers_stand_beside_their_texts(examples):
-    lines = lines_of(examples.small())
-    line = next(line for line in lines if line.row.verdict is Verdict.REGRESSED)
-
-    assert line.numbers[0] == ("+4.1 %", "+3.5 % to +4.7 %", 0.041)
-    assert line.numbers[1][2] == 1.1
-
-
 def test_opening_a_case_explains_it_and_repeats_it_alone_with_the_same_base_and_seed(examples):
     lines = lines_of(examples.duelled())
     found = next(
@@ -263,21 +247,6 @@ def test_no_command_ends_where_a_hostile_name_wants_it_to(examples):
 
 
 # --- text -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("shown", "expected"),
-    [
-        (text.phrase("**Fails**: {what}", what="**1** *x*"), "<strong>Fails</strong>: **1** *x*"),
-        (text.phrase("*Change* is a ratio"), "<em>Change</em> is a ratio"),
-        (text.code("a`<b>`"), "<code>a`&lt;b&gt;`</code>"),
-        ("\" onmouseover='x'", "&quot; onmouseover=&#x27;x&#x27;"),
-        ("&quot;", "&amp;quot;"),
-        (f"{text.STRONG}a {text.EMPHASIS}b{text.STRONG}", "<strong>a <em>b</em></strong>"),
-    ],
-)
-def test_a_views_text_becomes_html(shown, expected):
-    assert pages.write_marked(shown).source == expected
 
 
 def test_foreign_text_reads_as_it_was_and_opens_no_element_but_code(parse):

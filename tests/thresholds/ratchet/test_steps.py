@@ -196,9 +196,6 @@ def test_every_key_tightens_by_steps_and_keeps_its_rate(key):
     assert before is not None
 
 
-# --- a quarter of the gap ---------------------------------------------------------------------------------------------
-
-
 # --- what was accepted, another environment, what is shown -----------------------------------------------------------
 
 
