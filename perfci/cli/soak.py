@@ -51,13 +51,9 @@ def show_soak(found: Soak) -> Iterator[RenderableType]:
             if finding.reason is not None:
                 yield Paragraph(finding.reason, 8)
     counts = Counter(each.status for each in found.findings)
-    summary = say(
-        "{passed} passed, {failed} failed, {errors} errors, {skipped} skipped",
-        passed=counts[Status.PASS],
-        failed=counts[Status.FAIL],
-        errors=counts[Status.ERROR],
-        skipped=counts[Status.SKIPPED],
-    )
+    names = zip(("passed", "failed", "skipped", "errors"), Status, strict=True)
+    totals = {name: counts[status] for name, status in names}
+    summary = say("{passed} passed, {failed} failed, {errors} errors, {skipped} skipped", **totals)
     yield from ("", Paragraph(summary, style="bold red" if found.failed else "green"))
 
 

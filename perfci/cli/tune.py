@@ -131,10 +131,9 @@ def _describe_choice(choice: Choice) -> str:
 
 
 def find_recovery(found: Tuning) -> Mapping[str, float]:
-    """Shares of the original speed, geometric means over the cases that have all three: untuned, tuned, roofline.
+    """Shares of the speed on the device that the description varies, by the model: untuned, tuned, roofline.
 
-    original: that of the device that the description varies, by the same model. A case is missing from untuned if what
-    it has today does not fit on the described device.
+    They are geometric means over the cases. If what a case has today does not fit, it is missing from untuned.
     """
     shares: dict[str, list[float]] = {"untuned": [], "tuned": [], "roofline": []}
     for choice in found.choices:

@@ -48,10 +48,9 @@ NO_LIMIT = JobLimit()
 
 
 def find(seconds: float | None, variables: Mapping[str, str], now: float) -> JobLimit:
-    """Returns the time limit by the option, else by GitLab's variables if both are set.
+    """Returns the time limit by the option, else by GitLab's variables if both are set and describe a job of now.
 
-    seconds: of --deadline, 0 for no limit, None if it was not given. now: seconds since the epoch. A variable that
-    does not describe a job of now is ignored, with a note.
+    seconds: of --deadline, 0 for no limit, None if it was not given. now: seconds since the epoch.
     """
     timeout, started = variables.get(TIMEOUT, ""), variables.get(STARTED, "")
     if seconds == 0 or (seconds is None and not (timeout and started)):
@@ -130,10 +129,7 @@ class Timetable:
         return self.seconds.get(op, 0.0) * self.pace
 
     def order(self, ops: Sequence[str], left_s: float | None) -> list[str]:
-        """Returns the order in which to begin the ops.
-
-        If they do not all fit, the shortest first, so that most get done. Else in the given order.
-        """
+        """Returns the order in which to begin the ops: as given, or if they do not all fit, the shortest first."""
         if left_s is not None and sum(map(self.expected, ops)) > left_s:
             return sorted(ops, key=lambda op: (self.expected(op), op))
         return [*ops]

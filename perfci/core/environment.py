@@ -159,9 +159,8 @@ def worker_environment(
 ) -> dict[str, str]:
     """Returns the variables that a worker starts with: allow-listed ones of `base`, its own caches, no secret.
 
-    `extra` names further variables that the project allows. `interpret` makes Triton interpret kernels. It must be set
-    before the worker imports Triton. torch then loads no accelerator's plugin, which would fail without its driver,
-    and uses one thread, since the interpreter gains nothing from more.
+    extra: names of further variables that the project allows. interpret: Triton interprets kernels. torch then loads no
+    accelerator's plugin, which would fail without its driver, and uses one thread.
     """
     # TRITON_INTERPRET is set by perfci only: one left in a shell would time the interpreter instead of the kernel.
     withheld = CACHES | {"TRITON_INTERPRET"}

@@ -1,12 +1,4 @@
-"""Everything that can go wrong, as values with a reason.
-
-    PerfciError               perfci cannot go on: printed as one sentence, exit code 1
-    ├── UsageError            the command line or a setting is off
-    ├── ContractError         an op breaks the four-file contract
-    ├── StoredFileError       a run, baseline or threshold file is damaged, foreign or too new
-    ├── DeviceError           the device or its timer cannot be used
-    │   └── RecordsLostError  fewer records of the timer's own than were queued
-    └── MissingPackageError   an optional package is needed here and not installed
+"""Everything that can go wrong, as values with a reason. perfci prints one sentence and ends with 1.
 
 What a *kernel* does wrong is never an exception of perfci: it becomes a `Reason` in the run.
 """

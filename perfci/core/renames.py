@@ -28,10 +28,7 @@ def with_aliases(baselines: Mapping[str, Baseline], plan: Plan) -> dict[str, Bas
 
 
 def baseline_of(op: PlannedOp, baselines: Mapping[str, Baseline]) -> Baseline | None:
-    """What is stored for an op, else for what it was called before, under the names of now.
-
-    Of a case that is stored under both of its names the newer one counts.
-    """
+    """What is stored for an op, or for what it was called before, under the names of now. The newer name counts."""
     stored = baselines.get(op.op) or baselines.get(op.renamed_from or "")
     if stored is None or (stored.op == op.op and not op.renamed):
         return stored

@@ -210,11 +210,7 @@ class _OpJudge:
 
 
 def _mark_late(row: Judgement, measured: PerformanceCase) -> Judgement:
-    """A timed case's verdict, if the time limit kept evidence from it.
-
-    One whose first look was not whole is INCONCLUSIVE, unless what there is fails it. Of one that lacks further
-    processes the verdict is that of the evidence at hand, which is INCONCLUSIVE if it calls for more.
-    """
+    """A timed case's verdict, if the time limit kept evidence from it: INCONCLUSIVE unless what there is fails it."""
     late = measured.late
     if late is None or row.gate is Gate.FAILS:
         return row

@@ -54,11 +54,7 @@ def judge_accuracy(run: Run, op: PlannedOp, found: OpRun | None, thresholds: Thr
 
 
 def _judge_cases(run: Run, op: PlannedOp, found: OpRun | None, limits: Thresholds) -> Iterator[Judgement]:
-    """The cases that failed their checks, then those less exact than is asked for, then stored tensors.
-
-    A limit applies to what the history keeps, so that a prediction made from it holds here too: the worst of a case's
-    checks on ordinary values, the fresh seed's included.
-    """
+    """The cases that failed their checks, then those less exact than is asked for, then stored tensors."""
     if found is None:
         return
     wrong, device = dict.fromkeys(check.case for check in _sort_failed(found.accuracy)), run.environment.device.key

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import statistics
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -37,9 +37,9 @@ from perfci.core.model import (
     board_key,
     peer_arm,
 )
-from perfci.judge.findings import BASE, DUEL, KERNEL, REFERENCE, SPEEDUP
 from perfci.statistics import boards, duel_rule, exact
 from perfci.statistics.exact import Floats
+from perfci.store.past.lines import BASE, DUEL, KERNEL, REFERENCE, SPEEDUP, find_median
 from perfci.thresholds.limits import CaseThresholds, Thresholds
 
 T = TypeVar("T")
@@ -111,9 +111,9 @@ def _describe(
         speedup=_speedup(blocks, SPEEDUP),
         kernel_us=_median_us(blocks, KERNEL),
         reference_us=_median_us(blocks, REFERENCE),
-        baseline_us=_median(block.kernel_us for block in before),
-        activities=_median(block.arms[KERNEL].activities for block in blocks),
-        baseline_activities=_median(block.activities for block in before),
+        baseline_us=find_median(block.kernel_us for block in before),
+        activities=find_median(block.arms[KERNEL].activities for block in blocks),
+        baseline_activities=find_median(block.activities for block in before),
         peers=tuple(
             PeerFigure(peer.name, _median_us(blocks, arm), _speedup(blocks, f"{KERNEL}/{arm}"), peer.failure)
             for peer, arm in peers
@@ -131,19 +131,11 @@ def _speedup(blocks: Sequence[Block], pair: str) -> Interval | None:
 
 
 def _median_us(blocks: Sequence[Block], arm: str) -> float | None:
-    return _median(block.arms[arm].time.median_us for block in blocks if arm in block.arms)
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    numbers = [value for value in values if value is not None]
-    return statistics.median(numbers) if numbers else None
+    return find_median(block.arms[arm].time.median_us for block in blocks if arm in block.arms)
 
 
 def _duel(seen: Comparison, blocks: Sequence[Block], limits: CaseThresholds, timer: str | None) -> Comparison:
-    """The duels of kernel and base, process by process, over the blocks in which both were timed.
-
-    Spans are duelled too if a launch is more than one kernel's own time. Their floor is part of their tau.
-    """
+    """The duels of kernel and base over the blocks with both: of time, and of spans if a launch is several kernels."""
     both = [block for block in blocks if DUEL in block.shifts]
     base_us = _median_us(both, BASE)
     if base_us is None:
@@ -279,9 +271,8 @@ def _screen_case(
 def _find_regime(look: _Look, stored: _Stored, limits: CaseThresholds) -> tuple[bool, float]:
     """Returns whether the look's median reference lies in the baseline's range, and what is added to the margin, log.
 
-    Beyond that range only gross changes are visible. A kernel follows the clock with a weight from 0 (bound by memory)
-    to 1.5, and a baseline from another regime does not know which. So there a change must show under both ends, and by
-    more: the margin grows by `regime`.
+    Beyond it a kernel follows the clock with an unknown weight from 0 (bound by memory) to 1.5. So a change must show
+    under both ends, and by more: the margin grows by `regime`.
     """
     low, high = exact.quantiles(stored.reference, RANGE)
     reference = _middle(look.reference)
@@ -316,16 +307,12 @@ def _looks(blocks: Sequence[Block], kernel_us: Sequence[float]) -> list[_Look]:
 
 
 def _screen(look: _Look, stored: _Stored, margin: float, same: bool = True, allowance: float = 0.0) -> Screen:
-    """Test one process's blocks against the baseline's. In another regime a change must show under both weights.
-
-    allowance: added to the margin, log.
-    """
+    """Test one process's blocks against the baseline's. allowance: added to the margin, log."""
     threshold = math.log1p(margin) + allowance
     shown = look.pairs(stored, stored.weight.beta)
     blind = stored.vouches and not same
     tests = [look.pairs(stored, beta) for beta in (0.0, exact.MAX_WEIGHT)] if blind else [shown]
-    shift = shown.shift()
-    change = Interval(math.expm1(shift.value), math.expm1(shift.low), math.expm1(shift.high), shift.confidence)
+    change = exact.to_ratio(shown.shift())
     return Screen(
         process=look.process,
         blocks=look.kernel.size,

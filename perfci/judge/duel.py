@@ -96,10 +96,7 @@ def _judge_same_work(context: Context) -> Finding:
 
 
 def _judge_span_duel(base: BaseArm, seen: Look, context: Context) -> Finding | None:
-    """Host work and synchronisation that a change adds between the kernels of a launch.
-
-    Identity knows nothing of these. Only if the files are the same too, a longer span is the measurement's fault.
-    """
+    """Host work and synchronisation that a change adds between kernels, of which identity knows nothing."""
     answer = duel_rule.answer(seen, context.adjusted.duel_span, 1.0, context.alpha)
     facts, longer = _facts(seen, context), seen.shift.value > seen.tau
     if answer is Ruling.SLOWER:

@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 
 from perfci.core.model import ErrorStats, Fact, Interval, PerformanceCase, Reason, Suite, Verdict
-from perfci.judge.findings import KERNEL, PROCESSES, SPEEDUP, Context, Finding, medians_again
+from perfci.judge.findings import PROCESSES, Context, Finding, medians_again
 from perfci.statistics import exact
-from perfci.store.past.lines import CACHE_MULTIPLE, from_memory
+from perfci.store.past.lines import CACHE_MULTIPLE, KERNEL, SPEEDUP, from_memory
 from perfci.thresholds.limits import Thresholds
 
 CEILING = 0.03
@@ -61,11 +61,10 @@ def _judge_target(
     kinds: Sequence[str],
     off: float = 0.0,
 ) -> Finding:
-    """Returns PASS if the lower end of the interval reaches the target.
+    """PASS if the interval's lower end reaches the target, TOO_SLOW if all of it and every fresh process miss it.
 
-    Returns TOO_SLOW if the upper end misses it, and the median of every fresh process too. A duel may have had one of
-    these already. off: by how much, as a ratio, all figures may be wrong alike.
-    kinds: of the reasons if there are too few blocks, it is reached, undecided, missed, suspected to be missed.
+    off: by how much, as a ratio, all figures may be wrong alike. kinds: of the reasons if there are too few blocks, it
+    is reached, undecided, missed, suspected to be missed.
     """
     few, reached, undecided, missed, suspected = kinds
     more = len(again) < PROCESSES
@@ -83,9 +82,8 @@ def _judge_target(
 def judge_bandwidth(case: PerformanceCase, context: Context) -> Finding | None:
     """Returns whether a kernel that memory bounds reaches its share of the run's own copy, if a share is asked for.
 
-    By the rule of the speedup target. All processes share one measured copy, whose noise no interval shows: so to fail,
-    all must miss by CEILING besides. A share of default.yaml is for the cases that it can be meant for. If it cannot be
-    applied to a case although somebody asked for it by op or case, a reason names it.
+    The copy's noise shows in no interval, so all processes must miss by CEILING besides. A share of default.yaml is for
+    the cases that it can be meant for. One that was asked for by op or case and cannot be applied is named.
     """
     wanted, run = context.limits.bandwidth_share, context.run
     blocks = [block for block in case.blocks if KERNEL in block.arms]
@@ -129,10 +127,9 @@ def judge_bandwidth(case: PerformanceCase, context: Context) -> Finding | None:
 def judge_first_call(case: PerformanceCase, context: Context) -> Finding | None:
     """Returns a finding if the first call, compilation included, takes longer than its limit.
 
-    One call is one observation on a busy host: TOO_SLOW takes two fresh processes that lie beyond the limit too, and
-    that compiled as much. A first look that was much faster than theirs had found the kernel compiled, by an accuracy
-    check or another case, and shows something else. An earned limit is that of runs of both suites, in which the
-    accuracy checks start the compiler: the first calls of another run cannot be compared with it.
+    TOO_SLOW takes two fresh processes that lie beyond the limit too, and that compiled as much: a first look that was
+    much faster than theirs had found the kernel compiled. An earned limit holds for runs of both suites alone, in which
+    the accuracy checks start the compiler.
     """
     limit, seconds, again = context.limits.compile_s, case.compile_s, case.compile_again_s
     if limit is None or (seconds is not None and seconds <= limit):

@@ -11,9 +11,6 @@ from perfci.core.model import Block, Comparison, Fact, Reason, Run, Screen, Verd
 from perfci.statistics import exact
 from perfci.thresholds.limits import CaseThresholds, Thresholds
 
-KERNEL, REFERENCE, BASE = "kernel", "reference", "base"
-SPEEDUP, DUEL = f"{KERNEL}/{REFERENCE}", f"{KERNEL}/{BASE}"
-
 PROCESSES = 2  # fresh processes that must confirm what the first look suspects
 
 
@@ -172,10 +169,9 @@ def screen_span(context: Context) -> Finding | None:
 
 
 def screen_drift(context: Context) -> Finding:
-    """Like `screen_time`, of a kernel that is known to do the same as its base: what moved it is not its own doing.
+    """Like `screen_time`, of a kernel that is known to do the same as its base.
 
-    If the reference left its range as well, the screen blames no kernel. Then the kernel's own time is asked, with
-    nothing corrected, since both may have moved alike.
+    If the reference left its range as well, the kernel's own time is asked, since both may have moved alike.
     """
     found, alone = screen_time(context), context.comparison.alone
     if found.verdict is Verdict.STALE and alone:

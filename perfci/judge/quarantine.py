@@ -14,8 +14,7 @@ TIMED = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.IMPROVED, Verdic
 def advise(run: Run, judgements: Judgements, quarantine: Collection[str]) -> Judgements:
     """The judgements if these boards, by their UUIDs, gate nothing.
 
-    Only cases that were timed on such boards alone change: verdicts that rest on times become INCONCLUSIVE, and the
-    others name their board.
+    Of cases timed on such boards alone, verdicts that rest on times become INCONCLUSIVE. Others name their board.
     """
     listed = {board_key(board) for board in quarantine}
     boards = {(op.op, case.case): boards_of(case, run) for op in run.ops for case in op.performance}

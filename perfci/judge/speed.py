@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from perfci.core.model import Block, Expected, Gate, Judgement, Need, PerformanceCase, Reason, Suite, Verdict
 from perfci.judge import expected, figures
 from perfci.judge.duel import judge_against_base
-from perfci.judge.findings import KERNEL, Context, Finding, judge_span, judge_time
+from perfci.judge.findings import Context, Finding, judge_span, judge_time
+from perfci.store.past.lines import KERNEL
 from perfci.thresholds.limits import CaseThresholds
 
 GRAVITY = (

@@ -147,10 +147,7 @@ def _compare_figures(
 
 
 def _pair(now: Sequence[KernelBinary], before: Sequence[KernelBinary]) -> Iterator[tuple[KernelBinary, KernelBinary]]:
-    """Each kernel with the base's: the same code with itself, then by name, then what is left in order of launching.
-
-    So neither another name nor a second variant of the same name hides what grew.
-    """
+    """Each kernel with the base's: the same code with itself, then by name, then what is left in launching order."""
     waiting, left = list(now), list(before)
     for fields in (("artefact",), ("name",), ()):
         for binary in tuple(waiting):
@@ -162,10 +159,7 @@ def _pair(now: Sequence[KernelBinary], before: Sequence[KernelBinary]) -> Iterat
 
 
 def _describe_changes(case: StaticCase, base: StaticCase) -> Iterator[Reason]:
-    """How the figures of kernels with other code changed, or if they did not, their instructions by class.
-
-    Nothing if neither did: `identity.list_changes` names other code, launches and arguments.
-    """
+    """How the figures of kernels with other code changed, or if they did not, their instructions by class."""
     same = {one.artefact for one in case.binaries} & {one.artefact for one in base.binaries}
     before, after = (tuple(b for b in each.binaries if b.artefact not in same) for each in (base, case))
     if figures(before) != figures(after):

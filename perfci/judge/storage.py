@@ -56,11 +56,7 @@ def find_beyond(found: StoredTensor, limits: Limits) -> list[str]:
 
 
 def advise(found: StoredTensor, ways: Sequence[StoredTensor], limits: Limits) -> Reason | None:
-    """Returns which other way of storing the tensor to take, by what this run measured.
-
-    ways: all of its family, itself included. None if nothing but the divergence is beyond its limit: another way would
-    be no nearer to what was accepted, but begin a history of its own.
-    """
+    """Returns which of `ways`, all of the tensor's family, to take, by this run. None for divergence alone."""
     without = {**limits, "divergence": None}
     beyond = find_beyond(found, without)
     if not beyond:

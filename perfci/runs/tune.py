@@ -61,11 +61,7 @@ class Tuning:
 def tune_op(
     settings: Settings, request: Request, listener: Listener, *, spec: str | None = None, write: bool = False
 ) -> Tuning:
-    """Searches an op's configurations. Writes its tuned file if that was asked for.
-
-    Raises UsageError, ContractError and StoredFileError for what keeps it from searching, DeviceError without a device,
-    and StoredFileError if the file was edited meanwhile.
-    """
+    """Searches an op's configurations. Writes its tuned file if that was asked for. Raises PerfciError."""
     found = select(settings, request.ops)
     if len(found) != 1:
         raise UsageError("tune_one_op", name=", ".join(request.ops), ops=", ".join(op.op for op in found))

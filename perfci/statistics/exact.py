@@ -45,19 +45,9 @@ def summary(launches_us: ArrayLike) -> Summary:
     low, p05, p25, median, p75, p95, high = np.quantile(times, (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)).tolist()
     reach = _FENCE * (p75 - p25)
     mean = float(times.mean())
-    return Summary(
-        launches=times.size,
-        median_us=median,
-        min_us=low,
-        p05_us=p05,
-        p25_us=p25,
-        p75_us=p75,
-        p95_us=p95,
-        max_us=high,
-        mean_us=mean,
-        rsd=float(times.std(ddof=1)) / mean if times.size > 1 else 0.0,
-        outliers=int(np.count_nonzero((times < p25 - reach) | (times > p75 + reach))),
-    )
+    rsd = float(times.std(ddof=1)) / mean if times.size > 1 else 0.0
+    outliers = int(np.count_nonzero((times < p25 - reach) | (times > p75 + reach)))
+    return Summary(times.size, median, low, p05, p25, p75, p95, high, mean, rsd, outliers)
 
 
 def quantiles(values: Floats, shares: Sequence[float]) -> tuple[float, ...]:
@@ -329,10 +319,7 @@ def _tail(chance: Floats) -> Floats:
 
 
 def _order_interval(ordered: Floats, tail: Floats, confidence: float) -> Interval:
-    """The interval between the c-th smallest and the c-th largest, for the largest c that keeps the confidence.
-
-    Its coverage is 1 - 2 P(T < c) for the symmetric statistic T whose upper tail is given.
-    """
+    """From the c-th smallest to the c-th largest, for the largest c with 1 - 2 P(T < c) >= confidence. tail: of T."""
     # T is symmetric: P(T <= u) is the upper tail read backwards. The hair allows for rounding in its last digits.
     cdf = tail[::-1]
     c = max(int(np.searchsorted(cdf, (1 - confidence) / 2 * (1 + 1e-12), side="right")), 1)

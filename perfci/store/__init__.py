@@ -54,10 +54,7 @@ def read_run(path: Path) -> Run:
 
 
 def write_run(run: Run, folder: Path) -> Path:
-    """Write `folder/run.json` and give its path.
-
-    Raises StoredFileError if that cannot be written, or where an unreadable file stands in its place.
-    """
+    """Write `folder/run.json` and give its path. Raises StoredFileError, also for an unreadable file in its place."""
     path = folder / RUN_FILE
     refuse_to_overwrite_unreadable(path)
     return write_atomically(path, encode(run, path))
@@ -78,10 +75,7 @@ def write_plan(plan: ShardPlan, path: Path) -> Path:
 
 
 def baseline_path(root: Path, device_key: str, op: str) -> Path:
-    """Where the baseline of an op on a device model lies under the baselines folder.
-
-    Raises StoredFileError for a name, such as of a run.json from elsewhere, that no file there may have.
-    """
+    """Path of an op's baseline on a device model. Raises StoredFileError for a name that no file there may have."""
     for name in (device_key, op):
         if not _NAME.fullmatch(name):
             raise StoredFileError("baseline_name", name=name[:100])

@@ -39,10 +39,7 @@ def decode(path: Path, kind: type[Record]) -> Record:
 
 
 def encode(record: object, path: Path) -> bytes:
-    """Returns the record as perfci lays it out, checked to read back.
-
-    Raises StoredFileError if a needed number is missing. `path` is where it will be written, for the error.
-    """
+    """Returns the record as perfci lays it out, checked to read back. Raises StoredFileError if a number is missing."""
     with uncollected():
         data = text(record).encode()
         try:
@@ -77,10 +74,7 @@ def refuse_missing_folder(path: Path) -> None:
 
 
 def write_atomically(path: Path, data: bytes) -> Path:
-    """Writes the file beside its place, then moves it there, so that a crash or a full disk leaves the old one whole.
-
-    Raises StoredFileError if that fails.
-    """
+    """Writes the file beside its place, then moves it there: the old one stays whole. Raises StoredFileError."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -87,10 +87,7 @@ def drop_launches(folder: Path, op: str, process: int, cases: Container[str] | N
 
 
 def join_launches(folder: Path, parts: Iterable[Path]) -> None:
-    """Write the launches of several folders as those of one: files as they are, of a torn one what could be read.
-
-    Raises StoredFileError.
-    """
+    """Write the launches of several folders as those of one, of a torn file what could be read."""
     members = []
     for part in parts:
         found = read_launches(part)
@@ -103,10 +100,7 @@ def join_launches(folder: Path, parts: Iterable[Path]) -> None:
 
 
 def read_launches(folder: Path) -> Launches:
-    """Every whole row. No rows if there is no file. A torn tail or line becomes a note, never an error.
-
-    Raises StoredFileError if a later perfci wrote the file.
-    """
+    """Every whole row. A torn tail or line becomes a note. Raises StoredFileError if a later perfci wrote the file."""
     path = folder / LAUNCHES_FILE
     if not path.is_file():
         return Launches()

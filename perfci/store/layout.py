@@ -23,11 +23,16 @@ _ABSENT: tuple[Any, ...] = (None, (), {})
 
 
 def text(record: Any) -> str:
-    """A record of `perfci.core.model` as the text of its file.
-
-    Records are never changed, so an op's part of a run is laid out once, however often the growing run is written.
-    """
-    return _object(_with_ops_laid_out(record), "") + "\n"
+    """A record of `perfci.core.model` as the text of its file. An op's part of a growing run is laid out once."""
+    ops = getattr(record, "ops", None)
+    if not ops or not all(map(dataclasses.is_dataclass, ops)):
+        return _object(plain(record), "") + "\n"
+    known = dict(_LAID_OUT)
+    _LAID_OUT.clear()
+    for op in ops:
+        _LAID_OUT[id(op)] = known.get(id(op)) or (op, _Text(_value(plain(op), "  ")))
+    found = {**plain(dataclasses.replace(record, ops=())), "ops": [_LAID_OUT[id(op)][1] for op in ops]}
+    return _object(found, "") + "\n"
 
 
 def line(record: Any) -> str:
@@ -45,7 +50,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, str):
         return storable(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _record(value)
+        items = ((name, optional, getattr(value, name)) for name, optional in _fields(type(value)))
+        return {name: plain(item) for name, optional, item in items if item or not optional or item not in _ABSENT}
     if isinstance(value, Mapping):
         return {storable(str(key)): plain(item) for key, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
@@ -60,27 +66,6 @@ class _Text(str):
 
 _LAID_OUT: dict[int, tuple[Any, _Text]] = {}
 """id of an op's record of the run that was laid out last -> the record and its text"""
-
-
-def _with_ops_laid_out(record: Any) -> Any:
-    ops = getattr(record, "ops", None)
-    if not ops or not all(map(dataclasses.is_dataclass, ops)):
-        return plain(record)
-    known = dict(_LAID_OUT)
-    _LAID_OUT.clear()
-    for op in ops:
-        _LAID_OUT[id(op)] = known.get(id(op)) or (op, _Text(_value(plain(op), "  ")))
-    return {**plain(dataclasses.replace(record, ops=())), "ops": [_LAID_OUT[id(op)][1] for op in ops]}
-
-
-def _record(value: Any) -> dict[str, Any]:
-    kind: type = type(value)
-    found = {}
-    for name, optional in _fields(kind):
-        item = getattr(value, name)
-        if item or not optional or item not in _ABSENT:
-            found[name] = plain(item)
-    return found
 
 
 @functools.cache

@@ -206,10 +206,7 @@ class _CheckedCase:
     # --- the kernels' run ---------------------------------------------------------------------------------------------
 
     def _run_kernels(self) -> bool:
-        """Calls each kernel on the state that it finds, until one gives what the next cannot take.
-
-        Returns whether one could not be computed.
-        """
+        """Calls the kernels in turn until one gives what the next cannot take. Returns whether one could not run."""
         arrays = self.arrays
         state, kept = dict(self.inputs), arrays.copies(self.inputs)
         for at, stage in enumerate(self.stages):

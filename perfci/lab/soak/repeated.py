@@ -64,15 +64,8 @@ def check_memory(subject: SoakSubject, calls: int) -> SoakFinding:
         subject.tick(done, calls)
     alone = alone and device.state().foreign_processes == 0
     held, outside = [each.allocated or 0 for each in readings], [each.outside or 0 for each in readings]
-    numbers: dict[str, Fact] = {
-        "calls": calls,
-        "before": held[0],
-        "after": held[-1],
-        "peak": readings[-1].peak,
-        "outside_before": readings[0].outside,
-        "outside_after": readings[-1].outside,
-        "alone": alone,
-    }
+    numbers: dict[str, Fact] = {"calls": calls, "before": held[0], "after": held[-1], "peak": readings[-1].peak}
+    numbers |= {"outside_before": readings[0].outside, "outside_after": readings[-1].outside, "alone": alone}
     per_window = calls / len(sizes)
     if (grown := find_leak(held)) is not None:
         return subject.fail(MEMORY, "soak_leak", {**numbers, "rate": grown / per_window})

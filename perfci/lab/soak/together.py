@@ -59,10 +59,7 @@ def _launch_at_once(
     given: Sequence[dict[str, Any]],
     buffers: Sequence[dict[str, Any]] | None,
 ) -> dict[int, list[Any]]:
-    """One call on each stream, all under way at once. Returns copies of their outputs once the device has finished.
-
-    The default stream comes last: work queued there earlier could hold the host up.
-    """
+    """One call on each stream at once, the default one last, since its queue may hold the host up: copies."""
     copies: dict[int, list[Any]] = {}
     kept = []  # outputs live until all streams are done, so that none is given another's memory
     for index in reversed(range(len(streams))):
@@ -122,10 +119,7 @@ def check_threads(subject: SoakSubject, calls: int = CALLS) -> SoakFinding:
 
 
 def _run_threads(subject: SoakSubject, work: Callable[[int], None]) -> BaseException | None:
-    """Two threads that begin together, on a stream each. Returns what one of them raised.
-
-    Raises it if memory ran out: two calls at once need more than one, which is no fault of the op.
-    """
+    """Two threads that begin together, on a stream each. Returns what one raised. Raises if memory ran out."""
     gate = threading.Barrier(2)
     subject.device.synchronize()
 

@@ -131,10 +131,7 @@ class _Names(ast.NodeTransformer):
 
 
 def list_regimes(space: Space, tuned: Sequence[Mapping[str, Any]]) -> tuple[Regime, ...]:
-    """The entries that a search is about, in the order in which a call asks them: the tuned file's, then the space's.
-
-    Each entry of the file gets the lists of the space's entry that asks for the same.
-    """
+    """The entries of a search in the order in which a call asks them: the tuned file's, then the space's."""
 
     def split(entry: Mapping[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in entry.items() if name != "config"}

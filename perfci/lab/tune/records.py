@@ -127,10 +127,9 @@ class SearchFile:
 
 
 def open_search(path: Path, asked: Mapping[str, Fact], seed: int | None, fresh_seed: int) -> SearchFile:
-    """The search in a file if it asks the same, else a new one that replaces it.
+    """The search in a file if it asks the same, else a new one that replaces it. A line that was cut off is dropped.
 
-    A line that an interrupted write cut off is dropped. Raises StoredFileError if the file is damaged otherwise, and
-    leaves it as it is.
+    Raises StoredFileError if the file is damaged otherwise, and leaves it as it is.
     """
     known = _read_search(path) if path.exists() else None
     if known and known.head.asked == asked and seed in {None, known.head.seed}:

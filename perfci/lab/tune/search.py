@@ -187,7 +187,7 @@ def decide(grid: Choices, regime: Regime, known: Sequence[Attempt], *, needed: b
     span, config, change = spans[taken], finals[taken].config, None
     if finals[taken].anchor is None:  # else today's choice does not work here
         if (span.high < 0 and span.value <= -LEAST) or (needed and regime.current is None):
-            change = Interval(math.expm1(span.value), math.expm1(span.low), math.expm1(span.high), span.confidence)
+            change = exact.to_ratio(span)
         else:
             config = None
     return Choice(regime, config, change, tried, failed)

@@ -104,8 +104,8 @@ def _case(case: PerformanceCase, run: Run) -> HistoryCase:
         kernel_us=kernel_us,
         reference_us=_spread(references),
         shift=exact.location(shifts).value if shifts else None,
-        span_us=_median(arm.span_us for arm in kernels),
-        rsd=_median(arm.time.rsd for arm in kernels),
+        span_us=find_median(arm.span_us for arm in kernels),
+        rsd=find_median(arm.time.rsd for arm in kernels),
         bytes_moved=case.bytes_moved,
         flops=case.flops,
         # bytes a nanosecond are gigabytes a second
@@ -126,7 +126,8 @@ def _spread(arms: Sequence[ArmBlock]) -> Spread:
     return Spread(float(middle), float(low), float(high))
 
 
-def _median(values: Iterable[float | None]) -> float | None:
+def find_median(values: Iterable[float | None]) -> float | None:
+    """Returns the median of the values that are known."""
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None
 

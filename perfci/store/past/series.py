@@ -54,10 +54,7 @@ def list_points(runs: Sequence[HistoryRun], *, stored: bool = False) -> dict[str
 
 
 def _compare(run: HistoryRun, now: HistoryCase | HistoryStored, then: HistoryPoint | None) -> float | None:
-    """Times compare if timer and cache are the same.
-
-    Stored tensors compare with any earlier run: how a new driver or torch changes a cast is part of the question.
-    """
+    """Times compare if timer and cache are the same. Stored tensors compare with any earlier run."""
     before = then.figures if then else None
     if isinstance(now, HistoryStored) and isinstance(before, HistoryStored):
         p99, earlier = now.errors.p99_abs, before.errors.p99_abs

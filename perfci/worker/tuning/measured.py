@@ -79,15 +79,12 @@ class _MeasuredSearch(TuningSearch):
                 if case not in self._rounds:
                     call = functools.partial(next(iter(arms.values())), **self._make_inputs(self.cases[case]))
                     self._rounds[case] = rounds(1e6 * self._device.window_s(call, PROBES) / PROBES)
+                blocks = FINAL_BLOCKS if stage == FINAL else LOOK_BLOCKS
+                seed = random.Random(f"{self.job.seed}/{case}/{stage}/{','.join(arms)}").getrandbits(31)
                 times = time_candidates(
-                    self.suite,
-                    self._device,
-                    self.cases[case],
-                    arms,
-                    blocks=FINAL_BLOCKS if stage == FINAL else LOOK_BLOCKS,
-                    rounds=self._rounds[case],
-                    seed=random.Random(f"{self.job.seed}/{case}/{stage}/{','.join(arms)}").getrandbits(31),
-                )
+                    self.suite, self._device, self.cases[case], arms,
+                    blocks=blocks, rounds=self._rounds[case], seed=seed,
+                )  # fmt: skip
             except CandidateError as error:
                 if error.name not in working:
                     raise ContractError("tune_anchor_failed", op=self.op, case=case) from error

@@ -146,10 +146,7 @@ class TuningSearch:
         return [each for each in self.known if each.regime == regime.label]
 
     def find_anchor(self, regime: Regime, default: Config | None = None) -> Config | None:
-        """Returns what candidates are compared with: today's choice (None), or if that fails the first that works.
-
-        default: if nothing has worked yet.
-        """
+        """Returns what candidates are compared with: today's choice (None), or if that fails the first that works."""
         known = self.list_known(regime)
         if not any(each.config is None and each.failure for each in known):
             return None
