@@ -20,7 +20,7 @@ from perfci.judge.quarantine import advise
 from perfci.report.past import Past
 from perfci.runs import effective_thresholds
 from perfci.runs.accept import accept
-from perfci.runs.base import hash_rules, is_judged_by_base, list_known_ops, mark_added, move_settings
+from perfci.runs.base import is_judged_by_base, list_known_ops, mark_added, move_settings
 from perfci.runs.pasts import read_pasts
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.read import load
@@ -32,7 +32,7 @@ def decide(run: Run, settings: Settings, against: Path | None = None, judged_by:
     `against` is a folder of baselines, or another run (its file or its folder). None takes the project's baselines.
     `judged_by` is the project whose rules hold, if it is at hand. Otherwise it is taken from git if it is another one.
     """
-    with nullcontext(judged_by) if judged_by else _open_rules(run, settings) as rules:
+    with nullcontext(judged_by) if judged_by else open_rules(run, settings) as rules:
         found = effective_thresholds.of_run(run, rules, check_ops=True)
         run, limits = _add_change(run, found.limits, settings, planned=judged_by is not None or rules is settings)
         first, last = effective_thresholds.notes(run, found)
@@ -42,12 +42,6 @@ def decide(run: Run, settings: Settings, against: Path | None = None, judged_by:
             # The base's rules were not available.
             notes = tuple(Reason("rules_gone", note.facts) if note.kind == "rules_changed" else note for note in notes)
         return advise(run, dataclasses.replace(judgements, notes=notes), rules.quarantine)
-
-
-def read_baselines(run: Run, settings: Settings) -> Mapping[str, Baseline]:
-    """Returns what is stored for a run's ops. Raises StoredFileError, as `decide` does."""
-    with _open_rules(run, settings) as rules:
-        return _read_baselines(run, rules, None)
 
 
 @dataclass(frozen=True)
@@ -65,19 +59,13 @@ def read_context(run: Run, settings: Settings, against: Path | None = None) -> R
 
     `against`: as `decide` takes it. Histories are those beside the baselines there. Another run has none.
     """
-    with _open_rules(run, settings) as rules:
+    with open_rules(run, settings) as rules:
         pasts = read_pasts(run, dataclasses.replace(rules, baselines=against) if against else rules)
         return ReportContext(_read_baselines(run, rules, against), pasts)
 
 
-def hash_rules_of(run: Run, settings: Settings) -> str:
-    """Returns a digest of the thresholds and baselines that `decide` reads for a run."""
-    with _open_rules(run, settings) as rules:
-        return hash_rules(rules)
-
-
 @contextmanager
-def _open_rules(run: Run, settings: Settings) -> Iterator[Settings]:
+def open_rules(run: Run, settings: Settings) -> Iterator[Settings]:
     """Yields the settings whose thresholds and baselines judge: a merge request is judged by those of its base.
 
     They are written out only if they differ. If git no longer has them, the work tree's own are used.

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from perfci.core.environment import list_differences, unmixable
 from perfci.core.errors import UsageError
-from perfci.core.model import Block, Environment, Fact, Joined, Limits, OpRun, PlannedOp, Reason, Run, Shard, ShardPlan
+from perfci.core.model import Environment, Fact, Joined, Limits, OpRun, PlannedOp, Reason, Run, Shard, ShardPlan
 from perfci.core.wording import as_fact
 
 DIGITS = 12
@@ -130,11 +130,11 @@ def _refuse_mixed(runs: Sequence[Run]) -> None:
 
 def _name_board(op: OpRun, run: Run) -> OpRun:
     """Returns an op whose blocks all name their board, since the merged run has several."""
-
-    def name(block: Block) -> Block:
-        return block if block.board else dataclasses.replace(block, board=run.environment.device.uuid)
-
-    cases = (dataclasses.replace(case, blocks=tuple(map(name, case.blocks))) for case in op.performance)
+    board = run.environment.device.uuid
+    cases = []
+    for case in op.performance:
+        blocks = (block if block.board else dataclasses.replace(block, board=board) for block in case.blocks)
+        cases.append(dataclasses.replace(case, blocks=tuple(blocks)))
     return dataclasses.replace(op, performance=tuple(cases))
 
 

@@ -31,7 +31,7 @@ from perfci.runs import base as base_stage
 from perfci.runs import flow
 from perfci.runs.base import BaseTree
 from perfci.runs.bench import BOARD, LOGS, Bench, Listener, claim_bench, name_devices, open_bench
-from perfci.runs.decide import decide, hash_rules_of
+from perfci.runs.decide import decide, open_rules
 from perfci.runs.describe import Described, describe_ops, find_violation
 from perfci.runs.effective_thresholds import alpha_of, refuse_looser
 from perfci.runs.merge import DIGITS, merge
@@ -241,7 +241,8 @@ def merge_shards(
     """
     blank = new_run(settings, sharded.plan, Device(sharded.plan.device, "no device", "none"), command)
     run = merge(sharded, digest, [run for run, _ in found], blank)
-    _refuse_difference(RULES, hash_rules_of(run, settings)[:DIGITS], sharded.rules[:DIGITS])
+    with open_rules(run, settings) as rules:
+        _refuse_difference(RULES, base_stage.hash_rules(rules)[:DIGITS], sharded.rules[:DIGITS])
     with store.claim_reports(settings.reports):
         store.write_run(run, settings.reports)
         launches.join_launches(settings.reports, {run.id: folder for run, folder in found}.values())

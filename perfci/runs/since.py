@@ -53,7 +53,7 @@ from perfci.ops.fingerprint.pins import pins_changed
 from perfci.runs import base as base_stage
 from perfci.runs.base import BaseTree
 from perfci.runs.bench import Bench, Listener, claim_bench
-from perfci.runs.decide import decide, read_baselines
+from perfci.runs.decide import decide, read_context
 from perfci.runs.describe import Described, describe_ops
 from perfci.runs.effective_thresholds import alpha_of, refuse_looser
 from perfci.runs.flow import settle
@@ -145,8 +145,7 @@ def retry(
         found = describe_ops(bench, request)
         if found.device.key != device.key:
             raise UsageError("again_device", run=earlier.id, planned=device.key, found=found.device.key)
-        grouped, refused = _group(bench, request, found.ops, [case for case in cases if not case.failure], How.AGAIN)
-        grouped.lost += [case for case in cases if case.failure]
+        grouped, refused = _group(bench, request, found.ops, cases)
         for case, why in refused:
             failure = because("again_not_duelled", why, op=case.op, case=case.case, commit=(case.commit or "")[:SHOWN])
             grouped.lost.append(dataclasses.replace(case, failure=failure))
@@ -163,7 +162,7 @@ def retry(
 
 def _find_open_cases(earlier: Run, settings: Settings) -> tuple[list[AgainCase], set[tuple[str, str]]]:
     """Returns the cases, each with its last conclusive commit or why it has none, and the INCONCLUSIVE ones."""
-    baselines, base = read_baselines(earlier, settings), earlier.plan.base
+    baselines, base = read_context(earlier, settings).baselines, earlier.plan.base
     # A case without a stored commit of its own has the one that the run was compared with.
     other = base.commit if base and base.how == How.BASELINE else None
     found, undecided = [], set()
@@ -231,16 +230,11 @@ def _group_since_release(
 ) -> tuple[Groups, tuple[Reason, ...]]:
     """Returns the cases by the commits that they are duelled with, and notes about those that are left out."""
     settings, sound = bench.settings, [op for op in found.ops if not op.failure]
-    epochs: dict[tuple[str, str], AgainCase] = {}
+    cases: list[AgainCase] = []
     for op in sound:
         history = read_history(settings.baselines, found.device.key, op.op, formerly=op.renamed_from)
-        runs = with_names_of_now(history.runs, op.renamed)
-        epochs |= {(case.op, case.case): case for case in _find_epochs(settings, op, runs, release)}
-    every = [(op.op, case) for op in sound for case in op.performance]
-    cases = [epochs.get(case) or AgainCase(*case, release.commit) for case in every]
-    wanted = [case for case in cases if not case.failure]
-    grouped, refused = _group(bench, request, sound, wanted, How.RELEASE, release)
-    grouped.lost += [case for case in cases if case.failure]
+        cases += _choose_commits(settings, op, with_names_of_now(history.runs, op.renamed), release)
+    grouped, refused = _group(bench, request, sound, cases, release)
     left_out = {op.op: op.failure for op in found.ops if op.failure}
     for case, why in refused:
         if case.since is not None:
@@ -251,21 +245,22 @@ def _group_since_release(
     return grouped, tuple(notes)
 
 
-def _find_epochs(
+def _choose_commits(
     settings: Settings, op: PlannedOp, runs: Sequence[HistoryRun], release: LastRelease
 ) -> Iterator[AgainCase]:
-    """The last accepted loss of each case, if the release does not have it yet."""
+    """Each case with the release, or with its last accepted loss if the release does not have that yet."""
     for case in op.performance:
+        found = AgainCase(op.op, case, release.commit)
         began = next((run for run in reversed(runs) if run.epoch and case in run.epoch.cases), None)
-        if began is None or began.epoch is None:
-            continue
-        commit = began.environment.commit
-        found = AgainCase(op.op, case, commit, since=began.epoch.why)
-        known = None if commit is None or began.environment.dirty else find_commit(settings.root, commit)
-        if not isinstance(known, str) or is_ancestor(settings.root, known, "HEAD") is not True:
-            yield _lose_epoch(found)
-        elif is_ancestor(settings.root, known, release.commit) is not True:
-            yield found
+        if began and began.epoch:
+            commit = began.environment.commit
+            lossy = AgainCase(op.op, case, commit, since=began.epoch.why)
+            known = None if commit is None or began.environment.dirty else find_commit(settings.root, commit)
+            if not isinstance(known, str) or is_ancestor(settings.root, known, "HEAD") is not True:
+                found = _lose_epoch(lossy)
+            elif is_ancestor(settings.root, known, release.commit) is not True:
+                found = lossy
+        yield found
 
 
 def _lose_epoch(case: AgainCase) -> AgainCase:
@@ -281,15 +276,15 @@ def _group(
     request: Request,
     ops: Sequence[PlannedOp],
     cases: Sequence[AgainCase],
-    how: How,
     release: LastRelease | None = None,
 ) -> tuple[Groups, list[tuple[AgainCase, Reason]]]:
     """Returns the cases by their commits, and those that cannot be duelled with theirs, each with the reason."""
-    root, grouped, refused = bench.settings.root, Groups(), list[tuple[AgainCase, Reason]]()
-    head = parse_commit(root, "HEAD") if how is How.AGAIN else None
-    for number, commit in enumerate(dict.fromkeys(case.commit or "" for case in cases), 1):
-        mine = [case for case in cases if case.commit == commit]
-        tree = _write_tree(bench, commit, how, number, release)
+    root, refused = bench.settings.root, list[tuple[AgainCase, Reason]]()
+    grouped = Groups(lost=[case for case in cases if case.failure])
+    head = None if release else parse_commit(root, "HEAD")
+    for number, commit in enumerate(dict.fromkeys(case.commit or "" for case in cases if not case.failure), 1):
+        mine = [case for case in cases if case.commit == commit and not case.failure]
+        tree = _write_tree(bench, commit, number, release)
         if isinstance(tree, Reason):
             refused += [(case, tree) for case in mine]
             continue
@@ -334,13 +329,14 @@ def _begin(bench: Bench, request: Request, command: str, device: Device, again: 
     return blank
 
 
-def _write_tree(bench: Bench, commit: str, how: How, number: int, release: LastRelease | None) -> BaseTree | Reason:
+def _write_tree(bench: Bench, commit: str, number: int, release: LastRelease | None) -> BaseTree | Reason:
     """Write out the project as it was at a commit that some file or tag names, for the group of this number."""
     found = find_commit(bench.settings.root, commit)
     if isinstance(found, Reason):
         return found
     name = release.name if release and found == release.commit else found[:SHOWN]
-    tree = base_stage.write_base(bench, Base(found, how, name), f"{base_stage.FOLDER}-{number}")
+    base = Base(found, How.RELEASE if release else How.AGAIN, name)
+    tree = base_stage.write_base(bench, base, f"{base_stage.FOLDER}-{number}")
     # A release's arm runs in today's toolchain like the other one: what a new toolchain did since then is no creep.
     if isinstance(tree, Reason) or release:
         return tree

@@ -217,7 +217,6 @@ def test_the_culprit_is_named_with_what_it_changed_how_much_and_how_sure_that_is
     assert culprit.own.value == pytest.approx(0.04, abs=0.005)
     assert found.first.value == pytest.approx(0.04, abs=0.005)
     assert (found.commits, found.device, found.base_us) == (19, "Fake One", 50.0)
-    assert found.before == ()
     # All of it was told meanwhile.
     (begun,) = bisected.begun
     assert (begun.case, begun.culprits) == (found.case, ())
