@@ -109,7 +109,7 @@ def forge():
         bodies = {{
             "Step": {{"stage": text, "op": text, "case": text, "done": 0, "total": 3}},
             "Waiting": {{"holder": text}},
-            "Checked": {{"case": {{"case": text, "inputs": "normal", "failure": reason}}}},
+            "AccuracyCase": {{"case": text, "inputs": "normal", "failure": reason}},
             "PlannedOp": {{"op": text, "performance": [text]}},
             "Gone": {{"x": text}},
         }}

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from perfci.core.model import Reason
+from perfci.core.model import AccuracyCase, Reason
 from perfci.core.wording import say, sentence
 from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain
-from perfci.worker.protocol import DONE, Checked, Doing, Failed, Message, Ready, Waiting
+from perfci.worker.protocol import DONE, Doing, Failed, Message, Ready, Waiting
 
 OF_BASE = " of the base"
 """How the stage of a worker ends that runs the base revision."""
@@ -76,9 +76,9 @@ class Progress:
                 self._show_stage(message)
             case Waiting(holder):
                 self._print(sentence(Reason("device_waiting", {"holder": holder})))
-            case Checked(case) if case.failure and not self._failed:
+            case AccuracyCase(failure=Reason() as failure) if not self._failed:
                 self._failed = True
-                self._print(sentence(case.failure), "  ")
+                self._print(sentence(failure), "  ")
             case Failed(reason):
                 self._print(sentence(reason), "  ")
 

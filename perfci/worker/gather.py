@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection
 
-from perfci.core.model import Block, Limits, OpRun, PerformanceCase, Reason, StoredTensor
+from perfci.core.model import AccuracyCase, Block, Limits, OpRun, PerformanceCase, Reason, StoredTensor
 from perfci.core.model.basics import worst
 from perfci.core.wording import because
-from perfci.worker.protocol import Apart, Checked, Doing, Finished, Measured, Message, OpDone, Prepared, Ready
+from perfci.worker.protocol import Apart, Doing, Finished, Measured, Message, OpDone, Prepared, Ready
 
 
 class Gathered:
@@ -40,8 +40,8 @@ class Gathered:
     def hear(self, message: Message) -> None:
         """Take one message."""
         match message:
-            case Checked(case):
-                self._op = dataclasses.replace(self._op, accuracy=(*self._op.accuracy, case))
+            case AccuracyCase():
+                self._op = dataclasses.replace(self._op, accuracy=(*self._op.accuracy, message))
             case StoredTensor():
                 self._op = dataclasses.replace(self._op, stored=(*self._op.stored, message))
             case Prepared(case) if not self._again:

@@ -187,13 +187,6 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Checked:
-    """One accuracy check is done."""
-
-    case: AccuracyCase
-
-
-@dataclass(frozen=True)
 class Prepared:
     """A performance case is ready to be timed, or has failed before."""
 
@@ -305,7 +298,7 @@ Message = (
     | PlannedOp
     | Doing
     | Waiting
-    | Checked
+    | AccuracyCase
     | StoredTensor
     | Prepared
     | Measured

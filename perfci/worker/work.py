@@ -29,7 +29,6 @@ from perfci.worker.apart import load_apart
 from perfci.worker.load import LoadedOp, choose_cases, describe_exception
 from perfci.worker.protocol import (
     BASE,
-    Checked,
     Doing,
     Failed,
     Finished,
@@ -72,12 +71,12 @@ class Worker:
         """Run the accuracy suite, as far as time allows. Returns whether everything was right."""
         began, right = time.monotonic(), True
         for result in self._check_all():
-            self._send(Checked(result) if isinstance(result, AccuracyCase) else result)
+            self._send(result)
             right &= not isinstance(result, AccuracyCase) or result.failure is None
         if right and self._job.pattern is None and not self._is_late():
             leak = accuracy_stage.verify_memory(self._loaded.accuracy, self._device, self._job.seed)
             if leak:
-                self._send(Checked(leak))
+                self._send(leak)
                 right = leak.failure is None
         self._verify_s = time.monotonic() - began
         return right

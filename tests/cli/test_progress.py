@@ -7,7 +7,7 @@ from rich.console import Console
 
 from perfci.cli.progress import Progress
 from perfci.core.model import AccuracyCase, Device, Reason
-from perfci.worker.protocol import Checked, Doing, OpDone, Ready, Waiting
+from perfci.worker.protocol import Doing, OpDone, Ready, Waiting
 
 READY = Ready(Device("fake", "Fake One", "fake-one"))
 
@@ -22,7 +22,7 @@ def shown(*messages, terminal=False):
 
 def failed(case, kind="kernel_raised"):
     facts = {"case": case, "error": "E", "message": "m", "file": "f.py", "line": 1}
-    return Checked(AccuracyCase(case, "normal", "contiguous", 0, failure=Reason(kind, facts)))
+    return AccuracyCase(case, "normal", "contiguous", 0, failure=Reason(kind, facts))
 
 
 def test_in_a_log_each_stage_is_one_plain_line():

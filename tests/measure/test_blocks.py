@@ -9,12 +9,7 @@ import pytest
 
 from perfci.device.seam import WARMING
 from perfci.measure.bench import InseparableError
-from perfci.measure.blocks import (
-    BLOCK_WARMUP,
-    FIRST_BLOCKS,
-    MOST_BLOCKS,
-    SWEEPS_A_SESSION,
-)
+from perfci.measure.blocks import BLOCK_WARMUP, FIRST_BLOCKS, MOST_BLOCKS, SWEEPS_A_SESSION
 from perfci.measure.prepare import rounds
 from perfci.statistics import duel_rule
 from tests.measure.scripted import (

@@ -18,7 +18,6 @@ from perfci.core.model import (
 )
 from perfci.worker.protocol import (
     Apart,
-    Checked,
     Doing,
     Finished,
     Measured,
@@ -103,7 +102,7 @@ class Workers:
             )
         )
         if not job.process and job.suites[0] == "accuracy":
-            heard(Checked(AccuracyCase("rows=0", "normal", "contiguous", 0)))
+            heard(AccuracyCase("rows=0", "normal", "contiguous", 0))
         cases = job.cases if job.cases is not None else CASES
         arm = BaseArm(same=False, duelled=True) if base else None
         for case in cases:

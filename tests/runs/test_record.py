@@ -16,7 +16,7 @@ from perfci.runs.base import write_base
 from perfci.runs.bench import open_bench
 from perfci.runs.plan import Request
 from perfci.store import launches
-from perfci.worker.protocol import Checked, Doing
+from perfci.worker.protocol import Doing
 from tests.runs.stand_ins import CASES, DEVICE, write_ops
 
 record = importlib.import_module("perfci.runs.record")
@@ -273,7 +273,7 @@ def test_an_op_may_not_take_the_time_that_the_others_need(measure, workers, thre
 def test_a_worker_that_was_ended_in_the_accuracy_suite_says_that_this_was_not_done(measure, workers, settings):
     def checking(job, around, heard, base):
         heard(Doing("accuracy", "relu", "rows=0"))
-        heard(Checked(AccuracyCase("rows=0", "normal", "contiguous", 0)))
+        heard(AccuracyCase("rows=0", "normal", "contiguous", 0))
         return Reason("worker_late", {"op": "relu", "where": "accuracy"})
 
     workers._measured = checking

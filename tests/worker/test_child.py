@@ -9,14 +9,13 @@ import sys
 
 import pytest
 
-from perfci.core.model import PlannedOp, Suite
+from perfci.core.model import AccuracyCase, PlannedOp, Suite
 from perfci.ops.identity import DuelPlan
 from perfci.worker import child
 from perfci.worker.parent import WorkerEnvironment, start_worker, wait
 from perfci.worker.protocol import (
     Apart,
     BaseFiles,
-    Checked,
     Failed,
     Finished,
     Job,
@@ -151,7 +150,7 @@ def test_a_base_alone_waits_to_be_let_onto_the_device_and_is_timed_as_the_base(h
 
     assert failure is None
     first = next(i for i, message in enumerate(heard) if isinstance(message, TurnAsked))
-    assert not of(Ready, heard[:first]) and not of(Prepared, heard[:first]) and not of(Checked, heard)
+    assert not of(Ready, heard[:first]) and not of(Prepared, heard[:first]) and not of(AccuracyCase, heard)
     assert sorted((message.case, message.block.index) for message in of(Measured, heard)) == [
         ("rows=16", 0),
         ("rows=8", 0),
@@ -202,23 +201,10 @@ def test_a_triton_whose_cache_may_be_stale_compiles_anew(version, stale, monkeyp
 # --- what it starts with ----------------------------------------------------------------------------------------------
 
 RARE = (
-    "yaml",
-    "email",
-    "zipfile",
-    "importlib.metadata",
-    "tomllib",
-    "socket",
-    "perfci.lab.chains.runs",
-    "perfci.store.past",
-    "perfci.git",
-    "perfci.core.settings",
-    "perfci.lab.soak.subject",
-    "perfci.thresholds.place",
-    "perfci.thresholds.read",
-    "perfci.lab.tune.search",
-    "perfci.lab.tune.files",
-    "perfci.worker.parent",
-)
+    "yaml", "email", "zipfile", "importlib.metadata", "tomllib", "socket", "perfci.lab.chains.runs",
+    "perfci.store.past", "perfci.git", "perfci.core.settings", "perfci.lab.soak.subject", "perfci.thresholds.place",
+    "perfci.thresholds.read", "perfci.lab.tune.search", "perfci.lab.tune.files", "perfci.worker.parent",
+)  # fmt: skip
 """Modules that few workers come to need, and that would be paid for at every start of one."""
 
 MEASURING = ("perfci.measure.verify", "perfci.measure", "perfci.measure.outputs", "perfci.statistics.exact")

@@ -14,7 +14,7 @@ from perfci.core.model import (
 )
 from perfci.core.wording import sentence
 from perfci.worker.gather import Gathered
-from perfci.worker.protocol import Checked, Doing, Finished, Measured, OpDone, Prepared, Ready, Waiting
+from perfci.worker.protocol import Doing, Finished, Measured, OpDone, Prepared, Ready, Waiting
 
 CASE = "rows=1"
 SUSPICION = Reason("above_bandwidth", {"case": CASE})
@@ -38,7 +38,7 @@ def first_look():
     return gathered(
         OpRun("relu"),
         Doing("accuracy", "relu"),
-        Checked(AccuracyCase(CASE, "normal", "contiguous", 0)),
+        AccuracyCase(CASE, "normal", "contiguous", 0),
         Prepared(prepared),
         Measured(CASE, block(0), {}),
         Waiting("somebody"),

@@ -23,7 +23,6 @@ from perfci.lab.chains.records import ChainCase, Error, StageResult
 from perfci.worker.protocol import (
     Apart,
     ChainPlanned,
-    Checked,
     Doing,
     Examined,
     Failed,
@@ -53,7 +52,7 @@ MESSAGES = [
     Doing("accuracy", "relu", "rows=1,note=\"body\":{}", 3, 7),
     Doing("import", "relu"),
     Waiting("process 7"),
-    Checked(AccuracyCase("rows=1", "nan", "strided", 4, True, ERRORS, ERRORS, 1e-3, 1e-5, REASON, True, REASON)),
+    AccuracyCase("rows=1", "nan", "strided", 4, True, ERRORS, ERRORS, 1e-3, 1e-5, REASON, True, REASON),
     Prepared(PerformanceCase("rows=1", base=BaseArm(Identity(("work 3 us",), unknown=REASON), None, (REASON,), True))),
     Prepared(PerformanceCase("rows=1", 8, 9, "float16", 1.5, 20, 64, (CompiledKernel("k", 32, 0, 1024, 4, 2, "B=1"),))),
     Measured("rows=1", BLOCK, {"kernel": (5.0, 5.1), "reference": (6.0,)}),
