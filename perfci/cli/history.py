@@ -30,10 +30,6 @@ EACH = 4
 _BOARD = 8
 """Last characters of a board's UUID."""
 
-_SPARKS = "▁▂▃▄▅▆▇█"
-_SPARK = 15
-"""Runs of a case in its line's small picture."""
-
 _RUN_HEADINGS = "date | commit | kernel: | spread: | change: | since first: | speedup: | board:"
 _STORED_HEADINGS = "date | commit | p99 abs: | mean rel: | clipped: | divergence: | change: | since first: | board:"
 
@@ -69,7 +65,14 @@ def history(
         return drifts.show_drift(histories, case, where, strict=strict, json=json)
     if boards:
         return drifts.show_boards(histories, device, where, json=json)
-    every = [_select(each, case) for each in histories]
+    every = [
+        OpHistory(
+            each,
+            {name: points for name, points in list_points(each.runs).items() if matches(name, case)},
+            {name: points for name, points in list_points(each.runs, stored=True).items() if matches(name, case)},
+        )
+        for each in histories
+    ]
     found = [one for one in every if one.cases or one.stored or case is None]
     if histories and not found:
         raise UsageError("no_case_fits", pattern=case, ops=", ".join(one.op for one in histories))
@@ -81,14 +84,6 @@ def history(
 
 
 COMMANDS = {"history": history}
-
-
-def _select(found: History, pattern: str | None) -> OpHistory:
-    cases, stored = (
-        {case: points for case, points in list_points(found.runs, stored=stored).items() if matches(case, pattern)}
-        for stored in (False, True)
-    )
-    return OpHistory(found, cases, stored)
 
 
 # --- for programs: times are microseconds, changes ratios - 1, plus is slower -----------------------------------------
@@ -134,8 +129,8 @@ def _show(one: OpHistory, most: int, *, whole: bool) -> Iterator[RenderableType]
         lines = []
         for case, points in one.cases.items():
             _, _, time, _, change, first, speedup, _ = _write_cells(points[-1])
-            lines.append((case, str(len(points)), time, change, first, speedup, draw_spark(points)))
-        yield Grid(make_table("case | runs: | kernel: | change: | first: | speedup: | last runs", lines))
+            lines.append((case, str(len(points)), time, change, first, speedup))
+        yield Grid(make_table("case | runs: | kernel: | change: | first: | speedup:", lines))
         yield Paragraph(say("Every run of a case: --case, with its id or a glob."), 2, "dim")
     if len(one.stored) <= EACH or whole:
         for case, points in one.stored.items():
@@ -145,9 +140,9 @@ def _show(one: OpHistory, most: int, *, whole: bool) -> Iterator[RenderableType]
     for case, points in one.stored.items():
         _, _, p99, _, clipped, divergence, change, first, _ = _write_cells(points[-1])
         name = case.removeprefix(f"{STORED}=")
-        tensors.append((name, str(len(points)), p99, clipped, divergence, change, first, draw_spark(points)))
+        tensors.append((name, str(len(points)), p99, clipped, divergence, change, first))
     yield ""
-    headings = "tensor | runs: | p99 abs: | clipped: | divergence: | change: | first: | last runs"
+    headings = "tensor | runs: | p99 abs: | clipped: | divergence: | change: | first:"
     yield Grid(make_table(headings, tensors), say("Stored in low precision:"))
     yield Paragraph(say("Every run of these: --case 'stored=*'; of one tensor: --case 'stored=NAME,*'."), 2, "dim")
 
@@ -196,26 +191,3 @@ def _write_cells(point: HistoryPoint) -> tuple[str, ...]:
     spread = (time.p75_us - time.p25_us) / time.median_us
     speedup = "-" if point.speedup is None else f"{point.speedup:.2f}x"
     return (*when, units.time(time.median_us), units.percent(spread), last, first, speedup, board)
-
-
-def draw_spark(points: Sequence[HistoryPoint]) -> str:
-    """A letter for each of the newest runs, the higher the slower, or the larger the errors.
-
-    A bar marks a new environment, ! a loss that was accepted. A spread of less than 3 % fills no more
-    than its part of the height, so that small noise looks small.
-    """
-    newest = points[-_SPARK:]
-    values = [
-        (point.figures.errors.p99_abs or 0.0)
-        if isinstance(point.figures, HistoryStored)
-        else point.figures.kernel_us.median_us
-        for point in newest
-    ]
-    low = min(values)
-    span = max(max(values) - low, 0.03 * low) or 1.0  # all may be 0
-    letters = []
-    for at, (value, point) in enumerate(zip(values, newest, strict=True)):
-        mark = "!" if point.why is not None else "|" if point.steps and at else ""
-        level = int((value - low) / span * len(_SPARKS))
-        letters.append(mark + _SPARKS[min(level, len(_SPARKS) - 1)])
-    return "".join(letters)

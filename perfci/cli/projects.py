@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +16,7 @@ from perfci.cli.exits import Exit
 from perfci.cli.output import STYLES, Paragraph, print_json, print_lines, print_parts, relative
 from perfci.cli.progress import Progress
 from perfci.core.errors import UsageError
-from perfci.core.model import Gate, PlannedOp, Reason
+from perfci.core.model import Gate, PlannedOp
 from perfci.core.wording import say, sentence
 from perfci.lab.chains.records import find_chains
 from perfci.ops import discover
@@ -177,17 +177,13 @@ def show_ops(ops: Sequence[PlannedOp]) -> Iterator[Paragraph]:
         if op.stored:
             stored = say("{count:stored case|stored cases}", count=len(op.stored))
             counts = say("{cases}, {stored}", cases=counts, stored=stored)
-        yield from _show_cases(op.op, counts, op.failure, (*op.performance, *op.stored))
+        yield Paragraph(f"{op.op}: {say('cannot run') if op.failure else counts}", style="bold")
+        if op.failure:
+            yield Paragraph(op.failure, 2, STYLES[Gate.FAILS])
+        else:
+            yield from (Paragraph(case, 2) for case in (*op.performance, *op.stored))
     if not ops:
         yield Paragraph(say("There are no ops here."))
-
-
-def _show_cases(name: str, counts: str, failure: Reason | None, cases: Iterable[str]) -> Iterator[Paragraph]:
-    yield Paragraph(f"{name}: {say('cannot run') if failure else counts}", style="bold")
-    if failure:
-        yield Paragraph(failure, 2, STYLES[Gate.FAILS])
-    else:
-        yield from (Paragraph(case, 2) for case in cases)
 
 
 COMMANDS = {"init": init, "new": new_, "list": list_}

@@ -58,14 +58,9 @@ class Mark:
     changes: tuple[ChangePoint, ...] = ()
     """steps that cases took here"""
 
-    @property
-    def everywhere(self) -> bool:
-        """Whether it is about all cases."""
-        return bool(self.fields)
-
     def about(self, case: str) -> bool:
-        """Whether it is about a case."""
-        return self.everywhere or case in self.cases or any(change.case == case for change in self.changes)
+        """Whether it is about a case. An environment is about all of them."""
+        return bool(self.fields) or case in self.cases or any(change.case == case for change in self.changes)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from perfci.core.wording import say
 from perfci.ops.spec import is_stored
 from perfci.report import ceilings, lowprec, past, rows
 from perfci.report.against import DUEL
-from perfci.report.ceilings import CeilingPoint
 from perfci.report.charts import style
 from perfci.report.charts.cases import ROWS, CaseChart, draw_blocks, draw_case, draw_changes, draw_launches
 from perfci.report.charts.device import draw_roofline
@@ -49,7 +48,7 @@ FEWEST_RUNS = 3
 """Accepted runs below which no history is drawn."""
 
 ROOFLINE_OPS = 6
-"""Most ops that share one roofline: as many as there are colours. Beyond, each op has its own."""
+"""Most ops in the roofline, those furthest below their ceilings: as many as there are colours."""
 
 KINDS = ("changes", "blocks", "case", "launches", "roofline", "history", "lowprec")
 """What the names of all pictures begin with."""
@@ -61,7 +60,7 @@ class Gallery:
 
     ops: Mapping[str, Pictures]
     roofline: Picture | None = None
-    """of all ops together. None if each has its own, or if no case's operations are known"""
+    """of the ops together. None if no case's operations are known"""
 
 
 @np.errstate(all="ignore")  # matplotlib overflows if times are absurd, and then leaves a margin out
@@ -225,12 +224,11 @@ class _Painter:
         last = (len(Gate) + 3, 0.0)
         ranked = sorted(self.charts, key=lambda op: min(map(rank_chart, self.charts[op]), default=last))
         places = ceilings.find_places(run.ops, self.spreads, self.judgements.rows, limits)
-        shared = 0 < len(places) <= ROOFLINE_OPS
         ops = {}
         for op, name in zip(run.ops, name_files([op.op for op in run.ops]), strict=True):
             charts, pictures, history = self.charts[op.op], list[Picture](), list[Picture]()
             if op.op in ranked[:OPS]:
-                pictures += self.draw_overviews(op, name, [] if shared else places.get(op.op, []))
+                pictures += self.draw_overviews(op, name)
                 history += self.draw_history(op, name)
             pictures += self.draw_storage(op, name)
             own = list[Picture]()
@@ -245,18 +243,18 @@ class _Painter:
                 alone=sum(chart.gate is not Gate.OK for chart in charts),
                 history=tuple(history),
             )
-        if not shared:
+        if not places:
             return Gallery(ops)
         device = run.environment.device.name
-        figure = draw_roofline(
-            [one for op in places.values() for one in op], limits, f"Roofline, {style.fit(device, 40)}"
-        )
+        lowest = sorted(places, key=lambda op: min(one.share for one in places[op]))[:ROOFLINE_OPS]
+        points = [one for op, found in places.items() if op in lowest for one in found]
+        figure = draw_roofline(points, limits, f"Roofline, {style.fit(device, 40)}")
         return Gallery(ops, self.save(figure, "roofline", say("Roofline of {device}", device=plain(device, 40))))
 
-    def draw_overviews(self, op: OpRun, name: str, places: Sequence[CeilingPoint]) -> Iterator[Picture]:
+    def draw_overviews(self, op: OpRun, name: str) -> Iterator[Picture]:
         """One picture of each kind that there are data for."""
         title, alt = style.fit(op.op, 40), plain(op.op, 40)
-        charts, limits = self.charts[op.op], self.run.limits
+        charts = self.charts[op.op]
         shown = pick_worst(charts, self.panels)
         overviews: list[tuple[Callable[..., Figure], str, str, str, list[CaseChart], int]] = [
             (draw_changes, "changes", "changes and speedups", say("Changes and speedups of {op}", op=alt),
@@ -271,9 +269,6 @@ class _Painter:
                 count = len(found) if kind == "changes" else len(charts)
                 figure = draw(worst, f"{title}: {what}", _describe_left_out(len(worst), count))
                 yield self.save(figure, f"{kind}-{name}", about)
-        if places:
-            figure = draw_roofline(places, limits, f"{title}: roofline")
-            yield self.save(figure, f"roofline-{name}", say("Roofline of {op}", op=alt))
 
     def draw_storage(self, op: OpRun, name: str) -> Iterator[Picture]:
         """The errors of each tensor that is stored in low precision."""

@@ -17,9 +17,6 @@ from perfci.report.text import code, list_some, phrase, plain
 ODD = frozenset({"thermal", "power_brake", "hw_slowdown"})
 """Reasons for a low clock that are no part of an ordinary run, as the power cap is."""
 
-OPS = 8
-"""Most ops whose means are listed."""
-
 
 def summarise(run: Run, judgements: Judgements, clocks: Clocks) -> tuple[str, ...]:
     """Returns the items of the summary, each with its numbers."""
@@ -80,18 +77,14 @@ def _locate(row: Judgement) -> str:
 
 
 def _describe_speedup(judged: Sequence[Judgement]) -> Iterator[str]:
-    """Returns the mean over all cases, and that of each op if there are few."""
+    """Returns the mean over all cases. The table of speedups has that of each op."""
     every = means.average_all(judged)
     if every is None:
         return
-    mean = words.write_speedup(every.speedup)
-    ranked = sorted(means.average_ops(judged).items(), key=lambda item: item[1].speedup.value)
-    ops = ", ".join(f"{code(op)} {words.write_ratio(one.speedup.value)}" for op, one in ranked)
-    if 1 < len(ranked) <= OPS:
-        mean = say("{mean}; by op {ops}", mean=mean, ops=ops)
     yield phrase(
-        "**Speedup** over the reference, geometric mean of {count:case|cases}: {mean}.", count=every.cases, mean=mean
-    )
+        "**Speedup** over the reference, geometric mean of {count:case|cases}: {mean}.",
+        count=every.cases, mean=words.write_speedup(every.speedup),
+    )  # fmt: skip
 
 
 def _describe_oddities(run: Run, clocks: Clocks) -> Iterator[str]:

@@ -7,11 +7,9 @@ import json
 
 import pytest
 
-from perfci.cli.history import draw_spark
 from perfci.cli.main import run
 from perfci.core.model import ErrorStats, Extent, HistoryStored
 from perfci.store.history import append_history, history_path
-from perfci.store.past.series import list_points
 from tests.git_repositories import alone, start
 from tests.history_examples import CASE, accepted, figures
 
@@ -88,7 +86,6 @@ def test_many_cases_have_a_line_each(root, ask):
     _, out, _ = ask()
 
     assert sum("11.0 us" in line for line in out.splitlines()) == 9
-    assert "▁█" in out
     _, detailed, _ = ask("--case", "rows=3,*")
     assert detailed.count("10.0 us") == detailed.count("11.0 us") == 1
 
@@ -160,14 +157,6 @@ def test_foreign_text_reaches_no_terminal(root, ask):
     assert "\x1b" not in ask("--format", "json")[1]
 
 
-def test_a_small_picture_has_a_letter_a_run_and_marks_what_came_between():
-    (points,) = list_points(
-        [accepted(0), accepted(1, driver="590"), accepted(2, figures(kernel_us=11.0), driver="590", why="why")]
-    ).values()
-
-    assert draw_spark(points) == "▁|▁!█"
-
-
 # --- what is stored in low precision ----------------------------------------------------------------------------------
 
 WAYS = [
@@ -205,9 +194,9 @@ def test_many_stored_tensors_have_a_line_each_below_the_cases(crept, ask):
     at = told.index("Stored in low precision:")
     assert code == 0
     assert at > told.index("2026-01-03 aaaaaaaaaa 10.0 us 2.0 % +0.0 % +0.0 % 1.49x GPU-1")
-    assert told[at + 1] == "tensor runs p99 abs clipped divergence change first last runs"
-    assert told[at + 2] == "a,m=8,scaling=tensor,dtype=float8_e4m3fn 3 0.0220 0.30 % 0.0240 +4.8 % +10.0 % ▁|▅█"
-    assert told[at + 3] == "b,m=8,scaling=tensor,dtype=float8_e4m3fn 3 0.0200 0 % 0 +0.0 % +0.0 % ▁|▁▁"
+    assert told[at + 1] == "tensor runs p99 abs clipped divergence change first"
+    assert told[at + 2] == "a,m=8,scaling=tensor,dtype=float8_e4m3fn 3 0.0220 0.30 % 0.0240 +4.8 % +10.0 %"
+    assert told[at + 3] == "b,m=8,scaling=tensor,dtype=float8_e4m3fn 3 0.0200 0 % 0 +0.0 % +0.0 %"
     assert len(told) == at + 2 + len(WAYS) + 1
     assert told[-1].startswith("Every run of these: --case 'stored=*'")
 

@@ -8,6 +8,7 @@ from PIL import Image
 
 from perfci.core.model import Gate, Judgements, Limits, OpRun
 from perfci.report import frame, plots
+from perfci.report.charts.device import draw_roofline
 
 
 def write(run, judgements, folder, raw=None, **options):
@@ -85,6 +86,17 @@ def test_a_few_ops_share_one_roofline(examples, tmp_path):
 
     assert gallery.roofline.file == "roofline.png"
     assert not list(tmp_path.glob("roofline-*"))
+
+
+def test_of_many_ops_the_roofline_has_those_furthest_below_their_ceilings(examples, tmp_path, monkeypatch):
+    monkeypatch.setattr(plots, "ROOFLINE_OPS", 1)
+    drawn = []
+    monkeypatch.setattr(plots, "draw_roofline", lambda found, *rest: drawn.extend(found) or draw_roofline(found, *rest))
+    run, judgements = products(examples, 2)
+    quick = replace(run.ops[0].performance[0], flops=2 * 10**9)
+    write(replace(run, ops=(replace(run.ops[0], performance=(quick,)), run.ops[1])), judgements, tmp_path)
+
+    assert {one.op for one in drawn} == {"op1"}
 
 
 def test_without_measured_limits_there_is_no_roofline(examples, tmp_path):
