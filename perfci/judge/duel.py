@@ -24,13 +24,20 @@ def judge_against_base(base: BaseArm, context: Context) -> tuple[Finding, Findin
     if duel is not None:
         return _judge_duel(base, duel, context), _judge_span_duel(base, span, context) if span else None
     if base.same and identity_counts(context.run.plan.base):
-        return _judge_same_work(context), None
+        # Timed against the stored baseline: whatever moved, it was not the kernel.
+        found = [each for each in (screen_drift(context), screen_span(context)) if each]
+        reasons = tuple(reason for finding in found for reason in finding.reasons)
+        if any(finding.verdict in _MOVED for finding in found):
+            first = _describe_moved_reference(context) or Reason("drifted_same_work")
+            return Finding(Verdict.DRIFTED, (first, *reasons, *note_environment(context.comparison))), None
+        unsettled = any(each.unsettled for each in found)
+        return Finding(Verdict.UNCHANGED, (Reason("unchanged_timed"), *reasons), unsettled), None
     # The stored baseline decides. Nobody knows anything about a change without one.
-    found = judge_time(context)
+    plain = judge_time(context)
     why = (Reason("toolchain_unproven" if base.same else "not_duelled"), *base.changes)
-    if found.verdict is Verdict.NEW and not base.same:
-        return Finding(Verdict.INCONCLUSIVE, (*why, *found.reasons)), judge_span(context)
-    return replace(found, reasons=(*found.reasons, *why)), judge_span(context)
+    if plain.verdict is Verdict.NEW and not base.same:
+        return Finding(Verdict.INCONCLUSIVE, (*why, *plain.reasons)), judge_span(context)
+    return replace(plain, reasons=(*plain.reasons, *why)), judge_span(context)
 
 
 def identity_counts(base: Base | None) -> bool:
@@ -83,16 +90,6 @@ def _describe_moved_reference(context: Context) -> Reason | None:
     if abs(kernel) > margin or abs(reference) <= margin:
         return None
     return Reason("reference_moved", {"reference_change": reference, "change": kernel})
-
-
-def _judge_same_work(context: Context) -> Finding:
-    """The same device work as the base's, timed against the stored baseline: whatever moved, it was not the kernel."""
-    found = [each for each in (screen_drift(context), screen_span(context)) if each]
-    reasons = tuple(reason for finding in found for reason in finding.reasons)
-    if any(finding.verdict in _MOVED for finding in found):
-        first = _describe_moved_reference(context) or Reason("drifted_same_work")
-        return Finding(Verdict.DRIFTED, (first, *reasons, *note_environment(context.comparison)))
-    return Finding(Verdict.UNCHANGED, (Reason("unchanged_timed"), *reasons), any(each.unsettled for each in found))
 
 
 def _judge_span_duel(base: BaseArm, seen: Look, context: Context) -> Finding | None:

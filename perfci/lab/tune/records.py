@@ -131,24 +131,21 @@ def open_search(path: Path, asked: Mapping[str, Fact], seed: int | None, fresh_s
 
     Raises StoredFileError if the file is damaged otherwise, and leaves it as it is.
     """
-    known = _read_search(path) if path.exists() else None
+    known: SearchFile | None = None
+    if path.exists():
+        # The text after the last newline was being written when the search ended.
+        head, *others = path.read_bytes().split(b"\n")[:-1] or [b""]
+        number = 1
+        try:
+            known = SearchFile(path, decode(head, SearchHead), [])
+            for number, line in enumerate(others, start=2):  # noqa: B007 - the error names it
+                known.tried.append(decode(line, Attempt))
+        except ValueError as error:
+            raise StoredFileError("tune_state_damaged", path=str(path), line=number, why=str(error)) from error
     if known and known.head.asked == asked and seed in {None, known.head.seed}:
         search = known
         search.resumed = bool(search.tried)
     else:
         search = SearchFile(path, SearchHead(asked, fresh_seed if seed is None else seed), [], anew=known is not None)
     write_atomically(path, b"".join(encode(each) + b"\n" for each in (search.head, *search.tried)))
-    return search
-
-
-def _read_search(path: Path) -> SearchFile:
-    # The text after the last newline was being written when the search ended.
-    head, *others = path.read_bytes().split(b"\n")[:-1] or [b""]
-    number = 1
-    try:
-        search = SearchFile(path, decode(head, SearchHead), [])
-        for number, line in enumerate(others, start=2):  # noqa: B007 - the error names it
-            search.tried.append(decode(line, Attempt))
-    except ValueError as error:
-        raise StoredFileError("tune_state_damaged", path=str(path), line=number, why=str(error)) from error
     return search
