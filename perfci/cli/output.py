@@ -210,10 +210,10 @@ def sum_up(judgements: Judgements, *, strict: bool = False, shard: str | None = 
 def print_verdicts(run: Run, judgements: Judgements, *, strict: bool = False, shard: str | None = None) -> None:
     """Prints the verdict table with its notes, and the closing line."""
     print_parts(list_verdicts(judgements, run))
-    for one in make_pastings(judgements):
-        print_parts([one.text])
+    for text, lines in make_pastings(judgements):
+        print_parts([text])
         # Not through the console, which breaks lines that are to be copied.
-        print_lines(*one.lines)
+        print_lines(*lines)
     print_parts([*describe_peers(judgements.rows), sum_up(judgements, strict=strict, shard=shard)])
 
 

@@ -98,9 +98,6 @@ def _open_clone(folder: Path) -> _Clone | Reason:
     return shallow if isinstance(shallow, Reason) else _Clone(folder, shallow.strip() == "true")
 
 
-# --- the ways to a base: each returns it, or a reason, or None if it does not apply -----------------------------------
-
-
 def _find_asked(clone: _Clone, name: str) -> Base | Reason:
     # A branch that only the remote has is found too. If HEAD has no parent, HEAD~1 is not the remote's.
     beginning = re.split(r"[~^@:]", name)[0]

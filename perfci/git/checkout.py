@@ -28,8 +28,7 @@ def materialise(folder: Path, commit: str, destination: Path, without: Sequence[
 
     The folders in `without`, relative to the project, and submodules are left out. Git's settings and the revision's
     attributes apply as in a checkout. If Git LFS cannot fetch a file, its pointer is written instead. `destination` has
-    to be new or empty. The repository may be read-only. Returns a reason if something is wrong with the revision, with
-    git or with the destination.
+    to be new or empty. The repository may be read-only.
     """
     found = find_commit(folder, commit)
     repository = git(folder, "rev-parse", "--absolute-git-dir")

@@ -1,4 +1,4 @@
-"""What the kept history of an op shows beside a run: medians over the accepted runs, and what moved them.
+"""The History section of an op: last accepted medians against this run, steps, and what moved the numbers between.
 
 The pipeline reads the files. Here are the values that it hands over, and the numbers and marks that both reports and
 the pictures are made of.
@@ -10,11 +10,25 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from perfci.core import units
 from perfci.core.environment import list_differences
 from perfci.core.model import Bearing, HistoryCase, HistoryRun, OpRun, PerformanceCase, Reason, Run, Step
-from perfci.report.text import plain
-from perfci.statistics.changepoints import ChangePoint
+from perfci.core.wording import say, sentence
+from perfci.report.text import code, plain
+from perfci.report.view import Picture, Section, Table, make_table
+from perfci.report.words import count_cases, write_change
+from perfci.statistics import changepoints
+from perfci.statistics.changepoints import Cause, ChangePoint
 from perfci.store.past.series import environment_steps
+
+TOLD = 5
+"""Most cases of which a sentence is shown."""
+
+MARKS = 12
+"""Most marks in the table: the newest."""
+
+NAMED = 2
+"""Most cases that a mark names with their steps."""
 
 
 @dataclass(frozen=True)
@@ -123,9 +137,6 @@ def find_median(case: PerformanceCase) -> float | None:
     return statistics.median(medians) if medians else None
 
 
-# --- marks ------------------------------------------------------------------------------------------------------------
-
-
 def find_marks(past: Past, shown: Sequence[Trail]) -> tuple[Mark, ...]:
     """Where the environment changed, a loss was accepted, or one of the cases took a step, in order of the runs."""
     changes: dict[str, list[ChangePoint]] = {}
@@ -179,3 +190,111 @@ def write_commits(mark: Mark) -> Iterator[str]:
     for run in (mark.before, mark.after):
         where = run.environment
         yield plain(where.commit or "-", 60)[:12] + ("+" if where.dirty else "")
+
+
+def make_section(op: OpRun, run: Run, past: Past | None, pictures: Sequence[Picture] = ()) -> Section | None:
+    """What the accepted runs show beside this one. None if no history has any of its cases."""
+    if past is None:
+        return None
+    if past.damage:
+        name, why = plain(op.op, 80), plain(sentence(past.damage))
+        damage = say("The history of {op} is not shown, since it is damaged: {why}", op=name, why=why)
+        return Section(say("History"), lines=(damage,))
+    shown = list_trails(op, run, past)
+    if not shown:
+        return None
+    marks = find_marks(past, shown)
+    left = len(marks) - MARKS
+    note = (say("Earlier marks are left out: {count}.", count=left),) if left > 0 else ()
+    found = Section(say("Marks"), note, table=tabulate_marks(marks[-MARKS:]))
+    parts = [say("{count:accepted run|accepted runs}", count=len(past.runs))]
+    if stepped := sum(trail.unexplained for trail in shown):
+        parts.append(say("slower since a step that nothing explains: {cases}", cases=count_cases(stepped)))
+    drawn, drawing = sum(picture.shows for picture in pictures), ""
+    if drawn not in {0, len(shown)}:
+        facts = {"drawn": drawn, "count": len(shown)}
+        drawing = say("Drawn are {drawn} of {count} cases: those that stepped, then those that moved most.", **facts)
+    rows = [
+        (code(each.case), str(each.runs), units.time(each.last_us), units.time(each.now_us), write_change(each.change))
+        for each in shown
+    ]
+    return Section(
+        title=say("History: {what}", what=", ".join(parts)),
+        texts=(" ".join(_describe_runs(past)),),
+        lines=tuple(_describe_problems(op.op, shown)),
+        pictures=tuple(pictures),
+        pictures_note=drawing,
+        table=make_table("case | accepted runs: | last accepted: | this run: | change:", rows),
+        parts=(found,) if found else (),
+        folded=True,
+    )
+
+
+def _describe_runs(past: Past) -> Iterator[str]:
+    first, last = past.runs[0], past.runs[-1]
+    ends = {"first": plain(first.created[:10], 16), "last": plain(last.created[:10], 16)}
+    if len(past.runs) == 1:
+        yield say("One run was accepted, on {last}.", last=ends["last"])
+    else:
+        count = say("{count:accepted run|accepted runs}", count=len(past.runs))
+        yield say("{runs} from {first} to {last}.", runs=count, **ends)
+    if last.environment.commit:
+        yield say("The last one is of {commit}.", commit=code(last.environment.commit[:12]))
+    if past.accepted:
+        yield say("This run was accepted itself: what stands here is what came before it.")
+
+
+def _describe_problems(op: str, shown: Sequence[Trail]) -> Iterator[str]:
+    """Steps for the worse that nothing explains, the newest of a case, each with what to do next."""
+    grave = sorted((trail for trail in shown if trail.unexplained), key=lambda trail: trail.rank)
+    for trail in grave[:TOLD]:
+        newest = [each for each in trail.changes if each.unexplained][-1]
+        yield plain(sentence(changepoints.describe_change(newest, op)))
+    if len(grave) > TOLD:
+        rest = count_cases(len(grave) - TOLD)
+        yield say("Alike: {cases} more; `perfci history --drift --op {op}` lists them.", cases=rest, op=op)
+
+
+def tabulate_marks(found: Sequence[Mark]) -> Table:
+    """A row a mark."""
+    rows = []
+    for mark in found:
+        before, after = write_commits(mark)
+        between = say("{before} and {after}", before=code(before), after=code(after))
+        why = "; ".join(_explain(mark))
+        rows.append((mark.name, plain(mark.after.created[:10], 16), between, why, _write_steps(mark.changes)))
+    return make_table("mark | date | between | what explains it | steps of the kernel", rows)
+
+
+def _explain(mark: Mark) -> Iterator[str]:
+    if mark.fields:
+        why = f" ({plain(mark.recorded)})" if mark.recorded else ""
+        yield say("environment: {fields}", fields=plain(mark.fields)) + why
+    if mark.why:
+        yield say("a loss was accepted: {why}", why=plain(mark.why))
+    if not mark.fields and not mark.why:
+        yield from dict.fromkeys(map(_describe_cause, mark.changes))
+
+
+def _describe_cause(change: ChangePoint) -> str:
+    if change.why is not None:
+        return say("a loss was accepted: {why}", why=plain(change.why))
+    if change.cause is Cause.ENVIRONMENT:
+        return say("environment: {fields}", fields=plain(list_differences(change.moved)))
+    if change.cause in {Cause.BOARD, Cause.REFERENCE}:
+        return say("other boards") if change.cause is Cause.BOARD else say("the reference moved, too or alone")
+    if change.size.value < 0:
+        return say("nothing known: the kernel became faster")
+    return say("nothing known: the kernel") if change.lasting else say("nothing known, and it went back")
+
+
+def _write_steps(changes: Sequence[ChangePoint]) -> str:
+    """Of a few cases each, of many how far they moved."""
+    shown = []
+    for each in changes[:NAMED]:
+        size, low, high = (write_change(end) for end in (each.size.value, each.size.low, each.size.high))
+        shown.append(say("{case}: {change} ({low} to {high})", case=code(each.case), change=size, low=low, high=high))
+    if rest := [each.size.value for each in changes[NAMED:]]:
+        low, high = write_change(min(rest)), write_change(max(rest))
+        shown.append(say("{cases} more, from {low} to {high}", cases=count_cases(len(rest)), low=low, high=high))
+    return "; ".join(shown) or "-"

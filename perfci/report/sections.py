@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from perfci.core.model import Gate, Judgement, Judgements, OpRun, Reason, Run, Suite, Verdict
 from perfci.core.wording import say, sentence
-from perfci.report import accuracy, against, history, lowprec, rows, speed
+from perfci.report import accuracy, against, lowprec, past, rows, speed
 from perfci.report.frame import ArmSpread, Clocks
 from perfci.report.past import Pasts
 from perfci.report.text import block, code, plain
@@ -86,7 +86,7 @@ def make_section(material: Material, op: OpRun, judged: list[Judgement]) -> Sect
         *speed.make_parts(op, spreads, run.limits),
         *accuracy.make_parts(op),
         *lowprec.make_parts(op, judged),
-        history.make_section(op, run, material.pasts.get(op.op), pictures.history),
+        past.make_section(op, run, material.pasts.get(op.op), pictures.history),
     )
     return Section(
         title=plain(op.op, 80),

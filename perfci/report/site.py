@@ -23,7 +23,7 @@ from perfci.core import units
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.model import HistoryRun, Reason, Step
 from perfci.core.wording import say, sentence
-from perfci.report import history, past, words
+from perfci.report import past, words
 from perfci.report.html.page import render_page
 from perfci.report.past import Mark, Past, Trail, write_day
 from perfci.report.text import NAME_LIMIT, file_name, plain
@@ -243,7 +243,7 @@ def render_op(kept: Kept, others: Sequence[OpOnDevice] = ()) -> tuple[str, Entry
         runs=runs,
         ends=[name_run(run) for run in (*runs[:1], *runs[-1:])],
         boards=len({run.environment.device.uuid for run in runs} - {None}),
-        marks=history.tabulate_marks(marks) if marks else None,
+        marks=past.tabulate_marks(marks) if marks else None,
         rows=rows,
         chips=_count_states([row.state for row in rows]),
         trend=LINE,

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import accumulate, groupby
+from itertools import groupby
 
 from perfci.core import units
 from perfci.core.model import DuelWhat, Gate, Judgement, Judgements, Run, Suggestion, Suite, Verdict
@@ -22,9 +21,6 @@ KEY = "expected:"
 
 MOST_ENTRIES = 12
 """Most entries of one file that are written out. As JSON the answer has them all."""
-
-ENTRIES_LIMIT = 3500
-"""Most characters of them."""
 
 _SHOW = "perfci show {run} --op {op} --case {case}"
 _LIMITS = "perfci thresholds show --op {op} --case {case}"
@@ -59,7 +55,7 @@ def make_steps(run: Run, judgements: Judgements) -> tuple[NextStep, ...]:
     steps = [NextStep(title, advice, _fill(command, row, run)) for (title, (advice, command)), row in ranked]
     failing = sum(row.gate is Gate.FAILS for _, row in ranked)
     slow = ", ".join(dict.fromkeys(str(row.verdict) for row in judgements.rows if row.suggested))
-    meant = (NextStep(slow, plain(one.text), "\n".join(one.lines)) for one in make_pastings(judgements))
+    meant = (NextStep(slow, plain(text), "\n".join(lines)) for text, lines in make_pastings(judgements))
     return (*steps[:failing], *meant, *steps[failing:])
 
 
@@ -119,9 +115,6 @@ def _advise_compiled(verdict: Verdict) -> _Advice | None:
     return None
 
 
-# --- commands ---------------------------------------------------------------------------------------------------------
-
-
 def _fill(command: str, row: Judgement, run: Run) -> str:
     """The command for this row. A row about a whole op has no case to name."""
     command = command if row.case is not None else command.replace(" --case {case}", "")
@@ -173,19 +166,8 @@ def is_only_compiled(run: Run) -> bool:
     return run.static is not None and not run.ops
 
 
-# --- entries that accept a slow-down ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Pasting:
-    """Lines to be pasted as they are, and where they go."""
-
-    text: str
-    lines: tuple[str, ...]
-
-
-def make_pastings(judgements: Judgements) -> Iterator[Pasting]:
-    """The entries that would make this run's slow-downs EXPECTED, by the place where they are to be put.
+def make_pastings(judgements: Judgements) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The entries that would make this run's slow-downs EXPECTED: where they are to be put, and their lines.
 
     Those that take another's place come first in a file: the others move the lines below them.
     """
@@ -196,12 +178,11 @@ def make_pastings(judgements: Judgements) -> Iterator[Pasting]:
     found = sorted((row.suggested for row in judgements.rows if row.suggested), key=place)
     for _, group in groupby(found, place):
         entries = list(group)
-        ends = accumulate(len(entry.line) for entry in entries)
-        kept = [entry.line for entry, end in zip(entries, ends, strict=True) if end <= ENTRIES_LIMIT][:MOST_ENTRIES]
+        kept = [entry.line for entry in entries[:MOST_ENTRIES]]
         text = _describe_place(entries[0])
         if left := len(entries) - len(kept):
             text = say("Entries that are left out here: {count}; --format json has them all.", count=left) + " " + text
-        yield Pasting(text, (*([KEY] if entries[0].below is None else []), *kept))
+        yield text, (*([KEY] if entries[0].below is None else []), *kept)
 
 
 def _describe_place(entry: Suggestion) -> str:

@@ -71,9 +71,9 @@ def history_path(folder: Path, device: str, op: str) -> Path:
 def read_history(folder: Path, device: str, op: str, *, follow: bool = True, formerly: str | None = None) -> History:
     """Returns an op's history on a device model (its key) in the baselines folder; an empty one if there is no file.
 
-    `problems` lists the lines that cannot be read. The rest is read all the same. Renamed cases have their present
-    names, and the runs of an op's earlier name come first; `follow=False` returns the file as it is. `formerly` is that
-    earlier name, if no line holds it yet. Raises StoredFileError if the file itself cannot be read.
+    Renamed cases have their present names, and the runs of an op's earlier name come first; `follow=False` returns the
+    file as it is. `formerly` is that earlier name, if no line holds it yet. Raises StoredFileError if the file itself
+    cannot be read.
     """
     return _read_renamed(folder, device, op, formerly) if follow else _read(folder, device, op)
 
@@ -109,8 +109,7 @@ def append_history(folder: Path, device: str, op: str, line: HistoryRun) -> None
     """Appends a run to an op's history, which keeps the last 100 runs.
 
     If the run is there already, its line is merged with this one and keeps its place. Several processes may write at
-    once: each waits for its turn, and the file is replaced as a whole. Raises StoredFileError, and leaves the file as
-    it was, if it holds what this perfci cannot read or cannot be written.
+    once. Raises StoredFileError, and leaves the file as it was, if it cannot be read or written.
     """
     path = history_path(folder, device, op)
     with held(path.parent):
@@ -176,9 +175,6 @@ def merge_runs(old: HistoryRun, new: HistoryRun) -> HistoryRun:
     )
 
 
-# --- present names ----------------------------------------------------------------------------------------------------
-
-
 def _read_renamed(
     folder: Path, device: str, op: str, formerly: str | None, seen: frozenset[str] = frozenset()
 ) -> History:
@@ -227,9 +223,6 @@ def _rename(run: HistoryRun, now: Mapping[str, str]) -> HistoryRun:
         epoch=replace(run.epoch, cases=tuple(now.get(case, case) for case in run.epoch.cases)) if run.epoch else None,
         inconclusive=tuple(now.get(case, case) for case in run.inconclusive),
     )
-
-
-# --- reading ----------------------------------------------------------------------------------------------------------
 
 
 def _read(folder: Path, device: str, op: str) -> History:

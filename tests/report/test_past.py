@@ -6,7 +6,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from perfci import report
-from perfci.report import history, past
+from perfci.report import past
 from perfci.statistics.changepoints import Cause
 from tests import past_examples as examples
 from tests.past_examples import CASES, CREPT, DRIVER, LOSS, STEPPED, TAKEN
@@ -41,7 +41,7 @@ def test_an_op_without_a_history_has_no_section(nights, tmp_path):
     assert "History" not in report.write(run, judgements, tmp_path).read_text("utf-8")
     assert "History" not in report.write(run, judgements, tmp_path, pasts={"other": found}).read_text("utf-8")
     other = replace(run.ops[0], performance=())
-    assert history.make_section(other, run, found) is None
+    assert past.make_section(other, run, found) is None
 
 
 def test_this_run_stands_against_the_newest_accepted_run_that_has_the_case(nights):
@@ -83,11 +83,11 @@ def test_many_marks_are_cut_to_the_newest_and_counted(nights, tmp_path):
         replace(each, environment=replace(each.environment, python=f"3.{place}.0"))
         for place, each in enumerate(found.runs)
     )
-    text = history.make_section(run.ops[0], run, replace(found, runs=runs))
+    text = past.make_section(run.ops[0], run, replace(found, runs=runs))
 
     (marks,) = text.parts
-    assert len(marks.table.rows) == history.MARKS
-    assert marks.texts == (f"Earlier marks are left out: {59 - history.MARKS}.",)
+    assert len(marks.table.rows) == past.MARKS
+    assert marks.texts == (f"Earlier marks are left out: {59 - past.MARKS}.",)
     assert marks.table.rows[-1][0] == past.name_mark(58)
 
 

@@ -151,13 +151,8 @@ def _count_by_board(op: OpRun, run: Run, rows: Mapping[str, Judgement]) -> tuple
         suspect = any(block.process for block in case.blocks) and not inconclusive
         overturned = suspect and not advised and row.verdict not in CONFIRMED
         known = found.get(board, BoardCounts(board, 0))
-        found[board] = BoardCounts(
-            board,
-            known.judged + 1,
-            known.inconclusive + inconclusive,
-            known.suspects + suspect,
-            known.overturned + overturned,
-        )
+        counts = (known.inconclusive + inconclusive, known.suspects + suspect, known.overturned + overturned)
+        found[board] = BoardCounts(board, known.judged + 1, *counts)
     return tuple(found.values())
 
 

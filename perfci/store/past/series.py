@@ -1,4 +1,4 @@
-"""Each case over the accepted runs, in the order in which they were accepted."""
+"""Each case, and each stored tensor, over the accepted runs, in the order in which they were accepted."""
 
 from __future__ import annotations
 
