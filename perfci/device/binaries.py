@@ -66,12 +66,8 @@ _AMD = (
 TOOLS = {"cuobjdump": "registers, spills and occupancy", "nvdisasm": "instructions"}
 """NVIDIA's programs, and the figures that come from each."""
 
-TIME_LIMIT_S = 120
-_FRAME_UNIT = 8
-"""Bytes in which a stack grows."""
-
-_BYTES = 16
-"""of an instruction, on every NVIDIA architecture since Volta"""
+TIME_LIMIT_S, _FRAME_UNIT, _BYTES = 120, 8, 16
+"""Of one of these programs. Bytes in which a stack grows, and of an instruction since Volta."""
 
 
 @dataclass(frozen=True)
@@ -96,10 +92,7 @@ def tool(name: str) -> str | None:
 
 
 def nvidia_usage(cubin: bytes, ptx: str | None, name: str) -> Usage | None:
-    """Registers and stack of a kernel by cuobjdump. What of the stack its PTX does not declare was spilled.
-
-    None if the program is missing or does not know the kernel. Without the PTX nothing is known of spills.
-    """
+    """Registers and stack of a kernel by cuobjdump. What of the stack its PTX does not declare was spilled."""
     text = _run_tool("cuobjdump", cubin, "--dump-resource-usage")
     found = re.search(rf"Function {re.escape(name)}:\s*REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)", text or "")
     if found is None:

@@ -28,7 +28,6 @@ _SPIN_CYCLES = 150_000
 
 _FLUSH_PROBES = 20
 
-
 _MARK_COUNT = 16
 """Integers that a mark reads. Like a flush's a multiple of 16, so that both are one compiled kernel."""
 
@@ -155,11 +154,7 @@ class CudaDevice(TorchDevice):
         return functools.partial(torch._scaled_mm, left, columns, one, one, **options)
 
     def _pairs_of_buffers(self) -> Iterator[Callable[[], float]]:
-        """Copies between pairs of buffers that lie elsewhere, also towards each other.
-
-        Each pair stays while the next is made, whose memory would else be the same again. If memory is short, the
-        first has to do.
-        """
+        """Copies between pairs of buffers, each of which stays while the next is made, so that it lies elsewhere."""
         held: list[tuple[torch.Tensor, torch.Tensor]] = []
         for number in range(PAIRS):
             if held and torch.cuda.mem_get_info()[0] < 4 * COPY_BYTES:

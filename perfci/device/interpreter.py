@@ -151,9 +151,8 @@ class _Builder:
         values = _values(source)
         if rounding != _RULES.ROUNDING_MODE.RTZ:
             return _tensor(values, after)
-        return TensorHandle(
-            arithmetic.cut(values) if after == tl.float16 else arithmetic.encode_towards_zero(values, after.name), after
-        )
+        codes = arithmetic.cut(values) if after == tl.float16 else arithmetic.encode_towards_zero(values, after.name)
+        return TensorHandle(codes, after)
 
     def create_fp_ext(self: Any, source: Any, target: Any) -> Any:
         return self.create_fp_to_fp(source, target, None)

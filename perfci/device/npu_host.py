@@ -108,10 +108,7 @@ def look(
 
 
 def traps(host: NpuHost, *, opened: bool = False) -> Iterator[Trap]:
-    """What is in the way, in the order in which a run would stumble over it. Nothing if nothing is of Ascend's.
-
-    opened: a worker has opened the device, which refutes all that would have kept it from doing so.
-    """
+    """What is in the way, in a run's order. That a worker has opened the device refutes what would have kept it."""
     if host.has_ascend:
         found = (trap for rule in (_check_packages, _check_cann, _check_device) for trap in rule(host))
         yield from (trap for trap in found if not (opened and trap.reason.kind in REFUTED))

@@ -21,11 +21,6 @@ AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 BACKEND = "npu"
 """What triton-ascend's driver calls its target."""
 
-NODES = "davinci[0-9]*"
-"""Device files of the chips in /dev. davinci_manager is for all of them."""
-
-_MESSAGE_LIMIT = 300
-
 _TROUBLES = (
     ("npu_beside_cuda", r"Two accelerators cannot be used"),
     ("npu_numpy_too_new", r"compiled using NumPy 1\.x|numpy\.core\.multiarray failed|_ARRAY_API not found"),
@@ -39,13 +34,13 @@ _TROUBLES = (
 
 
 def npu_installed() -> bool:
-    """Whether torch_npu could be imported, found without importing it."""
+    """Whether torch_npu could be imported."""
     return importlib.util.find_spec("torch_npu") is not None
 
 
 def nodes(folder: Path = Path("/dev")) -> list[Path]:
     """Device files of the Ascend chips of this machine, or container."""
-    return sorted(folder.glob(NODES))
+    return sorted(folder.glob("davinci[0-9]*"))
 
 
 def find_shut(found: list[Path]) -> tuple[str, ...]:
@@ -124,4 +119,4 @@ def _find_versions() -> dict[str, str | None]:
 
 def _take_first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines or [type(error).__name__])[0][:_MESSAGE_LIMIT].rstrip(".")
+    return (lines or [type(error).__name__])[0][:300].rstrip(".")

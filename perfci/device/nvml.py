@@ -47,10 +47,9 @@ class NvmlBoard:
         return self._ask("nvmlDeviceGetName")
 
     def mig(self, name: str | None = None, processors: int | None = None) -> str | None:
-        """The slice of a board that is divided, as its maker calls it (1g.18gb). None for a whole board.
+        """The slice of a board that is divided, as its maker calls it (1g.18gb), or by its processors.
 
-        name, processors: as the runtime has them, which knows only the slice. If neither it nor the library names
-        the profile, the slice is known by its processors.
+        None for a whole board. name, processors: as the runtime has them, which knows only the slice.
         """
         named = next((each for each in (name, self.name()) if each and _MIG in each), None)
         if named:

@@ -37,8 +37,6 @@ from perfci.device.targets import Target
 DEVICE = "cuda"
 """What `make_inputs` gets as its device, on AMD too, and for an NPU: what is no CUDA there runs on neither."""
 
-MESSAGE_LIMIT = 300
-
 _MUTE = re.compile("PassManager|error encountered during parsing")
 """Messages of Triton's compiler without the reason."""
 
@@ -159,7 +157,7 @@ def _compile_failure(error: Exception) -> Reason:
     facts: dict[str, str | int | None] = {
         "kernel": function.__name__ if function else None,
         "target": _process.target.name if _process.target else None,
-        "message": (_process.message or _find_cause(error))[:MESSAGE_LIMIT],
+        "message": (_process.message or _find_cause(error))[:300],
         "file": Path(function.__code__.co_filename).name if function else None,
         "line": None,
     }

@@ -106,7 +106,8 @@ class Rehearsal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
                 (torch.nn.Module, "npu", lambda module, *_, **__: module),
                 (triton.testing, "do_bench", _do_bench),
                 (triton.testing.Mark, "run", _run_mark),
-                (Autotuner, "run", _run_first),
+                # The first configuration, in the place of a search.
+                (Autotuner, "run", lambda tuner, *a, **b: tuner.fn.run(*a, **b | tuner.configs[0].all_kwargs())),
                 (JITFunction, "run", lambda kernel, *args, **kwargs: self._launch(kernel, args, **kwargs)),
             ):
                 stack.callback(setattr, owner, name, getattr(owner, name, None))
@@ -192,11 +193,6 @@ def _run_mark(mark: Any, *_: Any, **__: Any) -> None:
                 mark.fn(**dict(zip(bench.x_names, sizes, strict=True)), **{bench.line_arg: line}, **bench.args)
 
 
-def _run_first(tuner: Any, *args: Any, **kwargs: Any) -> Any:
-    """The first configuration, in the place of a search."""
-    return tuner.fn.run(*args, **{**kwargs, **tuner.configs[0].all_kwargs()})
-
-
 # --- tensors ----------------------------------------------------------------------------------------------------------
 
 _MADE = frozenset({"randn", "rand", "zeros", "ones", "empty", "randint", "full", "randn_like", "rand_like"})
@@ -246,8 +242,8 @@ class _Tensors(TorchFunctionMode):
             return args[0]
         if name in _FACTORIES or "device" in given:
             given["device"] = META
-        kinds = (torch.device, str) if name == "to" else torch.device
-        args = [META if isinstance(value, kinds) else value for value in args]
+        named = (torch.device, str) if name == "to" else torch.device
+        args = [META if isinstance(value, named) else value for value in args]
         absent, torch.cuda = torch.cuda, self._cuda  # torch itself asks for it
         try:
             result = _drawn(name, args, given) if name in _DRAWN else func(*args, **given)
@@ -260,11 +256,10 @@ class _Tensors(TorchFunctionMode):
         return result
 
 
-def _drawn(name: str, args: Sequence[Any], given: Mapping[str, Any]) -> torch.Tensor:
+def _drawn(name: str, args: Sequence[Any], given: Mapping[str, Any]) -> Any:
     """A tensor of random numbers without any: torch would import torch._dynamo for them, which takes seconds."""
     if name.endswith("_"):
-        filled: torch.Tensor = args[0]
-        return filled
+        return args[0]
     if name.endswith("_like"):
         return torch.empty_like(args[0], dtype=given.get("dtype"), device=META)
     lists = [each for each in (*args, given.get("size")) if isinstance(each, list | tuple)]

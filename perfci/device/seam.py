@@ -208,8 +208,7 @@ class Arrays(ABC):
     def refill(self, inputs: Inputs, fresh: Inputs) -> None:
         """Write other values into the same buffers, unseen by version counters.
 
-        All arrays or none, since values of one call may depend on each other. None if the calls differ in anything but
-        arrays, such as a length that depends on the seed, or if some array cannot be overwritten.
+        None is written if the calls differ in anything but arrays, or if some array cannot be overwritten.
         """
         pairs = list(itertools.zip_longest(leaves(inputs), leaves(fresh)))
         for old, new in pairs:

@@ -44,8 +44,7 @@ def inputs_digest(make_inputs: Callable[..., Any]) -> str:
 
 def function_text(function: Callable[..., Any]) -> str:
     """Everything that `inputs_digest` is taken from."""
-    seen: dict[int, Any] = {}
-    return "\n".join(_function(function, seen))
+    return "\n".join(_function(function, {}))
 
 
 def stable(value: Any, special: Callable[[Any], str | None] = lambda _: None, depth: int = _DEPTH) -> str:

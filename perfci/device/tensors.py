@@ -51,13 +51,10 @@ class TorchArrays(Arrays):
         return DtypeFacts(_name(array.dtype), info.max, info.smallest_normal, info.smallest_normal * info.eps, info.eps)
 
     def host(self, array: torch.Tensor) -> Host:
-        plain = self._upcast(array.detach())
-        result: Host = plain.cpu().contiguous().numpy().copy()
-        return result
+        return np.array(self._upcast(array.detach()).cpu().contiguous().numpy())
 
     def round_like(self, values: Host, like: torch.Tensor) -> Host:
-        result: Host = _float64(torch.from_numpy(values).to(like.dtype)).numpy()
-        return result
+        return np.asarray(_float64(torch.from_numpy(values).to(like.dtype)).numpy())
 
     def like(self, values: Host, array: torch.Tensor) -> torch.Tensor:
         """The axes have the other tensor's order in memory, if that is dense."""
@@ -71,14 +68,12 @@ class TorchArrays(Arrays):
             last.copy_(torch.tensor(other_number(last.item())))
 
     def same_bits(self, left: torch.Tensor, right: torch.Tensor) -> bool:
-        if left.shape != right.shape or left.dtype != right.dtype:
-            return False
-        return bool(torch.equal(_bits(left), _bits(right)))
+        alike = left.shape == right.shape and left.dtype == right.dtype
+        return alike and torch.equal(_bits(left), _bits(right))
 
     def overlap(self, left: torch.Tensor, right: torch.Tensor) -> bool:
-        if not left.numel() or not right.numel():
-            return False
-        return left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr()
+        both = left.numel() and right.numel()
+        return bool(both and left.untyped_storage().data_ptr() == right.untyped_storage().data_ptr())
 
     @contextmanager
     def watch_allocations(self, filler: str) -> Iterator[_GuardedAllocations]:
@@ -86,8 +81,7 @@ class TorchArrays(Arrays):
             yield watch
 
     def is_filler(self, array: torch.Tensor) -> Host:
-        result: Host = (array == GUARD_VALUE).cpu().numpy()
-        return result
+        return np.asarray((array == GUARD_VALUE).cpu().numpy())
 
     def mismatch(self, actual: torch.Tensor, expected: torch.Tensor, rtol: float, atol: float) -> Mismatch:
         count, worst, place = 0, -1.0, 0
@@ -111,8 +105,7 @@ class TorchArrays(Arrays):
             return None
 
         def pieces() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-            for left, right in self._chunks(actual, expected):
-                yield _float64(left), _float64(right)
+            return ((_float64(left), _float64(right)) for left, right in self._chunks(actual, expected))
 
         return measure_deviation(pieces, tuple(actual.shape))
 
