@@ -957,7 +957,7 @@ def _repeated(values: Floats, chance: float, dof: int | None) -> list[str]:
         past = values[:, :count]
         if dof is None:
             centre, unit = past.mean(axis=1), past.std(axis=1, ddof=1)
-            room = figures.prediction.find_factor(count, chance) * unit
+            room = figures.prediction.find_student_quantile(chance, count - 1) * math.sqrt(1 + 1 / count) * unit
         else:
             centre = np.median(past, axis=1)
             room = figures.prediction.find_robust_factor(count, chance, dof) * np.median(

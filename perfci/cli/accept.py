@@ -49,53 +49,28 @@ def accept(
         bool, options.flag("--slower", "Accept the cases that are slower, and no others; needs --why.")
     ] = False,
     why: Annotated[
-        str | None,
-        options.option(
-            "--why",
-            "Why cases may be slower, or what changed around the kernels: it begins an epoch or a step.",
-            "none",
-            "TEXT",
-        ),
+        str | None, options.option("--why", "Why cases may be slower, or what changed around them.", "none", "TEXT")
     ] = None,
     environment: Annotated[
         bool,
-        options.flag(
-            "--environment",
-            "Show what a new driver, torch or board moved since the baselines; --write stores it as a step.",
-        ),
+        options.flag("--environment", "Show what a new driver, torch or board moved; see --write."),
     ] = False,
     write: Annotated[bool, options.flag("--write", "With --environment: store the numbers anew, with a step.")] = False,
     include: Annotated[
         list[str],
-        options.option(
-            "--include",
-            "With --environment: take this op even if its kernels moved alone or its files changed.",
-            "none",
-            "OP",
-        ),
+        options.option("--include", "With --environment: take this op whatever changed.", "none", "OP"),
     ] = [],  # noqa: B006
     propose: Annotated[
         bool,
-        options.flag(
-            "--propose",
-            "Propose changed baselines and thresholds in a GitLab merge request; runs nothing of the project.",
-        ),
+        options.flag("--propose", "Propose baselines and thresholds in a merge request; runs no kernels."),
     ] = False,
     source: Annotated[
         Path,
-        options.option(
-            "--from",
-            "With --propose: the project as another job left it, of which baselines/ and thresholds/ are read.",
-            metavar="DIR",
-        ),
+        options.option("--from", "With --propose: the project's folder as another job left it.", metavar="DIR"),
     ] = options.HERE,
     to: Annotated[
         str,
-        options.option(
-            "--to",
-            "With --propose: merge-request; push, to the target branch; or the name of a data branch to push to.",
-            metavar="WHERE",
-        ),
+        options.option("--to", "With --propose: merge-request, push (to the target), or a branch.", metavar="WHERE"),
     ] = "merge-request",
     target: Annotated[
         str | None, options.option("--target", "Branch that is to get the files.", "$CI_DEFAULT_BRANCH", "BRANCH")
@@ -105,12 +80,7 @@ def accept(
     ] = "perfci/nightly",
     base: Annotated[
         str | None,
-        options.option(
-            "--base",
-            "Full id of the commit whose files the other job began with: only what differs is proposed.",
-            "$CI_COMMIT_SHA",
-            "COMMIT",
-        ),
+        options.option("--base", "Full id of the commit that the other job began with.", "$CI_COMMIT_SHA", "COMMIT"),
     ] = None,
     dry_run: Annotated[
         bool, options.flag("--dry-run", "With --propose: print what would be proposed, and write nothing.")
@@ -233,10 +203,7 @@ def describe_for_programs(one: Rebaselined) -> Mapping[str, Any]:
 
 
 def _propose(source: Path, wanted: ProposalOptions, project: Path, *, json: bool) -> int:
-    """Propose, or push. 0 if it is done or nothing was to be done, else 1 with a sentence for each reason.
-
-    Unlike a note, a proposal that fails is a failed job: nobody else would ever see it.
-    """
+    """Proposes or pushes. A proposal that fails is a failed job: nobody else would ever see it."""
     try:
         where = language.load(project)
     except UsageError as error:

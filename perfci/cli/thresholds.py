@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Annotated
@@ -66,7 +67,7 @@ def tighten(
     """Show, and write, what the history of accepted runs has earned: tighter by a quarter of the gap, never looser."""
     where = language.load(project)
     if write:
-        refuse_in_pipeline()
+        refuse_in_pipeline(os.environ)
     found = tighten_by_history(where, op, device, write=write)
     if output == "json":
         print_json(found)

@@ -137,8 +137,7 @@ def _write(target: NoteTarget, body: str, key: str) -> Posted:
             _ask(target, "PUT", f"{notes}/{found['id']}", {"body": body})
         return Posted(found["id"])
     except (KeyError, TypeError, AttributeError):
-        facts = {"api": target.api, "why": "its answer is not GitLab's"}
-        raise NoteError(Reason("note_failed", facts)) from None
+        raise NoteError(Reason("note_failed", {"api": target.api, "why": "its answer is not GitLab's"})) from None
 
 
 def _find_note(target: NoteTarget, notes: str, key: str) -> dict[str, Any] | None:
@@ -181,12 +180,8 @@ def _ask(target: NoteTarget, verb: str, path: str, data: Mapping[str, str] | Non
             words = found.get("message") or found.get("error")
         except (OSError, HTTPException, ValueError, AttributeError):
             words = None
-        facts: dict[str, Fact] = {
-            "status": status,
-            "told": clean(words or refusal.reason),
-            "api": target.api,
-            "project": target.project,
-        }
+        facts: dict[str, Fact] = {"status": status, "told": clean(words or refusal.reason)}
+        facts |= {"api": target.api, "project": target.project}
         # A note that was deleted since it was found is written anew.
         again = status == 429 or status >= 500 or (verb == "PUT" and status == 404)
         after_s = float(after) if after.isascii() and after.isdigit() else 0.0
@@ -204,10 +199,7 @@ def append_summary(run: Run, judgements: Judgements, links: Links, environ: Mapp
     path = Path(name)
     try:
         taken = path.stat().st_size if path.exists() else 0
-        room = SUMMARY_LIMIT - taken - 2
-        if room < 2000:
-            return Reason("step_summary_full", {"path": name, "taken": taken})
-        text = compose(run, judgements, links, limit=room)
+        text = compose(run, judgements, links, limit=SUMMARY_LIMIT - taken - 2)
         with path.open("a", encoding="utf-8", newline="\n") as file:
             file.write(f"\n{text}" if taken else text)
     except OSError as error:

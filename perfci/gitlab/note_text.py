@@ -69,7 +69,8 @@ def compose(run: Run, judgements: Judgements, links: Links, limit: int = LIMIT, 
     ran = {op.op for op in run.ops}
     ops = tuple(op for op in run.plan.ops if op.op in ran) or run.plan.ops
     command = markdown.fence(repeat(replace(run, plan=replace(run.plan, ops=ops))))
-    note = ""
+    counts = rows.count_verdicts(fine)
+    title = say("Fine: {count:verdict|verdicts}, {tally}", count=counts.total(), tally=rows.write_tally(counts.items()))
     for most_grave, most_fine, most_reasons in _ROOMS:
         parts = (
             marker(key),
@@ -79,7 +80,7 @@ def compose(run: Run, judgements: Judgements, links: Links, limit: int = LIMIT, 
             _list([*(harden(markdown.write(line)) for line in summed), *map(inline, notes.above)]),
             _tabulate(grave, most_grave),
             _list(map(_describe_why, grave[:most_reasons]), say("### Why")),
-            _fold_fine(fine, most_fine),
+            (_fold(title, _tabulate(fine, most_fine)) if most_fine else title) if fine else "",
             _list(_describe_changes(run), say("### What changed")),
             _fold(say("Notes on this run: {count}", count=len(below)), _list(below)) if below else "",
             say("More: {links}.", links=linked) if linked else "",
@@ -100,12 +101,11 @@ def marker(key: str) -> str:
 
 def _tabulate(shown: Sequence[rows.VerdictRow], most: int) -> str:
     """Four narrow columns: more do not fit on a phone."""
-    cells = ((row.marked, _locate(row), row.change, row.speedup) for row in shown)
+    cells = []
+    for row in shown:
+        where = " ".join(filter(None, (text.code(row.op), plain(row.about), text.code(row.case or ""))))
+        cells.append((row.marked, where, row.change, row.speedup))
     return write_some(make_table("verdict | case | change: | speedup:", cells), most) if most else ""
-
-
-def _locate(row: rows.VerdictRow) -> str:
-    return " ".join(part for part in (text.code(row.op), plain(row.about), text.code(row.case or "")) if part)
 
 
 def _describe_why(row: rows.VerdictRow) -> str:
@@ -113,14 +113,6 @@ def _describe_why(row: rows.VerdictRow) -> str:
     names = code(row.op), inline(row.about), code(row.case) if row.case else ""
     where, verdict = " ".join(filter(None, names)), markdown.write(row.marked)
     return say("{verdict} {where}: {why}", verdict=verdict, where=where, why=inline(row.sentence, SENTENCE))
-
-
-def _fold_fine(fine: Sequence[rows.VerdictRow], most: int) -> str:
-    if not fine:
-        return ""
-    counts = rows.count_verdicts(fine)
-    title = say("Fine: {count:verdict|verdicts}, {tally}", count=counts.total(), tally=rows.write_tally(counts.items()))
-    return _fold(title, _tabulate(fine, most)) if most else title
 
 
 def _describe_changes(run: Run) -> list[str]:

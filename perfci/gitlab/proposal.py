@@ -17,7 +17,6 @@ from perfci import store
 from perfci.core import units
 from perfci.core.environment import unmixable
 from perfci.core.errors import StoredFileError, UsageError
-from perfci.core.model import Reason
 from perfci.core.wording import say
 from perfci.gitlab.markup import code, harden
 from perfci.report import text
@@ -134,7 +133,7 @@ def list_changed(source: Path, before: Path, folders: Mapping[str, str], prefix:
 
 
 def _walk(source: Path, folder: Path) -> Iterator[Path]:
-    """The files of a folder. Raises UsageError for a link, a device or a file that is too large."""
+    """Yields the files of a folder. Raises UsageError for a link, a device or a file that is too large."""
     parents = [source / part for part in (folder.relative_to(source), *folder.relative_to(source).parents)][:-1]
     if link := next((path for path in parents if path.is_symlink()), None):
         raise UsageError("propose_not_regular", path=str(link))
@@ -207,20 +206,11 @@ def compare_earned(before: EarnedFile, after: EarnedFile) -> Iterator[MovedThres
         yield MovedThreshold(after.op, case, key, *values, looser=looser)
 
 
-def refuse_looser(found: Proposal, folder: str) -> tuple[Reason, ...]:
-    """A reason for each loosened threshold: only people loosen."""
-    return tuple(
-        Reason("propose_looser", {"op": each.op, "key": each.key, "case": each.case, "folder": folder})
-        for each in found.thresholds
-        if each.looser
-    )
-
-
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
 def write_title(found: Proposal) -> str:
-    """One line, of the merge request and the commit."""
+    """Returns the one line of the merge request and the commit."""
     cases = len(found.cases) + found.same
     if found.thresholds:
         return say(

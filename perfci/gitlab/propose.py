@@ -30,7 +30,6 @@ from perfci.gitlab.proposal import (
     ProposedFile,
     describe_changes,
     list_changed,
-    refuse_looser,
     write_description,
     write_title,
 )
@@ -151,7 +150,12 @@ def propose(
         if not changed:
             return Proposed(Fate.NOTHING)
         proposal = describe_changes(changed)
-        if looser := refuse_looser(proposal, folders["thresholds"]):
+        looser = tuple(
+            Reason("propose_looser", {"op": own.op, "key": own.key, "case": own.case, "folder": folders["thresholds"]})
+            for own in proposal.thresholds
+            if own.looser
+        )
+        if looser:  # only people loosen
             return Proposed(Fate.CONFLICTS, problems=looser)
         proposer = _Proposer(clone, options, base, target, changed, proposal, write_title(proposal))
         for _ in range(ATTEMPTS):
@@ -242,7 +246,6 @@ class _TemporaryClone:
         self.check_out(base)
 
     def check_out(self, commit: str) -> None:
-        """Bring HEAD and the files to a commit."""
         self.run("checkout", "--quiet", "--detach", "--force", commit)
 
     def fetch(self, *commits: str) -> None:

@@ -78,15 +78,12 @@ def accept(
     only: Collection[str] | None = None,
     withheld: Mapping[str, Reason] | None = None,
 ) -> Acceptance:
-    """The baseline of an op from the first looks (process 0) of one or more runs of it. Pure.
+    """Returns the baseline of an op from the first looks (process 0) of one or more runs of it. Pure.
 
-    A case is refused if any of the runs judged it WRONG, ERROR, SUSPECT or INCONCLUSIVE, or the op's accuracy WRONG.
-    Cases of the `existing` baseline that these runs did not plan to measure, or that are refused now, stay as they
-    were. `dirty` allows runs with uncommitted changes. Cases that are not in `only` stay as they were, without a
-    reason. Those in `withheld` are refused besides.
+    A case is refused if any of the runs judged it WRONG, ERROR, SUSPECT or INCONCLUSIVE, or the op's accuracy WRONG,
+    or if it is in `withheld`. Cases of the `existing` baseline stay if they are refused, not planned, or not in `only`.
 
-    Raises UsageError for runs of different device models, timers or environments (several boards may be mixed), of a
-    device that keeps no baselines, of a dirty working tree, and for a run that is given twice.
+    Raises UsageError for runs that do not go together: several boards may be mixed, nothing else.
     """
     runs = [run for run, _ in evidence]
     _check(op, runs, dirty=dirty)
@@ -154,7 +151,7 @@ def _check(op: str, runs: Sequence[Run], *, dirty: bool) -> None:
 
 
 def _find_key(run: Run) -> tuple[str, str]:
-    """What a baseline is keyed by: numbers of different device models or timers are never mixed."""
+    """Returns the device model and timer: numbers of different ones are never mixed."""
     return run.environment.device.key, run.environment.timer or "no timer"
 
 
@@ -209,11 +206,10 @@ def find_refusals(op: str, evidence: Sequence[Evidence], verdicts: Collection[Ve
 def find_losses(
     fresh: Baseline, stored: Baseline | None, runs: Sequence[HistoryRun], limits: Limits
 ) -> dict[str, Reason]:
-    """Case id -> why its new numbers are a loss that nobody agreed on.
+    """Returns case id -> why its new numbers are a loss that nobody agreed on. runs: the op's history.
 
-    fresh: the new blocks, of runs of one environment. stored: what they would replace. runs: the op's history. A case
-    has lost if its kernel is slower by more than is promised to be seen, twice tau, and by that much more than its
-    reference is: what moves both, such as a clock, is no kernel's fault.
+    A case has lost if its kernel is slower by more than twice tau, which is promised to be seen, and by that much more
+    than its reference is: what moves both, such as a clock, is no kernel's fault.
     """
     found = {}
     for case in fresh.cases:
@@ -228,8 +224,8 @@ def find_losses(
             used = {block.run for block in old.blocks}
             then = [run.environment for run in stored.runs if run.id in used]
             moved = list_differences([each for each in differences(then, environment) if each.moves])
-            elsewhere = {"fields": moved} if moved else {}
-            found[case.case] = Reason("accept_lost_elsewhere" if moved else "accept_lost", where | facts | elsewhere)
+            facts |= {"fields": moved} if moved else {}
+            found[case.case] = Reason("accept_lost_elsewhere" if moved else "accept_lost", where | facts)
             continue
         # The first runs of the case since its last epoch that were made in the same environment.
         began = max((at for at, run in enumerate(runs) if run.epoch and case.case in run.epoch.cases), default=0)

@@ -103,6 +103,6 @@ def _read_baselines(run: Run, settings: Settings, against: Path | None) -> Mappi
         return with_aliases(store.read_baselines(folder, run.environment.device.key), run.plan)
     # Another run takes the place of the stored baselines, without the cases that `accept` refuses.
     other = store.read_run(folder)
-    evidence = [(other, judge(other, {}, effective_thresholds.limits_of(other, settings, check_ops=True)))]
+    evidence = [(other, judge(other, {}, effective_thresholds.of_run(other, settings, check_ops=True).limits))]
     answers = [accept(op.op, evidence, dirty=True) for op in other.ops]
     return with_aliases({answer.op: answer.baseline for answer in answers if answer.baseline}, run.plan)

@@ -89,13 +89,8 @@ def over(
     return InForce(limits, written, found, apart, day)
 
 
-def limits_of(run: Run, rules: Settings, *, check_ops: bool = False) -> Thresholds:
-    """The thresholds in force for a run. check_ops: a file of no op of the project is an error."""
-    return of_run(run, rules, check_ops=check_ops).limits
-
-
 def of_run(run: Run, rules: Settings, *, check_ops: bool = False) -> InForce:
-    """The same with where they come from. Raises StoredFileError."""
+    """Returns what holds for a run. check_ops: a file of no op of the project is an error. Raises StoredFileError."""
     ops = list_known_ops(rules) if check_ops else None
     return in_force(rules, run.environment, run.created, ops, run.plan.thresholds)
 
@@ -138,8 +133,7 @@ def refuse_looser(plan: Plan, rules: Settings, where: Environment, created: str 
     """Raises UsageError in CI for a value of --threshold that asks for less than what is in force in any case."""
     if not plan.thresholds or not in_ci(os.environ):
         return
-    loose = next(_find_looser(plan, in_force(rules, where, created, None, plan.thresholds)), None)
-    if loose is not None:
+    for loose in _find_looser(plan, in_force(rules, where, created, None, plan.thresholds)):
         raise UsageError("threshold_looser", **loose)
 
 
@@ -173,19 +167,16 @@ def notes(run: Run, found: InForce) -> tuple[tuple[Reason, ...], tuple[Reason, .
     plan, device = run.plan, run.environment.device.key
     first = [Reason("threshold_loosened", loose) for loose in _find_looser(plan, found)]
     if plan.thresholds:
-        given = "; ".join(f"{key} {text}" for key, text in plan.thresholds.items())
-        carried = plan.again.run if plan.again else ""
-        facts: dict[str, Fact] = {"given": given}
-        first.append(
-            Reason("thresholds_carried", {**facts, "run": carried}) if carried else Reason("thresholds_given", facts)
-        )
-    last = []
+        facts: dict[str, Fact] = {"given": "; ".join(f"{key} {text}" for key, text in plan.thresholds.items())}
+        carried = {"run": plan.again.run} if plan.again and plan.again.run else {}
+        first.append(Reason("thresholds_carried" if carried else "thresholds_given", facts | carried))
+    last, ops = [], [op.op for op in plan.ops if op.op in found.apart]
     for op in plan.ops:
         for entry in found.written.ops[op.op].relaxed if op.op in found.written.ops else ():
             fits = op.unlisted or any(matches(case, entry.case) for case in (*op.performance, *op.accuracy))
             if entry.about(device) and fits:
                 last.append(relaxed_note(entry, found.day))
-    if ops := [op.op for op in plan.ops if op.op in found.apart]:
+    if ops:
         named = ", ".join(ops[:MOST_OPS]) + (", ..." if len(ops) > MOST_OPS else "")
         facts = {"ops": named, "fields": found.apart[ops[0]], "device": device}
         last.append(Reason("earned_apart", facts))

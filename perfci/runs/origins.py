@@ -17,7 +17,7 @@ from perfci.runs.base import list_known_ops
 from perfci.runs.effective_thresholds import InForce, over, relaxed_note
 from perfci.runs.tightening import read_counted, replace_file
 from perfci.store.history import history_devices, read_history
-from perfci.thresholds.earned import list_earned_devices, read_earned
+from perfci.thresholds.earned import read_earned
 from perfci.thresholds.layers import ALPHA, STORED_KEYS, TAU, Earned, Relaxed
 from perfci.thresholds.limits import CaseThresholds, OpThresholds, Origin, Thresholds
 from perfci.thresholds.place import list_nearest_first
@@ -128,8 +128,8 @@ def list_cases(settings: Settings, op: str, device: str | None = None) -> list[s
 
 def list_devices(settings: Settings) -> list[str]:
     """Keys of the devices that have baselines, histories or earned values."""
-    stored = {path.parent.name for path in settings.baselines.glob("*/*.json")}
-    return sorted({*stored, *history_devices(settings.baselines), *list_earned_devices(settings.thresholds)})
+    files = (*settings.baselines.glob("*/*.json"), *settings.thresholds.glob("*/*.yaml"))
+    return sorted({path.parent.name for path in files} | {*history_devices(settings.baselines)})
 
 
 def check_op(settings: Settings, op: str, written: Thresholds) -> None:
@@ -216,7 +216,7 @@ def _list_values(
 
 
 def _split(limits: CaseThresholds, key: str, length: float | None) -> Mapping[str, float | None]:
-    """The numbers of a key: floors by timer, tau by the length from which on it holds, or that of one length."""
+    """Returns the numbers of a key: floors by timer, tau by the length from which on it holds, or of one length."""
     value = getattr(limits, key)
     if key == TAU and length is None:
         return {f"{start:g}" if start else "": tau for start, tau in value}

@@ -237,9 +237,7 @@ def rebaseline_runs(
     ready = [_weigh(op, evidence, stored[op], rules, settings, options) for op in names or measured]
     if not options.write:
         return ready
-    with history.held(store.baseline_path(settings.baselines, key, "any").parent):
-        written = [_write(each, settings) for each in ready]
-    return [_note(each, evidence, settings, key) for each in written]
+    return [_write(each, evidence, settings, key) for each in ready]
 
 
 def _weigh(
@@ -259,7 +257,12 @@ def _weigh(
     if isinstance(old, Reason):
         return Rebaselined(op, failure=old)
     if old is None:
-        return Rebaselined(op, said=(_describe_absence(op, evidence[0][0], settings.baselines),))
+        device = evidence[0][0].environment.device
+        folders = sorted({path.parent.name for path in settings.baselines.glob(f"*/{op}.json")} - {device.key})
+        stored = {"device": device.key, "name": device.name, "stored": ", ".join(folders)}
+        return Rebaselined(
+            op, said=(Reason("rebaseline_new_device", stored) if folders else Reason("rebaseline_no_baseline"),)
+        )
     if new is None:
         return Rebaselined(op, withheld=fresh.refused)
     if old.timer != new.timer:
@@ -305,28 +308,15 @@ def _list_changed_files(kernels: Path, op: str, *commits: str | None) -> list[st
     return found.splitlines() if isinstance(found, str) else []
 
 
-def _describe_absence(op: str, run: Run, baselines: Path) -> Reason:
-    device = run.environment.device
-    folders = {path.parent.name for path in baselines.glob(f"*/{op}.json")} - {device.key}
-    if not folders:
-        return Reason("rebaseline_no_baseline")
-    facts = {"device": device.key, "name": device.name, "stored": ", ".join(sorted(folders))}
-    return Reason("rebaseline_new_device", facts)
-
-
-def _write(found: Rebaselined, settings: Settings) -> Rebaselined:
+def _write(found: Rebaselined, evidence: Sequence[Evidence], settings: Settings, key: str) -> Rebaselined:
+    """Writes a baseline, and a line of history a run, oldest first. A damaged history is noted and the step stays."""
     if found.baseline is None:
         return found
     try:
-        return replace(found, path=store.write_baseline(found.baseline, settings.baselines))
+        with history.held(store.baseline_path(settings.baselines, key, "any").parent):
+            found = replace(found, path=store.write_baseline(found.baseline, settings.baselines))
     except PerfciError as error:
         return replace(found, taken=(), failure=error.reason)
-
-
-def _note(found: Rebaselined, evidence: Sequence[Evidence], settings: Settings, key: str) -> Rebaselined:
-    """Adds a line of history a run, oldest first. If the history is damaged, that is noted and the step stays."""
-    if found.path is None:
-        return found
     clean = [each for each in evidence if not each[0].environment.dirty]
     ordered = sorted(clean, key=lambda each: each[0].created)
     lines = [make_line(found.op, run, judgements, found.taken) for run, judgements in ordered]

@@ -24,7 +24,7 @@ from perfci.ops.identity import DuelPlan
 from perfci.runs.base import BaseTree, choose_rules
 from perfci.runs.bench import Bench, Listener, WorkerPlace, make_environment
 from perfci.runs.describe import list_op_files
-from perfci.runs.effective_thresholds import limits_of
+from perfci.runs.effective_thresholds import of_run
 from perfci.runs.merge import join_limits
 from perfci.runs.pasts import add_accepted
 from perfci.runs.plan import Request
@@ -74,7 +74,7 @@ class Recorder:
         self._files = list_op_files(bench.settings)
         self._base_files = list_op_files(tree.settings) if tree and tree.settings.kernels.is_dir() else {}
         self._rules = choose_rules(run.plan.base, tree, bench.settings)
-        self._limits = limits_of(run, self._rules)
+        self._limits = of_run(run, self._rules).limits
         self._end = next((op.failure for op in run.ops if op.failure and op.failure.kind in ENDS_RUN), None)
         took = {op.op: op.wall_s for op in run.ops if op.wall_s is not None}
         self._times = Timetable(seconds or {}, took=took)

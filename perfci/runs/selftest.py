@@ -16,7 +16,7 @@ from perfci.report.against import DUEL
 from perfci.runs.base import FOLDER, BaseTree, move_settings
 from perfci.runs.bench import Bench, Listener, claim_bench
 from perfci.runs.describe import describe_ops
-from perfci.runs.effective_thresholds import limits_of
+from perfci.runs.effective_thresholds import of_run
 from perfci.runs.flow import check_against
 from perfci.runs.plan import Request
 from perfci.runs.record import Plant
@@ -140,7 +140,7 @@ def _name(row: Judgement) -> str:
 
 def measure_noise(run: Run, judgements: Judgements, settings: Settings) -> Iterator[CaseNoise]:
     """Every duelled case with the spread of its blocks and the smallest slow-down that would have been seen."""
-    limits, rows = limits_of(run, settings), {(row.op, row.case): row for row in judgements.rows}
+    limits, rows = of_run(run, settings).limits, {(row.op, row.case): row for row in judgements.rows}
     for op, case in ((each.op, case) for each in run.ops for case in each.performance):
         row = rows.get((op, case.case))
         shifts: Sequence[float] = [block.shifts[DUEL] for block in case.blocks if DUEL in block.shifts]

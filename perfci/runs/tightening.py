@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -22,7 +21,7 @@ from perfci.core.wording import ENGLISH, sentence, speaking
 from perfci.runs.effective_thresholds import place
 from perfci.store.files import write_atomically
 from perfci.store.history import held, history_devices, history_ops, read_history
-from perfci.thresholds.earned import EarnedFile, find_earned_path, read_file
+from perfci.thresholds.earned import EarnedFile, read_file
 from perfci.thresholds.layers import Earned, find_strictest, is_stricter
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.ratchet import figures
@@ -70,19 +69,16 @@ def tighten(
     write: bool = False,
     day: date | None = None,
 ) -> list[Tightened]:
-    """What the histories of accepted runs have earned, op by op and device by device. Stored on request.
+    """Returns what the histories of accepted runs have earned, op by op and device by device, and stores it on request.
 
-    ops, device: those that are meant, all if left out. If an op cannot be read or written, the others are done all the
-    same. Raises UsageError if there is no history of what is asked for, StoredFileError for thresholds of people that
-    cannot be read.
+    If an op cannot be read or written, the others are done all the same. Raises UsageError if there is no history of
+    what is asked for, StoredFileError for thresholds of people that cannot be read.
     """
     written = load(settings.thresholds, None, settings.root)
     today = (day or datetime.now(UTC).date()).isoformat()
     devices = history_devices(settings.baselines)
-    if not devices and (device is not None or ops):
-        raise UsageError("tighten_no_history")
     if device is not None and device not in devices:
-        raise UsageError("history_no_device", device=device, known=", ".join(devices))
+        raise UsageError("history_no_device", device=device, known=", ".join(devices) or "-")
     chosen = [device] if device is not None else devices
     found = [(each, op) for each in chosen for op in history_ops(settings.baselines, each)]
     known = sorted({op for _, op in found})
@@ -93,9 +89,8 @@ def tighten(
     return [_tighten_op(settings, written, *each, today, write=write) for each in wanted]
 
 
-def refuse_in_pipeline(variables: Mapping[str, str] | None = None) -> None:
+def refuse_in_pipeline(known: Mapping[str, str]) -> None:
     """Raises UsageError in pipelines of merge requests, and of other branches than the default one."""
-    known = os.environ if variables is None else variables
     if known.get("CI_MERGE_REQUEST_IID") or known.get("CI_PIPELINE_SOURCE") == "merge_request_event":
         raise UsageError("tighten_in_merge_request")
     branch, default = known.get("CI_COMMIT_BRANCH"), known.get("CI_DEFAULT_BRANCH")
@@ -123,7 +118,7 @@ def _tighten_op(settings: Settings, written: Thresholds, device: str, op: str, t
         history = read_counted(settings, device, op)
         if not history:
             return dataclasses.replace(found, said=(Reason("earned_nothing", {"op": op, "device": device}),))
-        file = read_file(find_earned_path(settings.thresholds, device, op), op, device, settings.root)
+        file = read_file(settings.thresholds / device / f"{op}.yaml", op, device, settings.root)
         found, content = _work_out(written, file, history, today)
         if write and found.moves:
             replace_file(settings, file.path, file.content, content)
@@ -149,9 +144,7 @@ def _work_out(
     where = history[-1].environment
     apart = unmixable(file.environment, where) if file.environment and named else ()
     anew, kept = (named, ()) if apart else ((), named)
-    earned: dict[str, dict[str, float]] = {}
-    for each in kept:
-        earned.setdefault(each.case, {})[each.key] = each.value
+    earned = dataclasses.replace(file, values=kept).by_case()
     known = {(each.case, each.key): each for each in kept}
     limits = dataclasses.replace(written, earned={file.op: earned})
     # A change to a kernel duels all cases of its op at the same time.
@@ -161,7 +154,14 @@ def _work_out(
         before = known.get((change.case, change.key))
         # One night's runs make one step, however often it is asked.
         if before is None or before.edited or before.last != change.runs[-1]:
-            changes.append(_record(change, before, file, today))
+            with speaking(ENGLISH):
+                kept_why = sentence(Reason(_KEPT[change.why.kind], change.why.facts))
+            changes.append(Earned(
+                file.op, change.case, change.key, change.after, change.before, change.after,
+                bound=float(f"{change.bound:.4g}"), began=before.began if before else change.before,
+                predicted=change.predicted, date=today, runs=len(dict.fromkeys(change.runs)),
+                first=change.runs[0], last=change.runs[-1], why=kept_why, file=str(file.path),
+            ))  # fmt: skip
             whys.append(change.why)
     facts: dict[str, Fact] = {"op": file.op, "device": file.device, "count": len(anew)}
     said = (Reason("earned_anew", {**facts, "fields": list_differences(apart)}),) if anew else ()
@@ -190,28 +190,6 @@ def _list_agreed(proposed: Sequence[Tighter], history: Sequence[HistoryRun]) -> 
             count = sum(each is not None and key.figure(each) is not None for each in both)
         if len(changes) == count:
             yield max(changes, key=lambda change: change.after)
-
-
-def _record(change: Tighter, known: Earned | None, file: EarnedFile, today: str) -> Earned:
-    with speaking(ENGLISH):
-        why = sentence(Reason(_KEPT[change.why.kind], {**change.why.facts}))
-    return Earned(
-        op=change.op,
-        case=change.case,
-        key=change.key,
-        value=change.after,
-        before=change.before,
-        after=change.after,
-        bound=float(f"{change.bound:.4g}"),
-        began=known.began if known else change.before,
-        predicted=change.predicted,
-        date=today,
-        runs=len(dict.fromkeys(change.runs)),
-        first=change.runs[0],
-        last=change.runs[-1],
-        why=why,
-        file=str(file.path),
-    )
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -258,7 +236,7 @@ def rescale(
     said: list[Reason] = []
     try:
         written = load(settings.thresholds, None, settings.root)
-        file = read_file(find_earned_path(settings.thresholds, device, op), op, device, settings.root)
+        file = read_file(settings.thresholds / device / f"{op}.yaml", op, device, settings.root)
         if file.environment is None or unmixable(file.environment, run.environment):
             return ()
         limits = dataclasses.replace(written, earned={op: file.by_case()})

@@ -14,13 +14,4 @@
 Values fall through: built in, then `default.yaml`, then `<op>.yaml`, then its cases. `alpha` belongs to the run as a
 whole and stands in `default.yaml` only, `cases`, `expected` and `relaxed` in an op's file only. Above them lie what
 accepted runs have earned, in `<device key>/<op>.yaml`, then relaxed entries, then --threshold.
-
-limits      what a case is judged by
-layers      what lies above the values that people wrote
-place       YAML in which every value knows its line
-read        keys and values
-entries     slow-downs that were agreed on, and what is looser for a time
-earned      values that accepted runs have earned, with their records
-write       such files with other values, and all else as it was
-origins     where each value comes from
 """

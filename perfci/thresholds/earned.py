@@ -76,16 +76,6 @@ def read_earned(folder: Path, device: str, root: Path | None = None) -> dict[str
     return {op: read_file(path, op, device, root) for op, path in files.items()}
 
 
-def list_earned_devices(folder: Path) -> list[str]:
-    """Keys of the devices for which a thresholds folder holds earned values."""
-    return sorted({path.parent.name for path in folder.glob("*/*.yaml")})
-
-
-def find_earned_path(folder: Path, device: str, op: str) -> Path:
-    """Where an op's earned values on a device lie."""
-    return folder / device / f"{op}.yaml"
-
-
 def read_file(path: Path, op: str, device: str, root: Path | None = None) -> EarnedFile:
     """The earned values of one file. None if there is no file. Raises StoredFileError."""
     if not path.exists() and not path.is_symlink():
@@ -130,12 +120,16 @@ def _read_entry(place: Place, op: str, case: str, shown: str) -> Earned:
     def read_number_or_none(entry: Place) -> float | None:
         return None if entry.text(say("a value, or none")) == NONE else read_number(entry)
 
+    def read_text(entry: Place) -> str:
+        want = say("text of up to {most} characters", most=LONGEST_WHY)
+        text = " ".join(entry.text(want).split())
+        if len(text) > LONGEST_WHY:
+            raise entry.unlike(want)
+        return text
+
     readers: Mapping[str, Callable[[Place], Any]] = {
-        "value": read_number,
-        "from": read_number_or_none,
-        "to": read_number,
-        "bound": read_number,
-        "began": read_number_or_none,
+        **dict.fromkeys(("value", "to", "bound"), read_number),
+        **dict.fromkeys(("from", "began"), read_number_or_none),
         "predicted": make_percentage_reader(0, 100, like="0.05 %"),
         "date": read_until,
         "runs": lambda entry: int(make_number_reader("20")(entry)),
@@ -146,19 +140,11 @@ def _read_entry(place: Place, op: str, case: str, shown: str) -> Earned:
         if entry.key not in FIELDS:
             raise make_unknown_error(entry, FIELDS)
         name = {"from": "before", "to": "after"}.get(entry.key, entry.key)
-        found[name] = readers.get(entry.key, _read_text)(entry)
+        found[name] = readers.get(entry.key, read_text)(entry)
         line = entry.line if name == "value" else line
     if "value" not in found:
         raise place.error("earned_lacks_value")
     return Earned(op=op, case=case, key=key, file=shown, line=line, **found)
-
-
-def _read_text(place: Place) -> str:
-    want = say("text of up to {most} characters", most=LONGEST_WHY)
-    text = " ".join(place.text(want).split())
-    if len(text) > LONGEST_WHY:
-        raise place.unlike(want)
-    return text
 
 
 # --- the environment --------------------------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ def make_unknown_error(entry: Place, keys: Collection[str]) -> StoredFileError:
 
 
 def find_meant(word: str, words: Collection[str]) -> str | None:
-    """The known word that is closest, if any is close."""
+    """Returns the known word that is closest, if any is close."""
     return next(iter(difflib.get_close_matches(shorten_text(word), sorted(words), n=1)), None)
 
 
@@ -129,7 +129,17 @@ def read(path: Path, most: int = MOST_BYTES) -> Place | None:
 
     Raises StoredFileError if it cannot be read, is too large, is no UTF-8 or no YAML, or holds several documents.
     """
-    return parse_yaml(path, _read_text(path, most))
+    # A pipe would be waited for without end.
+    if not path.is_file():
+        raise StoredFileError("file_unreadable", path=str(path), why=say("it is no plain file"))
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+    except OSError as error:
+        raise StoredFileError("file_unreadable", path=str(path), why=error.strerror or str(error)) from error
+    if len(data) > most:
+        raise StoredFileError("thresholds_too_large", file=str(path), most=most)
+    return parse_yaml(path, decode_text(path, data))
 
 
 def parse_yaml(path: Path, text: str) -> Place | None:
@@ -155,20 +165,6 @@ def parse_yaml(path: Path, text: str) -> Place | None:
     except RecursionError as error:
         raise _make_unreadable_error(path, 1, "it is nested too deeply") from error
     return None if node is None else Place(path, 1, path.name, node)
-
-
-def _read_text(path: Path, most: int) -> str:
-    # A pipe would be waited for without end.
-    if not path.is_file():
-        raise StoredFileError("file_unreadable", path=str(path), why=say("it is no plain file"))
-    try:
-        with path.open("rb") as file:
-            data = file.read(most + 1)
-    except OSError as error:
-        raise StoredFileError("file_unreadable", path=str(path), why=error.strerror or str(error)) from error
-    if len(data) > most:
-        raise StoredFileError("thresholds_too_large", file=str(path), most=most)
-    return decode_text(path, data)
 
 
 def decode_text(path: Path, data: bytes) -> str:

@@ -108,10 +108,11 @@ def make_percentage_reader(
     """A reader of a percentage, as a ratio. above, below: the end itself is not among the values."""
 
     def read_percentage(place: Place) -> float:
-        ends = {"least": f"{least:g}", "most": f"{most:g}", "example": like}
-        lowest = say("above {least} %", **ends) if above else say("from {least} % on", **ends)
-        highest = say("below {most} %", **ends) if below else say("up to {most} %", **ends)
-        want = say("a percentage {lowest} and {highest}, such as {example}", lowest=lowest, highest=highest, **ends)
+        lowest = say("above {least} %", least=f"{least:g}") if above else say("from {least} % on", least=f"{least:g}")
+        highest = say("below {most} %", most=f"{most:g}") if below else say("up to {most} %", most=f"{most:g}")
+        want = say(
+            "a percentage {lowest} and {highest}, such as {example}", lowest=lowest, highest=highest, example=like
+        )
         found = _PERCENT.fullmatch(place.text(want))
         value = float(found[1]) if found else math.nan
         if not least <= value <= most or (above and value == least) or (below and value == most):
@@ -142,11 +143,7 @@ def make_number_reader(like: str, *, above: bool = False) -> Reader:
 
 _ratio = make_percentage_reader(0, 100, below=True)
 _slowdown = make_percentage_reader(0, 100, above=True, below=True, like="1 %")  # no two times are ever equal
-_microseconds, _error, _bytes = make_number_reader("0.5"), make_number_reader("1e-3"), make_number_reader("16")
-
-
-def _read_floors(place: Place) -> Mapping[str, float]:
-    return _read_fields(place, dict.fromkeys(TIMERS, _microseconds))
+_microseconds = make_number_reader("0.5")
 
 
 def _read_steps(place: Place) -> Steps:
@@ -171,7 +168,7 @@ def read_expected(place: Place) -> tuple[Listed, tuple[Expected, ...]]:
     up_to = make_percentage_reader(0, 100 * MOST, above=True, like="6 %")
     keys = {"case": read_case, "up_to": up_to, "why": read_why, "until": read_until}
     found: dict[str, Expected] = {}
-    members = _list_members(place, example)
+    members = place.members(say("a list with an entry a line, such as {example}", example=f"- {example}"))
     for member in members:
         entry = Expected(op="", line=member.line, **_read_entry(member, keys, tuple(keys), example))
         if entry.case in found:
@@ -191,16 +188,17 @@ def read_relaxed(place: Place) -> tuple[Relaxed, ...]:
             raise make_unknown_error(replace(entry, key=text), known)
         return text
 
-    keys: Mapping[str, Reader] = {
-        "key": read_key,
-        "case": read_case,
-        "device": _read_device,
-        "to": lambda entry: entry,
-        "why": read_why,
-        "until": read_until,
-    }
+    def read_device(entry: Place) -> str:
+        want = say("the key of a device, as its folder of baselines has it, such as nvidia-h200")
+        text = entry.text(want)
+        if not text.strip() or "/" in text:
+            raise entry.unlike(want)
+        return text
+
+    keys: Mapping[str, Reader] = {"key": read_key, "case": read_case, "device": read_device, "to": lambda entry: entry}
+    keys = {**keys, "why": read_why, "until": read_until}
     found: dict[Any, Relaxed] = {}
-    for member in _list_members(place, example):
+    for member in place.members(say("a list with an entry a line, such as {example}", example=f"- {example}")):
         fields = _read_entry(member, keys, ("key", "why", "until"), example)
         if "to" in fields:
             # Errors name the threshold whose value it is.
@@ -211,10 +209,6 @@ def read_relaxed(place: Place) -> tuple[Relaxed, ...]:
             raise member.error("entry_twice", what=what, first=found[entry.which].line)
         found[entry.which] = entry
     return tuple(found.values())
-
-
-def _list_members(place: Place, example: str) -> tuple[Place, ...]:
-    return place.members(say("a list with an entry a line, such as {example}", example=f"- {example}"))
 
 
 def _read_entry(place: Place, keys: Mapping[str, Reader], needed: Sequence[str], example: str) -> dict[str, Any]:
@@ -266,14 +260,6 @@ def read_until(place: Place) -> str:
         raise place.unlike(want) from error
 
 
-def _read_device(place: Place) -> str:
-    want = say("the key of a device, as its folder of baselines has it, such as nvidia-h200")
-    text = place.text(want)
-    if not text.strip() or "/" in text:
-        raise place.unlike(want)
-    return text
-
-
 def quote_text(text: str) -> str:
     r"""As YAML's double quotes write it, on one line.
 
@@ -296,38 +282,23 @@ def _read_cases(place: Place) -> tuple[tuple[str, Mapping[str, Any]], ...]:
 
 
 _CASE_KEYS: Mapping[str, Reader] = {
-    "margin": _ratio,
+    **dict.fromkeys(("margin", "rsd", "regime", "clip_ratio"), _ratio),
+    **dict.fromkeys(("registers", "instructions", "shared_memory", "occupancy", "peak_memory"), _ratio),
+    **dict.fromkeys(("mean_abs", "rmse", "p99_abs", "max_abs", "stored_p99", "divergence"), make_number_reader("1e-3")),
     "speedup": make_number_reader("1.2", above=True),
-    "rsd": _ratio,
     "span_margin": _slowdown,
     "span_floor_us": _microseconds,
-    "regime": _ratio,
-    "floor_us": _read_floors,
+    "floor_us": lambda place: _read_fields(place, dict.fromkeys(TIMERS, _microseconds)),
     "tau": _read_steps,
-    "registers": _ratio,
-    "instructions": _ratio,
-    "shared_memory": _ratio,
-    "occupancy": _ratio,
-    "spill_bytes": _bytes,
-    "peak_memory": _ratio,
+    "spill_bytes": make_number_reader("16"),
     # What the cache keeps lets a kernel pass the copy. Beyond 140 % no measurement is believed.
     "bandwidth_share": make_percentage_reader(0, 140, above=True, like="80 %"),
     "compile_s": make_number_reader("20", above=True),
-    "mean_abs": _error,
-    "rmse": _error,
-    "p99_abs": _error,
-    "max_abs": _error,
-    "stored_p99": _error,
-    "clip_ratio": _ratio,
-    "divergence": _error,
 }
 _DEFAULT_KEYS: Mapping[str, Reader] = {**_CASE_KEYS, ALPHA: make_percentage_reader(0, 50, above=True, like="1 %")}
 _OP_KEYS: Mapping[str, Reader] = {
-    **_CASE_KEYS,
-    "cases": _read_cases,
-    "expected": read_expected,
-    "relaxed": read_relaxed,
-}
+    **_CASE_KEYS, "cases": _read_cases, "expected": read_expected, "relaxed": read_relaxed,
+}  # fmt: skip
 NUMBERS: Mapping[str, Reader] = {
     **{key: reader for key, reader in _DEFAULT_KEYS.items() if key != "floor_us"},
     "tau": _slowdown,

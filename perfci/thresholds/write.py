@@ -94,10 +94,10 @@ def write_earned(
     dropped: Collection[Which] = (),
     renamed: Mapping[str, str] | None = None,
 ) -> bytes:
-    """The file's content with these values and their records, without the entries dropped, cases under new names.
+    """Returns the file's content with these values, without the entries dropped, with cases under their new names.
 
-    environment: in which all that stands there then was learnt. renamed: id in the file -> id. Raises StoredFileError
-    for a file whose layout cannot be kept, and for a value that no file can hold.
+    environment: that all of it was learnt in. renamed: id in the file -> id. Raises StoredFileError for a file whose
+    layout cannot be kept, and for a value that no file can hold.
     """
     fresh = {(each.case, each.key): _write_fields(file, each) for each in values}
     renamed = renamed or {}
@@ -227,7 +227,11 @@ def write_relaxed(path: Path, content: bytes | None, entry: Relaxed) -> bytes:
     known = parse_yaml(path, text) if text.strip() else None
     place = next((each for each in known.items() if each.key == "relaxed"), None) if known else None
     before = read_relaxed(place) if place else ()
-    line = _write_relaxed(entry)
+    # The entry as it stands in a file, without its dash.
+    named = (("case", entry.case), ("device", entry.device))
+    parts = [f"key: {entry.key}", *(f"{name}: {quote_text(text)}" for name, text in named if text is not None)]
+    parts += [] if entry.to is None else [f"to: {write_value(entry.key, entry.to)}"]
+    line = f"{{{', '.join([*parts, f'why: {quote_text(entry.why)}', f'until: {entry.until}'])}}}"
     if place is None:
         lines += [f"relaxed:{end}", f"  - {line}{end}"]
     else:
@@ -247,14 +251,6 @@ def write_relaxed(path: Path, content: bytes | None, entry: Relaxed) -> bytes:
     if not right:
         raise StoredFileError("relaxed_by_hand", file=str(path), entry=line)
     return result.encode()
-
-
-def _write_relaxed(entry: Relaxed) -> str:
-    """The entry as it stands in a file, without its dash."""
-    named = (("case", entry.case), ("device", entry.device))
-    parts = [f"key: {entry.key}", *(f"{name}: {quote_text(text)}" for name, text in named if text is not None)]
-    parts += [] if entry.to is None else [f"to: {write_value(entry.key, entry.to)}"]
-    return f"{{{', '.join([*parts, f'why: {quote_text(entry.why)}', f'until: {entry.until}'])}}}"
 
 
 # --- entries under `expected` -----------------------------------------------------------------------------------------

@@ -137,12 +137,12 @@ def test_entries_that_hold_and_that_have_ended_are_said(measure, workers, people
 def test_earned_values_judge_in_their_environment_alone(measure, workers, people):
     run = measure()
     kept(people, run, earned("speedup", 999.0, case_of(run)))
-    assert effective_thresholds.limits_of(run, people).for_case("scale", case_of(run)).speedup == 999.0
+    assert effective_thresholds.of_run(run, people).limits.for_case("scale", case_of(run)).speedup == 999.0
 
     where = dataclasses.replace(run.environment, packages={**run.environment.packages, "triton": "99"})
     elsewhere = dataclasses.replace(run, environment=where)
 
-    assert effective_thresholds.limits_of(elsewhere, people).for_case("scale", case_of(run)).speedup == 1.2
+    assert effective_thresholds.of_run(elsewhere, people).limits.for_case("scale", case_of(run)).speedup == 1.2
     assert "earned_apart" in dict(said(decide(elsewhere, people)))
 
 

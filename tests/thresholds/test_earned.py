@@ -6,7 +6,7 @@ import pytest
 
 from perfci.core.errors import StoredFileError
 from perfci.core.wording import catalogue, sentence
-from perfci.thresholds.earned import MOST_BYTES, list_earned_devices, read_earned
+from perfci.thresholds.earned import MOST_BYTES, read_earned
 from tests.thresholds.earned_examples import KEY, earned, kept, read, written
 
 TOP = "environment:\n  timer: activity\ncases:\n  rows=1:\n"
@@ -79,7 +79,6 @@ def test_a_value_that_somebody_edited_is_known_as_such(tmp_path):
 def test_each_device_has_its_own_folder(tmp_path):
     kept(tmp_path, earned())
 
-    assert list_earned_devices(tmp_path) == [KEY]
     assert [*read_earned(tmp_path, KEY)] == ["softmax"]
     assert read_earned(tmp_path, "nvidia-b200") == {}
     assert read_earned(tmp_path, "../elsewhere") == {}

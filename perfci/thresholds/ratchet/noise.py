@@ -105,11 +105,10 @@ def select_usable(nulls: Sequence[Sequence[Sequence[float]]]) -> list[Sequence[f
 
 
 def bound_scales(nulls: Sequence[Sequence[float]]) -> NullNoise:
-    """The upper bound of both spreads. nulls: d of the first process of 20 A/A duels at least, log scale.
+    """Returns the upper bound of both spreads. nulls: d of the first process of 20 A/A duels at least, log scale.
 
-    Of each as many blocks are read as the shortest has: where a duel stops depends on what it saw. The scales come
-    from absolute deviations, about the process's median within and about 0 between, whose means are taken for gamma
-    distributed. The order of the nulls does not matter. Raises ValueError for fewer nulls.
+    Of each as many blocks are read as the shortest has, since a duel stops by what it saw. The scales come from
+    absolute deviations, about the process's median within and about 0 between, with means that are gamma distributed.
     """
     count = len(nulls)
     if count < NULLS:

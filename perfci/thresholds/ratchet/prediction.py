@@ -60,15 +60,6 @@ class Prediction:
         return _compute_robust_tail(int(self.runs), away, self.tails)
 
 
-def find_factor(runs: int, chance: float) -> float:
-    """Standard deviations above the mean of so many independent normal values that one more exceeds with this chance.
-
-    >>> round(find_factor(8, 0.001), 2), round(find_factor(20, 0.001), 2)
-    (5.08, 3.67)
-    """
-    return find_student_quantile(chance, runs - 1) * math.sqrt(1 + 1 / runs)
-
-
 def predict_by_moments(values: Sequence[float], boards: Sequence[str | None], board: float = 0.0) -> Prediction:
     """values, boards: of the runs in their order, 2 at least. board: prior standard deviation between boards."""
     groups = [
@@ -85,11 +76,9 @@ def predict_by_moments(values: Sequence[float], boards: Sequence[str | None], bo
     if many > 1:  # the variance between boards, by moments
         sizes = [len(group) for group in groups]
         overall = math.fsum(size * mean for size, mean in zip(sizes, means, strict=True)) / count
-        mean_square = math.fsum(size * (mean - overall) ** 2 for size, mean in zip(sizes, means, strict=True)) / (
-            many - 1
-        )
+        apart = math.fsum(size * (mean - overall) ** 2 for size, mean in zip(sizes, means, strict=True))
         size = (count - sum(own * own for own in sizes) / count) / (many - 1)
-        seen = max((mean_square - within) / size, 0.0)
+        seen = max((apart / (many - 1) - within) / size, 0.0)
     between = (PRIOR_BOARDS * board**2 + (many - 1) * seen) / (PRIOR_BOARDS + many - 1)
     parts = (within * (1 + 1 / worth), dof), (between * (1 + 1 / many), PRIOR_BOARDS + many - 1)
     variance = sum(part for part, _ in parts)

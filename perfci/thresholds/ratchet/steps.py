@@ -12,7 +12,7 @@ from perfci.store.past.series import select_environment
 from perfci.thresholds.limits import CaseThresholds, Thresholds
 from perfci.thresholds.ratchet import figures, noise
 from perfci.thresholds.ratchet.figures import KEYS, FigureSeries, Key
-from perfci.thresholds.ratchet.noise import FLOOR, NULLS, RATE, NullNoise
+from perfci.thresholds.ratchet.noise import FLOOR, NULLS, RATE
 from perfci.thresholds.ratchet.prediction import RUNS
 
 STEP = 0.25
@@ -65,19 +65,11 @@ def propose(history: Sequence[HistoryRun], limits: Thresholds, op: str, *, famil
     return tuple(change for change in found if change is not None)
 
 
-def bound_noise(history: Sequence[HistoryRun], case: str) -> NullNoise | None:
-    """The bound of a case's noise from all A/A duels of the newest run's environment. None for fewer than 20."""
-    nulls = [null for _, null in _list_nulls(history, case)]
-    return noise.bound_scales(nulls) if len(nulls) >= NULLS else None
-
-
 def rescale_targets(limits: Thresholds, op: str, accepted: Mapping[str, float], run: str) -> tuple[Tighter, ...]:
-    """What an accepted loss does to the targets at once, so that the next run is held as tightly as the last.
+    """Returns the targets of speed as tight for a kernel with an accepted loss as they were before.
 
-    accepted: case -> the accepted slow-down as the duel measured it (Hodges-Lehmann shift of head against base, log
-    scale). A single accepted run would bring its own noise into the target. The duel's shift hardly has any. Targets
-    of speed (speedup, share of the bandwidth) are scaled. Tau and the other limits hold for the new kernel as before.
-    Nothing is scaled for a gain: targets tighten by their steps alone.
+    accepted: case -> the slow-down as the duel measured it, log scale: a single run has more noise. Tau and the other
+    limits stay. Nothing is scaled for a gain: targets tighten by their steps alone.
     """
     found = []
     for case, shift in accepted.items():
@@ -96,9 +88,10 @@ def rescale_targets(limits: Thresholds, op: str, accepted: Mapping[str, float], 
 
 
 def _tighten_tau(history: Sequence[HistoryRun], limits: Thresholds, op: str, case: str, family: int) -> Tighter | None:
-    found = bound_noise(history, case)
-    if found is None:
+    nulls = _list_nulls(history, case)
+    if len(nulls) < NULLS:
         return None
+    found = noise.bound_scales([null for _, null in nulls])
     own, timer = limits.for_case(op, case), history[-1].environment.timer
     # Of the kernel now: the median of the last runs.
     lengths = [known.kernel_us.median_us for run in history if (known := _find_performance(run, case))]
@@ -117,7 +110,7 @@ def _tighten_tau(history: Sequence[HistoryRun], limits: Thresholds, op: str, cas
         "alarms": 100 * rates.alarms, "undecided": 100 * rates.undecided, "more": rates.more, "blocks": rates.blocks,
         "seen": rates.seen, "floor": 100 * floor, "family": family,
     }  # fmt: skip
-    runs = tuple(run.run for run, _ in _list_nulls(history, case))
+    runs = tuple(run.run for run, _ in nulls)
     return Tighter(op, case, TAU, before, after, bound, Reason("ratchet_tau", facts), runs, rates.alarms)
 
 
@@ -147,9 +140,8 @@ def tighten_figure(
     usual = key.value(next_run.centre, next_run.centre)
     after: float | None
     if before is None:
-        after = _round(
-            key.value(next_run.centre + max(room, key.least) / STEP, next_run.centre), not key.more_is_better
-        )
+        first = key.value(next_run.centre + max(room, key.least) / STEP, next_run.centre)
+        after = _round(first, not key.more_is_better)
     elif not key.tightens(bound, before) or (after := step(before, bound, abs(bound - usual))) is None:
         return None
     chance = next_run.exceeded(key.place(after, next_run.centre))

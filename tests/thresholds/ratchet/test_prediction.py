@@ -1,11 +1,18 @@
 """Bounds for the next accepted run."""
 
+import math
+
 import numpy as np
 import pytest
 
 from perfci.thresholds.ratchet import prediction
 
 BOARD = "GPU-1"
+
+
+def _factor(runs, chance):
+    """Standard deviations above the mean of normal runs that the next one exceeds with this chance."""
+    return prediction.find_student_quantile(chance, runs - 1) * math.sqrt(1 + 1 / runs)
 
 
 def _normal(count, seed=1, spread=0.01):
@@ -15,7 +22,7 @@ def _normal(count, seed=1, spread=0.01):
 @pytest.mark.parametrize("runs", [8, 20])
 def test_the_bound_by_moments_is_passed_as_rarely_as_it_says(runs):
     values = np.random.default_rng(3).normal(size=(200_000, runs + 1))
-    bound = values[:, :-1].mean(axis=1) + prediction.find_factor(runs, 0.01) * values[:, :-1].std(axis=1, ddof=1)
+    bound = values[:, :-1].mean(axis=1) + _factor(runs, 0.01) * values[:, :-1].std(axis=1, ddof=1)
 
     assert float((values[:, -1] > bound).mean()) == pytest.approx(0.01, abs=0.001)
 
@@ -34,7 +41,7 @@ def test_one_board_gives_the_textbooks_bound():
     values = _normal(10)
     found = prediction.predict_by_moments(values, [BOARD] * 10)
 
-    expected = np.mean(values) + prediction.find_factor(10, 0.001) * np.std(values, ddof=1)
+    expected = np.mean(values) + _factor(10, 0.001) * np.std(values, ddof=1)
     assert found.bound(0.001) == pytest.approx(expected)
 
 
