@@ -25,8 +25,7 @@ from perfci.runs.plan import Request
 from perfci.statistics.bisection import Leg, Rating
 from perfci.statistics.exact import to_ratio
 
-ID = 10
-"""Digits of a commit that are shown."""
+ID = 10  # digits of a commit that are shown
 
 _SIDE_STYLES = {
     Rating.GOOD: STYLES[Gate.OK],

@@ -29,8 +29,7 @@ from perfci.runs.plan import Request
 from perfci.runs.shards import merge_shards, plan_shards
 from perfci.store.files import encode, refuse_missing_folder
 
-SHOWN = 8
-"""Ops of a shard that are named."""
+SHOWN = 8  # ops of a shard that are named
 
 ci = typer.Typer(
     name="ci",

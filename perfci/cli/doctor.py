@@ -24,8 +24,7 @@ from perfci.runs.plan import Request
 from perfci.runs.selftest import SelfTest
 from perfci.runs.selftest import selftest as try_itself
 
-MISSED = 5
-"""Most cases of a try that are named if they came out wrong."""
+MISSED = 5  # most cases of a try that are named if they came out wrong
 
 
 @options.takes("", {"selftest": "op case device budget seed timer"})

@@ -72,12 +72,9 @@ class _Drift:
     """An op on a device."""
 
     history: History
-    cases: Mapping[str, tuple[int, tuple[ChangePoint, ...]]]
-    """case -> comparable runs, steps"""
-    tensors: tuple[str, ...]
-    """what the newest run stores in low precision"""
-    stored: tuple[ChangePoint, ...]
-    """steps of these"""
+    cases: Mapping[str, tuple[int, tuple[ChangePoint, ...]]]  # case -> comparable runs, steps
+    tensors: tuple[str, ...]  # what the newest run stores in low precision
+    stored: tuple[ChangePoint, ...]  # steps of these
     environment: tuple[tuple[HistoryRun, HistoryRun, str, str | None], ...]
     """changes of the environment, boards aside: the runs before and after, fields, and people's reason"""
 

@@ -21,14 +21,9 @@ from perfci.report.view import make_table
 from perfci.store.history import History
 from perfci.store.past.series import HistoryPoint, list_points
 
-SHOWN = 20
-"""Runs of a case that are shown unless more are asked for."""
-
-EACH = 4
-"""Most cases that are shown run by run; of more there is one line each."""
-
-_BOARD = 8
-"""Last characters of a board's UUID."""
+SHOWN = 20  # runs of a case that are shown unless more are asked for
+EACH = 4  # most cases that are shown run by run; of more there is one line each
+_BOARD = 8  # last characters of a board's UUID
 
 _RUN_HEADINGS = "date | commit | kernel: | spread: | change: | since first: | speedup: | board:"
 _STORED_HEADINGS = "date | commit | p99 abs: | mean rel: | clipped: | divergence: | change: | since first: | board:"
@@ -40,8 +35,7 @@ class OpHistory:
 
     history: History
     cases: Mapping[str, Sequence[HistoryPoint]]
-    stored: Mapping[str, Sequence[HistoryPoint]]
-    """what the op stores in low precision"""
+    stored: Mapping[str, Sequence[HistoryPoint]]  # what the op stores in low precision
 
 
 @options.takes("op case device last", {"drift": "op case device strict", "boards": "device"})

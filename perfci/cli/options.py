@@ -16,8 +16,7 @@ from perfci.core.errors import UsageError
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 
-_ALWAYS = frozenset({"output", "project", "lang"})
-"""Parameters that go with everything."""
+_ALWAYS = frozenset({"output", "project", "lang"})  # parameters that go with everything
 
 _Function = TypeVar("_Function", bound=Callable[..., int])
 

@@ -35,8 +35,7 @@ others. The brackets stand in strings alone."""
 
 STYLES = {Gate.FAILS: "bold red", Gate.WARNS: "bold yellow", Gate.OK: "green"}
 
-_NARROWEST = 14
-"""Width that a column keeps on the narrowest terminal, with the gap behind it."""
+_NARROWEST = 14  # width that a column keeps on the narrowest terminal, with the gap behind it
 
 
 @dataclass(frozen=True)
@@ -61,12 +60,9 @@ class Grid:
 
     table: Table
     title: str = ""
-    minor: tuple[str, ...] = ()
-    """headings of columns that are left out first, before those on the right"""
-    styles: Sequence[str] = ()
-    """of the rows' first cells"""
-    below: Sequence[Iterable[RenderableType]] = ()
-    """what is printed under each row"""
+    minor: tuple[str, ...] = ()  # headings of columns that are left out first, before those on the right
+    styles: Sequence[str] = ()  # of the rows' first cells
+    below: Sequence[Iterable[RenderableType]] = ()  # what is printed under each row
     indent: int = 2
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -137,11 +133,8 @@ def reason_data(reason: Reason) -> Mapping[str, Any]:
     return {"kind": reason.kind, "facts": dict(reason.facts), "sentence": sentence(reason)}
 
 
-FINE_ROWS = 40
-"""Most rows shown of what is fine. The report has all."""
-
-_INDENT = 14
-"""Where sentences stand under their row."""
+FINE_ROWS = 40  # Most rows shown of what is fine. The report has all.
+_INDENT = 14  # where sentences stand under their row
 
 
 def list_verdicts(judgements: Judgements, run: Run | None = None) -> Iterator[RenderableType]:

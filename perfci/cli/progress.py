@@ -14,11 +14,8 @@ from perfci.core.wording import say, sentence
 from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain
 from perfci.worker.protocol import DONE, Doing, Failed, Message, Ready, Waiting
 
-OF_BASE = " of the base"
-"""How the stage of a worker ends that runs the base revision."""
-
-SHORT_STAGES = frozenset({"import", "smoke", DONE})
-"""Stages that are over too soon for a line of a log."""
+OF_BASE = " of the base"  # how the stage of a worker ends that runs the base revision
+SHORT_STAGES = frozenset({"import", "smoke", DONE})  # stages that are over too soon for a line of a log
 
 
 def _describe_stage(stage: str) -> str:
@@ -51,10 +48,8 @@ class Progress:
         self._console = console or Console(stderr=True)
         self._status: Status | None = None
         self._last = ""
-        self._shown: set[tuple[str, str]] = set()
-        """op and stage of every line so far"""
-        self._failed = False
-        """a failure of the op under way was shown"""
+        self._shown: set[tuple[str, str]] = set()  # op and stage of every line so far
+        self._failed = False  # a failure of the op under way was shown
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:

@@ -22,8 +22,7 @@ from perfci.core.errors import DeviceError, UsageError
 from perfci.device import npu_runtime
 from perfci.device.seam import Accelerator
 
-KINDS = ("auto", "cuda", "npu", "cpu", "fake")
-"""What `--device` takes."""
+KINDS = ("auto", "cuda", "npu", "cpu", "fake")  # what `--device` takes
 
 
 def detect() -> str:

@@ -28,8 +28,7 @@ class FloatFormat(NamedTuple):
     bits: int
     mantissa: int
     bias: int
-    largest: float
-    """what larger values become"""
+    largest: float  # what larger values become
 
 
 FORMATS = {

@@ -74,8 +74,7 @@ TIME_LIMIT_S, _FRAME_UNIT, _BYTES = 120, 8, 16
 class Usage:
     """What a thread of a kernel takes."""
 
-    registers: int
-    """on AMD vector and accumulation registers together"""
+    registers: int  # on AMD vector and accumulation registers together
     local_bytes: int
     spill_bytes: int | None
 

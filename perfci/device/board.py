@@ -24,8 +24,7 @@ try:
 except ImportError:  # triton-ascend, if no kernel asks its launcher for memory
     _allocation = None
 
-ROCM = "7.0"
-"""Value of torch.version.hip for AMD targets: ops look whether there is one, not which."""
+ROCM = "7.0"  # value of torch.version.hip for AMD targets: ops look whether there is one, not which
 
 UNKNOWN_PROPERTIES = frozenset(
     {"uuid", "pci_bus_id", "pci_device_id", "pci_domain_id", "total_memory", "clock_rate", "memory_clock_rate",

@@ -77,8 +77,7 @@ class Captured:
         self._launches: list[LaunchIdentity] = []
         self._choices: list[str] = []
         self._sources: dict[str, None] = {}
-        self.blind: Reason | None = None
-        """what could not be seen first, if anything"""
+        self.blind: Reason | None = None  # what could not be seen first, if anything
         self._storages = Storages()
         self._muted = 0
 

@@ -24,8 +24,7 @@ from perfci.device.tensors import TorchArrays, measure_footprint, operator_names
 
 Array = np.ndarray[Any, Any]
 
-MOST_ACCESSES = 4_000_000
-"""A launch with more is not looked at: noting it would take more memory than running it."""
+MOST_ACCESSES = 4_000_000  # a launch with more is not looked at: noting it would take more memory than running it
 
 _WIDTHS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 

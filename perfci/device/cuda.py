@@ -23,13 +23,11 @@ from perfci.device.torch_device import COPY_BYTES, PAIRS, TorchDevice, find_fast
 _COPY_SHIFT = 37 << 16
 """By how much more the target of each further pair is shifted: no power of two, so that its pages lie otherwise."""
 
-_SPIN_CYCLES = 150_000
-"""About 80 us at an H200's clock: longer than a Python wrapper takes to launch."""
+_SPIN_CYCLES = 150_000  # about 80 us at an H200's clock: longer than a Python wrapper takes to launch
 
 _FLUSH_PROBES = 20
 
-_MARK_COUNT = 16
-"""Integers that a mark reads. Like a flush's a multiple of 16, so that both are one compiled kernel."""
+_MARK_COUNT = 16  # Integers that a mark reads. Like a flush's a multiple of 16, so that both are one compiled kernel.
 
 _HOLD_CYCLES = 70_000
 """About 35 us at an H200's clock: as long as a flush, behind which the host queues what is to be timed."""

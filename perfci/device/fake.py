@@ -37,17 +37,10 @@ from perfci.device.seam import (
 
 Array = np.ndarray[Any, Any]
 
-VISIBLE = "FAKE_VISIBLE_DEVICES"
-"""Variable that names the boards which a process may use."""
-
-TICK_US = 0.032
-"""Times are whole ticks, as on an H200."""
-
-GUARD = 64
-"""Elements of NaN on either side of a guarded input."""
-
-FILLER = 77.0
-"""What never-written elements hold in the second of two calls."""
+VISIBLE = "FAKE_VISIBLE_DEVICES"  # variable that names the boards which a process may use
+TICK_US = 0.032  # times are whole ticks, as on an H200
+GUARD = 64  # elements of NaN on either side of a guarded input
+FILLER = 77.0  # what never-written elements hold in the second of two calls
 
 
 @dataclass(frozen=True)
@@ -55,45 +48,29 @@ class FakeSpec:
     """What is planted. Spreads are standard deviations of the logarithm."""
 
     launch_noise: float = 0.004
-    block_noise: float = 0.001
-    """differs by block, the same for every arm"""
-    process_noise: float = 0.0
-    """differs by process and arm: the allocation effect of real devices"""
-    drift_per_block: float = 0.0
-    """every block is slower than the one before by this ratio"""
+    block_noise: float = 0.001  # differs by block, the same for every arm
+    process_noise: float = 0.0  # differs by process and arm: the allocation effect of real devices
+    drift_per_block: float = 0.0  # every block is slower than the one before by this ratio
     clock_drop_per_block: float = 0.0
     """the SM clock falls by this ratio every block. What launches take is `drift_per_block`'s alone"""
-    spike_share: float = 0.01
-    """share of launches that take `spike_factor` times as long"""
+    spike_share: float = 0.01  # share of launches that take `spike_factor` times as long
     spike_factor: float = 1.5
-    warm_factor: float = 1.0
-    """how much of its time a launch takes that finds its own data in the cache"""
-    speed: float = 1.0
-    """of this board against the nominal one"""
-    kernel_speed: float = 1.0
-    """of kernels alone, the base's too: what a compiler or driver may do to them"""
-    reference_speed: float = 1.0
-    """of references alone"""
+    warm_factor: float = 1.0  # how much of its time a launch takes that finds its own data in the cache
+    speed: float = 1.0  # of this board against the nominal one
+    kernel_speed: float = 1.0  # of kernels alone, the base's too: what a compiler or driver may do to them
+    reference_speed: float = 1.0  # of references alone
     model: str = "Fake One"
-    models: tuple[str, ...] = ()
-    """of each board of the host, if they differ"""
-    wall_share: float = 0.0
-    """how much of the time that launches claim really passes"""
-    driver: str = ""
-    """its version"""
-    board: str = ""
-    """its identifier, else FAKE-0, FAKE-1, ..."""
-    lost_launches: float = 0.0
-    """share of launches whose records are lost"""
-    lost_flushes: float = 0.0
-    """share of flushes whose records are lost, and with each the times of its session"""
+    models: tuple[str, ...] = ()  # of each board of the host, if they differ
+    wall_share: float = 0.0  # how much of the time that launches claim really passes
+    driver: str = ""  # its version
+    board: str = ""  # its identifier, else FAKE-0, FAKE-1, ...
+    lost_launches: float = 0.0  # share of launches whose records are lost
+    lost_flushes: float = 0.0  # share of flushes whose records are lost, and with each the times of its session
     throttle: tuple[str, ...] = ()
     foreign_processes: int = 0
     memory_bytes: int = 1 << 34
-    devices: int = 1
-    """boards of the host. A process gets the one that FAKE_VISIBLE_DEVICES names, as with real ones"""
-    locked: bool = False
-    """one run at a time has the board, as with real ones"""
+    devices: int = 1  # boards of the host. A process gets the one that FAKE_VISIBLE_DEVICES names, as with real ones
+    locked: bool = False  # one run at a time has the board, as with real ones
     gone_file: str = ""
     """once this file exists the board has fallen off the bus: launches raise, and no process can open it"""
 
@@ -112,8 +89,7 @@ class FakeSpec:
         return cls(**values)
 
 
-_KERNELS, _REFERENCE = frozenset({"kernel", "base"}), "reference"
-"""Names of arms."""
+_KERNELS, _REFERENCE = frozenset({"kernel", "base"}), "reference"  # names of arms
 
 
 @dataclass
@@ -121,8 +97,7 @@ class _Clock:
     """Virtual device time spent by the call under way."""
 
     spent: list[float] = field(default_factory=list)
-    heard: list[list[float]] = field(default_factory=list)
-    """of captures under way"""
+    heard: list[list[float]] = field(default_factory=list)  # of captures under way
 
 
 _clock = _Clock()
@@ -258,8 +233,7 @@ class FakeCapture:
     """The work that calls claimed, microseconds."""
 
     spent: list[float]
-    sources: tuple[str, ...] = ()
-    """none: fake kernels are launched by nobody"""
+    sources: tuple[str, ...] = ()  # none: fake kernels are launched by nobody
 
     def identity(self, inputs: str) -> Identity:
         """The amounts in order. Unknown if a call claimed none."""

@@ -18,13 +18,10 @@ from perfci.core.model import CompiledKernel as KernelFacts
 class Launched:
     """One launch."""
 
-    function: Any
-    """the jitted function. None if only its binary is known"""
-    kernel: Any
-    """Triton's CompiledKernel"""
+    function: Any  # the jitted function. None if only its binary is known
+    kernel: Any  # Triton's CompiledKernel
     grid: tuple[int, int, int]
-    arguments: Mapping[str, Any]
-    """by parameter, constants included"""
+    arguments: Mapping[str, Any]  # by parameter, constants included
 
     @property
     def name(self) -> str:

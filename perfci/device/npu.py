@@ -29,8 +29,7 @@ from perfci.device.tensors import TorchArrays
 from perfci.device.timers import event_session
 from perfci.device.torch_device import COPY_BYTES, PAIRS, TorchDevice, find_fastest_s
 
-NO_PRODUCTS = frozenset({"float64", "float8_e4m3fn", "float8_e5m2"})
-"""What a 910B does not multiply."""
+NO_PRODUCTS = frozenset({"float64", "float8_e4m3fn", "float8_e5m2"})  # what a 910B does not multiply
 
 BOOST_S, _BOOST_LAUNCHES, _BOOST_SIZE = 2.0, 200, 2048
 """How long the cores are kept at work at most, for their clock to rise, and by how many products of which size."""
@@ -43,14 +42,9 @@ SHORT_BYTES = 64 << 20
 
 _FLUSH_PROBES = 5
 
-LEAST_BYTES = 192 << 20
-"""A flush reads no less: L2 of an Ascend 910B holds 192 MB."""
-
-_BLOCK = 8192
-"""Elements at once: with both buffers of a double buffering a third of what a core's memory holds."""
-
-_CORES = 40
-"""Programs if the number of vector cores is unknown: what the smallest 910B has."""
+LEAST_BYTES = 192 << 20  # a flush reads no less: L2 of an Ascend 910B holds 192 MB
+_BLOCK = 8192  # elements at once: with both buffers of a double buffering a third of what a core's memory holds
+_CORES = 40  # programs if the number of vector cores is unknown: what the smallest 910B has
 
 
 @triton.jit

@@ -24,8 +24,7 @@ PLACES = ("usr/local/Ascend/ascend-toolkit/latest", "usr/local/Ascend/ascend-too
 
 LIBRARY = "libascendcl.so"
 
-NEW_NUMPY = ((2, 3), 2)
-"""First torch whose numpy may be of this major version."""
+NEW_NUMPY = ((2, 3), 2)  # first torch whose numpy may be of this major version
 
 REFUTED = frozenset(
     {"npu_no_device", "npu_no_permission", "npu_no_pybind11", "npu_no_torch_npu", "npu_no_triton",
@@ -38,28 +37,19 @@ REFUTED = frozenset(
 class NpuHost:
     """All that the rules look at."""
 
-    packages: Mapping[str, str] = field(default_factory=dict)
-    """installed distributions of PACKAGES"""
+    packages: Mapping[str, str] = field(default_factory=dict)  # installed distributions of PACKAGES
     variables: Mapping[str, str] = field(default_factory=dict)
-    nodes: tuple[str, ...] = ()
-    """device files of chips"""
-    shut: tuple[str, ...] = ()
-    """device files that this user may not open"""
-    home: str | None = None
-    """its place by CANN's environment"""
-    found: str | None = None
-    """where CANN is installed, whatever the environment has"""
-    has_library: bool = True
-    """CANN's runtime library is where programs look for it"""
-    triton_backends: tuple[str, ...] = ()
-    """compilers in the folder of `triton`"""
+    nodes: tuple[str, ...] = ()  # device files of chips
+    shut: tuple[str, ...] = ()  # device files that this user may not open
+    home: str | None = None  # its place by CANN's environment
+    found: str | None = None  # where CANN is installed, whatever the environment has
+    has_library: bool = True  # CANN's runtime library is where programs look for it
+    triton_backends: tuple[str, ...] = ()  # compilers in the folder of `triton`
     triton_plugged: bool = False
     """NPUs' compiler is a package of its own, which Triton finds by its entry point, so that nothing is overwritten"""
     table: NpuTable = field(default_factory=NpuTable)
-    place: NpuPlace | None = None
-    """the chip that a process gets"""
-    has_gpu: bool = False
-    """an NVIDIA driver is loaded too"""
+    place: NpuPlace | None = None  # the chip that a process gets
+    has_gpu: bool = False  # an NVIDIA driver is loaded too
 
     @property
     def has_ascend(self) -> bool:
@@ -72,8 +62,7 @@ class Trap:
     """One thing in the way."""
 
     reason: Reason
-    serious: bool = True
-    """results would be wrong, noisy or missing"""
+    serious: bool = True  # results would be wrong, noisy or missing
 
 
 def look(

@@ -24,11 +24,8 @@ from perfci.device.timers import NAME, ActivitySession, CacheFlush, Record, spli
 DETAILS, TASKS = "kernel_details.csv", "task_time_*.csv"
 """Kernels, below ASCEND_PROFILER_OUTPUT. All tasks, below PROF_*/mindstudio_profiler_output."""
 
-WAIT_S, _POLL_S = 20.0, 0.5
-"""The parser works in processes of its own. So long its file is waited for, each time."""
-
-RETRIES = 2
-"""How often the parser is asked again."""
+WAIT_S, _POLL_S = 20.0, 0.5  # The parser works in processes of its own. So long its file is waited for, each time.
+RETRIES = 2  # how often the parser is asked again
 
 _COLUMNS = {
     "name": ("Name", "Op Name"),
@@ -45,8 +42,7 @@ _NEEDED = ("name", "start", "duration")
 _HOST_CORES = frozenset({"AI_CPU", "AICPU", "HOST_CPU"})
 """Values of `Accelerator Core` of operations that no AI core computes."""
 
-_COPIES = re.compile(r"MEMCPY|SDMA|PCIE_DMA|MEMSET", re.IGNORECASE)
-"""kernel_type of tasks that move memory."""
+_COPIES = re.compile(r"MEMCPY|SDMA|PCIE_DMA|MEMSET", re.IGNORECASE)  # kernel_type of tasks that move memory
 
 
 @dataclass(frozen=True)

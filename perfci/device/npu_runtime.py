@@ -15,11 +15,8 @@ from typing import Any
 from perfci.core.environment import installed_versions
 from perfci.core.errors import DeviceError
 
-AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
-"""Variable that has torch load no plugin by itself."""
-
-BACKEND = "npu"
-"""What triton-ascend's driver calls its target."""
+AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"  # variable that has torch load no plugin by itself
+BACKEND = "npu"  # what triton-ascend's driver calls its target
 
 _TROUBLES = (
     ("npu_beside_cuda", r"Two accelerators cannot be used"),

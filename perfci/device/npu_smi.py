@@ -21,15 +21,11 @@ VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 
 MEGABYTE = 1 << 20
 
-USABLE = frozenset({"OK", "UNKNOWN"})
-"""Healths of a chip that can be used."""
-
-_PLACES = ("/usr/local/bin/npu-smi", "/usr/local/sbin/npu-smi")
-"""Folders of the driver, which are not always on PATH."""
+USABLE = frozenset({"OK", "UNKNOWN"})  # healths of a chip that can be used
+_PLACES = ("/usr/local/bin/npu-smi", "/usr/local/sbin/npu-smi")  # folders of the driver, which are not always on PATH
 
 _LIMIT_S = 15.0
-_FRESH_S = 1.0
-"""Readings are at most so old: each starts a process of some tenths of a second."""
+_FRESH_S = 1.0  # readings are at most so old: each starts a process of some tenths of a second
 
 _UNNAMED = frozenset({"-", "NA", "N/A", ""})
 
@@ -48,8 +44,7 @@ class NpuChip:
 
     place: NpuPlace
     name: str
-    health: str
-    """OK, Warning, Alarm, Critical or UNKNOWN"""
+    health: str  # OK, Warning, Alarm, Critical or UNKNOWN
     power_w: float | None = None
     temperature_c: int | None = None
     memory_used_bytes: int | None = None
@@ -62,8 +57,7 @@ class NpuProcess:
 
     place: NpuPlace
     pid: int
-    inner_pid: int | None = None
-    """in its container, if the tool has that"""
+    inner_pid: int | None = None  # in its container, if the tool has that
 
 
 @dataclass(frozen=True)
@@ -72,8 +66,7 @@ class NpuTable:
 
     driver: str | None = None
     chips: tuple[NpuChip, ...] = ()
-    processes: tuple[NpuProcess, ...] | None = None
-    """None if the output has no such table"""
+    processes: tuple[NpuProcess, ...] | None = None  # None if the output has no such table
 
     def chip(self, place: NpuPlace | None) -> NpuChip | None:
         """The chip at a place."""

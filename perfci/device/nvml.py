@@ -12,8 +12,7 @@ _THROTTLE = {
 }  # fmt: skip
 """Bits of the clocks-event reasons (nvml.h). Idle and application clocks are no throttling."""
 
-_MIG = " MIG "
-"""How a slice's name goes on behind the board's."""
+_MIG = " MIG "  # how a slice's name goes on behind the board's
 
 
 class NvmlBoard:

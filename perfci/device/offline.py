@@ -37,8 +37,7 @@ from perfci.device.targets import Target
 DEVICE = "cuda"
 """What `make_inputs` gets as its device, on AMD too, and for an NPU: what is no CUDA there runs on neither."""
 
-_MUTE = re.compile("PassManager|error encountered during parsing")
-"""Messages of Triton's compiler without the reason."""
+_MUTE = re.compile("PassManager|error encountered during parsing")  # messages of Triton's compiler without the reason
 
 _TOOL = re.compile(r"(?:linker|ptxas|ld\.lld)\b.*not found|[Cc]annot find (?:ptxas|ld\.lld)|for option 'gpu-name'")
 """Messages about a program that this Triton needs and does not bring, or brings too old: no fault of the kernel."""
@@ -49,12 +48,9 @@ class _Process:
     """What this process stands for."""
 
     target: Target | None = None
-    failed: Any = None
-    """the jitted function whose compilation raised last"""
-    trying: bool = False
-    """launches bind their arguments and work out their grids, but compile nothing"""
-    message: str | None = None
-    """what the compiler wrote about it, if its exception has no reason"""
+    failed: Any = None  # the jitted function whose compilation raised last
+    trying: bool = False  # launches bind their arguments and work out their grids, but compile nothing
+    message: str | None = None  # what the compiler wrote about it, if its exception has no reason
 
 
 _process = _Process()
@@ -88,12 +84,9 @@ class CallOutcome:
     """What became of a call."""
 
     capture: Captured
-    value: Any = None
-    """what it returned"""
-    failure: Reason | None = None
-    """a kernel does not compile for the target"""
-    raised: BaseException | None = None
-    """what else went wrong. The call could not be captured"""
+    value: Any = None  # what it returned
+    failure: Reason | None = None  # a kernel does not compile for the target
+    raised: BaseException | None = None  # what else went wrong. The call could not be captured
 
 
 def compile_call(call: Callable[[], Any]) -> CallOutcome:
@@ -253,8 +246,7 @@ def _describe_launch(function: Any, args: Any, kwargs: Any, grid: Any) -> str:
 
 # --- NPUs -------------------------------------------------------------------------------------------------------------
 
-ASCEND, BINARY = "ascend", "npubin"
-"""triton-ascend's folder among Triton's backends, and what its last stage makes."""
+ASCEND, BINARY = "ascend", "npubin"  # triton-ascend's folder among Triton's backends, and what its last stage makes
 
 
 def has_compiler() -> bool:

@@ -81,10 +81,8 @@ def parametrize(names: Any, values: Any, **_: Any) -> Callable[[Any], Any]:
 class Rehearsal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """What is answered while it lasts, and what was launched."""
 
-    device: str
-    """cuda or npu: where tensors claim to lie"""
-    missing: Collection[str] = ()
-    """top-level packages that may be absent"""
+    device: str  # cuda or npu: where tensors claim to lie
+    missing: Collection[str] = ()  # top-level packages that may be absent
     functions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """kernel or reference -> functions that a harness which is absent gives by their names"""
     launches: list[SketchLaunch] = field(default_factory=list)

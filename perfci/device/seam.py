@@ -15,8 +15,7 @@ import numpy as np
 from perfci.core.errors import DeviceError
 from perfci.core.model import CompiledKernel, Device, DeviceState, ErrorStats, Identity, Limits, Reason
 
-Inputs = Mapping[str, Any]
-"""A call's arguments by name."""
+Inputs = Mapping[str, Any]  # a call's arguments by name
 
 WARMING = 3
 """Calls made untimed before a warm launch. On an H200 one leaves an addition that fills half of L2 at 1.23 times the
@@ -59,8 +58,7 @@ class ArrayFacts:
     shape: tuple[int, ...]
     dtype: str
     device: str
-    dense: bool
-    """laid out row by row without gaps"""
+    dense: bool  # laid out row by row without gaps
 
 
 @dataclass(frozen=True)
@@ -88,27 +86,20 @@ class Deviation:
     """Errors of an output against the float64 reference, with the norms that an error of several outputs is made of."""
 
     stats: ErrorStats
-    error: float = 0.0
-    """L2 norm of the errors of elements that are finite in both"""
-    exact: float = 0.0
-    """of the reference at the same elements"""
+    error: float = 0.0  # L2 norm of the errors of elements that are finite in both
+    exact: float = 0.0  # of the reference at the same elements
 
 
 @dataclass(frozen=True)
 class Launch:
     """One timed call."""
 
-    time_us: float
-    """all device activities summed"""
-    span_us: float | None = None
-    """from the first activity's start to the last one's end"""
-    host_us: float | None = None
-    """how long the call kept the host"""
+    time_us: float  # all device activities summed
+    span_us: float | None = None  # from the first activity's start to the last one's end
+    host_us: float | None = None  # how long the call kept the host
     activities: int | None = None
-    elsewhere: bool = False
-    """some of it ran on another stream than the one that is timed"""
-    fell_back: str | None = None
-    """an operation of it that a CPU computed in the device's place"""
+    elsewhere: bool = False  # some of it ran on another stream than the one that is timed
+    fell_back: str | None = None  # an operation of it that a CPU computed in the device's place
 
 
 class NotInterpretedError(AttributeError):
@@ -126,12 +117,9 @@ def not_interpreted(error: BaseException | None) -> str | None:
 class Race:
     """What two programs of one launch did to the same memory."""
 
-    kind: str
-    """two stores, or load and store"""
-    addresses: int
-    """number of elements concerned"""
-    programs: tuple[int, int]
-    """the pair that was seen first"""
+    kind: str  # two stores, or load and store
+    addresses: int  # number of elements concerned
+    programs: tuple[int, int]  # the pair that was seen first
 
 
 @dataclass(frozen=True)
@@ -139,8 +127,7 @@ class SketchLaunch:
     """One launch of a Triton kernel that was not made."""
 
     grid: tuple[int, ...]
-    constants: Mapping[str, Any]
-    """values of its constexpr parameters"""
+    constants: Mapping[str, Any]  # values of its constexpr parameters
     source: str
 
 
@@ -150,21 +137,16 @@ class Argument:
 
     shape: tuple[int, ...]
     dtype: str
-    text: str | None
-    """the expression that made it, with {shape} and {0}, {1}, ... or None if unknown"""
-    numbers: tuple[float, ...]
-    """what stands for {0}, {1}, ... in the text"""
-    origin: int
-    """of tensors that are copies of each other the same"""
+    text: str | None  # the expression that made it, with {shape} and {0}, {1}, ... or None if unknown
+    numbers: tuple[float, ...]  # what stands for {0}, {1}, ... in the text
+    origin: int  # of tensors that are copies of each other the same
 
 
 class Arrays(ABC):
     """Inputs and outputs of kernels: torch tensors, or numpy arrays on the fake device."""
 
-    device: str
-    """what `make_inputs` gets as its device"""
-    kind: type
-    """of the arrays"""
+    device: str  # what `make_inputs` gets as its device
+    kind: type  # of the arrays
 
     def is_array(self, value: Any) -> bool:
         """Whether the value is an array of this kind."""
@@ -334,18 +316,15 @@ class Uncaptured:
 class PeakMemory:
     """What `peak_memory` saw, once its context has ended."""
 
-    bytes: int | None = None
-    """held on the device at most, inputs included. None if unknown"""
+    bytes: int | None = None  # held on the device at most, inputs included. None if unknown
 
 
 @dataclass(frozen=True)
 class MemoryUse:
     """Device memory by two accounts, bytes. None if unknown."""
 
-    allocated: int | None = None
-    """of live arrays, as the allocator counts them"""
-    peak: int | None = None
-    """at most, since `reset_peak`"""
+    allocated: int | None = None  # of live arrays, as the allocator counts them
+    peak: int | None = None  # at most, since `reset_peak`
     outside: int | None = None
     """in use by the driver's account, less what the allocator has taken: other libraries', other processes'"""
 
@@ -387,12 +366,9 @@ class Accelerator:
     """A device that kernels run on. The defaults are those of one device that compiles and records nothing."""
 
     info: Device
-    arrays: Arrays
-    """its inputs and outputs"""
-    timer: str | None = None
-    """name of the timer in use, known from `start_timer` on. None if nothing can be timed"""
-    absent: Reason | None = None
-    """why speed can't be measured here"""
+    arrays: Arrays  # its inputs and outputs
+    timer: str | None = None  # name of the timer in use, known from `start_timer` on. None if nothing can be timed
+    absent: Reason | None = None  # why speed can't be measured here
 
     def count(self) -> int:
         """Devices of this model that the process could use, this one included."""

@@ -76,8 +76,7 @@ def wrap(function: Any, device: str, hidden: dict[str, Any] | None = None) -> Ca
 class _PassingFor(TorchFunctionMode):
     """Answers what is asked about tensors of one device as if they lay on another, and keeps all work on the first."""
 
-    kind = ""
-    """what tensors pass for now: cuda, npu or nothing"""
+    kind = ""  # what tensors pass for now: cuda, npu or nothing
 
     def __init__(self, real: torch.device) -> None:
         super().__init__()

@@ -21,8 +21,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-DIGITS = 16
-"""Hexadecimal digits of a digest."""
+DIGITS = 16  # hexadecimal digits of a digest
 
 _OURS = Path(__file__).resolve().parents[1]
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")

@@ -21,32 +21,22 @@ another folder, changes the digest of what it compiles to."""
 class Target:
     """An architecture, and the board that stands for it. None is what no source gives."""
 
-    name: str
-    """as users write it: sm_90, gfx942"""
-    board: str
-    """name that the board's runtime reports"""
+    name: str  # as users write it: sm_90, gfx942
+    board: str  # name that the board's runtime reports
     capability: tuple[int, int]
-    processors: int
-    """streaming multiprocessors, or compute units of what the runtime shows as one device"""
-    shared_block: int
-    """most bytes of shared memory (LDS) of one program"""
-    shared_processor: int
-    """bytes of shared memory that a processor shares out among its programs"""
-    warps: int
-    """most warps (waves) resident on a processor"""
-    blocks: int
-    """most programs resident on a processor"""
+    processors: int  # streaming multiprocessors, or compute units of what the runtime shows as one device
+    shared_block: int  # most bytes of shared memory (LDS) of one program
+    shared_processor: int  # bytes of shared memory that a processor shares out among its programs
+    warps: int  # most warps (waves) resident on a processor
+    blocks: int  # most programs resident on a processor
     l2_bytes: int
     memory_bytes: int | None = None
     clock_khz: int | None = None
     memory_clock_khz: int | None = None
     bus_bits: int | None = None
-    tensor_columns: int = 0
-    """columns of tensor memory of a processor"""
-    shared_unit: int = 128
-    """bytes in which shared memory is handed out"""
-    shared_reserved: int = 1024
-    """bytes of shared memory that the system takes for each resident program"""
+    tensor_columns: int = 0  # columns of tensor memory of a processor
+    shared_unit: int = 128  # bytes in which shared memory is handed out
+    shared_reserved: int = 1024  # bytes of shared memory that the system takes for each resident program
 
     @property
     def backend(self) -> str:
@@ -135,8 +125,7 @@ def target_named(name: str) -> Target:
 
 # --- the installed Triton ---------------------------------------------------------------------------------------------
 
-KNOWN = ((3, 2), (3, 9))
-"""First and last release that perfci is made for. docs/versions.md has those that were run."""
+KNOWN = ((3, 2), (3, 9))  # first and last release that perfci is made for. docs/versions.md has those that were run
 
 
 @functools.cache
@@ -167,11 +156,8 @@ def release(version: str) -> tuple[int, int]:
 # --- occupancy --------------------------------------------------------------------------------------------------------
 
 REGISTERS = 65536
-REGISTER_UNIT = 256
-"""NVIDIA: registers are handed out to a warp in multiples of this."""
-
-WARP_UNIT = 4
-"""NVIDIA: a processor's registers lie in four parts, and so many warps are placed at once."""
+REGISTER_UNIT = 256  # NVIDIA: registers are handed out to a warp in multiples of this
+WARP_UNIT = 4  # NVIDIA: a processor's registers lie in four parts, and so many warps are placed at once
 
 LANE_REGISTERS = 512
 """AMD, CDNA2 and later: registers that a lane of a SIMD has for all its waves, vector and accumulation together."""

@@ -19,14 +19,9 @@ Host = np.ndarray[Any, Any]
 GUARD_BYTES = 16384
 """Guard zone on either side of an array. A multiple of every alignment that kernels specialise on."""
 
-GUARD_VALUE = 77
-"""Stands in the guard zones of outputs. No NaN, since a stray write often copies a stray read's NaN."""
-
-CHUNK = 1 << 24
-"""Elements compared at once, so that a large output needs little more memory."""
-
-FEW = 1 << 14
-"""Elements up to which errors are computed on the host."""
+GUARD_VALUE = 77  # Stands in the guard zones of outputs. No NaN, since a stray write often copies a stray read's NaN.
+CHUNK = 1 << 24  # elements compared at once, so that a large output needs little more memory
+FEW = 1 << 14  # elements up to which errors are computed on the host
 
 
 class TorchArrays(Arrays):
@@ -290,8 +285,7 @@ def operator_namespaces() -> frozenset[str]:
 
 QUANTILES = (0.5, 0.9, 0.99)
 
-_LOW = 16
-"""Bits of a float32 that the second look distinguishes. The first look does the others."""
+_LOW = 16  # Bits of a float32 that the second look distinguishes. The first look does the others.
 
 Pieces = Callable[[], Iterator[tuple[torch.Tensor, torch.Tensor]]]
 """Gives an output and its float64 reference in flat pieces of float64, as often as it is asked."""

@@ -28,8 +28,7 @@ from perfci.device.seam import Launch, warm_cache
 warnings.filterwarnings("ignore", message=".*Profiler clears events.*")
 
 
-NAME = "perfci_l2_flush"
-"""Name of the flush's kernel in the device's activity records."""
+NAME = "perfci_l2_flush"  # name of the flush's kernel in the device's activity records
 
 
 class CacheFlush(Protocol):

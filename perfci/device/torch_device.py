@@ -25,8 +25,7 @@ if explain_unknown_triton() is None:
     # Imported before any op's files: what these register and load differs from what is there now.
     from perfci.device import capture, launches
 
-COPY_BYTES = 1 << 30
-"""Size of the copy that measures bandwidth: many times any L2."""
+COPY_BYTES = 1 << 30  # size of the copy that measures bandwidth: many times any L2
 
 MATMUL_SIZE = 8192
 _PROBES = 10
@@ -35,20 +34,14 @@ PAIRS = 4
 """Pairs of buffers to copy between, each in a place of its own: on an H200 later ones may copy 10 % slower than a
 process's first."""
 
-COPIES = 5
-"""Timed copies of a pair, after an untimed one."""
-
-LIMIT_S = 0.03
-"""No further pair is begun after this time: if memory is slow, fewer pairs have to do."""
+COPIES = 5  # timed copies of a pair, after an untimed one
+LIMIT_S = 0.03  # no further pair is begun after this time: if memory is slow, fewer pairs have to do
 
 _PAD_STEP, _PAD_STEPS = 1 << 16, 512
 """Padding of up to 32 MiB: buffers of a block land elsewhere than those of the block before."""
 
-BUSY_CYCLES = 40_000_000
-"""About 20 ms at an H200's clock: longer than the host takes to queue what follows."""
-
-_PRODUCTS, _SIZE = 200, 2048
-"""Matrix products that keep a stream at work if the device cannot simply wait."""
+BUSY_CYCLES = 40_000_000  # about 20 ms at an H200's clock: longer than the host takes to queue what follows
+_PRODUCTS, _SIZE = 200, 2048  # matrix products that keep a stream at work if the device cannot simply wait
 
 
 class TorchDevice(Accelerator):
@@ -57,10 +50,8 @@ class TorchDevice(Accelerator):
     The module's functions are bound before any op is imported: an op that replaces them is reported, not obeyed.
     """
 
-    backend: str
-    """torch's name of the device"""
-    unavailable: str
-    """kind of the error if activity records were asked for by name and there are none"""
+    backend: str  # torch's name of the device
+    unavailable: str  # kind of the error if activity records were asked for by name and there are none
 
     def __init__(self, module: Any, timer: str) -> None:
         self._module = module

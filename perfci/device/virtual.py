@@ -21,15 +21,13 @@ DEVICE = torch.device("cuda", 0)
 META = torch.device("meta")
 
 FIRST_ADDRESS = 1 << 40
-ADDRESS_UNIT = 512
-"""What torch's allocator aligns fresh memory to."""
+ADDRESS_UNIT = 512  # what torch's allocator aligns fresh memory to
 
 _NAMED = re.compile(r"cuda(:\d+)?")
 
 
 class _Inside:
-    depth = 0
-    """above 0 if torch itself is at work, whose Python parts have to see the meta device"""
+    depth = 0  # above 0 if torch itself is at work, whose Python parts have to see the meta device
 
 
 class VirtualTensor(torch.Tensor):

@@ -13,14 +13,10 @@ from perfci.git.command import git
 class Revision:
     """What is checked out."""
 
-    root: Path
-    """of the repository"""
-    commit: str | None
-    """HEAD. None before the first commit"""
-    branch: str | None
-    """None if HEAD is detached, as in CI"""
-    dirty: bool
-    """tracked files differ from HEAD"""
+    root: Path  # of the repository
+    commit: str | None  # HEAD. None before the first commit
+    branch: str | None  # None if HEAD is detached, as in CI
+    dirty: bool  # tracked files differ from HEAD
 
 
 def read(folder: Path) -> Revision | Reason:

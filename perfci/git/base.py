@@ -19,8 +19,7 @@ MERGED = frozenset({"merged_result", "merge_train"})
 DEFAULT_BRANCHES = ("origin/main", "origin/master", "main", "master")
 """Tried in turn if neither GitLab nor the clone names the default branch."""
 
-PROPOSALS = "perfci/nightly"
-"""Prefix of the branches on which perfci proposes baselines."""
+PROPOSALS = "perfci/nightly"  # prefix of the branches on which perfci proposes baselines
 
 _EVERYTHING = "--tags origin '+refs/heads/*:refs/remotes/origin/*'"
 """Every branch and tag, also in a clone of a single branch."""
@@ -35,10 +34,8 @@ class How(StrEnum):
     FIRST_PARENT = "first_parent"
     MERGE_BASE = "merge_base"
     BASELINE = "baseline"
-    AGAIN = "again"
-    """each case against a commit of its own"""
-    RELEASE = "release"
-    """each case against a release, or the beginning of its epoch after it"""
+    AGAIN = "again"  # each case against a commit of its own
+    RELEASE = "release"  # each case against a release, or the beginning of its epoch after it
 
 
 def resolve(

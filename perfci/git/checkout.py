@@ -10,14 +10,12 @@ from perfci.core.model import Reason
 from perfci.git.base import find_commit
 from perfci.git.command import git
 
-TIME_LIMIT_S = 600.0
-"""for writing the files, as large ones may come from a server"""
+TIME_LIMIT_S = 600.0  # for writing the files, as large ones may come from a server
 
 _INDEX = ".perfci-index"
 _SUBMODULE = "160000"
 
-_NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
-"""A hook of the user's would run whenever an index is written."""
+_NO_HOOKS = ("-c", "core.hooksPath=/dev/null")  # a hook of the user's would run whenever an index is written
 
 _POINTERS = ("-c", "filter.lfs.process=", "-c", "filter.lfs.smudge=", "-c", "filter.lfs.required=false")
 """Files of Git LFS as the pointers that the repository itself holds."""

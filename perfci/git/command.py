@@ -10,8 +10,7 @@ from pathlib import Path
 
 from perfci.core.model import Reason
 
-TIME_LIMIT_S = 60.0
-"""git may be slow on a network file system, but must not hang the check"""
+TIME_LIMIT_S = 60.0  # git may be slow on a network file system, but must not hang the check
 
 _ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _UNOWNED = re.compile(r"(?:dubious ownership in repository at |unsafe repository \()'([^']+)'")

@@ -12,8 +12,7 @@ from perfci.core.wording import say
 from perfci.git.base import find_commit
 from perfci.git.command import git, is_shallow, run
 
-MOST_PATHS = 500
-"""Longest list of paths that git is given. A longer one would not fit a command line everywhere."""
+MOST_PATHS = 500  # Longest list of paths that git is given. A longer one would not fit a command line everywhere.
 
 _DISTANCE = re.compile(r"dist=(\d+)\)")
 _FIELDS = "%H%x00%P%x00%an%x00%as%x00%s"
@@ -26,8 +25,7 @@ class Commit:
     id: str
     parents: tuple[str, ...]
     author: str
-    date: str
-    """of its writing, as YYYY-MM-DD"""
+    date: str  # of its writing, as YYYY-MM-DD
     title: str
 
 
@@ -127,8 +125,7 @@ def list_changes(folder: Path, commit: str) -> tuple[str, ...] | Reason:
 class LastRelease:
     """The release that came before what is checked out."""
 
-    name: str
-    """of its tag, or as somebody named it"""
+    name: str  # of its tag, or as somebody named it
     commit: str
 
 

@@ -45,15 +45,11 @@ class BaseKernel:
     """The kernel as of the base revision, imported beside the kernel under test."""
 
     kernel: Callable[..., Any]
-    root: Path
-    """folder of all that it imports"""
-    head_root: Path
-    """folder of all that the kernel under test imports"""
-    inputs: str
-    """digest of its make_inputs"""
+    root: Path  # folder of all that it imports
+    head_root: Path  # folder of all that the kernel under test imports
+    inputs: str  # digest of its make_inputs
     plan: DuelPlan
-    registered: frozenset[str] = frozenset()
-    """namespaces of torch operators before either revision was imported"""
+    registered: frozenset[str] = frozenset()  # namespaces of torch operators before either revision was imported
 
 
 def refuse_operators(device: Accelerator, before: frozenset[str]) -> None:
@@ -89,8 +85,7 @@ class Subject:
     facts: PerformanceCase
     rounds: int
     blocks: list[Block] = field(default_factory=list)
-    begun: int = 0
-    """blocks begun, whole or not"""
+    begun: int = 0  # blocks begun, whole or not
     spent_s: float = 0.0
     failure: Reason | None = None
     raised: bool = False
@@ -153,8 +148,7 @@ class Rig:
 
     suite: Performance
     device: Accelerator
-    describe: Describe
-    """facts about an exception that an op raised"""
+    describe: Describe  # facts about an exception that an op raised
     seed: int
     process: int
     budget_s: float
@@ -164,15 +158,12 @@ class Rig:
     base: BaseKernel | None = None
     limits: Mapping[str, CaseThresholds] = field(default_factory=dict)
     """what each case is judged by. Built-in values for those left out"""
-    planted: float = 0.0
-    """a self-check: the kernel is made slower by so many times the slow-down that is allowed"""
-    as_base: bool = False
-    """the suite's kernel is the base and the only arm: head runs in another process"""
+    planted: float = 0.0  # a self-check: the kernel is made slower by so many times the slow-down that is allowed
+    as_base: bool = False  # the suite's kernel is the base and the only arm: head runs in another process
     own_root: Path | None = None
     head_root: Path | None = None
     """of a base alone: the folder of its files, and that of head's, which it must not launch"""
-    partners: int = 0
-    """processes on the device that belong to this measurement too"""
+    partners: int = 0  # processes on the device that belong to this measurement too
     until_s: float | None = None
     op: str = ""
     order: random.Random = field(init=False)

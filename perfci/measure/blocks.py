@@ -20,14 +20,9 @@ from perfci.ops.spec import Params, Performance
 from perfci.statistics import duel_rule, exact
 from perfci.thresholds.limits import CaseThresholds
 
-FIRST_BLOCKS = 8
-"""Blocks of a case before its interval is looked at."""
-
-MOST_BLOCKS = 24
-"""Blocks of a case at most in one process."""
-
-FEWEST_FOR_TARGET = 6
-"""Blocks without which a speedup has no interval of 95 %."""
+FIRST_BLOCKS = 8  # blocks of a case before its interval is looked at
+MOST_BLOCKS = 24  # blocks of a case at most in one process
+FEWEST_FOR_TARGET = 6  # blocks without which a speedup has no interval of 95 %
 
 ENOUGH_WIDTH = 0.01
 """A case needs no more blocks once the interval of its kernel's time is narrower than this, log scale."""
@@ -35,17 +30,13 @@ ENOUGH_WIDTH = 0.01
 SWEEPS_A_SESSION = 8
 """Blocks of every case in one profiler session: to stop one and to read its records costs some 30 ms."""
 
-BLOCK_WARMUP = 3
-"""Launches of each arm on a block's fresh buffers before the first timed one."""
+BLOCK_WARMUP = 3  # launches of each arm on a block's fresh buffers before the first timed one
 
 RETAKES_ALONE = 2
 """How often a block whose records were lost is taken again in a session of its own, which has fewer to lose."""
 
-FLUSH_US = 35.0
-"""What a flush costs of the budget, and what a pause before a warm launch does. Measured on an H200."""
-
-Plan = Sequence[tuple[Subject, int]]
-"""Blocks to take, by case and index."""
+FLUSH_US = 35.0  # What a flush costs of the budget, and what a pause before a warm launch does. Measured on an H200.
+Plan = Sequence[tuple[Subject, int]]  # blocks to take, by case and index
 
 # --- how many blocks --------------------------------------------------------------------------------------------------
 
@@ -168,14 +159,10 @@ class _QueuedBlock:
     index: int
     started_s: float
     session: Session
-    warm: bool
-    """each timed call follows untimed ones of its own"""
-    order: list[str] = field(default_factory=list)
-    """arms in the order of their timed launches"""
-    arm: str = REFERENCE
-    """whose code runs, make_inputs being the reference's"""
-    whole: bool = True
-    """False if an arm raised on the way"""
+    warm: bool  # each timed call follows untimed ones of its own
+    order: list[str] = field(default_factory=list)  # arms in the order of their timed launches
+    arm: str = REFERENCE  # whose code runs, make_inputs being the reference's
+    whole: bool = True  # False if an arm raised on the way
     state: DeviceState = field(default_factory=DeviceState)
 
 

@@ -24,8 +24,7 @@ TOLERANCES: dict[str, tuple[float, float]] = {
 }
 """dtype -> (rtol, atol) of torch.testing.assert_close."""
 
-RATIO = 2.0
-"""An output also passes with at most so many times the reference's own errors in the same dtype."""
+RATIO = 2.0  # an output also passes with at most so many times the reference's own errors in the same dtype
 
 
 def tolerance(dtype: str, overrides: Mapping[str, tuple[float, float]] | None, terms: int) -> tuple[float, float]:
@@ -38,10 +37,8 @@ def tolerance(dtype: str, overrides: Mapping[str, tuple[float, float]] | None, t
 class Norm:
     """An L2 norm, scale * sqrt(sum): squares of subnormal and of huge numbers leave float64's range."""
 
-    scale: float = 0.0
-    """the largest magnitude"""
-    sum: float = 0.0
-    """of the squares of all numbers, each divided by scale"""
+    scale: float = 0.0  # the largest magnitude
+    sum: float = 0.0  # of the squares of all numbers, each divided by scale
 
     @classmethod
     def of(cls, sizes: Host) -> Norm:
@@ -79,10 +76,8 @@ class Errors:
     """An output compared with the float64 reference."""
 
     stats: ErrorStats
-    error: Norm = Norm()
-    """of the errors of elements that are finite in both"""
-    exact: Norm = Norm()
-    """of the reference at the same elements"""
+    error: Norm = Norm()  # of the errors of elements that are finite in both
+    exact: Norm = Norm()  # of the reference at the same elements
 
 
 def relative_l2(outputs: Iterable[Errors]) -> float | None:

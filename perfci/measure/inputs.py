@@ -14,11 +14,8 @@ from perfci.device.seam import Arrays, DtypeFacts, Inputs
 from perfci.measure.closeness import Host
 from perfci.ops.spec import Accuracy, Params, Performance
 
-_SPECIALS = 7
-"""Every seventh element or so is NaN or infinite: some rows have none, some have several."""
-
-_STEPS = 1 << 20
-"""Subnormal numbers are drawn from so many of the smallest."""
+_SPECIALS = 7  # every seventh element or so is NaN or infinite: some rows have none, some have several
+_STEPS = 1 << 20  # subnormal numbers are drawn from so many of the smallest
 
 
 def bound_inputs(suite: Accuracy | Performance, params: Params, device: str, seed: int) -> dict[str, Any]:

@@ -26,8 +26,7 @@ from perfci.ops.spec import Params, Performance, case_id, is_maker
 
 WARM_WINDOW = 10
 WARM_AGREEMENT = 0.01
-WARM_LIMIT_S = 0.3
-"""Warming up ends when two windows of launches agree, or at the limit."""
+WARM_LIMIT_S = 0.3  # warming up ends when two windows of launches agree, or at the limit
 
 
 def prepare(bench: Rig, params: Params) -> Subject:

@@ -12,8 +12,7 @@ from perfci.statistics import exact
 SUSPICIOUS_SHARE = 1.05
 """Of the measured copy bandwidth. More is impossible once what the cache may still hold is left out."""
 
-CACHE_MULTIPLE = 4
-"""Only a case that moves so many times the L2 cache can be compared with the bandwidth of memory."""
+CACHE_MULTIPLE = 4  # only a case that moves so many times the L2 cache can be compared with the bandwidth of memory
 
 
 def suspicions(case: PerformanceCase, device: Accelerator, copy_gbps: float | None) -> tuple[Reason, ...]:

@@ -28,16 +28,12 @@ from perfci.measure.closeness import (
 from perfci.measure.inputs import bound_inputs, fill_inputs, flat
 from perfci.ops.spec import Accuracy, Params, case_id, matches
 
-FIXED_SEEDS = (0, 1)
-"""Seeds of every run. One more is drawn afresh."""
+FIXED_SEEDS = (0, 1)  # Seeds of every run. One more is drawn afresh.
 
 LEAK_CALLS = 8
 
-VACUOUS = 0.1
-"""An absolute tolerance above this share of the answer's root mean square accepts wrong answers too."""
-
-FEW = 8
-"""Fewer numbers may all be near 0 by chance."""
+VACUOUS = 0.1  # an absolute tolerance above this share of the answer's root mean square accepts wrong answers too
+FEW = 8  # fewer numbers may all be near 0 by chance
 
 
 @dataclass(frozen=True)
@@ -157,14 +153,11 @@ class _Calls:
     arrays: Arrays
     check: Check
     inputs: Inputs
-    first: list[Any]
-    """copies of the first call's outputs"""
+    first: list[Any]  # copies of the first call's outputs
     second: list[Any]
     damaged: int
-    changed: tuple[str, ...]
-    """inputs that no longer hold what they held"""
-    reused: bool
-    """the second call gave out memory that the first call's output still holds"""
+    changed: tuple[str, ...]  # inputs that no longer hold what they held
+    reused: bool  # the second call gave out memory that the first call's output still holds
     races: tuple[Race, ...]
 
     @property

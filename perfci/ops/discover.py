@@ -39,8 +39,7 @@ class OpFolder:
     baseline: Path
     accuracy: Path
     performance: Path
-    place: str = ""
-    """folder from the kernels folder, such as attention/decode/paged"""
+    place: str = ""  # folder from the kernels folder, such as attention/decode/paged
 
     @property
     def places(self) -> set[str]:

@@ -8,24 +8,18 @@ from dataclasses import dataclass
 
 from perfci.core.model import BaseArm, DuelWhat, Fact, Identity, LaunchIdentity, Reason
 
-MOST_CHANGES = 6
-"""Changes that are named. The first ones are enough."""
-
-SHOWN = 160
-"""Characters of an operation or argument that are shown."""
+MOST_CHANGES = 6  # Changes that are named. The first ones are enough.
+SHOWN = 160  # characters of an operation or argument that are shown
 
 
 @dataclass(frozen=True)
 class DuelPlan:
     """Which performance cases are timed beside the base revision."""
 
-    cases: tuple[str, ...]
-    """those that the base has too"""
+    cases: tuple[str, ...]  # those that the base has too
     duel: DuelWhat = DuelWhat.CHANGED
-    audit: tuple[str, ...] = ()
-    """unchanged cases that are duelled all the same"""
-    skip_unchanged: bool = True
-    """do not time what is unchanged and not duelled"""
+    audit: tuple[str, ...] = ()  # unchanged cases that are duelled all the same
+    skip_unchanged: bool = True  # do not time what is unchanged and not duelled
 
     def compare(
         self, case: str, before: Identity, after: Identity, peak_bytes: int | None, *, by_identity: bool = True

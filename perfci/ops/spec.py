@@ -11,8 +11,7 @@ from typing import Any, get_args
 
 from perfci.core.model import Cache
 
-Params = Mapping[str, Any]
-"""One case's parameters by name, as given to `make_inputs`."""
+Params = Mapping[str, Any]  # one case's parameters by name, as given to `make_inputs`
 
 VALUES = ("normal", "zeros", "ones", "tiny", "large", "subnormal", "nan", "inf", "cancellation")
 """Kinds of values that the accuracy suite fills floating-point inputs with."""
@@ -80,8 +79,7 @@ class Performance:
     buffers, untimed, so that L2 holds what it can of them. Times of one are never compared with the other's"""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """id of a case of either suite -> the id that it had before: its baseline and history go on under the new one"""
-    renamed_from: str | None = None
-    """name that the op had before, whose baseline and history it goes on with"""
+    renamed_from: str | None = None  # name that the op had before, whose baseline and history it goes on with
     peers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     """name -> another implementation, which `--peers` times beside the kernel: a function with the reference's
     parameters, or one without parameters that makes such a function, called once a case before it is timed. Either
@@ -92,12 +90,9 @@ class Performance:
 class Stored:
     """A tensor as an op stores it in low precision, beside what it was made of. All arrays of the case's device."""
 
-    original: Any
-    """before it was quantised, float16 or wider, of any shape"""
-    values: Any
-    """what is stored, of the same shape"""
-    scale: Any
-    """what the values are multiplied with: one element, or as many axes as values with one element a group"""
+    original: Any  # before it was quantised, float16 or wider, of any shape
+    values: Any  # what is stored, of the same shape
+    scale: Any  # what the values are multiplied with: one element, or as many axes as values with one element a group
     group: Sequence[int] | None = None
     """how many values share a scale along each axis, such as (1, 128), the last group of an axis holding what is left.
     It may be left out where each side of scale is 1 or that of values"""
@@ -117,8 +112,7 @@ class Quantised:
 
     store: Callable[..., Mapping[str, Stored]]
     cases: Sequence[Params]
-    mode: str = "scaling"
-    """parameter of the cases that names how they are scaled"""
+    mode: str = "scaling"  # parameter of the cases that names how they are scaled
     among: Sequence[str] = ("dtype", "group")
     """further parameters that distinguish ways of storing the same tensor, as far as cases have them.
     Cases that differ in these and in `mode` alone are shown side by side, and advice names the one to change to"""
@@ -129,8 +123,7 @@ class Quantised:
         return frozenset({self.mode, *self.among})
 
 
-STORED = "stored"
-"""What the ids of stored tensors begin with, as if it were their first parameter."""
+STORED = "stored"  # what the ids of stored tensors begin with, as if it were their first parameter
 
 
 def is_maker(function: Callable[..., Any]) -> bool:
@@ -184,12 +177,9 @@ class Accuracy:
     """why an atol of `tolerance` may exceed a tenth of the root mean square of an answer, which is refused otherwise"""
     rejects: Sequence[tuple[str, Callable[[str], Mapping[str, Any]]]] = ()
     """(what is wrong, function of the device that makes such inputs): the kernel must raise TypeError or ValueError"""
-    deterministic: bool = True
-    """the same inputs give the same bits; False for kernels that add atomically"""
-    uses_dot: bool = False
-    """multiplies matrices: a term of a sum is a product of two inputs"""
-    quantised: Quantised | None = None
-    """which tensors the op stores in low precision; None: none"""
+    deterministic: bool = True  # the same inputs give the same bits; False for kernels that add atomically
+    uses_dot: bool = False  # multiplies matrices: a term of a sum is a product of two inputs
+    quantised: Quantised | None = None  # which tensors the op stores in low precision; None: none
     large_cases: Sequence[Params] = ()
     """cases in which an array has more than 2^31 elements; only `perfci check --soak` runs them, if memory suffices"""
     large_part: Callable[[Mapping[str, Any], int, int], Mapping[str, Any]] | None = None
@@ -226,8 +216,7 @@ class Chain:
     tolerance: Mapping[str, float] | None = None
     """dtype -> error allowed in what the chain gives: relative L2 error, and largest error by the largest magnitude.
     If a dtype is missing it is the rtol of torch.testing"""
-    accelerator_cases: Sequence[Params] = ()
-    """more cases, too large for Triton's interpreter"""
+    accelerator_cases: Sequence[Params] = ()  # more cases, too large for Triton's interpreter
 
 
 def _text(value: Any) -> str:

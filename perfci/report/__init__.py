@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 REPORT = "report.md"
 PAGE = "report.html"
 FORMATS = ("md", "html", "junit", "metrics")
-STANDARD = ("md", "junit", "metrics")
-"""Formats that are written if none are named."""
+STANDARD = ("md", "junit", "metrics")  # formats that are written if none are named
 
 
 def write(

@@ -10,8 +10,7 @@ from perfci.report import words
 from perfci.report.text import code, phrase, plain
 from perfci.report.view import Section, Table, make_table
 
-FAILURES = 10
-"""Most failing cases listed one by one."""
+FAILURES = 10  # most failing cases listed one by one
 
 LIMITS = frozenset({"checked_errors_overall", "checked_errors_in_places"})
 """Reasons of cases that passed their checks and are less exact than thresholds ask for."""

@@ -15,11 +15,8 @@ from perfci.statistics import duel_rule, exact
 
 DUEL = "kernel/base"
 
-FILES = 8
-"""Most files named one by one."""
-
-CASES = 3
-"""Most cases named one by one if they share a line."""
+FILES = 8  # most files named one by one
+CASES = 3  # most cases named one by one if they share a line
 
 
 def make_parts(op: OpRun, base: PlannedBase | None, judged: Sequence[Judgement]) -> Iterator[Section]:

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from perfci.core.model import Judgement, Limits, OpRun, PerformanceCase, Verdict
 from perfci.report.frame import ArmSpread
 
-UNSOUND = frozenset({Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT})
-"""Verdicts about cases whose time means nothing."""
+UNSOUND = frozenset({Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT})  # verdicts about cases whose time means nothing
 
 
 @dataclass(frozen=True)
@@ -25,12 +24,9 @@ class CeilingPoint:
     case: str
     dtype: str
     us: float
-    intensity: float
-    """floating-point operations a byte"""
-    tflops: float
-    """reached"""
-    ceiling: float
-    """TFLOP/s that its intensity allows"""
+    intensity: float  # floating-point operations a byte
+    tflops: float  # reached
+    ceiling: float  # TFLOP/s that its intensity allows
     ridge: float | None
     """intensity from which the matrix product's ceiling holds, None if that is not measured for the dtype"""
 

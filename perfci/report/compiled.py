@@ -18,8 +18,7 @@ class Binary:
     """One kernel of an op for one target, the base's own in its place, and the cases that launch it."""
 
     now: KernelBinary
-    before: KernelBinary | None
-    """None without a base, or if that case of the base has no kernel of this name"""
+    before: KernelBinary | None  # None without a base, or if that case of the base has no kernel of this name
     cases: tuple[str, ...]
 
 

@@ -9,8 +9,7 @@ from perfci.core import wording
 from perfci.core.model import Interval, Judgement, Judgements, Look, PeerFigure, Reason, Run
 from perfci.report import rows
 
-FORMAT = 1
-"""1: the first."""
+FORMAT = 1  # 1: the first
 
 
 def to_json(judgements: Judgements, run: Run | None = None) -> dict[str, Any]:

@@ -78,11 +78,8 @@ VERDICTS: Mapping[str, Column] = {
 }
 """Columns at the end, if verdicts are asked for."""
 
-PARAMETER = "param."
-"""What the name of a parameter's column begins with: param.rows."""
-
-FORMULA = ("=", "+", "-", "@", "\t")
-"""What a spreadsheet takes for the beginning of a formula."""
+PARAMETER = "param."  # what the name of a parameter's column begins with: param.rows
+FORMULA = ("=", "+", "-", "@", "\t")  # what a spreadsheet takes for the beginning of a formula
 
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 

@@ -19,11 +19,8 @@ from perfci.store.launches import LaunchRow
 if TYPE_CHECKING:
     import pandas as pd
 
-P99_LAUNCHES = 500
-"""Fewest launches whose 99th percentile is shown: below, it rests on fewer than five of them."""
-
-ARMS = ("kernel", "base", "reference")
-"""The order in which arms are shown. Other arms follow."""
+P99_LAUNCHES = 500  # fewest launches whose 99th percentile is shown: below, it rests on fewer than five of them
+ARMS = ("kernel", "base", "reference")  # The order in which arms are shown. Other arms follow.
 
 QUANTILES = (0.0, 0.05, 0.5, 0.95, 0.99)
 
@@ -49,15 +46,13 @@ class ArmSpread:
     p05_us: float
     p50_us: float
     p95_us: float
-    p99_us: float | None
-    """None if there are too few launches, or only the blocks' summaries"""
+    p99_us: float | None  # None if there are too few launches, or only the blocks' summaries
     rsd: float
     outliers: int
     span_us: float | None
     host_us: float | None
     activities: float | None
-    exact: bool
-    """of all launches together, not of the blocks' summaries"""
+    exact: bool  # of all launches together, not of the blocks' summaries
 
 
 @dataclass(frozen=True)
@@ -70,8 +65,7 @@ class Clocks:
     power_w: tuple[float, float] | None
     foreign_processes: tuple[float, float] | None
     blocks: int
-    throttle: tuple[tuple[str, int], ...]
-    """(reason, blocks in which it held the clock down), the most frequent first"""
+    throttle: tuple[tuple[str, int], ...]  # (reason, blocks in which it held the clock down), the most frequent first
 
 
 def tabulate_blocks(run: Run) -> pd.DataFrame:

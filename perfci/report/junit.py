@@ -43,26 +43,19 @@ from perfci.store.files import write_atomically
 
 FILE = "junit.xml"
 
-MANY = 30_000
-"""Tests above which those that passed carry no command: GitLab counts elements, and refuses 250,000."""
-
-NAME_LIMIT = 400
-"""Characters of a test's name: two long case ids that differ in the middle stay apart by a number."""
-
-WHOLE = "whole op"
-"""Name of the test that an op is as a whole. No language changes it."""
+MANY = 30_000  # tests above which those that passed carry no command: GitLab counts elements, and refuses 250,000
+NAME_LIMIT = 400  # characters of a test's name: two long case ids that differ in the middle stay apart by a number
+WHOLE = "whole op"  # Name of the test that an op is as a whole. No language changes it.
 
 Outcome = Literal["passed", "failure", "error", "skipped"]
 
 _OUTCOMES: Mapping[Gate, Outcome] = {Gate.OK: "passed", Gate.WARNS: "skipped", Gate.FAILS: "failure"}
-_UNFIT = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 has no place for."""
+_UNFIT = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what XML 1.0 has no place for
 
 _ATTACHMENT = re.compile(r"\[\[(?=ATTACHMENT\|)")
 """With this GitLab links a file of the job. Nobody but perfci may choose which."""
 
-_Judged = Mapping[tuple[str, Suite, str | None, str | None], Judgement]
-"""by op, suite, case and target"""
+_Judged = Mapping[tuple[str, Suite, str | None, str | None], Judgement]  # by op, suite, case and target
 
 
 @dataclass(frozen=True)
@@ -73,8 +66,7 @@ class Testcase:
     classname: str
     name: str
     outcome: Outcome
-    verdict: Verdict | None
-    """None for a case that was not run"""
+    verdict: Verdict | None  # None for a case that was not run
     sentences: tuple[str, ...]
     command: str
     time_s: float | None = None

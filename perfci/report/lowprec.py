@@ -14,11 +14,8 @@ from perfci.report.text import code, phrase, plain
 from perfci.report.view import Section, Table, make_table
 from perfci.report.words import write_number
 
-FAMILIES = 6
-"""Most tensors of an op that are drawn: those beyond their limits, or the first one if none is."""
-
-_KINDS = "stored_beyond_"
-"""What the kinds of reasons for figures beyond their limits begin with."""
+FAMILIES = 6  # most tensors of an op that are drawn: those beyond their limits, or the first one if none is
+_KINDS = "stored_beyond_"  # what the kinds of reasons for figures beyond their limits begin with
 
 
 def make_parts(op: OpRun, judged: Sequence[Judgement]) -> Iterator[Section]:

@@ -21,8 +21,7 @@ _LINK = re.compile(r"(?i)(?<=:)(?=//)|(?<=\bwww)(?=\.)|(?<=\bmailto)(?=:)|(?<=\b
 _OPENING = re.compile(r"^(?:[#=:]|[+-](?=[\s+-])|\d+(?=[.)](?:\s|$)))")
 """What makes a list, a heading or a rule at the start of a line. A dash alone is a cell without a value."""
 
-_GREATER = re.compile(r"(?<! -)>|>(?! )")
-"""Not the one of an arrow between two values."""
+_GREATER = re.compile(r"(?<! -)>|>(?! )")  # not the one of an arrow between two values
 
 
 def write(text: str) -> str:

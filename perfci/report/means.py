@@ -20,12 +20,10 @@ class Mean:
     """Of some cases' speedups."""
 
     cases: int
-    speedup: Interval
-    """geometric mean"""
+    speedup: Interval  # geometric mean
     least: float
     greatest: float
-    slower: int
-    """cases whose whole interval lies below 1"""
+    slower: int  # cases whose whole interval lies below 1
 
 
 def average_speedups(speedups: Sequence[Interval]) -> Interval:

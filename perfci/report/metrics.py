@@ -42,8 +42,7 @@ COUNTED = tuple(
 MOVED = frozenset({Verdict.REGRESSED, Verdict.IMPROVED, Verdict.EXPECTED, Verdict.TOO_SLOW, Verdict.DRIFTED})
 """Verdicts by which a time is another than the baseline's."""
 
-LABEL_LIMIT = 400
-"""Characters of a label's value."""
+LABEL_LIMIT = 400  # characters of a label's value
 
 METRICS = {
     "perfci_verdicts": ("Verdicts of a kind, by verdict.", ""),

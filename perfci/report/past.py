@@ -21,14 +21,9 @@ from perfci.statistics import changepoints
 from perfci.statistics.changepoints import Cause, ChangePoint
 from perfci.store.past.series import environment_steps
 
-TOLD = 5
-"""Most cases of which a sentence is shown."""
-
-MARKS = 12
-"""Most marks in the table: the newest."""
-
-NAMED = 2
-"""Most cases that a mark names with their steps."""
+TOLD = 5  # most cases of which a sentence is shown
+MARKS = 12  # most marks in the table: the newest
+NAMED = 2  # most cases that a mark names with their steps
 
 
 @dataclass(frozen=True)
@@ -39,38 +34,27 @@ class Past:
     """accepted ones of the run's device model, the oldest first, not the run itself, nor what was accepted after it"""
     changes: Mapping[str, tuple[ChangePoint, ...]] = field(default_factory=dict)
     """steps of each case of the newest run"""
-    steps: tuple[Step, ...] = ()
-    """changes of the environment that people recorded"""
-    accepted: bool = False
-    """the run is in the history itself"""
-    damage: Reason | None = None
-    """why nothing of it is shown"""
+    steps: tuple[Step, ...] = ()  # changes of the environment that people recorded
+    accepted: bool = False  # the run is in the history itself
+    damage: Reason | None = None  # why nothing of it is shown
 
 
-Pasts = Mapping[str, Past]
-"""By op."""
+Pasts = Mapping[str, Past]  # by op
 
 
 @dataclass(frozen=True)
 class Mark:
     """What lies between a run and the one before it."""
 
-    name: str
-    """letters by which pictures and tables name it"""
-    at: int
-    """place of the run after it"""
+    name: str  # letters by which pictures and tables name it
+    at: int  # place of the run after it
     before: HistoryRun
     after: HistoryRun
-    fields: str = ""
-    """of the environment that changed"""
-    recorded: str = ""
-    """what people wrote of that when they recorded it"""
-    why: str = ""
-    """of a loss that was accepted"""
-    cases: tuple[str, ...] = ()
-    """that it was accepted for"""
-    changes: tuple[ChangePoint, ...] = ()
-    """steps that cases took here"""
+    fields: str = ""  # of the environment that changed
+    recorded: str = ""  # what people wrote of that when they recorded it
+    why: str = ""  # of a loss that was accepted
+    cases: tuple[str, ...] = ()  # that it was accepted for
+    changes: tuple[ChangePoint, ...] = ()  # steps that cases took here
 
     def about(self, case: str) -> bool:
         """Whether it is about a case. An environment is about all of them."""
@@ -82,14 +66,10 @@ class Trail:
     """A case over the accepted runs, and in this run."""
 
     case: str
-    seen: tuple[HistoryCase | None, ...]
-    """one a run"""
-    last_us: float
-    """median of the newest accepted run that has it"""
-    now_us: float | None
-    """of this run's first look. None if it was not timed"""
-    change: float | None
-    """from that to this, ratio - 1, None if the two are timed otherwise"""
+    seen: tuple[HistoryCase | None, ...]  # one a run
+    last_us: float  # median of the newest accepted run that has it
+    now_us: float | None  # of this run's first look. None if it was not timed
+    change: float | None  # from that to this, ratio - 1, None if the two are timed otherwise
     changes: tuple[ChangePoint, ...] = ()
 
     @property

@@ -15,8 +15,7 @@ from perfci.report.ceilings import find_unsound
 from perfci.report.text import NAME_LIMIT, code, phrase, plain
 from perfci.report.view import Section, Table
 
-REASONS = 12
-"""Most sentences on why peers lack cases."""
+REASONS = 12  # most sentences on why peers lack cases
 
 
 def describe_peers(judged: Iterable[Judgement]) -> tuple[str, ...]:

@@ -33,22 +33,14 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-CASES = 12
-"""Most cases of a run that get a picture of their own: those that fail before those that warn."""
-
-PANELS_OF_RUN = 40
-"""Panels of one kind in a whole run, which its ops share."""
+CASES = 12  # most cases of a run that get a picture of their own: those that fail before those that warn
+PANELS_OF_RUN = 40  # panels of one kind in a whole run, which its ops share
 
 FEWEST_PANELS = 3
 
-OPS = 8
-"""Most ops of a run that get overviews, the gravest first."""
-
-FEWEST_RUNS = 3
-"""Accepted runs below which no history is drawn."""
-
-ROOFLINE_OPS = 6
-"""Most ops in the roofline, those furthest below their ceilings: as many as there are colours."""
+OPS = 8  # most ops of a run that get overviews, the gravest first
+FEWEST_RUNS = 3  # accepted runs below which no history is drawn
+ROOFLINE_OPS = 6  # most ops in the roofline, those furthest below their ceilings: as many as there are colours
 
 KINDS = ("changes", "blocks", "case", "launches", "roofline", "history", "lowprec")
 """What the names of all pictures begin with."""
@@ -59,8 +51,7 @@ class Gallery:
     """All pictures of a report."""
 
     ops: Mapping[str, Pictures]
-    roofline: Picture | None = None
-    """of the ops together. None if no case's operations are known"""
+    roofline: Picture | None = None  # of the ops together. None if no case's operations are known
 
 
 @np.errstate(all="ignore")  # matplotlib overflows if times are absurd, and then leaves a margin out

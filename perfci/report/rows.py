@@ -17,8 +17,7 @@ from perfci.report.text import list_some, strong
 from perfci.report.words import count_cases, write_range, write_ratio
 from perfci.statistics import exact
 
-EXIT_CODES = {Gate.OK: 0, Gate.WARNS: 3, Gate.FAILS: 2}
-"""Exit codes of a run that is not strict."""
+EXIT_CODES = {Gate.OK: 0, Gate.WARNS: 3, Gate.FAILS: 2}  # exit codes of a run that is not strict
 
 FIRST = {
     "baselines_edited", "baselines_proposed", "cache_changed", "expected_added", "pins_changed", "rules_changed",
@@ -32,11 +31,8 @@ BESIDE = {"expected_overdue", "expected_ended", "expected_exceeded", "expected_o
 COMPARED = {"compared_with", "compared_with_python", "compared_again", "compared_release", "compared_untimed"}
 """Notes on what the verdicts are compared with. They are shown above the table."""
 
-CONFIDENCE = 0.95
-"""Confidence of intervals, unless something else is stated."""
-
-NAMED = 3
-"""Most ops that one row names."""
+CONFIDENCE = 0.95  # confidence of intervals, unless something else is stated
+NAMED = 3  # most ops that one row names
 
 _LOST = {"shard_missing", "shard_unfinished"}
 
@@ -51,17 +47,13 @@ class VerdictRow:
     """One line of the verdict table. Texts are not escaped yet."""
 
     verdict: Verdict
-    gate: Gate
-    """what it does to the merge request. The gate may warn although the verdict is fine"""
+    gate: Gate  # what it does to the merge request. The gate may warn although the verdict is fine
     op: str
-    case: str | None
-    """None for the op as a whole"""
+    case: str | None  # None for the op as a whole
     suite: Suite
     sentence: str
-    about: str = ""
-    """what it is about within the op, in words, if that is not the case alone"""
-    gathered: int = 1
-    """number of verdicts in this line: an op's accuracy is one, however many of its cases are wrong"""
+    about: str = ""  # what it is about within the op, in words, if that is not the case alone
+    gathered: int = 1  # number of verdicts in this line: an op's accuracy is one, however many of its cases are wrong
     change: str = "-"
     change_range: str = ""
     speedup: str = "-"
@@ -90,8 +82,7 @@ class Counts:
     """The number of verdicts, the gravest first."""
 
     ops: int
-    rows: int
-    """verdicts: of cases, of an op's accuracy, of an op that failed as a whole"""
+    rows: int  # verdicts: of cases, of an op's accuracy, of an op that failed as a whole
     verdicts: tuple[tuple[Verdict, int], ...]
     gate: Gate
 
@@ -100,10 +91,8 @@ class Counts:
 class RunNotes:
     """Sentences about the run as a whole, by their place."""
 
-    first: tuple[str, ...]
-    """before everything: how a change alters its own judging"""
-    above: tuple[str, ...]
-    """above the verdicts: what they are compared with"""
+    first: tuple[str, ...]  # before everything: how a change alters its own judging
+    above: tuple[str, ...]  # above the verdicts: what they are compared with
     below: tuple[str, ...]
 
 

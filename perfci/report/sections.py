@@ -13,23 +13,17 @@ from perfci.report.past import Pasts
 from perfci.report.text import block, code, plain
 from perfci.report.view import Message, Picture, Section
 
-MESSAGES = 10
-"""Most messages shown in full."""
-
-LONG_FACT = 200
-"""Characters above which a reason's fact is shown in full in a block of its own."""
+MESSAGES = 10  # most messages shown in full
+LONG_FACT = 200  # characters above which a reason's fact is shown in full in a block of its own
 
 
 @dataclass(frozen=True)
 class Pictures:
     """An op's pictures, and what they leave out."""
 
-    pictures: tuple[Picture, ...] = ()
-    """one of each kind"""
-    cases: tuple[Picture, ...] = ()
-    """of single cases that fail or warn"""
-    alone: int = 0
-    """cases that fail or warn"""
+    pictures: tuple[Picture, ...] = ()  # one of each kind
+    cases: tuple[Picture, ...] = ()  # of single cases that fail or warn
+    alone: int = 0  # cases that fail or warn
     history: tuple[Picture, ...] = ()
 
 
@@ -41,12 +35,9 @@ class Material:
     judgements: Judgements
     spreads: tuple[ArmSpread, ...]
     clocks: Clocks
-    pictures: Mapping[str, Pictures]
-    """by op"""
-    roofline: Picture | None = None
-    """of all ops together"""
-    pasts: Pasts = field(default_factory=dict)
-    """what was kept before the run, by op"""
+    pictures: Mapping[str, Pictures]  # by op
+    roofline: Picture | None = None  # of all ops together
+    pasts: Pasts = field(default_factory=dict)  # what was kept before the run, by op
 
     def group_judgements(self) -> dict[str, list[Judgement]]:
         """Returns the judgements of each op that ran or was judged, in the order of the run."""

@@ -31,28 +31,21 @@ from perfci.statistics import changepoints
 from perfci.store.files import write_atomically
 from perfci.store.history import ENDING, read_history
 
-MARKER = ".perfci-site.json"
-"""In the folder: which pages are perfci's own, and so may be replaced and taken away."""
+MARKER = ".perfci-site.json"  # in the folder: which pages are perfci's own, and so may be replaced and taken away
 
 INDEX = "index.html"
 STYLES = ("style.css", "site.css")
 
-ENDS = 5
-"""Most runs at either end of a change over all kept runs."""
-
-OPEN = 40
-"""Rows that are shown at first."""
-
-LINE = (300, 48)
-"""Width and height of a case's trend, pixels."""
+ENDS = 5  # most runs at either end of a change over all kept runs
+OPEN = 40  # rows that are shown at first
+LINE = (300, 48)  # width and height of a case's trend, pixels
 
 
 @dataclass(frozen=True, order=True)
 class OpOnDevice:
     """An op on a device model."""
 
-    device: str
-    """key"""
+    device: str  # key
     op: str
 
     @property
@@ -67,8 +60,7 @@ class Kept:
 
     place: OpOnDevice
     past: Past = field(default_factory=Past)
-    problems: tuple[Reason, ...] = ()
-    """what could not be read"""
+    problems: tuple[Reason, ...] = ()  # what could not be read
 
     @property
     def damaged(self) -> bool:
@@ -92,8 +84,7 @@ class Trend(StrEnum):
         return list(Trend).index(self)
 
 
-Cell = tuple[str, float | None]
-"""A number as text, and to sort by."""
+Cell = tuple[str, float | None]  # a number as text, and to sort by
 
 
 @dataclass(frozen=True)
@@ -103,14 +94,10 @@ class CaseRow:
     state: Trend
     name: str
     cells: tuple[Cell, ...]
-    why: str
-    """sentences"""
-    trend: str
-    """path of its line, see `draw_trend`"""
-    range: str
-    """its least and greatest value"""
-    marks: tuple[tuple[float, str], ...] = ()
-    """places of vertical lines, and their letters"""
+    why: str  # sentences
+    trend: str  # path of its line, see `draw_trend`
+    range: str  # its least and greatest value
+    marks: tuple[tuple[float, str], ...] = ()  # places of vertical lines, and their letters
 
 
 @dataclass(frozen=True)
@@ -120,10 +107,8 @@ class Entry:
     place: OpOnDevice
     state: Trend
     cells: tuple[Cell, ...]
-    last: str
-    """date and commit of the newest run"""
-    worst: str
-    """the case that changed most for the worse"""
+    last: str  # date and commit of the newest run
+    worst: str  # the case that changed most for the worse
     why: str
 
 
@@ -132,12 +117,9 @@ class Built:
     """What was written."""
 
     index: Path
-    pages: tuple[str, ...]
-    """names below the folder"""
-    gone: tuple[str, ...]
-    """pages that were removed, since what they showed is gone"""
-    notes: tuple[Reason, ...]
-    """warnings: histories that could not be read as a whole, or that there is none"""
+    pages: tuple[str, ...]  # names below the folder
+    gone: tuple[str, ...]  # pages that were removed, since what they showed is gone
+    notes: tuple[Reason, ...]  # warnings: histories that could not be read as a whole, or that there is none
 
 
 def build(baselines: Path, root: Path, folder: Path) -> Built:

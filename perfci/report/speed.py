@@ -13,8 +13,7 @@ from perfci.report.text import code, plain, strong
 from perfci.report.view import Section, Table, make_table
 from perfci.report.words import write_count, write_number, write_seconds
 
-RSD_WARNS = 0.05
-"""Relative standard deviation above which the scatter of launches is pointed out."""
+RSD_WARNS = 0.05  # relative standard deviation above which the scatter of launches is pointed out
 
 
 def make_parts(op: OpRun, spreads: Sequence[ArmSpread], limits: Limits) -> Iterator[Section]:

@@ -19,8 +19,7 @@ RUN_FILE = "reports/run.json"
 
 KEY = "expected:"
 
-MOST_ENTRIES = 12
-"""Most entries of one file that are written out. As JSON the answer has them all."""
+MOST_ENTRIES = 12  # Most entries of one file that are written out. As JSON the answer has them all.
 
 _SHOW = "perfci show {run} --op {op} --case {case}"
 _LIMITS = "perfci thresholds show --op {op} --case {case}"
@@ -37,8 +36,7 @@ _RELAXABLE = (
 
 _MOVED = frozenset({"stale_environment", "stale_environment_span", "stale_environment_regime"})
 
-_Advice = tuple[str, str]
-"""What to do, and the command to be filled in."""
+_Advice = tuple[str, str]  # what to do, and the command to be filled in
 
 
 def make_steps(run: Run, judgements: Judgements) -> tuple[NextStep, ...]:

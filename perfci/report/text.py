@@ -18,14 +18,9 @@ from perfci.core import wording
 from perfci.core.model import Fact, Gate, Verdict
 from perfci.core.wording import say
 
-SENTENCE_LIMIT = 600
-"""Characters of a sentence in a table. `block` keeps long messages in full."""
-
-NAME_LIMIT = 160
-"""Characters of an op's, arm's or case's name."""
-
-BLOCK_LIMIT = 4000
-"""Characters of a message shown line by line."""
+SENTENCE_LIMIT = 600  # characters of a sentence in a table. `block` keeps long messages in full
+NAME_LIMIT = 160  # characters of an op's, arm's or case's name
+BLOCK_LIMIT = 4000  # characters of a message shown line by line
 
 CODE, STRONG, EMPHASIS = "\ue000", "\ue001", "\ue002"
 """Marks of a view's text. Each stands before and behind what it marks."""

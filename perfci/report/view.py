@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from perfci.core import wording
 
-FOLD_ROWS = 15
-"""Tables with more rows than this are folded if they report no failure."""
+FOLD_ROWS = 15  # tables with more rows than this are folded if they report no failure
 
 
 @dataclass(frozen=True)
@@ -51,10 +50,8 @@ class Picture:
 
     file: str
     alt: str
-    shows: int = 0
-    """number of cases in it, if something depends on that"""
-    case: str | None = None
-    """the case that it is about, if it is about one alone"""
+    shows: int = 0  # number of cases in it, if something depends on that
+    case: str | None = None  # the case that it is about, if it is about one alone
     svg: str = ""
 
 
@@ -71,14 +68,11 @@ class Section:
     """A piece of the report. What it has is shown in the order of these fields."""
 
     title: str
-    texts: tuple[str, ...] = ()
-    """paragraphs"""
-    lines: tuple[str, ...] = ()
-    """items of a list"""
+    texts: tuple[str, ...] = ()  # paragraphs
+    lines: tuple[str, ...] = ()  # items of a list
     messages: tuple[Message, ...] = ()
     pictures: tuple[Picture, ...] = ()
-    pictures_note: str = ""
-    """what the pictures leave out"""
+    pictures_note: str = ""  # what the pictures leave out
     table: Table = Table()
     parts: tuple[Section, ...] = ()
     folded: bool = False
@@ -102,29 +96,20 @@ class Report:
     """The whole page."""
 
     gate: str
-    first: tuple[str, ...]
-    """what comes before everything: how a change alters its own judging"""
+    first: tuple[str, ...]  # what comes before everything: how a change alters its own judging
     headline: str
     summary: tuple[str, ...]
     ran: Table
-    above: tuple[str, ...]
-    """what the verdicts are compared with"""
-    verdicts: Table
-    """what fails, what warns, and what is fine too if that is short"""
-    fine: Table
-    """what is fine, folded"""
+    above: tuple[str, ...]  # what the verdicts are compared with
+    verdicts: Table  # what fails, what warns, and what is fine too if that is short
+    fine: Table  # what is fine, folded
     fine_title: str
-    overview: tuple[Section, ...]
-    """what is about all ops"""
-    ops: tuple[Section, ...]
-    """one section an op. The first text counts its verdicts"""
-    untouched: str
-    """a sentence about ops without a section"""
+    overview: tuple[Section, ...]  # what is about all ops
+    ops: tuple[Section, ...]  # one section an op. The first text counts its verdicts
+    untouched: str  # a sentence about ops without a section
     compiled: Section | None
     environment: Table
     clocks: Table
-    repeat: str
-    """the command that repeats the run"""
-    reading: tuple[str, ...]
-    """how to read this page"""
+    repeat: str  # the command that repeats the run
+    reading: tuple[str, ...]  # how to read this page
     steps: tuple[NextStep, ...]

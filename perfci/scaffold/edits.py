@@ -18,8 +18,7 @@ class Edit:
     """One file's change."""
 
     path: Path
-    before: str | None
-    """None if there is no such file yet"""
+    before: str | None  # None if there is no such file yet
     after: str
 
 
@@ -28,8 +27,7 @@ class Note:
     """Something that is left to the user."""
 
     reason: Reason
-    lines: str = ""
-    """to be copied as they are"""
+    lines: str = ""  # to be copied as they are
 
 
 def template(name: str) -> str:

@@ -55,14 +55,10 @@ def fill_jobs(values: Mapping[str, Any]) -> str:
 class Pipeline:
     """The pipeline of a project that is to be checked."""
 
-    top: Path
-    """of the repository"""
-    folder: str
-    """of the project, from there. Empty for the repository's own"""
-    reports: str
-    """from the top"""
-    install: str | None
-    """what pip installs perfci from, if known"""
+    top: Path  # of the repository
+    folder: str  # of the project, from there. Empty for the repository's own
+    reports: str  # from the top
+    install: str | None  # what pip installs perfci from, if known
 
     def plan(self) -> Iterator[Edit | Note]:
         """Yields what has to be done so that a pipeline checks the project. Nothing if one does."""

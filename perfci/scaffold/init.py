@@ -18,21 +18,16 @@ from perfci.git.command import git
 from perfci.scaffold.edits import Edit, Note, append_lines, read, template
 from perfci.scaffold.gitlab import Pipeline
 
-HISTORIES = "*.history.jsonl"
-"""Files to which branches append."""
-
-OWNER_FILES = ("CODEOWNERS", "docs/CODEOWNERS", ".gitlab/CODEOWNERS")
-"""GitLab reads the first of these that exists."""
+HISTORIES = "*.history.jsonl"  # files to which branches append
+OWNER_FILES = ("CODEOWNERS", "docs/CODEOWNERS", ".gitlab/CODEOWNERS")  # GitLab reads the first of these that exists
 
 
 @dataclass(frozen=True)
 class Setup:
     """What it takes to set a project up."""
 
-    root: Path
-    """of the project"""
-    top: Path
-    """of the repository. The project's if it is in none"""
+    root: Path  # of the project
+    top: Path  # of the repository. The project's if it is in none
     edits: tuple[Edit, ...]
     notes: tuple[Note, ...]
 

@@ -15,8 +15,7 @@ from perfci.core.model import Reason
 from perfci.ops.fingerprint.finder import PARTS
 from perfci.scaffold import edits
 
-WIDTH = 120
-"""Longest line that is written."""
+WIDTH = 120  # longest line that is written
 
 TAKEN = frozenset({"torch", "triton", "tl", "perfci", "kernel", "reference", "make_inputs", "source"})
 """Names that the four files use for something else."""
@@ -28,8 +27,7 @@ class OpPlace:
 
     op: str
     folder: Path
-    kernels: Path
-    """the folder of all ops"""
+    kernels: Path  # the folder of all ops
 
     def file(self, part: str) -> Path:
         """Returns the path of one of the four files."""
@@ -40,14 +38,10 @@ class OpPlace:
 class Draft:
     """An op's four files, not yet written."""
 
-    texts: Mapping[str, str]
-    """part -> text of its file"""
-    look: tuple[Reason, ...] = ()
-    """what could not be derived, for a person to look at"""
-    left: tuple[Reason, ...] = ()
-    """what a sketch had and the four files do not carry"""
-    carried: tuple[Reason, ...] = ()
-    """what came from where"""
+    texts: Mapping[str, str]  # part -> text of its file
+    look: tuple[Reason, ...] = ()  # what could not be derived, for a person to look at
+    left: tuple[Reason, ...] = ()  # what a sketch had and the four files do not carry
+    carried: tuple[Reason, ...] = ()  # what came from where
     own: Mapping[str, str] = field(default_factory=dict)
     """further files of the op's folder, name -> text: somebody's own ones"""
     shared: Mapping[str, str] = field(default_factory=dict)

@@ -15,11 +15,8 @@ from perfci.core.model import Reason
 from perfci.ops.fingerprint.finder import PARTS
 from perfci.scaffold.new import Draft, fit, write_imports
 
-Case = Mapping[str, str]
-"""One case's parameters as text: {"rows": "4096", "dtype": "torch.float16"}"""
-
-SHARED = "_sketched"
-"""Module beside the ops that calls sketches on devices that they were not written for."""
+Case = Mapping[str, str]  # one case's parameters as text: {"rows": "4096", "dtype": "torch.float16"}
+SHARED = "_sketched"  # module beside the ops that calls sketches on devices that they were not written for
 
 _FILE = re.compile(
     r"(?P<before>test_)?(?P<op>[A-Za-z]\w*?)(?:_v(?P<version>\d+))?_"
@@ -61,16 +58,11 @@ def choose_files(op: str, folder: Path, version: int | None) -> tuple[dict[str, 
 class SketchFunction:
     """A function in somebody's own file: the kernel, or the reference."""
 
-    module: str
-    """it is imported by this name"""
-    call: str
-    """the function, as an expression of `source`"""
-    arguments: tuple[str, ...]
-    """what it is called with"""
-    device: str | None = None
-    """cuda or npu, if it asks for such a device"""
-    hides: bool = False
-    """the function hides a Triton kernel that it launches by its own name"""
+    module: str  # it is imported by this name
+    call: str  # the function, as an expression of `source`
+    arguments: tuple[str, ...]  # what it is called with
+    device: str | None = None  # cuda or npu, if it asks for such a device
+    hides: bool = False  # the function hides a Triton kernel that it launches by its own name
 
 
 @dataclass(frozen=True)
@@ -78,31 +70,22 @@ class Suites:
     """An op's inputs and cases. All values are text of Python."""
 
     op: str
-    axes: Mapping[str, str]
-    """a case's parameters but for dtype, in order, and their types"""
-    inputs: Mapping[str, str]
-    """argument -> the expression that makes it"""
+    axes: Mapping[str, str]  # a case's parameters but for dtype, in order, and their types
+    inputs: Mapping[str, str]  # argument -> the expression that makes it
     dtypes: tuple[str, ...]
-    edges: tuple[Mapping[str, tuple[str, ...]], ...] = ()
-    """grids of the accuracy suite, each over DTYPES"""
-    cases: tuple[Case, ...] = ()
-    """more cases of the accuracy suite, written out"""
-    probe: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """the probe case, as a grid over DTYPES"""
-    speed: tuple[Case, ...] = ()
-    """cases of the performance suite"""
-    accuracy: tuple[str, ...] = ()
-    """more lines of the accuracy suite"""
-    performance: tuple[str, ...] = ()
-    """more lines of the performance suite"""
+    edges: tuple[Mapping[str, tuple[str, ...]], ...] = ()  # grids of the accuracy suite, each over DTYPES
+    cases: tuple[Case, ...] = ()  # more cases of the accuracy suite, written out
+    probe: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the probe case, as a grid over DTYPES
+    speed: tuple[Case, ...] = ()  # cases of the performance suite
+    accuracy: tuple[str, ...] = ()  # more lines of the accuracy suite
+    performance: tuple[str, ...] = ()  # more lines of the performance suite
 
 
 @dataclass(frozen=True)
 class Sketch:
     """All that a rehearsal found out."""
 
-    parameters: tuple[str, ...]
-    """of the op's function, with types and defaults"""
+    parameters: tuple[str, ...]  # of the op's function, with types and defaults
     kernel: SketchFunction
     reference: SketchFunction
     suites: Suites

@@ -22,35 +22,23 @@ BIAS = 0.002
 """Least standard deviation of processes, log. Of 401 processes of unchanged kernels none strayed by more than 0.75 %,
 so by the rule of three at most 3 in 401 do. That is the tail of t(3) for a scale of 0.116 %, times sqrt(3)."""
 
-LOOKS = (1, 2, 4, 8)
-"""Processes of a revision's looks. The later ones only if noise asks for them."""
-
-STEP = 5e-3
-"""Chance of an error below which a step of the search needs no further look."""
+LOOKS = (1, 2, 4, 8)  # Processes of a revision's looks. The later ones only if noise asks for them.
+STEP = 5e-3  # chance of an error below which a step of the search needs no further look
 
 CONFIRM = 1e-3
 """The same of the duel that confirms a culprit, and of a revision that parts the loss in two: these bear the weight."""
 
-PARTED = 4
-"""Processes without which none does."""
-
-BEYOND = 0.05
-"""Chance of an error above which a revision counts as not tried."""
-
-DOUBT = 0.01
-"""Chance of an error up to which a loss is beyond doubt."""
-
-LEAST = 1e-4
-"""No commit is ever named with less doubt: no model of noise holds further out."""
+PARTED = 4  # processes without which none does
+BEYOND = 0.05  # chance of an error above which a revision counts as not tried
+DOUBT = 0.01  # chance of an error up to which a loss is beyond doubt
+LEAST = 1e-4  # no commit is ever named with less doubt: no model of noise holds further out
 
 QUARTER, HALF = 0.25, 0.5
 
-UNCLEAR = 3
-"""Revisions that noise may hide before the search of a range gives up: more of them would show no more."""
+UNCLEAR = 3  # revisions that noise may hide before the search of a range gives up: more of them would show no more
 
 _CONFIDENCE = 0.95
-_SPREAD = 1.959964
-"""Quantile of the normal distribution at 97.5 %; there it reaches further than t(3)."""
+_SPREAD = 1.959964  # quantile of the normal distribution at 97.5 %; there it reaches further than t(3)
 
 _AWAY = (0.25, 0.5, 0.125, 0.375)
 """Share of the revisions left, best first, to skip after each one that could not be tried: away from it."""
@@ -61,10 +49,8 @@ class Rating(StrEnum):
 
     GOOD = "good"
     BAD = "bad"
-    PART = "part"
-    """it carries a part of the loss"""
-    SKIP = "skip"
-    """it cannot be tried, or noise hides what it is"""
+    PART = "part"  # it carries a part of the loss
+    SKIP = "skip"  # it cannot be tried, or noise hides what it is
 
 
 @dataclass(frozen=True)
@@ -85,18 +71,15 @@ class Shown:
         return sum(map(len, self.processes))
 
 
-SAME = Shown(())
-"""The two do the same work, which needs no timing."""
+SAME = Shown(())  # the two do the same work, which needs no timing
 
 
 @dataclass(frozen=True)
 class Stray:
     """How far a duel strays, log scale."""
 
-    block: float
-    """standard deviation of a process's blocks"""
-    process: float = BIAS
-    """standard deviation of processes"""
+    block: float  # standard deviation of a process's blocks
+    process: float = BIAS  # standard deviation of processes
 
     def deviation(self, seen: Shown) -> float:
         """Standard deviation of the error of a duel's shift."""
@@ -153,14 +136,10 @@ class Leg:
 
     commit: str
     side: Rating
-    error: float = 0.0
-    """chance that noise alone put it on this side"""
-    seen: Shown | None = None
-    """its duel with GOOD. None if it was not timed"""
-    shift: Interval | None = None
-    """log scale"""
-    reason: Reason | None = None
-    """why it could not be tried, or need not be"""
+    error: float = 0.0  # chance that noise alone put it on this side
+    seen: Shown | None = None  # its duel with GOOD. None if it was not timed
+    shift: Interval | None = None  # log scale
+    reason: Reason | None = None  # why it could not be tried, or need not be
 
 
 @dataclass(frozen=True)
@@ -169,11 +148,9 @@ class Loss:
 
     suspects: tuple[str, ...]
     """the culprit alone; several if revisions beside it could not be tried, the one that is surely slow first"""
-    low: float
-    """shift against GOOD before it, and with it; log scale"""
+    low: float  # shift against GOOD before it, and with it; log scale
     high: float
-    error: float
-    """chance that it did not come in here"""
+    error: float  # chance that it did not come in here
 
     @property
     def gap(self) -> float:

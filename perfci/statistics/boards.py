@@ -20,38 +20,25 @@ from perfci.core.environment import unmixable
 from perfci.core.model import BoardCounts, Environment, Fact, HistoryRun, Interval, Reason, board_key
 from perfci.statistics import exact
 
-ALPHA = 0.01
-"""Chance, at most, that a look names any board of a model of which all are alike."""
-
-LEAST_RATIO = 1.25
-"""A smaller ratio of spreads is never reported, however sure it is."""
-
-LEAST_SHARE = 0.05
-"""The same of a share, less the other boards'."""
-
-NEWEST = 30
-"""Runs of a board that count, since boards are repaired."""
-
-OTHERS = 200
-"""Runs of other boards that its own are compared with, at most."""
+ALPHA = 0.01  # chance, at most, that a look names any board of a model of which all are alike
+LEAST_RATIO = 1.25  # a smaller ratio of spreads is never reported, however sure it is
+LEAST_SHARE = 0.05  # the same of a share, less the other boards'
+NEWEST = 30  # runs of a board that count, since boards are repaired
+OTHERS = 200  # runs of other boards that its own are compared with, at most
 
 DRAWS = 9_999
 
 FIGURES = 3
 
-RATE = 0.001
-"""Chance with which an unseen board of a model lies beyond what boards are allowed to differ by."""
-
-PRIOR_BOARDS = 8.0
-"""Boards that the usual spread is worth beside those that were measured: it comes from many cases."""
+RATE = 0.001  # chance with which an unseen board of a model lies beyond what boards are allowed to differ by
+PRIOR_BOARDS = 8.0  # boards that the usual spread is worth beside those that were measured: it comes from many cases
 
 SPREAD = ((0.0, 0.023), (3.0, 0.013), (10.0, 0.006), (40.0, 0.004))
 """(from this kernel length on, standard deviation between boards of a model, log scale), but for products of matrices.
 
 From 18 H200s; docs/drift.md has the figures and where they come from."""
 
-_FLOOR = 1e-6
-"""Spread of an A/A duel, log scale, below which none is told apart."""
+_FLOOR = 1e-6  # spread of an A/A duel, log scale, below which none is told apart
 
 
 @dataclass(frozen=True)
@@ -60,10 +47,8 @@ class Share:
 
     count: int
     of: int
-    others: float | None
-    """the same share on the other boards"""
-    p: float | None = None
-    """that it is no larger than theirs. None if that cannot be tested"""
+    others: float | None  # the same share on the other boards
+    p: float | None = None  # that it is no larger than theirs. None if that cannot be tested
 
     @property
     def value(self) -> float | None:
@@ -76,26 +61,20 @@ class SpreadTest:
     """A board's A/A spread against that of its model's other boards."""
 
     ratio: Interval
-    p: float
-    """one-sided, exact, of a spread that is no larger"""
+    p: float  # one-sided, exact, of a spread that is no larger
 
 
 @dataclass(frozen=True)
 class Board:
     """What is known of a board."""
 
-    board: str
-    """UUID"""
+    board: str  # UUID
     runs: int
     inconclusive: Share
-    overturned: Share
-    """of the suspects"""
-    spread: SpreadTest | None
-    """None if there are too few A/A duels"""
-    nulls: int
-    """runs with A/A duels"""
-    outside: tuple[str, ...] = ()
-    """what it stands out in: inconclusive, overturned, spread"""
+    overturned: Share  # of the suspects
+    spread: SpreadTest | None  # None if there are too few A/A duels
+    nulls: int  # runs with A/A duels
+    outside: tuple[str, ...] = ()  # what it stands out in: inconclusive, overturned, spread
 
 
 @dataclass
@@ -103,8 +82,7 @@ class _Unit:
     """A run on a board."""
 
     created: str
-    counts: dict[str, tuple[int, int]]
-    """inconclusive and overturned: cases, and those that might have been"""
+    counts: dict[str, tuple[int, int]]  # inconclusive and overturned: cases, and those that might have been
     spreads: list[float] = field(default_factory=list)
     """of each A/A duel, log, against the usual one of its case and environment"""
 

@@ -28,31 +28,20 @@ from perfci.statistics.boards import usual_spread
 
 Floats = NDArray[np.float64]
 
-RATE = 0.001
-"""False alarms a case and look, at most: half of it for each of the two figures."""
-
-FEWEST = 20
-"""Runs of a case below which nothing is reported: no order of fewer runs is unlikely enough."""
-
-SHORTEST = 3
-"""Runs of a level."""
-
-LEAST = 0.0025
-"""A smaller step, ratio, is never reported, however quiet the runs: no duel is asked to see less."""
-
-STORED_LEAST = 0.05
-"""The same for figures of storage in low precision: rounding may cause a smaller step."""
+RATE = 0.001  # false alarms a case and look, at most: half of it for each of the two figures
+FEWEST = 20  # runs of a case below which nothing is reported: no order of fewer runs is unlikely enough
+SHORTEST = 3  # runs of a level
+LEAST = 0.0025  # a smaller step, ratio, is never reported, however quiet the runs: no duel is asked to see less
+STORED_LEAST = 0.05  # the same for figures of storage in low precision: rounding may cause a smaller step
 
 STORED_ZEROS: Mapping[str, float] = {"stored_p99": 1e-12, "clip_ratio": 1e-3, "divergence": 1e-2}
 """Figure of storage in low precision -> what a smaller value counts as, since nobody would act below it."""
 
-NEAR = 2
-"""Most runs between a step of one figure and a step of the other if the two are one."""
+NEAR = 2  # most runs between a step of one figure and a step of the other if the two are one
 
 KERNEL, SPEEDUP, REFERENCE = "kernel_us", "speedup", "reference_us"
 
-DIGITS = 12
-"""Of a commit in a command for git."""
+DIGITS = 12  # of a commit in a command for git
 
 THRESHOLDS: Mapping[int, float] = {
     20: 3.513, 22: 3.593, 24: 3.684, 26: 3.777, 28: 3.870, 30: 3.918, 33: 3.987, 36: 4.067, 40: 4.137, 45: 4.224,
@@ -70,16 +59,12 @@ _DROP = 4.0
 class Cause(StrEnum):
     """What explains a step."""
 
-    ACCEPTED = "accepted"
-    """a loss that people accepted"""
-    ENVIRONMENT = "environment"
-    """a new driver, torch, Triton, ...: nobody's fault"""
+    ACCEPTED = "accepted"  # a loss that people accepted
+    ENVIRONMENT = "environment"  # a new driver, torch, Triton, ...: nobody's fault
     BOARD = "board"
     """no board was used both before and after, or the boards changed and the step is as small as boards differ"""
-    REFERENCE = "reference"
-    """the reference moved as well, or moved alone"""
-    KERNEL = "kernel"
-    """nothing known explains it: the kernel"""
+    REFERENCE = "reference"  # the reference moved as well, or moved alone
+    KERNEL = "kernel"  # nothing known explains it: the kernel
 
 
 @dataclass(frozen=True)
@@ -87,25 +72,16 @@ class ChangePoint:
     """A step of a case between two accepted runs."""
 
     case: str
-    figure: str
-    """kernel_us, speedup if only that one shows it, or a figure of storage in low precision"""
-    before: HistoryRun
-    """the last run of the level before"""
-    after: HistoryRun
-    """the first of the level after"""
-    size: Interval
-    """ratio - 1, plus is slower; of the speedup: how much slower against its reference"""
-    runs: tuple[int, int]
-    """of the level before and of that after"""
+    figure: str  # kernel_us, speedup if only that one shows it, or a figure of storage in low precision
+    before: HistoryRun  # the last run of the level before
+    after: HistoryRun  # the first of the level after
+    size: Interval  # ratio - 1, plus is slower; of the speedup: how much slower against its reference
+    runs: tuple[int, int]  # of the level before and of that after
     cause: Cause
-    moved: tuple[Difference, ...] = ()
-    """fields of the environment that changed with it"""
-    reference: float | None = None
-    """change of the reference's time, ratio - 1"""
-    why: str | None = None
-    """people's reason, if this step, or all up to a later run, was accepted"""
-    lasting: bool = True
-    """the newest level has kept half of it at least"""
+    moved: tuple[Difference, ...] = ()  # fields of the environment that changed with it
+    reference: float | None = None  # change of the reference's time, ratio - 1
+    why: str | None = None  # people's reason, if this step, or all up to a later run, was accepted
+    lasting: bool = True  # the newest level has kept half of it at least
 
     @property
     def unexplained(self) -> bool:
@@ -234,8 +210,7 @@ def _measure_strength(series: Floats) -> Floats:
     return found
 
 
-Known = Sequence[tuple[HistoryRun, HistoryCase]]
-"""A case over the runs that have it, oldest first."""
+Known = Sequence[tuple[HistoryRun, HistoryCase]]  # a case over the runs that have it, oldest first
 
 
 def index_cases(history: Sequence[HistoryRun]) -> dict[str, Known]:

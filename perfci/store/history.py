@@ -26,14 +26,9 @@ from perfci.store.files import place_in_json, uncollected, write_atomically
 
 Case = TypeVar("Case", HistoryCase, HistoryAccuracy, HistoryStored)
 
-ENDING = ".history.jsonl"
-"""Of a history's file."""
-
-KEPT = 100
-"""Runs of an op on a device that its history keeps. Writing one more drops older ones."""
-
-WAIT_S = 60.0
-"""How long a writer waits for another one. Writing takes less than a second."""
+ENDING = ".history.jsonl"  # of a history's file
+KEPT = 100  # Runs of an op on a device that its history keeps. Writing one more drops older ones.
+WAIT_S = 60.0  # How long a writer waits for another one. Writing takes less than a second.
 
 _CONFLICT = re.compile(rb"(<<<<<<<|=======|>>>>>>>|\|\|\|\|\|\|\|)( .*)?\r?")
 """The lines that git writes into a file if two branches changed the same place."""
@@ -46,12 +41,10 @@ class History:
     """What is kept of an op's accepted runs on one device model."""
 
     op: str
-    device: str
-    """device key"""
+    device: str  # device key
     runs: tuple[HistoryRun, ...] = ()
     """each run once, in the file's order, oldest first. Cases that were renamed since have their present names."""
-    problems: tuple[Reason, ...] = ()
-    """lines that could not be read, each with file and line"""
+    problems: tuple[Reason, ...] = ()  # lines that could not be read, each with file and line
 
 
 @dataclass(frozen=True)

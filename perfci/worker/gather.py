@@ -22,12 +22,9 @@ class Gathered:
         self._stage = ""
         self._apart: Reason | None = None
         self._notes: tuple[Reason, ...] = ()
-        self._whole: set[str] = set()
-        """cases that this worker is done with"""
-        self.late = False
-        """the time was up before all was done"""
-        self.met_peers = False
-        """whether peers were called"""
+        self._whole: set[str] = set()  # cases that this worker is done with
+        self.late = False  # the time was up before all was done
+        self.met_peers = False  # whether peers were called
         self.limits = Limits()
         self.forget_times()
 

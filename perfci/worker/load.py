@@ -20,11 +20,8 @@ from perfci.ops.spec import CACHES, Accuracy, Params, Performance, case_id, is_m
 
 _MESSAGE_LIMIT = 600
 
-_LONGEST_PEER = 40
-"""Characters of a peer's name."""
-
-_ARMS = frozenset({"kernel", "reference", "base"})
-"""What else is timed in a case."""
+_LONGEST_PEER = 40  # characters of a peer's name
+_ARMS = frozenset({"kernel", "reference", "base"})  # what else is timed in a case
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,7 @@ from perfci.worker.protocol import Doing, Finished, Job, Measured, Message, Prep
 HEAD = "head"
 OTHER = {HEAD: BASE, BASE: HEAD}
 
-BEGIN = -1
-"""Number of the base's turn that takes no block: it asks whether it may use the device."""
+BEGIN = -1  # number of the base's turn that takes no block: it asks whether it may use the device
 
 
 @dataclass(frozen=True)
@@ -71,11 +70,9 @@ class _Duel:
     prepared: dict[str, PerformanceCase] = field(default_factory=dict)
     taken: dict[str, dict[int, Measured]] = field(default_factory=lambda: {HEAD: {}, BASE: {}})
     finished: dict[str, PerformanceCase] = field(default_factory=dict)
-    blocks: list[Block] = field(default_factory=list)
-    """of both arms"""
+    blocks: list[Block] = field(default_factory=list)  # of both arms
     arm: BaseArm | None = None
-    passed_on: bool = False
-    """head's facts were passed on"""
+    passed_on: bool = False  # head's facts were passed on
 
     @property
     def duelled(self) -> bool:
@@ -89,19 +86,15 @@ class Referee:
     def __init__(self, job: Job, plan: DuelPlan, heard: Callable[[Message], None], *, by_identity: bool) -> None:
         """`job`: head's."""
         self._job, self._plan, self._heard, self._by_identity = job, plan, heard, by_identity
-        self._next = {HEAD: 0, BASE: BEGIN}
-        """number of the turn that a side waits for, or will"""
+        self._next = {HEAD: 0, BASE: BEGIN}  # number of the turn that a side waits for, or will
         self._waiting: set[str] = set()
         self._ended: dict[str, Reason | None] = {}
         self._duels: dict[str, _Duel] = {}
         self._turns: list[tuple[str, ...]] = []
         self._timers: dict[str, str | None] = {HEAD: None, BASE: None}
-        self._short: tuple[str, ...] = ()
-        """cases that would have got further blocks, had there been time"""
-        self.ready = False
-        """head holds the device"""
-        self.dismissed = False
-        """base knows that there are no more turns"""
+        self._short: tuple[str, ...] = ()  # cases that would have got further blocks, had there been time
+        self.ready = False  # head holds the device
+        self.dismissed = False  # base knows that there are no more turns
 
     def hear(self, side: str, message: Message) -> None:
         """Take a worker's message: cases and blocks are held until both sides have theirs, the rest is passed on."""

@@ -24,8 +24,7 @@ from perfci.core.errors import PerfciError
 from perfci.core.model import Reason
 from perfci.worker.protocol import Doing, Failed, Job, Message, Turn, TurnAsked, ends, unpack
 
-LAST_WORDS, LAST_LINES = 400, 3
-"""Characters and lines of a dead worker's output that its reason quotes at most."""
+LAST_WORDS, LAST_LINES = 400, 3  # characters and lines of a dead worker's output that its reason quotes at most
 
 LONGEST = 1 << 25
 """Bytes of a message at most: an op that writes into the pipe itself would fill this process's memory."""
@@ -33,13 +32,11 @@ LONGEST = 1 << 25
 HEAD_BYTES, TAIL_CHUNKS = 1 << 20, 64
 """What is kept of a worker's output: its beginning and its end, as a kernel that prints may print gigabytes."""
 
-LATE = "worker_late"
-"""Kind of the failure of a worker that was ended because its time was up."""
+LATE = "worker_late"  # kind of the failure of a worker that was ended because its time was up
 
 _CHUNK = 1 << 14
 _CLOSE_S, _EXIT_S = 5.0, 10.0
-_GLANCE_S = 1.0
-"""How often a silent worker is looked at: a child of a dead one may hold the pipe open."""
+_GLANCE_S = 1.0  # how often a silent worker is looked at: a child of a dead one may hold the pipe open
 
 
 @dataclass(frozen=True)
@@ -49,13 +46,10 @@ class WorkerEnvironment:
     environment: Mapping[str, str]
     folder: Path
     log: Path
-    limit_s: float
-    """longest silence. A worker that sends nothing for so long hangs"""
+    limit_s: float  # longest silence. A worker that sends nothing for so long hangs
     python: str = sys.executable
-    shown_from: Path | None = None
-    """folder that the log's path is shown relative to. None for the working directory"""
-    until_s: float | None = None
-    """when it is ended whatever it does, seconds since the epoch"""
+    shown_from: Path | None = None  # folder that the log's path is shown relative to. None for the working directory
+    until_s: float | None = None  # when it is ended whatever it does, seconds since the epoch
 
 
 Working = Generator[Sequence["Running"], None, Reason | None]
@@ -152,12 +146,9 @@ class Running:
         self._rest = b""
         self._spoke = time.monotonic()
         self._asking = False
-        self._done = False
-        """it has sent its last message"""
-        self.over = False
-        """nothing more will be heard of it"""
-        self.failure: Reason | None = None
-        """why it failed as a whole. Known once it is over"""
+        self._done = False  # it has sent its last message
+        self.over = False  # nothing more will be heard of it
+        self.failure: Reason | None = None  # why it failed as a whole. Known once it is over
 
     def fileno(self) -> int:
         """The pipe that it writes to."""

@@ -29,11 +29,8 @@ from perfci.ops.identity import DuelPlan
 from perfci.scaffold.sketch import Sketch
 from perfci.thresholds.limits import CaseThresholds
 
-BASE = "base"
-"""Arm of a worker that times the base revision, in the second of two processes."""
-
-DONE = "done"
-"""Stage of an op whose workers have ended, sent by the parent to those who watch several at once."""
+BASE = "base"  # arm of a worker that times the base revision, in the second of two processes
+DONE = "done"  # stage of an op whose workers have ended, sent by the parent to those who watch several at once
 
 
 @dataclass(frozen=True)
@@ -58,25 +55,19 @@ class BaseFiles:
 class TuneFiles:
     """What a search for configurations starts from."""
 
-    known: tuple[Attempt, ...] = ()
-    """what an interrupted search has found out"""
-    spec: str | None = None
-    """description of the device to tune for by the model. None for the one at hand"""
+    known: tuple[Attempt, ...] = ()  # what an interrupted search has found out
+    spec: str | None = None  # description of the device to tune for by the model. None for the one at hand
     like: str | None = None
-    alone: bool = False
-    """one candidate at a time, to find out which one killed a worker"""
+    alone: bool = False  # one candidate at a time, to find out which one killed a worker
 
 
 @dataclass(frozen=True)
 class SoakFiles:
     """What a soak is made of."""
 
-    calls: int | None = None
-    """of each test. None: as many as the device is good for"""
-    limit: float = DECAY_LIMIT
-    """ratio by which a call may become slower over all calls"""
-    done: tuple[str, ...] = ()
-    """tests of cases that are settled, named by `name_test`: a worker before this one died"""
+    calls: int | None = None  # of each test. None: as many as the device is good for
+    limit: float = DECAY_LIMIT  # ratio by which a call may become slower over all calls
+    done: tuple[str, ...] = ()  # tests of cases that are settled, named by `name_test`: a worker before this one died
 
 
 @dataclass(frozen=True)
@@ -84,12 +75,9 @@ class SketchFiles:
     """Functions that a new op is made of."""
 
     kernel: str
-    baseline: str | None = None
-    """file of the reference. None for a function without tests"""
-    tests: tuple[str, ...] = ()
-    """files of the tests: accuracy, performance"""
-    module: str | None = None
-    """name by which the kernel's file is imported. None: by its path"""
+    baseline: str | None = None  # file of the reference. None for a function without tests
+    tests: tuple[str, ...] = ()  # files of the tests: accuracy, performance
+    module: str | None = None  # name by which the kernel's file is imported. None: by its path
     function: str | None = None
     reference: str | None = None
 
@@ -98,50 +86,37 @@ class SketchFiles:
 class Job:
     """Everything that a worker needs to know: the first and only line on its standard input."""
 
-    task: str
-    """describe, measure, static, examine, tune, chain, soak or sketch"""
+    task: str  # describe, measure, static, examine, tune, chain, soak or sketch
     ops: tuple[OpFiles, ...]
-    shared_folder: str
-    """the folder of all ops, whose `_*.py` files they share"""
-    device: str
-    """auto (describe only), cuda, cpu or fake"""
+    shared_folder: str  # the folder of all ops, whose `_*.py` files they share
+    device: str  # auto (describe only), cuda, cpu or fake
     seed: int
     events_fd: int = -1
     suites: tuple[Suite, ...] = (Suite.ACCURACY, Suite.PERFORMANCE)
     pattern: str | None = None
-    cases: tuple[str, ...] | None = None
-    """performance cases to measure. None for all that fit the pattern"""
-    process: int = 0
-    """0 the first look; 1, 2, ... re-measurements"""
-    until_s: float | None = None
-    """when to come to an end, seconds since the epoch. None: when all is measured"""
+    cases: tuple[str, ...] | None = None  # performance cases to measure. None for all that fit the pattern
+    process: int = 0  # 0 the first look; 1, 2, ... re-measurements
+    until_s: float | None = None  # when to come to an end, seconds since the epoch. None: when all is measured
     budget_s: float = 1.0
     run_started: float = 0.0
     timer: str = "auto"
     lock_folder: str | None = None
     lock_wait_s: float = 3600.0
-    root: str = "."
-    """of the project that the ops belong to"""
+    root: str = "."  # of the project that the ops belong to
     head_root: str | None = None
     """of the project under test, where these ops are the base's: nothing may come from there"""
     base: BaseFiles | None = None
     arm: str = "kernel"
     """what the op's kernel is timed as: kernel, or base in the second of two processes that take turns"""
-    turns: bool = False
-    """take blocks on request, in turns with another process"""
-    lock: bool = True
-    """False if the other process of a pair holds the device"""
-    cache: Cache | None = None
-    """cold or warm, if the base is timed as head's suite is. None for the suite's own"""
+    turns: bool = False  # take blocks on request, in turns with another process
+    lock: bool = True  # False if the other process of a pair holds the device
+    cache: Cache | None = None  # cold or warm, if the base is timed as head's suite is. None for the suite's own
     limits: Mapping[str, CaseThresholds] = field(default_factory=dict)
     """what each performance case is judged by: it decides when a duel has seen enough"""
-    planted: float = 0.0
-    """a self-check: the kernel is made slower by so many times the slow-down that is allowed"""
-    spoiled: bool = False
-    """a self-check: one element of the kernel's output is made wrong"""
+    planted: float = 0.0  # a self-check: the kernel is made slower by so many times the slow-down that is allowed
+    spoiled: bool = False  # a self-check: one element of the kernel's output is made wrong
     peers: bool = False
-    target: str | None = None
-    """what the static task compiles for: sm_90, gfx942"""
+    target: str | None = None  # what the static task compiles for: sm_90, gfx942
     tune: TuneFiles = field(default_factory=TuneFiles)
     soak: SoakFiles = field(default_factory=SoakFiles)
     sketch: SketchFiles | None = None
@@ -155,8 +130,7 @@ class Ready:
     device: Device
     timer: str | None = None
     devices: int = 1
-    visible: int = 1
-    """devices that this process sees, of whatever model"""
+    visible: int = 1  # devices that this process sees, of whatever model
 
 
 @dataclass(frozen=True)
@@ -171,8 +145,7 @@ class Examined:
 class Doing:
     """What is being done now. If the worker dies, this is where."""
 
-    stage: str
-    """import, accuracy, prepare, measure, ..., done"""
+    stage: str  # import, accuracy, prepare, measure, ..., done
     op: str
     case: str | None = None
     done: int = 0
@@ -207,8 +180,7 @@ class Finished:
     """A performance case will get no more blocks."""
 
     case: PerformanceCase
-    short: bool = False
-    """the time was up before it had the blocks that it should have"""
+    short: bool = False  # the time was up before it had the blocks that it should have
 
 
 @dataclass(frozen=True)
@@ -222,8 +194,7 @@ class OpDone:
     measure_s: float | None = None
     busy_share: float | None = None
     limits: Limits = field(default_factory=Limits)
-    late: bool = False
-    """the time was up before it had checked and measured everything"""
+    late: bool = False  # the time was up before it had checked and measured everything
 
 
 @dataclass(frozen=True)
@@ -233,8 +204,7 @@ class Regimes:
     file: str
     key: str
     digest: str
-    regimes: tuple[Regime, ...]
-    """in the order in which a call asks them"""
+    regimes: tuple[Regime, ...]  # in the order in which a call asks them
     unserved: tuple[str, ...] = ()
 
 
@@ -242,8 +212,7 @@ class Regimes:
 class Trying:
     """A candidate is compiled now. If the worker dies, it is to blame."""
 
-    regime: str
-    """its label. None if several are timed together"""
+    regime: str  # its label. None if several are timed together
     config: Config | None
 
 
@@ -252,8 +221,7 @@ class Modelled:
     """One case by the model, microseconds."""
 
     case: str
-    original_us: float | None
-    """of the device that the description varies. None if it does not fit there"""
+    original_us: float | None  # of the device that the description varies. None if it does not fit there
     original_floor_us: float
     floor_us: float
 

@@ -21,8 +21,7 @@ from perfci.ops.spec import Accuracy, Params, Performance, case_id
 from perfci.worker.load import LoadedOp, choose_cases, describe_exception
 from perfci.worker.protocol import Doing, Job, Message, OpDone
 
-CALLS = 1000
-"""Of each test."""
+CALLS = 1000  # of each test
 
 ROOMY = (STREAMS, THREADS, LARGE)
 """Tests that hold several calls' arrays at once: a case that is too large for them is not the op's fault."""

@@ -56,8 +56,7 @@ class Worker:
         unknown = explain_unknown_triton() if device.info.kind != "fake" else None
         self._notes = (unknown,) if unknown else ()
         self._verify_s: float | None = None
-        self._cut = False
-        """the time was up before all was done"""
+        self._cut = False  # the time was up before all was done
 
     def _is_late(self) -> bool:
         """Whether the time is up. What is left out because of that is noted."""

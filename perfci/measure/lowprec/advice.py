@@ -12,29 +12,17 @@ import numpy as np
 from perfci.core.model import AcceptedStorage, ErrorHistogram, HistoryRun, StoredTensor
 from perfci.measure.lowprec.storage import BINS, FORMATS
 
-KEPT = 30
-"""Accepted runs whose figures a run takes along: the report's trends show so many."""
+KEPT = 30  # accepted runs whose figures a run takes along: the report's trends show so many
 
 SMOOTHING = 0.5
 """Added to every bin's count before two histograms are compared, so that no bin is impossible (Jeffreys' prior)."""
 
-FEW = 0.05
-"""Extreme channels are few up to this share of all."""
-
-CLIPS = 0.001
-"""From this share of clipped values on, the scale is too small. Below it, a single value may be stray."""
-
-LOSES = 0.01
-"""From this share of values stored as 0 on, the scale is too large."""
-
-TAIL = 1.25
-"""A drifted tail has at least so many times the accepted 99th percentile."""
-
-STEADY = 0.10
-"""Up to this share of the accepted mean error, a change of it counts as steady."""
-
-ROUNDS = 1.01
-"""Room for the rounding of the scale itself when an error is compared with half a step."""
+FEW = 0.05  # extreme channels are few up to this share of all
+CLIPS = 0.001  # From this share of clipped values on, the scale is too small. Below it, a single value may be stray.
+LOSES = 0.01  # from this share of values stored as 0 on, the scale is too large
+TAIL = 1.25  # a drifted tail has at least so many times the accepted 99th percentile
+STEADY = 0.10  # up to this share of the accepted mean error, a change of it counts as steady
+ROUNDS = 1.01  # room for the rounding of the scale itself when an error is compared with half a step
 
 
 def add_history(found: StoredTensor, history: Sequence[HistoryRun]) -> StoredTensor:
@@ -94,18 +82,12 @@ def way(found: StoredTensor) -> str:
 class AdviceCause(StrEnum):
     """The likely cause of a figure beyond its limit."""
 
-    CHANNELS = "channels"
-    """few channels of extreme scale"""
-    SCALE_SMALL = "scale_small"
-    """values are clipped"""
-    SCALE_LARGE = "scale_large"
-    """values are stored as 0"""
-    TAIL = "tail"
-    """the largest errors grew while the mean is steady"""
-    MOVED = "moved"
-    """all errors grew"""
-    COARSE = "coarse"
-    """rounding alone: the format's steps are too wide for values of this size"""
+    CHANNELS = "channels"  # few channels of extreme scale
+    SCALE_SMALL = "scale_small"  # values are clipped
+    SCALE_LARGE = "scale_large"  # values are stored as 0
+    TAIL = "tail"  # the largest errors grew while the mean is steady
+    MOVED = "moved"  # all errors grew
+    COARSE = "coarse"  # rounding alone: the format's steps are too wide for values of this size
     UNKNOWN = "unknown"
 
 

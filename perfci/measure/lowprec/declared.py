@@ -12,13 +12,11 @@ from perfci.device.seam import Accelerator, Arrays
 from perfci.measure.lowprec.storage import FORMATS, HostTensor, measure_figures
 from perfci.ops.spec import STORED, Accuracy, Params, Quantised, Stored, case_id, matches, stored_id
 
-SEED = 0
-"""The same in every run, so that figures move with code and versions only."""
+SEED = 0  # the same in every run, so that figures move with code and versions only
 
 Describe = Callable[[BaseException], Mapping[str, Fact]]
 
-_RESERVED = frozenset(",= \t\n")
-"""Characters that would make an id ambiguous."""
+_RESERVED = frozenset(",= \t\n")  # characters that would make an id ambiguous
 
 _PARTS = ("original", "values", "scale")
 
@@ -95,8 +93,7 @@ def _check_case(
         )
 
 
-Fault = tuple[str, dict[str, Fact]]
-"""Kind and facts of a reason."""
+Fault = tuple[str, dict[str, Fact]]  # kind and facts of a reason
 
 
 def _find_faults(name: Any, stored: Any, again: Any, arrays: Arrays) -> Iterator[Fault]:

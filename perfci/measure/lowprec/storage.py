@@ -17,23 +17,17 @@ Host = np.ndarray[Any, Any]
 ROUNDING = 1 + 2.0**-20
 """Dividing by a float32 scale, rounded itself, may take the largest value this far beyond the format's largest."""
 
-EXTREME = 10.0
-"""A channel is extreme if its largest magnitude is this many times the median of all channels'."""
-
-LEAST_CHANNELS = 8
-"""Slices that an axis must have for their median to mean something."""
+EXTREME = 10.0  # a channel is extreme if its largest magnitude is this many times the median of all channels'
+LEAST_CHANNELS = 8  # slices that an axis must have for their median to mean something
 
 
 @dataclass(frozen=True)
 class Format:
     """A number format of 8 bits or fewer."""
 
-    largest: float
-    """finite magnitude"""
-    mantissa: int = 0
-    """bits after the leading one. Unused for integers"""
-    exponent: int = 0
-    """of the least normal number, to base 2"""
+    largest: float  # finite magnitude
+    mantissa: int = 0  # bits after the leading one. Unused for integers
+    exponent: int = 0  # of the least normal number, to base 2
     integer: bool = False
 
     def half_step(self, size: float, scale: float) -> float:
@@ -77,8 +71,7 @@ bits are OCP microscaling formats (2023)."""
 EDGES: tuple[float, ...] = tuple(10.0 ** (-8 + step / 8) for step in range(12 * 8 + 1))
 """From 1e-8 to 1e4, eight a decade. They never move, so that histograms of any two runs can be compared."""
 
-BINS = len(EDGES) + 1
-"""One below the lowest edge, which exact zeros fall into too, and one from the highest on."""
+BINS = len(EDGES) + 1  # one below the lowest edge, which exact zeros fall into too, and one from the highest on
 
 
 def histogram(errors: Host) -> ErrorHistogram:
@@ -97,10 +90,8 @@ class HostTensor:
 
     original: Host
     values: Host
-    scale: Host
-    """one element, or as many axes as the values"""
-    group: tuple[int, ...]
-    """values that share a scale, by axis"""
+    scale: Host  # one element, or as many axes as the values
+    group: tuple[int, ...]  # values that share a scale, by axis
     form: Format
 
     def spread_scale(self) -> Host:

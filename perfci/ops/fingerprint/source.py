@@ -40,15 +40,11 @@ _FILE_NAME = re.compile(r"[\w.\-/]{1,200}")
 class Import:
     """One import statement, or a call that imports a module named by a literal."""
 
-    module: str
-    """dotted; empty in `from . import name`"""
-    names: tuple[str, ...]
-    """names imported from it, perhaps modules; `*` for everything"""
-    level: int
-    """of a relative import, as in `ast.ImportFrom`"""
+    module: str  # dotted; empty in `from . import name`
+    names: tuple[str, ...]  # names imported from it, perhaps modules; `*` for everything
+    level: int  # of a relative import, as in `ast.ImportFrom`
     line: int
-    late: bool
-    """inside a function, so it runs when the op is called"""
+    late: bool  # inside a function, so it runs when the op is called
 
     def __str__(self) -> str:
         return "." * self.level + self.module
@@ -59,10 +55,8 @@ class Source:
     """What a file needs."""
 
     imports: tuple[Import, ...] = ()
-    names: frozenset[str] = frozenset()
-    """texts that may name a file"""
-    paths: frozenset[str] = frozenset()
-    """texts that are joined to a path, and may name a file or a folder"""
+    names: frozenset[str] = frozenset()  # texts that may name a file
+    paths: frozenset[str] = frozenset()  # texts that are joined to a path, and may name a file or a folder
     opaque: Reason | None = None
     """why there may be more. The caller adds the file, since files of one content are read once."""
 

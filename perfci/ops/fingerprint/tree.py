@@ -14,22 +14,18 @@ from perfci.core.model import Reason
 from perfci.ops.fingerprint.finder import Finder, is_compiled
 from perfci.ops.fingerprint.source import Import, Source, read
 
-IMPORT_ROOTS = (".", "src")
-"""Folders of a project from which it is imported, besides those of the op and of all ops."""
+IMPORT_ROOTS = (".", "src")  # folders of a project from which it is imported, besides those of the op and of all ops
 
 
 @dataclass(frozen=True)
 class Fingerprint:
     """The files that an op needs, as of one revision."""
 
-    digest: str
-    """of names and contents, SHA-256 in hexadecimal"""
-    files: Mapping[str, str]
-    """path from the project's root -> SHA-256 of the content"""
+    digest: str  # of names and contents, SHA-256 in hexadecimal
+    files: Mapping[str, str]  # path from the project's root -> SHA-256 of the content
     late_imports: tuple[str, ...] = ()
     """`file:line module` of each module of the project that is imported inside a function, while the op runs"""
-    opaque: Reason | None = None
-    """why there may be more files than these"""
+    opaque: Reason | None = None  # why there may be more files than these
 
     def same_as(self, other: Fingerprint) -> bool:
         """Returns whether both certainly run the same code."""

@@ -21,16 +21,12 @@ NEAR = 1.3
 """Greatest ratio between the reference and the other arms at which they share a panel. Beyond, it would press the arms
 that are compared into a line."""
 
-CUT = (0.005, 0.995)
-"""Quantiles of the launches between which the axis of a distribution lies."""
+CUT = (0.005, 0.995)  # quantiles of the launches between which the axis of a distribution lies
 
 CUT_NOTE = "axes cut at the 0.5th and 99.5th percentile"
 
-POINTS = 100
-"""Points of a curve that are drawn."""
-
-ROWS = 32
-"""Most cases in a chart of changes."""
+POINTS = 100  # points of a curve that are drawn
+ROWS = 32  # most cases in a chart of changes
 
 ALLOWED = "#D5E3EE"
 
@@ -42,23 +38,16 @@ class CaseChart:
     case: str
     verdict: Verdict | None = None
     gate: Gate = Gate.OK
-    processes: tuple[int, ...] = ()
-    """of each block, in the order of measuring"""
+    processes: tuple[int, ...] = ()  # of each block, in the order of measuring
     medians: Mapping[str, Floats] = field(default_factory=dict)
     """of each block, by arm in the order of COLOURS, NaN if the block lacks the arm"""
-    baseline_us: float | None = None
-    """stored median"""
-    launches: Mapping[str, Floats] = field(default_factory=dict)
-    """every launch by arm"""
-    shifts: tuple[Floats, ...] = ()
-    """by process: logarithm of kernel / base of each block"""
-    change: Interval | None = None
-    """against the base or the baseline, ratio - 1"""
-    allowed: float | None = None
-    """slow-down, ratio - 1"""
+    baseline_us: float | None = None  # stored median
+    launches: Mapping[str, Floats] = field(default_factory=dict)  # every launch by arm
+    shifts: tuple[Floats, ...] = ()  # by process: logarithm of kernel / base of each block
+    change: Interval | None = None  # against the base or the baseline, ratio - 1
+    allowed: float | None = None  # slow-down, ratio - 1
     speedup: Interval | None = None
-    target: float | None = None
-    """of the speedup"""
+    target: float | None = None  # of the speedup
 
     @property
     def flag(self) -> str:

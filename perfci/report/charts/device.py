@@ -15,11 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LABELS = 8
-"""Most points that are named, those with the lowest shares of their ceilings."""
-
-NAMES = 2.9
-"""Width of the column with their names, inches."""
+LABELS = 8  # most points that are named, those with the lowest shares of their ceilings
+NAMES = 2.9  # width of the column with their names, inches
 
 
 @style.apply_style()

@@ -36,15 +36,11 @@ SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 SHAPES = ("o", "s", "^", "D", "v", "P")
 
-WIDTH = 9.0
-"""Width of every picture, inches."""
+WIDTH = 9.0  # width of every picture, inches
 
 DPI = 200
-LETTER = 0.068
-"""Average width of a letter of 8 points, inches."""
-
-PANELS = 12
-"""Most panels of an overview."""
+LETTER = 0.068  # average width of a letter of 8 points, inches
+PANELS = 12  # most panels of an overview
 
 STYLE = {
     "font.size": 8,

@@ -23,14 +23,9 @@ LOSS, ENVIRONMENT, STEP = "loss accepted", "environment", "step"
 LOOKS = {LOSS: (GATES[Gate.FAILS], "-"), ENVIRONMENT: ("#CC79A7", ":"), STEP: (INK, "--")}
 """What stands between two runs: its colour and its line."""
 
-ACROSS = 4
-"""Most ways of storing a tensor side by side in a picture."""
-
-LEFT_OUT = 0.02
-"""Share of the values, those of the least errors, that may lie left of the axis."""
-
-DECADES = 3.0
-"""Fewest decades of errors that are shown."""
+ACROSS = 4  # most ways of storing a tensor side by side in a picture
+LEFT_OUT = 0.02  # share of the values, those of the least errors, that may lie left of the axis
+DECADES = 3.0  # fewest decades of errors that are shown
 
 
 @dataclass(frozen=True)
@@ -38,17 +33,13 @@ class RunsChart:
     """A case over the accepted runs. Times are in microseconds."""
 
     name: str
-    dates: tuple[str, ...]
-    """one a run"""
-    values: tuple[float | None, ...]
-    """medians, one a run"""
+    dates: tuple[str, ...]  # one a run
+    values: tuple[float | None, ...]  # medians, one a run
     quartiles: tuple[tuple[float, float] | None, ...] = ()
-    now: float | None = None
-    """of the run that is reported on, which stands behind the accepted ones"""
+    now: float | None = None  # of the run that is reported on, which stands behind the accepted ones
     marks: tuple[tuple[int, str, str], ...] = ()
     """what lies between two runs: place of the run after it, its letters, and LOSS, ENVIRONMENT or STEP"""
-    warning: str = ""
-    """below the name"""
+    warning: str = ""  # below the name
 
 
 @style.apply_style()

@@ -27,17 +27,10 @@ from perfci.report.steps import RUN_FILE, make_steps, quote, repeat
 from perfci.report.text import code, plain, spell, split_marks
 from perfci.report.view import Picture, Report
 
-FINE_LINES = 40
-"""Lines that are fine and shown at first. The others are folded until they are asked for."""
-
-OPEN_OPS = 3
-"""Most ops whose sections stand open."""
-
-HERE = "perfci.report.html"
-"""The package that holds styles, scripts and templates."""
-
-LANGUAGES = {"en": "en", "zh": "zh-CN"}
-"""As HTML names them."""
+FINE_LINES = 40  # Lines that are fine and shown at first. The others are folded until they are asked for.
+OPEN_OPS = 3  # most ops whose sections stand open
+HERE = "perfci.report.html"  # the package that holds styles, scripts and templates
+LANGUAGES = {"en": "en", "zh": "zh-CN"}  # as HTML names them
 
 LOCKED = (
     "default-src 'none'; img-src data:; style-src 'sha256-{style}'; script-src 'sha256-{script}'; base-uri 'none'; "
@@ -52,17 +45,13 @@ class Line:
     """One line of the table of cases, and what opening it shows."""
 
     row: VerdictRow
-    key: str
-    """names it in the page's address: softmax/rows=4096"""
+    key: str  # names it in the page's address: softmax/rows=4096
     op: str
-    case: str
-    """with marks, after what it is about in words"""
+    case: str  # with marks, after what it is about in words
     numbers: tuple[tuple[str, str, float | None], ...]
     """change, speedup, kernel and reference: text, interval, and the number to sort by"""
-    why: tuple[str, ...] = ()
-    """plain sentences beside the one in its line, words between single backticks are code"""
-    commands: tuple[tuple[str, str], ...] = ()
-    """what it is for, and what to type"""
+    why: tuple[str, ...] = ()  # plain sentences beside the one in its line, words between single backticks are code
+    commands: tuple[tuple[str, str], ...] = ()  # what it is for, and what to type
     picture: Picture | None = None
     folded: bool = False
 

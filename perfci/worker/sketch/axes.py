@@ -13,8 +13,7 @@ from perfci.device.seam import Argument, SketchLaunch
 if TYPE_CHECKING:
     from perfci.device.rehearsal import Rehearsal
 
-MOST_TRIALS = 3000
-"""Ways to name the sides that are tried at most. Each takes less than a millisecond."""
+MOST_TRIALS = 3000  # Ways to name the sides that are tried at most. Each takes less than a millisecond.
 
 SIZES = ((3, 5, 7, 11, 13, 17, 19, 23, 29, 31), (192, 320, 448, 704, 832, 1088, 1216, 1472, 1856, 1984))
 """Sizes that distinguish axes, the second ones for functions that refuse what no block divides."""
@@ -22,26 +21,19 @@ SIZES = ((3, 5, 7, 11, 13, 17, 19, 23, 29, 31), (192, 320, 448, 704, 832, 1088, 
 USUAL = {1: ("size",), 2: ("rows", "cols"), 3: ("batch", "rows", "cols"), 4: ("batch", "heads", "rows", "cols")}
 TAKEN = frozenset({"dtype", "device", "seed", "generator", "torch", "shape", "i", "_"})
 
-Place = tuple[str, int | None]
-"""A side of a tensor, or an argument that is a number, with None."""
+Place = tuple[str, int | None]  # a side of a tensor, or an argument that is a number, with None
 
 
 @dataclass
 class Call:
     """One call of kernel or reference, in a test."""
 
-    role: str
-    """kernel or reference"""
-    name: str
-    """of the function"""
-    part: str
-    """accuracy or performance"""
-    given: Mapping[str, Any]
-    """argument -> `Argument`, or the value of what is no tensor"""
-    names: Mapping[str, int]
-    """integers that the test has by a name"""
-    returned: bool = False
-    """it raised nothing"""
+    role: str  # kernel or reference
+    name: str  # of the function
+    part: str  # accuracy or performance
+    given: Mapping[str, Any]  # argument -> `Argument`, or the value of what is no tensor
+    names: Mapping[str, int]  # integers that the test has by a name
+    returned: bool = False  # it raised nothing
 
     @property
     def tensors(self) -> dict[str, Argument]:
@@ -74,15 +66,11 @@ class Form:
     """How the arguments of a call follow from a case's parameters. All of it is text as in make_inputs."""
 
     axes: tuple[str, ...]
-    shapes: Mapping[str, str]
-    """tensor -> its shape, such as (rows, cols)"""
-    dtypes: Mapping[str, str]
-    """tensor -> its dtype, such as float16, in trials"""
-    values: Mapping[str, str]
-    """argument that is no tensor -> its value"""
+    shapes: Mapping[str, str]  # tensor -> its shape, such as (rows, cols)
+    dtypes: Mapping[str, str]  # tensor -> its dtype, such as float16, in trials
+    values: Mapping[str, str]  # argument that is no tensor -> its value
     kernel: Callable[..., Any]
-    reference: Callable[..., Any]
-    """takes the kernel's arguments"""
+    reference: Callable[..., Any]  # takes the kernel's arguments
     rehearsal: Rehearsal
 
     def try_case(self, params: Mapping[str, Any]) -> Outcome | None:

@@ -14,12 +14,10 @@ from perfci.scaffold.new import fit
 from perfci.scaffold.sketch import Case, Suites
 from perfci.worker.sketch.axes import SIZES, Call, Form, list_sides, write_tuple
 
-MOST_ELEMENTS = 1 << 18
-"""Largest tensor of an accuracy case: more would take Triton's interpreter minutes."""
+MOST_ELEMENTS = 1 << 18  # largest tensor of an accuracy case: more would take Triton's interpreter minutes
 
 USUAL_BLOCK = 128
-_LITTLE = 3
-"""Size of the axes that are not varied."""
+_LITTLE = 3  # size of the axes that are not varied
 
 
 def make_suites_of_calls(op: str, form: Form, calls: Sequence[Call], source: str) -> tuple[Suites, list[Reason]]:

@@ -42,10 +42,8 @@ class Notes:
         self.part = ""
         self.calls: list[Call] = []
         self.left: list[Reason] = []
-        self.busy = False
-        """inside a call that was noted"""
-        self.kept: list[Any] = []
-        """what was given, so that no other tensor gets its id"""
+        self.busy = False  # inside a call that was noted
+        self.kept: list[Any] = []  # what was given, so that no other tensor gets its id
 
     def note_end(self, path: Path, test: str, error: str, message: str) -> None:
         """Note a test that raised, once."""
