@@ -26,8 +26,7 @@ from perfci.runs.tightening import tighten as tighten_by_history
 from perfci.thresholds.layers import TAU
 from perfci.thresholds.write import show as show_number
 
-_RUN = 12
-"""Characters of a run's id."""
+_RUN = 12  # characters of a run's id
 
 thresholds = typer.Typer(
     name="thresholds",

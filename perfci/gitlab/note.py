@@ -24,20 +24,11 @@ from perfci.report.text import plain
 
 TOKEN = "PERFCI_GITLAB_TOKEN"
 
-TIMEOUT_S = 15.0
-"""For a connection, and between two pieces of an answer."""
-
-WAITS_S = (1.0, 2.0, 4.0, 8.0)
-"""Before each further attempt, unless the server asks for longer."""
-
-LONGEST_S = 60.0
-"""Longest wait that a server may ask for."""
-
-MOST_PAGES = 200
-"""Pages of 100 notes that are looked through."""
-
-SUMMARY_LIMIT = 1_048_576
-"""Bytes of a step's summary on GitHub, which shows none of a longer one."""
+TIMEOUT_S = 15.0  # for a connection, and between two pieces of an answer
+WAITS_S = (1.0, 2.0, 4.0, 8.0)  # before each further attempt, unless the server asks for longer
+LONGEST_S = 60.0  # longest wait that a server may ask for
+MOST_PAGES = 200  # pages of 100 notes that are looked through
+SUMMARY_LIMIT = 1_048_576  # bytes of a step's summary on GitHub, which shows none of a longer one
 
 _API = re.compile(rf"{HOST}(?:/[A-Za-z0-9._~-]+)*/api/v4/?")
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
@@ -48,27 +39,20 @@ _TOKEN = re.compile(r"[!-~]{8,512}")
 class NoteTarget:
     """A merge request, and who writes to it. The token shows in no text of it."""
 
-    api: str
-    """address of GitLab's REST interface, without a slash at the end"""
+    api: str  # address of GitLab's REST interface, without a slash at the end
     token: str = field(repr=False)
-    project: int
-    """that the merge request belongs to: for a fork's the project that it goes into"""
-    merge_request: int
-    """number within the project"""
-    certificates: str | None = None
-    """file of certificates to trust, if they are not the system's"""
+    project: int  # that the merge request belongs to: for a fork's the project that it goes into
+    merge_request: int  # number within the project
+    certificates: str | None = None  # file of certificates to trust, if they are not the system's
 
 
 @dataclass(frozen=True)
 class Posted:
     """What became of a note."""
 
-    note: int | None = None
-    """its number. None if there is none"""
-    created: bool = False
-    """it is new, else it was updated in place, or was the same already"""
-    problems: tuple[Reason, ...] = ()
-    """warnings. They change no verdict"""
+    note: int | None = None  # its number. None if there is none
+    created: bool = False  # it is new, else it was updated in place, or was the same already
+    problems: tuple[Reason, ...] = ()  # warnings. They change no verdict
 
 
 class NoteError(Exception):

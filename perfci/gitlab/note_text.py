@@ -17,11 +17,8 @@ from perfci.report.steps import repeat
 from perfci.report.text import plain
 from perfci.report.view import make_table
 
-LIMIT = 900_000
-"""Most bytes of a note; GitLab takes 1,000,000 characters."""
-
-KEY = "check"
-"""Which of a merge request's notes by perfci this is."""
+LIMIT = 900_000  # most bytes of a note; GitLab takes 1,000,000 characters
+KEY = "check"  # which of a merge request's notes by perfci this is
 
 REPORT_URL = "PERFCI_REPORT_URL"
 """Address of the report, set by the job that keeps it if that is another job than the note's."""
@@ -29,8 +26,7 @@ REPORT_URL = "PERFCI_REPORT_URL"
 CHANGES, CHANGED_OPS, NOTES = 3, 12, 20
 """Most differences of an op's device work, ops whose changes are shown, and notes on the run."""
 
-SENTENCE = 400
-"""Characters of a reason. The report has it in full."""
+SENTENCE = 400  # Characters of a reason. The report has it in full.
 
 _ROOMS = ((100, 200, 50), (50, 50, 20), (20, 0, 10), (5, 0, 3), (0, 0, 0))
 """Most rows that need attention, rows that are fine, and reasons: the first that fits is taken."""

@@ -30,14 +30,9 @@ from perfci.thresholds.write import show
 TRAILER = "Perfci-Proposal"
 """Begins the last line of perfci's commits, followed by the commit whose run they come from."""
 
-MOST_BYTES = 16 << 20
-"""Of one file."""
-
-ROWS = 200
-"""Most rows of a table in the description, which has to fit into a push option."""
-
-SMALL = 5e-4
-"""Change of a median, ratio, below which it counts as the same."""
+MOST_BYTES = 16 << 20  # of one file
+ROWS = 200  # most rows of a table in the description, which has to fit into a push option
+SMALL = 5e-4  # change of a median, ratio, below which it counts as the same
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}"
 _NAMES = {
@@ -50,14 +45,11 @@ _NAMES = {
 class ProposedFile:
     """A changed file of the other job."""
 
-    path: str
-    """from the top of the repository"""
+    path: str  # from the top of the repository
     after: Path
-    before: Path
-    """the same file as the job found it. It need not exist"""
+    before: Path  # the same file as the job found it. It need not exist
     op: str
-    device: str
-    """key"""
+    device: str  # key
 
     @property
     def is_history(self) -> bool:
@@ -73,8 +65,7 @@ class MovedCase:
     device: str
     case: str
     before_us: float | None
-    after_us: float | None
-    """None if the baseline no longer has the case"""
+    after_us: float | None  # None if the baseline no longer has the case
 
     @property
     def change(self) -> float | None:
@@ -99,11 +90,9 @@ class Proposal:
     """What is proposed, for people."""
 
     cases: tuple[MovedCase, ...]
-    same: int
-    """cases stored anew whose median stayed within what is shown"""
+    same: int  # cases stored anew whose median stayed within what is shown
     thresholds: tuple[MovedThreshold, ...]
-    runs: int
-    """new lines of histories"""
+    runs: int  # new lines of histories
     files: tuple[str, ...]
 
 

@@ -41,14 +41,9 @@ TOKENS = ("PERFCI_PUSH_TOKEN", "PERFCI_GITLAB_TOKEN")
 
 MERGE_REQUEST, PUSH = "merge-request", "push"
 
-ATTEMPTS = 5
-"""Pushes, each after the branches were fetched again."""
-
-LIMIT_S = 600.0
-"""For a fetch or a push."""
-
-MOST_DESCRIPTION = 60_000
-"""Bytes of a push option: one packet of git's protocol."""
+ATTEMPTS = 5  # pushes, each after the branches were fetched again
+LIMIT_S = 600.0  # for a fetch or a push
+MOST_DESCRIPTION = 60_000  # bytes of a push option: one packet of git's protocol
 
 _ATTRIBUTES = f"*.json -merge\n*.yaml -merge\n*{ENDING} merge=union\n"
 """How git merges: a file of numbers as a whole, since two halves of different runs fit nowhere. Histories by line."""
@@ -66,14 +61,10 @@ _RACED = re.compile(r"\[rejected\]|\[remote rejected\].*(?:cannot lock ref|faile
 class ProposalOptions:
     """What the user asked for."""
 
-    to: str = MERGE_REQUEST
-    """merge-request, push, or the name of a branch to push to"""
-    target: str | None = None
-    """branch that gets the files in the end. None for $CI_DEFAULT_BRANCH"""
-    branch: str = PROPOSALS
-    """of the merge request"""
-    base: str | None = None
-    """commit whose files the other job began with. None for $CI_COMMIT_SHA"""
+    to: str = MERGE_REQUEST  # merge-request, push, or the name of a branch to push to
+    target: str | None = None  # branch that gets the files in the end. None for $CI_DEFAULT_BRANCH
+    branch: str = PROPOSALS  # of the merge request
+    base: str | None = None  # commit whose files the other job began with. None for $CI_COMMIT_SHA
     dry_run: bool = False
 
 
@@ -83,8 +74,7 @@ class Remote:
 
     url: str
     token: str = field(default="", repr=False)
-    certificates: str | None = None
-    """file of certificates to trust, if they are not the system's"""
+    certificates: str | None = None  # file of certificates to trust, if they are not the system's
 
 
 class Fate(StrEnum):
@@ -93,8 +83,7 @@ class Fate(StrEnum):
     NOTHING = "nothing"
     PROPOSED = "proposed"
     PUSHED = "pushed"
-    CONFLICTS = "conflicts"
-    """nothing was written"""
+    CONFLICTS = "conflicts"  # nothing was written
     DRY = "dry-run"
 
 
@@ -104,8 +93,7 @@ class Proposed:
 
     state: Fate
     branch: str | None = None
-    commit: str | None = None
-    """None if the branch had it all"""
+    commit: str | None = None  # None if the branch had it all
     merge_request: int | None = None
     url: str | None = None
     proposal: Proposal | None = None

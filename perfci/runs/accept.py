@@ -38,20 +38,14 @@ REFUSED = frozenset({Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT, Verdict.INCO
 SLOWER = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW})
 """Verdicts of numbers that are right and a loss. They become a baseline only if a person gives a reason."""
 
-NO_BASELINES = frozenset({"cpu"})
-"""Kinds of device whose times mean nothing for kernels."""
-
-FIRST = 5
-"""Runs of the history whose medians a case is compared with: one alone may have been lucky."""
+NO_BASELINES = frozenset({"cpu"})  # kinds of device whose times mean nothing for kernels
+FIRST = 5  # runs of the history whose medians a case is compared with: one alone may have been lucky
 
 KERNEL, REFERENCE = "kernel", "reference"
 PAIR = f"{KERNEL}/{REFERENCE}"
 
-Evidence = tuple[Run, Judgements]
-"""A run with the verdicts about it."""
-
-Limits = Callable[[str], CaseThresholds]
-"""Case id -> its thresholds."""
+Evidence = tuple[Run, Judgements]  # a run with the verdicts about it
+Limits = Callable[[str], CaseThresholds]  # case id -> its thresholds
 
 
 @dataclass(frozen=True)
@@ -59,14 +53,10 @@ class Acceptance:
     """The result for the runs' cases of one op."""
 
     op: str
-    baseline: Baseline | None
-    """to be stored, None if nothing could be accepted"""
-    accepted: tuple[str, ...] = ()
-    """case ids whose blocks are new in it"""
-    refused: tuple[Reason, ...] = ()
-    """a reason for each case that was not accepted"""
-    said: tuple[Reason, ...] = ()
-    """what else people should know"""
+    baseline: Baseline | None  # to be stored, None if nothing could be accepted
+    accepted: tuple[str, ...] = ()  # case ids whose blocks are new in it
+    refused: tuple[Reason, ...] = ()  # a reason for each case that was not accepted
+    said: tuple[Reason, ...] = ()  # what else people should know
 
 
 def accept(

@@ -26,8 +26,7 @@ class AcceptOptions:
     """How people want runs accepted."""
 
     dirty: bool = False
-    slower: str | None = None
-    """why a loss is accepted, None if none is"""
+    slower: str | None = None  # why a loss is accepted, None if none is
     pattern: str | None = None
 
 

@@ -34,8 +34,7 @@ from perfci.store import history
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.read import load
 
-FOLDER = "base"
-"""The folder of the base's files in the run's folder."""
+FOLDER = "base"  # the folder of the base's files in the run's folder
 
 MERGE_REQUEST = ("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "CI_MERGE_REQUEST_EVENT_TYPE")
 
@@ -66,8 +65,7 @@ class BaseTree:
     """The base revision's project, written out."""
 
     base: Base
-    settings: Settings
-    """the project's, with every folder in the base's tree"""
+    settings: Settings  # the project's, with every folder in the base's tree
 
 
 def find(bench: Bench, request: Request) -> BaseTree | Reason | None:

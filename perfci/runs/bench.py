@@ -21,14 +21,12 @@ from perfci.worker.protocol import Job, Message, OpFiles
 
 Listener = Callable[[Message], None]
 
-LOGS = "logs"
-"""Folder in reports/ with what workers printed."""
+LOGS = "logs"  # folder in reports/ with what workers printed
 
 VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "npu": "ASCEND_RT_VISIBLE_DEVICES", "fake": "FAKE_VISIBLE_DEVICES"}
 """Variable by which a process is given its devices."""
 
-BOARD = "PERFCI_BOARD"
-"""Variable by which this process is given the one device of its workers, as VISIBLE names it."""
+BOARD = "PERFCI_BOARD"  # variable by which this process is given the one device of its workers, as VISIBLE names it
 
 
 @dataclass(frozen=True)
@@ -36,8 +34,7 @@ class Bench:
     """What a run's workers run in."""
 
     settings: Settings
-    folder: Path
-    """the run's own: compiled kernels, the base revision's files"""
+    folder: Path  # the run's own: compiled kernels, the base revision's files
     listener: Listener
     home: Path | None = None
     """the root of the project under test, where `settings` are those of another of its revisions"""
@@ -66,18 +63,13 @@ def claim_bench(settings: Settings, listener: Listener) -> Iterator[Bench]:
 class WorkerPlace:
     """What is particular about one worker's surroundings."""
 
-    name: str
-    """of its log"""
+    name: str  # of its log
     device: str
-    root: Path | None = None
-    """of the project that it works on. None for the one under test"""
-    python: str | None = None
-    """another interpreter"""
+    root: Path | None = None  # of the project that it works on. None for the one under test
+    python: str | None = None  # another interpreter
     process: int = 0
-    devices: int = 1
-    """of the host: the processes of a run take turns on them"""
-    until_s: float | None = None
-    """when it is ended whatever it does, seconds since the epoch"""
+    devices: int = 1  # of the host: the processes of a run take turns on them
+    until_s: float | None = None  # when it is ended whatever it does, seconds since the epoch
 
 
 def make_environment(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:

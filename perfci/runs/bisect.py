@@ -24,29 +24,20 @@ from perfci.statistics.bisection import SAME, BisectionSearch, Leg, Loss, confir
 from perfci.statistics.exact import to_ratio
 from perfci.thresholds.read import load
 
-FIRST = (4, 8)
-"""Processes of BAD's duel with GOOD: the more there are, the clearer every later step."""
-
-LEADING = 3
-"""Cases that the first duel follows up, before one of them is chosen."""
+FIRST = (4, 8)  # processes of BAD's duel with GOOD: the more there are, the clearer every later step
+LEADING = 3  # cases that the first duel follows up, before one of them is chosen
 
 
 @dataclass(frozen=True)
 class Culprit:
     """The commit that brought a loss, or a part of it."""
 
-    suspects: tuple[Commit, ...]
-    """one, or several that look the same"""
-    change: float
-    """that came in here by the search, ratio - 1"""
-    sure: float | None
-    """least chance that it is so, None if answers are exact"""
-    own: Interval | None = None
-    """its duel with its own parent, ratio - 1"""
-    confirmed: bool | None = None
-    """whether that duel shows what the search found, None if there was none"""
-    files: tuple[str, ...] = ()
-    """of the op that it changed"""
+    suspects: tuple[Commit, ...]  # one, or several that look the same
+    change: float  # that came in here by the search, ratio - 1
+    sure: float | None  # least chance that it is so, None if answers are exact
+    own: Interval | None = None  # its duel with its own parent, ratio - 1
+    confirmed: bool | None = None  # whether that duel shows what the search found, None if there was none
+    files: tuple[str, ...] = ()  # of the op that it changed
     said: tuple[Reason, ...] = ()
 
 
@@ -57,32 +48,24 @@ class Bisection:
     op: str
     good: Commit
     bad: Commit
-    commits: int
-    """that BAD has and GOOD has not"""
+    commits: int  # that BAD has and GOOD has not
     seed: int
     device: str
-    case: str | None = None
-    """the one that was followed"""
-    first: Interval | None = None
-    """BAD against GOOD in that case, ratio - 1"""
-    base_us: float | None = None
-    """GOOD's time"""
-    failure: Reason | None = None
-    """what BAD does wrong, if that is what was searched for"""
+    case: str | None = None  # the one that was followed
+    first: Interval | None = None  # BAD against GOOD in that case, ratio - 1
+    base_us: float | None = None  # GOOD's time
+    failure: Reason | None = None  # what BAD does wrong, if that is what was searched for
     steps: tuple[Leg, ...] = ()
     culprits: tuple[Culprit, ...] = ()
-    nothing: Reason | None = None
-    """why there is nothing to find"""
+    nothing: Reason | None = None  # why there is nothing to find
 
 
 @dataclass(frozen=True)
 class Audience:
     """Callbacks of a search while it runs."""
 
-    begun: Callable[[Bisection], None]
-    """called with what is searched for, once that is known"""
-    tried: Callable[[Leg, Commit], None]
-    """called with each revision that was tried"""
+    begun: Callable[[Bisection], None]  # called with what is searched for, once that is known
+    tried: Callable[[Leg, Commit], None]  # called with each revision that was tried
 
 
 def bisect_op(

@@ -29,8 +29,7 @@ from perfci.runs.record import ENDS_RUN, Recorder, new_run
 from perfci.statistics.bisection import SAME, Rating, Shown
 from perfci.store import launches
 
-FOLDER = "bisect"
-"""In the reports folder: the last revision's run and logs."""
+FOLDER = "bisect"  # in the reports folder: the last revision's run and logs
 
 T = TypeVar("T")
 
@@ -42,13 +41,10 @@ class BisectOptions:
     """What to search for."""
 
     op: str
-    good: str
-    """revisions, as they were given"""
+    good: str  # revisions, as they were given
     bad: str
-    request: Request = field(default_factory=Request)
-    """--case, --device, --budget, --seed, --timer"""
-    first_parent: bool = False
-    """only commits of the main line are tried, each merge as a whole"""
+    request: Request = field(default_factory=Request)  # --case, --device, --budget, --seed, --timer
+    first_parent: bool = False  # only commits of the main line are tried, each merge as a whole
 
 
 @dataclass(frozen=True)
@@ -56,22 +52,14 @@ class TriedRevision:
     """What one revision showed beside another."""
 
     commit: str
-    against: str | None
-    """None if it was tried alone, for its answers"""
-    failure: Reason | None = None
-    """why nothing was timed"""
-    wrong: bool | None = None
-    """the failure is a wrong answer (True) or an error (False), None if it is neither"""
-    duels: Mapping[str, Shown] = field(default_factory=dict)
-    """by case"""
-    same: tuple[str, ...] = ()
-    """cases whose device work is the same"""
-    failures: Mapping[str, Reason] = field(default_factory=dict)
-    """case -> why it was not timed"""
-    base_us: Mapping[str, float] = field(default_factory=dict)
-    """case -> time of the other revision, median of blocks"""
-    late: bool = False
-    """the failure came up after the accuracy suite had passed"""
+    against: str | None  # None if it was tried alone, for its answers
+    failure: Reason | None = None  # why nothing was timed
+    wrong: bool | None = None  # the failure is a wrong answer (True) or an error (False), None if it is neither
+    duels: Mapping[str, Shown] = field(default_factory=dict)  # by case
+    same: tuple[str, ...] = ()  # cases whose device work is the same
+    failures: Mapping[str, Reason] = field(default_factory=dict)  # case -> why it was not timed
+    base_us: Mapping[str, float] = field(default_factory=dict)  # case -> time of the other revision, median of blocks
+    late: bool = False  # the failure came up after the accuracy suite had passed
     device: str = ""
     timer: str | None = None
 
@@ -102,10 +90,8 @@ class Revisions:
         self.good, self.bad = ends
         seed = options.request.seed
         self.seed = draw_seed() if seed is None else seed
-        self.case = ""
-        """the case that is followed"""
-        self.fails_by: TriedRevision | None = None
-        """BAD's failure, if that is what is searched for"""
+        self.case = ""  # the case that is followed
+        self.fails_by: TriedRevision | None = None  # BAD's failure, if that is what is searched for
         self._tried: dict[tuple[str, str | None], TriedRevision] = {}
         self._prints: dict[str, Fingerprint] = {}
         self._open: tuple[str, str | None, Run, Callable[[Run], Recorder]] | None = None

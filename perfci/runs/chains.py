@@ -23,8 +23,7 @@ from perfci.runs.plan import Request, draw_seed
 from perfci.worker.parent import run_worker
 from perfci.worker.protocol import ChainPlanned, Doing, Message, Ready
 
-FOLDER = "chains"
-"""In the reports folder: what the workers printed."""
+FOLDER = "chains"  # in the reports folder: what the workers printed
 
 _NO_DEVICE = frozenset({"device_gone", "torch_missing"})
 """Kinds of a worker's failures for which no chain is to blame."""
@@ -34,8 +33,7 @@ _NO_DEVICE = frozenset({"device_gone", "torch_missing"})
 class Chains:
     """The result."""
 
-    device: Device | None
-    """None if no worker came so far as to open it"""
+    device: Device | None  # None if no worker came so far as to open it
     seed: int
     results: tuple[ChainResult, ...]
 

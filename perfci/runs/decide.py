@@ -48,10 +48,8 @@ def decide(run: Run, settings: Settings, against: Path | None = None, judged_by:
 class ReportContext:
     """What a report shows beside a run and its judgements."""
 
-    baselines: Mapping[str, Baseline]
-    """by op"""
-    pasts: Mapping[str, Past]
-    """what was accepted before the run, by op"""
+    baselines: Mapping[str, Baseline]  # by op
+    pasts: Mapping[str, Past]  # what was accepted before the run, by op
 
 
 def read_context(run: Run, settings: Settings, against: Path | None = None) -> ReportContext:

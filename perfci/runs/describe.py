@@ -22,10 +22,8 @@ class Described:
 
     device: Device
     ops: tuple[PlannedOp, ...]
-    devices: int = 1
-    """of this kind on the host"""
-    visible: int = 1
-    """of any model"""
+    devices: int = 1  # of this kind on the host
+    visible: int = 1  # of any model
 
 
 def describe_ops(bench: Bench, request: Request) -> Described:

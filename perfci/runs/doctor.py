@@ -38,10 +38,8 @@ class Level(StrEnum):
     """How much a finding matters."""
 
     OK = "ok"
-    NOTE = "note"
-    """worth knowing; results can still be trusted"""
-    PROBLEM = "problem"
-    """results would be wrong, noisy or missing"""
+    NOTE = "note"  # worth knowing; results can still be trusted
+    PROBLEM = "problem"  # results would be wrong, noisy or missing
 
 
 OK, NOTE, PROBLEM = Level
@@ -64,12 +62,9 @@ class Facts:
     variables: Mapping[str, str] = field(default_factory=dict)
     device: Device | None = None
     state: DeviceState | None = None
-    device_failure: Reason | None = None
-    """why the device or its timer cannot be used"""
-    timer: str | None = None
-    """activity, event or virtual. None if nothing can be timed"""
-    has_nvidia: bool = False
-    """the NVIDIA driver is loaded, whatever torch sees"""
+    device_failure: Reason | None = None  # why the device or its timer cannot be used
+    timer: str | None = None  # activity, event or virtual. None if nothing can be timed
+    has_nvidia: bool = False  # the NVIDIA driver is loaded, whatever torch sees
     has_cann: bool = False
     npu: NpuHost = field(default_factory=NpuHost)
     git: Reason | None = None
@@ -77,15 +72,12 @@ class Facts:
     dirty: bool = False
     lock_folder: str = ""
     lock_writable: bool = True
-    lock_shared: bool = True
-    """other containers on this machine see it too"""
+    lock_shared: bool = True  # other containers on this machine see it too
     reports: str = ""
     reports_writable: bool = True
     quarantine: tuple[str, ...] = ()
-    thresholds: tuple[Reason, ...] = ()
-    """entries that have ended, files that cannot be read"""
-    ops: Reason | None = None
-    """why the project has no op to check"""
+    thresholds: tuple[Reason, ...] = ()  # entries that have ended, files that cannot be read
+    ops: Reason | None = None  # why the project has no op to check
 
 
 def gather(settings: Settings, kind: str, listener: Listener) -> Facts:

@@ -23,8 +23,7 @@ from perfci.thresholds.place import list_nearest_first
 from perfci.thresholds.read import NUMBERS, load
 from perfci.thresholds.write import read_value, show
 
-MOST_OPS = 3
-"""Ops that are named in a sentence."""
+MOST_OPS = 3  # ops that are named in a sentence
 
 
 @dataclass(frozen=True)
@@ -32,10 +31,8 @@ class InForce:
     """The thresholds by which a device is judged on a day, and where they come from."""
 
     limits: Thresholds
-    written: Thresholds
-    """the same as people wrote them, nothing earned or relaxed"""
-    earned: Mapping[str, EarnedFile]
-    """by op"""
+    written: Thresholds  # the same as people wrote them, nothing earned or relaxed
+    earned: Mapping[str, EarnedFile]  # by op
     apart: Mapping[str, str]
     """op -> how the environment that its values were learnt in differs from this one, so that they have no effect"""
     day: date | None

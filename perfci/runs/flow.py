@@ -32,11 +32,8 @@ from perfci.runs.record import NOTHING_PLANTED, Plant, Recorder, new_run
 from perfci.runs.static import COMPILERS, compile_ops
 from perfci.store import launches
 
-OFFLINE = Device("offline", "no device", "offline")
-"""The device of kernels that are compiled without one."""
-
-ROUNDS = 4
-"""How often the judge may ask for more at most: a duel asks twice, a screen once."""
+OFFLINE = Device("offline", "no device", "offline")  # the device of kernels that are compiled without one
+ROUNDS = 4  # how often the judge may ask for more at most: a duel asks twice, a screen once
 
 SHORT = frozenset({"too_slow_suspected", "bandwidth_suspected", "compile_suspected"})
 """Reasons of a case that falls short of a target, as far as one look can show."""

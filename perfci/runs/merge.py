@@ -13,8 +13,7 @@ from perfci.core.errors import UsageError
 from perfci.core.model import Environment, Fact, Joined, Limits, OpRun, PlannedOp, Reason, Run, Shard, ShardPlan
 from perfci.core.wording import as_fact
 
-DIGITS = 12
-"""Digits of a digest in a sentence."""
+DIGITS = 12  # digits of a digest in a sentence
 
 
 def merge(sharded: ShardPlan, plan: str, runs: Sequence[Run], blank: Run) -> Run:

@@ -33,8 +33,7 @@ class Layer(StrEnum):
     """The source of a value."""
 
     BUILT_IN = "built in"
-    FILE = "file"
-    """of people"""
+    FILE = "file"  # of people
     EARNED = "earned"
     RELAXED = "relaxed"
 
@@ -43,21 +42,15 @@ class Layer(StrEnum):
 class Value:
     """One threshold in force."""
 
-    case: str | None
-    """id, None: of every case without a value of its own"""
+    case: str | None  # id, None: of every case without a value of its own
     key: str
-    part: str
-    """of a key with several values: a timer, or the kernel length from which on it holds. Else empty"""
-    value: float | None
-    """None: it gates nothing"""
-    text: str
-    """the value as files write it"""
+    part: str  # of a key with several values: a timer, or the kernel length from which on it holds. Else empty
+    value: float | None  # None: it gates nothing
+    text: str  # the value as files write it
     layer: Layer
     origin: Origin
-    earned: Earned | None = None
-    """its record, also if something looser or stricter is in force"""
-    relaxed: Relaxed | None = None
-    """the entry by which it is looser now"""
+    earned: Earned | None = None  # its record, also if something looser or stricter is in force
+    relaxed: Relaxed | None = None  # the entry by which it is looser now
 
     @property
     def predicted(self) -> float | None:
@@ -71,13 +64,10 @@ class Explained:
     """An op's thresholds on a device."""
 
     op: str
-    device: str | None
-    """key, None if no device has a baseline, a history or earned values"""
+    device: str | None  # key, None if no device has a baseline, a history or earned values
     values: tuple[Value, ...]
-    apart: str | None = None
-    """how the newest accepted run's environment differs from that of the earned values"""
-    ended: tuple[Reason, ...] = ()
-    """relaxed entries that have no effect any more"""
+    apart: str | None = None  # how the newest accepted run's environment differs from that of the earned values
+    ended: tuple[Reason, ...] = ()  # relaxed entries that have no effect any more
 
 
 def explain(

@@ -11,8 +11,7 @@ from perfci.core.errors import UsageError
 from perfci.core.model import UNTIMED, Base, Deadline, DuelWhat, Plan, PlannedOp, Reason, Run, ShardedOp, Suite
 from perfci.statistics import duel_rule
 
-DEFAULT_BUDGET_S = 1.0
-"""Seconds of device time a case for the first looks."""
+DEFAULT_BUDGET_S = 1.0  # seconds of device time a case for the first looks
 
 SEED_BITS = 31
 
@@ -21,33 +20,22 @@ SEED_BITS = 31
 class Request:
     """What the user asked for."""
 
-    ops: tuple[str, ...] = ()
-    """names. Empty for all"""
-    pattern: str | None = None
-    """--case"""
+    ops: tuple[str, ...] = ()  # names. Empty for all
+    pattern: str | None = None  # --case
     device: str = "auto"
     budget_s: float = DEFAULT_BUDGET_S
-    seed: int | None = None
-    """None draws a fresh one"""
+    seed: int | None = None  # None draws a fresh one
     timer: str = "auto"
     suites: tuple[Suite, ...] = (Suite.ACCURACY, Suite.PERFORMANCE)
-    against: str | None = None
-    """--against: a git revision. None finds the base itself"""
+    against: str | None = None  # --against: a git revision. None finds the base itself
     duel: DuelWhat = DuelWhat.CHANGED
-    base_python: str | None = None
-    """--base-python"""
-    targets: tuple[str, ...] = ()
-    """--target: what to compile for without a device"""
-    devices: str | None = None
-    """--devices: one, all, or indexes such as 0,1. None for the project's own"""
-    deadline: Deadline | None = None
-    """--deadline: when measuring has to end"""
-    deadline_note: Reason | None = None
-    """why a time limit of the job's was ignored"""
-    thresholds: Mapping[str, str] = field(default_factory=dict)
-    """--threshold: key -> value, as it was typed"""
-    peers: bool = False
-    """--peers: time what suites name as peers too"""
+    base_python: str | None = None  # --base-python
+    targets: tuple[str, ...] = ()  # --target: what to compile for without a device
+    devices: str | None = None  # --devices: one, all, or indexes such as 0,1. None for the project's own
+    deadline: Deadline | None = None  # --deadline: when measuring has to end
+    deadline_note: Reason | None = None  # why a time limit of the job's was ignored
+    thresholds: Mapping[str, str] = field(default_factory=dict)  # --threshold: key -> value, as it was typed
+    peers: bool = False  # --peers: time what suites name as peers too
 
 
 @dataclass(frozen=True)
@@ -56,10 +44,8 @@ class Against:
 
     base: Base | None = None
     duel: DuelWhat = DuelWhat.NONE
-    removed: tuple[str, ...] = ()
-    """ops that only the base has"""
-    note: Reason | None = None
-    """why there is no base"""
+    removed: tuple[str, ...] = ()  # ops that only the base has
+    note: Reason | None = None  # why there is no base
 
     @property
     def skips(self) -> bool:

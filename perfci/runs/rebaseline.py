@@ -46,8 +46,7 @@ from perfci.store import history
 from perfci.store.past.lines import make_line
 from perfci.thresholds.limits import Thresholds
 
-MOST_FILES = 3
-"""Most files named in a sentence."""
+MOST_FILES = 3  # most files named in a sentence
 
 STEP_PACKAGES = ("torch", "triton", "pytorch-triton", "torch-npu", "triton-ascend")
 """Versions that a step names. The runs of the baseline hold all of them."""
@@ -58,12 +57,9 @@ class RebaselineOptions:
     """What is to be done with what moved."""
 
     write: bool = False
-    why: str = ""
-    """what changed around the kernels, for whoever reads the baseline later"""
-    included: tuple[str, ...] = ()
-    """ops that are taken even if their kernels moved alone or their files changed too"""
-    dirty: bool = False
-    """runs of a work tree with uncommitted changes are taken too"""
+    why: str = ""  # what changed around the kernels, for whoever reads the baseline later
+    included: tuple[str, ...] = ()  # ops that are taken even if their kernels moved alone or their files changed too
+    dirty: bool = False  # runs of a work tree with uncommitted changes are taken too
 
 
 SHOW = RebaselineOptions()
@@ -76,11 +72,9 @@ class CaseMove:
     case: str
     kernel: Interval
     reference: Interval
-    before_us: float
-    """medians of the kernel's block medians"""
+    before_us: float  # medians of the kernel's block medians
     after_us: float
-    unexplained: bool
-    """the kernel moved and its reference did not, or not that far"""
+    unexplained: bool  # the kernel moved and its reference did not, or not that far
 
 
 @dataclass(frozen=True)
@@ -88,22 +82,14 @@ class Rebaselined:
     """One op compared with its stored baseline across a change of the environment."""
 
     op: str
-    differs: tuple[Difference, ...] = ()
-    """of any of the cases, those fields first that may move a number"""
-    cases: tuple[CaseMove, ...] = ()
-    """those whose environment is another now"""
-    taken: tuple[str, ...] = ()
-    """case ids whose numbers are stored anew, or would be by --write"""
-    withheld: tuple[Reason, ...] = ()
-    """why cases, or the op, stay as they were although the environment changed"""
-    said: tuple[Reason, ...] = ()
-    """what else people should know"""
-    failure: Reason | None = None
-    """why its file could not be read or written, and so nothing of it changed"""
-    path: Path | None = None
-    """the file that was written"""
-    baseline: Baseline | None = None
-    """to be written"""
+    differs: tuple[Difference, ...] = ()  # of any of the cases, those fields first that may move a number
+    cases: tuple[CaseMove, ...] = ()  # those whose environment is another now
+    taken: tuple[str, ...] = ()  # case ids whose numbers are stored anew, or would be by --write
+    withheld: tuple[Reason, ...] = ()  # why cases, or the op, stay as they were although the environment changed
+    said: tuple[Reason, ...] = ()  # what else people should know
+    failure: Reason | None = None  # why its file could not be read or written, and so nothing of it changed
+    path: Path | None = None  # the file that was written
+    baseline: Baseline | None = None  # to be written
 
 
 # --- what moved -------------------------------------------------------------------------------------------------------

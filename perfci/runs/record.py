@@ -39,10 +39,8 @@ from perfci.worker.protocol import DONE, BaseFiles, Doing, Job, Measured, Messag
 class Plant:
     """What a self-check plants."""
 
-    slowdown: float = 0.0
-    """the kernel is made slower by so many times the slow-down that is allowed"""
-    spoiled: bool = False
-    """the kernel's output is made wrong"""
+    slowdown: float = 0.0  # the kernel is made slower by so many times the slow-down that is allowed
+    spoiled: bool = False  # the kernel's output is made wrong
 
 
 NOTHING_PLANTED = Plant()
@@ -50,8 +48,7 @@ NOTHING_PLANTED = Plant()
 ENDS_RUN = frozenset({"device_gone", "device_taken"})
 """Failures of an op that every later one would share: the run ends with what it has."""
 
-AFTER_S = 1.0
-"""Seconds after head's end that its base is ended."""
+AFTER_S = 1.0  # seconds after head's end that its base is ended
 
 
 class Recorder:
@@ -78,8 +75,7 @@ class Recorder:
         self._end = next((op.failure for op in run.ops if op.failure and op.failure.kind in ENDS_RUN), None)
         took = {op.op: op.wall_s for op in run.ops if op.wall_s is not None}
         self._times = Timetable(seconds or {}, took=took)
-        self.idle = True
-        """whether no worker was begun: asking again brings nothing"""
+        self.idle = True  # whether no worker was begun: asking again brings nothing
 
     def record(self, cases: tuple[str, ...] | None = None) -> Run:
         """Every planned op once. One that the base proves unchanged is not run, and none that time does not reach.

@@ -26,12 +26,9 @@ class StoredRun:
     Every method raises `perfci.core.errors.PerfciError` if a file cannot be read. Its text has the remedy.
     """
 
-    run: Run
-    """the record: every case with its blocks, checks and compiled kernels"""
-    folder: Path
-    """where it lies"""
-    project: Path
-    """a folder of the project whose thresholds and baselines judge it"""
+    run: Run  # the record: every case with its blocks, checks and compiled kernels
+    folder: Path  # where it lies
+    project: Path  # a folder of the project whose thresholds and baselines judge it
 
     @cached_property
     def judgements(self) -> Judgements:

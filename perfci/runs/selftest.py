@@ -24,32 +24,25 @@ from perfci.statistics import duel_rule, many_duels
 
 TRIALS = ("unchanged", "slower", "wrong")
 
-SLOWDOWN = 2.0
-"""Times tau: what perfci promises to see."""
+SLOWDOWN = 2.0  # times tau: what perfci promises to see
 
 LEFT_OUT = (".git", ".venv", "venv", "node_modules", "__pycache__", "*.pyc")
 
 SLOWER, FASTER = "duel_slower", "duel_faster"
 """Kinds of reasons by which a case is called slower or faster beyond doubt."""
 
-BROKEN = frozenset({Verdict.ERROR, Verdict.WRONG})
-"""Verdicts of what could not be tried."""
+BROKEN = frozenset({Verdict.ERROR, Verdict.WRONG})  # verdicts of what could not be tried
 
 
 @dataclass(frozen=True)
 class Trial:
     """One of the three tries."""
 
-    name: str
-    """unchanged, slower or wrong"""
-    checked: int
-    """cases"""
-    seen: int
-    """alarms, planted slow-downs found, or wrong ops found"""
-    wanted: int
-    """how many there should be"""
-    missed: tuple[str, ...] = ()
-    """what did not come out as it should, by name"""
+    name: str  # unchanged, slower or wrong
+    checked: int  # cases
+    seen: int  # alarms, planted slow-downs found, or wrong ops found
+    wanted: int  # how many there should be
+    missed: tuple[str, ...] = ()  # what did not come out as it should, by name
 
     @property
     def passed(self) -> bool:

@@ -39,8 +39,7 @@ from perfci.runs.plan import Request, make_plan, share_out
 from perfci.runs.record import Recorder, new_run
 from perfci.store import launches
 
-FOLDER = "shards"
-"""In the reports folder: shards/<number>/run.json of each shard that was measured here."""
+FOLDER = "shards"  # in the reports folder: shards/<number>/run.json of each shard that was measured here
 
 AUTO, CPU, FAKE = "auto", "cpu", "fake"
 
@@ -54,13 +53,11 @@ class ShardPart:
     """One shard of a stored plan, as it was asked for."""
 
     sharded: ShardPlan
-    plan: str
-    """SHA-256 of its file"""
+    plan: str  # SHA-256 of its file
     index: int
     count: int
     device: str = AUTO
-    limit: deadline.JobLimit = deadline.NO_LIMIT
-    """the job's time limit"""
+    limit: deadline.JobLimit = deadline.NO_LIMIT  # the job's time limit
 
     @property
     def files(self) -> Mapping[str, str]:

@@ -63,17 +63,10 @@ from perfci.runs.record import Recorder, new_run
 from perfci.store.history import read_history, with_names_of_now
 from perfci.store.launches import clear_launches, join_launches
 
-FOLDER = "groups"
-"""In the reports folder: groups/<number>/run.json of each commit's cases."""
-
-EVERY = "*"
-"""The --case pattern of a run that leaves other cases out."""
-
-BUDGETS = 2
-"""Times the earlier run's budget, which was too small, unless --budget names one."""
-
-SHOWN, MOST_COMMITS = 10, 10_000
-"""Digits of a commit that people read, and commits that are counted."""
+FOLDER = "groups"  # in the reports folder: groups/<number>/run.json of each commit's cases
+EVERY = "*"  # the --case pattern of a run that leaves other cases out
+BUDGETS = 2  # times the earlier run's budget, which was too small, unless --budget names one
+SHOWN, MOST_COMMITS = 10, 10_000  # digits of a commit that people read, and commits that are counted
 
 
 @dataclass
@@ -82,8 +75,7 @@ class Group:
 
     tree: BaseTree
     cases: list[AgainCase]
-    ops: Sequence[PlannedOp]
-    """beside the base, with all of their cases"""
+    ops: Sequence[PlannedOp]  # beside the base, with all of their cases
 
     @property
     def planned(self) -> tuple[PlannedOp, ...]:

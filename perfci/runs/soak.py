@@ -16,8 +16,7 @@ from perfci.runs.plan import Request, draw_seed
 from perfci.worker.parent import run_worker
 from perfci.worker.protocol import Doing, Message, SoakFiles
 
-FOLDER = "soak"
-"""In the reports folder: what the workers printed, and the findings as JSON."""
+FOLDER = "soak"  # in the reports folder: what the workers printed, and the findings as JSON
 
 
 @dataclass(frozen=True)
@@ -26,8 +25,7 @@ class Soak:
 
     device: Device
     seed: int
-    findings: tuple[SoakFinding, ...]
-    """op by op, in the order in which they came"""
+    findings: tuple[SoakFinding, ...]  # op by op, in the order in which they came
 
     @property
     def failed(self) -> bool:

@@ -28,11 +28,8 @@ from perfci.store.files import write_atomically
 from perfci.worker.parent import Running, side_by_side, working
 from perfci.worker.protocol import Job, Message, OpFiles
 
-FORMAT = 1
-"""Of cached files. They are made anew if it differs."""
-
-COMPILERS = ("triton", "triton-ascend", "torch")
-"""What decides what a kernel compiles to."""
+FORMAT = 1  # Of cached files. They are made anew if it differs.
+COMPILERS = ("triton", "triton-ascend", "torch")  # what decides what a kernel compiles to
 
 MOST_WORKERS = 4
 

@@ -39,21 +39,14 @@ class Tightened:
     """The result for an op on a device."""
 
     op: str
-    device: str
-    """key"""
-    changes: tuple[Earned, ...] = ()
-    """values that were, or would be, written, each with its record"""
-    whys: tuple[Reason, ...] = ()
-    """one a change"""
-    anew: tuple[Earned, ...] = ()
-    """values that go back to where they began, since the environment is another now"""
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    """id of a case in the file -> its present name"""
+    device: str  # key
+    changes: tuple[Earned, ...] = ()  # values that were, or would be, written, each with its record
+    whys: tuple[Reason, ...] = ()  # one a change
+    anew: tuple[Earned, ...] = ()  # values that go back to where they began, since the environment is another now
+    renamed: Mapping[str, str] = field(default_factory=dict)  # id of a case in the file -> its present name
     said: tuple[Reason, ...] = ()
-    failure: Reason | None = None
-    """why its file could not be read or written, and so nothing of it changed"""
-    path: str | None = None
-    """the file that was written, as people know it"""
+    failure: Reason | None = None  # why its file could not be read or written, and so nothing of it changed
+    path: str | None = None  # the file that was written, as people know it
 
     @property
     def moves(self) -> bool:

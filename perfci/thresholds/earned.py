@@ -26,23 +26,18 @@ from perfci.thresholds.layers import ALPHA, Earned
 from perfci.thresholds.place import Place, list_yaml, make_unknown_error, read
 from perfci.thresholds.read import NUMBERS, make_number_reader, make_percentage_reader, read_until
 
-MOST_BYTES = 16 << 20
-"""Largest file that is read: 10 keys of 5,000 cases."""
-
-NONE = "none"
-"""What stands if no value was set."""
+MOST_BYTES = 16 << 20  # largest file that is read: 10 keys of 5,000 cases
+NONE = "none"  # what stands if no value was set
 
 LONGEST_WHY = 1000
 
-KEYS = tuple(key for key in NUMBERS if key != ALPHA)
-"""Thresholds that a case can have earned."""
+KEYS = tuple(key for key in NUMBERS if key != ALPHA)  # thresholds that a case can have earned
 
 FIELDS = ("value", "from", "to", "bound", "began", "predicted", "date", "runs", "first", "last", "rescaled", "why")
 """Of an entry, in the order in which perfci writes them."""
 
 _NUMERIC = {"processors": int, "l2_bytes": int, "memory_bytes": int, "power_limit_w": float}
-_LEFT_OUT = frozenset({"device.uuid"})
-"""What another board of the model has otherwise."""
+_LEFT_OUT = frozenset({"device.uuid"})  # what another board of the model has otherwise
 
 
 @dataclass(frozen=True)
@@ -50,14 +45,11 @@ class EarnedFile:
     """One op's earned values on one device model."""
 
     op: str
-    device: str
-    """key"""
+    device: str  # key
     path: Path
     values: tuple[Earned, ...] = ()
-    environment: Environment | None = None
-    """in which all of them were learnt. None if there is no file"""
-    content: bytes | None = None
-    """of the file when it was read. None: there is none"""
+    environment: Environment | None = None  # in which all of them were learnt. None if there is no file
+    content: bytes | None = None  # of the file when it was read. None: there is none
 
     def by_case(self) -> Mapping[str, Mapping[str, float]]:
         """Case id -> key -> value."""

@@ -24,8 +24,7 @@ ALPHA = "alpha"
 STORED_KEYS = frozenset({"stored_p99", "clip_ratio", "divergence"})
 """Keys of tensors that are stored in low precision, and of no other case."""
 
-HIGHER = frozenset({"speedup", "bandwidth_share", ALPHA})
-"""Keys of which more is stricter."""
+HIGHER = frozenset({"speedup", "bandwidth_share", ALPHA})  # keys of which more is stricter
 
 
 @dataclass(frozen=True)
@@ -33,29 +32,19 @@ class Earned:
     """A value that accepted runs have earned, with its record. Ratios are of 1."""
 
     op: str
-    case: str
-    """id"""
+    case: str  # id
     key: str
-    value: float
-    """in force, if it is tighter than what people wrote"""
-    before: float | None = None
-    """that the last step came from. None: no value was set"""
-    after: float | None = None
-    """that the last step led to: where `value` is another one, somebody edited it"""
-    bound: float | None = None
-    """where the steps would end by what was known then"""
-    began: float | None = None
-    """before the first step. None: no value was set"""
-    predicted: float | None = None
-    """false alarms a case check that were predicted then"""
+    value: float  # in force, if it is tighter than what people wrote
+    before: float | None = None  # that the last step came from. None: no value was set
+    after: float | None = None  # that the last step led to: where `value` is another one, somebody edited it
+    bound: float | None = None  # where the steps would end by what was known then
+    began: float | None = None  # before the first step. None: no value was set
+    predicted: float | None = None  # false alarms a case check that were predicted then
     date: str | None = None
-    runs: int | None = None
-    """how many it was learnt from"""
+    runs: int | None = None  # how many it was learnt from
     first: str | None = None
-    last: str | None = None
-    """ids of the first and last of these runs"""
-    rescaled: str | None = None
-    """id of the run with which a loss was accepted, if that was the last step"""
+    last: str | None = None  # ids of the first and last of these runs
+    rescaled: str | None = None  # id of the run with which a loss was accepted, if that was the last step
     why: str = ""
     file: str = ""
     line: int = 0
@@ -73,14 +62,10 @@ class Relaxed:
     op: str
     key: str
     why: str
-    until: str
-    """last day on which it holds, ISO 8601"""
-    case: str | None = None
-    """--case pattern. None: every case"""
-    device: str | None = None
-    """key of the only device that it is about. None: every device"""
-    to: float | None = None
-    """allowed meanwhile. None: what people wrote, whatever was earned"""
+    until: str  # last day on which it holds, ISO 8601
+    case: str | None = None  # --case pattern. None: every case
+    device: str | None = None  # key of the only device that it is about. None: every device
+    to: float | None = None  # allowed meanwhile. None: what people wrote, whatever was earned
     file: str = field(default="", compare=False)
     line: int = field(default=0, compare=False)
 

@@ -21,20 +21,16 @@ Lines = Mapping[tuple[str | None, str], int]
 class CaseThresholds:
     """What one case is judged by. Ratios are of 1, times microseconds."""
 
-    margin: float = 0.02
-    """allowed slow-down against the stored baseline. Inside the null hypothesis"""
+    margin: float = 0.02  # allowed slow-down against the stored baseline. Inside the null hypothesis
     alpha: float = 0.01
     """chance that duels call any unchanged case of a run slower, by time or span. Of first looks, for each"""
-    speedup: float | None = None
-    """target of reference time / kernel time. None: none"""
-    rsd: float = 0.05
-    """relative standard deviation of a block's launches that is warned about"""
+    speedup: float | None = None  # target of reference time / kernel time. None: none
+    rsd: float = 0.05  # relative standard deviation of a block's launches that is warned about
     span_margin: float = 0.10
     """allowed growth of the time from a launch's first start to its last end: host work is noisier"""
     span_floor_us: float = 5.0
     """growth of the span that never matters: another host alone may cost this much between two kernels"""
-    regime: float = 0.05
-    """added to both margins if the reference left the baseline's range: another thermal regime"""
+    regime: float = 0.05  # added to both margins if the reference left the baseline's range: another thermal regime
     floor_us: Mapping[str, float] = field(default_factory=lambda: {"activity": 0.1, "event": 0.5, "virtual": 0.0})
     """timer -> difference that never matters: what the timer cannot resolve"""
     tau: Steps = ((0.0, 0.05), (3.0, 0.025), (10.0, 0.015), (40.0, 0.01))
@@ -44,14 +40,12 @@ class CaseThresholds:
     shared_memory: float | None = None
     occupancy: float | None = None
     """allowed growth of what the compiler made against the base's, ratio. Of occupancy the allowed loss. None: any"""
-    spill_bytes: float | None = None
-    """allowed growth of a thread's spills against the base, bytes. None: any"""
+    spill_bytes: float | None = None  # allowed growth of a thread's spills against the base, bytes. None: any
     peak_memory: float | None = None
     """allowed growth of the device memory that a call holds at most against the base, ratio. None: any"""
     bandwidth_share: float | None = None
     """least share of the copy bandwidth measured in the same run, of a kernel that memory bounds, ratio. None: any"""
-    compile_s: float | None = None
-    """longest first call, compilation included, seconds. None: any"""
+    compile_s: float | None = None  # longest first call, compilation included, seconds. None: any
     mean_abs: float | None = None
     rmse: float | None = None
     p99_abs: float | None = None
@@ -105,21 +99,17 @@ class CaseThresholds:
 class Listed:
     """Where a file has its list of expected entries."""
 
-    line: int
-    """of the key `expected`"""
-    indent: int = 2
-    """column of the entries' dashes"""
+    line: int  # of the key `expected`
+    indent: int = 2  # column of the entries' dashes
 
 
 @dataclass(frozen=True)
 class Origin:
     """Where a value was written."""
 
-    file: str | None = None
-    """relative to the project's root. None: built in"""
+    file: str | None = None  # relative to the project's root. None: built in
     line: int = 0
-    case: str | None = None
-    """pattern under which it stands"""
+    case: str | None = None  # pattern under which it stands
 
     def __str__(self) -> str:
         """As people look it up: thresholds/softmax.yaml:12."""
@@ -131,18 +121,13 @@ class OpThresholds:
     """Thresholds of one op, with the overrides of its cases in file order."""
 
     common: CaseThresholds
-    cases: tuple[tuple[str, Mapping[str, Any]], ...] = ()
-    """(--case pattern, fields of CaseThresholds)"""
-    expected: tuple[Expected, ...] = ()
-    """slow-downs that were agreed on, in file order"""
+    cases: tuple[tuple[str, Mapping[str, Any]], ...] = ()  # (--case pattern, fields of CaseThresholds)
+    expected: tuple[Expected, ...] = ()  # slow-downs that were agreed on, in file order
     dropped: tuple[Expected, ...] = ()
     """of the base's entries those that the change takes out, which it is judged by still"""
-    listed: Listed | None = None
-    """where the file has `expected`. None if it has none"""
-    relaxed: tuple[Relaxed, ...] = ()
-    """what is looser for a time, in file order"""
-    lines: Lines = field(default_factory=dict, compare=False)
-    """of the file's values"""
+    listed: Listed | None = None  # where the file has `expected`. None if it has none
+    relaxed: tuple[Relaxed, ...] = ()  # what is looser for a time, in file order
+    lines: Lines = field(default_factory=dict, compare=False)  # of the file's values
 
 
 @dataclass(frozen=True)
@@ -151,18 +136,15 @@ class Thresholds:
 
     default: CaseThresholds = field(default_factory=CaseThresholds)
     ops: Mapping[str, OpThresholds] = field(default_factory=dict)
-    folder: str = field(default="thresholds", compare=False)
-    """as people know it: relative to the project's root"""
-    lines: Lines = field(default_factory=dict, compare=False)
-    """of the values of default.yaml"""
+    folder: str = field(default="thresholds", compare=False)  # as people know it: relative to the project's root
+    lines: Lines = field(default_factory=dict, compare=False)  # of the values of default.yaml
     excusing: int | None = None
     """place of the expected entry, among those of each case, whose slow-down is allowed too"""
     earned: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
     """op -> case id -> key -> value that accepted runs have earned in the environment that is judged"""
     loosened: Mapping[str, tuple[Relaxed, ...]] = field(default_factory=dict)
     """op -> relaxed entries that hold on the device and day that are judged"""
-    commanded: Mapping[str, float] = field(default_factory=dict)
-    """key -> value of --threshold"""
+    commanded: Mapping[str, float] = field(default_factory=dict)  # key -> value of --threshold
 
     @property
     def alpha(self) -> float:

@@ -17,14 +17,9 @@ import yaml
 from perfci.core.errors import StoredFileError
 from perfci.core.wording import say
 
-MOST_BYTES = 1 << 20
-"""Largest file that is read. An entry of a list takes some 100 bytes."""
-
-SHOWN = 60
-"""Characters of a file's own text in a sentence about it."""
-
-_FAST_LINE, _FAST_BRACKETS = 4000, 500
-"""Characters of a line, and brackets, up to which libyaml reads a text."""
+MOST_BYTES = 1 << 20  # Largest file that is read. An entry of a list takes some 100 bytes.
+SHOWN = 60  # characters of a file's own text in a sentence about it
+_FAST_LINE, _FAST_BRACKETS = 4000, 500  # characters of a line, and brackets, up to which libyaml reads a text
 
 _SCALARS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp"))
 

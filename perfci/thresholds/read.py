@@ -22,14 +22,12 @@ from perfci.thresholds.place import Place, find_meant, list_yaml, make_unknown_e
 DEFAULT = "default"
 TIMERS = ("activity", "event", "virtual")
 
-LARGEST = 1e9
-"""Largest number that means anything: microseconds, bytes, times as fast."""
+LARGEST = 1e9  # largest number that means anything: microseconds, bytes, times as fast
 
 MOST = 10.0
 """Largest slow-down that an entry can allow, ratio: what takes eleven times as long is a fault, or another op."""
 
-WHY_LENGTH = 300
-"""Characters of a reason."""
+WHY_LENGTH = 300  # characters of a reason
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _GLOB = re.compile(r"[*?\[]")

@@ -23,11 +23,8 @@ from perfci.thresholds.limits import OpThresholds, Thresholds
 from perfci.thresholds.place import Place, decode_text, parse_yaml
 from perfci.thresholds.read import MOST, NUMBERS, is_pattern, quote_text, read_relaxed
 
-CLOSE = 1e-9
-"""Relative error of a value that is written and read again."""
-
-Which = tuple[str, str]
-"""(case id, key)"""
+CLOSE = 1e-9  # relative error of a value that is written and read again
+Which = tuple[str, str]  # (case id, key)
 
 HEAD = """\
 # What accepted runs of {op} on {device} have earned.
@@ -36,8 +33,7 @@ HEAD = """\
 """
 
 
-_QUOTED = frozenset({"first", "last", "rescaled", "why"})
-"""Fields of an entry that are written in quotes."""
+_QUOTED = frozenset({"first", "last", "rescaled", "why"})  # fields of an entry that are written in quotes
 
 
 # --- values -----------------------------------------------------------------------------------------------------------

@@ -13,17 +13,13 @@ from perfci.thresholds.ratchet import prediction
 from perfci.thresholds.ratchet.noise import RATE
 from perfci.thresholds.ratchet.prediction import Prediction
 
-FIGURES = 10
-"""Figures of a case that may gate and share its rate of false alarms."""
+FIGURES = 10  # figures of a case that may gate and share its rate of false alarms
 
 REPEATED = 2.5
 """What only ever tightening costs: so much more often than one bound is the tightest of all bounds so far passed."""
 
-CHANCE = RATE / FIGURES / REPEATED
-"""Chance with which the next accepted run may lie beyond a bound."""
-
-CONFIRMED = RATE / 4
-"""The same if two fresh processes have to agree before anything is blamed."""
+CHANCE = RATE / FIGURES / REPEATED  # chance with which the next accepted run may lie beyond a bound
+CONFIRMED = RATE / 4  # the same if two fresh processes have to agree before anything is blamed
 
 ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 """Of 1, by dtype: errors below it are no worse than exact ones."""
@@ -39,23 +35,16 @@ Case = HistoryCase | HistoryAccuracy | HistoryStored
 class Key:
     """A threshold that is learnt from a figure."""
 
-    name: str
-    """as in threshold files"""
-    figure: Callable[[Case], float | None]
-    """above 0, or None if the run lacks it. Of an error 0 too"""
-    least: float
-    """room, log scale, that even a figure that never moved gets"""
+    name: str  # as in threshold files
+    figure: Callable[[Case], float | None]  # above 0, or None if the run lacks it. Of an error 0 too
+    least: float  # room, log scale, that even a figure that never moved gets
     more_is_better: bool = False
-    growth: bool = False
-    """the threshold is a growth against a base or baseline, ratio, not the figure itself"""
+    growth: bool = False  # the threshold is a growth against a base or baseline, ratio, not the figure itself
     confirmed: bool = False
     """nothing is blamed before two fresh processes agree: runs are nearly normal, and the bound is by moments"""
-    tails: int = 8
-    """of the robust bound that the others have: degrees of freedom"""
-    board: float = 0.0
-    """prior standard deviation between boards, log scale"""
-    error: bool = False
-    """of accuracy cases too; 0 is a figure like any other"""
+    tails: int = 8  # of the robust bound that the others have: degrees of freedom
+    board: float = 0.0  # prior standard deviation between boards, log scale
+    error: bool = False  # of accuracy cases too; 0 is a figure like any other
     zero: float | None = None
     """what a figure below it counts as, so that one of exactly 0 has a logarithm. None: by the case's roundoff"""
     held: Callable[[HistoryRun, Case], bool] | None = None
@@ -147,11 +136,9 @@ Nothing confirms the others. Compilation and the largest of many errors have the
 class FigureSeries:
     """One figure of a case over the runs that count."""
 
-    values: tuple[float, ...]
-    """log scale, more is worse"""
+    values: tuple[float, ...]  # log scale, more is worse
     boards: tuple[str | None, ...]
-    runs: tuple[str, ...]
-    """ids"""
+    runs: tuple[str, ...]  # ids
 
     def prediction(self, key: Key) -> Prediction:
         """Of the next run, in the form that the key asks for."""

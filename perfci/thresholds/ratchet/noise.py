@@ -24,50 +24,27 @@ from perfci.thresholds.ratchet.prediction import find_gamma_quantile
 
 Floats = NDArray[np.float64]
 
-DOF, PROCESS_DOF = 4, 8
-"""Degrees of freedom of the tails: of blocks, and of what a process or a duel has in common."""
-
-SHARED = 0.2
-"""Share of a process's variance that all processes of a duel have in common."""
-
-NULLS = 20
-"""Fewest A/A duels of a case that a bound is computed from."""
-
-MISSED = 0.05
-"""Chance that any of the bounds of a case, over all the times that it is computed, is below the truth."""
-
-LIKELY = 0.5
-"""Chance that either of a look's likely bounds is below the truth."""
-
-GROWTH = 1.25
-"""Each time the nulls have become so many more, the bounds share what is left of that chance."""
-
-DRAWS = 10_000
-"""Simulated duels behind every predicted rate."""
-
-RATE = 0.001
-"""False alarms a case check that are predicted at most, whatever tightens."""
+DOF, PROCESS_DOF = 4, 8  # degrees of freedom of the tails: of blocks, and of what a process or a duel has in common
+SHARED = 0.2  # share of a process's variance that all processes of a duel have in common
+NULLS = 20  # fewest A/A duels of a case that a bound is computed from
+MISSED = 0.05  # chance that any of the bounds of a case, over all the times that it is computed, is below the truth
+LIKELY = 0.5  # chance that either of a look's likely bounds is below the truth
+GROWTH = 1.25  # each time the nulls have become so many more, the bounds share what is left of that chance
+DRAWS = 10_000  # simulated duels behind every predicted rate
+RATE = 0.001  # false alarms a case check that are predicted at most, whatever tightens
 
 FLOOR = 0.0025
 """Least tau, a ratio: below it the record of live processes, whose medians strayed by 0.36 %, shows too little."""
 
-UNDECIDED = 0.01
-"""Checks of an unchanged kernel that may end INCONCLUSIVE, at most."""
-
-MORE = 0.2
-"""Checks of an unchanged kernel that may ask for another process, at most."""
-
-SEEN = 0.95
-"""Checks that must see what is promised: a slow-down of twice tau."""
-
-_TAU_STEP = 1.01
-"""Between the values of tau that are tried."""
+UNDECIDED = 0.01  # checks of an unchanged kernel that may end INCONCLUSIVE, at most
+MORE = 0.2  # checks of an unchanged kernel that may ask for another process, at most
+SEEN = 0.95  # checks that must see what is promised: a slow-down of twice tau
+_TAU_STEP = 1.01  # between the values of tau that are tried
 
 _RATIOS = np.concatenate([[0.0], 0.1 * 1.1 ** np.arange(62)])
 """Spread of processes over that of blocks, up to 33: what is simulated, the next one above the bound."""
 
-_STEP = 1.02
-"""Between the spreads of blocks that are kept apart."""
+_STEP = 1.02  # between the spreads of blocks that are kept apart
 
 
 @dataclass(frozen=True)
@@ -75,8 +52,7 @@ class Scale:
     """Scale parameters of the tails, log scale."""
 
     block: float
-    ratio: float
-    """of a process's scale to a block's"""
+    ratio: float  # of a process's scale to a block's
 
     @property
     def process(self) -> float:
@@ -88,12 +64,9 @@ class Scale:
 class NullNoise:
     """The noise that a case's A/A duels show."""
 
-    upper: Scale
-    """a bound that holds at every look: what false alarms are predicted from"""
-    likely: Scale
-    """a looser bound, of this look alone: what costs and power are predicted from"""
-    nulls: int
-    """A/A duels that it comes from"""
+    upper: Scale  # a bound that holds at every look: what false alarms are predicted from
+    likely: Scale  # a looser bound, of this look alone: what costs and power are predicted from
+    nulls: int  # A/A duels that it comes from
 
 
 def select_usable(nulls: Sequence[Sequence[Sequence[float]]]) -> list[Sequence[float]]:
@@ -164,8 +137,7 @@ class Shapes:
 
     within: float
     within_cv2: float
-    between: Floats
-    """for each of the ratios"""
+    between: Floats  # for each of the ratios
     between_cv2: Floats
 
 
@@ -204,16 +176,11 @@ def draw_duels(rng: np.random.Generator, count: int, ratio: float) -> Floats:
 class Predicted:
     """What a tau does to a case, shares of its checks. From so many simulated duels that none is reported as 0."""
 
-    alarms: float
-    """of an unchanged kernel: REGRESSED or IMPROVED"""
-    undecided: float
-    """of an unchanged kernel: INCONCLUSIVE"""
-    more: float
-    """of an unchanged kernel: more than one process"""
-    blocks: float
-    """that an unchanged kernel takes, on average"""
-    seen: float
-    """of a kernel that is slower by twice tau: REGRESSED"""
+    alarms: float  # of an unchanged kernel: REGRESSED or IMPROVED
+    undecided: float  # of an unchanged kernel: INCONCLUSIVE
+    more: float  # of an unchanged kernel: more than one process
+    blocks: float  # that an unchanged kernel takes, on average
+    seen: float  # of a kernel that is slower by twice tau: REGRESSED
 
     @property
     def bearable(self) -> bool:

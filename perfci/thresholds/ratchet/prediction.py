@@ -26,8 +26,7 @@ from perfci.statistics.boards import PRIOR_BOARDS
 
 Floats = NDArray[np.float64]
 
-RUNS = 8
-"""Fewest runs that bound the next."""
+RUNS = 8  # fewest runs that bound the next
 
 _SAMPLES = 4_000
 
@@ -37,12 +36,9 @@ class Prediction:
     """Of the next value. More is worse."""
 
     centre: float
-    unit: float
-    """by moments: standard error of the next value about the centre. Robust: the MAD"""
-    runs: float
-    """degrees of freedom. Robust: runs, autocorrelation taken out"""
-    tails: int | None = None
-    """robust: degrees of freedom of the tails that are assumed. None: by moments"""
+    unit: float  # by moments: standard error of the next value about the centre. Robust: the MAD
+    runs: float  # degrees of freedom. Robust: runs, autocorrelation taken out
+    tails: int | None = None  # robust: degrees of freedom of the tails that are assumed. None: by moments
 
     def bound(self, chance: float) -> float:
         """The value that the next run exceeds with this chance."""

@@ -15,8 +15,7 @@ from perfci.thresholds.ratchet.figures import KEYS, FigureSeries, Key
 from perfci.thresholds.ratchet.noise import FLOOR, NULLS, RATE
 from perfci.thresholds.ratchet.prediction import RUNS
 
-STEP = 0.25
-"""Share of the gap that one step closes."""
+STEP = 0.25  # share of the gap that one step closes
 
 WORTHWHILE = 0.005
 """Least change, as a share of tau or of the room that a bound leaves, that is worth a line in somebody's diff."""
@@ -34,16 +33,12 @@ class Tighter:
     op: str
     case: str
     key: str
-    before: float | None
-    """in force now. None: none was set"""
+    before: float | None  # in force now. None: none was set
     after: float
-    bound: float
-    """where the steps would end by what is known now"""
+    bound: float  # where the steps would end by what is known now
     why: Reason
-    runs: tuple[str, ...]
-    """ids of the runs that it was learnt from"""
-    predicted: float
-    """false alarms a case check afterwards"""
+    runs: tuple[str, ...]  # ids of the runs that it was learnt from
+    predicted: float  # false alarms a case check afterwards
     suite: Suite = Suite.PERFORMANCE
 
 
