@@ -1,12 +1,9 @@
 """The report of a run in its formats, made from the run and its judgements alone.
 
 rows       the plain view of verdicts, which every format renders
-view       what a whole report shows: sections of plain text with a few marks
-build      the head, the verdicts and the environment of a view
-sections   the section of each op, made of the tables of
-           against, speed, accuracy, lowprec and history
-markdown   report.md
-html       report.html
+view       what a whole report shows: sections of plain text with a few marks. build makes it
+sections   the section of each op, made of the tables of against, speed, accuracy, lowprec and past
+markdown   report.md. html: report.html
 data       what `--format json` prints; junit, metrics and export are for other programs
 plots      which pictures there are; charts draws them
 site       a page an op over all kept runs
@@ -43,13 +40,10 @@ def write(
     pasts: Pasts | None = None,
     formats: Collection[str] = STANDARD,
 ) -> Path:
-    """Writes the report's formats into the folder, replaces those of an earlier one, and returns `report.md`'s path.
+    """Writes the report's formats in place of an earlier one's. Returns `report.md`'s path, may raise StoredFileError.
 
-    launches: the folder that holds the raw launches, or the file itself. With them percentiles are those of all
-    launches, and their distribution is drawn. Without them they come from the blocks' summaries.
-    baselines: what is stored for each op.
+    launches: the raw launches' folder or file. Without it percentiles come from the blocks' summaries.
     pasts: what was accepted of each op before this run.
-    Raises StoredFileError if a file cannot be read or written.
     """
     from perfci.report import build, frame, junit, markdown, metrics, plots
     from perfci.report.html import page

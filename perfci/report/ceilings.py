@@ -1,8 +1,6 @@
 """The roofline: ceilings that this run measured, and where the cases are below them.
 
-Williams, Waterman, Patterson: Roofline (CACM 52(4), 2009): attainable = min(peak, bandwidth * intensity), where the
-intensity is floating-point operations a byte moved. Both ceilings are measured here, by a large copy and a large matrix
-product, instead of being taken from a data sheet. Operations and bytes are those that the op declares.
+Williams, Waterman, Patterson: Roofline (CACM 52(4), 2009): attainable = min(peak, bandwidth * operations a byte).
 """
 
 from __future__ import annotations

@@ -13,11 +13,7 @@ FORMAT = 1  # 1: the first
 
 
 def to_json(judgements: Judgements, run: Run | None = None) -> dict[str, Any]:
-    """The gate, the counts and every verdict with its reasons and numbers. Times are in microseconds.
-
-    `change` is current / baseline - 1, `speedup` reference / kernel. A number that is not known is null. `exit_code`
-    is that of a run that is not strict.
-    """
+    """The gate, the counts and every verdict with its reasons and numbers. `exit_code` is that of a run not strict."""
     found = rows.count_all(judgements)
     return {
         "format": FORMAT,

@@ -88,10 +88,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 
 
 def tabulate(runs: Sequence[tuple[Run, Judgements | None]]) -> pd.DataFrame:
-    """The tables of several runs, one behind the other: COLUMNS, a column a parameter, and with judgements VERDICTS.
-
-    A parameter's column holds whole numbers if all of its values are, else numbers, truth values or text.
-    """
+    """The tables of several runs, one behind the other: COLUMNS, a column a parameter, and with judgements VERDICTS."""
     found = frame.join([_merge_blocks(run, judgements) for run, judgements in runs])
     names = list(COLUMNS)
     behind = names.index("case") + 1
@@ -111,11 +108,7 @@ def tabulate(runs: Sequence[tuple[Run, Judgements | None]]) -> pd.DataFrame:
 
 
 def to_csv(found: pd.DataFrame) -> bytes:
-    r"""The table as CSV: UTF-8, a line of names, \n at the end of lines, nothing if a value is missing.
-
-    Names come from the repository that was measured, so a text that a spreadsheet would take for a formula gets an
-    apostrophe in front, and what a terminal obeys or does not show is spelt out, a carriage return as `\r`.
-    """
+    """The table as CSV in UTF-8. No text is a formula to a spreadsheet, nor obeyed by a terminal: names are foreign."""
     texts = [name for name in found.columns if found[name].dtype == TEXT]
     safe = found.assign(**{name: found[name].map(_disarm, na_action="ignore") for name in texts})
     return str(safe.rename(columns=_disarm).to_csv(index=False, lineterminator="\n")).encode(errors="backslashreplace")

@@ -1,7 +1,4 @@
-"""The tables behind the report, and the one home of pandas.
-
-One row a block and arm, and what is pooled from them.
-"""
+"""The tables behind the report: one row a block and arm, and what is pooled from them. The one home of pandas."""
 
 from __future__ import annotations
 
@@ -69,11 +66,7 @@ class Clocks:
 
 
 def tabulate_blocks(run: Run) -> pd.DataFrame:
-    """One row a block and arm, in the order of measuring within a case, with the columns COLUMNS.
-
-    `change_base` is the block's shift against the base as a ratio - 1, in the kernel's rows of blocks that have a base.
-    `peer_ratio` a peer's time / the kernel's, in the peer's rows.
-    """
+    """COLUMNS, one row a block and arm. The kernel's have `change_base`, a ratio - 1, a peer's `peer_ratio` to it."""
     import pandas as pd
 
     return pd.DataFrame.from_records(list(_make_records(run)), columns=list(COLUMNS))
@@ -98,11 +91,7 @@ def tabulate_launches(rows: Iterable[LaunchRow]) -> pd.DataFrame:
 
 
 def pool_spreads(table: pd.DataFrame, raw: pd.DataFrame | None = None) -> tuple[ArmSpread, ...]:
-    """Every arm of every case pooled over its blocks.
-
-    With the raw launches quantiles and RSD are those of all launches together. Without, they are the medians over
-    the blocks of the blocks' own, the least time excepted.
-    """
+    """Every arm of every case: quantiles and RSD of all raw launches, else medians over the blocks of their own."""
     keys = ["op", "case", "arm"]
     pooled = table.groupby(keys, sort=False).agg(
         blocks=("median_us", "size"),

@@ -6,14 +6,8 @@
     SUSPECT REMOVED               skipped, with the reason: JUnit knows no warning, and none of them is a pass
     all others                    passed, or skipped if the gate warns all the same
 
-Nothing is gathered: a wrong accuracy case is a test of its own, and so is a case that was not run, because its op
-broke, which is skipped beside the op's own error. Names of tests are the same in every language, since GitLab finds by
-them what is new in a merge request. Of two tests of one name it reads the first, so each occurs once.
-
-The time of a performance case is what its launches took: the first call with its compilation, then every timed launch
-of every arm. Accuracy checks are not timed one by one and carry none. What an op took stands at its suite.
-
-GitLab refuses files of 30 MB and shows of a failing test the element's text alone, which therefore repeats the command.
+Names of tests are the same in every language, since GitLab finds by them what is new in a merge request, and occur
+once. It refuses files of 30 MB, and shows of a failing test its text alone, which therefore repeats the command.
 """
 
 from __future__ import annotations
@@ -25,17 +19,7 @@ from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
 
-from perfci.core.model import (
-    Gate,
-    Judgement,
-    Judgements,
-    OpRun,
-    PerformanceCase,
-    PlannedOp,
-    Run,
-    Suite,
-    Verdict,
-)
+from perfci.core.model import Gate, Judgement, Judgements, OpRun, PerformanceCase, PlannedOp, Run, Suite, Verdict
 from perfci.core.wording import say, sentence
 from perfci.report.steps import repeat
 from perfci.report.text import BLOCK_LIMIT, block, plain, shorten
@@ -81,10 +65,7 @@ class Testcase:
 
 
 def write(run: Run, judgements: Judgements, folder: Path) -> Path:
-    """Write `junit.xml` into the folder and return its path. Tests that passed have no command if there are many.
-
-    Raises StoredFileError if the file cannot be written.
-    """
+    """Write `junit.xml` into the folder and return its path. Raises StoredFileError if it cannot be written."""
     return write_atomically(folder / FILE, _write_xml(run, tuple(make_cases(run, judgements))))
 
 

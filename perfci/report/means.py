@@ -30,10 +30,8 @@ def average_speedups(speedups: Sequence[Interval]) -> Interval:
     """Geometric mean of speedups s_1 ... s_k with its 95 % interval: exp(m - L), exp(m), exp(m + H).
 
     m = (log s_1 + ... + log s_k) / k, the mean that does not depend on which of the two times is the unit (Fleming and
-    Wallace, CACM 29(3), 1986). The cases are the op's own, no sample of others, so only their measurement varies:
-    L = sqrt(l_1^2 + ... + l_k^2) / k of the half-widths l_i below each log s_i, and H alike above, which is the
-    propagation of independent errors (JCGM 100:2008, 5.1.2). An interval of another confidence, as few blocks give, is
-    scaled by the normal quantiles first. Raises ValueError for none.
+    Wallace, CACM 29(3), 1986). L = sqrt(l_1^2 + ... + l_k^2) / k of the half-widths l_i below each log s_i, and H alike
+    above (JCGM 100:2008, 5.1.2), at the same confidence. Raises ValueError for none.
     """
     if not speedups:
         raise ValueError("the mean of no speedups")

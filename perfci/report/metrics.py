@@ -1,21 +1,7 @@
 """A few numbers as OpenMetrics text, for the metrics that GitLab shows beside a merge request.
 
-GitLab compares the file of a merge request with the target branch's, text with text, and shows every line that differs.
-Five hundred kernel times that were measured twice would be five hundred changed lines, so a number stands here only if
-it moves for a reason:
-
-    perfci_verdicts            how many verdicts of each kind that fails, warns or was agreed on, but not of fine ones,
-                               which turn from PASS to UNCHANGED and back with what a change touches
-    perfci_planned_cases       cases by suite
-    perfci_speedup_ratio       geometric mean of an op over all its cases. A case counts with the stored baseline's
-                               speedup, which is the same on both branches, and with what was measured only if its
-                               verdict is that it moved. Ops with a case that has no baseline, or no sound time, have
-                               none
-    perfci_kernel_microseconds
-    perfci_change_ratio        of cases that moved. They are listed as new beside the target branch
-    perfci_error_max           largest absolute error of accuracy cases that are wrong
-
-Names and labels stay as they are. A label's value has no `#`, at which GitLab cuts a line.
+GitLab shows every line that differs from the target branch's. So a number stands here only if it moves for a reason: a
+speedup is the stored baseline's, and a case's time is written if its verdict is that it moved.
 """
 
 from __future__ import annotations
@@ -56,10 +42,7 @@ METRICS = {
 
 
 def write(run: Run, judgements: Judgements, folder: Path, baselines: Mapping[str, Baseline] | None = None) -> Path:
-    """Write `metrics.txt` into the folder and return its path. `baselines`: op -> what is stored for it.
-
-    Raises StoredFileError if the file cannot be written.
-    """
+    """Write `metrics.txt` into the folder and return its path. Raises StoredFileError if it cannot be written."""
     return write_atomically(folder / FILE, make_text(run, judgements, baselines).encode())
 
 
@@ -116,7 +99,7 @@ def _escape(value: str) -> str:
     >>> print(_escape('rows=1 "x" \\ #2'))
     rows=1 \"x\" \\ %232
     """
-    shown = plain(value, LABEL_LIMIT).replace("#", "%23")
+    shown = plain(value, LABEL_LIMIT).replace("#", "%23")  # at which GitLab cuts a line
     return shown.replace("\\", "\\\\").replace('"', '\\"')
 
 

@@ -1,8 +1,4 @@
-"""The History section of an op: last accepted medians against this run, steps, and what moved the numbers between.
-
-The pipeline reads the files. Here are the values that it hands over, and the numbers and marks that both reports and
-the pictures are made of.
-"""
+"""The History section of an op: last accepted medians against this run, steps, and what moved the numbers between."""
 
 from __future__ import annotations
 

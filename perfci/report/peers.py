@@ -1,7 +1,4 @@
-"""Peers: further implementations beside the kernel, by op and case by case. No verdict depends on them.
-
-A ratio is the other's time / the kernel's: above 1 the kernel is faster. The reference is one of them.
-"""
+"""Peers: implementations beside the kernel. No verdict depends on them. A ratio is the other's time / the kernel's."""
 
 from __future__ import annotations
 
@@ -19,10 +16,7 @@ REASONS = 12  # most sentences on why peers lack cases
 
 
 def describe_peers(judged: Iterable[Judgement]) -> tuple[str, ...]:
-    """Returns a line for each op with peers: how its kernel compares with its reference and its peers.
-
-    Cases that are WRONG, ERROR or SUSPECT are left out.
-    """
+    """Returns a line for each op with peers, in which cases that are WRONG, ERROR or SUSPECT are left out."""
     return tuple(_describe_op(op, comparisons) for op, comparisons in _group_by_op(judged).items())
 
 

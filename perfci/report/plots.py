@@ -1,7 +1,6 @@
 """Which pictures an op gets, and their files: an overview of each kind, and one of each case that fails or warns.
 
 A figure takes some 0.1 s to draw. So a run of many ops gets fewer panels an op, and only its gravest ops get overviews.
-The same run gives the same bytes.
 """
 
 from __future__ import annotations
@@ -65,10 +64,9 @@ def write(
     pasts: Pasts | None = None,
     svg: bool = False,
 ) -> Gallery:
-    """Draw all pictures, as PNGs into the folder, which loses those of an earlier report, and as SVG if asked.
+    """Draw all pictures, as PNGs into the folder in place of an earlier report's, and as SVG if asked.
 
-    raw: every launch, without which their distribution is not drawn. spreads: every arm's. pasts: op -> what was
-    accepted before this run.
+    raw: every launch, without which their distribution is not drawn.
     """
     for old in [old for kind in KINDS if folder for old in folder.glob(f"{kind}*.png")]:
         old.unlink()

@@ -1,7 +1,4 @@
-"""The plain view of verdicts that every format renders: terminal, Markdown, HTML, note, JUnit, metrics.
-
-`make_rows` returns one `VerdictRow` a line, the gravest first. Its texts are plain and not escaped.
-"""
+"""The plain view of verdicts that every format renders: terminal, Markdown, HTML, note, JUnit, metrics."""
 
 from __future__ import annotations
 
@@ -170,11 +167,7 @@ def rank(verdict: Verdict, gate: Gate | None = None) -> int:
 
 
 def find_change(row: Judgement) -> Interval | None:
-    """Returns the change that a verdict is about.
-
-    It is against the base if there is one. Otherwise it is what the last process saw, which is free of the first look's
-    luck.
-    """
+    """Returns the change against the base, else what the last process saw, which is free of the first look's luck."""
     seen = row.comparison
     if seen and seen.duel:
         return exact.to_ratio(seen.duel.shift)
@@ -185,10 +178,7 @@ def find_change(row: Judgement) -> Interval | None:
 
 
 def make_rows(judgements: Judgements) -> tuple[VerdictRow, ...]:
-    """Returns the lines of the verdict table: what fails, what warns, what is worth knowing, the rest.
-
-    Most judgements have a line each. Those with the same meaning for one op share a line.
-    """
+    """Returns the lines of the verdict table, the gravest first. Judgements with one meaning for an op share a line."""
     groups: dict[object, list[Judgement]] = {}
     for index, row in enumerate(judgements.rows):
         groups.setdefault(_find_group(row) or index, []).append(row)

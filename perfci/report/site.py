@@ -1,7 +1,6 @@
 """A static site over the kept history: an index of ops and devices, and a page an op and device with its trends.
 
-Each page is one file that needs no other and no network. Links are relative, so that the site works from a disk and
-below any address. Frame, style and script are those of `perfci.report.html`. Histories are read one at a time, since
+Links are relative, so that the site works from a disk and below any address. Histories are read one at a time, since
 all of them would not fit into memory.
 """
 
@@ -123,10 +122,9 @@ class Built:
 
 
 def build(baselines: Path, root: Path, folder: Path) -> Built:
-    """Write the site over the histories in the baselines folder of the project at `root`.
+    """Write the site over the histories in the baselines folder of the project at `root`, damaged ones marked as such.
 
-    A history that cannot be read as a whole is shown as damaged with what is wrong, and the others go on. Raises
-    UsageError if `folder` holds anything that perfci did not make, StoredFileError if it cannot be written.
+    Raises UsageError if `folder` holds anything that perfci did not make, StoredFileError if it cannot be written.
     """
     places = list_places(baselines)
     shown = baselines.relative_to(root) if baselines.is_relative_to(root) else baselines
@@ -286,10 +284,7 @@ def find_speedup(trail: Trail) -> float | None:
 
 
 def draw_trend(values: Sequence[float | None]) -> str:
-    """Path of a line through the values, one a run, for a picture of LINE's size. A missing value leaves a gap.
-
-    At least 2 % on either side of the median are shown, so that small noise looks small.
-    """
+    """Path of a line through the values, one a run, over at least 2 % beside the median: small noise looks small."""
     width, height = LINE
     known = [value for value in values if value is not None]
     middle = statistics.median(known)
@@ -396,10 +391,9 @@ def safe_name(name: str) -> str:
 
 
 def claim_folder(folder: Path, pages: Sequence[str]) -> frozenset[str]:
-    """Make the folder, or take one that perfci made before. Returns the pages that it has from then.
+    """Make the folder, or take one that perfci made before. Returns its pages. The marker names them and the new ones.
 
-    From here on the marker names those and the new ones, so that a run that dies midway leaves nothing unknown. Raises
-    UsageError for a file, for a folder with anything in it that perfci did not make, and for a damaged marker.
+    Raises UsageError for a file, for a folder with anything in it that perfci did not make, and for a damaged marker.
     """
     marker, before = folder / MARKER, frozenset[str]()
     if folder.exists() and not folder.is_dir():
@@ -411,7 +405,7 @@ def claim_folder(folder: Path, pages: Sequence[str]) -> frozenset[str]:
             raise UsageError("site_marker_damaged", path=str(marker)) from error
     elif folder.exists() and any(folder.iterdir()):
         raise UsageError("site_folder_taken", folder=str(folder))
-    _write_marker(folder, before | set(pages))
+    _write_marker(folder, before | set(pages))  # so that a build that dies midway leaves nothing unknown
     return before
 
 

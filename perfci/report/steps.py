@@ -1,7 +1,4 @@
-"""What to type next: the command that repeats a run, and one for each verdict that is not what one hoped for.
-
-For a slow-down that is meant it is the lines for `thresholds/<op>.yaml` that accept it.
-"""
+"""What to type next: the command that repeats a run, and one, or lines to add, for each verdict that is not fine."""
 
 from __future__ import annotations
 
@@ -165,11 +162,9 @@ def is_only_compiled(run: Run) -> bool:
 
 
 def make_pastings(judgements: Judgements) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The entries that would make this run's slow-downs EXPECTED: where they are to be put, and their lines.
+    """The entries that would make this run's slow-downs EXPECTED: where they are to be put, and their lines."""
 
-    Those that take another's place come first in a file: the others move the lines below them.
-    """
-
+    # Those that take another's place come first in a file: the others move the lines below them.
     def place(entry: Suggestion) -> tuple[str, bool, int]:
         return entry.file, entry.replaces is None, -(entry.replaces or 0)
 

@@ -1,11 +1,6 @@
 """Text that comes from kernels, made harmless, and the marks that the report's own text may have.
 
-Names, case ids and exception messages are foreign: they may hold pipes, HTML, mentions, terminal escapes or ten
-kilobytes of anything. `plain` removes what no reader should get.
-
-The view of a report holds plain text. Its only marks are private-use characters, which `plain` removes from foreign
-text: around code, around strong text and around emphasised text. Each format escapes the rest and writes the marks its
-own way.
+The marks are private-use characters, which `plain` removes from foreign text. Each format writes them its own way.
 """
 
 from __future__ import annotations
@@ -88,10 +83,7 @@ def list_some(names: list[str], most: int) -> str:
 
 
 def split_marks(text: str) -> Iterator[tuple[str, str]]:
-    """Returns the parts of a view's text: ("", plain text), ("code", text), ("strong", "") and ("em", "") at both ends.
-
-    Words between single backticks are code too. Sentences of reasons have them.
-    """
+    """Returns the parts of a view's text: ("", text), ("code", text), ("strong", "") and ("em", "") at both ends."""
     end = 0
     for found in _SPANS.finditer(text):
         if found.start() > end:

@@ -1,8 +1,4 @@
-"""What a report shows, whatever its format: sections of sentences, pictures and tables.
-
-Texts are plain, with the marks of `perfci.report.text` that each format writes its own way. `perfci.report.rows` is the
-view of the verdicts alone.
-"""
+"""What a report shows, whatever its format: sections of sentences with the marks of `text`, pictures and tables."""
 
 from __future__ import annotations
 
@@ -29,10 +25,7 @@ class Table:
 
 
 def make_table(headings: str, rows: Iterable[tuple[str, ...]]) -> Table:
-    """Returns a table with translated headings, without columns that hold nothing but dashes.
-
-    headings: for example "case | time:". A colon behind a heading aligns its column to the right.
-    """
+    """Returns a table without columns of dashes alone. headings: "case | time:", a colon aligns to the right."""
     names, found = headings.split(" | "), tuple(rows)
     kept = [at for at in range(len(names)) if at == 0 or not found or any(row[at] != "-" for row in found)]
     translated = wording.phrases(wording.spoken())

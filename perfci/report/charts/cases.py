@@ -89,10 +89,7 @@ def _name_arms(cases: Sequence[CaseChart]) -> list[Any]:
 
 
 def plot_blocks(axes: Axes, case: CaseChart) -> str:
-    """The median of each block against the block's number. Returns in words what is left out.
-
-    Arms are set apart sideways, so that equal ones do not hide each other.
-    """
+    """The median of each block, with arms set apart sideways. Returns in words what is left out."""
     arms, far = part_arms(case.medians)
     scale, unit = style.choose_unit(float(np.nanmedian(np.concatenate([case.medians[arm] for arm in arms]))))
     _shade_processes(axes, case.processes)
@@ -221,10 +218,7 @@ def draw_case(case: CaseChart, title: str) -> Figure:
 
 @style.apply_style()
 def draw_changes(cases: Sequence[CaseChart], title: str, note: str = "") -> Figure:
-    """A line a case: its change against the base or baseline with what is allowed, and its speedup over the reference.
-
-    A side is left out if no case has it. Bars are 95 % intervals.
-    """
+    """A line a case: its change and its speedup with 95 % intervals. A side is left out if no case has it."""
     sides = [side for side in ("change", "speedup") if any(getattr(case, side) for case in cases)]
     legend = [
         style.sample(name, color=GATES[gate], marker="o", ms=4, lw=1.2)

@@ -1,7 +1,4 @@
-"""What all charts share: colours, panels, axes, and how a figure becomes a PNG or an SVG.
-
-Pictures are in English in every language, so that they need no font but matplotlib's own.
-"""
+"""What all charts share. Pictures are in English in every language, so that matplotlib's own font is enough."""
 
 from __future__ import annotations
 
@@ -108,10 +105,7 @@ def split_names(names: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def make_figure(title: str, height: float, note: str = "", legend: Sequence[Any] = ()) -> tuple[Figure, float]:
-    """An empty figure of a height for its panels, inches, and the share of it that the panels may fill.
-
-    The title, the note beside it and the legend's lines stand above.
-    """
+    """An empty figure of a height for its panels, inches, and the share of it that the panels may fill."""
     from matplotlib.figure import Figure
 
     widest = max((columns(str(handle.get_label())) for handle in legend), default=0)
@@ -153,10 +147,7 @@ def make_axes(title: str, height: float, note: str = "", legend: Sequence[Any] =
 
 
 def set_heading(axes: Axes, name: str, text: str = "", gate: Gate = Gate.OK, verdict: str = "") -> None:
-    """The name of a panel's case, and under it its verdict and what else there is to know.
-
-    Both begin above the labels of the vertical axis, so that most names need not be cut.
-    """
+    """The name of a panel's case, and under it its verdict and a text, above the labels of the vertical axis."""
     width = axes.get_position().width * WIDTH
     left = -0.42 / width
     weight = "bold" if verdict else "normal"

@@ -112,10 +112,7 @@ def group_columns(ways: Sequence[StoredTensor]) -> dict[str, tuple[StoredTensor,
 
 @style.apply_style()
 def draw_errors(ways: Sequence[StoredTensor], title: str) -> Figure:
-    """Ways of storing one tensor side by side: above the share of values by error, below the share of at most so much.
-
-    All panels share their axes, so that ways can be compared by eye. The newest accepted run stands behind, dotted.
-    """
+    """Ways of storing one tensor side by side: above the share of values by error, below the cumulative share."""
     names = group_columns(ways)
     colours = dict(zip(dict.fromkeys(each.dtype for each in ways), SERIES * len(ways), strict=False))
     legend = [style.sample(style.fit(name, 24), color=colour, lw=2) for name, colour in colours.items()]

@@ -1,6 +1,5 @@
 """The report as one self-contained page: `report.html`, which needs no network, and no JavaScript to be read.
 
-It renders the view of a report with its templates, and adds a table of cases that can be sorted, filtered and opened.
 `perfci.report.site` shares its frame, its style and its script.
 """
 
