@@ -185,10 +185,7 @@ class Rig:
         return random.Random(f"{self.seed}/{self.process}/{case}/{index}").getrandbits(31)
 
     def explain(self, case: str, error: Exception, kind: str = "kernel_raised") -> Reason:
-        """Returns why a case is not timed, or not beside the base, if its functions raised.
-
-        Raises InseparableError if that cost this process its device: either revision may have done it.
-        """
+        """Returns why a case, or its base, is not timed. Raises InseparableError if either revision lost the device."""
         if self.base and self._is_lost():
             raise InseparableError(Reason("lost_together", {"case": case, **self.describe(error)})) from error
         if kind != "base_raised" and self.device.out_of_memory(error):

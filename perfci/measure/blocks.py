@@ -42,10 +42,7 @@ Plan = Sequence[tuple[Subject, int]]  # blocks to take, by case and index
 
 
 def measure(bench: Rig, subjects: Sequence[Subject], heard: Listener) -> float:
-    """Measure all subjects in turn, as far as time allows. Returns the seconds in which the device was at work.
-
-    A session goes sweep by sweep over all cases that want a block, in random order.
-    """
+    """Measure all subjects in turn, as far as time allows. Returns the seconds in which the device was at work."""
     busy_s = 0.0
     while not bench.late:
         goals = [(subject, _find_goal(bench, subject)) for subject in subjects]
@@ -63,8 +60,7 @@ def measure_in_turns(
 ) -> float:
     """Measure blocks in turns with another process. Returns the seconds in which the device was at work.
 
-    next_turn: returns a block's index and the cases to take it of. Without cases the measurement ends. The inputs of a
-    block follow from the run's seed, so that both processes time the same values. They cannot share buffers.
+    next_turn: returns a block's index and the cases to take it of. Without cases the measurement ends.
     """
     busy_s = 0.0
     while (turn := next_turn())[1]:
@@ -88,8 +84,7 @@ def find_duel_goal(
 ) -> int:
     """Returns the blocks of both arms that a duel should have by its next look, or as many as it has if it is over.
 
-    The first process stops at a look that clears the case, most at the first one. A later one was asked for all of its
-    blocks. A speedup target and peers (`ratios`) need an interval too, and put the first look off.
+    A speedup target and peers (`ratios`) need an interval too, and put the first look off.
     """
     first = FEWEST_FOR_TARGET if ratios or limits.speedup is not None else duel_rule.FIRST
     if process > 0:
@@ -124,11 +119,7 @@ def _find_goal(bench: Rig, subject: Subject) -> int:
 
 
 def take_blocks(bench: Rig, plan: Plan, heard: Listener) -> float:
-    """Take blocks in one session of the timer. Returns the seconds in which the device was at work.
-
-    Blocks whose records were lost are taken again: all in one session, then each in a session of its own. A case that
-    loses one each time gets no more blocks.
-    """
+    """Take blocks in one session, and lost ones again. Returns the seconds in which the device was at work."""
     busy_s, whole = _run_session(bench, plan, heard)
     if (lost := _list_lost(whole)) and not bench.late:
         busy_s += _run_session(bench, lost, heard)[0]
@@ -268,8 +259,7 @@ def _choose_verified_round(bench: Rig, subject: Subject, index: int) -> int | No
 def _refill(bench: Rig, block: _QueuedBlock, arms: Sequence[Arm], seed: int) -> list[Any]:
     """Put other values into the same buffers, so that an answer remembered from a launch before is wrong.
 
-    If the cache is warm, a kernel could do the work in the untimed calls. So these are made once more, and the values
-    change before the last. Returns the output of that one.
+    If the cache is warm, a kernel could do the work in the untimed calls. So the values change before the last of them.
     """
     under_test = next((arm for arm in arms if arm.arm == KERNEL), arms[0])
     block.arm = REFERENCE
@@ -395,10 +385,9 @@ def time_candidates(
     rounds: int,
     seed: int,
 ) -> Mapping[str, tuple[tuple[float, ...], ...]]:
-    """Time several ways to do the same work. Returns the launches of each block by name, microseconds.
+    """Time ways to do the same work, in blocks that all share, so that a clock that drifts moves them alike.
 
-    Blocks are as above: fresh buffers behind random padding, warm-up, rounds. All candidates share a block, so that a
-    clock that drifts moves them alike. Raises CandidateError if one of them raises.
+    Returns the launches of each block by name, microseconds. Raises CandidateError if a candidate raises.
     """
     order: list[list[str]] = []
     running = ""

@@ -30,8 +30,7 @@ def bound_inputs(suite: Accuracy | Performance, params: Params, device: str, see
 def fill_inputs(inputs: Inputs, arrays: Arrays, values: str, seed: int, products: int = 0) -> dict[str, Any]:
     """Returns inputs with every floating-point array filled anew. `normal` keeps what make_inputs made.
 
-    values: one of `spec.VALUES`. products: of how many products of two inputs an output element is the sum. 0 if inputs
-    are not multiplied.
+    products: of how many products of two inputs an output element is the sum. 0 if inputs are not multiplied.
     """
     if values == "normal":
         return dict(inputs)

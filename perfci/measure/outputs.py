@@ -22,10 +22,7 @@ def wrong_output(
     output: Any,
     errors: list[ErrorStats] | None = None,
 ) -> Reason | None:
-    """Returns what is wrong with an output, compared with float64 and the reference's usual error. None if nothing.
-
-    errors: gets the errors of a right output of a floating-point type, of several the worst, but `l2` of all together.
-    """
+    """Returns what is wrong with an output, None if nothing. `errors` gets the errors of one that is right."""
     found: list[Errors] | None = None if errors is None else []
     failure = _compare(suite, arrays, params, inputs, output, found)
     if errors is not None and found and not failure:

@@ -1,8 +1,6 @@
 """First calls of a case: compile, verify the output, capture what is done, warm up. A case that fails is not timed.
 
-A peer that raises, is wrong or does not support a case is left out of it with its reason. The kernel's blocks, and what
-is judged by them, are what they would be without it. If a peer takes the device with it, the process is given up and
-the op measured again without peers.
+A peer that raises, is wrong or does not support a case is left out of it with its reason.
 """
 
 from __future__ import annotations
@@ -32,8 +30,7 @@ WARM_LIMIT_S = 0.3  # warming up ends when two windows of launches agree, or at 
 def prepare(bench: Rig, params: Params) -> Subject:
     """Compile, verify the first output, capture and warm up. With a base, the same of its kernel.
 
-    Raises InseparableError if an arm launches the other revision's code, ContractError if a base that has a process of
-    its own launches head's.
+    Raises InseparableError or ContractError if an arm launches the other revision's code.
     """
     facts = PerformanceCase(case_id(params), cache=bench.suite.cache)
 
@@ -198,10 +195,7 @@ def _compare_with_base(facts: PerformanceCase, base: BaseKernel, call: _BaseCall
 
 
 def warm_up_peers(bench: Rig, subject: Subject, announce: Callable[[str, str], None]) -> None:
-    """Make and call each peer of a case once, and verify its answer: it is timed if that is right.
-
-    announce: called with case and peer before each call. Raises PeerLostError if a peer takes the device with it.
-    """
+    """Make, call and verify each peer of a case, announced first. Raises PeerLostError if one costs the device."""
     if subject.broken:
         return
     seed = bench.draw_seed(subject.case, "peers")

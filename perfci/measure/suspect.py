@@ -54,9 +54,7 @@ _TENSOR = re.compile(r"#\d+ \w+\[([\d,]*)\]")
 def calls_reference(kernel: Identity, reference: Identity) -> str | None:
     """Returns the torch operation by which a kernel has the reference's work done. None if it does its own.
 
-    It does so if torch computes all for it that torch computes for the reference: the same operations on tensors of
-    the same sizes, whatever their dtypes and layouts. A reference that only moves memory is called by a kernel that
-    moves the same and launches nothing itself.
+    A reference that only moves memory is called by a kernel that moves the same and launches nothing itself.
     """
     if kernel.unknown or reference.unknown:
         return None
@@ -74,11 +72,7 @@ def switches_stream(kernel: Identity) -> bool:
 
 
 def _list_operations(identity: Identity) -> list[tuple[str, tuple[int, ...]]]:
-    """Torch's own operations that do something on the device, each once.
-
-    Each is a name without its overload, and the sizes of its tensors, ascending: (mm, (64, 128)) for
-    `aten.mm.out(#0 float16[8,16](16,1)@16, #1 float16[16,4](4,1)@16, out=#2 ...)`.
-    """
+    """Torch's own operations, each once: its name without its overload and the sizes of its tensors, ascending."""
     found = []
     for text in identity.operations:
         name, _, arguments = text.removeprefix("aten.").partition("(")

@@ -1,13 +1,6 @@
 """Which ops a project has, and what of the four-file contract only their sources show. Nothing is imported here.
 
-kernels/<op>/<op>_triton.py        the kernel: a function of the op's name
-kernels/<op>/<op>_baseline.py      the reference: the same function, and make_inputs
-kernels/<op>/<op>_accuracy.py      binds `accuracy`
-kernels/<op>/<op>_performance.py   binds `performance`
-
-Ops may lie in folders of folders, kernels/attention/decode/<op>/, and each level may hold modules that the ops below it
-share: kernels/_launch.py, kernels/attention/_masks.py. An op's name is unique, since its baselines and thresholds lie
-under that name alone.
+Ops may lie in folders of folders, which may hold modules that the ops below share. Names of ops are unique.
 """
 
 from __future__ import annotations
@@ -56,8 +49,7 @@ class OpFolder:
 def ops(settings: Settings) -> tuple[OpFolder, ...]:
     """Returns every op under the kernels folder, by name. See `fingerprint.finder.op_folders`.
 
-    Raises UsageError if the kernels folder is missing, ContractError if two ops share a name, OSError for a folder that
-    cannot be read, since its ops would be missed in silence.
+    Raises UsageError without a kernels folder, ContractError if two ops share a name, OSError for an unreadable folder.
     """
     if not settings.kernels.is_dir():
         raise UsageError("no_kernels_folder", folder=str(settings.kernels))
@@ -74,11 +66,9 @@ def ops(settings: Settings) -> tuple[OpFolder, ...]:
 
 
 def select(settings: Settings, names: Iterable[str]) -> tuple[OpFolder, ...]:
-    """Returns the project's ops of these names, each once and sorted by name. All of them if no name is given.
+    """Returns the project's ops of these names or folders, sorted by name. All of them if no name is given.
 
-    An op is named by its name or by its folder from the kernels folder. A folder of folders names every op in it, if
-    no op has that name. Raises as `ops` does, and UsageError for an unknown name, with the nearest one, or if there is
-    no op at all: "nothing to check" must not pass for "nothing wrong".
+    A folder of folders names every op in it. Raises as `ops` does, and UsageError for an unknown name or without ops.
     """
     found = ops(settings)
     if not found:

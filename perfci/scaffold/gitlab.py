@@ -1,7 +1,6 @@
 """The CI jobs: in a .gitlab-ci.yml of their own if there is none, else in a file that the user's one includes.
 
-They are those of perfci's CI/CD component, templates/check.yml at the top of perfci's repository, with its inputs
-filled in. The user's text stays as it is. If an `include` entry cannot be added safely the lines are shown instead.
+They are those of perfci's CI/CD component, templates/check.yml at the top of perfci's repository.
 """
 
 from __future__ import annotations
@@ -34,10 +33,7 @@ def list_inputs() -> Mapping[str, Mapping[str, Any]]:
 
 
 def fill_jobs(values: Mapping[str, Any]) -> str:
-    """Returns the component's jobs with these inputs, and the defaults of the others. Raises KeyError for others.
-
-    Like GitLab this replaces text before it is YAML. Texts stand in double quotes there, so that JSON's escapes hold.
-    """
+    """Returns the component's jobs with these inputs, filled in as GitLab does. Raises KeyError for unknown ones."""
     known = {name: each["default"] for name, each in list_inputs().items()}
     if unknown := values.keys() - known.keys():
         raise KeyError(*sorted(unknown))

@@ -1,7 +1,4 @@
-"""Sets a repository up for perfci: what that takes is planned first, from what is there.
-
-Whatever the user has stays as it is: settings, thresholds, rules, jobs. So a second plan right after is empty.
-"""
+"""Sets a repository up for perfci: planned first, from what is there. Whatever the user has stays as it is."""
 
 from __future__ import annotations
 
@@ -35,8 +32,7 @@ class Setup:
 def plan(folder: Path, owners: Sequence[str] = (), install: str | None = None) -> Setup:
     """Returns the set-up of the project around a folder, or of that folder if there is none yet. Writes nothing.
 
-    owners: of thresholds/ and baselines/. install: what pip installs perfci from in CI. Raises UsageError or
-    StoredFileError.
+    install: what pip installs perfci from in CI. Raises UsageError or StoredFileError.
     """
     folder = folder.resolve()
     if not folder.is_dir():
@@ -55,10 +51,7 @@ def plan(folder: Path, owners: Sequence[str] = (), install: str | None = None) -
 
 
 def _find_root(folder: Path, top: Path | None) -> Path:
-    """The project's root as every command finds it, though never above the repository. Else the folder itself.
-
-    Outside of git only a table of settings counts: a folder that is called kernels may be anyone's.
-    """
+    """The project's root as every command finds it, though never above the repository. Else the folder itself."""
     for each in (folder, *folder.parents):
         if top is not None and not each.is_relative_to(top):
             break

@@ -51,8 +51,7 @@ class Draft:
 def place(name: str, kernels: Path, known: Mapping[str, Path]) -> OpPlace:
     """Returns the place of a new op: `flash` gives kernels/flash, `attention/flash` gives kernels/attention/flash.
 
-    known: the project's ops with their folders. Raises UsageError for what is no name for a Python function, for an op
-    or a file that is there already, and if one op's folder would hide another op from discovery.
+    Raises UsageError for a bad name, for what is there already, or if one op would hide another from discovery.
     """
     *above, op = name.split("/")
     for part in (*above, op):

@@ -27,8 +27,7 @@ _FILE = re.compile(
 def choose_files(op: str, folder: Path, version: int | None) -> tuple[dict[str, Path], tuple[Reason, ...]]:
     """Returns the four files of KernelGen's sketch of this name, by part, and what else the folder holds.
 
-    A name is a sketch's, such as broadcast_v1, or an op's, whose newest version is taken. A folder's only sketch may
-    become an op of any name. Raises UsageError if there is no such sketch, or not all of it.
+    A name is a sketch's, such as broadcast_v1, or an op's, whose newest version is taken. Raises UsageError if none.
     """
     found: dict[tuple[str, int | None], dict[str, Path]] = {}
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():

@@ -1,7 +1,6 @@
 """The base revision's files in a worker: beside head's in one process, or in place of head's in its own process.
 
-A root is a project's folder as of one revision. What is installed in an environment inside it belongs to neither, and
-perfci itself is never exchanged, though it may lie below head's root.
+A root is a project's folder as of one revision, less what is installed in an environment inside it, and perfci.
 """
 
 from __future__ import annotations
@@ -24,10 +23,9 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 def load_apart(op: str, folder: Path, shared: Path, root: Path, head_root: Path) -> LoadedOp:
-    """Import an op as of the base revision below `root`, with head's modules below `head_root` out of the way.
+    """Import an op as of the base revision below `root`, with head's modules out of the way meanwhile.
 
-    Afterwards sys.modules holds head's again. The base's live on through their functions. Raises InseparableError if
-    the base imports a file of head, as an editable installation makes it do, and ContractError as `load_op` does.
+    Raises InseparableError if the base imports a file of head, and ContractError as `load_op` does.
     """
     ours = forget(head_root)
     before = list(sys.path)
@@ -47,10 +45,7 @@ def load_apart(op: str, folder: Path, shared: Path, root: Path, head_root: Path)
 
 
 def settle(root: Path, head_root: Path) -> None:
-    """Make this process the base's for as long as it lives: whatever leads to head's files leads to the base's.
-
-    That goes for PYTHONPATH, for editable installations, and for imports that functions make when they are called.
-    """
+    """Make this process the base's for as long as it lives: whatever leads to head's files leads to the base's."""
     _map_path(root, head_root)
     sys.meta_path.insert(0, _Redirect(root, head_root))
 
@@ -93,10 +88,7 @@ def forget(root: Path) -> dict[str, ModuleType]:
 
 
 def forget_others(folder: Path, shared: Path) -> None:
-    """Take out modules of the folder of all ops that an op imported next would find elsewhere.
-
-    What ops share stays, since some things can be done once a process only, such as registering an operator.
-    """
+    """Take out modules that an op imported next would find elsewhere. What ops share stays: it may load only once."""
     roots = import_roots(folder, shared)
     for name, module in _below(shared).items():
         top = name.partition(".")[0]

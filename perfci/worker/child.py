@@ -1,7 +1,4 @@
-"""The worker process: `python -m perfci.worker.child`, one job on standard input, messages on a pipe of its own.
-
-It ends at once when its parent does: the parent's end of standard input is the lifeline.
-"""
+"""The worker process, `python -m perfci.worker.child`: a job on standard input, whose end also ends the process."""
 
 from __future__ import annotations
 

@@ -82,10 +82,7 @@ class Gathered:
         return bool(self._op.accuracy)
 
     def apart(self, failure: Reason | None) -> Reason | None:
-        """Returns why the revisions need a process each, after a worker that was to hold both. None if they do not.
-
-        If it died while both were at work, either may be at fault.
-        """
+        """Returns why the revisions need a process each, after a worker for both. None if they do not."""
         if failure and self._stage in {"prepare", "measure"}:
             return because("died_together", failure, op=self._op.op)
         return None if failure else self._apart
@@ -95,8 +92,7 @@ class Gathered:
     ) -> OpRun:
         """Returns the record of the op.
 
-        late: why cases lack evidence that this worker was to bring, if its time was up. wanted: those cases. None for
-        all. Nothing is kept of a later look if a case has no whole process of it.
+        late: why cases lack evidence that this worker was to bring, if time was up. wanted: those cases, None for all.
         """
         cases = []
         for name, case in self._cases.items():

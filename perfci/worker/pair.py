@@ -1,8 +1,7 @@
 """Two workers, one a revision, that take turns block by block: for revisions that one process cannot hold apart.
 
 Block 0 is taken by head and then by base, block 1 by base and then by head, and so on (ABBA), so that a drift of the
-device meets both alike. The base is let onto the device only when head has it and has prepared its cases. The referee
-pairs their blocks up, and ends a case's duel as soon as a look clears it.
+device meets both alike. The referee pairs their blocks up, and ends a duel as soon as a look clears it.
 """
 
 from __future__ import annotations
@@ -39,10 +38,9 @@ class PairSide:
 def run_pair(
     head: PairSide, base: PairSide, plan: DuelPlan, heard: Callable[[Message], None], *, by_identity: bool
 ) -> Reason | None:
-    """Run both to their end. Returns why head's failed as a whole.
+    """Run both to their end. Returns why head's failed as a whole. A base that fails leaves head's cases unpaired.
 
-    by_identity: False if the two run with different toolchains, so that the same identity would prove nothing. A base
-    that fails leaves head's cases unpaired. Whatever interrupts this call kills both workers first.
+    by_identity: False if the two run with different toolchains, so that the same identity would prove nothing.
     """
     referee = Referee(head.job, plan, heard, by_identity=by_identity)
     with ExitStack() as stack:

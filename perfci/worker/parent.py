@@ -57,10 +57,7 @@ Working = Generator[Sequence["Running"], None, Reason | None]
 
 
 def run_worker(job: Job, around: WorkerEnvironment, heard: Callable[[Message], None]) -> Reason | None:
-    """Run one worker to its end. Returns why it failed as a whole, None if it did not.
-
-    Whatever interrupts this call (Ctrl-C, SIGTERM's exception) kills the worker with all its children first.
-    """
+    """Run one worker to its end. Returns why it failed as a whole. Whatever interrupts this kills it first."""
     with start_worker(job, around) as worker:
         while not worker.over:
             wait([worker])
@@ -82,8 +79,7 @@ def working(job: Job, around: WorkerEnvironment, heard: Callable[[Message], None
 def side_by_side(lanes: Sequence[Iterator[Sequence[Running]]]) -> None:
     """Go on with each until all have ended, in one thread: whatever they share needs no lock.
 
-    Each yields the workers that it waits for. Whatever interrupts this call, or is raised by one of them, closes all
-    others, which kills their workers.
+    Each yields the workers that it waits for. Whatever is raised, here or by one of them, closes all and kills workers.
     """
     with ExitStack() as stack:
         for lane in lanes:

@@ -46,10 +46,7 @@ def run(job: Job, send: Send) -> None:
 
 
 def install_target(target: Target) -> None:
-    """Have this process compile for the target. Raises DeviceError if torch or Triton do not allow that.
-
-    Torch and Triton are imported here for the first time: what they read of the environment is set before.
-    """
+    """Have this process compile for the target. Raises DeviceError if torch or Triton do not allow that."""
     os.environ.update(LINE_FREE | HIDDEN)
     os.environ.pop("TRITON_INTERPRET", None)
     if unknown := explain_unknown_triton():

@@ -55,8 +55,7 @@ def dense(found: ErrorHistogram) -> np.ndarray[Any, np.dtype[np.float64]]:
 def divergence(found: ErrorHistogram, accepted: ErrorHistogram) -> float:
     """Returns the Kullback-Leibler divergence of the found histogram from the accepted one, nats: sum of p ln(p / q).
 
-    p and q are the shares of the bins after SMOOTHING of a count was added to each. It is 0 if both are the same, or
-    if one is empty.
+    p and q are the shares of the bins, SMOOTHING added to each count. 0 if one is empty.
     """
     counts = dense(found), dense(accepted)
     if not all(each.sum() for each in counts):

@@ -30,11 +30,7 @@ def list_stored_cases(suite: Accuracy, pattern: str | None) -> tuple[str, ...]:
 def check_stored_tensors(
     suite: Accuracy, device: Accelerator, pattern: str | None, describe: Describe
 ) -> Iterator[StoredTensor | AccuracyCase]:
-    """Yields every tensor that the op declares, in every case that fits the --case pattern.
-
-    A fault becomes a failed check with that tensor's id. It counts as raised if the declaration is at fault, else as
-    wrong, such as a scale of NaN.
-    """
+    """Yields every tensor that the op declares, in cases that fit the pattern. A fault becomes a failed check."""
     for params in suite.quantised.cases if suite.quantised else ():
         if suite.quantised and _may_match(params, pattern):
             yield from _check_case(suite.quantised, params, device.arrays, pattern, describe)

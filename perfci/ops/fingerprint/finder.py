@@ -145,10 +145,8 @@ def op_folders(
 ) -> Iterator[str]:
     """Yields the folder of every op below the kernels folder, each folder before those inside it.
 
-    An op is a folder with one of its own four files. So is one with Python files of other names, whose op is broken,
-    unless ops with files of their own lie below: then it is a group, and so is a folder without Python files. Names
-    that begin with `_` or `.` are passed over; links are followed, though never in a circle. inside: of an op, where
-    tools may lie that are none.
+    An op is a folder with one of its own four files, or with other Python files and no op below: its op is broken then.
+    Names that begin with `_` or `.` are passed over. inside: of an op, where tools may lie that are none.
     """
     real = os.path.realpath(kernels)
     if real in above:

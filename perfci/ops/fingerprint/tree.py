@@ -39,10 +39,8 @@ class Fingerprint:
 class Tree:
     """One state of a project's files. Each is read once, so they must not change while it is in use.
 
-    `kernels` is the folder of ops. Modules are looked for as Python would: in the op's folder, those above it up to the
-    kernels folder, the root and its src/, last in folders of the root that have one which these lack; packages
-    installed from elsewhere belong to the toolchain. Files that are no Python count too: those in the op's folder, in
-    the kernels folder outside of ops, beside imported modules, and any that the code names in full.
+    Modules are looked for as Python would. Packages installed from elsewhere belong to the toolchain. Files that are no
+    Python count too: the op's, those in the kernels folder outside of ops, beside imported modules, or named in full.
     """
 
     def __init__(self, root: Path, kernels: Path) -> None:

@@ -1,10 +1,4 @@
-"""The sketch task: functions are imported and rehearsed, to find out what an op of them takes.
-
-tests      KernelGen's sketches: their own tests are run, and every call of the kernel is noted
-function   a function without tests: shapes are tried until it and its reference accept them
-axes       which sides of the tensors are the same, and what a case's parameters are
-cases      the ends of the grid's blocks, and the two suites
-"""
+"""The sketch task: functions are imported and rehearsed, to find out what an op of them takes."""
 
 from __future__ import annotations
 

@@ -120,10 +120,7 @@ def list_sides(text: str) -> list[str]:
 
 
 def find_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call], bool]:
-    """Returns the form of the calls, the calls that have it, and whether a trial has shown it to be right.
-
-    Calls with tensors of several ranks have one parameter, `shape`, if all shapes follow from the first tensor's.
-    """
+    """Returns the form of the calls, the calls that have it, and whether a trial has shown it to be right."""
     ranks = [[len(each.shape) for each in call.tensors.values()] for call in calls]
     dtypes = {name: each.dtype for name, each in calls[0].tensors.items()}
     values = {name: repr(value) for name, value in calls[0].given.items() if not isinstance(value, Argument)}

@@ -21,10 +21,7 @@ _LITTLE = 3  # size of the axes that are not varied
 
 
 def make_suites_of_calls(op: str, form: Form, calls: Sequence[Call], source: str) -> tuple[Suites, list[Reason]]:
-    """Returns the suites of an op whose calls are known, and what a person has to look at.
-
-    Cases that are too large for the interpreter are performance cases.
-    """
+    """Returns the suites of an op whose calls are known, and what a person has to look at."""
     first = calls[0]
     varying = [name for name in form.values if len({repr(call.given[name]) for call in calls}) > 1]
     varying = [name for name in varying if name not in form.axes]

@@ -97,10 +97,7 @@ class Spy:
 
 
 def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
-    """Run the tests. Returns what they do with kernel and reference.
-
-    Raises UsageError if they do nothing, or if it is not clear with which functions.
-    """
+    """Run the tests. Returns what they do with kernel and reference. Raises UsageError if that is not clear."""
     from perfci.device.rehearsal import Rehearsal
 
     names = files.kernel, files.baseline or "", *files.tests
@@ -266,10 +263,7 @@ def list_parameters(function: Any) -> list[inspect.Parameter]:
 
 
 def write_parameters(function: Any, given: set[str], path: Path) -> tuple[tuple[str, ...], list[str]]:
-    """Returns the text between the brackets of the op's function, and of its call of the function.
-
-    Parameters whose default is no plain value, and which nobody gives, are left out of both.
-    """
+    """Returns the op's parameters and its call's arguments as text, without odd defaults that nobody gives."""
     shown, handed = list[str](), list[str]()
     for each in list_parameters(function):
         if each.kind in {each.VAR_POSITIONAL, each.VAR_KEYWORD}:
