@@ -1,9 +1,8 @@
 """From runs that people looked at to the baseline of later runs: pure, and picky.
 
-A gate that takes over whatever it measures learns each slow-down, and is green ever after. So a loss that nobody agreed
-on is refused, whatever its way: by a verdict, beside the stored baseline where that could not judge (another driver,
-another thermal regime), or beside the first runs of the history. The last of these stops a creep whose every step is
-within what is allowed: it can take the baseline along by no more than one promise to see (twice tau).
+A gate that takes over whatever it measures learns each slow-down. So a loss that nobody agreed on is refused: by a
+verdict, beside the stored baseline where that could not judge (another driver, another thermal regime), or beside the
+first runs of the history. The last stops a creep whose every step is allowed: at most twice tau gets through.
 """
 
 from __future__ import annotations
@@ -70,10 +69,9 @@ def accept(
 ) -> Acceptance:
     """Returns the baseline of an op from the first looks (process 0) of one or more runs of it. Pure.
 
-    A case is refused if any of the runs judged it WRONG, ERROR, SUSPECT or INCONCLUSIVE, or the op's accuracy WRONG,
-    or if it is in `withheld`. Cases of the `existing` baseline stay if they are refused, not planned, or not in `only`.
-
-    Raises UsageError for runs that do not go together: several boards may be mixed, nothing else.
+    A case is refused if a run judged it WRONG, ERROR, SUSPECT or INCONCLUSIVE, or the op's accuracy WRONG, or if it is
+    in `withheld`. Cases of `existing` stay if they are refused, not planned, or not in `only`. Raises UsageError for
+    runs that do not go together: several boards may be mixed, nothing else.
     """
     runs = [run for run, _ in evidence]
     _check(op, runs, dirty=dirty)
@@ -198,8 +196,7 @@ def find_losses(
 ) -> dict[str, Reason]:
     """Returns case id -> why its new numbers are a loss that nobody agreed on. runs: the op's history.
 
-    A case has lost if its kernel is slower by more than twice tau, which is promised to be seen, and by that much more
-    than its reference is: what moves both, such as a clock, is no kernel's fault.
+    Slower by more than twice tau, and by that much more than the reference: what moves both is no kernel's fault.
     """
     found = {}
     for case in fresh.cases:

@@ -38,12 +38,9 @@ def accept_runs(
 ) -> list[Acceptance]:
     """Makes baselines of runs and stores them, op by op, with a line of history a run.
 
-    A loss that nobody agreed on is refused: REGRESSED, TOO_SLOW, slower than the stored baseline where that could not
-    judge, or crept since the history's first runs. With a reason for `slower`, such cases and no others are accepted,
-    and their history begins an epoch. A pattern chooses cases.
-
-    All ops are weighed before anything is written. Raises UsageError for an empty reason, if no case fits, if none is
-    slower, and as `accept` does. Raises StoredFileError for files that cannot be read or written.
+    A loss that nobody agreed on is refused. With a reason for `slower`, such cases and no others are accepted, and
+    their history begins an epoch. All ops are weighed before anything is written. Raises UsageError for an empty
+    reason, if no case fits, if none is slower, and as `accept` does. Raises StoredFileError for files.
     """
     if options.slower is not None and not options.slower.strip():
         raise UsageError("accept_without_why")
@@ -145,10 +142,7 @@ def _weigh(
 
 
 def _read_past(op: str, runs: Sequence[Run], settings: Settings) -> tuple[Baseline | None, tuple[HistoryRun, ...]]:
-    """An op's stored baseline and history, under the names that the runs' cases have.
-
-    Raises StoredFileError if either is damaged, so that nothing is accepted that could not be noted.
-    """
+    """An op's stored baseline and history under the runs' names. Raises StoredFileError if either is damaged."""
     key = runs[0].environment.device.key
     planned = next((each for run in reversed(runs) for each in run.plan.ops if each.op == op), PlannedOp(op))
     stored = read_stored(settings, key, planned)

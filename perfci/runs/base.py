@@ -69,10 +69,7 @@ class BaseTree:
 
 
 def find(bench: Bench, request: Request) -> BaseTree | Reason | None:
-    """Returns the base that a run is compared with, or why there is none. None if nobody would expect one.
-
-    Raises UsageError if a base was asked for by name and is not available.
-    """
+    """Returns the base, or why there is none. None if none is expected. Raises UsageError if one named is missing."""
     if request.duel is DuelWhat.NONE and request.against is None:
         return None
     settings = bench.settings
@@ -214,11 +211,8 @@ def _planned_base(
 
 
 def _compare_rules(tree: BaseTree, settings: Settings) -> BaseTree:
-    """The base with what the change does to the rules by which it is judged.
-
-    Baselines are always younger than the commit that they record, so against that one the rules are no change.
-    """
-    if tree.base.how == How.BASELINE:
+    """The base with what the change does to the rules by which it is judged."""
+    if tree.base.how == How.BASELINE:  # baselines are always younger than the commit that they record
         return tree
     rules = (
         *_list_differing(settings.thresholds, tree.settings.thresholds, settings.root),

@@ -119,10 +119,7 @@ def call_both(first: Listener, second: Listener) -> Listener:
 
 
 def name_devices(variables: Mapping[str, str], device: str, visible: int) -> list[str]:
-    """The devices of a kind that this process may use, as a variable names them: indexes, UUIDs.
-
-    visible: how many a process sees. Of the slices of divided boards it sees one, whatever the variable lists.
-    """
+    """Names (indexes, UUIDs) of a kind's devices for this process. visible: of a divided board's slices it sees one."""
     given = variables.get(VISIBLE.get(device, ""), "")
     known = given.split(",") if given else [str(number) for number in range(visible)]
     return known if all(each.startswith("MIG-") for each in known) else known[:visible]

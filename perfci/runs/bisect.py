@@ -1,7 +1,6 @@
 """Finds the commit between two revisions that made a kernel slower, or wrong, by `perfci.statistics.bisection`.
 
-Revisions are written out beside the work tree, one at a time, and duelled with GOOD by this perfci, in this
-environment. Those whose op has the same files, or does the same device work, are not timed.
+Revisions are written out one at a time and duelled with GOOD, unless the op has the same files or device work.
 """
 
 from __future__ import annotations
@@ -71,11 +70,7 @@ class Audience:
 def bisect_op(
     settings: Settings, options: BisectOptions, command: str, listener: Listener, audience: Audience
 ) -> Bisection:
-    """Find what made an op slower, or wrong, between two revisions.
-
-    The work tree, its index and every ref stay as they are. Raises UsageError if the two revisions or the op give
-    nothing to search.
-    """
+    """Find what made an op slower, or wrong. Refs and work tree stay. Raises UsageError for nothing to search."""
     if not options.op:
         raise UsageError("bisect_without_op", good=options.good, bad=options.bad)
     ends = history.find_ends(settings.root, options.good, options.bad)

@@ -164,10 +164,7 @@ class Revisions:
         return tree
 
     def look(self, commit: str, processes: int) -> Shown | Rating | Reason:
-        """Returns the duel with GOOD in the case that is followed, or whether the revision fails as BAD does.
-
-        A reason if it cannot be tried, or fails in another way.
-        """
+        """The duel with GOOD in the case followed, whether it fails as BAD does, or a reason if neither is known."""
         wanted = self.fails_by
         if wanted is None:
             return self.try_commit(commit, self.good, (self.case,), processes).see(self.case)

@@ -41,8 +41,7 @@ class Chains:
 def check_chains(settings: Settings, request: Request, listener: Listener) -> Chains:
     """Checks chains stage by stage and as a whole. No results if the project has none and none was named.
 
-    request: its ops are names of chains. Raises UsageError if there is no such chain or case, and PerfciError if the
-    device cannot be opened.
+    request: its ops are names of chains. Raises UsageError for an unknown one, PerfciError if the device does not open.
     """
     seed = draw_seed() if request.seed is None else request.seed
     if not request.ops and not find_chains(settings.kernels):

@@ -29,8 +29,7 @@ from perfci.thresholds.read import load
 def decide(run: Run, settings: Settings, against: Path | None = None, judged_by: Settings | None = None) -> Judgements:
     """Judge a run by stored baselines and thresholds, which are read first.
 
-    `against` is a folder of baselines, or another run (its file or its folder). None takes the project's baselines.
-    `judged_by` is the project whose rules hold, if it is at hand. Otherwise it is taken from git if it is another one.
+    against: a folder of baselines, or another run. None: the project's. judged_by: whose rules hold. None: by git.
     """
     with nullcontext(judged_by) if judged_by else open_rules(run, settings) as rules:
         found = effective_thresholds.of_run(run, rules, check_ops=True)
@@ -53,10 +52,7 @@ class ReportContext:
 
 
 def read_context(run: Run, settings: Settings, against: Path | None = None) -> ReportContext:
-    """Returns what is stored for a run's ops. Raises StoredFileError, as `decide` does.
-
-    `against`: as `decide` takes it. Histories are those beside the baselines there. Another run has none.
-    """
+    """What is stored for a run's ops, with histories unless `against` is a run. Raises StoredFileError."""
     with open_rules(run, settings) as rules:
         pasts = read_pasts(run, dataclasses.replace(rules, baselines=against) if against else rules)
         return ReportContext(_read_baselines(run, rules, against), pasts)
@@ -64,10 +60,7 @@ def read_context(run: Run, settings: Settings, against: Path | None = None) -> R
 
 @contextmanager
 def open_rules(run: Run, settings: Settings) -> Iterator[Settings]:
-    """Yields the settings whose thresholds and baselines judge: a merge request is judged by those of its base.
-
-    They are written out only if they differ. If git no longer has them, the work tree's own are used.
-    """
+    """Yields the settings that judge: those of a merge request's base, or the work tree's if git has lost them."""
     base = run.plan.base
     if base is None or not is_judged_by_base(base):
         yield settings
@@ -78,11 +71,7 @@ def open_rules(run: Run, settings: Settings) -> Iterator[Settings]:
 
 
 def _add_change(run: Run, limits: Thresholds, settings: Settings, *, planned: bool) -> tuple[Run, Thresholds]:
-    """Returns the rules with the expected entries of a merge request that is judged by its base's.
-
-    They are those that the run recorded when it was planned, so that it is judged alike everywhere. If the work tree
-    still stands at the run's commit they are the tree's own, so that an entry can be tried before it is run.
-    """
+    """The rules with a change's expected entries: as recorded, or the tree's own if it is still at the run's commit."""
     base = run.plan.base
     if base is None or not is_judged_by_base(base):
         return run, limits

@@ -47,9 +47,8 @@ def in_force(
 ) -> InForce:
     """What holds for a run of this environment and time (ISO 8601), by the files of these settings.
 
-    Earned values have no effect in another environment than the one they were learnt in, but boards may differ. A
-    relaxed entry has none after its last day. ops: as `thresholds.load` takes them. asked: values of --threshold.
-    Raises StoredFileError.
+    Earned values have no effect in another environment, but boards may differ. A relaxed entry has none after its last
+    day. ops: as `thresholds.load` takes them. asked: values of --threshold. Raises StoredFileError.
     """
     written = load(rules.thresholds, ops, rules.root)
     return over(written, read_earned(rules.thresholds, where.device.key, rules.root), where, created, asked)

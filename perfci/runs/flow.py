@@ -1,12 +1,6 @@
 """The flow of a check: find the base, describe the ops, plan, record, judge, and record more until the judge is sure.
 
-Prints nothing: a `Listener` hears what happens. What was measured is saved after each op. Each step has a module:
-
-base        finds the base revision in git, writes its files out, and plans which cases it shares
-describe    imports the ops in a worker, for their cases and the device
-plan        fixes what will be measured
-record      runs a worker for each op, and keeps the run's record
-decide      judges the run by the stored baselines and thresholds
+Prints nothing: a `Listener` hears what happens. What was measured is saved after each op. Each step has its module.
 """
 
 from __future__ import annotations
@@ -40,10 +34,7 @@ SHORT = frozenset({"too_slow_suspected", "bandwidth_suspected", "compile_suspect
 
 
 def check(settings: Settings, request: Request, command: str, listener: Listener) -> tuple[Run, Judgements]:
-    """Measure the ops that were asked for, and judge them.
-
-    Without an accelerator the kernels are compiled without one too, so that they get a verdict of their own.
-    """
+    """Measure the ops that were asked for, and judge them. Without an accelerator kernels are still compiled."""
     with claim_bench(settings, listener) as bench:
         tree = base_stage.find(bench, request)
         run, judgements = check_against(bench, request, command, tree)
@@ -110,10 +101,7 @@ def settle(
 
 
 def order_needs(judgements: Judgements) -> list[tuple[Need, ...]]:
-    """Returns what the judge lacks, in the order in which it is fetched while there is time.
-
-    Cases with evidence against them come first, the strongest first: those may fail a merge request.
-    """
+    """Returns what the judge lacks, in the order to fetch it: cases that look slowest first, as they may fail."""
 
     def weigh(row: Judgement) -> float:
         """How much slower a case looks, in slow-downs that are allowed. Infinite if it falls short of its target."""

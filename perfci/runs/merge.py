@@ -1,7 +1,4 @@
-"""From the runs of a plan's shards to one run, which is judged as if one machine had measured all. Pure, and strict.
-
-A shard without a complete result never makes the report shorter: its ops are an ERROR, and so is the shard itself.
-"""
+"""From the runs of a plan's shards to one run. Pure, and strict: a shard without a complete result is an ERROR."""
 
 from __future__ import annotations
 
@@ -17,11 +14,10 @@ DIGITS = 12  # digits of a digest in a sentence
 
 
 def merge(sharded: ShardPlan, plan: str, runs: Sequence[Run], blank: Run) -> Run:
-    """Returns one run of the whole plan.
+    """Returns one run of the plan. plan: SHA-256 of plan.json. blank: a fresh run, for what no shard has.
 
-    `plan` is the SHA-256 of plan.json. `blank` is a fresh run with its id, command and date, whose environment stands
-    if no shard measured anything. Raises UsageError for a run that is no shard of this plan, for runs whose times
-    cannot be compared, and for two different runs of one shard. A run that is given twice counts once.
+    Raises UsageError for a run that is no shard of this plan, for runs whose times cannot be compared, and for two
+    different runs of one shard. A run that is given twice counts once.
     """
     by_shard: dict[int, Run] = {}
     for run in runs:

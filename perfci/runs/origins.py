@@ -78,10 +78,9 @@ def explain(
     key: str | None = None,
     day: date | None = None,
 ) -> list[Explained]:
-    """The thresholds in force now, op by op and device by device.
+    """The thresholds in force now, op by op and device by device. With a pattern all values of the cases that it fits.
 
-    With a pattern all values of the cases that it fits. Raises UsageError for an op, a device, a key or a case that
-    nobody knows, and StoredFileError for files that cannot be read. Nothing is measured.
+    Raises UsageError for what nobody knows, and StoredFileError for files that cannot be read. Nothing is measured.
     """
     today = day or datetime.now(UTC).date()
     written = load(settings.thresholds, list_known_ops(settings), settings.root)
@@ -232,8 +231,7 @@ def relax(
 ) -> tuple[Relaxed, bool]:
     """Writes an entry that loosens a threshold until a day. Returns it, and whether it took the place of another one.
 
-    No other line changes. Raises UsageError for what nobody knows, and for an unfit reason, day or value. Raises
-    StoredFileError for a file that cannot be read or written.
+    Raises UsageError for what nobody knows and for an unfit reason, day or value, and StoredFileError for files.
     """
     today = day or datetime.now(UTC).date()
     written = load(settings.thresholds, list_known_ops(settings), settings.root)

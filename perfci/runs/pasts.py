@@ -17,10 +17,7 @@ from perfci.store.history import read_history, with_names_of_now
 
 
 def add_accepted(op: OpRun, run: Run, rules: Settings) -> OpRun:
-    """Returns the op with its stored tensors beside the history of the device model, from where the rules are read.
-
-    A history that cannot be read changes nothing here: accepting and `perfci history` report it.
-    """
+    """Returns the op with its stored tensors beside the history. `perfci history` reports damage, not this."""
     if not op.stored:
         return op
     try:
@@ -32,10 +29,7 @@ def add_accepted(op: OpRun, run: Run, rules: Settings) -> OpRun:
 
 
 def read_pasts(run: Run, rules: Settings) -> Mapping[str, Past]:
-    """Returns the histories of a run's ops by op, for its report. An op without a history is left out.
-
-    rules: the project whose baselines count, which may be the base. Of a damaged history only the reason is given.
-    """
+    """Returns the histories of a run's ops, or why one is damaged. Ops without a history are left out."""
     planned = {op.op: op for op in run.plan.ops}
     timed = [op for op in run.ops if op.performance] if run.plan.device not in UNTIMED else []
     made = {op.op: _read_past(op, planned.get(op.op, PlannedOp(op.op)), run, rules) for op in timed}

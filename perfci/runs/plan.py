@@ -49,11 +49,7 @@ class Against:
 
     @property
     def skips(self) -> bool:
-        """Whether what is proven unchanged is not run.
-
-        Not if the base is only the baseline's own commit, and not if the toolchain changes: what it makes of the
-        same files is the question then.
-        """
+        """Whether what is proven unchanged is skipped. Not beside the baseline's commit, nor with another toolchain."""
         base = self.base
         if base is None or self.duel is not DuelWhat.CHANGED:
             return False
@@ -74,11 +70,7 @@ def make_plan(
     alpha: float = 0.01,
     devices: int = 1,
 ) -> Plan:
-    """Returns the plan of a run.
-
-    Raises UsageError if the --case pattern fits no case of any sound op, and if so many cases are duelled at so small
-    an alpha that none of them could ever be found slower.
-    """
+    """The plan of a run. Raises UsageError if no case fits, or if alpha is too small for so many duels."""
     sound = [op for op in described if op.failure is None]
     if request.pattern is not None and sound and not any(op.accuracy or op.performance or op.stored for op in sound):
         raise UsageError("no_case_fits", pattern=request.pattern, ops=", ".join(op.op for op in sound))
@@ -147,12 +139,10 @@ def cases_to_run(plan: Plan, op: PlannedOp) -> int:
 
 
 def share_out(plan: Plan, shards: int, last: Run | None = None) -> tuple[ShardedOp, ...]:
-    """Each op with its shard and the seconds that it may take, in the plan's order.
+    """Each op with its shard and the seconds that it may take, in the plan's order. No shard if it needs no worker.
 
-    Seconds are those of the last run, scaled by the number of cases. An op that it did not measure takes as long a case
-    as the others took, and without a last run every case takes the budget. The longest op is given to whichever shard
-    has least so far (longest processing time first: at most 4/3 of the best makespan, Graham 1969). Ops that need no
-    worker are given to no shard.
+    Without times of a last run, cases take as long as others took, or the budget. The longest op is given to whichever
+    shard has least so far (longest processing time first: at most 4/3 of the best makespan, Graham 1969).
     """
     seconds = estimate_seconds(plan, last)
     loads = dict.fromkeys(range(1, shards + 1), 0.0)

@@ -1,8 +1,6 @@
 """Fresh runs of a changed environment in the place of the stored baselines: what moved is shown, then recorded.
 
-After another driver, torch or board the numbers of now and before cannot be compared. So a person looks at what moved.
-If the reference moved too, the environment did it. If the kernel moved alone, nobody knows why, and the case stays as
-it was until it is named.
+If the reference moved too, the environment did it. If the kernel moved alone, the case stays until it is named.
 """
 
 from __future__ import annotations
@@ -96,10 +94,7 @@ class Rebaselined:
 
 
 def survey(old: Baseline, new: Baseline, limits: Limits) -> Rebaselined:
-    """What moved between a stored baseline and one of fresh runs, which are all of one environment. Pure.
-
-    Both are of one device model and timer. limits: how far a kernel may move until it counts as moved.
-    """
+    """What moved between a stored baseline and fresh runs of one environment. limits: of what counts as moved."""
     stored = {case.case: case for case in old.cases}
     moves, withheld, said = [], [], []
     differs: dict[Difference, None] = {}
@@ -234,10 +229,7 @@ def _weigh(
     settings: Settings,
     options: RebaselineOptions,
 ) -> Rebaselined:
-    """Returns what moved in one op, and which of it is taken.
-
-    Nothing is taken of an op whose files changed too, and no case whose kernel moved alone, unless the op is named.
-    """
+    """What moved in an op, and what is taken. Only if named: changed files, and cases whose kernel moved alone."""
     fresh = accept(op, evidence, dirty=options.dirty)
     new = fresh.baseline
     if isinstance(old, Reason):

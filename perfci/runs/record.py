@@ -1,7 +1,4 @@
-"""Runs one worker after the other, or pair, and keeps the run's record, on disk after each op.
-
-However it ends, the workers are killed, and what they sent is kept.
-"""
+"""Runs workers and keeps the run's record, on disk after each op. However it ends, what they sent is kept."""
 
 from __future__ import annotations
 
@@ -78,10 +75,7 @@ class Recorder:
         self.idle = True  # whether no worker was begun: asking again brings nothing
 
     def record(self, cases: tuple[str, ...] | None = None) -> Run:
-        """Every planned op once. One that the base proves unchanged is not run, and none that time does not reach.
-
-        cases: the performance cases to measure, if not all that were planned.
-        """
+        """Every planned op once, but for those proven unchanged and those out of time. cases: None for all planned."""
         plan = self._run.plan
         with self._note_stops():
             waiting = {}
@@ -97,10 +91,7 @@ class Recorder:
         return self._run
 
     def record_again(self, needs: Sequence[Need]) -> Run:
-        """The cases that are needed, in fresh processes that they were not measured in yet, op by op, in their order.
-
-        Those for which there is no time are marked so.
-        """
+        """The needed cases in fresh processes, op by op. Those for which there is no time are marked so."""
         with self._note_stops():
             for op in dict.fromkeys(need.op for need in needs):
                 wanted = [need for need in needs if need.op == op]
@@ -338,8 +329,7 @@ class Recorder:
         """The surroundings of an op's worker, or of the base's in a pair."""
         limit, plan, until_s = self._request.deadline, self._run.plan, None
         if limit is not None and job.until_s is not None:
-            # When a worker is ended that did not end when it was to. The base's is ended a moment later: head's end
-            # ends both, and a base that is gone first would be to blame.
+            # A worker that does not end is ended. Its base follows a moment later, or it would be to blame.
             until_s = job.until_s + deadline.wind_down(limit) + (AFTER_S if base else 0.0)
         place = WorkerPlace(
             f"{job.ops[0].op}-base" if base else job.ops[0].op,

@@ -36,19 +36,13 @@ class StoredRun:
         return decide(self.run, settings.load(self.project))
 
     def frame(self, *, verdicts: bool = False) -> pd.DataFrame:
-        """One row a block and arm, with the columns of docs/stored-files.md. Times are microseconds.
-
-        `verdicts` adds verdict, reason and change of the row's case, which takes the project.
-        """
+        """One row a block and arm (docs/stored-files.md), times in us. verdicts: adds verdict, reason and change."""
         from perfci.report import export
 
         return export.tabulate([(self.run, self.judgements if verdicts else None)])
 
     def launches(self) -> pd.DataFrame:
-        """One row a launch, in time order: op, case, process, block, arm, us. Empty if none were stored.
-
-        Warns if the file is torn, and gives what could be read.
-        """
+        """One row a launch, in time order: op, case, process, block, arm, us. Warns if the file is torn."""
         from perfci.report import frame
 
         found = read_launches(self.folder)

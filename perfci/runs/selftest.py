@@ -76,10 +76,7 @@ class SelfTest:
 
 
 def selftest(settings: Settings, request: Request, command: str, listener: Listener) -> SelfTest:
-    """Try perfci on the project's own ops. Each try leaves its run in reports/selftest/<name>.
-
-    The planted slow-down and error take one op, the first that could be timed. Raises DeviceError if nothing can be.
-    """
+    """Try perfci on the project's own ops. Each try leaves a run in reports/selftest. Raises DeviceError."""
     where = [dataclasses.replace(settings, reports=settings.reports / "selftest" / name) for name in TRIALS]
     with claim_bench(where[0], listener) as bench:
         if describe_ops(bench, request).device.kind in UNTIMED:

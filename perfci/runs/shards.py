@@ -1,7 +1,6 @@
 """A check that several runners or devices share: one plan, a shard for each, and all shards joined and judged at once.
 
-A shard knows how many cases the families have, but not the p values of the other shards. It takes those for 1, the
-largest possible value, so whatever a shard finds slower the whole run finds slower too.
+A shard takes other shards' p values for 1, so whatever it finds slower the whole run finds slower too.
 """
 
 from __future__ import annotations
@@ -77,11 +76,10 @@ def plan_shards(
     *,
     every: bool = False,
 ) -> ShardPlan:
-    """Returns what all shards together will measure, and which shard measures what.
+    """Returns what all shards together will measure, and which shard measures what, or which of request.devices.
 
-    `last` is a run by whose times the shards are balanced. `every` measures unchanged ops too. With request.devices
-    each device is a shard. Nothing is imported if the files of all ops are those of the base. Raises UsageError for a
-    request that matches nothing.
+    last: a run by whose times shards are balanced. every: unchanged ops too. Imports nothing if all files are the
+    base's. Raises UsageError for a request that matches nothing.
     """
     with open_bench(settings, listener) as bench:
         tree = base_stage.find(bench, request)
@@ -124,10 +122,7 @@ def plan_shards(
 
 
 def _choose_boards(wanted: str, kind: str, visible: int) -> tuple[Board, ...]:
-    """Returns the devices of this host that --devices names. None if there is no choice to make.
-
-    Raises UsageError for an index that no device has, and for a device that is named twice.
-    """
+    """The host's devices that --devices names. Raises UsageError for an unknown index, and one named twice."""
     known = name_devices(os.environ, kind, visible)
     if wanted == ONE or kind in UNTIMED or kind == AUTO or (wanted == ALL and len(known) < 2):
         return ()
@@ -148,10 +143,7 @@ def _fingerprint(settings: Settings, names: Sequence[str]) -> Mapping[str, str]:
 
 
 def check_shard(settings: Settings, part: ShardPart, command: str, listener: Listener) -> tuple[Run, Judgements]:
-    """Measure a shard's ops, and fetch what the judge lacks by the families' sizes. The run is saved after each op.
-
-    A shard without ops starts no worker. Raises UsageError if the plan was not made for what is here.
-    """
+    """Measure and judge a shard's ops by the families' sizes. Raises UsageError if the plan is not for what is here."""
     sharded = part.sharded
     if part.count != sharded.shards or not 1 <= part.index <= part.count:
         raise UsageError("shard_range", index=part.index, count=part.count, planned=sharded.shards)
@@ -247,10 +239,9 @@ def merge_shards(
 
 
 def check_on_devices(settings: Settings, request: Request, command: str, listener: Listener) -> tuple[Run, Judgements]:
-    """Check on several devices of this host at once: each measures one shard, in a process of its own.
+    """Check on several devices of this host at once, a shard and process each. A plain check if there is only one.
 
-    Falls back to a plain check if there is no second device to share with. A signal ends all of them, and what they
-    measured is saved. Raises PerfciError if one of them fails. It has printed the reason.
+    A signal ends all of them, with what they measured saved. Raises PerfciError if one fails, which has said why.
     """
     sharded = plan_shards(settings, request, listener)
     if not sharded.plan.boards:

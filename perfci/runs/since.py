@@ -1,15 +1,12 @@
 """Cases duelled with commits of their own: what an earlier run left open, or every case with the last release.
 
-`retry`: `accept` refuses an INCONCLUSIVE case, so what is stored of it comes from the last run that was conclusive. The
-case is duelled with the commit of that run. If a younger base answered a case, and the op's files changed since its own
-last conclusive commit, that case is duelled too: nothing else would ever look at what came in between.
+`retry`: `accept` refuses INCONCLUSIVE cases, so each is duelled with the commit of its last conclusive run. So is one
+that a younger base answered, if its op's files changed since: nothing else would look at what came in between.
 
-`compare_with_release`: the stored numbers of accepted runs show a creep late, since runs vary more than duels
-(how-thresholds-tighten.md). So the release's own files are duelled with those that are checked out. If people accepted
-a loss of a case after the release (an epoch of its history), that case is duelled with the commit of that run instead.
+`compare_with_release`: accepted runs show a creep late (how-thresholds-tighten.md), so the release's own files are
+duelled. A case with a loss that people accepted since (an epoch) is duelled with the commit of that run instead.
 
-The cases of one commit are a group. Each group is measured like a shard, by the size of the family of all groups. Then
-all are joined and judged at once.
+The cases of one commit are a group, measured like a shard by the size of the family of all groups, and judged at once.
 """
 
 from __future__ import annotations
@@ -110,10 +107,9 @@ def retry(
 ) -> tuple[Run, Judgements]:
     """Duel the INCONCLUSIVE performance cases of a run of the checked-out commit, as a run in the reports folder.
 
-    `request` gives device, budget (0: twice the earlier run's), seed and timer. The earlier run's --threshold holds for
-    this one. A case whose commit is not available stays INCONCLUSIVE, with the reason. A run without ops had nothing to
-    duel. Raises UsageError for a run of another commit, a shard's, one of another device model, and if a pipeline does
-    not allow the earlier run's --threshold.
+    request: device, budget (0: twice the earlier run's), seed, timer. Other values are the earlier run's. A run without
+    ops had nothing to duel. Raises UsageError for a run of another commit or device model, a shard's, and for a
+    --threshold that a pipeline does not allow.
     """
     head = parse_commit(settings.root, "HEAD")
     if head is None or head != earlier.environment.commit:
@@ -190,9 +186,8 @@ def compare_with_release(
 ) -> tuple[Run, Judgements]:
     """Duel every case with the last release's files, or with those of its epoch since, as a run in the reports folder.
 
-    `named` is a revision that takes the release's place. A run without ops, with a note, is one for which there is no
-    release, or nothing that both have. Raises UsageError if the release is unknown or not available, DeviceError if
-    nothing can be timed.
+    named: a revision in the release's place. A run without ops has a note why. Raises UsageError if the release is not
+    available, DeviceError if nothing can be timed.
     """
     request = dataclasses.replace(request, suites=(Suite.PERFORMANCE,), duel=DuelWhat.CHANGED)
     with claim_bench(settings, listener) as bench:
@@ -390,10 +385,7 @@ def _measure(
     groups: Sequence[Group],
     earlier: Run | None = None,
 ) -> tuple[Run, Judgements]:
-    """Measure the groups one after the other, saved after each with its launches, and judge all at once.
-
-    `earlier` knows how long ops take. Raises Stopped, with the run saved, if a signal arrived.
-    """
+    """Measure group by group, each saved, and judge all at once. earlier: for ops' times. Raises Stopped."""
     settings, again = bench.settings, plan.again or Again()
     run = dataclasses.replace(new_run(settings, plan, device, blank.command), id=blank.id, created=blank.created)
     refuse_looser(plan, settings, run.environment, run.created)

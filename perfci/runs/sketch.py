@@ -26,11 +26,7 @@ def draft_from_kernelgen(op: str, folder: Path, version: int | None, settings: S
 
 
 def draft_from_function(op: str, source: str, reference: str | None, settings: Settings) -> Draft:
-    """Returns the op's files around FILE:function.
-
-    A file of the project that this Python can import by name is imported, so that what is checked is what ships. Any
-    other file is copied as it is.
-    """
+    """Returns the op's files around FILE:function. A file that can be imported by name is imported, others copied."""
     file, _, name = source.rpartition(":")
     if not file or not name.isidentifier():
         raise UsageError("from_form", found=source)

@@ -46,10 +46,7 @@ class _Wanted:
 
 
 def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[Static, tuple[PlannedOp, ...]]:
-    """Every op for every target, also the base's if its files differ, with the ops as the judge knows them.
-
-    Raises UsageError for an unknown target.
-    """
+    """Compiles every op, and the base's if its files differ, for every target. Raises UsageError for an unknown one."""
     targets = request.targets or bench.settings.targets
     for target in targets:
         target_named(target)

@@ -1,8 +1,4 @@
-"""Keeps what accepted runs have earned, by `perfci.thresholds.ratchet`, in `thresholds/<device key>/<op>.yaml`.
-
-Values are computed without a lock, since that may take a while. They are written with the folder held, and only if the
-file is still as it was read.
-"""
+"""Keeps what accepted runs have earned, by `perfci.thresholds.ratchet`, in `thresholds/<device key>/<op>.yaml`."""
 
 from __future__ import annotations
 
@@ -64,8 +60,7 @@ def tighten(
 ) -> list[Tightened]:
     """Returns what the histories of accepted runs have earned, op by op and device by device, and stores it on request.
 
-    If an op cannot be read or written, the others are done all the same. Raises UsageError if there is no history of
-    what is asked for, StoredFileError for thresholds of people that cannot be read.
+    An op that cannot be read or written stops no other. Raises UsageError if there is no history, and StoredFileError.
     """
     written = load(settings.thresholds, None, settings.root)
     today = (day or datetime.now(UTC).date()).isoformat()
@@ -92,10 +87,7 @@ def refuse_in_pipeline(known: Mapping[str, str]) -> None:
 
 
 def read_counted(settings: Settings, device: str, op: str) -> tuple[HistoryRun, ...]:
-    """An op's accepted runs that count: those without uncommitted changes.
-
-    Raises StoredFileError if the history has to be repaired first.
-    """
+    """An op's accepted runs of clean work trees. Raises StoredFileError if the history needs a repair first."""
     found = read_history(settings.baselines, device, op)
     for problem in found.problems:
         raise StoredFileError(problem.kind, **problem.facts)
@@ -167,11 +159,7 @@ def _work_out(
 
 
 def _list_agreed(proposed: Sequence[Tighter], history: Sequence[HistoryRun]) -> Iterator[Tighter]:
-    """One change a case and key.
-
-    A case id that both suites have is judged by one value in both. So it moves if both have earned that, to the looser
-    of the two. Only errors are measured by both.
-    """
+    """One change a case and key. Errors of an id in both suites go to the looser of two values, if both have one."""
     found: dict[Which, list[Tighter]] = {}
     for change in proposed:
         found.setdefault((change.case, change.key), []).append(change)
@@ -189,10 +177,7 @@ def _list_agreed(proposed: Sequence[Tighter], history: Sequence[HistoryRun]) -> 
 
 
 def replace_file(settings: Settings, path: Path, before: bytes | None, after: bytes) -> None:
-    """Writes a thresholds file if it still is as it was read. before: None if there was none.
-
-    Raises StoredFileError if somebody changed it since, if it is a link, and if it cannot be written.
-    """
+    """Writes a thresholds file if it still is as it was read (None: there was none). Raises StoredFileError."""
     link = next((each for each in (path, path.parent) if each.is_symlink() and each != settings.thresholds), None)
     if link:
         raise StoredFileError("thresholds_linked", file=place(link, settings.root))
@@ -222,7 +207,6 @@ def rescale(
     """Makes targets of speed as tight for a kernel with an accepted loss as they were before. Returns what was done.
 
     run: with which the epoch began. shifts: its cases -> accepted slow-down, log scale. Only earned targets are scaled.
-    What a person wrote stays. A file that cannot be read or written is reported and stays as it is.
     """
     device = run.environment.device.key
     today = (day or datetime.now(UTC).date()).isoformat()

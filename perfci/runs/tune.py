@@ -1,8 +1,4 @@
-"""`perfci tune`: workers that search until they are done or the time is up, and the tuned file.
-
-All results of a candidate are on disk before the next is tried. If a candidate kills its worker, another worker goes on
-with the next one.
-"""
+"""`perfci tune`: workers that search until done or out of time, a new one if a candidate kills one, and the file."""
 
 from __future__ import annotations
 
