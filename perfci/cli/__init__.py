@@ -6,8 +6,6 @@ options     options that several commands share, and which of them go together
 output      printing: paragraphs, grids, verdicts, JSON
 progress    what is shown while a run is under way
 workflow    nothing that is printed commands the runner of a job
-
-Each command stands in a module of its own or of its group: check, results, accept, history, thresholds, ci and so on.
 """
 
 from perfci.cli.main import main, run_file

@@ -52,21 +52,17 @@ def accept(
         str | None, options.option("--why", "Why cases may be slower, or what changed around them.", "none", "TEXT")
     ] = None,
     environment: Annotated[
-        bool,
-        options.flag("--environment", "Show what a new driver, torch or board moved; see --write."),
+        bool, options.flag("--environment", "Show what a new driver, torch or board moved; see --write.")
     ] = False,
     write: Annotated[bool, options.flag("--write", "With --environment: store the numbers anew, with a step.")] = False,
     include: Annotated[
-        list[str],
-        options.option("--include", "With --environment: take this op whatever changed.", "none", "OP"),
+        list[str], options.option("--include", "With --environment: take this op whatever changed.", "none", "OP")
     ] = [],  # noqa: B006
     propose: Annotated[
-        bool,
-        options.flag("--propose", "Propose baselines and thresholds in a merge request; runs no kernels."),
+        bool, options.flag("--propose", "Propose baselines and thresholds in a merge request; runs no kernels.")
     ] = False,
     source: Annotated[
-        Path,
-        options.option("--from", "With --propose: the project's folder as another job left it.", metavar="DIR"),
+        Path, options.option("--from", "With --propose: the project's folder as another job left it.", metavar="DIR")
     ] = options.HERE,
     to: Annotated[
         str,

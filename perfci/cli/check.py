@@ -13,15 +13,7 @@ from perfci import store
 from perfci.cli import language, options
 from perfci.cli.chains import print_chains
 from perfci.cli.exits import Exit
-from perfci.cli.output import (
-    conclude,
-    get_command,
-    print_answer,
-    print_lines,
-    print_verdicts,
-    relative,
-    write_json,
-)
+from perfci.cli.output import conclude, get_command, print_answer, print_lines, print_verdicts, relative, write_json
 from perfci.cli.progress import Progress
 from perfci.cli.soak import print_soak
 from perfci.core import deadline as deadlines

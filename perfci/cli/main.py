@@ -66,10 +66,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def run_file(suite: Accuracy | Performance | Chain) -> None:
-    """Check one suite of the op whose file is being run, as `perfci check OP --suite SUITE` would; exits.
-
-    A chain is checked as by `perfci check --chain NAME`.
-    """
+    """Check the suite or chain whose file is being run, as `perfci check` with --suite or --chain would, and exit."""
     path = Path(sys.argv[0]).resolve()
     if isinstance(suite, Chain):
         main(["check", "--chain", path.stem.removesuffix("_chain"), "--project", str(path.parent), *sys.argv[1:]])

@@ -22,11 +22,7 @@ _Function = TypeVar("_Function", bound=Callable[..., int])
 
 
 def takes(alone: str, modes: Mapping[str, str]) -> Callable[[_Function], _Function]:
-    """Mark which parameters of a command go together.
-
-    `modes` maps an option that changes what the command does (`static`, or with a value `to=csv`) to the names of the
-    parameters that go with it. `alone` names those that go without any of these options.
-    """
+    """Mark the parameters that go with each mode of a command (`static`, or with a value `to=csv`), and with none."""
 
     def mark(function: _Function) -> _Function:
         function.modes = {"": alone, **modes}  # type: ignore[attr-defined]
@@ -136,18 +132,13 @@ SuiteKind = Literal["both", "accuracy", "performance"]
 DuelKind = Literal["changed", "all", "none"]
 Format = Literal["text", "json"]
 
-Ops = Annotated[
-    list[str],
-    option("--op", "Op to look at; repeat for several.", "all ops", "OP"),
-]
+Ops = Annotated[list[str], option("--op", "Op to look at; repeat for several.", "all ops", "OP")]
 Case = Annotated[
-    str | None,
-    option("--case", "Only cases whose id fits, such as 'rows=4096,dtype=float*'.", "all cases", "GLOB"),
+    str | None, option("--case", "Only cases whose id fits, such as 'rows=4096,dtype=float*'.", "all cases", "GLOB")
 ]
 DeviceOption = Annotated[DeviceKind, option("--device", "Where kernels run; auto takes a GPU if there is one.")]
 Budget = Annotated[
-    float,
-    option("--budget", "Device time a case for the first looks, seconds.", metavar="S", min=0.01, max=3600),
+    float, option("--budget", "Device time a case for the first looks, seconds.", metavar="S", min=0.01, max=3600)
 ]
 Seed = Annotated[
     int | None,
@@ -195,8 +186,7 @@ Release = Annotated[
     ),
 ]
 Duel = Annotated[
-    DuelKind,
-    option("--duel", "Which cases are timed beside the base: those whose device work changed, all, none."),
+    DuelKind, option("--duel", "Which cases are timed beside the base: those whose device work changed, all, none.")
 ]
 BasePython = Annotated[
     str | None,
@@ -225,10 +215,7 @@ Peers = Annotated[
         "a case more. No verdict depends on it.",
     ),
 ]
-Html = Annotated[
-    bool,
-    flag("--html", "Write report.html too: one page that needs no network."),
-]
+Html = Annotated[bool, flag("--html", "Write report.html too: one page that needs no network.")]
 Threshold = Annotated[
     list[str],
     option(
@@ -238,15 +225,9 @@ Threshold = Annotated[
         "KEY=VALUE",
     ),
 ]
-DeviceKey = Annotated[
-    str | None,
-    option("--device", "Folder of the device: nvidia-h200.", "all", "KEY"),
-]
+DeviceKey = Annotated[str | None, option("--device", "Folder of the device: nvidia-h200.", "all", "KEY")]
 Project = Annotated[Path, option("--project", "A folder of the project.", metavar="DIR")]
-RunFile = Annotated[
-    Path | None,
-    argument("RUN", "A run.json, or the folder that holds one.", "the project's reports/"),
-]
+RunFile = Annotated[Path | None, argument("RUN", "A run.json, or the folder that holds one.", "the project's reports/")]
 Baseline = Annotated[
     Path | None,
     option("--baseline", "Another run, or a folder of baselines.", "the project's baselines/", "RUN_OR_DIR"),

@@ -11,15 +11,7 @@ from perfci import report as reports
 from perfci import store
 from perfci.cli import details, language, options
 from perfci.cli.exits import Exit, exit_code
-from perfci.cli.output import (
-    print_answer,
-    print_json,
-    print_lines,
-    print_parts,
-    print_verdicts,
-    relative,
-    write_report,
-)
+from perfci.cli.output import print_answer, print_json, print_lines, print_parts, print_verdicts, relative, write_report
 from perfci.core.errors import UsageError
 from perfci.core.model import OpRun
 from perfci.core.wording import say, sentence
@@ -52,10 +44,7 @@ def compare(
 
 
 def _existing(baseline: Path | None) -> Path | None:
-    """Returns what a run is compared with.
-
-    Raises UsageError if it holds no run. Every case would be NEW and the gate open.
-    """
+    """What a run is compared with. Raises UsageError if it holds no run: every case would be NEW, and the gate open."""
     if baseline is None or baseline.is_file() or (baseline / store.RUN_FILE).is_file():
         return baseline
     if not any(baseline.glob("*/*.json")):  # a folder of baselines has one for each device model
@@ -105,8 +94,7 @@ def _only(op: OpRun, pattern: str | None) -> OpRun:
 
 
 @options.takes(
-    "runs to baseline out",
-    {"to=csv": "runs verdicts out", "to=parquet": "runs verdicts out", "to=site": "out"},
+    "runs to baseline out", {"to=csv": "runs verdicts out", "to=parquet": "runs verdicts out", "to=site": "out"}
 )
 def report(
     runs: Annotated[

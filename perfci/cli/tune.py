@@ -131,10 +131,7 @@ def _describe_choice(choice: Choice) -> str:
 
 
 def find_recovery(found: Tuning) -> Mapping[str, float]:
-    """Shares of the speed on the device that the description varies, by the model: untuned, tuned, roofline.
-
-    They are geometric means over the cases. If what a case has today does not fit, it is missing from untuned.
-    """
+    """Modelled shares of the varied device's speed, untuned, tuned, roofline: geometric means of the cases that fit."""
     shares: dict[str, list[float]] = {"untuned": [], "tuned": [], "roofline": []}
     for choice in found.choices:
         us = {each.key: each.us for each in reversed(_list_tried(found, choice)) if each.us}

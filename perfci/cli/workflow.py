@@ -1,7 +1,6 @@
 """Runners of GitHub and Azure obey lines of a job's log: nothing that perfci prints there becomes such a command.
 
-`::error::`, `::add-mask::` and their like count at the start of a line, `##[error]` and `##vso[...]` anywhere in one.
-Case ids, exceptions and file names come from whoever wrote the change, and lines are broken if they are too long.
+`::error::` and its like count at the start of a line, `##[error]` and `##vso[...]` anywhere in one.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 r"""Foreign text in GitLab's own Markdown, which reads more out of a text than Markdown does.
 
-`perfci.report.markdown` escapes for Markdown and tables. GitLab then looks through the finished page's text for what it
-links: mentions, references with quoted names, emoji, bare commit hashes, keys of other trackers, projects, tables of
-contents, inline differences, placeholders. An escaping backslash is gone by then, so what would be found is parted by a
-zero-width space, and what looks like a hash becomes code. Within code nothing is looked for but a colour.
-
-No line may begin with foreign text: there a slash is a command to GitLab.
+GitLab looks for references, emoji, hashes and more when escaping backslashes are gone. So what it would find is parted
+by a zero-width space, and a hash becomes code. No line may begin with foreign text: there a slash is a command.
 """
 
 from __future__ import annotations

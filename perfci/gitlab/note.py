@@ -1,7 +1,6 @@
 """One note in a merge request, found again by its marker and its author. The same text as a step's summary on GitHub.
 
-A note that cannot be posted is a `Reason` to warn with, and changes no verdict. The token goes to one server only:
-redirects are not followed.
+If it cannot be posted, that changes no verdict. The token goes to one server only: redirects are not followed.
 """
 
 from __future__ import annotations
@@ -65,10 +64,7 @@ class NoteError(Exception):
 
 
 def find_target(environ: Mapping[str, str]) -> NoteTarget | Reason:
-    """From the variables of a merge request's pipeline, each validated, since a job can be started with any.
-
-    The merge request's own project counts, not the pipeline's, which for a fork is the fork.
-    """
+    """From the variables of a merge request's pipeline, each validated: a job can be started with any."""
     token = environ.get(TOKEN, "").strip()
     if not token:
         return Reason("note_no_token")
@@ -76,6 +72,7 @@ def find_target(environ: Mapping[str, str]) -> NoteTarget | Reason:
         return Reason("token_malformed", {"name": TOKEN})
     if not environ.get("CI_MERGE_REQUEST_IID"):
         return Reason("note_no_merge_request")
+    # The pipeline's own project is the fork, if the merge request comes from one.
     name = "CI_MERGE_REQUEST_PROJECT_ID" if environ.get("CI_MERGE_REQUEST_PROJECT_ID") else "CI_PROJECT_ID"
     for each, pattern in (("CI_MERGE_REQUEST_IID", _NUMBER), (name, _NUMBER), ("CI_API_V4_URL", _API)):
         found = environ.get(each, "")
@@ -95,10 +92,7 @@ def post(
     key: str = KEY,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Posted:
-    """Create the merge request's note, or update it in place. What fails is a problem of the result.
-
-    Only a note that the token's own user wrote is ever changed, whoever else's holds the marker.
-    """
+    """Create the merge request's note, or update the token's own user's. What fails is a problem of the result."""
     body = compose(run, judgements, links, LIMIT, key)
     waits = list(WAITS_S)
     while True:

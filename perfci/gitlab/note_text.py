@@ -21,7 +21,7 @@ LIMIT = 900_000  # most bytes of a note; GitLab takes 1,000,000 characters
 KEY = "check"  # which of a merge request's notes by perfci this is
 
 REPORT_URL = "PERFCI_REPORT_URL"
-"""Address of the report, set by the job that keeps it if that is another job than the note's."""
+"""Address of the report, set by the job that keeps it if that is another than the note's. On the same server only."""
 
 CHANGES, CHANGED_OPS, NOTES = 3, 12, 20
 """Most differences of an op's device work, ops whose changes are shown, and notes on the run."""
@@ -49,11 +49,7 @@ class Links:
 
 
 def compose(run: Run, judgements: Judgements, links: Links, limit: int = LIMIT, key: str = KEY) -> str:
-    """The note in Markdown for GitLab and GitHub, in the language in use, of at most `limit` bytes.
-
-    key: letters, digits, dots, dashes, by which the note is found again. Raises ValueError for another one. No line
-    begins with foreign text: there a slash would be a command.
-    """
+    """Markdown of at most `limit` bytes, no line of which begins with foreign text. Raises ValueError for a bad key."""
     summed = summary.summarise(run, judgements, frame.find_clocks(frame.tabulate_blocks(run)))
     shown, notes = rows.make_rows(judgements), rows.split_notes(judgements, run)
     grave, fine = [row for row in shown if row.aloud], [row for row in shown if not row.aloud]
@@ -149,11 +145,7 @@ def safe_url(url: str) -> str | None:
 
 
 def find_links(environ: Mapping[str, str], report: str | None = None) -> Links:
-    """Addresses of the report, of this job and of the pipeline, from the variables of GitLab or GitHub.
-
-    report: the report's file among this job's artefacts, relative to the project. Another job's address comes as
-    PERFCI_REPORT_URL, and must be on the same server.
-    """
+    """From the variables of GitLab or GitHub. report: its file among this job's artefacts, relative to the project."""
     if environ.get("GITHUB_ACTIONS"):
         server, repository, run = (environ.get(f"GITHUB_{key}", "") for key in ("SERVER_URL", "REPOSITORY", "RUN_ID"))
         return Links(pipeline=safe_url(f"{server}/{repository}/actions/runs/{run}"))

@@ -1,7 +1,6 @@
 """What another job left in the folders of baselines and thresholds: read as data, compared, and put into words.
 
-Nothing of it is run or believed. Only regular files of bounded size count, with the names that perfci gives. perfci's
-own readers read each changed file before anything of it is proposed.
+Nothing of it is run or believed: only regular files of bounded size and known names, as perfci's own readers read them.
 """
 
 from __future__ import annotations
@@ -100,10 +99,9 @@ class Proposal:
 
 
 def list_changed(source: Path, before: Path, folders: Mapping[str, str], prefix: str) -> tuple[ProposedFile, ...]:
-    """The files below `source` that differ from those below `before`.
+    """The files below `source` that differ from those below `before`. Raises UsageError for one that people write.
 
-    folders: baselines and thresholds -> path in the project. prefix: the project's path in the repository. Raises
-    UsageError for a file that perfci does not write there, which includes thresholds that people write.
+    folders: baselines and thresholds -> path in the project. prefix: the project's path in the repository.
     """
     if not any((source / folder).is_dir() for folder in folders.values()):
         raise UsageError("propose_nothing_there", folder=str(source), names=", ".join(folders.values()))
@@ -178,11 +176,7 @@ def _read_medians(path: Path) -> Mapping[str, float]:
 
 
 def compare_earned(before: EarnedFile, after: EarnedFile) -> Iterator[MovedThreshold]:
-    """What differs between two files of earned values of one op on one device.
-
-    A looser or missing entry is a loosening, unless all began anew in another environment, or a loss was accepted and
-    the value was rescaled by it.
-    """
+    """What differs between two files of earned values. No loosening is what began anew, or was rescaled by a loss."""
     old, new = ({(each.case, each.key): each for each in file.values} for file in (before, after))
     anew = bool(before.environment and after.environment and unmixable(before.environment, after.environment))
     for case, key in dict.fromkeys((*old, *new)):

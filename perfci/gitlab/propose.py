@@ -1,9 +1,7 @@
 """A proposal by git alone: one commit on a branch in a temporary clone, one push, GitLab's push options.
 
-Never by force. If somebody pushed first, the branches are fetched again and the commit is made anew. Files that people
-changed meanwhile are never replaced, perfci's own older proposals are. Histories keep the lines of both.
-
-The token goes to git through environment variables only, so that no process list, file or message shows it.
+Never by force, and never over files that people changed meanwhile. The token goes to git through environment variables
+only, so that no process list, file or message shows it.
 """
 
 from __future__ import annotations
@@ -103,10 +101,9 @@ class Proposed:
 def propose(
     source: Path, settings: Settings, options: ProposalOptions, environ: Mapping[str, str], prefix: str = ""
 ) -> Proposed:
-    """Propose the files below `source` that differ from those of the base commit.
+    """Propose the files below `source` that differ from the base's. prefix: the project's path in its repository.
 
-    prefix: the project's path in its repository. A dry run compares with the clone at hand and needs no token. Raises
-    UsageError and StoredFileError for files that cannot be proposed, and PerfciError if git or the server refuses.
+    Raises UsageError and StoredFileError for files that cannot be proposed, PerfciError if git or the server refuses.
     """
     base = options.base or environ.get("CI_COMMIT_SHA", "")
     target = options.target or environ.get("CI_DEFAULT_BRANCH")

@@ -7,11 +7,8 @@
         margin: 4 %
     expected:                # slow-downs that were agreed on
       - {case: "rows=4096", up_to: 6 %, why: "float32 accumulation, see !42", until: 2027-01-31}
-
     relaxed:                 # thresholds that are looser for a time
       - {key: tau, case: "rows=7,*", to: 3 %, why: "noisy since the new driver, see !43", until: 2027-01-31}
 
-Values fall through: built in, then `default.yaml`, then `<op>.yaml`, then its cases. `alpha` belongs to the run as a
-whole and stands in `default.yaml` only, `cases`, `expected` and `relaxed` in an op's file only. Above them lie what
-accepted runs have earned, in `<device key>/<op>.yaml`, then relaxed entries, then --threshold.
+`alpha` stands in `default.yaml` only, `cases`, `expected` and `relaxed` in an op's file only. `layers` has their order.
 """

@@ -1,16 +1,12 @@
 """Values that accepted runs have earned: `<device key>/<op>.yaml` in a thresholds folder, written by perfci.
 
-    environment:
-      device.driver: "580.65.06"
-    cases:
-      "rows=4096,dtype=float16":
-        tau:
-          value: 0.75 %       # in force, if it is tighter than what people wrote
-          from: 1 %           # what follows is the record of the last step
-          to: 0.75 %
-          ...
-
-The value may be edited by hand, an entry deleted. All of a file was learnt in one environment.
+environment:
+device.driver: "580.65.06"
+cases:
+"rows=4096,dtype=float16":
+tau:
+value: 0.75 %       # in force, if it is tighter than what people wrote. May be edited by hand
+from: 1 %           # from here on the record of the last step
 """
 
 from __future__ import annotations
@@ -60,10 +56,7 @@ class EarnedFile:
 
 
 def read_earned(folder: Path, device: str, root: Path | None = None) -> dict[str, EarnedFile]:
-    """What the files of a thresholds folder hold for a device, by op. Nothing if it has no folder.
-
-    Raises StoredFileError, naming file and line, for anything that is not understood.
-    """
+    """What a thresholds folder holds for a device, by op. Raises StoredFileError for what is not understood."""
     files = list_yaml(folder / device) if device and Path(device).name == device else {}
     return {op: read_file(path, op, device, root) for op, path in files.items()}
 

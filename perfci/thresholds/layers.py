@@ -1,8 +1,6 @@
-"""What lies above the values that people wrote: earned, relaxed for a time, and given on the command line.
+"""What lies above the values that people wrote: earned ones only tighten, relaxed ones only loosen, --threshold holds.
 
-    built in < default.yaml < <op>.yaml < its cases < earned < relaxed < --threshold
-
-An earned value only ever tightens, a relaxed entry only ever loosens, and what the command line asks for holds.
+`built in < default.yaml < <op>.yaml < its cases < earned < relaxed < --threshold`
 """
 
 from __future__ import annotations
@@ -96,10 +94,7 @@ def is_stricter(key: str, value: float | None, than: float | None) -> bool:
 
 
 def overlay(
-    written: CaseThresholds,
-    earned: Mapping[str, float],
-    relaxed: Sequence[Relaxed],
-    commanded: Mapping[str, float],
+    written: CaseThresholds, earned: Mapping[str, float], relaxed: Sequence[Relaxed], commanded: Mapping[str, float]
 ) -> CaseThresholds:
     """What people wrote, with what was earned, relaxed and asked for above it. Tau's are of every kernel length."""
     limits = written

@@ -175,10 +175,7 @@ class Thresholds:
         return found
 
     def origin(self, op: str, case: str, key: str, device: str) -> str:
-        """Where the value of a key comes from that a case is judged by: a file, or --threshold.
-
-        device: key of the one that is judged. Of a key that nobody set it is `default.yaml`, where it would stand.
-        """
+        """Where a case's value of a key comes from: a file, --threshold, or `default.yaml` if nobody set it."""
         written = replace(self, earned={}, loosened={}, commanded={}).for_case(op, case)
         asked = replace(self, loosened={}, commanded={}).for_case(op, case)
         if key in self.commanded:
@@ -198,10 +195,7 @@ class Thresholds:
         return entries if case is None else tuple(entry for entry in entries if matches(case, entry.case))
 
     def with_change(self, entries: Sequence[Expected], change: Thresholds) -> Thresholds:
-        """These rules with the expected entries of the change that is judged by them: those that it adds count too.
-
-        entries: all that the change has; `change`: its files, into which entries are pasted. Nothing else is taken.
-        """
+        """These rules with all expected entries of the change that they judge, and the places to paste others into."""
         ops = {}
         for op in sorted({*self.ops, *change.ops, *(entry.op for entry in entries)}):
             own, other = self.ops.get(op, OpThresholds(self.default)), change.ops.get(op)

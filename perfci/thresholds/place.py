@@ -1,8 +1,4 @@
-"""YAML in which every value knows its file and line.
-
-It is never constructed, only looked at, so that nothing in a file can run, grow or hang: aliases stay shared,
-tags mean nothing, and both size and depth are limited.
-"""
+"""YAML in which every value knows its file and line. Never constructed, so nothing in a file can run, grow or hang."""
 
 from __future__ import annotations
 
@@ -120,10 +116,7 @@ def list_yaml(folder: Path) -> dict[str, Path]:
 
 
 def read(path: Path, most: int = MOST_BYTES) -> Place | None:
-    """The whole of a YAML file of at most so many bytes. None if there is nothing in it.
-
-    Raises StoredFileError if it cannot be read, is too large, is no UTF-8 or no YAML, or holds several documents.
-    """
+    """The whole of a YAML file, None if it is empty. Raises StoredFileError if it is too large or cannot be read."""
     # A pipe would be waited for without end.
     if not path.is_file():
         raise StoredFileError("file_unreadable", path=str(path), why=say("it is no plain file"))

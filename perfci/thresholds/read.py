@@ -39,11 +39,9 @@ Reader = Callable[[Place], Any]
 
 
 def load(folder: Path, ops: Collection[str] | None = None, root: Path | None = None) -> Thresholds:
-    """Read a thresholds folder. Without it, or without default.yaml in it, the built-in values hold.
+    """Read a thresholds folder, if there is one. Raises StoredFileError, naming file and line, for any fault.
 
-    ops: all ops of the project. A file that belongs to none of them is an error; None leaves that unchecked. root: the
-    project's, from which files are named to people. Raises StoredFileError, naming file and line, for anything that is
-    not understood.
+    ops: all ops of the project, if files of others are faults. root: the project's, from which files are named.
     """
     shown = (folder.relative_to(root) if root and folder.is_relative_to(root) else folder).as_posix()
     files = list_yaml(folder)

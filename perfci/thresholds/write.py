@@ -90,10 +90,9 @@ def write_earned(
     dropped: Collection[Which] = (),
     renamed: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Returns the file's content with these values, without the entries dropped, with cases under their new names.
+    """The file's content with these values, without the entries dropped, with cases renamed, id in the file -> id.
 
-    environment: that all of it was learnt in. renamed: id in the file -> id. Raises StoredFileError for a file whose
-    layout cannot be kept, and for a value that no file can hold.
+    Raises StoredFileError for a file whose layout cannot be kept, and for a value that no file can hold.
     """
     fresh = {(each.case, each.key): _write_fields(file, each) for each in values}
     renamed = renamed or {}
@@ -166,10 +165,7 @@ def _write_fields(file: EarnedFile, value: Earned) -> dict[str, str]:
 def _delete_entries(
     text: str, fresh: Mapping[Which, Mapping[str, str]], dropped: Collection[Which], renamed: Mapping[str, str]
 ) -> str:
-    """The text without the lines of what goes: entries, cases left empty, fields that a new record lacks.
-
-    Lines, not keys of the document, so that comments among them stay.
-    """
+    """The text without entries that go, empty cases and old fields of new records. By line, so that comments stay."""
     document = read_document(text)
     cases = document.data.get("cases") if document and isinstance(document.data, dict) else None
     if document is None or not isinstance(cases, dict):
@@ -211,10 +207,7 @@ def _list_lines(data: Any) -> Iterator[int]:
 
 
 def write_relaxed(path: Path, content: bytes | None, entry: Relaxed) -> bytes:
-    """An op's file with an entry under `relaxed`. One of the same key, case and device gives way to it.
-
-    Raises StoredFileError for a file that cannot be read, or whose layout cannot be kept.
-    """
+    """An op's file with an entry under `relaxed`. Raises StoredFileError for one whose layout cannot be kept."""
     text = decode_text(path, content or b"")
     end = "\r\n" if "\r\n" in text else "\n"
     lines = text.splitlines(keepends=True)
@@ -255,9 +248,7 @@ def write_relaxed(path: Path, content: bytes | None, entry: Relaxed) -> bytes:
 def suggest_expected(thresholds: Thresholds, op: str, case: str, up_to: float, until: date) -> Suggestion | None:
     """The entry that would allow this slow-down in this case, to be pasted into the op's file.
 
-    up_to: the slow-down measured, by the upper end of its interval. It is rounded up: per cent, to the next half up to
-    10 %, the next whole up to 100 %, the next ten beyond. None if it is beyond all that an entry can allow, or if no
-    pattern names the case.
+    up_to: the upper end of the measured interval, ratio, which is rounded up. None if no entry can allow it.
     """
     step = 0.5 if up_to <= 0.1 else 1.0 if up_to <= 1 else 10.0
     percent = math.ceil(100 * up_to / step - 1e-9) * step

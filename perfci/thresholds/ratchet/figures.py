@@ -156,9 +156,7 @@ def list_cases(run: HistoryRun, suite: Suite) -> Mapping[str, Case]:
 def read_series(history: Sequence[HistoryRun], suite: Suite, case: str, key: Key) -> FigureSeries:
     """A figure over the runs of this environment and epoch that have it.
 
-    An exact result, which has no logarithm, counts as the least error of the other runs. If all are exact, as the
-    roundoff of the case's dtype, and as no figure if the id does not name the dtype. Keys with a zero of their own
-    count by that.
+    An exact result, which has no logarithm, counts as the key's zero, else as the least error, else as the roundoff.
     """
     runs = select_epoch(select_environment(history), case)
     # Warm and cold times are never compared: the newest run that has the case decides which count.

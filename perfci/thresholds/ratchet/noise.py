@@ -1,10 +1,8 @@
 """The noise that an environment's A/A duels show, as an upper bound that holds at every look, and the tau it bears.
 
-The model of an unchanged kernel's duel, log scale: d = s g + s' b + sigma e, where e is of a block, b of a process and
-g of the whole duel: Student's t with 4 degrees of freedom for blocks and 8 for the others; s and s' share the spread of
-a process. The traces show why (docs/how-thresholds-tighten.md): blocks within a process have the tails of 5.5 degrees,
-the medians of processes those of 13, and two processes of a duel a correlation of 0.05 at most. 4, 8 and a share of 0.2
-are the cautious side of each.
+The model of an unchanged kernel's duel, log scale: d = s g + s' b + sigma e, with e of a block, b of a process and g of
+the whole duel: Student's t with 4 degrees of freedom for blocks and 8 for the others. s and s' share the spread of a
+process. All are on the cautious side of the traces: docs/how-thresholds-tighten.md.
 """
 
 from __future__ import annotations
@@ -70,18 +68,14 @@ class NullNoise:
 
 
 def select_usable(nulls: Sequence[Sequence[Sequence[float]]]) -> list[Sequence[float]]:
-    """Of each A/A duel its first process: later ones exist only if the first strayed.
-
-    A duel counts that has the 4 blocks of a first look.
-    """
+    """Of each A/A duel with a whole first look the first process: later ones exist only if the first strayed."""
     return [null[0] for null in nulls if null and len(null[0]) >= duel_rule.FIRST]
 
 
 def bound_scales(nulls: Sequence[Sequence[float]]) -> NullNoise:
     """Returns the upper bound of both spreads. nulls: d of the first process of 20 A/A duels at least, log scale.
 
-    Of each as many blocks are read as the shortest has, since a duel stops by what it saw. The scales come from
-    absolute deviations, about the process's median within and about 0 between, with means that are gamma distributed.
+    Of each as many blocks are read as the shortest has, since a duel stops by what it saw.
     """
     count = len(nulls)
     if count < NULLS:
@@ -190,11 +184,7 @@ class Predicted:
 
 
 def predict_rates(tau: float, found: NullNoise, family: int, alpha: float) -> Predicted:
-    """What this tau, a ratio, does to a case of this noise, duelled among so many.
-
-    False alarms are predicted from the upper bound of the noise, the rest from the likely one: a promise that is kept
-    in 94 instead of 95 of 100 checks harms nobody, false alarms end trust.
-    """
+    """What this tau, a ratio, does to a case: alarms, which end trust, by the noise's upper bound, else the likely."""
     alarms = _predict(tau, found.upper, max(family, 1), alpha).alarms
     return replace(_predict(tau, found.likely, max(family, 1), alpha), alarms=alarms)
 

@@ -2,12 +2,10 @@
 
 Values are such that more is worse, on a log scale if the figure is a ratio, a time or an error. Two forms:
 
-- by moments: mean + t sqrt(variance of the next run and of the mean), Student's t. For runs of one board that is the
-  textbook's mean + t(n - 1) s sqrt(1 + 1 / n) (Hahn, Meeker, Statistical Intervals, 1991, section 4.7). Boards are a
-  random effect (one-way analysis of variance, Satterthwaite's degrees of freedom): sixty runs of two boards are sixty
-  runs' worth about runs and two boards' worth about boards, and a prior stands in for the boards not seen;
-- robust: median + k MAD, with k simulated for Student's t with few degrees of freedom, so that one odd run neither
-  widens the bound nor is held for impossible.
+- by moments: mean + t sqrt(variance of the next run and of the mean), Student's t. For one board mean + t(n - 1) s
+  sqrt(1 + 1 / n) (Hahn, Meeker, Statistical Intervals, 1991, section 4.7). Boards are a random effect (one-way analysis
+  of variance, Satterthwaite's degrees of freedom), with a prior for the boards not seen
+- robust: median + k MAD, with k simulated for Student's t with few degrees of freedom, so that one odd run does little
 """
 
 from __future__ import annotations

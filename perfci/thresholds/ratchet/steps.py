@@ -43,11 +43,7 @@ class Tighter:
 
 
 def propose(history: Sequence[HistoryRun], limits: Thresholds, op: str, *, family: int) -> tuple[Tighter, ...]:
-    """What the accepted runs of an op, in their order, have earned: for every case of the newest run.
-
-    family: cases that a run may duel. A threshold that has no value begins where its room is four times that of its
-    bound. Empty without a history.
-    """
+    """What the accepted runs of an op, in order, have earned: for the newest's cases. family: cases a run may duel."""
     found = []
     for suite in (Suite.PERFORMANCE, Suite.ACCURACY) if history else ():
         for case in figures.list_cases(history[-1], suite):
@@ -61,11 +57,7 @@ def propose(history: Sequence[HistoryRun], limits: Thresholds, op: str, *, famil
 
 
 def rescale_targets(limits: Thresholds, op: str, accepted: Mapping[str, float], run: str) -> tuple[Tighter, ...]:
-    """Returns the targets of speed as tight for a kernel with an accepted loss as they were before.
-
-    accepted: case -> the slow-down as the duel measured it, log scale: a single run has more noise. Tau and the other
-    limits stay. Nothing is scaled for a gain: targets tighten by their steps alone.
-    """
+    """Targets of speed, as tight after an accepted loss as before. accepted: case -> duelled slow-down, log scale."""
     found = []
     for case, shift in accepted.items():
         for key in KEYS if shift > 0 else ():
