@@ -1,8 +1,4 @@
-"""From a run and what is stored for its ops to verdicts with their reasons, and to what would make them firmer. Pure.
-
-Every planned case is accounted for: by a row of its own, or by its op's row if the op broke, was wrong or was not
-measured at all.
-"""
+"""From a run and what is stored to verdicts with their reasons. Every planned case is accounted for. Pure."""
 
 from __future__ import annotations
 
@@ -37,11 +33,7 @@ Key = tuple[str, str]  # op and case
 
 
 def judge(run: Run, baselines: Mapping[str, Baseline], thresholds: Thresholds) -> Judgements:
-    """The verdicts of a run: per op its accuracy, its failing accuracy cases, then its performance cases.
-
-    baselines: op -> what is stored for it. Asks for fresh processes (`needs`) only if these would decide and were not
-    had yet.
-    """
+    """The verdicts of a run: per op its accuracy, failing accuracy cases, then performance cases. baselines: by op."""
     compared = {(each.op, each.case): each for each in compare.compare(run, baselines, thresholds)}
     # The whole run is compared once more for the first, second, ... expected entry of each case, with what these allow.
     evidence = [_Evidence.of(run, compared, thresholds)]

@@ -18,10 +18,7 @@ _NAMED = 3  # cases that a sentence names before it gives the number of the othe
 
 
 def judge_accuracy(run: Run, op: PlannedOp, found: OpRun | None, thresholds: Thresholds) -> tuple[Judgement, ...]:
-    """The op's accuracy as a whole, then each case that failed or is beyond a limit. Nothing if none was asked for.
-
-    An op that broke before all its cases were checked is one ERROR. One that the run did not reach is INCONCLUSIVE.
-    """
+    """The op's accuracy as a whole, then each case that failed or is beyond a limit. Nothing if none was asked for."""
     failure = op.failure or (found.failure if found else None)
     checks = found.accuracy if found else ()
     cases = tuple(_judge_cases(run, op, found, thresholds))

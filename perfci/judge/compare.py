@@ -1,9 +1,7 @@
 """Compares every performance case of a run with its base and its stored baseline: numbers only, no verdicts.
 
-One block is one observation. A duel is the shifts between kernel and base, block by block (`duel_rule`). The screen
-corrects the kernel for what the reference shows of the device's clock, y = log t_kernel - beta (log t_reference - its
-baseline mean), and tests y against the baseline's with the margin inside the null hypothesis, each process of the run
-by itself.
+A block is an observation. A duel is its shifts between kernel and base (`duel_rule`). A screen tests each process's
+y = log t_kernel - beta (log t_reference - its baseline mean), which corrects for the clock, against the baseline's y.
 """
 
 from __future__ import annotations
@@ -57,10 +55,7 @@ regime can do if the reference cannot show it, because it was itself replaced.""
 def compare(
     run: Run, baselines: Mapping[str, Baseline], thresholds: Thresholds, ops: Container[str] | None = None
 ) -> Iterator[Comparison]:
-    """One comparison a performance case of the run's plan and of its ops' baselines, in that order.
-
-    baselines: op -> what is stored for it, of whatever device and timer. ops: those to compare, None for all.
-    """
+    """One comparison a performance case of the plan and the baselines (by op). ops: those to compare, None for all."""
     if Suite.PERFORMANCE in run.plan.suites:
         for op in run.plan.ops:
             if ops is None or op.op in ops:
@@ -271,8 +266,7 @@ def _screen_case(
 def _find_regime(look: _Look, stored: _Stored, limits: CaseThresholds) -> tuple[bool, float]:
     """Returns whether the look's median reference lies in the baseline's range, and what is added to the margin, log.
 
-    Beyond it a kernel follows the clock with an unknown weight from 0 (bound by memory) to 1.5. So a change must show
-    under both ends, and by more: the margin grows by `regime`.
+    Beyond it a kernel follows the clock with a weight from 0 (bound by memory) to 1.5: a change must show under both.
     """
     low, high = exact.quantiles(stored.reference, RANGE)
     reference = _middle(look.reference)
@@ -285,10 +279,7 @@ def _find_regime(look: _Look, stored: _Stored, limits: CaseThresholds) -> tuple[
 def _allow_for_boards(
     blocks: Sequence[Block], before: Sequence[BaselineBlock], baseline: Baseline, now: Environment
 ) -> float:
-    """By how much boards of a model differ, as a ratio, if a block comes from one that the baseline has not seen.
-
-    0 if all are known, or the UUID of a board is not.
-    """
+    """The ratio by which boards of a model differ. 0 if the baseline has seen all boards, or a UUID is not known."""
     on = {run.id: run.environment.device.uuid for run in baseline.runs}
     by_board: dict[str, list[float]] = {}
     for block in before:

@@ -16,10 +16,7 @@ _MOVED = frozenset({Verdict.REGRESSED, Verdict.IMPROVED})
 
 
 def judge_against_base(base: BaseArm, context: Context) -> tuple[Finding, Finding | None]:
-    """Returns the answers about time and span of a case that the base has too.
-
-    If the two were duelled, the stored baseline never fails the case.
-    """
+    """Answers about time and span of a case that the base has too. If they were duelled, no baseline fails the case."""
     duel, span = context.comparison.duel, context.comparison.duel_span
     if duel is not None:
         return _judge_duel(base, duel, context), _judge_span_duel(base, span, context) if span else None
@@ -41,10 +38,7 @@ def judge_against_base(base: BaseArm, context: Context) -> tuple[Finding, Findin
 
 
 def identity_counts(base: Base | None) -> bool:
-    """Whether the same device work proves a kernel unchanged: not if the toolchain that makes it changes.
-
-    With an interpreter of the base's own each revision has its own toolchain, and every case is duelled.
-    """
+    """Whether the same device work proves a kernel unchanged: not if each revision has its own toolchain."""
     return base is None or not base.changed_pins or base.python is not None
 
 

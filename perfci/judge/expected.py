@@ -1,8 +1,7 @@
 """Slow-downs that were agreed on: what an entry under `expected` in `thresholds/<op>.yaml` excuses.
 
-A whole run is judged again with what entries allow (`judge`): in a duel against the base, in a screen against the
-stored baseline, and for the targets of speedup and bandwidth. An entry covers a case that is not found slower then.
-Only device time is excused: neither wrong answers nor errors, memory, the first call, or what a compiler makes.
+The run is judged again with what entries allow. An entry covers a case that is not found slower then. Only device time
+is excused: neither wrong answers nor errors, memory, the first call, or what a compiler makes.
 """
 
 from __future__ import annotations

@@ -63,8 +63,7 @@ def _judge_target(
 ) -> Finding:
     """PASS if the interval's lower end reaches the target, TOO_SLOW if all of it and every fresh process miss it.
 
-    off: by how much, as a ratio, all figures may be wrong alike. kinds: of the reasons if there are too few blocks, it
-    is reached, undecided, missed, suspected to be missed.
+    off: by how much, as a ratio, all may be wrong alike. kinds: too few blocks, reached, undecided, missed, suspected.
     """
     few, reached, undecided, missed, suspected = kinds
     more = len(again) < PROCESSES
@@ -82,8 +81,7 @@ def _judge_target(
 def judge_bandwidth(case: PerformanceCase, context: Context) -> Finding | None:
     """Returns whether a kernel that memory bounds reaches its share of the run's own copy, if a share is asked for.
 
-    The copy's noise shows in no interval, so all processes must miss by CEILING besides. A share of default.yaml is for
-    the cases that it can be meant for. One that was asked for by op or case and cannot be applied is named.
+    All processes must miss by CEILING. A share that op or case asked for and that cannot be applied is named.
     """
     wanted, run = context.limits.bandwidth_share, context.run
     blocks = [block for block in case.blocks if KERNEL in block.arms]
@@ -127,9 +125,7 @@ def judge_bandwidth(case: PerformanceCase, context: Context) -> Finding | None:
 def judge_first_call(case: PerformanceCase, context: Context) -> Finding | None:
     """Returns a finding if the first call, compilation included, takes longer than its limit.
 
-    TOO_SLOW takes two fresh processes that lie beyond the limit too, and that compiled as much: a first look that was
-    much faster than theirs had found the kernel compiled. An earned limit holds for runs of both suites alone, in which
-    the accuracy checks start the compiler.
+    TOO_SLOW takes two fresh processes beyond it that compiled as much. An earned limit holds for runs of both suites.
     """
     limit, seconds, again = context.limits.compile_s, case.compile_s, case.compile_again_s
     if limit is None or (seconds is not None and seconds <= limit):
@@ -183,10 +179,7 @@ QUESTIONS: Mapping[str, Callable[[PerformanceCase, Context], Finding | None]] = 
 def errors_beyond(
     whose: str, errors: ErrorStats, op: str, case: str, limits: Thresholds, device: str, checks: int = 1
 ) -> Reason | None:
-    """Returns why errors are beyond their limits, by the figure that is furthest beyond. None if none is.
-
-    whose: "checked" or "timed". checks: how many the errors are the worst of.
-    """
+    """Why errors are beyond their limits, by the figure furthest beyond. checks: how many they are the worst of."""
     own = limits.for_case(op, case)
     known = {name: (getattr(errors, name), getattr(own, name)) for name in ERRORS}
     beyond = {

@@ -169,10 +169,7 @@ def screen_span(context: Context) -> Finding | None:
 
 
 def screen_drift(context: Context) -> Finding:
-    """Like `screen_time`, of a kernel that is known to do the same as its base.
-
-    If the reference left its range as well, the kernel's own time is asked, since both may have moved alike.
-    """
+    """Like `screen_time`, of a kernel that does its base's work. If the reference moved too, its own time is asked."""
     found, alone = screen_time(context), context.comparison.alone
     if found.verdict is Verdict.STALE and alone:
         for change in (_ALIKE_SLOWER, _ALIKE_FASTER):

@@ -101,10 +101,7 @@ def note_run(
 
 
 def add_range(row: Judgement, again: AgainCase | None, run: Run) -> Judgement:
-    """A slow-down against the case's own commit, with the commits between which it came.
-
-    Since a release, or an epoch after it, it is either creep or the step of a single commit.
-    """
+    """A slow-down with the commits between which it came. Since a release it is creep, or the step of one commit."""
     if row.verdict is not Verdict.REGRESSED or again is None or again.commit is None:
         return row
     good, bad = again.commit[:DIGITS], (run.environment.commit or "HEAD")[:DIGITS]

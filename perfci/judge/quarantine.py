@@ -12,10 +12,7 @@ TIMED = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.IMPROVED, Verdic
 
 
 def advise(run: Run, judgements: Judgements, quarantine: Collection[str]) -> Judgements:
-    """The judgements if these boards, by their UUIDs, gate nothing.
-
-    Of cases timed on such boards alone, verdicts that rest on times become INCONCLUSIVE. Others name their board.
-    """
+    """The judgements if these boards (UUIDs) gate nothing: verdicts from times on them alone are INCONCLUSIVE."""
     listed = {board_key(board) for board in quarantine}
     boards = {(op.op, case.case): boards_of(case, run) for op in run.ops for case in op.performance}
     timed = {key: found for key, found in boards.items() if found}

@@ -27,10 +27,7 @@ _IN_DOUBT = frozenset({Verdict.INCONCLUSIVE, Verdict.PASS, Verdict.STALE, Verdic
 def judge_case(
     case: PerformanceCase, context: Context, allowed: Sequence[tuple[Expected, Context]]
 ) -> tuple[Judgement, Need | None]:
-    """Returns the verdict about a timed case, and the need for fresh processes if these would decide it.
-
-    allowed: the case's expected entries, each with what the case is compared with and judged by if it holds.
-    """
+    """A timed case's verdict, and the need for fresh processes. allowed: its expected entries, each as if it holds."""
     comparison, answers = context.comparison, _answer_questions(case, context)
     wide = [(entry, _answer_questions(case, within)) for entry, within in allowed]
     excused = expected.excuse(answers, wide, expected.day_of(context.run))

@@ -17,10 +17,7 @@ KINDS = frozenset(f"stored_beyond_{cause}" for cause in AdviceCause)  # of the r
 
 
 def judge_stored(op: OpRun, device: str, limits: Thresholds) -> Iterator[Judgement]:
-    """Yields a row for each stored tensor with a figure beyond its limit.
-
-    No noise is allowed for: the inputs are those of a fixed seed, so that the same code gives the same figures.
-    """
+    """Yields a row for each stored tensor with a figure beyond its limit. With a fixed seed there is no noise."""
     ways = families(op.stored)
     for found in op.stored:
         own = vars(limits.for_case(op.op, found.case))

@@ -1,10 +1,9 @@
 """The search for the commit that made a kernel slower: what a duel shows about a revision, and how sure that is.
 
-Every revision is duelled with GOOD. Its shift, log scale, positive if it is slower, is the mean of the medians of the
-duel's processes. Between a low level (GOOD's 0) and a high one (BAD's shift) a revision is good in the lower half, and
-bad in the upper, so a wrong answer takes errors that exceed half of the loss. The chances of all steps are added up
-(Boole's inequality). A revision that lies between a quarter and three quarters, and certainly at neither end, carries a
-part of the loss, and both parts are searched. docs/bisecting.md has the formulas and where their constants come from.
+Every revision is duelled with GOOD. Its shift, log scale, positive if it is slower, is the mean of its processes'
+medians. Between two levels it is good in the lower half and bad in the upper. If it is certainly at neither end, it
+carries a part of the loss, and both parts are searched. The chances of all steps are added up (Boole's inequality).
+docs/bisecting.md has the formulas.
 """
 
 from __future__ import annotations
@@ -185,10 +184,7 @@ class BisectionSearch:
         return estimate_noise(self.duels)
 
     def run(self, good: str, bad: str, first: Shown, tests: int = 1) -> tuple[Loss, ...]:
-        """The place of the loss that the duel of BAD with GOOD showed; several in turn if they share it.
-
-        tests: cases of which the one followed was chosen for its loss.
-        """
+        """The place of the loss that BAD's duel with GOOD showed. tests: cases of which this one was chosen for it."""
         self.duels.append(first)
         return self._narrow(frozenset({good}), SAME, bad, first, tests * self.noise().chance(first.shift, first))
 
@@ -272,9 +268,6 @@ def confirm(own: Shown, gap: float, known: Stray) -> tuple[bool, float]:
 
 
 def find_certainty(search: float, confirmation: float | None) -> float:
-    """How sure a culprit is, given the chances that the search and that its confirmation err.
-
-    Both have to err for a wrong commit to be named. How far they err together is not known: the smaller chance counts.
-    """
+    """How sure a culprit is. Search and confirmation have to err to name a wrong one: the smaller chance counts."""
     error = search if confirmation is None else min(search, confirmation)
     return 1 - min(max(error, LEAST), 1.0)

@@ -1,9 +1,8 @@
 """What boards of a model differ by, and which stand out from the others, from what accepted runs left behind. Pure.
 
-Three figures a board: the share of its cases about which nothing could be said, the share of its suspects that fresh
-processes overturned, and how far its A/A duels spread against those of the other boards, case by case. The unit is a
-run on a board, since cases of one run share its night. The shares are tested by drawing which runs were the board's at
-random, the spread by the exact rank sum; Holm over all boards and figures. docs/drift.md says how rarely that errs.
+The shares of a board's open cases and of its overturned suspects are tested by dealing out runs at random, the spread
+of its A/A duels by the exact rank sum, with Holm over all. The unit is a run on a board, since cases of one run share
+its night. docs/drift.md says how rarely that errs.
 """
 
 from __future__ import annotations
@@ -34,9 +33,7 @@ RATE = 0.001  # chance with which an unseen board of a model lies beyond what bo
 PRIOR_BOARDS = 8.0  # boards that the usual spread is worth beside those that were measured: it comes from many cases
 
 SPREAD = ((0.0, 0.023), (3.0, 0.013), (10.0, 0.006), (40.0, 0.004))
-"""(from this kernel length on, standard deviation between boards of a model, log scale), but for products of matrices.
-
-From 18 H200s; docs/drift.md has the figures and where they come from."""
+"""(from this kernel length on, standard deviation between boards, log), but for matrix products: docs/drift.md."""
 
 _FLOOR = 1e-6  # spread of an A/A duel, log scale, below which none is told apart
 
@@ -144,10 +141,7 @@ def usual_spread(kernel_us: float) -> float:
 
 
 def find_room(by_board: Mapping[str, Sequence[float]]) -> float:
-    """Returns what an unseen board may differ by, log scale, as these boards and boards in general differ.
-
-    by_board: logarithms of a kernel's times in microseconds, of at least one board.
-    """
+    """What an unseen board may differ by, log. by_board: log kernel times in microseconds, of at least one board."""
     middles = [statistics.median(values) for values in by_board.values()]
     centre, count = statistics.fmean(middles), len(middles)
     seen = math.fsum((middle - centre) ** 2 for middle in middles)
@@ -185,11 +179,7 @@ def _list_units(histories: Mapping[str, Sequence[HistoryRun]]) -> dict[str, list
 
 
 def _list_null_spreads(histories: Mapping[str, Sequence[HistoryRun]]) -> list[tuple[str, str, float]]:
-    """Board, run and log spread of each A/A duel, against the median of its case in its environment.
-
-    Only first processes count, since later ones exist only if the first strayed. If only one board measured a case,
-    there is nothing to compare it with.
-    """
+    """Board, run, log spread of A/A duels by case. First processes only: later ones exist only if these strayed."""
     found: list[tuple[str, str, float]] = []
     for runs in histories.values():
         groups: dict[tuple[int, str, str], list[tuple[str, str, float]]] = {}
@@ -245,10 +235,7 @@ def _compare_shares(units: Mapping[str, Sequence[_Unit]], name: str) -> dict[str
 
 
 def _draw_p(own: NDArray[np.int64], others: NDArray[np.int64]) -> float:
-    """Of a mean share of the own runs that is as large, if the runs are dealt out at random; seeded.
-
-    Phipson, Smyth, Stat. Appl. Genet. Mol. Biol. 9 (2010) 39: the deal at hand counts as one more.
-    """
+    """P of as large a mean share in random deals, seeded: Phipson, Smyth, Stat. Appl. Genet. Mol. Biol. 9 (2010) 39."""
     both = np.concatenate([own, others])
     shares = both[:, 0] / both[:, 1]
     if not shares.any():

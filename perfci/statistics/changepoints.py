@@ -1,10 +1,8 @@
-"""ChangePoint points: when the level of a case steps over its accepted runs, and what explains the step. Pure.
+"""Change points: when the level of a case steps over its accepted runs, and what explains the step. Pure.
 
-A step is looked for in the kernel's time and in the speedup, by circular binary segmentation (Olshen, Venkatraman,
-Lucito, Wigler, Biostatistics 5 (2004) 557) on normal scores (van der Waerden 1952; Blom's approximation): of all
-windows of runs the one whose scores stand out most from the rest is reported if it stands out more than in random
-orders of the same runs. So the rate of false alarms is computed and not calibrated. Slow creep shows as one or several
-steps. docs/drift.md has the rates, and compares other methods.
+Circular binary segmentation (Olshen, Venkatraman, Lucito, Wigler, Biostatistics 5 (2004) 557) on normal scores (van der
+Waerden 1952, Blom's approximation): of all windows of runs the one that stands out most is reported if it stands out
+more than in random orders of the same runs. docs/drift.md has the rates, and compares other methods.
 """
 
 from __future__ import annotations
@@ -92,8 +90,7 @@ class ChangePoint:
 def find_cuts(values: ArrayLike) -> tuple[int, ...]:
     """Returns the places at which another level begins in a series of finite numbers in time order.
 
-    Of series without a step, RATE / 2 have any, whatever their noise. That holds as long as each order of the values is
-    as likely. If runs resemble the run before by r, thresholds grow as the deviation of a mean of such runs does.
+    Of series without a step RATE / 2 have any if all orders are as likely. Thresholds grow with their correlation.
     """
     series = np.asarray(values, dtype=np.float64)
     if not np.all(np.isfinite(series)):
@@ -113,8 +110,7 @@ def find_threshold(count: int) -> float:
 def estimate_correlation(series: Floats) -> float:
     """Returns how much a run resembles the one before it: 0 if not beyond two standard errors, 0.95 at most.
 
-    At a distance of two and of three, values are, squared, 1 + r and 1 + r + r^2 times as far apart as at one. Neither
-    a creep nor a few steps move that: a common step is taken out, and large ones count as 3 usual ones.
+    Values two and three runs apart differ, squared, by 1 + r and 1 + r + r^2 times as much as those one run apart.
     """
     typical = []
     for apart in (1, 2, 3):
@@ -235,11 +231,7 @@ def find_changes(known: Known) -> tuple[ChangePoint, ...]:
 
 
 def find_stored_changes(history: Sequence[HistoryRun], case: str) -> tuple[ChangePoint, ...]:
-    """Returns the steps for the worse, and still there, of the figures of a tensor stored in low precision.
-
-    Its inputs are those of a fixed seed, so a new driver or torch moves it only if it computes otherwise. So runs of
-    all environments count, and nothing explains a step.
-    """
+    """Returns a stored tensor's lasting steps for the worse, over all environments, as its seed is fixed."""
     known = [(run, each) for run in history for each in run.stored if each.case == case]
     found = []
     for figure, least in STORED_ZEROS.items():
@@ -305,10 +297,7 @@ class _Series:
         yield from (self._describe(*each) for each in sorted(found, key=lambda each: each[2]))
 
     def _list_steps(self, figure: str) -> list[tuple[int, int, int]]:
-        """Of each: the begin of the level before, the step, and the end of the level after.
-
-        If an explanation lies beside the step, and the step fits there about as well, it is put there.
-        """
+        """Begin, step, end of the levels. A step is put at an explanation beside it if it fits there about as well."""
         if figure not in self.figures:
             return []
         series, count, places = self.figures[figure], len(self.runs), set()
@@ -361,10 +350,7 @@ class _Series:
         return tuple(each for each in found if each.moves and each.bearing is not Bearing.BOARD)
 
     def _may_be_boards(self, size: float, low: int, at: int, high: int) -> bool:
-        """Whether other boards measured the level after, and the step is no larger than boards may differ.
-
-        If the two levels have no board in common, any step is explained.
-        """
+        """Whether boards explain the step: none in common, or other ones after it and no more than boards differ."""
         before, after = self.boards[low:at], self.boards[at:high]
         if None not in {*before, *after} and not {*before} & {*after}:
             return True
@@ -393,10 +379,7 @@ def _lasts(series: Floats, low: int, at: int, high: int) -> bool:
 
 
 def _may_be_reference(figure: str, shifts: Mapping[str, Interval]) -> bool:
-    """Whether the reference moved too, by half as much at least, or alone.
-
-    An unsteady reference proves nothing: its interval has to be narrower than the step.
-    """
+    """Whether the reference moved too, by half as much at least, or alone, with an interval narrower than the step."""
     if REFERENCE not in shifts:
         return False
     size, reference, kernel = shifts[figure].value, shifts[REFERENCE], shifts[KERNEL]

@@ -1,15 +1,11 @@
 """The rule of a duel: when base and head, timed side by side, have shown enough.
 
-d is the Hodges-Lehmann shift of head against base in one block, log scale, positive where head is slower. tau is the
-slow-down that is allowed. It lies inside the null hypothesis. A duel is looked at after 4 and 12 blocks of one process,
-after 24 of two and after 48 of four. The first two looks can only clear. REGRESSED takes the last two, each with a
-quarter of alpha after Holm over all cases duelled, since time and span are asked at both, and processes that agree:
-where an allocation slows one arm for as long as a process lives, its blocks agree with each other and no test within it
-can see that. So two processes must both be slower by tau and more than any such bias that was seen. Of four, three must
-be slower by tau / 2, which no single one can bring about or prevent. A process that ended after fewer than six blocks
-agrees with nothing. IMPROVED is the same rule mirrored.
-
-docs/how-good-is-perfci.md holds how often the rule errs and what it sees. benchmarks/verdicts.py makes these tables.
+d is the Hodges-Lehmann shift of head against base in one block, log scale, positive if head is slower. tau is the
+slow-down that is allowed, inside the null hypothesis. The looks after 4 and 12 blocks of one process can only clear.
+Those after 24 of two and 48 of four have a quarter of alpha each, since time and span are asked at both, after Holm
+over all cases. Processes must agree too, since an allocation may slow one arm for as long as a process lives, which no
+test within it can see: two must be slower by tau and more than any such bias seen, of four three by tau / 2. IMPROVED
+is the same rule mirrored. docs/how-good-is-perfci.md holds how often the rule errs (benchmarks/verdicts.py).
 """
 
 from __future__ import annotations
@@ -39,10 +35,7 @@ AGREEING = 3  # of so many processes as there are at the last look, those that m
 WHOLE = 6  # least blocks of a process that can agree: the median of fewer is too much that of single blocks
 
 BIAS = math.log1p(0.0075)
-"""Log scale. Set above the largest stray of 401 processes of unchanged kernels on shared buffers (0.66 %, seven H200s).
-
-Those processes cannot test it. docs/how-good-is-perfci.md compares it with processes that were recorded later.
-"""
+"""Log scale. Above the largest stray of 401 processes of unchanged kernels on shared buffers (0.66 %, seven H200s)."""
 
 QUESTIONS = 2  # that share alpha: whether the time is longer, and whether the span is
 TESTS = QUESTIONS * len(FINAL)  # how often an unchanged case may be called slower
@@ -78,10 +71,7 @@ def look(processes: Sequence[Sequence[float]], tau: float) -> Look:
 
 
 def early(shifts: Sequence[float], tau: float) -> Ruling:
-    """The first process's looks: cleared after 4 blocks by their median, after 12 by their Hodges-Lehmann centre.
-
-    shifts: d of its blocks so far, at least one. tau: allowed slow-down, ratio - 1.
-    """
+    """The first process's looks. shifts: d of its blocks so far, at least one. tau: allowed slow-down, ratio - 1."""
     cleared = _is_cleared(len(shifts), statistics.median(shifts), exact.location(shifts).value, math.log1p(tau))
     return Ruling.CLEARED if cleared else Ruling.OPEN
 
@@ -126,11 +116,7 @@ def _is_cleared(blocks: int, median: float, centre: float, tau: float) -> bool:
 
 
 def agree(medians: Floats, tau: float, whole: Flags | bool = True, bias: float | None = None) -> Flags:
-    """Whether enough processes are slower by themselves.
-
-    medians: (..., processes), log scale, negated for faster. whole: (..., processes), those with blocks enough.
-    tau, bias: log scale. None for BIAS.
-    """
+    """Whether enough processes are slower. medians, whole (blocks enough): (..., processes). Times are log scale."""
     if medians.shape[-1] < PROCESSES:
         return np.asarray(medians.min(axis=-1) > tau + (BIAS if bias is None else bias))
     return np.asarray(np.count_nonzero((medians > tau / 2) & whole, axis=-1) >= AGREEING)

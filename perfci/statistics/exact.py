@@ -36,11 +36,7 @@ _FIT_BLOCKS, _FIT_RUNS, _FIT_CORRELATION = 20, 3, 0.8
 
 
 def summary(launches_us: ArrayLike) -> Summary:
-    """Describe one arm's launches in one block, microseconds. All but the median are diagnostics.
-
-    Quantiles interpolate linearly. rsd is the sample standard deviation over the mean, 0 for a single launch.
-    Raises ValueError if there is no launch, or one is not a positive finite time.
-    """
+    """One arm's launches in a block, microseconds. Raises ValueError if there is none, or one is not positive."""
     times = _positive(launches_us)
     low, p05, p25, median, p75, p95, high = np.quantile(times, (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)).tolist()
     reach = _FENCE * (p75 - p25)
@@ -66,10 +62,7 @@ def quantiles(values: Floats, shares: Sequence[float]) -> tuple[float, ...]:
 
 
 def launch_shift(launches_us: ArrayLike, others_us: ArrayLike) -> float:
-    """Hodges-Lehmann shift of two arms' launches in one block: the median of log a - log b over all pairs.
-
-    Hollander et al., eq. 4.33. Within a block the clock may switch. Pairs feel it far less than a ratio of medians.
-    """
+    """Median of log a - log b over all pairs (Hollander et al., eq. 4.33): a clock that switches hardly moves it."""
     differences = np.subtract.outer(np.log(_positive(launches_us)), np.log(_positive(others_us)))
     return float(np.median(differences))
 
@@ -119,10 +112,7 @@ def signed_rank_tail(blocks: int) -> Floats:
 
 
 def signed_rank_p(shifts: ArrayLike, tau: float = 0.0) -> float:
-    """Exact one-sided p of Wilcoxon's signed-rank test of d > tau over blocks (Hollander et al., section 3.1).
-
-    Conservative: a zero counts as negative, and among equal sizes the positive ones take the lower ranks.
-    """
+    """Exact one-sided p of Wilcoxon's test of d > tau (Hollander et al., 3.1). Zeros and ties count against it."""
     excess = np.asarray(shifts, dtype=np.float64) - tau
     negative = excess <= 0
     order = np.lexsort((negative, np.abs(excess)))
@@ -133,8 +123,7 @@ def signed_rank_p(shifts: ArrayLike, tau: float = 0.0) -> float:
 def location(shifts: ArrayLike, confidence: float = CONFIDENCE) -> Interval:
     """Hodges-Lehmann centre of the blocks' shifts with its exact signed-rank interval (Hollander et al., 3.2 and 3.3).
 
-    Both are order statistics of the n(n+1)/2 averages of two blocks. Below 6 blocks 95 % cannot be had: the interval
-    then spans all blocks and carries the confidence that it does have.
+    Below 6 blocks 95 % cannot be had: the interval spans all blocks and carries the confidence that it does have.
     """
     d = np.asarray(shifts, dtype=np.float64)
     first, second = walsh_pairs(d.size)
@@ -154,8 +143,7 @@ def walsh_pairs(blocks: int) -> tuple[NDArray[np.intp], ...]:
 def rank_sum_tail(blocks: int, others: int) -> Floats:
     """P(U >= u) for u = 0 .. m n if every order of m + n blocks is equally likely (Mann and Whitney's recursion).
 
-    Counts obey W(i, j) = W(i, j-1) + q^j W(i-1, j), by whether the largest is one of the j or of the i. Sums of
-    positive numbers only, so that double precision keeps the tails.
+    W(i, j) = W(i, j-1) + q^j W(i-1, j), by which has the largest. Sums of positive numbers only keep the tails.
     """
     m, n = sorted((blocks, others))
     ways = np.zeros((m + 1, m * n + 1))
@@ -190,10 +178,7 @@ class Pairs:
     others: int
 
     def p_above(self, margin: float) -> float:
-        """Exact one-sided Mann-Whitney p of a shift above the margin, which lies inside the null hypothesis.
-
-        U counts the pairs with x - margin > y. Ties count as not above, which is conservative.
-        """
+        """Exact one-sided Mann-Whitney p of a shift above the margin. Ties count as not above."""
         above = self.differences.size - int(np.searchsorted(self.differences, margin, side="right"))
         return float(rank_sum_tail(self.blocks, self.others)[above])
 
@@ -229,11 +214,9 @@ class Weight:
 
 
 def control_weight(kernel: Floats, reference: Floats, runs: Sequence[Hashable]) -> Weight:
-    """Weight of the control variate, fitted on a baseline's blocks: cov / var, kept in [0, 1.5].
+    """Weight of the control variate (Lavenberg, Welch, Management Science 27 (1981) 322): cov / var, kept in [0, 1.5].
 
-    kernel, reference: (n,) logarithms of block medians. runs: which run each block comes from. The weight is 0 unless
-    20 blocks of 3 runs correlate with 0.8 or more: an unsteady reference adds noise instead of taking it away.
-    Lavenberg, Welch, Management Science 27 (1981) 322.
+    kernel, reference: (n,) logarithms of block medians. The weight is 0 unless 20 blocks of 3 runs correlate by 0.8.
     """
     count = kernel.size
     if count < 2:
@@ -291,11 +274,7 @@ def trend_p(values: ArrayLike) -> float:
 
 
 def trend(values: ArrayLike, confidence: float = CONFIDENCE) -> Interval:
-    """Theil-Sen slope of an evenly spaced series, a step, with Sen's interval (1968) from Kendall's exact distribution.
-
-    The slope is the median of those of all pairs. Few values give an interval that states its lower confidence. Raises
-    ValueError for fewer than two values.
-    """
+    """Theil-Sen slope, a step, with Sen's interval (1968) by Kendall's distribution. ValueError for fewer than two."""
     series = np.asarray(values, dtype=np.float64)
     if series.size < 2:
         raise ValueError("a trend needs two values")

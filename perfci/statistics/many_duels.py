@@ -1,9 +1,7 @@
 """The rule of `perfci.statistics.duel_rule` for many duels at once, and what it does to an unchanged kernel.
 
-The signed-rank statistic of d > tau is the number of averages of two blocks (Walsh averages, each block with itself
-too) that exceed tau. So the test is turned round: of each duel the largest tau is kept with which it would still be
-slower beyond doubt. All that is kept moves with a planted slow-down and grows with the noise, and any tau is then
-answered by comparisons alone.
+The signed-rank statistic of d > tau counts the Walsh averages above tau. So of each duel the largest tau is kept with
+which it would still be slower. That moves with a planted slow-down, and any tau is answered by comparisons alone.
 """
 
 from __future__ import annotations
@@ -127,11 +125,9 @@ class Noise:
 
 
 def noise(shifts: Sequence[float], tau: float, alpha: float, family: int) -> Noise:
-    """The noise of a case that is unchanged, or nearly so.
+    """The noise of a case that is unchanged, or nearly so, by duels drawn from residuals with a fixed seed.
 
-    shifts: d of at least two blocks, log scale. tau: allowed slow-down, ratio - 1. alpha: of the family of duels.
-    Whole duels, with all their looks, are drawn from the residuals of the blocks at hand, with a fixed seed. The median
-    of d is taken out. Raises ValueError for fewer blocks.
+    shifts: d of blocks, log. tau: ratio - 1. alpha: of the family. Raises ValueError for fewer than two blocks.
     """
     if len(shifts) < 2:
         raise ValueError("a spread takes two blocks at least")

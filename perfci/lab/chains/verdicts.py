@@ -93,11 +93,7 @@ def judge(
     tolerance: Mapping[str, float] | None,
     where: Where,
 ) -> tuple[Error | None, Error | None, tuple[Reason, ...]]:
-    """Compares what the chain gives with its limits.
-
-    stages, outputs, reads: of all stages, in order, all of which were computed. Returns the error that is nearest to
-    its limit, that limit, and a reason for each output that is too far.
-    """
+    """Returns the error nearest to its limit, that limit, and a reason for each output of the chain that is too far."""
     nearest: tuple[float, Error | None, Error | None] = (-1.0, None, None)
     failures = []
     taken = {at for each in reads for at in each}

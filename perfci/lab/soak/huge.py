@@ -32,11 +32,7 @@ def is_large(arrays: Arrays, inputs: Mapping[str, Any]) -> bool:
 
 
 def check_large(subject: SoakSubject, accuracy: Accuracy, beyond: int = BEYOND) -> SoakFinding:
-    """One call on huge arrays, compared with the reference in float64 slice by slice. No float64 copy of all is made.
-
-    accuracy: the op's suite, whose small cases show whether its reference can be cut into slices. beyond: an array with
-    more elements is huge.
-    """
+    """Compares one call on huge arrays with float64, in slices. accuracy: its small cases show whether one can cut."""
     suite, arrays = subject.suite, subject.arrays
 
     def make_all() -> Any:

@@ -142,9 +142,8 @@ def check_decay(subject: SoakSubject, calls: int, limit: float = DECAY_LIMIT) ->
 def measure_decay(medians_us: Sequence[float], clocks_mhz: Sequence[float | None]) -> dict[str, float | None]:
     """How the time of a call changed over all windows: ratios - 1, positive is slower.
 
-    medians_us: median time of each window's calls, above 0. clocks_mhz: SM clock in each window. `change`, `low` and
-    `high` are Theil and Sen's slope of the log medians, `p` is Mann-Kendall's, one-sided. `clock` is the change of the
-    clock, and `left` that of the cycles (time times clock), which a kernel whose time follows the clock alone keeps.
+    medians_us: of each window, above 0. `change`, `low`, `high`: Theil and Sen's slope of log medians. `p`: one-sided,
+    Mann-Kendall's. `clock`: the clock's. `left`: of the cycles, which a kernel that follows the clock alone keeps.
     """
     times = np.log(np.asarray(medians_us, dtype=np.float64))
     steps, slope = times.size - 1, exact.trend(times)

@@ -68,10 +68,7 @@ class SoakSubject:
         return self.finding(test, Status.SKIPPED, reason=Reason(kind, {"op": self.op, "case": self.case, **facts}))
 
     def difference(self, got: Sequence[Any], wanted: Sequence[Any]) -> dict[str, Fact] | None:
-        """Count and first index of the elements in which two calls' outputs differ. None if they are the same.
-
-        Outputs are compared bit by bit. If the op is not deterministic, its tolerance is used instead.
-        """
+        """Count and first index of differing elements, None if none: by bits, or by tolerance if not deterministic."""
         if len(got) != len(wanted):
             return {"count": abs(len(got) - len(wanted)), "index": "-"}
         pairs = zip(got, wanted, strict=True)

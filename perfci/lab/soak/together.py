@@ -76,11 +76,7 @@ def _launch_at_once(
 
 
 def check_threads(subject: SoakSubject, calls: int = CALLS) -> SoakFinding:
-    """Two threads with inputs and, if the device has them, a stream each: first calls at once, then many.
-
-    If this is the case's first test, the first calls are the first of the process too: with an empty cache both
-    compile at the same time.
-    """
+    """Two threads, a stream each: first calls at once, which compile together if the cache is empty, then many."""
     given = [subject.inputs(number) for number in range(2)]
     numbers: dict[str, Fact] = {"threads": len(given), "calls": calls}
     first: list[list[Any]] = [[], []]

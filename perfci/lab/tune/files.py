@@ -207,10 +207,7 @@ def read_tuned(path: Path) -> TunedFile:
 def change_tuned(
     file: TunedFile, regimes: Sequence[Regime], choices: Sequence[Choice], about: str | None = None
 ) -> str:
-    """The file's text with the choices, one entry a line. Its own text if nothing was chosen.
-
-    Of entries with the same bounds the first is replaced. Those after it serve the calls that it cannot.
-    """
+    """The file's text with the choices, one entry a line. Of entries with the same bounds the first is replaced."""
     wanted = {choice.regime.label: choice.config for choice in choices if choice.changed}
     if not wanted:
         return file.text

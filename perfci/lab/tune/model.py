@@ -1,7 +1,4 @@
-"""How long a call takes on a device that is not here: roofline and occupancy, from what the kernels compile to.
-
-A model, never a measurement: see docs/tuning.md for the formula and for what it leaves out.
-"""
+"""How long a call takes on a device that is not here: a model (docs/tuning.md), never a measurement."""
 
 from __future__ import annotations
 
@@ -45,10 +42,7 @@ class NoModelError(ValueError):
 
 
 def estimate(work: Work, launches: Sequence[CompiledLaunch], device: Mapping[str, Any]) -> float | None:
-    """The time of a call, microseconds. None if a launch does not fit on the device at all.
-
-    device: the description's values. Launches share the work in proportion to their warps. Raises NoModelError.
-    """
+    """Microseconds of a call, None if a launch does not fit. device: the description's values. Raises NoModelError."""
     total = sum(launch.programs * launch.warps for launch in launches)
     if not total or any(launch.resident < 1 for launch in launches):
         return None

@@ -127,10 +127,7 @@ class SearchFile:
 
 
 def open_search(path: Path, asked: Mapping[str, Fact], seed: int | None, fresh_seed: int) -> SearchFile:
-    """The search in a file if it asks the same, else a new one that replaces it. A line that was cut off is dropped.
-
-    Raises StoredFileError if the file is damaged otherwise, and leaves it as it is.
-    """
+    """The search in a file if it asks the same, else a new one. Raises StoredFileError if the file is damaged."""
     known: SearchFile | None = None
     if path.exists():
         # The text after the last newline was being written when the search ended.

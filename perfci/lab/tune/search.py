@@ -1,8 +1,4 @@
-"""Which candidates come next, and which one wins: a coarse grid, then steps around the best ones.
-
-Nothing here measures. What comes next follows from what is known alone, so that an interrupted search goes on as if it
-had never stopped.
-"""
+"""Which candidates come next, from what is known alone, and which wins: a coarse grid, then steps around the best."""
 
 from __future__ import annotations
 
