@@ -50,9 +50,7 @@ def write(
     from perfci.report.sections import Material
 
     folder.mkdir(parents=True, exist_ok=True)
-    stored = Launches()
-    if launches is not None:
-        stored = read_launches(launches if launches.is_dir() else launches.parent)
+    stored = read_launches(launches if launches.is_dir() else launches.parent) if launches else Launches()
     if "junit" in formats:
         junit.write(run, judgements, folder)
     if "metrics" in formats:

@@ -82,7 +82,6 @@ PARAMETER = "param."  # what the name of a parameter's column begins with: param
 FORMULA = ("=", "+", "-", "@", "\t")  # what a spreadsheet takes for the beginning of a formula
 
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
-
 _WHOLE = re.compile(r"-?[0-9]{1,18}")
 _NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 

@@ -31,7 +31,7 @@ def average_speedups(speedups: Sequence[Interval]) -> Interval:
 
     m = (log s_1 + ... + log s_k) / k, the mean that does not depend on which of the two times is the unit (Fleming and
     Wallace, CACM 29(3), 1986). L = sqrt(l_1^2 + ... + l_k^2) / k of the half-widths l_i below each log s_i, and H alike
-    above (JCGM 100:2008, 5.1.2), at the same confidence. Raises ValueError for none.
+    above (JCGM 100:2008, 5.1.2), all scaled to 95 % first. Raises ValueError for none.
     """
     if not speedups:
         raise ValueError("the mean of no speedups")

@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 
 CASES = 12  # most cases of a run that get a picture of their own: those that fail before those that warn
 PANELS_OF_RUN = 40  # panels of one kind in a whole run, which its ops share
-
 FEWEST_PANELS = 3
-
 OPS = 8  # most ops of a run that get overviews, the gravest first
 FEWEST_RUNS = 3  # accepted runs below which no history is drawn
 ROOFLINE_OPS = 6  # most ops in the roofline, those furthest below their ceilings: as many as there are colours

@@ -13,9 +13,7 @@ from perfci.report.text import phrase, plain
 from perfci.report.view import NextStep
 
 RUN_FILE = "reports/run.json"
-
 KEY = "expected:"
-
 MOST_ENTRIES = 12  # Most entries of one file that are written out. As JSON the answer has them all.
 
 _SHOW = "perfci show {run} --op {op} --case {case}"

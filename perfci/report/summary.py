@@ -78,13 +78,11 @@ def _locate(row: Judgement) -> str:
 
 def _describe_speedup(judged: Sequence[Judgement]) -> Iterator[str]:
     """Returns the mean over all cases. The table of speedups has that of each op."""
-    every = means.average_all(judged)
-    if every is None:
-        return
-    yield phrase(
-        "**Speedup** over the reference, geometric mean of {count:case|cases}: {mean}.",
-        count=every.cases, mean=words.write_speedup(every.speedup),
-    )  # fmt: skip
+    if every := means.average_all(judged):
+        yield phrase(
+            "**Speedup** over the reference, geometric mean of {count:case|cases}: {mean}.",
+            count=every.cases, mean=words.write_speedup(every.speedup),
+        )  # fmt: skip
 
 
 def _describe_oddities(run: Run, clocks: Clocks) -> Iterator[str]:

@@ -22,12 +22,9 @@ NEAR = 1.3
 that are compared into a line."""
 
 CUT = (0.005, 0.995)  # quantiles of the launches between which the axis of a distribution lies
-
 CUT_NOTE = "axes cut at the 0.5th and 99.5th percentile"
-
 POINTS = 100  # points of a curve that are drawn
 ROWS = 32  # most cases in a chart of changes
-
 ALLOWED = "#D5E3EE"
 
 

@@ -34,7 +34,6 @@ SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 SHAPES = ("o", "s", "^", "D", "v", "P")
 
 WIDTH = 9.0  # width of every picture, inches
-
 DPI = 200
 LETTER = 0.068  # average width of a letter of 8 points, inches
 PANELS = 12  # most panels of an overview

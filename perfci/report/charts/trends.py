@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -65,8 +65,8 @@ def _plot_runs(axes: Axes, chart: RunsChart) -> None:
     values = np.array([math.nan if value is None else value / scale for value in chart.values])
     seen = values[np.isfinite(values)].tolist()
     if any(chart.quartiles):
-        ends = [(math.nan, math.nan) if each is None else each for each in chart.quartiles]
-        low, high = (np.array(end) / scale for end in zip(*ends, strict=True))
+        pairs = [each or (math.nan, math.nan) for each in chart.quartiles]
+        low, high = (np.array(end) / scale for end in zip(*pairs, strict=True))
         axes.fill_between(np.arange(1, count + 1), low, high, color=COLOURS["kernel"], alpha=0.18, lw=0, zorder=2)
         seen += [float(np.nanmin(low)), float(np.nanmax(high))]
     axes.plot(np.arange(1, count + 1), values, "o-", color=COLOURS["kernel"], ms=2.6 if count <= 60 else 1.4, lw=0.7)
@@ -79,7 +79,11 @@ def _plot_runs(axes: Axes, chart: RunsChart) -> None:
     axes.grid(axis="x", visible=False)
     axes.set_ylabel(unit)
     newest = {count: chart.dates[-1]} if chart.now is None else {count + 1: "now"}
-    _label_ends(axes, {1: chart.dates[0], **newest})
+    ends = {1: chart.dates[0], **newest}
+    axes.set_xticks(list(ends), [style.fit(name, 12) for name in ends.values()])
+    if len(ends) > 1:
+        axes.get_xticklabels()[0].set_horizontalalignment("left")
+        axes.get_xticklabels()[-1].set_horizontalalignment("right")
     labelled = -math.inf
     for at, name, kind in chart.marks:
         colour, dash = LOOKS[kind]
@@ -88,14 +92,6 @@ def _plot_runs(axes: Axes, chart: RunsChart) -> None:
             labelled = at
             axes.annotate(name, (at + 0.5, 1), (1.5, -1), xycoords=("data", "axes fraction"), va="top",
                           textcoords="offset points", fontsize=7, fontweight="bold", color=colour)  # fmt: skip
-
-
-def _label_ends(axes: Axes, ends: Mapping[int, str]) -> None:
-    """Labels at the first and last run alone."""
-    axes.set_xticks(list(ends), [style.fit(name, 12) for name in ends.values()])
-    if len(ends) > 1:
-        axes.get_xticklabels()[0].set_horizontalalignment("left")
-        axes.get_xticklabels()[-1].set_horizontalalignment("right")
 
 
 # --- low precision ----------------------------------------------------------------------------------------------------
