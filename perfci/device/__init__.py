@@ -26,11 +26,8 @@ KINDS = ("auto", "cuda", "npu", "cpu", "fake")  # what `--device` takes
 
 
 def detect() -> str:
-    """The best device that this process could open: cuda, npu or cpu. Imports torch, so only workers call it.
-
-    torch serves one accelerator a process, so if a host has both kinds, the torch that is installed decides: a CUDA
-    build that sees a GPU takes it. An NPU that is there and cannot be opened is an error, not a CPU.
-    """
+    """The best device that this process could open: cuda, npu or cpu. Imports torch, so only workers call it."""
+    # If there are both kinds, a torch built for CUDA takes the GPU. An NPU that can't be opened is an error, not a CPU.
     npu_runtime.shun_plugin()
     try:
         import torch

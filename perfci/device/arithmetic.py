@@ -1,8 +1,7 @@
 """Arithmetic of NVIDIA GPUs where numpy's differs, bit by bit, and CUDA's libdevice for Triton's interpreter.
 
-libdevice is computed by numpy and torch, in float64 and then rounded. The hardware's functions are off by some units in
-the last place, which these are not. A function without a counterpart here raises NotInterpretedError, so that the case
-is left unchecked.
+Exact up to the rounding, while the hardware's libdevice is off by some units in the last place. A function without a
+counterpart here raises NotInterpretedError, so that the case is left unchecked.
 """
 
 from __future__ import annotations
@@ -31,12 +30,11 @@ class FloatFormat(NamedTuple):
     largest: float  # what larger values become
 
 
-FORMATS = {
+FORMATS = {  # by Triton's names
     "bf16": FloatFormat(16, 7, 127, np.inf),
     "fp8e4nv": FloatFormat(8, 3, 7, 448.0),
     "fp8e5": FloatFormat(8, 2, 15, 57344.0),
 }
-"""By Triton's names."""
 
 
 def decode(codes: Array, name: str) -> Array:

@@ -1,7 +1,6 @@
 """Figures of compiled binaries: registers, spills, instructions by class, occupancy.
 
-Cubins are read by programs that Triton bundles, AMD's binaries by their assembly. Needs no torch until a launch is
-examined. Classes of instructions are memory, tensor, float, integer, control. Other is moves, shuffles and the like.
+Cubins are read by programs that Triton bundles, AMD's binaries by their assembly.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from perfci.device.targets import Target, find_occupancy
 if TYPE_CHECKING:
     from perfci.device.launches import Launched
 
-CLASSES = ("memory", "tensor", "float", "integer", "control", "other")
+CLASSES = ("memory", "tensor", "float", "integer", "control", "other")  # other: moves, shuffles and the like
 
 PADDING = frozenset({"NOP", "s_nop", "s_code_end"})
 
@@ -63,11 +62,9 @@ _AMD = (
     ("integer", re.compile(r"[vs]_\w*_[biu](1|8|16|24|32|64)(_|$)")),
 )
 
-TOOLS = {"cuobjdump": "registers, spills and occupancy", "nvdisasm": "instructions"}
-"""NVIDIA's programs, and the figures that come from each."""
-
-TIME_LIMIT_S, _FRAME_UNIT, _BYTES = 120, 8, 16
-"""Of one of these programs. Bytes in which a stack grows, and of an instruction since Volta."""
+TOOLS = {"cuobjdump": "registers, spills and occupancy", "nvdisasm": "instructions"}  # NVIDIA's programs, their figures
+TIME_LIMIT_S = 120  # of one of these programs
+_FRAME_UNIT, _BYTES = 8, 16  # in which a stack grows, and of an instruction since Volta
 
 
 @dataclass(frozen=True)
@@ -111,10 +108,8 @@ def amd_usage(assembly: str) -> Usage | None:
 
 
 def nvidia_counts(cubins: Sequence[bytes], arch: str) -> list[dict[str, int] | None]:
-    """Instructions by class of each cubin. None if nvdisasm is missing or fails. arch: SM80, SM90a.
-
-    One run for all of them: the program takes 0.3 s to start, and hardly more for a hundred kernels than for one.
-    """
+    """Instructions by class of each cubin. None if nvdisasm is missing or fails. arch: SM80, SM90a."""
+    # One run for all of them: it takes 0.3 s to start, and hardly more for a hundred kernels than for one.
     codes = [code_sections(cubin) for cubin in cubins]
     image = b"".join(code for parts in codes for code in parts)
     opcodes = nvidia_opcodes((_run_tool("nvdisasm", image, "--binary", arch) if image else None) or "")
@@ -167,12 +162,9 @@ def _run_tool(name: str, image: bytes, *options: str) -> str | None:
 
 
 def nvidia_class(opcode: str) -> str:
-    """Class of an opcode without modifiers (STG of STG.E.128), by the instruction sets in CUDA Binary Utilities.
-
-    What works on uniform registers (UIADD3) belongs with its like.
-    """
+    """Class of an opcode without modifiers (STG of STG.E.128), by the instruction sets in CUDA Binary Utilities."""
     family = next((name for beginning, name in _FAMILIES.items() if opcode.startswith(beginning)), None)
-    return family or _CLASS.get(opcode) or _CLASS.get(opcode.removeprefix("U"), "other")
+    return family or _CLASS.get(opcode) or _CLASS.get(opcode.removeprefix("U"), "other")  # U: uniform registers
 
 
 def amd_class(opcode: str) -> str:

@@ -1,7 +1,4 @@
-"""A board that is not there: torch.cuda, torch.accelerator and Triton's driver answer by a target's published facts.
-
-Nothing is loaded and nothing is launched.
-"""
+"""A board that is not there: torch.cuda, torch.accelerator and Triton's driver answer by a target's published facts."""
 
 from __future__ import annotations
 
@@ -26,11 +23,10 @@ except ImportError:  # triton-ascend, if no kernel asks its launcher for memory
 
 ROCM = "7.0"  # value of torch.version.hip for AMD targets: ops look whether there is one, not which
 
-UNKNOWN_PROPERTIES = frozenset(
+UNKNOWN_PROPERTIES = frozenset(  # that no source gives, or that differ from board to board
     {"uuid", "pci_bus_id", "pci_device_id", "pci_domain_id", "total_memory", "clock_rate", "memory_clock_rate",
      "memory_bus_width"}
 )  # fmt: skip
-"""Properties of a real board that no source gives, or that differ from board to board."""
 
 
 def _answer(answer: Any) -> Callable[..., Any]:

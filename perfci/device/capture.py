@@ -24,38 +24,31 @@ from perfci.device.launches import Launched, watch_launches
 from perfci.device.source import is_installed, is_own, plain_function, stable
 from perfci.device.tensors import operator_namespaces
 
-BUILT_IN = operator_namespaces() | {"higher_order"}
-"""Namespaces of torch's own operators: this module is imported before any op's files."""
+BUILT_IN = operator_namespaces() | {"higher_order"}  # of torch itself: this module is imported before any op's files
 
 _OF_STREAMS = ("synchronize", "wait_event", "wait_stream", "record_event")
 _OF_EVENTS = ("synchronize", "record", "wait")
+# Functions that order work on the device or wait for it, and are no torch operations.
 SYNCHRONISING: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (torch._C, ("_cuda_synchronize", "_cuda_setStream", "_accelerator_synchronizeDevice", "_accelerator_setStream")),
     (torch.cuda.Stream, _OF_STREAMS),
     (torch.cuda.Event, _OF_EVENTS),
 )
-"""Functions that order work on the device or wait for it, and are no torch operations."""
-
-NPU_SYNCHRONISING = (
+NPU_SYNCHRONISING = (  # the same of torch_npu, if it is loaded: module, class and names
     ("torch_npu._C", None, ("_npu_synchronize", "_npu_setStream")),
     ("torch_npu.npu.streams", "Stream", _OF_STREAMS),
     ("torch_npu.npu.streams", "Event", _OF_EVENTS),
 )
-"""The same of torch_npu, if it is loaded: module, class and names."""
 
-OPAQUE = (
+OPAQUE = (  # launch device code that cannot be distinguished: module, class, method, and what users call it
     ("torch.cuda", "CUDAGraph", "replay", "a CUDA graph"),
     ("torch_npu.npu.graphs", "NPUGraph", "replay", "an NPU graph"),
     ("torch._inductor.runtime.triton_heuristics", "CachingAutotuner", "run", "torch.compile"),
 )
-"""Ways to launch device code that cannot be distinguished: module, class, method, and what users call it."""
-
-LAUNCHERS = ("cupy", "cutlass", "numba.cuda", "pycuda", "tilelang")
-"""Packages that launch kernels of their own, which are not seen at all."""
-
+LAUNCHERS = ("cupy", "cutlass", "numba.cuda", "pycuda", "tilelang")  # their own kernels are not seen at all
 _LOADED = frozenset(sys.modules)
 
-OPTIONS = {
+OPTIONS = {  # of launches beside warps and stages: Triton's name, and ours, which no parameter can have
     "shared": "shared memory",
     "num_ctas": "programs of a cluster",
     "cluster_dims": "cluster",
@@ -63,7 +56,6 @@ OPTIONS = {
     "launch_pdl": "dependent launch",
     "tmem_size": "tensor memory",
 }
-"""What Triton launches with beside warps and stages: its name, and ours, which no parameter can have."""
 
 _open: list[Captured] = []
 

@@ -1,8 +1,7 @@
 """No accelerator: kernels run in Triton's interpreter, which separates right from wrong, never fast from slow.
 
-Data races are seen there, since every address that a program loads or stores is noted. Two programs of one launch race
-if both store different values to one address, or if one loads an address to which another stores a value that differs
-from what was loaded. A launch with atomics may be synchronised by them and is left alone.
+Two programs of one launch race if both store different values to one address, or if one stores a value that differs
+from what the other loads there. A launch with atomics may be synchronised by them and is left alone.
 """
 
 from __future__ import annotations

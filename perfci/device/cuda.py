@@ -20,20 +20,12 @@ from perfci.device.tensors import TorchArrays
 from perfci.device.timers import activity_session, event_session
 from perfci.device.torch_device import COPY_BYTES, PAIRS, TorchDevice, find_fastest_s
 
-_COPY_SHIFT = 37 << 16
-"""By how much more the target of each further pair is shifted: no power of two, so that its pages lie otherwise."""
-
+_COPY_SHIFT = 37 << 16  # of each further pair's target: no power of two, so that its pages lie otherwise
 _SPIN_CYCLES = 150_000  # about 80 us at an H200's clock: longer than a Python wrapper takes to launch
-
+_HOLD_CYCLES = 70_000  # about 35 us: as long as a flush, behind which the host queues what is to be timed
 _FLUSH_PROBES = 20
-
 _MARK_COUNT = 16  # Integers that a mark reads. Like a flush's a multiple of 16, so that both are one compiled kernel.
-
-_HOLD_CYCLES = 70_000
-"""About 35 us at an H200's clock: as long as a flush, behind which the host queues what is to be timed."""
-
-_BLOCK = 4096
-_STEPS = 4
+_BLOCK, _STEPS = 4096, 4
 
 
 @triton.jit
@@ -47,11 +39,9 @@ def perfci_l2_flush(source, sink, count, BLOCK: tl.constexpr, STEPS: tl.constexp
 
 
 class Flush:
-    """perfci's own cache flush, which reads a buffer of twice the L2 cache.
+    """perfci's own cache flush, which reads a buffer of twice the L2 cache. Its records and its marks delimit launches.
 
-    Reading, since a flush that writes leaves dirty lines behind, whose write-back the next kernel would pay for. It
-    never goes through an operation under test, and its records delimit launches. So do those of its mark, a flush that
-    reads next to nothing, if the cache has to stay as it is.
+    Reading, since a flush that writes leaves dirty lines behind, whose write-back the next kernel would pay for.
     """
 
     def __init__(self, l2_bytes: int, device: str) -> None:
@@ -62,7 +52,6 @@ class Flush:
         self._sink = torch.empty(programs, dtype=torch.int32, device=device)
 
     def __call__(self) -> None:
-        """Queue one flush."""
         self._queue(self._grid, self._count)
 
     def mark(self) -> None:
@@ -106,10 +95,7 @@ class CudaDevice(TorchDevice):
         return self._board.state()
 
     def limits(self, dtypes: Sequence[str]) -> Limits:
-        """Bandwidth of a 1 GiB copy between the best of some buffers. Rate of an 8192-cubed product in each dtype.
-
-        A dtype that this GPU's libraries cannot multiply has no rate.
-        """
+        """Bandwidth of a 1 GiB copy between the best of some buffers. Rate of an 8192-cubed product in each dtype."""
         copy_s = find_fastest_s(self._pairs_of_buffers())
         rates = {}
         for name in dtypes:
@@ -117,7 +103,7 @@ class CudaDevice(TorchDevice):
                 rates[name] = self._matmul_tflops(getattr(torch, name))
             except torch.cuda.OutOfMemoryError:
                 raise
-            except RuntimeError:  # float8 before compute capability 8.9, integers, types that are to come
+            except RuntimeError:  # no product: float8 before compute capability 8.9, integers, types that are to come
                 continue
         torch.cuda.empty_cache()
         return Limits(2 * COPY_BYTES / copy_s / 1e9, rates)

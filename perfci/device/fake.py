@@ -1,7 +1,6 @@
-"""The device that ships with perfci: deterministic, no torch, and every misfortune can be planted.
+"""The device that ships with perfci: deterministic, no torch, and `[tool.perfci.fake]` plants every misfortune.
 
-Kernels written for it compute with numpy and claim with `work` how long a real device would take. `[tool.perfci.fake]`
-plants noise, drift, spikes, throttling and foreign processes. `crash` and `hang` are for kernels that go wrong.
+Kernels written for it compute with numpy and claim with `work` how long a real device would take.
 """
 
 from __future__ import annotations
@@ -51,8 +50,7 @@ class FakeSpec:
     block_noise: float = 0.001  # differs by block, the same for every arm
     process_noise: float = 0.0  # differs by process and arm: the allocation effect of real devices
     drift_per_block: float = 0.0  # every block is slower than the one before by this ratio
-    clock_drop_per_block: float = 0.0
-    """the SM clock falls by this ratio every block. What launches take is `drift_per_block`'s alone"""
+    clock_drop_per_block: float = 0.0  # the SM clock falls by this ratio every block, times of launches do not change
     spike_share: float = 0.01  # share of launches that take `spike_factor` times as long
     spike_factor: float = 1.5
     warm_factor: float = 1.0  # how much of its time a launch takes that finds its own data in the cache
@@ -71,8 +69,7 @@ class FakeSpec:
     memory_bytes: int = 1 << 34
     devices: int = 1  # boards of the host. A process gets the one that FAKE_VISIBLE_DEVICES names, as with real ones
     locked: bool = False  # one run at a time has the board, as with real ones
-    gone_file: str = ""
-    """once this file exists the board has fallen off the bus: launches raise, and no process can open it"""
+    gone_file: str = ""  # once it exists the board has fallen off the bus: launches raise, and no process can open it
 
     @classmethod
     def read(cls, table: Mapping[str, Any]) -> FakeSpec:
@@ -122,10 +119,7 @@ _memory = _Memory()
 
 
 def hold(count: int, *, outside: bool = False) -> None:
-    """Keep so many bytes of the fake device's memory for ever. A negative number gives bytes back.
-
-    outside: behind the allocator's back, so that the driver alone knows.
-    """
+    """Keep bytes of the fake device's memory for ever, or give some back. outside: the driver alone knows of them."""
     if outside:
         _memory.outside += count
     else:
@@ -166,13 +160,9 @@ class FakeSession:
     def __init__(
         self, spec: FakeSpec, rng: np.random.Generator, losses: np.random.Generator, bias: dict[object, float]
     ) -> None:
-        self._spec = spec
-        self._rng = rng
-        self._losses = losses
-        self._bias = bias
-        self._lost_flushes = 0
+        self._spec, self._rng, self._losses, self._bias = spec, rng, losses, bias
+        self._lost_flushes = self._blocks = 0
         self._block_effect = 0.0
-        self._blocks = 0
         self._launches: list[Launch] = []
         self.pause()
 
@@ -194,12 +184,10 @@ class FakeSession:
         return result
 
     def pause(self) -> None:
-        """Draw the next block's common effect."""
         self._block_effect = self._rng.normal(0, self._spec.block_noise) + self._blocks * self._spec.drift_per_block
         self._blocks += 1
 
-    def aside(self) -> None:
-        """Go on with the block: its common effect stays."""
+    def aside(self) -> None: ...
 
     @property
     def blocks(self) -> int:
@@ -207,14 +195,12 @@ class FakeSession:
         return self._blocks - 1
 
     def launches(self) -> Sequence[Launch]:
-        """All launches so far. Raises RecordsLostError if a flush of theirs is lost."""
         if self._lost_flushes:
             queued = len(self._launches)
             raise RecordsLostError("records_missing", expected=queued, seen=queued - self._lost_flushes)
         return self._launches
 
     def busy_s(self) -> float:
-        """Virtual seconds."""
         return sum(launch.time_us for launch in self._launches) / 1e6
 
     def _factor(self, call: Callable[[], Any]) -> float:
@@ -236,7 +222,6 @@ class FakeCapture:
     sources: tuple[str, ...] = ()  # none: fake kernels are launched by nobody
 
     def identity(self, inputs: str) -> Identity:
-        """The amounts in order. Unknown if a call claimed none."""
         operations = tuple(f"work {round(us, 4)} us" for us in self.spent)
         return Identity(operations, inputs=inputs, unknown=None if operations else Reason("captured_nothing"))
 
@@ -295,7 +280,6 @@ class FakeDevice(Accelerator):
         return Limits(1000.0 * self._spec.speed, dict.fromkeys(dtypes, 100.0 * self._spec.speed))
 
     def window_s(self, call: Callable[[], Any], launches: int) -> float:
-        """Virtual seconds, free of noise."""
         _clock.spent.clear()
         for _ in range(launches):
             call()
@@ -440,7 +424,6 @@ class NumpyArrays(Arrays):
         return array.copy()
 
     def _can_overwrite(self, old: Array, new: Array) -> bool:
-        """Same shape and dtype, and no element stands for several."""
         apart = all(stride != 0 for size, stride in zip(old.shape, old.strides, strict=True) if size > 1)
         return old.shape == new.shape and old.dtype == new.dtype and apart and bool(old.flags.writeable)
 

@@ -1,9 +1,7 @@
 """Triton's interpreter, corrected to compute what compiled kernels compute on an NVIDIA GPU.
 
-The interpreter is written in numpy, and where numpy and the hardware disagree it is silently wrong: it keeps NaN that
-`max.f32` drops, computes with the bits of bfloat16 as if they were integers, and truncates where the hardware rounds.
-`correct` replaces those of its methods. Each follows the PTX that Triton emits for Compute Capability 9.0.
-docs/without-a-gpu.md lists what still differs.
+`correct` replaces those of its methods where numpy and the hardware disagree. Each follows the PTX that Triton emits
+for Compute Capability 9.0. docs/without-a-gpu.md lists what still differs.
 """
 
 from __future__ import annotations
@@ -212,10 +210,8 @@ def _reduce_extreme(reduction: Any, tensor: Any, val_reduce_op: Any, idx_reduce_
 
 
 def _convert_argument(argument: Any) -> Any:
-    """A kernel's argument as it gets it: a float is one of 32 bits, and an integer has all bits of its type.
-
-    The interpreter leaves floats to Python, so that `x * scale` is float16 where a GPU computes it in float32.
-    """
+    """A kernel's argument as it gets it: a float is one of 32 bits, and an integer has all bits of its type."""
+    # The interpreter leaves floats to Python, so that `x * scale` is float16 where a GPU computes it in float32.
     if isinstance(argument, bool):
         return tl.tensor(TensorHandle(np.array([argument]), tl.int1), tl.int1)
     if isinstance(argument, float):

@@ -30,18 +30,11 @@ from perfci.device.timers import event_session
 from perfci.device.torch_device import COPY_BYTES, PAIRS, TorchDevice, find_fastest_s
 
 NO_PRODUCTS = frozenset({"float64", "float8_e4m3fn", "float8_e5m2"})  # what a 910B does not multiply
-
-BOOST_S, _BOOST_LAUNCHES, _BOOST_SIZE = 2.0, 200, 2048
-"""How long the cores are kept at work at most, for their clock to rise, and by how many products of which size."""
-
-BATCH = 8
-"""Calls in one event pair, if calls are short: events see what the host adds to a launch once the flush has ended."""
-
-SHORT_BYTES = 64 << 20
-"""Calls with smaller inputs are short. The inputs decide, since all arms of a case must be timed alike."""
-
+BOOST_S = 2.0  # how long the cores are kept at work at most, for their clock to rise
+_BOOST_LAUNCHES, _BOOST_SIZE = 200, 2048  # matrix products that keep them at work
+BATCH = 8  # short calls in one event pair, as events see what the host adds to a launch once the flush has ended
+SHORT_BYTES = 64 << 20  # Calls with smaller inputs are short. Inputs decide, as all arms of a case must be timed alike.
 _FLUSH_PROBES = 5
-
 LEAST_BYTES = 192 << 20  # a flush reads no less: L2 of an Ascend 910B holds 192 MB
 _BLOCK = 8192  # elements at once: with both buffers of a double buffering a third of what a core's memory holds
 _CORES = 40  # programs if the number of vector cores is unknown: what the smallest 910B has
@@ -62,10 +55,9 @@ def interprets() -> bool:
 
 
 class NpuFlush:
-    """Reads a buffer that fills the L2 cache twice.
+    """Reads a buffer that fills the L2 cache twice, by one program for each vector core.
 
-    The kernel has the name of CUDA's. It has no mask, since the vector cores compare integers one by one, and as many
-    programs as the chip has such cores.
+    The kernel has the name of CUDA's, and no mask, since the vector cores compare integers one by one.
     """
 
     def __init__(self, l2_bytes: int | None, cores: int | None, device: str) -> None:
@@ -77,11 +69,9 @@ class NpuFlush:
         self._sink = torch.empty(self._programs, dtype=torch.float32, device=device)
 
     def __call__(self) -> None:
-        """Queue one flush."""
         perfci_l2_flush[(self._programs,)](self._source, self._sink, self._steps, _BLOCK)
 
     def mark(self) -> None:
-        """Queue a flush that reads next to nothing: L2 stays as it is."""
         perfci_l2_flush[(1,)](self._source, self._sink, 1, _BLOCK)
 
 

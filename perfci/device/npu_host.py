@@ -18,19 +18,15 @@ from perfci.device.targets import release
 
 PACKAGES = ("torch", "torch-npu", "triton", "triton-ascend", "numpy", "pybind11")
 
-HOMES = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")
+HOMES = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")  # variables that CANN's set_env.sh sets to its folder
 PLACES = ("usr/local/Ascend/ascend-toolkit/latest", "usr/local/Ascend/ascend-toolkit", "usr/local/Ascend/cann")
-"""Variables that CANN's set_env.sh sets to its folder, and where that is as a rule."""
-
 LIBRARY = "libascendcl.so"
-
 NEW_NUMPY = ((2, 3), 2)  # first torch whose numpy may be of this major version
 
-REFUTED = frozenset(
+REFUTED = frozenset(  # kinds that keep a device from being opened
     {"npu_no_device", "npu_no_permission", "npu_no_pybind11", "npu_no_torch_npu", "npu_no_triton",
      "doctor_npu_cann_unset", "doctor_npu_no_cann", "doctor_npu_no_library"}
 )  # fmt: skip
-"""Kinds that keep a device from being opened."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +41,7 @@ class NpuHost:
     found: str | None = None  # where CANN is installed, whatever the environment has
     has_library: bool = True  # CANN's runtime library is where programs look for it
     triton_backends: tuple[str, ...] = ()  # compilers in the folder of `triton`
-    triton_plugged: bool = False
-    """NPUs' compiler is a package of its own, which Triton finds by its entry point, so that nothing is overwritten"""
+    triton_plugged: bool = False  # NPUs' compiler is a package that Triton finds by itself: nothing is overwritten
     table: NpuTable = field(default_factory=NpuTable)
     place: NpuPlace | None = None  # the chip that a process gets
     has_gpu: bool = False  # an NVIDIA driver is loaded too

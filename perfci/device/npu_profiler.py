@@ -1,7 +1,7 @@
 """Timer of the first tier on Ascend: the chip's own records, as torch_npu.profiler writes them to kernel_details.csv.
 
-Launches lie between perfci's flushes, as on CUDA. Copies by the chip's copy engine are in task_time_*.csv beside it,
-if the parser leaves that. Whatever is missing, cut off or unreadable ends the session with a DeviceError.
+Copies by the chip's copy engine are in task_time_*.csv beside it, if the parser leaves that. Whatever is missing, cut
+off or unreadable ends the session with a DeviceError.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from perfci.core.errors import DeviceError, RecordsLostError
 from perfci.device.seam import Launch
 from perfci.device.timers import NAME, ActivitySession, CacheFlush, Record, split_at_flushes
 
-DETAILS, TASKS = "kernel_details.csv", "task_time_*.csv"
-"""Kernels, below ASCEND_PROFILER_OUTPUT. All tasks, below PROF_*/mindstudio_profiler_output."""
+DETAILS = "kernel_details.csv"  # below ASCEND_PROFILER_OUTPUT
+TASKS = "task_time_*.csv"  # below PROF_*/mindstudio_profiler_output
 
 WAIT_S, _POLL_S = 20.0, 0.5  # The parser works in processes of its own. So long its file is waited for, each time.
 RETRIES = 2  # how often the parser is asked again
 
-_COLUMNS = {
+_COLUMNS = {  # ours -> those of kernel_details.csv and of the op_summary that it is made from
     "name": ("Name", "Op Name"),
     "kind": ("Type", "OP Type"),
     "core": ("Accelerator Core", "Task Type"),
@@ -35,13 +35,8 @@ _COLUMNS = {
     "duration": ("Duration(us)", "Task Duration(us)"),
     "stream": ("Stream ID", "Stream Id"),
 }
-"""Ours -> the columns' names, of kernel_details.csv and of the op_summary that it is made from."""
-
 _NEEDED = ("name", "start", "duration")
-
-_HOST_CORES = frozenset({"AI_CPU", "AICPU", "HOST_CPU"})
-"""Values of `Accelerator Core` of operations that no AI core computes."""
-
+_HOST_CORES = frozenset({"AI_CPU", "AICPU", "HOST_CPU"})  # for operations that no AI core computes
 _COPIES = re.compile(r"MEMCPY|SDMA|PCIE_DMA|MEMSET", re.IGNORECASE)  # kernel_type of tasks that move memory
 
 
@@ -56,10 +51,7 @@ class NpuRecord(Record):
 
 
 def read_details(text: str) -> list[NpuRecord]:
-    """Kernels of a kernel_details.csv, in the file's order. Raises ValueError with the reason.
-
-    Times stand there in microseconds, start times with a tab behind them, so that spreadsheets leave them alone.
-    """
+    """Kernels of a kernel_details.csv, in the file's order. Raises ValueError with the reason."""
     lines = list(csv.reader(text.removeprefix("\ufeff").splitlines()))
     if not lines:
         raise ValueError("it is empty")
@@ -71,6 +63,7 @@ def read_details(text: str) -> list[NpuRecord]:
     for number, cells in enumerate(lines[1:], 2):
         if len(cells) != len(header):
             raise ValueError(f"line {number} has {len(cells)} of {len(header)} columns")
+        # Start times have a tab behind them, so that spreadsheets leave them alone.
         rows.append(_parse_row({ours: cells[place].strip() for ours, place in places.items()}, number))
     return rows
 
@@ -118,7 +111,6 @@ class NpuActivitySession(ActivitySession):
     """Queues launches between flushes. Reads the chip's records when the profiler's files are parsed."""
 
     def launches(self) -> Sequence[Launch]:
-        """Every launch in order. A launch's time is the sum of its kernels and copies."""
         groups = split_at_flushes(self._records, self._marks)
         on_cpu = [[each.name for each in group if getattr(each, "core", "") in _HOST_CORES] for group in groups]
         timed = zip(super().launches(), self._timed, strict=True)
@@ -129,10 +121,7 @@ class NpuActivitySession(ActivitySession):
 def npu_profiler_session(
     profiler: Any, flush: CacheFlush, synchronize: Callable[[], None], ready: Callable[[], None]
 ) -> Iterator[NpuActivitySession]:
-    """Run one profiler session. `profiler` is torch_npu.profiler, `ready` is called when it has started.
-
-    One may be open in a process at a time. Raises DeviceError if there are no records.
-    """
+    """Run a session of torch_npu.profiler, one at a time in a process. Raises DeviceError if there are no records."""
     session = NpuActivitySession(flush)
     config = profiler._ExperimentalConfig(
         profiler_level=profiler.ProfilerLevel.Level1,

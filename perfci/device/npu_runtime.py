@@ -18,7 +18,7 @@ from perfci.core.errors import DeviceError
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"  # variable that has torch load no plugin by itself
 BACKEND = "npu"  # what triton-ascend's driver calls its target
 
-_TROUBLES = (
+_TROUBLES = (  # kind of reason, and pattern of torch_npu's and CANN's messages: the first that fits counts
     ("npu_beside_cuda", r"Two accelerators cannot be used"),
     ("npu_numpy_too_new", r"compiled using NumPy 1\.x|numpy\.core\.multiarray failed|_ARRAY_API not found"),
     ("npu_no_cann", r"lib(?:hccl|ascendcl|acl_op_compiler|ge_runner|graph|runtime|msprofiler)\w*\.so"),
@@ -27,7 +27,6 @@ _TROUBLES = (
     ("npu_no_permission", r"[Pp]ermission denied|EACCES|drvRet=(?:4|13)\b"),
     ("npu_busy", r"EL0005|Resource_Busy|resources? (?:is|are) busy|drvRet=87\b"),
 )
-"""Kind of reason -> pattern of torch_npu's and CANN's messages. The first that fits counts."""
 
 
 def npu_installed() -> bool:

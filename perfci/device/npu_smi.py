@@ -16,17 +16,12 @@ from dataclasses import dataclass
 
 from perfci.core.model import DeviceState
 
-VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
-"""Variable that gives a process its devices, by logical number. npu-smi counts cards and their chips."""
-
+VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"  # A process's devices by logical number. npu-smi counts cards and their chips.
 MEGABYTE = 1 << 20
-
 USABLE = frozenset({"OK", "UNKNOWN"})  # healths of a chip that can be used
 _PLACES = ("/usr/local/bin/npu-smi", "/usr/local/sbin/npu-smi")  # folders of the driver, which are not always on PATH
-
 _LIMIT_S = 15.0
 _FRESH_S = 1.0  # readings are at most so old: each starts a process of some tenths of a second
-
 _UNNAMED = frozenset({"-", "NA", "N/A", ""})
 
 
@@ -69,7 +64,6 @@ class NpuTable:
     processes: tuple[NpuProcess, ...] | None = None  # None if the output has no such table
 
     def chip(self, place: NpuPlace | None) -> NpuChip | None:
-        """The chip at a place."""
         return next((chip for chip in self.chips if chip.place == place), None)
 
 
@@ -198,11 +192,9 @@ class Monitor:
         return None if serial in _UNNAMED else f"{serial}-{chip}"
 
     def clock_mhz(self) -> int | None:
-        """Clock of the AI cores now."""
         return _parse_whole(self._fields("common").get("Aicore curFreq(MHZ)"))
 
     def rated_mhz(self) -> int | None:
-        """Clock that the AI cores are made for."""
         return _parse_whole(self._fields("common").get("Aicore Freq(MHZ)"))
 
     def state(self) -> DeviceState:
@@ -210,12 +202,11 @@ class Monitor:
         chip = self.table().chip(self.place)
         if chip is None:
             return DeviceState(sm_clock_mhz=self.clock_mhz())
-        foreign = count_foreign(self.table(), self.place, os.getpid())
         return DeviceState(
             sm_clock_mhz=self.clock_mhz(),
             temperature_c=chip.temperature_c,
             power_w=chip.power_w,
-            foreign_processes=foreign,
+            foreign_processes=count_foreign(self.table(), self.place, os.getpid()),
             memory_used_bytes=chip.memory_used_bytes,
         )
 
@@ -227,14 +218,11 @@ class Monitor:
 
 
 def count_foreign(table: NpuTable, place: NpuPlace | None, own: int, *, own_context: bool = True) -> int | None:
-    """Processes of others on a chip. None if the table does not list processes.
-
-    own: number of this process. In a container the tool counts in the host's numbers, so one of the strangers is this
-    process, as long as it has a context.
-    """
+    """Processes of others than `own` on a chip. None if the table does not list processes."""
     if table.processes is None or table.chip(place) is None:
         return None
     there = {process.pid: process.inner_pid for process in table.processes if process.place == place}
     others = [pid for pid, inner in there.items() if own not in {pid, inner}]
+    # In a container the tool counts in the host's numbers, so one of the strangers is this process.
     unseen = own_context and len(others) == len(there)
     return max(len(others) - unseen, 0)

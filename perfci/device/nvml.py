@@ -7,11 +7,9 @@ from typing import Any
 
 from perfci.core.model import DeviceState
 
-_THROTTLE = {
+_THROTTLE = {  # bits of the clocks-event reasons (nvml.h), without idle and application clocks
     0x4: "power_cap", 0x8: "hw_slowdown", 0x10: "sync_boost", 0x20: "thermal", 0x40: "thermal", 0x80: "power_brake",
 }  # fmt: skip
-"""Bits of the clocks-event reasons (nvml.h). Idle and application clocks are no throttling."""
-
 _MIG = " MIG "  # how a slice's name goes on behind the board's
 
 
@@ -32,7 +30,6 @@ class NvmlBoard:
 
     @property
     def present(self) -> bool:
-        """Whether the board answers."""
         return self._nvml is not None
 
     def driver(self) -> str | None:
@@ -42,14 +39,10 @@ class NvmlBoard:
         return self._ask("nvmlDeviceGetUUID")
 
     def name(self) -> str | None:
-        """The model's."""
         return self._ask("nvmlDeviceGetName")
 
     def mig(self, name: str | None = None, processors: int | None = None) -> str | None:
-        """The slice of a board that is divided, as its maker calls it (1g.18gb), or by its processors.
-
-        None for a whole board. name, processors: as the runtime has them, which knows only the slice.
-        """
+        """The slice, as its maker calls it (1g.18gb), or by the runtime's processors. None for a whole board."""
         named = next((each for each in (name, self.name()) if each and _MIG in each), None)
         if named:
             return named.partition(_MIG)[2].strip() or None
@@ -75,7 +68,6 @@ class NvmlBoard:
         return device_key(name, self.mig(name, processors), self.power_limit_w(), self.usual_power_limit_w())
 
     def state(self) -> DeviceState:
-        """Clocks, temperature, power, throttle reasons and foreign processes now."""
         power = self._ask("nvmlDeviceGetPowerUsage")
         processes = self._ask("nvmlDeviceGetComputeRunningProcesses")
         return DeviceState(

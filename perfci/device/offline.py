@@ -1,7 +1,6 @@
 """Kernels compiled for a target on a machine without it: the op's own wrapper runs, launches compile and do nothing.
 
-`install` turns the process into one that has the target's board. Triton's cache in memory does not distinguish targets
-and torch is patched for good, so a process serves one target.
+Triton's cache in memory does not distinguish targets and torch is patched for good, so a process serves one target.
 """
 
 from __future__ import annotations
@@ -34,13 +33,10 @@ from perfci.device.launches import pad_grid
 from perfci.device.source import digest, function_text, plain_function, stable
 from perfci.device.targets import Target
 
-DEVICE = "cuda"
-"""What `make_inputs` gets as its device, on AMD too, and for an NPU: what is no CUDA there runs on neither."""
-
+DEVICE = "cuda"  # what `make_inputs` gets as its device, on AMD too, and for an NPU
 _MUTE = re.compile("PassManager|error encountered during parsing")  # messages of Triton's compiler without the reason
-
+# Messages about a program that this Triton needs and does not bring, or brings too old: no fault of the kernel.
 _TOOL = re.compile(r"(?:linker|ptxas|ld\.lld)\b.*not found|[Cc]annot find (?:ptxas|ld\.lld)|for option 'gpu-name'")
-"""Messages about a program that this Triton needs and does not bring, or brings too old: no fault of the kernel."""
 
 
 @dataclass

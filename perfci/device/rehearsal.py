@@ -1,7 +1,4 @@
-"""Torch and Triton for a rehearsal: tensors have no memory, values are not computed, launches are noted and not made.
-
-Other people's tests run on it in no time, whatever sizes they have and whatever device they ask for.
-"""
+"""Torch and Triton for a rehearsal: tensors have no memory, values are not computed, launches are only noted."""
 
 from __future__ import annotations
 
@@ -83,8 +80,7 @@ class Rehearsal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     device: str  # cuda or npu: where tensors claim to lie
     missing: Collection[str] = ()  # top-level packages that may be absent
-    functions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """kernel or reference -> functions that a harness which is absent gives by their names"""
+    functions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of an absent harness: kernel, reference
     launches: list[SketchLaunch] = field(default_factory=list)
 
     @contextmanager

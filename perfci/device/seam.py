@@ -17,9 +17,9 @@ from perfci.core.model import CompiledKernel, Device, DeviceState, ErrorStats, I
 
 Inputs = Mapping[str, Any]  # a call's arguments by name
 
+# Untimed calls before a warm launch. On an H200 one leaves an addition that fills half of L2 at 1.23 times the time
+# that it settles at, two at 1.08, three at 1.03.
 WARMING = 3
-"""Calls made untimed before a warm launch. On an H200 one leaves an addition that fills half of L2 at 1.23 times the
-time that it settles at, two at 1.08, three at 1.03 (docs/how-perfci-measures.md)."""
 
 
 def leaves(value: Any) -> Iterator[Any]:
@@ -177,10 +177,7 @@ class Arrays(ABC):
         return self._map(self._upcast, inputs)
 
     def place(self, inputs: Inputs, layout: str) -> dict[str, Any]:
-        """Copies of the inputs in a memory layout (`spec.LAYOUTS`), surrounded by NaN so that stray reads show.
-
-        Strided is every second element of a buffer. Expanded repeats the first row with stride 0.
-        """
+        """Copies of the inputs in a memory layout (`spec.LAYOUTS`), surrounded by NaN so that stray reads show."""
         return self._map(lambda array: self._place(array, layout), inputs)
 
     def copies(self, inputs: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -188,10 +185,7 @@ class Arrays(ABC):
         return self._map(self._copy, inputs)
 
     def refill(self, inputs: Inputs, fresh: Inputs) -> None:
-        """Write other values into the same buffers, unseen by version counters.
-
-        None is written if the calls differ in anything but arrays, or if some array cannot be overwritten.
-        """
+        """Write other values into the same buffers if all can be overwritten, and the calls differ in arrays alone."""
         pairs = list(itertools.zip_longest(leaves(inputs), leaves(fresh)))
         for old, new in pairs:
             plain = isinstance(old, int | float | str | None)
@@ -280,10 +274,7 @@ class Session(Protocol):
         """What follows, up to the next `launch`, belongs to no launch. The block goes on."""
 
     def launches(self) -> Sequence[Launch]:
-        """Every launch in order, once the session has ended. One without any record has the time 0.
-
-        Raises `RecordsLostError` if too few of the timer's own records are there, and `DeviceError` if too many are.
-        """
+        """Launches in order, after the session. Raises RecordsLostError if records are lost, DeviceError if surplus."""
 
     def busy_s(self) -> float:
         """Seconds in which the device was at work in the session."""
@@ -308,7 +299,6 @@ class Uncaptured:
     sources: tuple[str, ...] = ()
 
     def identity(self, inputs: str) -> Identity:
-        """Unknown."""
         return Identity(inputs=inputs, unknown=self.why)
 
 
@@ -325,8 +315,7 @@ class MemoryUse:
 
     allocated: int | None = None  # of live arrays, as the allocator counts them
     peak: int | None = None  # at most, since `reset_peak`
-    outside: int | None = None
-    """in use by the driver's account, less what the allocator has taken: other libraries', other processes'"""
+    outside: int | None = None  # by the driver's account less the allocator's: other libraries', other processes'
 
 
 class Endurance:

@@ -1,7 +1,4 @@
-"""Texts that two revisions share exactly when a value or a function is the same: free of lines, comments and addresses.
-
-Needs no torch.
-"""
+"""Texts that two revisions share exactly when a value or a function is the same, without torch."""
 
 from __future__ import annotations
 
@@ -34,10 +31,7 @@ def digest(data: bytes | str) -> str:
 
 
 def inputs_digest(make_inputs: Callable[..., Any]) -> str:
-    """Digest of a function's source and of whatever of the project's own it leads to: helpers, constants, modules.
-
-    Comments, docstrings and formatting do not count. What comes from installed packages counts by its name alone.
-    """
+    """Digest of a function and of what it leads to. Comments do not count, installed packages by their names alone."""
     return digest(function_text(make_inputs))
 
 
@@ -47,10 +41,7 @@ def function_text(function: Callable[..., Any]) -> str:
 
 
 def stable(value: Any, special: Callable[[Any], str | None] = lambda _: None, depth: int = _DEPTH) -> str:
-    """A value as a text without addresses. `special` words kinds of values of its own, and gives None for all others.
-
-    An object with Python's plain repr is worded by its type and its attributes.
-    """
+    """A value as a text without addresses. `special` words kinds of values of its own, and gives None for others."""
     if (text := special(value)) is not None:
         return text
     inner = functools.partial(stable, special=special, depth=depth - 1)
@@ -114,8 +105,7 @@ def is_installed(path: str) -> bool:
     return not _PACKAGES.isdisjoint(place.parts) or any(place.is_relative_to(folder) for folder in _find_installed())
 
 
-_PACKAGES = frozenset({"site-packages", "dist-packages"})
-"""Folders of installed packages, also those that a .pth file or PYTHONPATH adds from another environment."""
+_PACKAGES = frozenset({"site-packages", "dist-packages"})  # also those that a .pth file or PYTHONPATH adds
 
 
 def names_used(code: CodeType) -> Iterator[str]:

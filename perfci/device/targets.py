@@ -12,9 +12,8 @@ from perfci.core.environment import installed_versions
 from perfci.core.errors import UsageError
 from perfci.core.model import Reason
 
+# What workers need before they import Triton: with line information a comment above a kernel changes its digest.
 LINE_FREE = {"TRITON_DISABLE_LINE_INFO": "1"}
-"""Environment that every worker needs before it imports Triton: with line information a comment above a kernel, or
-another folder, changes the digest of what it compiles to."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ TARGETS = {target.name: target for target in _ALL}
 
 # Vector cores and their memory (unified buffer): triton-ascend's documentation. L2 and memory: what an Ascend 910B2
 # reports. Programs wait for a core, so that each is alone on it.
-NPU_TARGETS = {
+NPU_TARGETS = {  # their kernels are compiled as far as triton-ascend does that without CANN
     target.name: target
     for target in (
         Target("ascend910b2", "Ascend910B2", (0, 0), 48, 192 << 10, 192 << 10, 1, 1, 192 << 20,
@@ -112,7 +111,6 @@ NPU_TARGETS = {
                shared_unit=32, shared_reserved=0),
     )
 }  # fmt: skip
-"""NPUs, whose kernels are compiled as far as triton-ascend does that without CANN."""
 
 
 def target_named(name: str) -> Target:
@@ -158,10 +156,7 @@ def release(version: str) -> tuple[int, int]:
 REGISTERS = 65536
 REGISTER_UNIT = 256  # NVIDIA: registers are handed out to a warp in multiples of this
 WARP_UNIT = 4  # NVIDIA: a processor's registers lie in four parts, and so many warps are placed at once
-
-LANE_REGISTERS = 512
-"""AMD, CDNA2 and later: registers that a lane of a SIMD has for all its waves, vector and accumulation together."""
-
+LANE_REGISTERS = 512  # AMD, CDNA2 and later: of a lane of a SIMD for all its waves, vector and accumulation together
 LANE_UNIT, SIMDS = 8, 4
 
 
@@ -170,11 +165,9 @@ def find_occupancy(
 ) -> float:
     """Resident warps of the most that a processor holds, 0 to 1. 0 if not even one program fits.
 
-    registers: of a thread, on AMD vector and accumulation registers together. shared: bytes of a program. warps: of a
-    program. columns: of tensor memory that a program takes (Blackwell). available: registers of an NVIDIA processor.
-
-    NVIDIA: the rules of the CUDA Occupancy Calculator. AMD: the CDNA3 ISA guide, and the limits of LLVM's AMDGPU
-    backend, where waves are spread over four SIMDs.
+    registers: of a thread, on AMD with accumulation registers. shared (bytes), warps, columns (tensor memory): of a
+    program. available: registers of an NVIDIA processor. NVIDIA: the rules of the CUDA Occupancy Calculator. AMD: the
+    CDNA3 ISA guide, and the limits of LLVM's AMDGPU backend, where waves are spread over four SIMDs.
     """
     if target.backend == "hip":
         lanes = LANE_REGISTERS // _round_up(registers, LANE_UNIT) if registers else target.warps

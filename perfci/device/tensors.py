@@ -16,19 +16,14 @@ from perfci.device.seam import ArrayFacts, Arrays, Deviation, DtypeFacts, Mismat
 
 Host = np.ndarray[Any, Any]
 
-GUARD_BYTES = 16384
-"""Guard zone on either side of an array. A multiple of every alignment that kernels specialise on."""
-
+GUARD_BYTES = 16384  # zone on either side of an array: a multiple of every alignment that kernels specialise on
 GUARD_VALUE = 77  # Stands in the guard zones of outputs. No NaN, since a stray write often copies a stray read's NaN.
 CHUNK = 1 << 24  # elements compared at once, so that a large output needs little more memory
 FEW = 1 << 14  # elements up to which errors are computed on the host
 
 
 class TorchArrays(Arrays):
-    """Tensors on one device.
-
-    reference_device: computes float64 for a device that cannot.
-    """
+    """Tensors on one device. `reference_device` computes float64 for a device that cannot."""
 
     kind = torch.Tensor
 
@@ -143,7 +138,6 @@ class TorchArrays(Arrays):
         return array.clone()
 
     def _can_overwrite(self, old: torch.Tensor, new: torch.Tensor) -> bool:
-        """Same shape and dtype, and no element stands for several."""
         apart = all(stride != 0 for size, stride in zip(old.shape, old.stride(), strict=True) if size > 1)
         return old.shape == new.shape and old.dtype == new.dtype and apart
 
@@ -169,10 +163,9 @@ _FILLED = frozenset(
 
 
 class _GuardedAllocations(TorchDispatchMode):
-    """Replaces every fresh allocation by the middle of a larger one.
+    """Replaces every fresh allocation by the middle of a larger one, whose ends show writes past its own.
 
-    What is uninitialised is NaN (the largest value for integers) or GUARD_VALUE, so that elements never written show by
-    differing between two calls. The zones around it hold GUARD_VALUE, so that writes past an end show.
+    What is uninitialised is NaN (the largest integer) or GUARD_VALUE, so that it differs between two calls.
     """
 
     def __init__(self, device_type: str, filler: str) -> None:
@@ -191,7 +184,6 @@ class _GuardedAllocations(TorchDispatchMode):
         return guarded.copy_(result) if func in _FILLED else guarded
 
     def count_damage(self) -> int:
-        """Number of guard zones that were written into."""
         zones = (zone for room, guard in self._rooms for zone in (room[:guard], room[-guard:]))
         return sum(not bool((zone == GUARD_VALUE).all()) for zone in zones)
 
@@ -269,11 +261,10 @@ def measure_footprint(make: Callable[[], Any]) -> int | None:
     return sum(each.numel() * each.element_size() for each in made if isinstance(each, torch.Tensor))
 
 
-LATER = frozenset(
+LATER = frozenset(  # namespaces that torch itself registers when a part of it is first used, such as torch.compile
     {"_inductor_test", "c10d_functional", "cplib", "flex_lib", "fsdp", "onnx", "onnx_symbolic",
      "quantized_decomposed", "streams"}
 )  # fmt: skip
-"""Namespaces that torch itself registers when a part of it is first used, such as torch.compile."""
 
 
 def operator_namespaces() -> frozenset[str]:
@@ -284,18 +275,15 @@ def operator_namespaces() -> frozenset[str]:
 # --- errors of a large output: it may be as large as the memory allows, so it is read piece by piece ------------------
 
 QUANTILES = (0.5, 0.9, 0.99)
-
 _LOW = 16  # Bits of a float32 that the second look distinguishes. The first look does the others.
 
-Pieces = Callable[[], Iterator[tuple[torch.Tensor, torch.Tensor]]]
-"""Gives an output and its float64 reference in flat pieces of float64, as often as it is asked."""
+Pieces = Callable[[], Iterator[tuple[torch.Tensor, torch.Tensor]]]  # flat, of an output and its reference, in float64
 
 
 def measure_deviation(pieces: Pieces, shape: Sequence[int]) -> Deviation:
     """Errors over the elements that are finite in both. A figure that leaves float64's range is None.
 
-    Quantiles are elements of the sorted absolute errors, as float32: found by counting bit patterns, whose order is
-    that of non-negative floats, since sorting would take several times the output's memory.
+    Quantiles are found by counting bit patterns of float32, since sorting would take several times the memory.
     """
     found = _Sums()
     counts = np.zeros(1 << (31 - _LOW), dtype=np.int64)

@@ -1,11 +1,7 @@
 """Two timers: the device's own activity records (CUPTI, through torch.profiler), and event pairs as the fallback.
 
-Activity records: a launch is what lies between two of perfci's flushes, or between a mark of perfci's and the next
-flush if the cache is to stay warm. A profiler's first start in a process takes seconds, a later session some 15 ms, so
-one session spans many blocks.
-
-Events: a pair around each launch, behind a flush that hides the launch's latency. A pair adds about 3 us to a short
-kernel on an H200, so its times are kept apart from activity records.
+A profiler's session takes some 15 ms to start, the first one seconds, so a session spans many blocks. A pair of events
+adds about 3 us to a short kernel on an H200, so its times are kept apart from activity records.
 """
 
 from __future__ import annotations
@@ -27,6 +23,7 @@ from perfci.device.seam import Launch, warm_cache
 # torch warns that only the last cycle is kept. A session has only one.
 warnings.filterwarnings("ignore", message=".*Profiler clears events.*")
 
+Action = Callable[[], None]
 
 NAME = "perfci_l2_flush"  # name of the flush's kernel in the device's activity records
 
@@ -52,7 +49,6 @@ class Record:
 
     @property
     def end_ns(self) -> int:
-        """When it ended."""
         return self.start_ns + self.duration_ns
 
 
@@ -66,10 +62,7 @@ class ActivitySession:
         self._records: list[Record] = []
 
     def launch(self, call: Callable[[], Any], *, warm: bool = False) -> Any:
-        """Flush, then call. The records up to the next flush are this launch's.
-
-        A warm launch begins behind a mark instead, and what stands between the flush and the mark belongs to none.
-        """
+        """Flush, then call. The records from there, or from a warm launch's mark, up to the next flush are its own."""
         self.pause()
         if warm:
             warm_cache(call)
@@ -86,7 +79,6 @@ class ActivitySession:
         self._marks += 1
 
     def aside(self) -> None:
-        """Close the launch before, as `pause` does."""
         self.pause()
 
     def finish(self, records: list[Record]) -> None:
@@ -94,13 +86,11 @@ class ActivitySession:
         self._records = sorted(records, key=lambda record: record.start_ns)
 
     def launches(self) -> Sequence[Launch]:
-        """Every launch in order. Raises RecordsLostError if flushes are missing in the records."""
         groups = split_at_flushes(self._records, self._marks)
         home = next((record.stream for record in self._records if record.name == NAME), 0)
         return [_launch(groups[mark], host_us, home) for mark, host_us in self._timed]
 
     def busy_s(self) -> float:
-        """Seconds covered by any record."""
         return sum_covered_ns(self._records) / 1e9
 
 
@@ -125,10 +115,7 @@ def activity_session(flush: CacheFlush) -> Iterator[ActivitySession]:
 
 
 def split_at_flushes(records: Sequence[Record], expected: int) -> list[list[Record]]:
-    """Records behind each flush or mark, up to the next, in order of start.
-
-    Raises RecordsLostError if one is missing, and DeviceError if there are more than were queued.
-    """
+    """Records behind each flush or mark. Raises RecordsLostError if one is missing, DeviceError for too many."""
     groups: list[list[Record]] = []
     for record in records:
         if record.name == NAME:
@@ -162,17 +149,10 @@ def _launch(records: Sequence[Record], host_us: float, home: int) -> Launch:
 
 
 class EventSession:
-    """Records an event before and behind each launch.
-
-    spin: keeps the device busy while the host queues what follows. batch: how many calls make one launch.
-    """
+    """Records an event before and behind each launch, which is `batch` calls. `spin` occupies the device meanwhile."""
 
     def __init__(
-        self,
-        flush: Callable[[], None],
-        event: Callable[..., Any],
-        spin: Callable[[], None],
-        batch: Callable[[Callable[[], Any]], int],
+        self, flush: Action, event: Callable[..., Any], spin: Action, batch: Callable[[Callable[[], Any]], int]
     ) -> None:
         self._flush, self._event, self._spin, self._batch = flush, event, spin, batch
         self._pairs: list[tuple[Any, Any, float, int]] = []
@@ -202,8 +182,7 @@ class EventSession:
     def pause(self) -> None:
         """Mark nothing: events delimit launches by themselves."""
 
-    def aside(self) -> None:
-        """Mark nothing."""
+    def aside(self) -> None: ...
 
     def finish(self) -> None:
         """Read all pairs. The device has been waited for."""
@@ -212,16 +191,13 @@ class EventSession:
             self._launches.append(Launch(us, us, host_us, None))
 
     def launches(self) -> Sequence[Launch]:
-        """Every launch in order."""
         return self._launches
 
     def busy_s(self) -> float:
-        """Seconds of all calls and flushes."""
         timed = zip(self._launches, self._pairs, strict=True)
         return sum(launch.time_us * count + self._flush_us for launch, (*_, count) in timed) / 1e6
 
     def time_flush(self, probes: int, synchronize: Callable[[], None]) -> None:
-        """Measure how long a flush takes."""
         start, end = (self._event(enable_timing=True) for _ in range(2))
         start.record()
         for _ in range(probes):
@@ -233,12 +209,12 @@ class EventSession:
 
 @contextmanager
 def event_session(
-    flush: Callable[[], None],
+    flush: Action,
     event: Callable[..., Any],
-    synchronize: Callable[[], None],
+    synchronize: Action,
     probes: int,
     *,
-    spin: Callable[[], None] = lambda: None,
+    spin: Action = lambda: None,
     batch: Callable[[Callable[[], Any]], int] = lambda _: 1,
 ) -> Iterator[EventSession]:
     """Open a session. Events are read when it ends. probes: flushes that are timed first."""

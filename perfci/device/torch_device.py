@@ -26,35 +26,24 @@ if explain_unknown_triton() is None:
     from perfci.device import capture, launches
 
 COPY_BYTES = 1 << 30  # size of the copy that measures bandwidth: many times any L2
-
-MATMUL_SIZE = 8192
-_PROBES = 10
-
-PAIRS = 4
-"""Pairs of buffers to copy between, each in a place of its own: on an H200 later ones may copy 10 % slower than a
-process's first."""
-
+MATMUL_SIZE, _PROBES = 8192, 10
+PAIRS = 4  # of buffers to copy between: on an H200 later ones may copy 10 % slower than a process's first
 COPIES = 5  # timed copies of a pair, after an untimed one
 LIMIT_S = 0.03  # no further pair is begun after this time: if memory is slow, fewer pairs have to do
-
-_PAD_STEP, _PAD_STEPS = 1 << 16, 512
-"""Padding of up to 32 MiB: buffers of a block land elsewhere than those of the block before."""
-
+_PAD_STEP, _PAD_STEPS = 1 << 16, 512  # up to 32 MiB: buffers of a block land elsewhere than those of the block before
 BUSY_CYCLES = 40_000_000  # about 20 ms at an H200's clock: longer than the host takes to queue what follows
 _PRODUCTS, _SIZE = 200, 2048  # matrix products that keep a stream at work if the device cannot simply wait
 
 
 class TorchDevice(Accelerator):
-    """The first visible device of one of torch's modules.
-
-    The module's functions are bound before any op is imported: an op that replaces them is reported, not obeyed.
-    """
+    """The first visible device of one of torch's modules."""
 
     backend: str  # torch's name of the device
     unavailable: str  # kind of the error if activity records were asked for by name and there are none
 
     def __init__(self, module: Any, timer: str) -> None:
         self._module = module
+        # Bound before any op is imported: an op that replaces them is reported, not obeyed.
         self._originals = self._timing_functions()
         self._synchronize, self._event = module.synchronize, module.Event
         self._wanted_timer = timer
@@ -73,10 +62,7 @@ class TorchDevice(Accelerator):
         return self._activities() if self.timer == "activity" else self._events()
 
     def start_timer(self) -> None:
-        """Make the flush, and start and stop the timer once. A profiler's first start takes seconds.
-
-        Activity records if one trial session gives them, else events.
-        """
+        """Make the flush, and take activity records if one trial session gives them, else events."""
         self._make_flush()
         self.timer = "event"
         if self._wanted_timer != "event":
@@ -186,10 +172,7 @@ class TorchDevice(Accelerator):
 
 
 def find_fastest_s(pairs: Iterable[Callable[[], float]], clock: Callable[[], float] = perf_counter) -> float:
-    """Seconds of a copy between the best of several pairs of buffers, by the median of each pair's copies.
-
-    Each pair is a function that copies once and returns the seconds.
-    """
+    """The best of the pairs' median seconds of a copy. A pair is a function that copies once and gives the seconds."""
     began, medians = clock(), list[float]()
     for copy_s in pairs:
         copy_s()

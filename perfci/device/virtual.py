@@ -1,7 +1,6 @@
 """Tensors of a device that is not there: torch's meta tensors, which claim to lie on it.
 
-FakeTensorMode does the same only if torch is built for CUDA, and it imports torch._dynamo, which takes longer than
-compiling most kernels.
+FakeTensorMode needs a torch built for CUDA, and imports torch._dynamo, which takes longer than compiling most kernels.
 """
 
 from __future__ import annotations
@@ -84,8 +83,7 @@ class VirtualGenerator(torch.Generator):
         return self._asked
 
 
-_storages, _addresses = Storages(), [FIRST_ADDRESS]
-"""Storages that were asked for their address. The addresses of all of them, and of the next one."""
+_storages, _addresses = Storages(), [FIRST_ADDRESS]  # those that were asked, and their addresses, with the next one
 
 
 def address(storage: torch.UntypedStorage) -> int:
@@ -141,8 +139,7 @@ class _MetaOperations(Mode):
 
 
 _FILLING = frozenset({"normal_", "uniform_", "random_", "bernoulli_", "exponential_"})
-_DRAWING = {"randn": None, "rand": None, "randint": torch.int64}
-"""Names of what draws a new tensor, with its dtype if none is named."""
+_DRAWING = {"randn": None, "rand": None, "randint": torch.int64}  # new tensors, with their dtype if none is named
 
 
 def start() -> None:
