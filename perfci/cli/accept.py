@@ -120,9 +120,6 @@ def describe_acceptances(accepted: Sequence[Acceptance]) -> Iterator[Paragraph]:
         yield from (Paragraph(reason, 2) for reason in (*one.refused, *one.said))
 
 
-# --- a new environment ------------------------------------------------------------------------------------------------
-
-
 def show_moves(found: Sequence[Rebaselined], *, wrote: bool) -> Iterator[RenderableType]:
     """What changed around the kernels, and what that moved, op by op."""
     moved = [one for one in found if one.cases]
@@ -193,9 +190,6 @@ def describe_for_programs(one: Rebaselined) -> Mapping[str, Any]:
         "failure": reason_data(one.failure) if one.failure else None,
         "written": str(one.path) if one.path else None,
     }
-
-
-# --- a proposal -------------------------------------------------------------------------------------------------------
 
 
 def _propose(source: Path, wanted: ProposalOptions, project: Path, *, json: bool) -> int:

@@ -157,11 +157,8 @@ def note(
     if not isinstance(target, Reason):
         done = notes.post(found, judgements, target, find_links(os.environ, report), key=key)
         if done.note is not None:
-            old, new = (
-                say("The note stands: {number}.", number=done.note),
-                say("The note is new: {number}.", number=done.note),
-            )
-            print(new if done.created else old)
+            old = say("The note stands: {number}.", number=done.note)
+            print(say("The note is new: {number}.", number=done.note) if done.created else old)
         problems = [*done.problems, *problems]
     elif not os.environ.get("GITHUB_STEP_SUMMARY"):  # on GitHub nobody expects a note
         problems = [target, *problems]

@@ -64,9 +64,6 @@ def write_head(found: History) -> str:
     return say("{op} on {device}: {count:accepted run|accepted runs}, {first} to {last}", count=len(runs), **facts)
 
 
-# --- drift ------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class _Drift:
     """An op on a device."""
@@ -172,9 +169,6 @@ def _to_json(one: _Drift) -> Mapping[str, Any]:
 def _write_run(run: HistoryRun) -> Mapping[str, Any]:
     where = run.environment
     return pick(run, "run created", commit=where.commit, board=where.device.uuid)
-
-
-# --- boards -----------------------------------------------------------------------------------------------------------
 
 
 def show_boards(histories: Sequence[History], device: str | None, where: Settings, *, json: bool) -> int:

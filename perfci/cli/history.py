@@ -80,10 +80,8 @@ def history(
 COMMANDS = {"history": history}
 
 
-# --- for programs: times are microseconds, changes ratios - 1, plus is slower -----------------------------------------
-
-
 def _to_json(one: OpHistory, last: int | None) -> Mapping[str, Any]:
+    """Times are microseconds, changes ratios - 1, plus is slower."""
     cases, stored = (
         [
             {"case": case, "points": [_write_point(point) for point in points[-(last or 0) :]]}
@@ -108,9 +106,6 @@ def _write_point(point: HistoryPoint) -> Mapping[str, Any]:
         return found | pick(point.figures, "errors clip_ratio divergence amax scale extreme")
     figures = pick(point.figures, "kernel_us reference_us blocks compile_s peak_bytes")
     return found | figures | {"speedup": point.speedup, "epoch": point.why}
-
-
-# --- for people -------------------------------------------------------------------------------------------------------
 
 
 def _show(one: OpHistory, most: int, *, whole: bool) -> Iterator[RenderableType]:

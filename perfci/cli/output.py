@@ -29,9 +29,7 @@ from perfci.report.view import Table, make_table
 from perfci.runs.decide import read_context
 
 _UNSEEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]|(?<=##)\\[|(?<=##vso)\\[")
-"""Characters in JSON that a terminal, a job's log or a reader's eye takes for more than text. Its encoder escapes all
-others. The brackets stand in strings alone."""
-
+"""What in JSON's strings a terminal, a log or an eye takes for more than text, as far as the encoder leaves it."""
 
 STYLES = {Gate.FAILS: "bold red", Gate.WARNS: "bold yellow", Gate.OK: "green"}
 

@@ -109,9 +109,6 @@ def relax(
 COMMANDS = {"thresholds": thresholds}
 
 
-# --- for people -------------------------------------------------------------------------------------------------------
-
-
 def _show_values(found: Sequence[Explained]) -> Iterator[RenderableType]:
     for one in found:
         yield _head(one.op, one.device)

@@ -164,9 +164,6 @@ def _show_recovery(found: Tuning) -> Iterator[str]:
         yield say("The goal of {goal:%} is not reached.", goal=GOAL)
 
 
-# --- candidates -------------------------------------------------------------------------------------------------------
-
-
 def _list_tried(found: Tuning, choice: Choice) -> list[Attempt]:
     return [each for each in found.search.tried if each.regime == choice.regime.label]
 

@@ -22,7 +22,6 @@ from perfci.gitlab.note_text import HOST, KEY, LIMIT, Links, compose, marker
 from perfci.report.text import plain
 
 TOKEN = "PERFCI_GITLAB_TOKEN"
-
 TIMEOUT_S = 15.0  # for a connection, and between two pieces of an answer
 WAITS_S = (1.0, 2.0, 4.0, 8.0)  # before each further attempt, unless the server asks for longer
 LONGEST_S = 60.0  # longest wait that a server may ask for

@@ -132,9 +132,6 @@ def _fold(title: str, shown: str) -> str:
     return f"<details>\n<summary>{title}</summary>\n\n{shown}\n\n</details>"
 
 
-# --- links ------------------------------------------------------------------------------------------------------------
-
-
 def safe_url(url: str) -> str | None:
     """The address if it can stand in a link without escaping, else None.
 

@@ -95,9 +95,6 @@ class Proposal:
     files: tuple[str, ...]
 
 
-# --- files ------------------------------------------------------------------------------------------------------------
-
-
 def list_changed(source: Path, before: Path, folders: Mapping[str, str], prefix: str) -> tuple[ProposedFile, ...]:
     """The files below `source` that differ from those below `before`. Raises UsageError for one that people write.
 
@@ -131,9 +128,6 @@ def _walk(source: Path, folder: Path) -> Iterator[Path]:
             if (size := path.stat().st_size) > MOST_BYTES:
                 raise UsageError("propose_too_large", path=str(path), size=size, most=MOST_BYTES)
             yield path
-
-
-# --- what moved -------------------------------------------------------------------------------------------------------
 
 
 def describe_changes(changed: Sequence[ProposedFile]) -> Proposal:
@@ -187,9 +181,6 @@ def compare_earned(before: EarnedFile, after: EarnedFile) -> Iterator[MovedThres
         rescaled = bool(now and now.rescaled and (was is None or was.rescaled != now.rescaled))
         looser = was is not None and is_stricter(key, values[0], values[1]) and not anew and not rescaled
         yield MovedThreshold(after.op, case, key, *values, looser=looser)
-
-
-# --- words ------------------------------------------------------------------------------------------------------------
 
 
 def write_title(found: Proposal) -> str:

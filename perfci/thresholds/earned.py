@@ -24,9 +24,7 @@ from perfci.thresholds.read import NUMBERS, make_number_reader, make_percentage_
 
 MOST_BYTES = 16 << 20  # largest file that is read: 10 keys of 5,000 cases
 NONE = "none"  # what stands if no value was set
-
 LONGEST_WHY = 1000
-
 KEYS = tuple(key for key in NUMBERS if key != ALPHA)  # thresholds that a case can have earned
 
 FIELDS = ("value", "from", "to", "bound", "began", "predicted", "date", "runs", "first", "last", "rescaled", "why")
@@ -91,9 +89,6 @@ def parse_file(path: Path, op: str, device: str, place: Place | None, content: b
     return EarnedFile(op, device, path, tuple(values), where, content)
 
 
-# --- entries ----------------------------------------------------------------------------------------------------------
-
-
 def _read_entry(place: Place, op: str, case: str, shown: str) -> Earned:
     key = place.key
     if key not in KEYS:
@@ -130,9 +125,6 @@ def _read_entry(place: Place, op: str, case: str, shown: str) -> Earned:
     if "value" not in found:
         raise place.error("earned_lacks_value")
     return Earned(op=op, case=case, key=key, file=shown, line=line, **found)
-
-
-# --- the environment --------------------------------------------------------------------------------------------------
 
 
 def flatten_environment(environment: Environment) -> dict[str, str]:

@@ -133,9 +133,8 @@ def read(path: Path, most: int = MOST_BYTES) -> Place | None:
 def parse_yaml(path: Path, text: str) -> Place | None:
     """The same of the text that such a file holds. Raises StoredFileError."""
     # libyaml is ten times as quick, but goes down without a limit, and describes faults in its own words.
-    deep = text.count("[") + text.count("{") > _FAST_BRACKETS or any(
-        len(line) > _FAST_LINE for line in text.split("\n")
-    )
+    longest = max(map(len, text.split("\n")))
+    deep = text.count("[") + text.count("{") > _FAST_BRACKETS or longest > _FAST_LINE
     node = None
     if not deep and hasattr(yaml, "CSafeLoader"):
         with contextlib.suppress(yaml.YAMLError):

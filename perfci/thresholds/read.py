@@ -21,7 +21,6 @@ from perfci.thresholds.place import Place, find_meant, list_yaml, make_unknown_e
 
 DEFAULT = "default"
 TIMERS = ("activity", "event", "virtual")
-
 LARGEST = 1e9  # largest number that means anything: microseconds, bytes, times as fast
 
 MOST = 10.0

@@ -32,7 +32,6 @@ HEAD = """\
 # an effect only if it is tighter than {op}.yaml and default.yaml, and only in the environment it was learnt in.
 """
 
-
 _QUOTED = frozenset({"first", "last", "rescaled", "why"})  # fields of an entry that are written in quotes
 
 

@@ -25,8 +25,7 @@ ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bflo
 """Of 1, by dtype: errors below it are no worse than exact ones."""
 
 COMPILES_S = 0.01
-"""A first call that took less found its kernel compiled, by an accuracy check or another case: no compiler is so fast.
-How long it took shows nothing of the next run, in which the cases may come in another order."""
+"""A first call that took less found its kernel compiled: no compiler is so fast. It says nothing of the next run."""
 
 Case = HistoryCase | HistoryAccuracy | HistoryStored
 
@@ -128,8 +127,7 @@ KEYS = (
     Key("clip_ratio", _read_stored(lambda case: case.clip_ratio), least=0.5, error=True, zero=1e-3),
     Key("divergence", _read_stored(lambda case: case.divergence), least=0.5, error=True, zero=1e-2),
 )
-"""What is timed is asked again in fresh processes before it is blamed: its bound may be by moments, and tighter.
-Nothing confirms the others. Compilation and the largest of many errors have the heaviest tails."""
+"""Bounds are by moments if fresh processes confirm a blame. Compilation and the largest error have heavy tails."""
 
 
 @dataclass(frozen=True)

@@ -100,10 +100,9 @@ def _find_scale(within: float, between: float, count: int, blocks: int, missed: 
     if between == 0:
         return Scale(_round_up(max(within, 1e-9)), 0.0)
     low, high = (
-        within / (shape.within * float(find_gamma_quantile(part, count / shape.within_cv2)))
+        max(within / (shape.within * float(find_gamma_quantile(part, count / shape.within_cv2))), 1e-9)
         for part in (1 - chance, chance)
     )
-    low, high = max(low, 1e-9), max(high, 1e-9)
     reached = shape.between * find_gamma_quantile(4 * chance, count / shape.between_cv2)
     at = int(np.count_nonzero(reached <= between / low))
     process = low * float(_RATIOS[max(at - 1, 0)])

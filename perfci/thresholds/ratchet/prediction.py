@@ -25,7 +25,6 @@ from perfci.statistics.boards import PRIOR_BOARDS
 Floats = NDArray[np.float64]
 
 RUNS = 8  # fewest runs that bound the next
-
 _SAMPLES = 4_000
 
 

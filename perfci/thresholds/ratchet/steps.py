@@ -71,9 +71,6 @@ def rescale_targets(limits: Thresholds, op: str, accepted: Mapping[str, float], 
     return tuple(found)
 
 
-# --- tau --------------------------------------------------------------------------------------------------------------
-
-
 def _tighten_tau(history: Sequence[HistoryRun], limits: Thresholds, op: str, case: str, family: int) -> Tighter | None:
     nulls = _list_nulls(history, case)
     if len(nulls) < NULLS:
@@ -110,9 +107,6 @@ def _list_nulls(history: Sequence[HistoryRun], case: str) -> list[tuple[HistoryR
 def _find_performance(run: HistoryRun, case: str) -> HistoryCase | None:
     known = figures.list_cases(run, Suite.PERFORMANCE).get(case)
     return known if isinstance(known, HistoryCase) else None
-
-
-# --- other thresholds -------------------------------------------------------------------------------------------------
 
 
 def tighten_figure(
