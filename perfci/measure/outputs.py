@@ -58,12 +58,10 @@ def _compare(
                     return Reason("timed_inputs_unfinite", {**where, **odd})
                 return Reason("timed_output_wrong", {**where, "error": found.worst_abs, "rtol": rtol, "atol": atol})
         if errors is not None and arrays.dtype_facts(actual):
-            known = arrays.deviation(actual, wanted)
-            errors.append(
-                Errors(known.stats, Norm(known.error, 1.0), Norm(known.exact, 1.0))
-                if known
-                else errors_of(arrays.host(actual), arrays.host(wanted))
-            )
+            if known := arrays.deviation(actual, wanted):
+                errors.append(Errors(known.stats, Norm(known.error, 1.0), Norm(known.exact, 1.0)))
+            else:
+                errors.append(errors_of(arrays.host(actual), arrays.host(wanted)))
     return None
 
 

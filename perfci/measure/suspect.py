@@ -66,11 +66,6 @@ def calls_reference(kernel: Identity, reference: Identity) -> str | None:
     return f"aten.{shared[0][0]}" if shared and len(shared) == len(theirs) else None
 
 
-def switches_stream(kernel: Identity) -> bool:
-    """Whether a call puts work on another stream, where a timer on the current one may miss it."""
-    return any("setStream" in operation for operation in kernel.operations)
-
-
 def _list_operations(identity: Identity) -> list[tuple[str, tuple[int, ...]]]:
     """Torch's own operations, each once: its name without its overload and the sizes of its tensors, ascending."""
     found = []

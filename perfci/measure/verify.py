@@ -68,12 +68,9 @@ def checks(suite: Accuracy, seed: int, pattern: str | None) -> Iterator[Check]:
     else:
         probes = [params for params in suite.probe_cases if matches(case_id(params), pattern)]
     for params in probes:
-        for values in suite.values:
-            if values != "normal":
-                yield Check(params, values, "contiguous", 0, fresh=False)
-        for layout in suite.layouts:
-            if layout != "contiguous":
-                yield Check(params, "normal", layout, 0, fresh=False)
+        ways = [(values, "contiguous") for values in suite.values if values != "normal"]
+        ways += [("normal", layout) for layout in suite.layouts if layout != "contiguous"]
+        yield from (Check(params, values, layout, 0, fresh=False) for values, layout in ways)
 
 
 def verify(suite: Accuracy, device: Accelerator, check: Check, describe: Describe) -> AccuracyCase:
@@ -103,9 +100,7 @@ def verify(suite: Accuracy, device: Accelerator, check: Check, describe: Describ
     # The L2 errors are of all outputs together.
     errors, usual = (relative_l2(each for each in column if each) for column in list(zip(*compared, strict=True))[1:])
     return replace(
-        result,
-        errors=replace(result.errors, l2=errors),
-        reference_errors=replace(result.reference_errors, l2=usual),
+        result, errors=replace(result.errors, l2=errors), reference_errors=replace(result.reference_errors, l2=usual)
     )
 
 

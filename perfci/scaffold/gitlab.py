@@ -1,7 +1,4 @@
-"""The CI jobs: in a .gitlab-ci.yml of their own if there is none, else in a file that the user's one includes.
-
-They are those of perfci's CI/CD component, templates/check.yml at the top of perfci's repository.
-"""
+"""The CI jobs, those of templates/check.yml: in a .gitlab-ci.yml of their own, or a file that the user's includes."""
 
 from __future__ import annotations
 

@@ -30,10 +30,7 @@ class Setup:
 
 
 def plan(folder: Path, owners: Sequence[str] = (), install: str | None = None) -> Setup:
-    """Returns the set-up of the project around a folder, or of that folder if there is none yet. Writes nothing.
-
-    install: what pip installs perfci from in CI. Raises UsageError or StoredFileError.
-    """
+    """Returns the set-up of the project around a folder, or of that folder. Raises UsageError or StoredFileError."""
     folder = folder.resolve()
     if not folder.is_dir():
         raise UsageError("init_folder_missing", folder=str(folder))

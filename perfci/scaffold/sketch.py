@@ -50,9 +50,6 @@ def choose_files(op: str, folder: Path, version: int | None) -> tuple[dict[str, 
     return found[chosen], (Reason("left_sketches", {"others": ", ".join(others)}),) if others else ()
 
 
-# --- what was found out -----------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class SketchFunction:
     """A function in somebody's own file: the kernel, or the reference."""
@@ -91,9 +88,6 @@ class Sketch:
     carried: tuple[Reason, ...] = ()
     left: tuple[Reason, ...] = ()
     look: tuple[Reason, ...] = ()
-
-
-# --- the files --------------------------------------------------------------------------------------------------------
 
 
 def draft(op: str, sketch: Sketch, sources: Mapping[str, str]) -> Draft:
@@ -137,10 +131,9 @@ def _write_side(op: str, sketch: Sketch, side: SketchFunction, about: str) -> st
 
 def _write_inputs(suites: Suites) -> str:
     """The function make_inputs."""
-    takes = [f"{axis}: {kind}" for axis, kind in suites.axes.items()]
-    head = fit(
-        "def make_inputs(", [*takes, "dtype: torch.dtype", "device: str", "seed: int"], ") -> dict[str, object]:"
-    )
+    sizes = [f"{axis}: {kind}" for axis, kind in suites.axes.items()]
+    takes = [*sizes, "dtype: torch.dtype", "device: str", "seed: int"]
+    head = fit("def make_inputs(", takes, ") -> dict[str, object]:")
     random = any("generator" in make for make in suites.inputs.values())
     body = [
         '"""Inputs of one case by the names of the op\'s arguments; one seed always gives the same values."""',

@@ -73,9 +73,6 @@ def shun_stale_caches() -> None:
         os.environ["TRITON_ALWAYS_COMPILE"] = "1"
 
 
-# --- the device and the op --------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def _open_op(
     job: Job, channel: MessageChannel, load: Callable[[Accelerator], Any]
@@ -112,9 +109,6 @@ def _load(files: OpFiles, job: Job) -> LoadedOp:
     if job.head_root and (stray := stray_import(Path(job.head_root))):
         raise ContractError("base_reaches_head", file=stray[1])
     return loaded
-
-
-# --- tasks ------------------------------------------------------------------------------------------------------------
 
 
 def _describe(job: Job, channel: MessageChannel) -> None:

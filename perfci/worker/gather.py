@@ -90,10 +90,7 @@ class Gathered:
     def op_run(
         self, failure: Reason | None = None, late: Reason | None = None, wanted: Collection[str] | None = None
     ) -> OpRun:
-        """Returns the record of the op.
-
-        late: why cases lack evidence that this worker was to bring, if time was up. wanted: those cases, None for all.
-        """
+        """Returns the record of the op. late: why the wanted cases, or all, lack what this worker was to bring."""
         cases = []
         for name, case in self._cases.items():
             lacking = late if late and (wanted is None or name in wanted) and name not in self._whole else None

@@ -124,9 +124,6 @@ def _import_suite(path: Path, name: str, kind: type[Any]) -> Any:
     return found
 
 
-# --- checks that suites and chains share ------------------------------------------------------------------------------
-
-
 @contextmanager
 def checking(file: str) -> Iterator[None]:
     """Raises ContractError that names the file for fields that cannot be read at all."""
@@ -155,9 +152,6 @@ def check_calls(
         except (TypeError, ValueError) as error:
             facts = {"case": case_id(params), "takes": ", ".join(parameters(function)), "message": str(error)}
             raise ContractError(kind, file=file, **facts) from error
-
-
-# --- what a suite declares --------------------------------------------------------------------------------------------
 
 
 def _check_suite(suite: Accuracy | Performance, file: str) -> None:

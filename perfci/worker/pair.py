@@ -159,8 +159,6 @@ class Referee:
                     head = replace(head, failure=why, raised=True)
                 self._heard(Finished(head, case in self._short))
 
-    # --- whose turn it is ---------------------------------------------------------------------------------------------
-
     def _may_go(self, side: str) -> bool:
         """Whether the other side has taken its block if it comes first in this turn, and both all blocks before."""
         number, other = self._next[side], OTHER[side]
@@ -205,8 +203,6 @@ class Referee:
             limits, ratios = self._job.limits.get(case, CaseThresholds()), self._job.peers
             return number < find_duel_goal(duel.blocks, limits, self._timers[HEAD], self._job.process, ratios=ratios)
         return number < FIRST_BLOCKS and not self._plan.skips(duel.arm)
-
-    # --- head and base ------------------------------------------------------------------------------------------------
 
     def _compare(self, case: str, duel: _Duel) -> BaseArm:
         """The base before timing: whether it is the same, and whether it is timed."""

@@ -64,8 +64,6 @@ class Worker:
         self._cut |= late
         return late
 
-    # --- accuracy -----------------------------------------------------------------------------------------------------
-
     def verify(self) -> bool:
         """Run the accuracy suite, as far as time allows. Returns whether everything was right."""
         began, right = time.monotonic(), True
@@ -96,8 +94,6 @@ class Worker:
                     break
         if job.pattern is None and not self._is_late():
             yield from accuracy_stage.verify_rejections(suite, self._device, self._describe)
-
-    # --- performance --------------------------------------------------------------------------------------------------
 
     def measure(self, *, right: bool) -> None:
         """Time the performance cases, if the kernel is right and the device is an accelerator."""

@@ -154,9 +154,8 @@ class _ModelledSearch(TuningSearch):
 
         case = case_id(params)
         if case not in self._inputs:
-            made = offline.compile_call(
-                functools.partial(bound_inputs, self.suite, params, offline.DEVICE, self.job.seed)
-            )
+            make = functools.partial(bound_inputs, self.suite, params, offline.DEVICE, self.job.seed)
+            made = offline.compile_call(make)
             if why := explain_failure(made, self.folder, case, "tune_raised"):
                 raise UsageError(why.kind, **why.facts)
             self._inputs[case] = made.value

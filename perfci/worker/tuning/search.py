@@ -111,8 +111,6 @@ class TuningSearch:
                 self.keep(Attempt(regime.label, choice.config, SUITE, failure=fault))
         return False
 
-    # --- entries and candidates ---------------------------------------------------------------------------------------
-
     def list_entries(self, regime: Regime, config: Config | None) -> Entries | None:
         """Returns the entries that put a candidate in force, always the same ones. Without one those of today."""
         if config is None:
