@@ -48,8 +48,7 @@ NEAR = 0.01
 """How far beyond that range, as a ratio, the reference may lie in the same regime: boards of a model differ by this."""
 
 LARGEST_REGIME = math.log(1980 / 1470)
-"""Largest thermal effect seen, log: from an H200's free clock to its lowest at the power cap. It bounds what another
-regime can do if the reference cannot show it, because it was itself replaced."""
+"""Largest thermal effect seen, log: an H200's free clock to its lowest at the power cap. For replaced references."""
 
 
 def compare(

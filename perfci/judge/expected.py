@@ -75,8 +75,7 @@ def _parse_day(text: str) -> date | None:
 def excuse(found: Answers, allowed: Sequence[tuple[Expected, Answers]], day: date | None) -> Excused:
     """Returns the answers, those that lose time EXPECTED if an entry covers them.
 
-    allowed: each entry of the case, with the answers if as much is allowed as it has. The first entry decides that
-    covers all: those that hold before those that are overdue, the widest first. If none does, the widest is named.
+    allowed: each entry with its answers. The widest that covers all decides, those that hold before overdue ones.
     """
     slow = [question for question, finding in found.items() if _loses_time(finding)]
     if not slow or not allowed:

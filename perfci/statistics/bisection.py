@@ -2,8 +2,7 @@
 
 Every revision is duelled with GOOD. Its shift, log scale, positive if it is slower, is the mean of its processes'
 medians. Between two levels it is good in the lower half and bad in the upper. If it is certainly at neither end, it
-carries a part of the loss, and both parts are searched. The chances of all steps are added up (Boole's inequality).
-docs/bisecting.md has the formulas.
+carries a part of the loss, and both parts are searched. The chances of all steps add up. See docs/bisecting.md.
 """
 
 from __future__ import annotations

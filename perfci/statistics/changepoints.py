@@ -45,10 +45,8 @@ THRESHOLDS: Mapping[int, float] = {
     20: 3.513, 22: 3.593, 24: 3.684, 26: 3.777, 28: 3.870, 30: 3.918, 33: 3.987, 36: 4.067, 40: 4.137, 45: 4.224,
     50: 4.287, 60: 4.381, 70: 4.489, 80: 4.570, 90: 4.615, 100: 4.651,
 }  # fmt: skip
-"""Runs -> what the greatest standardised window of so many exceeds in RATE / 2 of all orders.
-
-Made by `benchmarks/changepoints.py --thresholds`: 200,000 orders each, a count between two takes the larger one's.
-"""
+"""Runs -> what the greatest standardised window of so many exceeds in RATE / 2 of all orders, by 200,000 orders each
+of `benchmarks/changepoints.py --thresholds`. A count between two takes the larger one's."""
 
 _DROP = 4.0
 """Of the squared statistic: places that lose no more fit a step about as well, at 95 % (chi-square's 3.84)."""

@@ -1,13 +1,11 @@
 """The statistics behind every verdict: exact, free of distributional assumptions, of paired or independent blocks.
 
-Shifts are natural logarithms of a ratio of times; positive is slower. scipy offers the tests, but neither their null
-distributions, which the intervals need, nor ties broken against the alternative. So the two recursions stand here.
-
-Sources: Hollander, Wolfe, Chicken, Nonparametric Statistical Methods (3rd ed. 2014), chapters 3 (signed rank) and
-4 (rank sum); Mann, Whitney, Ann. Math. Stat. 18 (1947) 50; Holm, Scand. J. Stat. 6 (1979) 65; Tukey, Exploratory
-Data Analysis (1977), for the fence; Fisher, J. Am. Stat. Assoc. 53 (1958) 789, for the best two groups, and Ashman,
-Bird, Zepf, Astron. J. 108 (1994) 2348, for how far apart they are; Mann, Econometrica 13 (1945) 245, Kendall, Rank
-Correlation Methods (1948), and Sen, J. Am. Stat. Assoc. 63 (1968) 1379, for trends.
+Shifts are natural logarithms of a ratio of times, positive is slower. scipy offers the tests, but neither their null
+distributions, which the intervals need, nor ties broken against the alternative. Sources: Hollander, Wolfe, Chicken,
+Nonparametric Statistical Methods (3rd ed. 2014), chapters 3 and 4; Mann, Whitney, Ann. Math. Stat. 18 (1947) 50; Holm,
+Scand. J. Stat. 6 (1979) 65; Tukey, Exploratory Data Analysis (1977), the fence; Fisher, J. Am. Stat. Assoc. 53 (1958)
+789; Ashman, Bird, Zepf, Astron. J. 108 (1994) 2348; Mann, Econometrica 13 (1945) 245; Kendall, Rank Correlation Methods
+(1948); Sen, J. Am. Stat. Assoc. 63 (1968) 1379.
 """
 
 from __future__ import annotations
@@ -68,13 +66,12 @@ def launch_shift(launches_us: ArrayLike, others_us: ArrayLike) -> float:
 
 
 def modes(launches_us: ArrayLike) -> tuple[float, ...]:
-    """The levels that one block's launches fall into, ascending, microseconds: one, unless they clearly are several.
+    """The levels of one block's launches, ascending, microseconds. Raises ValueError as `summary` does.
 
-    The two groups with the least squares within (Fisher 1958) are two levels where Ashman's D (1994), the distance of
+    The two groups with the least squares within (Fisher 1958) are two levels if Ashman's D (1994), the distance of
     their means over the root mean square of their spreads, is above 4.5, and above 4.5 sqrt(30 / n) for fewer than 30
-    launches: what normal noise exceeds in 1 of 1,000 blocks, and even noise, the hardest, in 1 of 20. A group holds a
-    sixth of the launches, so that spikes are none. Levels lie 1 % apart, and no spread counts as less than a tick of
-    32 ns. Groups are split again by the same rule. Raises ValueError as `summary` does.
+    launches: normal noise exceeds that in 1 of 1,000 blocks, even noise in 1 of 20. A group holds a sixth of the
+    launches, levels lie 1 % apart, and no spread is less than a tick of 32 ns. Groups are split again.
     """
     return tuple(float(np.median(group)) for group in _groups(np.sort(_positive(launches_us))))
 

@@ -60,10 +60,7 @@ def judge_finiteness(
 ) -> tuple[Reason | None, Reason | None]:
     """Returns the kernel's fault with NaN and infinities, and what is only a limit of the format.
 
-    values: an output of the kernels all through, the exact one, that rounded to the case's dtype, and PyTorch's in this
-    dtype. It is the kernel's fault if it makes one that neither the rounded exact answer nor PyTorch has
-    (chain_not_finite), or loses one that is right and that PyTorch has (chain_swallowed). It is a limit of the format
-    if the exact answer is finite, but not PyTorch's in the same dtype, or not the rounded one (chain_overflow).
+    values: of the kernels all through, exact, exact rounded to the case's dtype, and PyTorch's in this dtype.
     """
     got, exact, rounded, usual = map(finiteness, values)
     bad = (got != 0) & (exact == 0)

@@ -77,9 +77,8 @@ def check_memory(subject: SoakSubject, calls: int) -> SoakFinding:
 def find_leak(held: Sequence[float]) -> float | None:
     """Bytes a window that do not come back, by Theil and Sen's slope. None if memory does not go on growing.
 
-    held: bytes at evenly spaced readings. The first quarter is for caches to fill. Memory goes on growing if the least
-    reading of each of the last three quarters lies above that of the one before, the last reading lies above the last
-    one of the third quarter (a cache that is full by then stands still), and the rise is beyond chance (Mann-Kendall).
+    held: bytes at evenly spaced readings. Caches fill in the first quarter, or are full by the end of the third. The
+    rise has to be beyond chance (Mann-Kendall).
     """
     size = len(held)
     quarters = [held[size * k // 4 : size * (k + 1) // 4] for k in (1, 2, 3)]

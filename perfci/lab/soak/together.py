@@ -26,9 +26,8 @@ _SWITCH_S = 1e-5  # how soon Python turns to the other thread: as often as possi
 def check_streams(subject: SoakSubject) -> SoakFinding:
     """Calls at once on two side streams and on the default one, compared with the same calls alone.
 
-    If inputs can be overwritten, they hold another call's values until, on the same stream and after work that takes
-    some 20 ms, their own are copied in: a call that works on any other stream reads the wrong ones. Its outputs are
-    copied on the stream right after it, so one that is not joined to the stream has not written them yet.
+    Inputs are copied in on the stream some 20 ms late, if they can be, and outputs copied right after the call. One
+    that works on another stream reads other values, or has not written yet.
     """
     arrays, streams = subject.arrays, [None, *(subject.endurance.stream() for _ in range(SIDES))]
     count = len(streams)

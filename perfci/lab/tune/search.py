@@ -164,10 +164,9 @@ class Choice:
 
 
 def decide(grid: Choices, regime: Regime, known: Sequence[Attempt], *, needed: bool = False) -> Choice:
-    """The fastest finalist that is right. Of equals today's choice, then the simplest.
+    """The fastest finalist that is right, of equals the simplest. Today's stays unless beaten by LEAST, beyond doubt.
 
-    Today's choice gives way only to what is faster beyond doubt (95 %) and by more than LEAST. needed: an entry that is
-    not there yet gets the best in any case, since one after it would take its calls otherwise.
+    needed: an entry that is not there yet gets the best, since one after it would take its calls otherwise.
     """
     failures = {each.key for each in known if each.failure}
     mine = [each for each in known if each.config is not None]
