@@ -117,9 +117,6 @@ def _show_roofline(material: Material) -> Section | None:
     return Section(say("Roofline"), (note,), pictures=(picture,))
 
 
-# --- the head ---------------------------------------------------------------------------------------------------------
-
-
 def _describe_run(run: Run) -> Iterator[tuple[str, str]]:
     where_ran = run.environment
     names = [op.op for op in run.ops] or [op.op for op in run.plan.ops]
@@ -171,9 +168,6 @@ def _describe_base(base: Base) -> str:
     }
     found = say("{commit}, {how}", commit=code(base.commit[:12]), how=known.get(base.how, plain(base.how)))
     return say("{base}, run by {python}", base=found, python=code(base.python)) if base.python else found
-
-
-# --- the environment --------------------------------------------------------------------------------------------------
 
 
 def _describe_environment(run: Run, judgements: Judgements) -> Iterator[tuple[str, str]]:
@@ -229,9 +223,6 @@ def _tabulate_clocks(clocks: Clocks) -> Table:
         share = say("{count} of {blocks:block|blocks}", count=count, blocks=clocks.blocks)
         lines.append((say("clock held down by {why}", why=plain(why)), share))
     return make_table("seen beside the blocks | least to greatest", lines)
-
-
-# --- how to read it ---------------------------------------------------------------------------------------------------
 
 
 def _explain(run: Run, judgements: Judgements) -> Iterator[str]:

@@ -69,9 +69,6 @@ def write(run: Run, judgements: Judgements, folder: Path) -> Path:
     return write_atomically(folder / FILE, _write_xml(run, tuple(make_cases(run, judgements))))
 
 
-# --- which tests there are --------------------------------------------------------------------------------------------
-
-
 def make_cases(run: Run, judgements: Judgements) -> Iterator[Testcase]:
     """The planned cases of each op, then what else was judged. A name that comes again has a number behind it."""
     judged = {(row.op, row.suite, row.case, row.target): row for row in judgements.rows}
@@ -149,9 +146,6 @@ def _write_command(run: Run, op: str, case: str | None, target: str | None = Non
     plan = replace(run.plan, ops=(PlannedOp(op),), filter=case)
     static = replace(run.static, targets=(target,)) if run.static and target else run.static
     return repeat(replace(run, plan=plan, static=static))
-
-
-# --- XML --------------------------------------------------------------------------------------------------------------
 
 
 def _write_xml(run: Run, found: Sequence[Testcase]) -> bytes:

@@ -256,11 +256,8 @@ def _make_row(trail: Trail, kept: Kept, marks: Sequence[Mark]) -> CaseRow:
         (str(trail.runs), trail.runs),
     )
     known = [us for us in trail.kernel if us is not None]
-    lines = tuple(
-        (round(LINE[0] * (mark.at - 0.5) / max(len(runs) - 1, 1), 1), mark.name)
-        for mark in marks
-        if mark.about(trail.case)
-    )
+    places = [(mark.at, mark.name) for mark in marks if mark.about(trail.case)]
+    lines = tuple((round(LINE[0] * (at - 0.5) / max(len(runs) - 1, 1), 1), name) for at, name in places)
     ends = words.write_range(units.time(min(known)), units.time(max(known)))
     return CaseRow(
         state, plain(trail.case, 160), cells, " ".join(map(plain, why)), draw_trend(trail.kernel), ends, lines

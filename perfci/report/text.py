@@ -49,9 +49,6 @@ def _clean(text: str) -> str:
     return "".join(mark for mark in text if mark == "\n" or unicodedata.category(mark) not in _UNSEEN)
 
 
-# --- marks ------------------------------------------------------------------------------------------------------------
-
-
 def code(text: str, limit: int = NAME_LIMIT) -> str:
     """Marks a foreign name as code."""
     name = plain(text, limit)
@@ -105,9 +102,6 @@ def spell(text: str) -> str:
     'see this: `n=1`'
     """
     return "".join(f"`{part}`" if kind == "code" else part for kind, part in split_marks(text))
-
-
-# --- names in pictures and files --------------------------------------------------------------------------------------
 
 
 def glyphs(text: str, limit: int) -> str:

@@ -82,9 +82,6 @@ def _name_arms(cases: Sequence[CaseChart]) -> list[Any]:
     return found
 
 
-# --- one panel --------------------------------------------------------------------------------------------------------
-
-
 def plot_blocks(axes: Axes, case: CaseChart) -> str:
     """The median of each block, with arms set apart sideways. Returns in words what is left out."""
     arms, far = part_arms(case.medians)
@@ -162,9 +159,6 @@ def plot_duel(axes: Axes, case: CaseChart) -> str:
         return ""
     value, low, high = (percent(one, signed=True) for one in (case.change.value, case.change.low, case.change.high))
     return f"{value} ({low} to {high}), allowed {percent(case.allowed)}"
-
-
-# --- figures ----------------------------------------------------------------------------------------------------------
 
 
 @style.apply_style()

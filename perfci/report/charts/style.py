@@ -100,9 +100,6 @@ def split_names(names: Sequence[str]) -> tuple[str, list[str]]:
     return (",".join(shared), rest) if all(rest) else ("", list(names))
 
 
-# --- figures ----------------------------------------------------------------------------------------------------------
-
-
 def make_figure(title: str, height: float, note: str = "", legend: Sequence[Any] = ()) -> tuple[Figure, float]:
     """An empty figure of a height for its panels, inches, and the share of it that the panels may fill."""
     from matplotlib.figure import Figure
@@ -167,9 +164,6 @@ def sample(label: str, ground: str = "", **look: Any) -> Any:
     return Patch(facecolor=ground, label=label, **look) if ground else Line2D([], [], label=label, **look)
 
 
-# --- axes -------------------------------------------------------------------------------------------------------------
-
-
 def choose_unit(us: float) -> tuple[float, str]:
     """Microseconds of the unit that fits, and its name.
 
@@ -209,9 +203,6 @@ def set_log(axis: Any, low: float, high: float, write: Callable[[float], str] = 
     axis.set_major_locator(FixedLocator(ticks[:: -(-len(ticks) // 7) or 1]))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
 
 
 @apply_style()

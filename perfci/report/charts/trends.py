@@ -94,9 +94,6 @@ def _plot_runs(axes: Axes, chart: RunsChart) -> None:
                           textcoords="offset points", fontsize=7, fontweight="bold", color=colour)  # fmt: skip
 
 
-# --- low precision ----------------------------------------------------------------------------------------------------
-
-
 def group_columns(ways: Sequence[StoredTensor]) -> dict[str, tuple[StoredTensor, ...]]:
     """The ways of storing one tensor by everything but the dtype, in their order."""
     found: dict[str, tuple[StoredTensor, ...]] = {}
