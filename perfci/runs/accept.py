@@ -31,11 +31,9 @@ from perfci.core.model import (
 )
 from perfci.thresholds.limits import CaseThresholds
 
-REFUSED = frozenset({Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT, Verdict.INCONCLUSIVE})
-"""Verdicts whose numbers are not to be trusted, and so never become a baseline."""
+REFUSED = frozenset({Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT, Verdict.INCONCLUSIVE})  # never a baseline
 
-SLOWER = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW})
-"""Verdicts of numbers that are right and a loss. They become a baseline only if a person gives a reason."""
+SLOWER = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW})  # a baseline only if a person gives a reason
 
 NO_BASELINES = frozenset({"cpu"})  # kinds of device whose times mean nothing for kernels
 FIRST = 5  # runs of the history whose medians a case is compared with: one alone may have been lucky

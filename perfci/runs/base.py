@@ -38,11 +38,9 @@ FOLDER = "base"  # the folder of the base's files in the run's folder
 
 MERGE_REQUEST = ("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "CI_MERGE_REQUEST_EVENT_TYPE")
 
-UNREMARKABLE = frozenset({"git_missing", "no_repository", "no_commit_yet", "no_base"})
-"""Reasons for having no base that nobody needs to hear."""
+UNREMARKABLE = frozenset({"git_missing", "no_repository", "no_commit_yet", "no_base"})  # nobody needs to hear
 
-NEEDED = ("msgspec", "numpy", "scipy", "yaml")
-"""What an interpreter needs to run the base's kernels, and torch for those of real devices. perfci is lent to it."""
+NEEDED = ("msgspec", "numpy", "scipy", "yaml")  # to run the base's kernels, and torch for real devices. perfci is lent
 
 PROBE_LIMIT_S = 60.0
 

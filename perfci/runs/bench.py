@@ -36,8 +36,7 @@ class Bench:
     settings: Settings
     folder: Path  # the run's own: compiled kernels, the base revision's files
     listener: Listener
-    home: Path | None = None
-    """the root of the project under test, where `settings` are those of another of its revisions"""
+    home: Path | None = None  # root of the project under test if `settings` are those of another revision of it
 
 
 @contextmanager

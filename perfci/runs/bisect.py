@@ -118,15 +118,9 @@ def _search_loss(whole: Bisection, first: TriedRevision, revisions: Revisions, a
     floor = load(revisions.settings.thresholds).for_case(whole.op, case).floor(first.timer)
     least = floor / first.base_us[case]  # the smallest change that the timer can show
     if len(duels) * known.chance(seen.shift, seen) > bisection.DOUBT or change.value < least:
-        facts: dict[str, Fact] = {
-            "case": case,
-            "change": change.value,
-            "low": change.low,
-            "high": change.high,
-            "least": least,
-        }
-        counts = {"blocks": seen.blocks, "processes": len(seen.processes), "cases": len(duels)}
-        return dataclasses.replace(whole, nothing=Reason("bisect_not_slower", {**facts, **counts}))
+        facts: dict[str, Fact] = {"case": case, "change": change.value, "low": change.low, "high": change.high}
+        facts |= {"least": least, "blocks": seen.blocks, "processes": len(seen.processes), "cases": len(duels)}
+        return dataclasses.replace(whole, nothing=Reason("bisect_not_slower", facts))
     revisions.case = case
     audience.begun(whole)
     search = BisectionSearch(revisions, lambda step: audience.tried(step, revisions.describe(step.commit)))

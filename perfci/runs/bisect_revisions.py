@@ -94,8 +94,7 @@ class Revisions:
         self.fails_by: TriedRevision | None = None  # BAD's failure, if that is what is searched for
         self._tried: dict[tuple[str, str | None], TriedRevision] = {}
         self._prints: dict[str, Fingerprint] = {}
-        self._open: tuple[str, str | None, Run, Callable[[Run], Recorder]] | None = None
-        """the run of the revision that was tried last, and what adds processes to it"""
+        self._open: tuple[str, str | None, Run, Callable[[Run], Recorder]] | None = None  # of the revision tried last
 
     def suspects(self, good: Collection[str], bad: str) -> Sequence[str]:
         """Returns commits by git's own bisection, those that touch the op's files if these are known."""

@@ -10,14 +10,7 @@ from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Device, Reason
 from perfci.core.settings import Settings
 from perfci.lab.chains.records import ChainCase, ChainResult, find_chains, select_chains
-from perfci.runs.bench import (
-    Bench,
-    Listener,
-    WorkerPlace,
-    claim_bench,
-    make_environment,
-    make_job,
-)
+from perfci.runs.bench import Bench, Listener, WorkerPlace, claim_bench, make_environment, make_job
 from perfci.runs.describe import describe_folders
 from perfci.runs.plan import Request, draw_seed
 from perfci.worker.parent import run_worker
@@ -25,8 +18,7 @@ from perfci.worker.protocol import ChainPlanned, Doing, Message, Ready
 
 FOLDER = "chains"  # in the reports folder: what the workers printed
 
-_NO_DEVICE = frozenset({"device_gone", "torch_missing"})
-"""Kinds of a worker's failures for which no chain is to blame."""
+_NO_DEVICE = frozenset({"device_gone", "torch_missing"})  # kinds of a worker's failures that are no chain's fault
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,7 @@ def decide(run: Run, settings: Settings, against: Path | None = None, judged_by:
         first, last = effective_thresholds.notes(run, found)
         judgements = judge(run, _read_baselines(run, rules, against), limits)
         notes = (*first, *judgements.notes, *last)
-        if rules is settings and not judged_by and is_judged_by_base(run.plan.base):
-            # The base's rules were not available.
+        if rules is settings and not judged_by and is_judged_by_base(run.plan.base):  # those of the base are gone
             notes = tuple(Reason("rules_gone", note.facts) if note.kind == "rules_changed" else note for note in notes)
         return advise(run, dataclasses.replace(judgements, notes=notes), rules.quarantine)
 

@@ -39,21 +39,18 @@ def describe_folders(
     found = _import(bench, request, [op for op in folders if op.op not in broken], settings, python)
     failed = [PlannedOp(op, failure=reason) for op, reason in broken.items()]
     known = {op.op for op in ops(settings)} if any(op.renamed_from for op in found.ops) else set[str]()
-    described = []
+    described = {op.op: op for op in found.ops}
     for op in found.ops:
         if op.renamed_from in known:
             # An op that claims the name of another that is still there breaks the contract: neither owns the history.
             facts: dict[str, Fact] = {"op": op.op, "file": f"{op.op}_performance.py", "old": op.renamed_from}
-            described.append(PlannedOp(op.op, failure=Reason("renamed_from_present", facts)))
-        else:
-            described.append(op)
-    return dataclasses.replace(found, ops=tuple(sorted([*described, *failed], key=lambda op: op.op)))
+            described[op.op] = PlannedOp(op.op, failure=Reason("renamed_from_present", facts))
+    return dataclasses.replace(found, ops=tuple(sorted([*described.values(), *failed], key=lambda op: op.op)))
 
 
 def find_violation(op: OpFolder) -> Reason | None:
     """Returns the first thing that is wrong with an op's files, without importing them."""
-    missing = check_files(op)
-    return missing or next(iter(check_contract(op)), None)
+    return check_files(op) or next(iter(check_contract(op)), None)
 
 
 def make_describe_job(settings: Settings, request: Request, waiting: Sequence[OpFolder]) -> Job:

@@ -126,8 +126,7 @@ def gather(settings: Settings, kind: str, listener: Listener) -> Facts:
 
 def examine(facts: Facts) -> tuple[DoctorFinding, ...]:
     """Every finding, in the order in which a run would stumble over it."""
-    rules = (_judge_packages, _judge_host, _judge_device, _judge_project)
-    return tuple(finding for judge in rules for finding in judge(facts))
+    return (*_judge_packages(facts), *_judge_host(facts), *_judge_device(facts), *_judge_project(facts))
 
 
 def is_writable(folder: Path) -> bool:
@@ -201,8 +200,7 @@ def _judge_host(facts: Facts) -> Iterator[DoctorFinding]:
         yield _find(NOTE, "doctor_interpret", value=interpret)
 
 
-_HELD_DOWN = frozenset({"thermal", "power_brake", "hw_slowdown"})
-"""Throttling that hides the answer. The ordinary power cap does not."""
+_HELD_DOWN = frozenset({"thermal", "power_brake", "hw_slowdown"})  # the ordinary power cap is none of them
 
 
 def _judge_device(facts: Facts) -> Iterator[DoctorFinding]:

@@ -33,8 +33,7 @@ class InForce:
     limits: Thresholds
     written: Thresholds  # the same as people wrote them, nothing earned or relaxed
     earned: Mapping[str, EarnedFile]  # by op
-    apart: Mapping[str, str]
-    """op -> how the environment that its values were learnt in differs from this one, so that they have no effect"""
+    apart: Mapping[str, str]  # op -> how the environment of its values differs from this one: they have no effect
     day: date | None
 
 
@@ -181,19 +180,12 @@ def notes(run: Run, found: InForce) -> tuple[tuple[Reason, ...], tuple[Reason, .
 
 def relaxed_note(entry: Relaxed, day: date | None) -> Reason:
     """How a relaxed entry stands on a day."""
-    facts: dict[str, Fact] = {
-        "op": entry.op,
-        "key": entry.key,
-        "case": entry.case or "*",
-        "to": show(entry.key, entry.to) if entry.to is not None else None,
-        "until": entry.until,
-        "why": entry.why.rstrip(".。"),
-        "file": entry.file,
-        "line": entry.line,
-    }
+    to = show(entry.key, entry.to) if entry.to is not None else None
+    facts: dict[str, Fact] = {"op": entry.op, "key": entry.key, "case": entry.case or "*", "to": to}
+    facts |= {"until": entry.until, "why": entry.why.rstrip(".。"), "file": entry.file, "line": entry.line}
     if not entry.holds(day):
         return Reason("relaxed_ended", facts)
-    return Reason("relaxed_to" if entry.to is not None else "relaxed_unearned", facts)
+    return Reason("relaxed_to" if to is not None else "relaxed_unearned", facts)
 
 
 def ended(rules: Settings, device: Device | None, day: date | None = None) -> tuple[Reason, ...]:

@@ -29,8 +29,7 @@ from perfci.store import launches
 OFFLINE = Device("offline", "no device", "offline")  # the device of kernels that are compiled without one
 ROUNDS = 4  # how often the judge may ask for more at most: a duel asks twice, a screen once
 
-SHORT = frozenset({"too_slow_suspected", "bandwidth_suspected", "compile_suspected"})
-"""Reasons of a case that falls short of a target, as far as one look can show."""
+SHORT = frozenset({"too_slow_suspected", "bandwidth_suspected", "compile_suspected"})  # of a target, by one look
 
 
 def check(settings: Settings, request: Request, command: str, listener: Listener) -> tuple[Run, Judgements]:

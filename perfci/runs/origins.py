@@ -25,8 +25,7 @@ from perfci.thresholds.ratchet import figures
 from perfci.thresholds.read import NUMBERS, WHY_LENGTH, is_pattern, load
 from perfci.thresholds.write import read_value, show, write_relaxed
 
-LONGEST = timedelta(days=366)
-"""Longest time that a relaxed entry may hold. For a longer time people write a value, not an exception."""
+LONGEST = timedelta(days=366)  # that an entry may hold. For longer people write a value, not an exception
 
 
 class Layer(StrEnum):
@@ -55,8 +54,7 @@ class Value:
     @property
     def predicted(self) -> float | None:
         """False alarms a case check that were predicted when the value was earned."""
-        holds = self.earned and self.layer is Layer.EARNED and not self.earned.edited
-        return self.earned.predicted if self.earned and holds else None
+        return self.earned.predicted if self.earned and self.layer is Layer.EARNED and not self.earned.edited else None
 
 
 @dataclass(frozen=True)
@@ -264,8 +262,7 @@ def relax(
     path = settings.thresholds / f"{op}.yaml"
     entry = Relaxed(op, key, why, until, case, device, value)
     content = path.read_bytes() if path.exists() or path.is_symlink() else None
-    own = written.ops.get(op)
-    replaced = any(each.which == entry.which for each in (own.relaxed if own else ()))
+    replaced = op in written.ops and any(each.which == entry.which for each in written.ops[op].relaxed)
     replace_file(settings, path, content, write_relaxed(path, content, entry))
     now = load(settings.thresholds, None, settings.root).ops[op].relaxed
     return next(each for each in now if each.which == entry.which), replaced

@@ -58,8 +58,7 @@ class Against:
 
 NOT_AGAINST = Against()
 
-AUDIT_SHARE = 50
-"""One in so many unchanged cases is duelled all the same if any is: a control of the measurement itself."""
+AUDIT_SHARE = 50  # one in so many unchanged cases is duelled if any is, to control the measurement itself
 
 
 def make_plan(

@@ -46,8 +46,7 @@ from perfci.thresholds.limits import Thresholds
 
 MOST_FILES = 3  # most files named in a sentence
 
-STEP_PACKAGES = ("torch", "triton", "pytorch-triton", "torch-npu", "triton-ascend")
-"""Versions that a step names. The runs of the baseline hold all of them."""
+STEP_PACKAGES = ("torch", "triton", "pytorch-triton", "torch-npu", "triton-ascend")  # that a step names
 
 
 @dataclass(frozen=True)
@@ -238,9 +237,8 @@ def _weigh(
         device = evidence[0][0].environment.device
         folders = sorted({path.parent.name for path in settings.baselines.glob(f"*/{op}.json")} - {device.key})
         stored = {"device": device.key, "name": device.name, "stored": ", ".join(folders)}
-        return Rebaselined(
-            op, said=(Reason("rebaseline_new_device", stored) if folders else Reason("rebaseline_no_baseline"),)
-        )
+        why = Reason("rebaseline_new_device", stored) if folders else Reason("rebaseline_no_baseline")
+        return Rebaselined(op, said=(why,))
     if new is None:
         return Rebaselined(op, withheld=fresh.refused)
     if old.timer != new.timer:
@@ -296,8 +294,7 @@ def _write(found: Rebaselined, evidence: Sequence[Evidence], settings: Settings,
     except PerfciError as error:
         return replace(found, taken=(), failure=error.reason)
     clean = [each for each in evidence if not each[0].environment.dirty]
-    ordered = sorted(clean, key=lambda each: each[0].created)
-    lines = [make_line(found.op, run, judgements, found.taken) for run, judgements in ordered]
+    lines = [make_line(found.op, *each, found.taken) for each in sorted(clean, key=lambda each: each[0].created)]
     try:
         for line in filter(None, lines):
             history.append_history(settings.baselines, key, found.op, line)

@@ -42,8 +42,7 @@ class Plant:
 
 NOTHING_PLANTED = Plant()
 
-ENDS_RUN = frozenset({"device_gone", "device_taken"})
-"""Failures of an op that every later one would share: the run ends with what it has."""
+ENDS_RUN = frozenset({"device_gone", "device_taken"})  # failures that every later op would share
 
 AFTER_S = 1.0  # seconds after head's end that its base is ended
 
@@ -198,13 +197,11 @@ class Recorder:
 
     def _base_of(self, op: PlannedOp) -> BaseFiles | None:
         """What a worker needs of the base. Nothing if the op cannot be held against it, or nothing is timed."""
-        run_plan, base = self._run.plan, op.base
-        if self._tree is None or base is None or base.failure or run_plan.device == "cpu":
-            return None
-        if op.op not in self._base_files:
+        run_plan, base, files = self._run.plan, op.base, self._base_files.get(op.op)
+        if self._tree is None or base is None or base.failure or files is None or run_plan.device == "cpu":
             return None
         return BaseFiles(
-            folder=self._base_files[op.op].folder,
+            folder=files.folder,
             shared_folder=str(self._tree.settings.kernels),
             root=str(self._tree.settings.root),
             plan=DuelPlan(
@@ -351,11 +348,10 @@ class Recorder:
 
     def _put(self, op: OpRun, limits: Limits | None = None) -> None:
         others = [known for known in self._run.ops if known.op != op.op]
-        merged = join_limits([self._run.limits, limits or Limits()])
         self._run = dataclasses.replace(
             self._run,
             ops=tuple(sorted([*others, op], key=lambda known: known.op)),
-            limits=merged,
+            limits=join_limits([self._run.limits, limits or Limits()]),
             wall_s=round(time.time() - self._began, 3),
         )
 

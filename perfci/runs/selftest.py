@@ -28,8 +28,7 @@ SLOWDOWN = 2.0  # times tau: what perfci promises to see
 
 LEFT_OUT = (".git", ".venv", "venv", "node_modules", "__pycache__", "*.pyc")
 
-SLOWER, FASTER = "duel_slower", "duel_faster"
-"""Kinds of reasons by which a case is called slower or faster beyond doubt."""
+SLOWER, FASTER = "duel_slower", "duel_faster"  # kinds of reasons that leave no doubt
 
 BROKEN = frozenset({Verdict.ERROR, Verdict.WRONG})  # verdicts of what could not be tried
 

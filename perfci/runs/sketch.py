@@ -50,8 +50,7 @@ def _rehearse(op: str, files: SketchFiles, settings: Settings) -> sketch.Sketch:
     """Asks a worker. Its working folder is a temporary one, as other people's tests may write files."""
     heard: list[Message] = []
     with open_bench(settings, heard.append) as bench:
-        around = make_environment(bench, WorkerPlace("new", "offline"))
-        around = dataclasses.replace(around, folder=bench.folder)
+        around = dataclasses.replace(make_environment(bench, WorkerPlace("new", "offline")), folder=bench.folder)
         job = Job("sketch", (OpFiles(op, ""),), str(settings.kernels), "cpu", 0, root=str(settings.root), sketch=files)
         failure = run_worker(job, around, heard.append)
     if failure is not None:

@@ -29,8 +29,7 @@ from perfci.worker.protocol import Message, Modelled, OpDone, Regimes, Trying, T
 
 FOLDER = "tune"  # in the reports folder: a file of each search, and a table of its candidates
 
-_DEATHS = ("worker_", "tune_device_lost")
-"""Beginnings of the kinds of failure of a candidate that took its worker with it."""
+_DEATHS = ("worker_", "tune_device_lost")  # how kinds of failure begin that took the worker with them
 
 _MODELLED = "By perfci's static model for a device that is not at hand, not measured. "
 
@@ -99,15 +98,10 @@ class _Tuner:
                 raise UsageError("no_case_fits", ops=planned.op, pattern=request.pattern)
             self._kind, self._key = found.device.kind, found.device.key
         packages = environment.installed_versions(environment.PACKAGES)
-        asked: dict[str, Fact] = {
-            "op": op.op,
-            "device": self._key,
-            "case": request.pattern,
-            "timer": request.timer,
-            "files": Tree(settings.root, settings.kernels).fingerprint(op.op).digest,
-            "perfci": perfci.__version__,
-            "packages": ", ".join(f"{name} {version}" for name, version in sorted(packages.items())),
-        }
+        files = Tree(settings.root, settings.kernels).fingerprint(op.op).digest
+        asked: dict[str, Fact] = {"op": op.op, "device": self._key, "case": request.pattern, "timer": request.timer}
+        asked |= {"files": files, "perfci": perfci.__version__}
+        asked["packages"] = ", ".join(f"{name} {version}" for name, version in sorted(packages.items()))
         part = f"-{hashlib.sha256(request.pattern.encode()).hexdigest()[:8]}" if request.pattern else ""
         path = bench.settings.reports / f"{op.op}-{self._key}{part}.jsonl"
         self._search: SearchFile = open_search(path, asked, request.seed, draw_seed())
