@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from perfci.device.launches import Launched
 
 CLASSES = ("memory", "tensor", "float", "integer", "control", "other")  # other: moves, shuffles and the like
-
 PADDING = frozenset({"NOP", "s_nop", "s_code_end"})
 
 _NVIDIA = {

@@ -75,7 +75,6 @@ class Captured:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Files of the functions that were launched, in order, each once."""
         return tuple(self._sources)
 
     def identity(self, inputs: str) -> Identity:
@@ -91,7 +90,6 @@ class Captured:
             self._operations.append(text)
 
     def call(self, name: str, args: Any, kwargs: Mapping[str, Any]) -> None:
-        """Note a torch operation with its arguments."""
         words = [self.text(value) for value in args]
         words += [f"{key}={self.text(value)}" for key, value in sorted(kwargs.items())]
         self.operation(f"{name}({', '.join(words)})")
@@ -106,7 +104,6 @@ class Captured:
         self.blind = self.blind or reason
 
     def launch(self, launch: Launched) -> None:
-        """Note a launch."""
         if self._muted:
             return
         self.launched.append(replace(launch, arguments={}))  # which would keep tensors alive
@@ -125,7 +122,6 @@ class Captured:
             self._muted -= 1
 
     def text(self, value: Any) -> str:
-        """Any argument as a stable text."""
         return stable(value, self._special)
 
     def _special(self, value: Any) -> str | None:
@@ -170,7 +166,6 @@ class Storages:
         self._seen: dict[int, tuple[int, StorageWeakRef]] = {}
 
     def of(self, storage: torch.UntypedStorage) -> int:
-        """The number of a storage."""
         key = storage._cdata
         if key not in self._seen:
             # The weak reference keeps the storage's own address from being given to another.

@@ -83,7 +83,6 @@ class _Log:
         self.readable = True
 
     def note(self, kept: list[tuple[Array, Array, int]], pointers: Array, values: Array, mask: Array) -> None:
-        """Keep the accesses that the mask lets through."""
         self.count += pointers.size
         self.readable &= self.count <= MOST_ACCESSES
         if self.readable:
@@ -93,7 +92,6 @@ class _Log:
             kept.append((pointers.reshape(-1)[chosen], wide[chosen], self.program))
 
     def race(self) -> Race | None:
-        """The launch's race, if it has one."""
         if not self.readable or not self.stores:
             return None
         loads, stores = _join_accesses(self.loads), _join_accesses(self.stores)

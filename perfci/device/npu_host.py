@@ -48,7 +48,6 @@ class NpuHost:
 
     @property
     def has_ascend(self) -> bool:
-        """Whether anything here is of Ascend's."""
         return bool(self.nodes or self.found or {"torch-npu", "triton-ascend"} & self.packages.keys())
 
 

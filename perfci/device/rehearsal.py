@@ -126,7 +126,6 @@ class Rehearsal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     @staticmethod
     def tensor(shape: Sequence[int], dtype: str) -> Any:
-        """A contiguous tensor of this shape."""
         return torch.empty(list(shape), dtype=getattr(torch, dtype), device=META)
 
     @staticmethod
@@ -151,7 +150,6 @@ class Rehearsal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return self.device if name.lower() == "device" and not path.startswith("torch.") else Absent(self, path)
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        """A module of a package that is absent."""
         ours = name.split(".", maxsplit=1)[0] in self.missing
         return importlib.machinery.ModuleSpec(name, self, is_package=True) if ours else None
 

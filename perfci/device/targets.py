@@ -61,7 +61,6 @@ class Target:
 
     @property
     def threads(self) -> int:
-        """Most threads resident on a processor."""
         return self.warps * self.warp_size
 
 

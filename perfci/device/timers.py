@@ -82,7 +82,6 @@ class ActivitySession:
         self.pause()
 
     def finish(self, records: list[Record]) -> None:
-        """Take the profiler's records."""
         self._records = sorted(records, key=lambda record: record.start_ns)
 
     def launches(self) -> Sequence[Launch]:
