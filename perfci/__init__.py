@@ -16,20 +16,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "LAYOUTS",
-    "VALUES",
-    "Accuracy",
-    "Chain",
-    "Performance",
-    "Quantised",
-    "Stage",
-    "Stored",
-    "__version__",
-    "case_id",
-    "grid",
-    "load",
-    "main",
-]
+    "LAYOUTS", "VALUES", "Accuracy", "Chain", "Performance", "Quantised", "Stage", "Stored", "__version__", "case_id",
+    "grid", "load", "main",
+]  # fmt: skip
 
 
 def load(run: str | os.PathLike[str], project: str | os.PathLike[str] | None = None) -> StoredRun:

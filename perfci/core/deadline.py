@@ -1,9 +1,7 @@
 """How long measuring may go on, and how much of that time each op gets. Pure arithmetic on seconds.
 
 A job that reaches its time limit is killed, together with its report and artefacts. So perfci ends earlier: by
-`--deadline`, else by GitLab's CI_JOB_TIMEOUT less a reserve. The first looks of all ops come before any later look.
-An op may take what the remaining ones do not need. One that takes longer than expected uses up slack, and little of
-another op's time.
+`--deadline`, else by GitLab's CI_JOB_TIMEOUT less a reserve. An op may take what the remaining ones do not need.
 """
 
 from __future__ import annotations
@@ -19,21 +17,16 @@ from perfci.core.model import Deadline, Fact, Reason
 OPTION, TIMEOUT, STARTED = "--deadline", "CI_JOB_TIMEOUT", "CI_JOB_STARTED_AT"
 
 RESERVE_S, RESERVE_SHARE = 60.0, 0.05
-"""Reserved of a job's time limit, whichever is more. A report of 500 cases takes 10 s on two cores, the note some
-requests, and the upload of artefacts depends on the network. Never more than half of a short job."""
+"""Reserved of a job's time limit for report, note and upload, whichever is more, but at most half of it."""
 
 WIND_DOWN_S, WIND_DOWN_SHARE = 10.0, 0.1
-"""How long before the end a worker is asked to end by itself, whichever is less. It still finishes its block and sends
-the timer's records and the suspicions. A worker that is still there at the end, compiling for example, is killed."""
+"""How long before the end a worker is asked to end with its block, whichever is less. At the end it is killed."""
 
 SKEW_S = 300.0  # if the clocks of GitLab and a runner differ by more, GitLab's is ignored
 LONGEST_S = 90 * 24 * 3600.0  # no job runs longer
 
-START_S, OVERRUN = 30.0, 2.0
-"""An op may always take a worker's start and so many times what is expected, which is a guess at first."""
-
-LEAST_SHARE = 0.25
-"""Least share of an op's first look that a later look takes, since it starts a worker, imports and compiles too."""
+START_S, OVERRUN = 30.0, 2.0  # an op may always take a worker's start and so many times what is expected
+LEAST_SHARE = 0.25  # of an op's first look that a later look takes: it starts a worker, imports and compiles too
 
 
 @dataclass(frozen=True)
@@ -48,10 +41,7 @@ NO_LIMIT = JobLimit()
 
 
 def find(seconds: float | None, variables: Mapping[str, str], now: float) -> JobLimit:
-    """Returns the time limit by the option, else by GitLab's variables if both are set and describe a job of now.
-
-    seconds: of --deadline, 0 for no limit, None if it was not given. now: seconds since the epoch.
-    """
+    """Returns the limit by --deadline (0: none, None: not given), or by GitLab's variables of a job at epoch `now`."""
     timeout, started = variables.get(TIMEOUT, ""), variables.get(STARTED, "")
     if seconds == 0 or (seconds is None and not (timeout and started)):
         return NO_LIMIT

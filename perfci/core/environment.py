@@ -25,25 +25,21 @@ REFERENCE_PACKAGES = (
 """References come from these. With another version their times give no information about the clock."""
 
 TELLING = ("TRITON_", "PYTORCH_", "TORCH_", "TORCHINDUCTOR_", "CUBLAS_", "CUDNN_", "ASCEND_", "NPU_", "HCCL_")
-TELLING_NAMES = frozenset(
-    {
-        "CPU_AFFINITY_CONF", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "CUDA_VISIBLE_DEVICES",
-        "INF_NAN_MODE_ENABLE", "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS", "TASK_QUEUE_ENABLE",
-    }
-)  # fmt: skip
+TELLING_NAMES = frozenset({
+    "CPU_AFFINITY_CONF", "CUDA_LAUNCH_BLOCKING", "CUDA_MODULE_LOADING", "CUDA_VISIBLE_DEVICES", "INF_NAN_MODE_ENABLE",
+    "NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS", "TASK_QUEUE_ENABLE",
+})  # fmt: skip
 """Variables that change timing or code. They are recorded with a run."""
 
 PASSED = (
     "ASCEND", "CUBLAS", "CUDA", "CUDNN", "GOMP_", "HCCL_", "KMP_", "LC_", "MKL_", "NCCL_", "NPU_", "NVIDIA", "OMP_",
     "PYTHON", "PYTORCH", "TORCH", "TRITON_",
 )  # fmt: skip
-PASSED_NAMES = frozenset(
-    {
-        "AR", "CC", "CI", "CONDA_PREFIX", "CPU_AFFINITY_CONF", "CXX", "HOME", "INF_NAN_MODE_ENABLE", "LANG", "LANGUAGE",
-        "LD_LIBRARY_PATH", "LD_PRELOAD", "LOGNAME", "PATH", "SYSTEMROOT", "TASK_QUEUE_ENABLE", "TEMP", "TMP", "TMPDIR",
-        "TOOLCHAIN_HOME", "TZ", "USER", "VIRTUAL_ENV",
-    }
-)  # fmt: skip
+PASSED_NAMES = frozenset({
+    "AR", "CC", "CI", "CONDA_PREFIX", "CPU_AFFINITY_CONF", "CXX", "HOME", "INF_NAN_MODE_ENABLE", "LANG", "LANGUAGE",
+    "LD_LIBRARY_PATH", "LD_PRELOAD", "LOGNAME", "PATH", "SYSTEMROOT", "TASK_QUEUE_ENABLE", "TEMP", "TMP", "TMPDIR",
+    "TOOLCHAIN_HOME", "TZ", "USER", "VIRTUAL_ENV",
+})  # fmt: skip
 """Variables that workers may see, by prefix or by name. No other variable reaches them."""
 
 CACHES = frozenset({"TRITON_CACHE_DIR", "TRITON_DUMP_DIR", "TRITON_OVERRIDE_DIR", "TORCHINDUCTOR_CACHE_DIR"})
@@ -54,9 +50,9 @@ UNCOMPARED = frozenset({"commit", "dirty", "branch"})  # fields that identify th
 UNTOLD = (
     "ASCEND_AICPU_PATH", "ASCEND_CACHE_PATH", "ASCEND_HOME_PATH", "ASCEND_OPP_PATH", "ASCEND_PROCESS_LOG_PATH",
     "ASCEND_RT_VISIBLE_DEVICES", "ASCEND_TOOLKIT_HOME", "ASCEND_VISIBLE_DEVICES", "ASCEND_WORK_PATH",
-    "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "TORCHINDUCTOR_CACHE_DIR",
-    "TORCH_CUDA_ARCH_LIST", "TORCH_DEVICE_BACKEND_AUTOLOAD", "TORCH_EXTENSIONS_DIR", "TORCH_HOME", "TORCH_INDEX",
-    "TORCH_LOGS", "TRITON_CACHE_DIR", "TRITON_CUOBJDUMP_PATH", "TRITON_DISABLE_LINE_INFO", "TRITON_DUMP_DIR",
+    "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "TORCHINDUCTOR_CACHE_DIR", "TORCH_CUDA_ARCH_LIST",
+    "TORCH_DEVICE_BACKEND_AUTOLOAD", "TORCH_EXTENSIONS_DIR", "TORCH_HOME", "TORCH_INDEX", "TORCH_LOGS",
+    "TRITON_CACHE_DIR", "TRITON_CUOBJDUMP_PATH", "TRITON_DISABLE_LINE_INFO", "TRITON_DUMP_DIR",
     "TRITON_HOME", "TRITON_INTERPRET", "TRITON_NVDISASM_PATH", "TRITON_OVERRIDE_DIR", "TRITON_PRINT_AUTOTUNING",
 )  # fmt: skip
 """Recorded variables that move no number. What they select is recorded separately, concerns only the host or a build,
@@ -70,9 +66,7 @@ BEARINGS: tuple[tuple[str, Bearing], ...] = (
     ("device.*", Bearing.MOVES),
     ("python", Bearing.MOVES),  # its patch level is only named
     ("packages.perfci", Bearing.NAMED),  # one that times otherwise gives its timer another name
-    ("packages.numpy", Bearing.NAMED),
-    ("packages.scipy", Bearing.NAMED),
-    ("packages.nvidia-ml-py", Bearing.NAMED),
+    *((f"packages.{name}", Bearing.NAMED) for name in ("numpy", "scipy", "nvidia-ml-py")),
     ("packages.*", Bearing.MOVES),
     *((f"variables.{name}", Bearing.NAMED) for name in UNTOLD),
     ("variables.*", Bearing.MOVES),
@@ -123,10 +117,7 @@ def telling(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def differences(before: Sequence[Environment], after: Environment) -> tuple[Difference, ...]:
-    """Returns the fields whose present value none of the earlier environments has, those that may move a number first.
-
-    A missing fact about the device is no difference, such as the driver if its management library is missing.
-    """
+    """Returns the fields whose present value no earlier environment has, those that may move a number first."""
     old, new = [dict(_flat(each)) for each in before], dict(_flat(after))
     fields = dict.fromkeys(name for each in (*old, new) for name in each)
     found = [each for name in fields if (each := _compare(name, [one.get(name) for one in old], new.get(name)))]
@@ -139,10 +130,7 @@ def unmixable(first: Environment, other: Environment) -> tuple[Difference, ...]:
 
 
 def list_differences(found: Sequence[Difference], most: int = TOLD) -> str:
-    """Returns the differences on one line: device.driver 580.65 -> 590.12; packages.torch - -> 2.13.
-
-    It is the same in every language. Beyond `most` the others are counted: `... (+3)`.
-    """
+    """Returns one line for all languages: device.driver 580.65 -> 590.12; packages.torch - -> 2.13; ... (+3)."""
     named = [f"{each.field} {_clip(each.before)} -> {_clip(each.after)}" for each in found[:most]]
     rest = [f"... (+{len(found) - most})"] if len(found) > most else []
     return "; ".join([*named, *rest])
@@ -157,11 +145,7 @@ def _clip(value: str | None) -> str:
 def worker_environment(
     base: Mapping[str, str], extra: Iterable[str], interpret: bool, cache_folder: Path
 ) -> dict[str, str]:
-    """Returns the variables that a worker starts with: allow-listed ones of `base`, its own caches, no secret.
-
-    extra: names of further variables that the project allows. interpret: Triton interprets kernels. torch then loads no
-    accelerator's plugin, which would fail without its driver, and uses one thread.
-    """
+    """Returns a worker's variables: those of `base` allowed here or by name in `extra`, its own caches, no secret."""
     # TRITON_INTERPRET is set by perfci only: one left in a shell would time the interpreter instead of the kernel.
     withheld = CACHES | {"TRITON_INTERPRET"}
     allowed = frozenset(extra) | PASSED_NAMES
@@ -173,10 +157,9 @@ def worker_environment(
     own = {
         "TRITON_CACHE_DIR": str(cache_folder / "triton"),
         "TORCHINDUCTOR_CACHE_DIR": str(cache_folder / "inductor"),
-        # A comment above a kernel must not change what it compiles to.
-        "TRITON_DISABLE_LINE_INFO": "1",
+        "TRITON_DISABLE_LINE_INFO": "1",  # a comment above a kernel must not change what it compiles to
     }
-    if interpret:
+    if interpret:  # torch then loads no accelerator's plugin, which would fail without its driver
         own |= {"TRITON_INTERPRET": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
     return passed | own
 
@@ -199,7 +182,7 @@ def _version(name: str) -> str | None:
 
 
 def _compare(name: str, before: Sequence[Fact], after: Fact) -> Difference | None:
-    if name.startswith("device."):
+    if name.startswith("device."):  # a missing fact is no difference: the management library may be missing
         before = [value for value in before if value is not None]
         if not before or after is None:
             return None

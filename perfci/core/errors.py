@@ -1,7 +1,4 @@
-"""Everything that can go wrong, as values with a reason. perfci prints one sentence and ends with 1.
-
-What a *kernel* does wrong is never an exception of perfci: it becomes a `Reason` in the run.
-"""
+"""Everything that can go wrong in perfci, with a reason. What a *kernel* does wrong becomes a `Reason` in the run."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ from perfci.core.errors import DeviceError
 
 _LONGEST = 1000  # bytes of a holder's signature that are read
 
-
 POLL_S = 0.5
 WAIT_S = 3600.0
 
@@ -58,10 +57,7 @@ def holder(handle: int) -> str:
 def device_lock(
     name: str, folder: str | None, waiting: Callable[[str], None], limit_s: float = WAIT_S
 ) -> Iterator[None]:
-    """Hold the lock of a device. Calls `waiting` with the holder's name as long as another process has it.
-
-    Raises DeviceError if the folder cannot be written, and if the device was not free for `limit_s` seconds.
-    """
+    """Hold a device's lock, calling `waiting` with another holder's name. Raises DeviceError after `limit_s`."""
     path = Path(folder or tempfile.gettempdir()) / f"perfci-{name}.lock"
     until, handle = time.monotonic() + limit_s, None
     try:

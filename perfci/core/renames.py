@@ -1,8 +1,4 @@
-"""Cases and ops under the names of now, if the op's suite declares what they were called before: pure.
-
-An op that renames a case, or itself, declares it in its performance suite (`renamed`, `renamed_from`). A run's plan
-and the history's lines hold it, so that nothing has to be imported to follow it.
-"""
+"""Cases and ops under the names of now, if the performance suite declares earlier ones (`renamed`, `renamed_from`)."""
 
 from __future__ import annotations
 
@@ -19,12 +15,8 @@ def names_of_now(renamed: Mapping[str, str]) -> Mapping[str, str]:
 
 def with_aliases(baselines: Mapping[str, Baseline], plan: Plan) -> dict[str, Baseline]:
     """The baselines by op as the plan's ops call themselves and their cases. Those of other ops as they are."""
-    found = dict(baselines)
-    for op in plan.ops:
-        stored = baseline_of(op, baselines)
-        if stored is not None:
-            found[op.op] = stored
-    return found
+    own = {op.op: baseline_of(op, baselines) for op in plan.ops}
+    return {**baselines, **{op: stored for op, stored in own.items() if stored is not None}}
 
 
 def baseline_of(op: PlannedOp, baselines: Mapping[str, Baseline]) -> Baseline | None:

@@ -18,9 +18,7 @@ from perfci.core.model import board_key
 FILE = "pyproject.toml"
 
 ONE, ALL = "one", "all"  # of the devices of a host
-
 DEVICES = rf"^({ONE}|{ALL}|[0-9]{{1,4}}(,[0-9]{{1,4}})*)\Z"
-
 SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|PRIVATE|_KEY\Z", re.IGNORECASE)
 
 Seconds = Annotated[float, Meta(gt=0, le=7 * 24 * 3600.0)]  # no step of a worker may take more than a week
@@ -35,22 +33,18 @@ class Settings:
     baselines: Path
     thresholds: Path
     reports: Path
-    lock_folder: Path | None = None
-    """folder of the device's lock. None for the system's temporary files. In a container: a mounted one"""
+    lock_folder: Path | None = None  # of the device's lock, a mounted one in a container. None for temporary files
     lock_wait_s: Seconds = 3600.0  # how long an op waits for a device that another run holds
     time_limit_s: Seconds = 120.0  # how long a worker may take for one step before it counts as hung
     environment: tuple[str, ...] = ()  # names of further variables that workers may see
     fake: Mapping[str, Any] = field(default_factory=dict)  # `[tool.perfci.fake]`: how the fake device behaves
-    targets: Annotated[tuple[str, ...], Meta(min_length=1)] = ("sm_90",)
-    """what kernels are compiled for without a device"""
+    targets: Annotated[tuple[str, ...], Meta(min_length=1)] = ("sm_90",)  # what is compiled for without a device
     cache_folder: Path | None = None  # folder of compiled figures. None for the user's cache folder
-    devices: Annotated[str, Meta(pattern=DEVICES)] = ONE
-    """which of the host's devices are used side by side: one, all, or indexes such as 0,1"""
+    devices: Annotated[str, Meta(pattern=DEVICES)] = ONE  # used side by side: one, all, or indexes such as 0,1
     language: Literal["en", "zh"] = "en"  # of sentences, tables and reports
     quarantine: tuple[Annotated[str, Meta(pattern=r"[^\s-]")], ...] = ()
     """UUIDs of boards whose results never fail a gate. A merge request is judged by its target's list."""
-    release_tags: Annotated[str, Meta(pattern="^[^-\0][^\0]*$")] = "*"
-    """pattern of the tags that are releases: * and ? as in a shell"""
+    release_tags: Annotated[str, Meta(pattern="^[^-\0][^\0]*$")] = "*"  # tags of releases: * and ? as in a shell
 
 
 FOLDERS = ("kernels", "baselines", "thresholds", "reports")
@@ -58,10 +52,9 @@ KEYS = tuple(each.name for each in dataclasses.fields(Settings))[1:]
 
 
 def load(start: Path) -> Settings:
-    """Returns the settings of the project around a folder.
+    """Returns the settings of the nearest folder upwards with a `[tool.perfci]` table or a `kernels` folder.
 
-    Its root is the nearest folder from `start` upwards whose pyproject.toml has a `[tool.perfci]` table, or that has a
-    `kernels` folder. Raises UsageError if there is none, and for a table with unknown keys or wrong types.
+    Raises UsageError if there is none, and for a table with unknown keys or wrong types.
     """
     for folder in (start.resolve(), *start.resolve().parents):
         table = _read_table(folder / FILE)

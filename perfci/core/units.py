@@ -25,9 +25,7 @@ def percent(ratio: float | None, digits: int = 0, *, signed: bool = False) -> st
     >>> percent(0.0213), percent(0.04, signed=True), percent(-0.1234, signed=True)
     ('2.1 %', '+4.0 %', '-12.3 %')
     """
-    if ratio is None:
-        return "-"
-    return f"{100 * ratio:{'+' if signed else ''}.{1 + digits}f} %"
+    return "-" if ratio is None else f"{100 * ratio:{'+' if signed else ''}.{1 + digits}f} %"
 
 
 def size(count: float | None) -> str:

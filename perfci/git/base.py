@@ -13,17 +13,11 @@ from perfci.core.model import Base, Reason
 from perfci.core.wording import say
 from perfci.git.command import find_object, git, parse_commit
 
-MERGED = frozenset({"merged_result", "merge_train"})
-"""GitLab pipelines that run on a merge commit made for them, whose first parent is the target branch."""
-
-DEFAULT_BRANCHES = ("origin/main", "origin/master", "main", "master")
-"""Tried in turn if neither GitLab nor the clone names the default branch."""
-
+MERGED = frozenset({"merged_result", "merge_train"})  # GitLab's pipelines on a commit that merges into the target
+DEFAULT_BRANCHES = ("origin/main", "origin/master", "main", "master")  # if neither GitLab nor the clone names one
 PROPOSALS = "perfci/nightly"  # prefix of the branches on which perfci proposes baselines
 
-_EVERYTHING = "--tags origin '+refs/heads/*:refs/remotes/origin/*'"
-"""Every branch and tag, also in a clone of a single branch."""
-
+_EVERYTHING = "--tags origin '+refs/heads/*:refs/remotes/origin/*'"  # also in a clone of a single branch
 _DIGITS = re.compile(r"[0-9a-f]{7,64}", re.IGNORECASE)
 
 
@@ -41,12 +35,11 @@ class How(StrEnum):
 def resolve(
     folder: Path, asked: str | None, variables: Mapping[str, str], baseline_commit: str | None = None
 ) -> Base | Reason:
-    """Returns the commit to compare with, or the one reason why there is none.
+    """Returns the commit to compare with, or the one reason why there is none. `variables` is the environment.
 
-    In this order: the revision asked for (a branch, tag, commit, `HEAD~2`). In GitLab's merged-results and merge-train
-    pipelines, HEAD's first parent. In a merge request, the merge base with its target branch. On another branch than
-    the default one, or with commits that it lacks, the merge base with the default branch. Else the commit that the
-    baselines record. `variables` is the environment.
+    In this order: the revision asked for. In GitLab's merged-results and merge-train pipelines, HEAD's first parent. In
+    a merge request, the merge base with its target branch. On another branch than the default one, or with commits that
+    it lacks, the merge base with the default branch. Else the commit that the baselines record.
     """
     clone = _open_clone(folder)
     if isinstance(clone, Reason):

@@ -14,19 +14,15 @@ TIME_LIMIT_S = 600.0  # for writing the files, as large ones may come from a ser
 
 _INDEX = ".perfci-index"
 _SUBMODULE = "160000"
-
 _NO_HOOKS = ("-c", "core.hooksPath=/dev/null")  # a hook of the user's would run whenever an index is written
-
-_POINTERS = ("-c", "filter.lfs.process=", "-c", "filter.lfs.smudge=", "-c", "filter.lfs.required=false")
-"""Files of Git LFS as the pointers that the repository itself holds."""
+_POINTERS = ("-c", "filter.lfs.process=", "-c", "filter.lfs.smudge=", "-c", "filter.lfs.required=false")  # of Git LFS
 
 
 def materialise(folder: Path, commit: str, destination: Path, without: Sequence[str] = ()) -> Path | Reason:
-    """Writes a revision's files of the project at `folder` below `destination`. Returns the project's root in there.
+    """Writes a revision's files of the project below `destination`, new or empty. Returns the project's root in there.
 
-    The folders in `without`, relative to the project, and submodules are left out. Git's settings and the revision's
-    attributes apply as in a checkout. If Git LFS cannot fetch a file, its pointer is written instead. `destination` has
-    to be new or empty. The repository may be read-only.
+    It is as a checkout without submodules and the project's folders in `without`. If Git LFS cannot fetch a file, its
+    pointer is written instead. The repository may be read-only.
     """
     found = find_commit(folder, commit)
     repository = git(folder, "rev-parse", "--absolute-git-dir")

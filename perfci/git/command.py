@@ -15,8 +15,7 @@ TIME_LIMIT_S = 60.0  # git may be slow on a network file system, but must not ha
 _ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _UNOWNED = re.compile(r"(?:dubious ownership in repository at |unsafe repository \()'([^']+)'")
 
-_OF_A_HOOK = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX"})
-"""Set in a git hook, for the hook's own repository and index."""
+_OF_A_HOOK = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX"})  # of a hook's own repository
 
 
 def git(

@@ -66,10 +66,7 @@ def count_between(folder: Path, good: str, bad: str, *, first_parent: bool = Fal
 def list_halving(
     folder: Path, good: Collection[str], bad: str, paths: Sequence[str] = (), *, first_parent: bool = False
 ) -> tuple[str, ...] | Reason:
-    """Returns what git bisect would try: commits that `bad` has and none of `good` has, the best halving first.
-
-    paths, from the folder: only commits that touch one of them, with the merges that join such commits. None for all.
-    """
+    """Returns the commits of `bad` and of no `good` one that touch a path, if any is given, the best halving first."""
     options = ("--first-parent",) if first_parent else ()
     limits = (*dict.fromkeys(paths),) if len(paths) <= MOST_PATHS else ()
     without = tuple(f"^{commit}" for commit in sorted(good))
@@ -132,8 +129,7 @@ class LastRelease:
 def find_last_release(folder: Path, pattern: str = "*", named: str | None = None) -> LastRelease | Reason:
     """Returns the newest tag in HEAD's history that fits the pattern and is not HEAD itself, or the revision named.
 
-    Returns a reason if git cannot say, if no tag fits (release_none), if the clone is shallow and might lack one, and
-    for a named revision that is not known, or not in HEAD's history.
+    A reason if no tag fits (release_none), if a shallow clone may lack it, or if the revision is not in HEAD's history.
     """
     if named is None:
         # Newest first. A tag of a file or folder has no date, and is no release.

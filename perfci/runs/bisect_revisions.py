@@ -32,7 +32,6 @@ from perfci.store import launches
 FOLDER = "bisect"  # in the reports folder: the last revision's run and logs
 
 T = TypeVar("T")
-
 _SHIFT = "kernel/base"
 
 
@@ -163,7 +162,7 @@ class Revisions:
         return tree
 
     def look(self, commit: str, processes: int) -> Shown | Rating | Reason:
-        """The duel with GOOD in the case followed, whether it fails as BAD does, or a reason if neither is known."""
+        """Returns the duel with GOOD, whether it fails as BAD does, or why it cannot be tried or fails otherwise."""
         wanted = self.fails_by
         if wanted is None:
             return self.try_commit(commit, self.good, (self.case,), processes).see(self.case)

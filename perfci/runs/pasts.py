@@ -17,19 +17,19 @@ from perfci.store.history import read_history, with_names_of_now
 
 
 def add_accepted(op: OpRun, run: Run, rules: Settings) -> OpRun:
-    """Returns the op with its stored tensors beside the history. `perfci history` reports damage, not this."""
+    """Returns the op with its stored tensors beside the device model's history, from where the rules are read."""
     if not op.stored:
         return op
     try:
         history = read_history(rules.baselines, run.environment.device.key, op.op).runs
-    except StoredFileError:
+    except StoredFileError:  # accepting and `perfci history` report it
         return op
     earlier = [each for each in history if each.run != run.id]
     return dataclasses.replace(op, stored=tuple(add_history(found, earlier) for found in op.stored))
 
 
 def read_pasts(run: Run, rules: Settings) -> Mapping[str, Past]:
-    """Returns the histories of a run's ops, or why one is damaged. Ops without a history are left out."""
+    """Returns a run's histories by op, of a damaged one only the reason. rules: the project whose baselines count."""
     planned = {op.op: op for op in run.plan.ops}
     timed = [op for op in run.ops if op.performance] if run.plan.device not in UNTIMED else []
     made = {op.op: _read_past(op, planned.get(op.op, PlannedOp(op.op)), run, rules) for op in timed}

@@ -1,7 +1,6 @@
-"""Runs, baselines and raw launches on disk: versioned JSON that people can read in a diff.
+"""Runs, baselines and launches on disk: versioned JSON that people can read in a diff, written whole or not at all.
 
 A damaged, foreign or newer file is a StoredFileError that names the file and the place. Nothing ever writes over one.
-Every file is written whole or not at all: beside its place first, then moved there.
 """
 
 from __future__ import annotations
@@ -24,10 +23,9 @@ RUN_FILE = "run.json"  # the artefact of a run, in the reports folder
 
 @contextmanager
 def claim_reports(folder: Path) -> Iterator[None]:
-    """Hold a reports folder, which is made if it is missing, for one run. Enter it before anything is measured.
+    """Hold a reports folder for one run, and make it if it is missing. The lock's file stays there.
 
-    Raises StoredFileError if the folder cannot be written, if another process is writing there, and if it has a
-    run.json that this perfci cannot read, and so would never write over. The lock's file stays there.
+    Raises StoredFileError if it cannot be written, if another process writes there, or if its run.json is unreadable.
     """
     handle = None
     try:

@@ -19,8 +19,7 @@ from perfci.store.layout import text
 
 Record = TypeVar("Record")
 
-_CONFLICT = re.compile(rb"^(<<<<<<<|=======|>>>>>>>)( |$)", re.MULTILINE)
-"""What git writes into a file of which two branches changed one place."""
+_CONFLICT = re.compile(rb"^(<<<<<<<|=======|>>>>>>>)( |$)", re.MULTILINE)  # of git's merge
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Histories in `baselines/<device key>/<op>.history.jsonl`: one JSON object a line, one accepted run a line.
+"""Histories in `baselines/<device key>/<op>.history.jsonl`: one accepted run a line, as JSON.
 
-Branches append to these files, and git merges them. So reading returns every line that it can read, in the file's
-order, and lists what is wrong with the rest. Nothing is written to a file with a line that cannot be read.
+Git merges these files. So reading returns every readable line, in the file's order, and lists what is wrong with the
+rest. Nothing is written to a file with a line that cannot be read.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ ENDING = ".history.jsonl"  # of a history's file
 KEPT = 100  # Runs of an op on a device that its history keeps. Writing one more drops older ones.
 WAIT_S = 60.0  # How long a writer waits for another one. Writing takes less than a second.
 
-_CONFLICT = re.compile(rb"(<<<<<<<|=======|>>>>>>>|\|\|\|\|\|\|\|)( .*)?\r?")
-"""The lines that git writes into a file if two branches changed the same place."""
-
+_CONFLICT = re.compile(rb"(<<<<<<<|=======|>>>>>>>|\|\|\|\|\|\|\|)( .*)?\r?")  # lines of git's merge
 _LINES = msgspec.json.Decoder(HistoryRun)
 
 
@@ -62,11 +60,9 @@ def history_path(folder: Path, device: str, op: str) -> Path:
 
 
 def read_history(folder: Path, device: str, op: str, *, follow: bool = True, formerly: str | None = None) -> History:
-    """Returns an op's history on a device model (its key) in the baselines folder; an empty one if there is no file.
+    """Returns an op's history on a device model. Empty without a file. Raises StoredFileError if it cannot be read.
 
-    Renamed cases have their present names, and the runs of an op's earlier name come first; `follow=False` returns the
-    file as it is. `formerly` is that earlier name, if no line holds it yet. Raises StoredFileError if the file itself
-    cannot be read.
+    follow: with cases' present names. Runs of the op's earlier name (`formerly` if no line has it) come first.
     """
     return _read_renamed(folder, device, op, formerly) if follow else _read(folder, device, op)
 
@@ -99,10 +95,9 @@ def check_history(folder: Path, device: str, op: str) -> None:
 
 
 def append_history(folder: Path, device: str, op: str, line: HistoryRun) -> None:
-    """Appends a run to an op's history, which keeps the last 100 runs.
+    """Appends a run to the last 100 of an op's history, or merges it with its line there. Processes take turns.
 
-    If the run is there already, its line is merged with this one and keeps its place. Several processes may write at
-    once. Raises StoredFileError, and leaves the file as it was, if it cannot be read or written.
+    Raises StoredFileError, and leaves the file as it was, if it cannot be read or written.
     """
     path = history_path(folder, device, op)
     with held(path.parent):
@@ -123,10 +118,9 @@ def append_history(folder: Path, device: str, op: str, line: HistoryRun) -> None
 
 @contextmanager
 def held(folder: Path, wait_s: float = WAIT_S) -> Iterator[None]:
-    """Hold the folder of a device's baselines, so that nothing is lost between reading and writing there.
+    """Hold the folder of a device's baselines between reading and writing there, if the system has such locks.
 
-    It is not reentrant. If the system or file system has no such locks, nothing is held. Raises StoredFileError
-    if another process holds it for longer than that.
+    It is not reentrant. Raises StoredFileError if another process holds it for longer than `wait_s` seconds.
     """
     handle = None
     with contextlib.suppress(OSError):  # a system whose folders cannot be opened
@@ -185,10 +179,7 @@ def _read_renamed(
 
 
 def with_names_of_now(runs: Sequence[HistoryRun], renamed: Mapping[str, str] | None = None) -> tuple[HistoryRun, ...]:
-    """Returns the runs, oldest first, with each case under its last name.
-
-    renamed: id now -> id before, from a run later than all of these.
-    """
+    """Returns the runs, oldest first, with each case under its last name. renamed: id now -> before, of a later run."""
     now = {old: new for new, old in (renamed or {}).items()}
     found = []
     for run in reversed(runs):
@@ -202,11 +193,8 @@ def _rename(run: HistoryRun, now: Mapping[str, str]) -> HistoryRun:
     def rename(cases: Sequence[Case]) -> tuple[Case, ...]:
         # A case that had the new name beside the old one was another case, and has no name any more.
         taken = {now[case.case] for case in cases if case.case in now}
-        return tuple(
-            replace(case, case=now.get(case.case, case.case))
-            for case in cases
-            if case.case in now or case.case not in taken
-        )
+        kept = [case for case in cases if case.case in now or case.case not in taken]
+        return tuple(replace(case, case=now.get(case.case, case.case)) for case in kept)
 
     return replace(
         run,

@@ -1,7 +1,4 @@
-"""perfci's JSON: keys sorted, one case a line, six significant digits, what is missing left out.
-
-So the same record gives the same bytes, and a merge request that changes one case's baseline changes one line.
-"""
+"""perfci's JSON: sorted keys, six significant digits, missing values left out, and one line changes with one case."""
 
 from __future__ import annotations
 
@@ -16,8 +13,7 @@ from perfci.core.codec import storable
 
 DIGITS = 6  # significant digits of stored numbers: 1 part in a million, far below any timer's noise
 
-ROWS = frozenset({"accuracy", "cases", "ops", "performance", "runs", "steps"})
-"""Keys whose lists are written one element a line."""
+ROWS = frozenset({"accuracy", "cases", "ops", "performance", "runs", "steps"})  # lists written one element a line
 
 _ABSENT: tuple[Any, ...] = (None, (), {})
 
@@ -64,8 +60,7 @@ class _Text(str):
     """A value that is laid out already."""
 
 
-_LAID_OUT: dict[int, tuple[Any, _Text]] = {}
-"""id of an op's record of the run that was laid out last -> the record and its text"""
+_LAID_OUT: dict[int, tuple[Any, _Text]] = {}  # id of an op's record of the run laid out last -> record and text
 
 
 @functools.cache

@@ -1,10 +1,8 @@
 """Words in the reader's language: sentences of reasons, and every other text that people read.
 
-A reason is a kind with numbers. Each language has a catalogue of their sentences, `<language>.yaml`. Other texts are
-written in English in the code, `say("{count} blocks", count=n)`. `<language>.phrases.yaml` has each of them in another
-language under its English text. A text that it lacks is shown in English.
-
-A template names its facts: "{case} is {change:+%} slower". The format of a fact follows the colon:
+A reason is a kind with numbers, and `<language>.yaml` has the sentence of each kind. Other texts are written in English
+in the code, and `<language>.phrases.yaml` has them in another language under their English. A text that is missing is
+shown in English. A template names its facts, "{case} is {change:+%} slower", with their format after the colon:
 
 us            a time in microseconds
 % and +%      a ratio as a percentage, +% with its sign
@@ -14,8 +12,7 @@ sh            a word of a command that people copy into a shell
 say           a text that was given by `as_fact`
 case|cases    a count with its noun: "1 case", "3 cases"
 
-A missing fact is written as "-". Numbers that are compared (`COMPARED`) get more digits until they differ visibly. The
-fact `cause` is the kind of another reason. Its sentence, with the same facts, takes its place.
+A missing fact is "-". The fact `cause` is the kind of another reason, whose sentence with the same facts is shown.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ COMPARED = (
     ("kernel_us", "base_us"), ("change", "margin"), ("change", "tau"), ("change", "limit"), ("change", "allowed"),
     ("error", "limit"), ("value", "limit"), ("seconds", "limit"), ("share", "target"), ("speedup", "target"),
 )  # fmt: skip
-"""Facts that one sentence compares."""
+"""Facts that one sentence compares. They get more digits until they differ visibly."""
 
 _WRITERS: dict[str, Callable[[Any, int], str]] = {
     "us": units.time,

@@ -36,23 +36,19 @@ SPEEDUP, DUEL = f"{KERNEL}/{REFERENCE}", f"{KERNEL}/{BASE}"
 CACHE_MULTIPLE = 4  # a case measures the bandwidth of memory only if it moves so many times the L2 cache
 ORDINARY = "normal"  # Values whose errors show how exact a kernel is. Others are at the ends of a dtype's range.
 
-CONFIRMED = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.EXPECTED, Verdict.IMPROVED})
-"""Verdicts that confirm a suspect."""
+CONFIRMED = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.EXPECTED, Verdict.IMPROVED})  # confirm a suspect
 
 
 def make_line(
     op: str, run: Run, judgements: Judgements, accepted: Collection[str], epoch: Epoch | None = None
 ) -> HistoryRun | None:
-    """Returns the line that the history keeps of an op's run, of which these performance cases were accepted.
-
-    None if no case was accepted and none was inconclusive. Inconclusive cases give information about the board.
-    """
+    """Returns a history's line on an op's run with these cases accepted. None if it has none and none inconclusive."""
     found = next((each for each in run.ops if each.op == op), OpRun(op))
     planned = next((each for each in run.plan.ops if each.op == op), None)
     rows = {row.case: row for row in judgements.rows if row.op == op and row.case and row.suite is Suite.PERFORMANCE}
     cases = tuple(_case(case, run) for case in found.performance if case.case in accepted and _first_look(case))
     inconclusive = tuple(case for case, row in rows.items() if row.verdict is Verdict.INCONCLUSIVE)
-    if not cases and not inconclusive:
+    if not cases and not inconclusive:  # inconclusive ones give information about the board
         return None
     return HistoryRun(
         run=run.id,
@@ -91,6 +87,8 @@ def _case(case: PerformanceCase, run: Run) -> HistoryCase:
     kernels, references = ([block.arms[arm] for block in blocks] for arm in (KERNEL, REFERENCE))
     shifts = [block.shifts[SPEEDUP] for block in blocks if SPEEDUP in block.shifts]
     kernel_us, copy_gbps = _spread(kernels), run.limits.copy_gbps
+    # bytes a nanosecond are gigabytes a second
+    share = case.bytes_moved / (kernel_us.median_us * 1e3) / copy_gbps if case.bytes_moved and copy_gbps else None
 
     # The duel's shifts, process by process, if kernel and base were timed although they do the same work.
     null: dict[int, list[float]] = {}
@@ -108,10 +106,7 @@ def _case(case: PerformanceCase, run: Run) -> HistoryCase:
         rsd=find_median(arm.time.rsd for arm in kernels),
         bytes_moved=case.bytes_moved,
         flops=case.flops,
-        # bytes a nanosecond are gigabytes a second
-        bandwidth_share=case.bytes_moved / (kernel_us.median_us * 1e3) / copy_gbps
-        if case.bytes_moved and copy_gbps
-        else None,
+        bandwidth_share=share,
         compile_s=case.compile_s,
         peak_bytes=case.peak_bytes,
         errors=case.errors,
@@ -157,10 +152,7 @@ def _count_by_board(op: OpRun, run: Run, rows: Mapping[str, Judgement]) -> tuple
 
 
 def find_worst_errors(checks: Sequence[AccuracyCase]) -> tuple[HistoryAccuracy, ...]:
-    """Returns each case's worst errors, of its checks on ordinary values that passed.
-
-    Limits are learnt from them and hold for them. Checks without errors, such as those of integers, are left out.
-    """
+    """Returns each case's worst errors of passed checks on ordinary values, from which limits are learnt."""
     by_case: dict[str, list[ErrorStats]] = {}
     for check in checks:
         if check.values == ORDINARY and check.errors and not check.failure and not check.unchecked:
