@@ -29,6 +29,13 @@ class _FormatHead:
     format: int
 
 
+@dataclass(frozen=True)
+class LineHead:
+    """The part of every line of a file that shows whether this perfci can read the rest."""
+
+    format: int = 1
+
+
 def decode(path: Path, kind: type[Record]) -> Record:
     """Returns the record in a file. Raises StoredFileError with the line and column, or the JSON path, of a fault."""
     data = _read(path)

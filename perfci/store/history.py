@@ -22,7 +22,7 @@ from perfci.core import locks
 from perfci.core.errors import StoredFileError
 from perfci.core.model import FORMAT, Epoch, Fact, HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Reason
 from perfci.store import layout
-from perfci.store.files import place_in_json, uncollected, write_atomically
+from perfci.store.files import LineHead, place_in_json, uncollected, write_atomically
 
 Case = TypeVar("Case", HistoryCase, HistoryAccuracy, HistoryStored)
 
@@ -43,13 +43,6 @@ class History:
     runs: tuple[HistoryRun, ...] = ()
     """each run once, in the file's order, oldest first. Cases that were renamed since have their present names."""
     problems: tuple[Reason, ...] = ()  # lines that could not be read, each with file and line
-
-
-@dataclass(frozen=True)
-class _Head:
-    """The part of every line that shows whether this perfci can read the rest."""
-
-    format: int = 0
 
 
 def history_path(folder: Path, device: str, op: str) -> Path:
@@ -241,7 +234,7 @@ def _read_line(path: Path, number: int, text: bytes) -> HistoryRun | Reason:
         found = _LINES.decode(text)
     except unreadable as error:
         with contextlib.suppress(*unreadable):
-            head = msgspec.json.decode(text, type=_Head)
+            head = msgspec.json.decode(text, type=LineHead)
             if head.format > FORMAT:
                 return Reason("history_too_new", {**place, "found": head.format, "supported": FORMAT})
         why = "nested too deeply" if isinstance(error, RecursionError) else str(error)

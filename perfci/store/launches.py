@@ -14,7 +14,7 @@ import msgspec
 
 from perfci.core.errors import StoredFileError
 from perfci.core.model import FORMAT, Reason
-from perfci.store.files import write_atomically
+from perfci.store.files import LineHead, write_atomically
 
 LAUNCHES_FILE = "launches.jsonl.gz"  # beside run.json in the reports folder
 DECIMALS = 3  # Launch times are kept to the nanosecond. Timers tick at 32 ns.
@@ -35,13 +35,6 @@ class LaunchRow:
     arm: str
     us: tuple[float, ...]
     format: int = FORMAT  # 1 if a line has none
-
-
-@dataclass(frozen=True)
-class _RowHead:
-    """The part of every line that shows whether this perfci can read the rest."""
-
-    format: int = 1
 
 
 @dataclass(frozen=True)
@@ -107,7 +100,7 @@ def read_launches(folder: Path) -> Launches:
     rows: list[LaunchRow] = []
     try:
         for line in _lines(path):
-            found = msgspec.json.decode(line, type=_RowHead).format
+            found = msgspec.json.decode(line, type=LineHead).format
             if found > FORMAT:
                 raise StoredFileError("file_too_new", path=str(path), found=found, supported=FORMAT)
             rows.append(msgspec.json.decode(line, type=LaunchRow))
