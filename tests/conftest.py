@@ -55,8 +55,8 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
-    """One process where tests would have to share a device, else one a core, and no more than pays."""
-    return 1 if any(has_device(name) for name in DEVICES) else min(os.cpu_count() or 1, 4)
+    """One process if tests would have to share a device. Else one more than cores, as many tests wait for workers."""
+    return 1 if any(has_device(name) for name in DEVICES) else min((os.cpu_count() or 1) + 1, 4)
 
 
 def compile_perfci() -> None:
