@@ -467,6 +467,20 @@ def large(ops: int = 10, cases: int = 50) -> tuple[Run, Judgements]:
     return run(runs), Judgements(tuple(rows))
 
 
+def large_duelled(ops: int = 10, cases: int = 50) -> tuple[Run, Judgements]:
+    """A merge request in which every case was timed beside the base, and one of each op is slower."""
+    runs = []
+    for o in range(ops):
+        names = [f"rows={2 ** (c % 14)},cols={c},dtype=float16" for c in range(cases)]
+        timed = tuple(
+            duelled_case(name, 5.0 + c, *((0.08, (12, 12)) if c == 7 else (0.0, (4,)))) for c, name in enumerate(names)
+        )
+        runs.append(OpRun(f"op{o}", performance=timed))
+    planned = tuple(PlannedOp(op.op, (), _names(op), base=PlannedBase(performance=_names(op))) for op in runs)
+    plan = Plan(planned, 1, 1.0, "cuda", base=BASE, duel=DuelWhat.CHANGED, duel_family=ops * cases)
+    return judged(run(runs, plan=plan))
+
+
 def long_names() -> tuple[Run, Judgements]:
     """Case ids of 60, 120 and 300 characters, one arm missing, a base arm, and a case that was never timed."""
     names = [
