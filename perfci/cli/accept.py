@@ -15,19 +15,20 @@ from rich.console import RenderableType
 from perfci import git, store
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.output import STYLES, Grid, Paragraph, pick, print_json, print_lines, print_parts, reason_data, relative
+from perfci.cli.output import STYLES, Grid, Paragraph, print_json, print_lines, print_parts, relative
 from perfci.core import settings, units
 from perfci.core.errors import UsageError
 from perfci.core.model import Difference, Gate, Reason
 from perfci.core.wording import say, sentence
 from perfci.gitlab import propose as proposing
 from perfci.gitlab.propose import Fate, ProposalOptions, Proposed
+from perfci.report.data import pick
 from perfci.report.text import plain
 from perfci.report.view import make_table
 from perfci.report.words import count_cases
 from perfci.runs.accept import Acceptance
 from perfci.runs.accept_runs import AcceptOptions, accept_runs
-from perfci.runs.rebaseline import CaseMove, Rebaselined, RebaselineOptions, rebaseline_runs
+from perfci.runs.rebaseline import Rebaselined, RebaselineOptions, rebaseline_runs
 
 
 @options.takes(
@@ -176,18 +177,11 @@ def _show_rest(one: Rebaselined) -> Iterator[Paragraph]:
 
 def describe_for_programs(one: Rebaselined) -> Mapping[str, Any]:
     """Every case, every field. Changes are ratios - 1, times microseconds."""
-
-    def describe(move: CaseMove) -> Mapping[str, Any]:
-        names = "case kernel reference before_us after_us unexplained"
-        return pick(move, names, taken=move.case in one.taken)
-
+    names = "case kernel reference before_us after_us unexplained"
     return {
-        "op": one.op,
-        "differs": [pick(each, "field before after moves", bearing=str(each.bearing)) for each in one.differs],
-        "cases": [describe(move) for move in one.cases],
-        "withheld": [reason_data(reason) for reason in one.withheld],
-        "said": [reason_data(reason) for reason in one.said],
-        "failure": reason_data(one.failure) if one.failure else None,
+        **pick(one, "op withheld said failure"),
+        "differs": [pick(each, "field before after moves bearing") for each in one.differs],
+        "cases": [pick(move, names, taken=move.case in one.taken) for move in one.cases],
         "written": str(one.path) if one.path else None,
     }
 
@@ -205,11 +199,11 @@ def _propose(source: Path, wanted: ProposalOptions, project: Path, *, json: bool
     done = proposing.propose(source.resolve(), where, wanted, os.environ, prefix)
     found = done.proposal
     if json:
-        answer = pick(done, "branch commit merge_request url", state=str(done.state))
+        answer = pick(done, "state branch commit merge_request url problems")
         answer["files"] = found.files if found else ()
         answer["cases"] = [{**asdict(case), "change": case.change} for case in found.cases] if found else ()
         answer["thresholds"] = [asdict(each) for each in found.thresholds] if found else ()
-        print_json({**answer, "problems": [reason_data(each) for each in done.problems]})
+        print_json(answer)
     else:
         print_lines(*map(plain, _describe_proposed(done)))
     for problem in done.problems:

@@ -12,12 +12,13 @@ from rich.text import Text
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.output import STYLES, Paragraph, get_command, pick, print_json, print_parts, reason_data
+from perfci.cli.output import STYLES, Paragraph, get_command, print_json, print_parts
 from perfci.cli.progress import Progress
 from perfci.core import units
-from perfci.core.model import Fact, Gate, Interval, Reason
+from perfci.core.model import Fact, Gate, Interval
 from perfci.core.wording import say
 from perfci.git.history import Commit
+from perfci.report.data import pick
 from perfci.report.text import NAME_LIMIT, plain
 from perfci.runs.bisect import Audience, Bisection, Culprit, bisect_op
 from perfci.runs.bisect_revisions import BisectOptions
@@ -177,39 +178,28 @@ def _write_range(change: Interval) -> str:
 def to_json(found: Bisection) -> Mapping[str, Any]:
     """The same for programs; changes are ratios - 1, times microseconds."""
 
-    def write(reason: Reason | None) -> Mapping[str, Any] | None:
-        return reason_data(reason) if reason else None
-
     def write_commit(commit: Commit) -> Mapping[str, Any]:
-        return {"commit": commit.id, **pick(commit, "parents author date title")}
+        return pick(commit, "parents author date title", commit=commit.id)
 
     def write_step(step: Leg) -> Mapping[str, Any]:
         timed = step.seen is not None and bool(step.seen.processes)
         return {
-            "commit": step.commit,
-            "verdict": str(step.side),
+            **pick(step, "commit error reason"),
+            "verdict": step.side,
             "change": to_ratio(step.shift) if step.shift and timed else None,
             "blocks": step.seen.blocks if step.seen else 0,
             "processes": len(step.seen.processes) if step.seen else 0,
-            "error": step.error,
-            "reason": write(step.reason),
         }
 
     def write_culprit(culprit: Culprit) -> Mapping[str, Any]:
-        return {
-            "suspects": [write_commit(each) for each in culprit.suspects],
-            **pick(culprit, "change sure own confirmed"),
-            "files": [{"name": name} for name in culprit.files],
-            "said": [write(each) for each in culprit.said],
-        }
+        suspects = [write_commit(each) for each in culprit.suspects]
+        files = [{"name": name} for name in culprit.files]
+        return pick(culprit, "change sure own confirmed said", suspects=suspects, files=files)
 
     return {
-        "op": found.op,
+        **pick(found, "op commits seed device case failure nothing", change=found.first, good_us=found.base_us),
         "good": write_commit(found.good),
         "bad": write_commit(found.bad),
-        **pick(found, "commits seed device case", change=found.first, good_us=found.base_us),
-        "failure": write(found.failure),
         "steps": [write_step(step) for step in found.steps],
         "culprits": [write_culprit(each) for each in found.culprits],
-        "nothing": write(found.nothing),
     }

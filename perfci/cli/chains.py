@@ -9,13 +9,14 @@ from typing import Any
 from rich.console import RenderableType
 
 from perfci.cli.exits import Exit
-from perfci.cli.output import Grid, Paragraph, pick, print_json, print_parts
+from perfci.cli.output import Grid, Paragraph, print_json, print_parts
 from perfci.cli.progress import Progress
 from perfci.core import units
 from perfci.core.model import Reason
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
 from perfci.lab.chains.records import FOLDER, ChainCase, ChainResult, StageResult
+from perfci.report.data import pick
 from perfci.report.view import make_table
 from perfci.runs.chains import Chains, check_chains
 from perfci.runs.plan import Request
@@ -96,19 +97,9 @@ def _make_row(stage: StageResult) -> tuple[str, ...]:
 def to_json(found: Chains) -> Mapping[str, Any]:
     """The same for programs."""
 
-    def write(reason: Reason | None) -> Mapping[str, Any] | None:
-        return pick(reason, "kind facts", text=sentence(reason)) if reason else None
-
-    def write_case(case: ChainCase) -> Mapping[str, Any]:
-        return {
-            **pick(case, "case seed verdict whole limit stages"),
-            "failures": [write(reason) for reason in case.failures],
-            "notes": [write(reason) for reason in case.notes],
-            "unchecked": write(case.unchecked),
-        }
-
     def write_chain(result: ChainResult) -> Mapping[str, Any]:
-        cases = [write_case(case) for case in result.cases]
-        return {"chain": result.name, "failed": result.failed, "failure": write(result.failure), "cases": cases}
+        names = "case seed verdict whole limit stages failures notes unchecked"
+        cases = [pick(case, names) for case in result.cases]
+        return pick(result, "failed failure", chain=result.name, cases=cases)
 
     return pick(found, "device seed", chains=[write_chain(result) for result in found.results])

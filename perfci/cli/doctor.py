@@ -66,7 +66,7 @@ def _examine(where: Settings, *, json: bool) -> int:
     with Progress() as progress:
         findings = examination.examine(examination.gather(where, "auto", progress))
     if json:
-        print_json([{"level": one.level, "reason": one.reason, "sentence": sentence(one.reason)} for one in findings])
+        print_json(findings)
     else:
         words = {"problem": say("problem"), "note": say("note"), "ok": say("ok")}
         styles = {"problem": STYLES[Gate.FAILS], "note": STYLES[Gate.WARNS], "ok": STYLES[Gate.OK]}

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from perfci.cli.exits import Exit, exit_code
-from perfci.cli.output import STYLES, Grid, Paragraph, pick, print_json, print_parts, reason_data
+from perfci.cli.output import STYLES, Grid, Paragraph, print_json, print_parts
 from perfci.core import units
 from perfci.core.environment import list_differences
 from perfci.core.errors import UsageError
@@ -18,6 +18,7 @@ from perfci.core.model import Bearing, Fact, Gate, HistoryRun, Reason, board_key
 from perfci.core.settings import Settings
 from perfci.core.wording import say
 from perfci.ops.spec import matches
+from perfci.report.data import pick
 from perfci.report.view import make_table
 from perfci.runs.pasts import read_steps
 from perfci.statistics import changepoints
@@ -137,18 +138,12 @@ def _to_json(one: _Drift) -> Mapping[str, Any]:
     op = one.history.op
 
     def write_change(change: ChangePoint) -> Mapping[str, Any]:
-        return {
-            "figure": change.figure,
-            "before": _write_run(change.before),
-            "after": _write_run(change.after),
-            **pick(change, "size runs cause reference lasting unexplained why"),
-            "moved": [pick(each, "field before after") for each in change.moved],
-            "said": reason_data(changepoints.describe_change(change, op)),
-        }
+        names = "figure size runs cause reference lasting unexplained why moved"
+        ends = {"before": _write_run(change.before), "after": _write_run(change.after)}
+        return pick(change, names, **ends, said=changepoints.describe_change(change, op))
 
     return {
-        **pick(one.history, "op device", runs=len(one.history.runs)),
-        "problems": [reason_data(problem) for problem in one.history.problems],
+        **pick(one.history, "op device problems", runs=len(one.history.runs)),
         "environment": [
             {"before": _write_run(before), "after": _write_run(after), "fields": fields, "why": why}
             for before, after, fields, why in one.environment
@@ -190,7 +185,7 @@ def show_boards(histories: Sequence[History], device: str | None, where: Setting
                     {
                         **pick(one, "board runs inconclusive overturned spread nulls outside"),
                         "quarantined": board_key(one.board) in quarantine,
-                        "said": [reason_data(reason) for reason in describe_board(one, key)],
+                        "said": describe_board(one, key),
                     }
                     for one in each
                 ],

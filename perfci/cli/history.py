@@ -11,12 +11,13 @@ from rich.console import RenderableType
 from perfci.cli import drift as drifts
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.output import STYLES, Grid, Paragraph, pick, print_json, print_parts, reason_data
+from perfci.cli.output import STYLES, Grid, Paragraph, print_json, print_parts
 from perfci.core import units
 from perfci.core.errors import UsageError
 from perfci.core.model import Gate, HistoryStored
 from perfci.core.wording import say
 from perfci.ops.spec import STORED, matches
+from perfci.report.data import pick
 from perfci.report.view import make_table
 from perfci.store.history import History
 from perfci.store.past.series import HistoryPoint, list_points
@@ -89,19 +90,14 @@ def _to_json(one: OpHistory, last: int | None) -> Mapping[str, Any]:
         ]
         for found in (one.cases, one.stored)
     )
-    return {
-        **pick(one.history, "op device", runs=len(one.history.runs)),
-        "problems": [reason_data(reason) for reason in one.history.problems],
-        "cases": cases,
-        "stored": stored,
-    }
+    return pick(one.history, "op device problems", runs=len(one.history.runs), cases=cases, stored=stored)
 
 
 def _write_point(point: HistoryPoint) -> Mapping[str, Any]:
     """A run of a case. The histogram of a stored tensor's errors stays in the file."""
     where = point.run.environment
     found = pick(point.run, "run created", commit=where.commit, board=where.device.uuid)
-    found |= pick(point, "since_last since_first", moved=[pick(each, "field before after") for each in point.moved])
+    found |= pick(point, "since_last since_first moved")
     if isinstance(point.figures, HistoryStored):
         return found | pick(point.figures, "errors clip_ratio divergence amax scale extreme")
     figures = pick(point.figures, "kernel_us reference_us blocks compile_s peak_bytes")

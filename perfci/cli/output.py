@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,11 +104,6 @@ def print_parts(parts: Iterable[RenderableType], console: Console | None = None)
         out.print(line, soft_wrap=not out.is_terminal, crop=False)
 
 
-def pick(record: object, names: str, **more: Any) -> dict[str, Any]:
-    """Returns fields of a record for programs, and more beside them."""
-    return {name: getattr(record, name) for name in names.split()} | more
-
-
 def print_lines(*lines: str) -> None:
     """Prints lines as they are, also for the clipboard."""
     for line in lines:
@@ -116,19 +111,14 @@ def print_lines(*lines: str) -> None:
 
 
 def print_json(answer: Any) -> None:
-    """Prints an answer for programs."""
-    write_json(encode(answer).decode())
+    """Prints an answer for programs. Each reason in it has its sentence beside it."""
+    write_json(encode(data.write_plain(answer)).decode())
 
 
 def write_json(json: str) -> None:
     """Prints JSON without terminal commands. It is written as bytes, so that no line ends change."""
     text = _UNSEEN.sub(lambda found: f"\\u{ord(found.group()):04x}", json.rstrip("\n"))
     sys.stdout.buffer.write(text.encode() + b"\n")
-
-
-def reason_data(reason: Reason) -> Mapping[str, Any]:
-    """Returns a reason for programs."""
-    return {"kind": reason.kind, "facts": dict(reason.facts), "sentence": sentence(reason)}
 
 
 FINE_ROWS = 40  # Most rows shown of what is fine. The report has all.

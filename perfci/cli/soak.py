@@ -10,13 +10,14 @@ from typing import Any
 from rich.console import RenderableType
 
 from perfci.cli.exits import Exit
-from perfci.cli.output import Paragraph, pick, print_parts, relative, write_json
+from perfci.cli.output import Paragraph, print_parts, relative, write_json
 from perfci.cli.progress import Progress
 from perfci.core.codec import encode
 from perfci.core.model import Fact
 from perfci.core.settings import Settings
-from perfci.core.wording import say, sentence
-from perfci.lab.soak.findings import SoakFinding, Status
+from perfci.core.wording import say
+from perfci.lab.soak.findings import Status
+from perfci.report.data import pick, write_plain
 from perfci.runs.plan import Request
 from perfci.runs.soak import FOLDER, Soak, soak_ops
 from perfci.store.files import write_atomically
@@ -28,7 +29,7 @@ def print_soak(request: Request, calls: int | None, limit: float, where: Setting
     """Soak, print what came of it, and keep it as JSON; gives the exit code."""
     with Progress() as progress:
         found = soak_ops(where, request, progress, calls, limit)
-    text = encode(to_json(found)).decode()
+    text = encode(write_plain(to_json(found))).decode()
     path = where.reports / FOLDER / "soak.json"
     write_atomically(path, text.encode() + b"\n")
     if json:
@@ -97,10 +98,4 @@ def write_numbers(test: str, facts: dict[str, Fact]) -> str:
 
 def to_json(found: Soak) -> Mapping[str, Any]:
     """The same for programs: bytes, microseconds, and ratios - 1."""
-
-    def write(finding: SoakFinding) -> Mapping[str, Any]:
-        reason = finding.reason and pick(finding.reason, "kind", text=sentence(finding.reason))
-        return pick(finding, "op test case status", reason=reason, numbers=finding.numbers)
-
-    device = {"device": found.device.name, "device_key": found.device.key}
-    return device | pick(found, "seed failed", findings=[write(each) for each in found.findings])
+    return pick(found, "seed failed findings", device=found.device.name, device_key=found.device.key)

@@ -12,10 +12,11 @@ from rich.console import RenderableType
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.output import STYLES, Grid, Paragraph, print_json, print_parts, reason_data
+from perfci.cli.output import STYLES, Grid, Paragraph, print_json, print_parts
 from perfci.core import units
 from perfci.core.model import Gate, Reason
 from perfci.core.wording import say, sentence
+from perfci.report.data import write_plain
 from perfci.report.text import plain, shorten
 from perfci.report.view import make_table
 from perfci.runs.effective_thresholds import relaxed_note
@@ -96,7 +97,7 @@ def relax(
     entry, replaced = write_relaxed(where, key, op, why=why, until=until, case=case, device=device, to=to)
     note, path = relaxed_note(entry, None), plain(entry.file)
     if output == "json":
-        print_json({**reason_data(note), "written": entry.file, "replaced": replaced})
+        print_json({**write_plain(note), "written": entry.file, "replaced": replaced})
         return Exit.OK
     new = say("Written: {path}", path=path)
     written = say("Written in the place of an older entry: {path}", path=path) if replaced else new

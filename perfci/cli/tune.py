@@ -13,12 +13,13 @@ from rich.text import Text
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.output import Grid, Paragraph, pick, print_json, print_parts, relative
+from perfci.cli.output import Grid, Paragraph, print_json, print_parts, relative
 from perfci.cli.progress import Progress
 from perfci.core import units
 from perfci.core.wording import say, sentence
 from perfci.lab.tune.records import Attempt, Config, describe_config, key
 from perfci.lab.tune.search import Choice
+from perfci.report.data import pick
 from perfci.report.markdown import write_table
 from perfci.report.view import Table, make_table
 from perfci.runs.plan import Request
@@ -212,19 +213,15 @@ def to_json(found: Tuning) -> Mapping[str, Any]:
         "unserved": list(found.unserved),
         "recovery": dict(find_recovery(found)) if found.modelled else None,
         **pick(found, "diff written late", resumed=found.search.resumed),
-        "said": [{"kind": each.kind, "text": sentence(each)} for each in found.notes],
+        "said": found.notes,
     }
 
 
 def _write_entry(choice: Choice, known: Sequence[Attempt]) -> Mapping[str, Any]:
-    def write(tried: Attempt) -> Mapping[str, Any]:
-        failure = tried.failure and {"kind": tried.failure.kind, "text": sentence(tried.failure)}
-        return pick(tried, "config stage us", failure=failure)
-
     return {
         "entry": choice.regime.label,
         "cases": list(choice.regime.cases),
         "config": choice.config if choice.changed else choice.regime.current,
         **pick(choice, "changed change"),
-        "candidates": [write(each) for each in known],
+        "candidates": [pick(each, "config stage us failure") for each in known],
     }

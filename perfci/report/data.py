@@ -1,94 +1,81 @@
-"""The judgements as plain data, for programs: what `--format json` prints. answer.schema.json describes every field."""
+"""Records as plain data, for programs: what `--format json` prints. answer.schema.json describes the judgements."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
-from perfci.core import wording
-from perfci.core.model import Interval, Judgement, Judgements, Look, PeerFigure, Reason, Run
+from perfci.core.model import Comparison, Judgement, Judgements, Look, Reason, Run
+from perfci.core.wording import sentence
 from perfci.report import rows
 
 FORMAT = 1  # 1: the first
 
 
+def pick(record: object, names: str, **more: Any) -> dict[str, Any]:
+    """Returns fields of a record by name, and more beside them."""
+    return {name: getattr(record, name) for name in names.split()} | more
+
+
+def write_plain(value: Any) -> Any:
+    """Returns a value in which records, however nested, are mappings. Each reason has its sentence beside it."""
+    if isinstance(value, Reason):
+        return {"kind": value.kind, "facts": dict(value.facts), "sentence": sentence(value)}
+    if dataclasses.is_dataclass(value):
+        return {each.name: write_plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {name: write_plain(item) for name, item in value.items()}
+    return [write_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def to_json(judgements: Judgements, run: Run | None = None) -> dict[str, Any]:
     """The gate, the counts and every verdict with its reasons and numbers. `exit_code` is that of a run not strict."""
     found = rows.count_all(judgements)
-    return {
+    answer: dict[str, Any] = write_plain({
         "format": FORMAT,
-        "gate": str(found.gate),
+        "gate": found.gate,
         "exit_code": rows.EXIT_CODES[found.gate],
         "summary": rows.write_summary(judgements),
         "ops": found.ops,
         "counts": {str(verdict): count for verdict, count in found.verdicts},
         "run": _write_run(run) if run else None,
         "verdicts": [_write_row(row) for row in judgements.rows],
-        "notes": [_reason(note) for note in judgements.notes],
-    }
+        "notes": judgements.notes,
+    })  # fmt: skip
+    return answer
 
 
 def _write_run(run: Run) -> dict[str, Any]:
+    where = run.environment
     return {
-        **_pick(run, "id", "created", "perfci"),
-        "commit": run.environment.commit,
-        "dirty": run.environment.dirty,
-        "device": run.environment.device.key,
-        "timer": run.environment.timer,
+        **pick(run, "id created perfci stopped"),
+        **pick(where, "commit dirty timer"),
+        "device": where.device.key,
         "seed": run.plan.seed,
-        "stopped": run.stopped,
         "base": run.plan.base.commit if run.plan.base else None,
     }
 
 
 def _write_row(row: Judgement) -> dict[str, Any]:
-    seen = row.comparison
+    seen = row.comparison or Comparison(row.op, row.case or "")
     return {
-        "op": row.op,
-        "suite": str(row.suite),
-        "case": row.case,
-        "target": row.target,
-        "verdict": str(row.verdict),
-        "gate": str(row.gate),
-        "reason": _reason(row.reasons[0]) if row.reasons else None,
-        "also": [_reason(reason) for reason in row.reasons[1:]],
-        "change": _interval(rows.find_change(row)),
-        "speedup": _interval(seen.speedup if seen else None),
-        "kernel_us": seen.kernel_us if seen else None,
-        "reference_us": seen.reference_us if seen else None,
-        "baseline_us": seen.baseline_us if seen else None,
-        "base_us": seen.base_us if seen else None,
-        "duel": _write_duel(seen.duel) if seen and seen.duel else None,
-        "p_adjusted": row.p_adjusted,
-        "expected": _pick(row.expected, "case", "up_to", "why", "until", "file", "line") if row.expected else None,
-        "suggested": _pick(row.suggested, "file", "line", "below", "replaces") if row.suggested else None,
-        "differs": [_pick(each, "field", "before", "after", "moves") for each in seen.differs] if seen else [],
-        "peers": [_write_peer(each) for each in seen.peers] if seen else [],
+        **pick(row, "op suite case target verdict gate p_adjusted"),
+        "reason": row.reasons[0] if row.reasons else None,
+        "also": row.reasons[1:],
+        "change": rows.find_change(row),
+        **pick(seen, "speedup kernel_us reference_us baseline_us base_us"),
+        "duel": _write_duel(seen.duel) if seen.duel else None,
+        "expected": pick(row.expected, "case up_to why until file line") if row.expected else None,
+        "suggested": pick(row.suggested, "file line below replaces") if row.suggested else None,
+        "differs": [pick(each, "field before after moves") for each in seen.differs],
+        "peers": [pick(each, "name us ratio faster", reason=each.failure) for each in seen.peers],
     }
-
-
-def _write_peer(each: PeerFigure) -> dict[str, Any]:
-    ratio, reason = _interval(each.ratio), _reason(each.failure) if each.failure else None
-    return {"name": each.name, "us": each.us, "ratio": ratio, "faster": each.faster, "reason": reason}
 
 
 def _write_duel(look: Look) -> dict[str, Any]:
     """Ratios - 1 if the record holds logarithms."""
-    return {
-        **_pick(look, "blocks", "processes"),
-        "allowed": math.expm1(look.tau),
-        "by_process": [math.expm1(median) for median in look.medians],
-        **_pick(look, "p_slower", "p_faster", "p_differs"),
-    }
-
-
-def _reason(reason: Reason) -> dict[str, Any]:
-    return {"kind": reason.kind, "facts": dict(reason.facts), "sentence": wording.sentence(reason)}
-
-
-def _interval(interval: Interval | None) -> dict[str, Any] | None:
-    return _pick(interval, "value", "low", "high", "confidence") if interval else None
-
-
-def _pick(record: object, *names: str) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in names}
+    by_process = [math.expm1(median) for median in look.medians]
+    names = "blocks processes p_slower p_faster p_differs"
+    return pick(look, names, allowed=math.expm1(look.tau), by_process=by_process)

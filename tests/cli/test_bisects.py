@@ -13,6 +13,7 @@ from perfci.cli.output import print_parts
 from perfci.core.codec import encode
 from perfci.core.model import Interval, Reason
 from perfci.git.history import Commit
+from perfci.report.data import write_plain
 from perfci.runs.bisect import Bisection, Culprit
 from perfci.statistics.bisection import SAME, Leg, Rating, Shown
 
@@ -176,7 +177,7 @@ def test_the_exit_code_says_whether_there_is_one_commit_to_look_at(found, code):
 
 def test_json_holds_everything_for_programs():
     skip = Leg("3" * 40, Rating.SKIP, reason=Reason("bisect_no_case", {"case": CASE}))
-    answer = json.loads(encode(bisects.to_json(replace(FOUND, steps=(*FOUND.steps, skip)))))
+    answer = json.loads(encode(write_plain(bisects.to_json(replace(FOUND, steps=(*FOUND.steps, skip))))))
 
     (culprit,) = answer["culprits"]
     assert culprit["suspects"][0]["commit"] == "5" * 40

@@ -11,6 +11,7 @@ from perfci.core.codec import encode
 from perfci.core.model import Device, Reason
 from perfci.core.wording import sentence
 from perfci.lab.chains.records import ChainCase, ChainResult, Error, StageResult
+from perfci.report.data import write_plain
 from perfci.runs.chains import Chains
 from tests.cli.rendering import lines_of
 
@@ -75,7 +76,7 @@ def test_the_exit_code_follows_the_worst_case(cases, failure, code):
 
 
 def test_json_has_every_figure_and_each_reason_with_its_sentence():
-    told = json.loads(encode(to_json(found(BAD, UNSEEN))))
+    told = json.loads(encode(write_plain(to_json(found(BAD, UNSEEN)))))
 
     (chain,) = told["chains"]
     bad, unseen = chain["cases"]
@@ -83,4 +84,4 @@ def test_json_has_every_figure_and_each_reason_with_its_sentence():
     assert (bad["verdict"], unseen["verdict"]) == ("WRONG", "UNCHECKED")
     assert bad["stages"][1]["so_far"] == {"l2": 5.1e-2, "max_abs": 0.1}
     assert bad["stages"][1]["growth"] == 255.0
-    assert bad["failures"] == [{"kind": "chain_form", "facts": dict(WRONG.facts), "text": sentence(WRONG)}]
+    assert bad["failures"] == [{"kind": "chain_form", "facts": dict(WRONG.facts), "sentence": sentence(WRONG)}]

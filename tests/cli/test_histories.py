@@ -138,7 +138,9 @@ def test_programs_get_every_point(nights, ask):
     assert (answer["op"], answer["device"], answer["runs"], case["case"]) == ("softmax", KEY, 4, CASE)
     assert [point["kernel_us"]["median_us"] for point in case["points"]] == [10.0, 10.2, 11.0, 10.9]
     assert [point["epoch"] for point in case["points"]] == [None, None, "float32 sums, see !42", None]
-    assert case["points"][1]["moved"] == [{"field": "device.driver", "before": "580.1", "after": "590"}]
+    assert case["points"][1]["moved"] == [
+        {"field": "device.driver", "before": "580.1", "after": "590", "bearing": "moves"}
+    ]
     assert len(json.loads(ask("--format", "json", "--last", "2")[1])[0]["cases"][0]["points"]) == 2
 
 
@@ -227,6 +229,6 @@ def test_programs_get_every_point_of_what_is_stored(crept, ask):
     assert (newest["clip_ratio"], newest["divergence"], newest["extreme"]) == (0.003, 0.024, 0)
     assert newest["amax"] == newest["scale"] == {"least": 0.5, "median": 1.0, "most": 2.0}
     assert newest["since_first"] == pytest.approx(0.1)
-    assert before["moved"] == [{"field": "device.driver", "before": "580.1", "after": "590"}]
+    assert before["moved"] == [{"field": "device.driver", "before": "580.1", "after": "590", "bearing": "moves"}]
     (chosen,) = json.loads(ask("--format", "json", "--case", "stored=a,scaling=row,*")[1])
     assert (chosen["cases"], [case["case"] for case in chosen["stored"]]) == ([], [WAYS[2]])

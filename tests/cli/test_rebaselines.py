@@ -11,6 +11,7 @@ from perfci.cli.accept import describe_for_programs, show_moves
 from perfci.cli.output import print_parts
 from perfci.core.codec import encode
 from perfci.core.model import Bearing, Difference, Interval, Reason
+from perfci.report.data import write_plain
 from perfci.runs.rebaseline import CaseMove, Rebaselined
 
 DRIVER = Difference("device.driver", "580", "590")
@@ -64,7 +65,7 @@ def test_what_was_written_is_said_and_what_could_not_be_too():
 def test_programs_get_every_case_and_every_field():
     found = moved("relu", move(unexplained=True), taken=(), withheld=(DAMAGED,))
 
-    answer = json.loads(encode(describe_for_programs(found)))
+    answer = json.loads(encode(write_plain(describe_for_programs(found))))
 
     assert [(each["field"], each["moves"]) for each in answer["differs"]] == [("device.driver", True), ("host", False)]
     assert answer["cases"][0]["kernel"] == pytest.approx(

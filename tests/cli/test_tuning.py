@@ -9,6 +9,7 @@ from perfci.cli.tune import find_recovery, show_tuning, to_json
 from perfci.core.codec import encode
 from perfci.lab.tune.records import FINAL, Attempt, Regime, SearchFile, SearchHead
 from perfci.lab.tune.search import Choice
+from perfci.report.data import write_plain
 from perfci.runs.tune import Tuning
 from perfci.worker.protocol import Modelled
 from tests.cli.rendering import lines_of
@@ -47,7 +48,7 @@ def test_a_goal_that_was_missed_stands_beside_what_the_roofline_allows():
 
 
 def test_the_answer_for_programs_is_json_and_says_whether_it_was_measured():
-    answer = json.loads(encode(to_json(tuning(200.0, 110.0))))
+    answer = json.loads(encode(write_plain(to_json(tuning(200.0, 110.0)))))
 
     assert answer["measured"] is False
     assert answer["entries"][0]["config"] == BEST

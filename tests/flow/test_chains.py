@@ -115,7 +115,7 @@ def test_a_crash_costs_one_case_and_is_an_error_that_names_stage_and_case(projec
     assert code == 2
     assert verdicts(chain) == {"rows=4": "PASS", "rows=8": "ERROR", "rows=16": "PASS"}
     (failure,) = chain["cases"][1]["failures"]
-    assert "echo crashed with SIGSEGV during stage again of rows=8" in failure["text"]
+    assert "echo crashed with SIGSEGV during stage again of rows=8" in failure["sentence"]
 
 
 @pytest.mark.parametrize(
