@@ -27,7 +27,6 @@ _GLFM = re.compile(
     re.DOTALL,
 )
 _COLOUR = re.compile(r"(?i)`\s*(?:#[0-9a-f]{3,8}|(?:rgb|hsl)a?\(.*\))\s*`")
-_BEFORE = frozenset({"project"})
 _AFTER = frozenset({"mark", "iteration", "bracket", "brace", "emoji", "tracker", "hex"})
 
 
@@ -65,7 +64,7 @@ def _part(found: re.Match[str]) -> str:
         return f"{BREAK}{harden(markdown.write(text.plain(shown.strip('`').strip())))}{BREAK}" if colour else shown
     if kind == "hash":
         return f"`{shown}`"
-    if kind in _BEFORE:
+    if kind == "project":
         return BREAK + shown
     if kind in _AFTER and not found.string.startswith(BREAK, found.end()):
         return shown + BREAK

@@ -11,7 +11,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPMessage
 from pathlib import Path
@@ -82,15 +82,7 @@ def find_target(environ: Mapping[str, str]) -> NoteTarget | Reason:
     return NoteTarget(api.rstrip("/"), token, int(project), int(number), certificates)
 
 
-def post(
-    run: Run,
-    judgements: Judgements,
-    target: NoteTarget,
-    links: Links,
-    *,
-    key: str = KEY,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Posted:
+def post(run: Run, judgements: Judgements, target: NoteTarget, links: Links, *, key: str = KEY) -> Posted:
     """Create the merge request's note, or update the token's own user's. What fails is a problem of the result."""
     body = compose(run, judgements, links, LIMIT, key)
     waits = list(WAITS_S)
@@ -101,7 +93,7 @@ def post(
             # Each attempt looks for the note first. So none is written twice, even if the answer was lost.
             if not error.again or not waits or error.after_s > LONGEST_S:
                 return Posted(problems=(error.reason,))
-            sleep(max(waits.pop(0), error.after_s))
+            time.sleep(max(waits.pop(0), error.after_s))
 
 
 def _write(target: NoteTarget, body: str, key: str) -> Posted:

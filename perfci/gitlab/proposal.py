@@ -26,9 +26,6 @@ from perfci.thresholds.earned import EarnedFile, read_file
 from perfci.thresholds.layers import is_stricter
 from perfci.thresholds.write import show
 
-TRAILER = "Perfci-Proposal"
-"""Begins the last line of perfci's commits, followed by the commit whose run they come from."""
-
 MOST_BYTES = 16 << 20  # of one file
 ROWS = 200  # most rows of a table in the description, which has to fit into a push option
 SMALL = 5e-4  # change of a median, ratio, below which it counts as the same
@@ -93,6 +90,15 @@ class Proposal:
     thresholds: tuple[MovedThreshold, ...]
     runs: int  # new lines of histories
     files: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """The one line of the merge request and the commit."""
+        cases, thresholds = len(self.cases) + self.same, len(self.thresholds)
+        if thresholds:
+            text = "perfci: baselines of {cases:case|cases}, thresholds tightened: {thresholds}"
+            return say(text, cases=cases, thresholds=thresholds)
+        return say("perfci: baselines of {cases:case|cases}, runs in the history: {runs}", cases=cases, runs=self.runs)
 
 
 def list_changed(source: Path, before: Path, folders: Mapping[str, str], prefix: str) -> tuple[ProposedFile, ...]:
@@ -181,18 +187,6 @@ def compare_earned(before: EarnedFile, after: EarnedFile) -> Iterator[MovedThres
         rescaled = bool(now and now.rescaled and (was is None or was.rescaled != now.rescaled))
         looser = was is not None and is_stricter(key, values[0], values[1]) and not anew and not rescaled
         yield MovedThreshold(after.op, case, key, *values, looser=looser)
-
-
-def write_title(found: Proposal) -> str:
-    """Returns the one line of the merge request and the commit."""
-    cases = len(found.cases) + found.same
-    if found.thresholds:
-        return say(
-            "perfci: baselines of {cases:case|cases}, thresholds tightened: {thresholds}",
-            cases=cases,
-            thresholds=len(found.thresholds),
-        )
-    return say("perfci: baselines of {cases:case|cases}, runs in the history: {runs}", cases=cases, runs=found.runs)
 
 
 def write_description(found: Proposal, base: str, rows: int = ROWS) -> str:

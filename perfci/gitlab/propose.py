@@ -21,21 +21,15 @@ from perfci.core.settings import Settings
 from perfci.git import command
 from perfci.git.base import PROPOSALS
 from perfci.gitlab.note_text import HOST
-from perfci.gitlab.proposal import (
-    ROWS,
-    TRAILER,
-    Proposal,
-    ProposedFile,
-    describe_changes,
-    list_changed,
-    write_description,
-    write_title,
-)
+from perfci.gitlab.proposal import ROWS, Proposal, ProposedFile, describe_changes, list_changed, write_description
 from perfci.report.text import plain
 from perfci.store.history import ENDING
 
 TOKENS = ("PERFCI_PUSH_TOKEN", "PERFCI_GITLAB_TOKEN")
 """The first that is set is used. Merge requests' pipelines must know the note's token, but need not know the first."""
+
+TRAILER = "Perfci-Proposal"
+"""Begins the last line of perfci's commits, followed by the commit whose run they come from."""
 
 MERGE_REQUEST, PUSH = "merge-request", "push"
 
@@ -120,7 +114,7 @@ def propose(
     if target is None:
         raise PerfciError("propose_no_target")
     for name in (options.to, options.branch, target):
-        if not is_branch(name):
+        if not _BRANCH.fullmatch(name):
             raise PerfciError("propose_branch_invalid", branch=plain(name, 80))
     folders = {}
     for name, folder in (("baselines", settings.baselines), ("thresholds", settings.thresholds)):
@@ -142,7 +136,7 @@ def propose(
         )
         if looser:  # only people loosen
             return Proposed(Fate.CONFLICTS, problems=looser)
-        proposer = _Proposer(clone, options, base, target, changed, proposal, write_title(proposal))
+        proposer = _Proposer(clone, options, base, target, changed, proposal)
         for _ in range(ATTEMPTS):
             if done := proposer.attempt():
                 return done
@@ -170,15 +164,6 @@ def find_prefix(root: Path, environ: Mapping[str, str], repository: Path | None)
             inner = root.relative_to(folder.resolve()).as_posix()
             return "" if inner == "." else f"{inner}/"
     return ""
-
-
-def is_branch(name: str) -> bool:
-    """Whether a branch can have this name.
-
-    >>> is_branch("perfci/nightly"), is_branch("-f"), is_branch("a..b"), is_branch("a/")
-    (True, False, False, False)
-    """
-    return bool(_BRANCH.fullmatch(name))
 
 
 @dataclass
@@ -267,7 +252,6 @@ class _Proposer:
     target: str
     changed: tuple[ProposedFile, ...]
     proposal: Proposal
-    title: str
 
     def attempt(self) -> Proposed | None:
         """From fetching the branches to pushing. None if somebody pushed first."""
@@ -325,7 +309,7 @@ class _Proposer:
         self.clone.run("add", "--all", "--force", "--", ".")
         changed = self.clone.run("diff", "--cached", "--quiet", "HEAD", fails=True)[0] != 0
         if changed:
-            message = f"{self.title}\n\n{TRAILER}: {self.base}\n"
+            message = f"{self.proposal.title}\n\n{TRAILER}: {self.base}\n"
             self.clone.run("commit", "--quiet", "--cleanup=verbatim", "--file=-", given=message)
         return changed
 
@@ -339,9 +323,8 @@ class _Proposer:
                 description = text.replace("\n", "\\n")
                 if len(description.encode()) <= MOST_DESCRIPTION:
                     break
-            values = ["create", f"target={self.target}", f"title={self.title}", "remove_source_branch"]
-            values.append(f"description={description}")
-            arguments = [f"--push-option=merge_request.{value}" for value in values]
+            values = "create", f"target={self.target}", f"title={self.proposal.title}", "remove_source_branch"
+            arguments = [f"--push-option=merge_request.{value}" for value in (*values, f"description={description}")]
         failed, printed = clone.run("push", *arguments, "origin", f"HEAD:refs/heads/{branch}", fails=True)
         if failed and _RACED.search(printed):
             return None

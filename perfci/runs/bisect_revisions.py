@@ -205,26 +205,18 @@ class Revisions:
         for folder in (self._bench.folder / "revisions").glob("*"):
             if folder.name not in {self.good, commit, against}:
                 shutil.rmtree(folder, ignore_errors=True)
-        self._tried[commit, against] = found
+        self._tried[self._find_first_alike(commit), against and self._find_first_alike(against)] = found
         return found
 
     def _find_known(self, commit: str, against: str | None, cases: tuple[str, ...]) -> TriedRevision | None:
         """An answer of this revision, or of one with the same files."""
-        others = {*self._list_alike(against)} if against else {None}
-        for each in self._list_alike(commit):
-            if each in others and against:
-                return TriedRevision(each, against, same=cases)
-            if found := next((self._tried[each, one] for one in others if (each, one) in self._tried), None):
-                return found
-        return None
+        one, other = self._find_first_alike(commit), against and self._find_first_alike(against)
+        return TriedRevision(commit, against, same=cases) if one == other else self._tried.get((one, other))
 
-    def _list_alike(self, commit: str) -> list[str]:
-        """The revision itself, then those with the same files of the op, GOOD first."""
+    def _find_first_alike(self, commit: str) -> str:
+        """The first revision with the same files of the op, the ends before all others. Else the revision itself."""
         mine = self._prints.get(commit)
-        if mine is None:
-            return [commit]
-        order = dict.fromkeys((self.good, self.bad, *self._prints))
-        return [commit, *(each for each in order if each != commit and mine.same_as(self._prints[each]))]
+        return next((each for each, own in self._prints.items() if mine and mine.same_as(own)), commit)
 
     def _measure(
         self, commit: str, tree: Settings, against: str | None, cases: tuple[str, ...] | None, processes: int

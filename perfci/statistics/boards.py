@@ -79,7 +79,8 @@ class _Unit:
     """A run on a board."""
 
     created: str
-    counts: dict[str, tuple[int, int]]  # inconclusive and overturned: cases, and those that might have been
+    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros((2, 2), np.int64))
+    """for inconclusive and overturned: cases, and those that might have been"""
     spreads: list[float] = field(default_factory=list)
     """of each A/A duel, log, against the usual one of its case and environment"""
 
@@ -87,7 +88,7 @@ class _Unit:
 def compare_boards(histories: Mapping[str, Sequence[HistoryRun]]) -> tuple[Board, ...]:
     """Returns every board of a device model by UUID; histories: op -> its runs there. Runs without one are left out."""
     units = _list_units(histories)
-    shares = {name: _compare_shares(units, name) for name in ("inconclusive", "overturned")}
+    shares = {name: _compare_shares(units, row) for row, name in enumerate(("inconclusive", "overturned"))}
     spreads = compare_spreads(
         {board: [statistics.fmean(unit.spreads) for unit in own if unit.spreads] for board, own in units.items()}
     )
@@ -162,13 +163,8 @@ def _list_units(histories: Mapping[str, Sequence[HistoryRun]]) -> dict[str, list
             for each in run.boards or older:
                 key = board_key(each.board)
                 names.setdefault(key, each.board)
-                unit = found.setdefault((key, run.run), _Unit(run.created, {}))
-                for name, part, whole in (
-                    ("inconclusive", each.inconclusive, each.judged),
-                    ("overturned", each.overturned, each.suspects),
-                ):
-                    before = unit.counts.get(name, (0, 0))
-                    unit.counts[name] = (before[0] + part, before[1] + whole)
+                unit = found.setdefault((key, run.run), _Unit(run.created))
+                unit.counts += ((each.inconclusive, each.judged), (each.overturned, each.suspects))
     for key, run_id, value in _list_null_spreads(histories):
         if (key, run_id) in found:
             found[key, run_id].spreads.append(value)
@@ -218,11 +214,9 @@ def compare_spreads(spreads: Mapping[str, Sequence[float]]) -> dict[str, SpreadT
     return tests
 
 
-def _compare_shares(units: Mapping[str, Sequence[_Unit]], name: str) -> dict[str, Share]:
-    counts = {
-        board: np.array([unit.counts[name] for unit in own if unit.counts[name][1]], np.int64).reshape(-1, 2)
-        for board, own in units.items()
-    }
+def _compare_shares(units: Mapping[str, Sequence[_Unit]], row: int) -> dict[str, Share]:
+    every = {board: np.stack([unit.counts[row] for unit in own]) for board, own in units.items()}
+    counts = {board: own[own[:, 1] > 0] for board, own in every.items()}
     found = {}
     for board, own in counts.items():
         count, of = map(int, own.sum(axis=0))

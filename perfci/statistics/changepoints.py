@@ -131,12 +131,6 @@ def normal_scores(count: int) -> Floats:
     return found / math.sqrt(float(found @ found) / (count - 1))
 
 
-def deviation(size: int | Floats, count: int) -> Floats:
-    """Returns the standard deviation of the sum of `size` of `count` scores, drawn without replacement."""
-    found: Floats = np.sqrt(np.asarray(size * (count - size) / count))
-    return found
-
-
 def _score(series: Floats) -> Floats:
     """Scores of the ranks; equal values share the mean of theirs."""
     order = np.argsort(series, kind="stable")
@@ -155,8 +149,9 @@ def _find_window(series: Floats, wide: float) -> tuple[int, int] | None:
     sums = np.concatenate([[0.0], np.cumsum(_score(series))])
     sizes = np.arange(count + 1)[None, :] - np.arange(count + 1)[:, None]
     allowed = (sizes >= SHORTEST) & (sizes <= count - SHORTEST)
-    apart = np.abs(sums[None, :] - sums[:, None])
-    apart = np.where(allowed, apart / deviation(np.where(allowed, sizes, SHORTEST).astype(np.float64), count), 0.0)
+    # Each sum over its standard deviation, if the scores of a window are drawn without replacement.
+    spread = np.sqrt(np.where(allowed, sizes * (count - sizes) / count, 1.0))
+    apart = np.where(allowed, np.abs(sums[None, :] - sums[:, None]) / spread, 0.0)
     at = int(apart.argmax())
     return divmod(at, count + 1) if apart.flat[at] > wide * find_threshold(count) else None
 
@@ -200,7 +195,7 @@ def _measure_strength(series: Floats) -> Floats:
     count = series.size
     places = np.arange(SHORTEST, count - SHORTEST + 1)
     found = np.zeros(count + 1)
-    found[places] = np.abs(np.cumsum(_score(series))[places - 1]) / deviation(places.astype(np.float64), count)
+    found[places] = np.abs(np.cumsum(_score(series))[places - 1]) / np.sqrt(places * (count - places) / count)
     return found
 
 
@@ -210,17 +205,14 @@ Known = Sequence[tuple[HistoryRun, HistoryCase]]  # a case over the runs that ha
 def index_cases(history: Sequence[HistoryRun]) -> dict[str, Known]:
     """Returns for each case of the newest run the runs that have it and were timed like the newest of them."""
     found: dict[str, list[tuple[HistoryRun, HistoryCase]]] = {}
-    for run in history:
+    newest: dict[str, tuple[str | None, str]] = {}  # case -> timer and cache
+    for run in reversed(history):
         for each in run.cases:
-            found.setdefault(each.case, []).append((run, each))
-
-    def select(known: Known) -> Known:
-        (last, newest), timers = known[-1], [run.environment.timer for run, _ in known]
-        wanted = (last.environment.timer, newest.cache)
-        return [pair for pair, timer in zip(known, timers, strict=True) if (timer, pair[1].cache) == wanted]
-
+            timed = run.environment.timer, each.cache
+            if newest.setdefault(each.case, timed) == timed:
+                found.setdefault(each.case, []).append((run, each))
     names = [*(each.case for each in history[-1].cases), *history[-1].inconclusive] if history else []
-    return {case: select(found[case]) for case in dict.fromkeys(names) if case in found}
+    return {case: found[case][::-1] for case in dict.fromkeys(names) if case in found}
 
 
 def find_changes(known: Known) -> tuple[ChangePoint, ...]:

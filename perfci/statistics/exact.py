@@ -300,13 +300,9 @@ def _order_interval(ordered: Floats, tail: Floats, confidence: float) -> Interva
     cdf = tail[::-1]
     c = max(int(np.searchsorted(cdf, (1 - confidence) / 2 * (1 + 1e-12), side="right")), 1)
     attained = max(1 - 2 * float(cdf[c - 1]), 0.0)
-    return Interval(_middle(ordered), float(ordered[c - 1]), float(ordered[-c]), min(confidence, attained))
-
-
-def _middle(ordered: Floats) -> float:
-    """The median of what is sorted already: numpy's own takes fifty times as long on a few blocks."""
-    half = ordered.size // 2
-    return float(ordered[half] if ordered.size % 2 else (ordered[half - 1] + ordered[half]) / 2)
+    # The median of what is sorted already: numpy's own takes fifty times as long on a few blocks.
+    middle = float(ordered[(ordered.size - 1) // 2] + ordered[ordered.size // 2]) / 2
+    return Interval(middle, float(ordered[c - 1]), float(ordered[-c]), min(confidence, attained))
 
 
 def to_ratio(shift: Interval) -> Interval:

@@ -20,12 +20,13 @@ def waits():
 
 
 @pytest.fixture
-def send(examples, environ, waits):
+def send(examples, environ, waits, monkeypatch):
     """Post the note of an example; waiting takes no time."""
+    monkeypatch.setattr(note.time, "sleep", waits.append)
 
     def send(name="small", **changes):
         run, judgements = getattr(examples, name)()
-        return post(run, judgements, replace(find_target(environ), **changes), Links(), sleep=waits.append)
+        return post(run, judgements, replace(find_target(environ), **changes), Links())
 
     return send
 

@@ -23,8 +23,7 @@ from perfci.core.model import (
 )
 from perfci.core.wording import sentence
 from perfci.git import command
-from perfci.gitlab.proposal import TRAILER
-from perfci.gitlab.propose import Fate, ProposalOptions, propose
+from perfci.gitlab.propose import TRAILER, Fate, ProposalOptions, propose
 from perfci.store.history import append_history
 from tests.git_repositories import alone
 from tests.gitlab.remote_repository import RemoteRepository

@@ -68,10 +68,6 @@ class Key:
         """The reverse of `value`."""
         return centre + math.log1p(value) if self.growth else self.worse(value)
 
-    def tightens(self, value: float, before: float) -> bool:
-        """Whether a threshold asks for more than another."""
-        return value > before if self.more_is_better else value < before
-
 
 def _read_field(name: str) -> Callable[[Case], float | None]:
     return lambda case: float(found) if (found := getattr(case, name, None)) else None
@@ -170,17 +166,10 @@ def read_series(history: Sequence[HistoryRun], suite: Suite, case: str, key: Key
             values.append((value, run.environment.device.uuid, run.run))
     least = key.zero
     if least is None:
-        least = min((value for value, _, _ in values if value > 0), default=find_roundoff(case))
+        named = dict(part.split("=", 1) for part in case.split(",") if "=" in part)
+        roundoff = ROUNDOFF.get(named.get("dtype", ""))
+        least = min((value for value, _, _ in values if value > 0), default=roundoff)
     if least is None or not values:
         return FigureSeries((), (), ())
-    return FigureSeries(
-        tuple(key.worse(max(value, least)) for value, _, _ in values),
-        tuple(board for _, board, _ in values),
-        tuple(run for _, _, run in values),
-    )
-
-
-def find_roundoff(case: str) -> float | None:
-    """By the case's id. None if it does not name its dtype."""
-    named = dict(part.split("=", 1) for part in case.split(",") if "=" in part)
-    return ROUNDOFF.get(named.get("dtype", ""))
+    measured, boards, ids = zip(*values, strict=True)
+    return FigureSeries(tuple(key.worse(max(value, least)) for value in measured), boards, ids)

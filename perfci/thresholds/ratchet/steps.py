@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from perfci.core.model import Fact, HistoryCase, HistoryRun, Reason, Suite
 from perfci.store.past.series import select_environment
+from perfci.thresholds.layers import TAU, is_stricter
 from perfci.thresholds.limits import CaseThresholds, Thresholds
 from perfci.thresholds.ratchet import figures, noise
 from perfci.thresholds.ratchet.figures import KEYS, FigureSeries, Key
@@ -22,8 +23,6 @@ WORTHWHILE = 0.005
 
 LOOSEST = math.log(4)
 """Room, log scale, beyond which a bound is of no use yet: of few runs, or of a figure that moves with its boards."""
-
-TAU = "tau"
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,9 @@ def rescale_targets(limits: Thresholds, op: str, accepted: Mapping[str, float], 
 
 
 def _tighten_tau(history: Sequence[HistoryRun], limits: Thresholds, op: str, case: str, family: int) -> Tighter | None:
-    nulls = _list_nulls(history, case)
+    # The A/A duels of this environment, whatever epoch they are of: a loss changes a kernel, not its noise.
+    duels = [(run.run, known.null) for run in select_environment(history) if (known := _find_performance(run, case))]
+    nulls = [(run, null) for run, own in duels for null in noise.select_usable([own])]
     if len(nulls) < NULLS:
         return None
     found = noise.bound_scales([null for _, null in nulls])
@@ -94,14 +95,8 @@ def _tighten_tau(history: Sequence[HistoryRun], limits: Thresholds, op: str, cas
         "alarms": 100 * rates.alarms, "undecided": 100 * rates.undecided, "more": rates.more, "blocks": rates.blocks,
         "seen": rates.seen, "floor": 100 * floor, "family": family,
     }  # fmt: skip
-    runs = tuple(run.run for run, _ in nulls)
+    runs = tuple(run for run, _ in nulls)
     return Tighter(op, case, TAU, before, after, bound, Reason("ratchet_tau", facts), runs, rates.alarms)
-
-
-def _list_nulls(history: Sequence[HistoryRun], case: str) -> list[tuple[HistoryRun, Sequence[float]]]:
-    """The usable A/A duels of this environment, whatever epoch they are of: a loss changes a kernel, not its noise."""
-    found = [(run, known) for run in select_environment(history) if (known := _find_performance(run, case))]
-    return [(run, null) for run, known in found for null in noise.select_usable([known.null])]
 
 
 def _find_performance(run: HistoryRun, case: str) -> HistoryCase | None:
@@ -123,7 +118,7 @@ def tighten_figure(
     if before is None:
         first = key.value(next_run.centre + max(room, key.least) / STEP, next_run.centre)
         after = _round(first, not key.more_is_better)
-    elif not key.tightens(bound, before) or (after := step(before, bound, abs(bound - usual))) is None:
+    elif not is_stricter(key.name, bound, before) or (after := step(before, bound, abs(bound - usual))) is None:
         return None
     chance = next_run.exceeded(key.place(after, next_run.centre))
     facts: dict[str, Fact] = {

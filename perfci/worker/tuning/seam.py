@@ -55,7 +55,9 @@ class Seam:
     def find_taken(self, entries: Entries, call: Callable[[], object]) -> int | None:
         """Returns the place of the entry that a call takes. None if it takes none."""
         reads: list[tuple[int, str | None]] = []
-        self.use(tuple({**each, "config": _Watched(each["config"], at, reads)} for at, each in enumerate(entries)))
+        self.use(
+            tuple({**each, "config": _RecordingConfig(each["config"], at, reads)} for at, each in enumerate(entries))
+        )
         try:
             call()
         finally:
@@ -68,7 +70,7 @@ class Seam:
         return last if len({name for at, name in reads if at == last}) >= enough else None
 
 
-class _Watched(Mapping[str, Any]):
+class _RecordingConfig(Mapping[str, Any]):
     """A configuration that notes which of its values are read, None for all of them."""
 
     def __init__(self, values: Mapping[str, Any], place: int, reads: list[tuple[int, str | None]]) -> None:

@@ -9,6 +9,7 @@ import pytest
 from perfci.core.model import Epoch, Suite
 from perfci.core.wording import sentence
 from perfci.thresholds import ratchet
+from perfci.thresholds.layers import is_stricter
 from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
 from perfci.thresholds.ratchet import steps
 from perfci.thresholds.ratchet.figures import KEYS
@@ -188,7 +189,7 @@ def test_every_key_tightens_by_steps_and_keeps_its_rate(key):
         change = steps.tighten_figure(series, known, before)
         if change is None:
             continue
-        assert before is None or known.tightens(change.after, before)
+        assert before is None or is_stricter(known.name, change.after, before)
         assert before is None or abs(change.after - before) <= 0.25 * abs(change.bound - before) * (1 + 1e-9)
         assert change.predicted <= RATE
         before = change.after
