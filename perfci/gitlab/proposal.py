@@ -94,11 +94,16 @@ class Proposal:
     @property
     def title(self) -> str:
         """The one line of the merge request and the commit."""
-        cases, thresholds = len(self.cases) + self.same, len(self.thresholds)
-        if thresholds:
-            text = "perfci: baselines of {cases:case|cases}, thresholds tightened: {thresholds}"
-            return say(text, cases=cases, thresholds=thresholds)
-        return say("perfci: baselines of {cases:case|cases}, runs in the history: {runs}", cases=cases, runs=self.runs)
+        cases, tighter = len(self.cases) + self.same, len(self.thresholds)
+        if not tighter:
+            return say(
+                "perfci: baselines of {cases:case|cases}, runs in the history: {runs}", cases=cases, runs=self.runs
+            )
+        return say(
+            "perfci: baselines of {cases:case|cases}, thresholds tightened: {thresholds}",
+            cases=cases,
+            thresholds=tighter,
+        )
 
 
 def list_changed(source: Path, before: Path, folders: Mapping[str, str], prefix: str) -> tuple[ProposedFile, ...]:
@@ -191,32 +196,23 @@ def compare_earned(before: EarnedFile, after: EarnedFile) -> Iterator[MovedThres
 
 def write_description(found: Proposal, base: str, rows: int = ROWS) -> str:
     """The merge request's text in Markdown. No line begins with foreign text: there a slash would be a command."""
-    cases = make_table(
-        "op | case | device | before: | after: | change:",
-        (
-            (
-                *map(text.code, (each.op, each.case, each.device)),
-                *map(units.time, (each.before_us, each.after_us)),
-                units.percent(each.change, signed=True),
-            )
-            for each in found.cases
-        ),
-    )
-    thresholds = make_table(
-        "op | case | threshold | before: | after:",
-        (
-            (*map(text.code, (each.op, each.case, each.key)), show(each.key, each.before), show(each.key, each.after))
-            for each in found.thresholds
-        ),
-    )
+    moved = []
+    for case in found.cases:
+        times = map(units.time, (case.before_us, case.after_us))
+        change = units.percent(case.change, signed=True)
+        moved.append((*map(text.code, (case.op, case.case, case.device)), *times, change))
+    tighter = [
+        (*map(text.code, (each.op, each.case, each.key)), show(each.key, each.before), show(each.key, each.after))
+        for each in found.thresholds
+    ]
     files = "\n".join(f"- {code(path)}" for path in found.files[:rows])
     parts = (
         say("The run of commit {commit} on the main branch measured what is stored here anew.", commit=code(base[:12])),
         say("### Baselines") if found.cases or found.same else "",
-        write_some(cases, rows),
+        write_some(make_table("op | case | device | before: | after: | change:", moved), rows),
         say("Cases stored anew whose median stayed: {count}.", count=found.same) if found.same else "",
         say("### Thresholds, tightened") if found.thresholds else "",
-        write_some(thresholds, rows),
+        write_some(make_table("op | case | threshold | before: | after:", tighter), rows),
         say("Histories: {runs:more run|more runs}.", runs=found.runs) if found.runs else "",
         say(
             "Merge it to compare later runs with these numbers. While it is open, the next run updates it. If it is "

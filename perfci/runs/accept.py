@@ -14,21 +14,13 @@ from dataclasses import dataclass
 
 from perfci.core.environment import differences, list_differences, unmixable
 from perfci.core.errors import UsageError
-from perfci.core.model import (
-    Baseline,
-    BaselineBlock,
-    BaselineCase,
-    BaselineRun,
-    Fact,
-    HistoryRun,
-    Judgements,
-    OpRun,
-    PerformanceCase,
-    Reason,
-    Run,
-    Suite,
-    Verdict,
-)
+from perfci.core.model.baseline import Baseline, BaselineBlock, BaselineCase, BaselineRun
+from perfci.core.model.basics import Fact, Reason, Suite, Verdict
+from perfci.core.model.decision import Judgements
+from perfci.core.model.history import HistoryRun
+from perfci.core.model.measured import OpRun, PerformanceCase
+from perfci.core.model.run import Run
+from perfci.store.past.lines import KERNEL, REFERENCE, SPEEDUP, list_first_look
 from perfci.thresholds.limits import CaseThresholds
 
 REFUSED = frozenset({Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT, Verdict.INCONCLUSIVE})  # never a baseline
@@ -37,9 +29,6 @@ SLOWER = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW})  # a baseline only if 
 
 NO_BASELINES = frozenset({"cpu"})  # kinds of device whose times mean nothing for kernels
 FIRST = 5  # runs of the history whose medians a case is compared with: one alone may have been lucky
-
-KERNEL, REFERENCE = "kernel", "reference"
-PAIR = f"{KERNEL}/{REFERENCE}"
 
 Evidence = tuple[Run, Judgements]  # a run with the verdicts about it
 Limits = Callable[[str], CaseThresholds]  # case id -> its thresholds
@@ -77,7 +66,7 @@ def accept(
     caches = {}
     for run in runs:
         for each in _find_op(run, op).performance:
-            blocks[each.case] = blocks.get(each.case, ()) + tuple(_list_first_looks(run, each))
+            blocks[each.case] = blocks.get(each.case, ()) + tuple(_list_blocks(run, each))
             caches[each.case] = each.cache
     asked = [case for case in blocks if only is None or case in only]
     found = {**(withheld or {}), **find_refusals(op, evidence)}
@@ -145,16 +134,15 @@ def _find_op(run: Run, op: str) -> OpRun:
     return next(each for each in run.ops if each.op == op)
 
 
-def _list_first_looks(run: Run, case: PerformanceCase) -> Iterator[BaselineBlock]:
-    """Re-measured blocks are left out: only suspects get them, so that they would bias the baseline."""
-    for block in case.blocks:
-        if block.process == 0 and {KERNEL, REFERENCE} <= block.arms.keys() and PAIR in block.shifts:
-            kernel, reference = block.arms[KERNEL], block.arms[REFERENCE]
+def _list_blocks(run: Run, case: PerformanceCase) -> Iterator[BaselineBlock]:
+    for block in list_first_look(case):
+        if SPEEDUP in block.shifts:
+            kernel = block.arms[KERNEL]
             yield BaselineBlock(
                 run=run.id,
                 kernel_us=kernel.time.median_us,
-                reference_us=reference.time.median_us,
-                shift=block.shifts[PAIR],
+                reference_us=block.arms[REFERENCE].time.median_us,
+                shift=block.shifts[SPEEDUP],
                 span_us=kernel.span_us,
                 activities=kernel.activities,
             )

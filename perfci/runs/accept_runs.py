@@ -30,11 +30,8 @@ class AcceptOptions:
     pattern: str | None = None
 
 
-_PLAINLY = AcceptOptions()
-
-
 def accept_runs(
-    runs: Sequence[Run], settings: Settings, names: Sequence[str] = (), options: AcceptOptions = _PLAINLY
+    runs: Sequence[Run], settings: Settings, names: Sequence[str], options: AcceptOptions
 ) -> list[Acceptance]:
     """Makes baselines of runs and stores them, op by op, with a line of history a run.
 
@@ -90,17 +87,12 @@ def _weigh(
     # Neither relaxed nor asked for otherwise.
     found = in_force(settings, runs[-1].environment, runs[-1].created, list_known_ops(settings))
     limits = dataclasses.replace(found.limits, loosened={})
-    slow = (
-        find_losses(fresh.baseline, existing, known, lambda case: limits.for_case(op, case)) if fresh.baseline else {}
-    )
-    slow |= find_refusals(op, evidence, SLOWER)
+    slow = find_refusals(op, evidence, SLOWER)
+    if fresh.baseline:
+        slow = find_losses(fresh.baseline, existing, known, lambda case: limits.for_case(op, case)) | slow
     asked = [case for case in _list_cases(op, runs) if matches(case, options.pattern)]
-    excused = {
-        row.case: row.expected
-        for _, judgements in evidence
-        for row in judgements.rows
-        if row.op == op and row.verdict is Verdict.EXPECTED and row.case
-    }
+    rows = (row for _, judgements in evidence for row in judgements.rows if row.op == op and row.case)
+    excused = {row.case: row.expected for row in rows if row.case and row.verdict is Verdict.EXPECTED}
     said = []
     if options.slower is not None:  # what is slower beyond doubt, and nothing else
         only = [case for case in asked if case in slow or case in excused]
@@ -112,10 +104,14 @@ def _weigh(
         earlier = [run for run in known if run.run not in {each.id for each in runs}]
         agreed: dict[str, Expected] = {}
         for case, entry in excused.items():
-            used = _find_use(earlier, case, entry) if entry else None
-            if entry and used is None:
+            if entry is None:
+                continue
+            # The run whose epoch used the entry up. Else every merge request could lose as much again by it.
+            epochs = ((run, run.epoch) for run in reversed(earlier) if run.epoch and case in run.epoch.cases)
+            used = next((run for run, epoch in epochs if entry.why in epoch.why), None)
+            if used is None:
                 agreed[case] = entry
-            elif entry and used and case in slow:
+            elif case in slow:
                 facts: dict[str, Fact] = {"op": op, "case": case, "why": entry.why, "run": used.run}
                 slow[case] = Reason("accept_entry_spent", {**facts, "file": entry.file, "line": entry.line})
         withheld = {case: reason for case, reason in slow.items() if case not in agreed}
@@ -155,11 +151,3 @@ def read_stored(settings: Settings, key: str, op: PlannedOp) -> Baseline | None:
     """An op's baseline by the names that it and its cases have now."""
     paths = {name: store.baseline_path(settings.baselines, key, name) for name in (op.op, op.renamed_from) if name}
     return baseline_of(op, {name: store.read_baseline(path) for name, path in paths.items() if path.exists()})
-
-
-def _find_use(earlier: Sequence[HistoryRun], case: str, entry: Expected) -> HistoryRun | None:
-    """The run whose epoch used an entry up. Else every merge request could lose as much again by the same entry."""
-    for run in reversed(earlier):
-        if run.epoch and case in run.epoch.cases and entry.why in run.epoch.why:
-            return run
-    return None

@@ -81,14 +81,8 @@ def bisect_op(
         revisions = Revisions(bench, settings, options, command, ends)
         revisions.check_ends()
         first = revisions.try_commit(revisions.bad, revisions.good)
-        whole = Bisection(
-            op=revisions.op,
-            good=revisions.describe(revisions.good),
-            bad=revisions.describe(revisions.bad),
-            commits=revisions.count(),
-            seed=revisions.seed,
-            device=first.device,
-        )
+        good, bad = revisions.describe(revisions.good), revisions.describe(revisions.bad)
+        whole = Bisection(revisions.op, good, bad, revisions.count(), revisions.seed, first.device)
         if first.wrong is not None:
             return _search_failure(whole, first, revisions, audience)
         if first.failure:
@@ -151,13 +145,9 @@ def _confirm(place: Loss, search: BisectionSearch, revisions: Revisions) -> Culp
             break
     change = to_ratio(known.interval(own))
     facts: dict[str, Fact] = {"change": change.value, "searched": found.change, "commit": commit[:10]}
-    return dataclasses.replace(
-        found,
-        sure=find_certainty(place.error, chance) if agrees else None,
-        own=change,
-        confirmed=agrees,
-        said=() if agrees else (Reason("bisect_unconfirmed", facts),),
-    )
+    sure = find_certainty(place.error, chance) if agrees else None
+    said = () if agrees else (Reason("bisect_unconfirmed", facts),)
+    return dataclasses.replace(found, sure=sure, own=change, confirmed=agrees, said=said)
 
 
 def _search_failure(whole: Bisection, first: TriedRevision, revisions: Revisions, audience: Audience) -> Bisection:
@@ -173,5 +163,5 @@ def _search_failure(whole: Bisection, first: TriedRevision, revisions: Revisions
     (place,) = search.run(revisions.good, revisions.bad, SAME)
     commits = tuple(revisions.describe(each) for each in place.suspects)
     files = revisions.list_changes(commits[0].id) if len(commits) == 1 else ()
-    culprit = Culprit(commits, 0.0, None, files=files)
-    return dataclasses.replace(whole, steps=tuple(search.steps), culprits=(culprit,))
+    culprits = (Culprit(commits, 0.0, None, files=files),)
+    return dataclasses.replace(whole, steps=tuple(search.steps), culprits=culprits)

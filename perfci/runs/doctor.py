@@ -26,11 +26,7 @@ from perfci.runs.plan import Request
 from perfci.worker.parent import run_worker
 from perfci.worker.protocol import Examined, Message, Ready
 
-DECLARED: Mapping[str, tuple[tuple[int, int], tuple[int, int]]] = {
-    "Python": ((3, 11), (3, 13)),
-    "torch": ((2, 6), (2, 13)),
-    "Triton": KNOWN,
-}
+DECLARED = {"Python": ((3, 11), (3, 13)), "torch": ((2, 6), (2, 13)), "Triton": KNOWN}
 """First and last release that perfci is made for; docs/versions.md has the combinations that were run."""
 
 
@@ -67,9 +63,7 @@ class Facts:
     has_nvidia: bool = False  # the NVIDIA driver is loaded, whatever torch sees
     has_cann: bool = False
     npu: NpuHost = field(default_factory=NpuHost)
-    git: Reason | None = None
-    commit: str | None = None
-    dirty: bool = False
+    here: git.Revision | Reason | None = None  # what is checked out, or why git cannot say
     lock_folder: str = ""
     lock_writable: bool = True
     lock_shared: bool = True  # other containers on this machine see it too
@@ -94,8 +88,6 @@ def gather(settings: Settings, kind: str, listener: Listener) -> Facts:
         ops = None
     except PerfciError as error:
         ops = error.reason
-    here = git.read(settings.root)
-    commit, dirty = (None, False) if isinstance(here, Reason) else (here.commit, here.dirty)
     lock = settings.lock_folder or Path(tempfile.gettempdir())
     has_nvidia = Path("/proc/driver/nvidia/version").exists()
     return Facts(
@@ -109,9 +101,7 @@ def gather(settings: Settings, kind: str, listener: Listener) -> Facts:
         has_nvidia=has_nvidia,
         has_cann="ASCEND_HOME_PATH" in os.environ or Path("/usr/local/Ascend/ascend-toolkit").exists(),
         npu=look(os.environ, has_gpu=has_nvidia),
-        git=here if isinstance(here, Reason) else None,
-        commit=commit,
-        dirty=dirty,
+        here=git.read(settings.root),
         lock_folder=str(lock),
         lock_writable=is_writable(lock),
         lock_shared=not is_container()
@@ -178,8 +168,7 @@ def _judge_packages(facts: Facts) -> Iterator[DoctorFinding]:
     # Triton's interpreter before 3.7 fails on loops over a runtime bound with numpy 2.4 and later.
     numpy, triton = packages.get("numpy"), ascend or upstream
     if numpy and triton and release(triton) < (3, 7) and release(numpy) >= (2, 4):
-        accelerated = facts.device is not None and facts.device.kind in {"cuda", "npu"}
-        level = NOTE if accelerated else PROBLEM
+        level = NOTE if facts.device is not None and facts.device.kind in {"cuda", "npu"} else PROBLEM
         yield _find(level, "doctor_numpy_too_new", triton=triton, numpy=numpy)
     if npu and not facts.has_cann and facts.variables.get("TORCH_DEVICE_BACKEND_AUTOLOAD") != "0":
         yield _find(PROBLEM, "doctor_npu_without_cann", version=npu)
@@ -235,14 +224,13 @@ def _is_npu(facts: Facts) -> bool:
 
 
 def _judge_project(facts: Facts) -> Iterator[DoctorFinding]:
-    if facts.git is not None:
-        yield DoctorFinding(NOTE, facts.git)
-    elif facts.commit is None:
-        yield _find(NOTE, "doctor_no_commit")
-    elif facts.dirty:
-        yield _find(NOTE, "doctor_dirty", commit=facts.commit[:12])
-    else:
-        yield _find(OK, "doctor_commit", commit=facts.commit[:12])
+    match facts.here:
+        case Reason():
+            yield DoctorFinding(NOTE, facts.here)
+        case git.Revision(commit=str(commit), dirty=dirty):
+            yield _find(NOTE if dirty else OK, "doctor_dirty" if dirty else "doctor_commit", commit=commit[:12])
+        case _:
+            yield _find(NOTE, "doctor_no_commit")
     if facts.ops is not None:
         yield DoctorFinding(PROBLEM, facts.ops)
     if not facts.lock_writable:

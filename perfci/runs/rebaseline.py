@@ -17,20 +17,10 @@ import numpy as np
 from perfci import store
 from perfci.core.environment import REFERENCE_PACKAGES, differences
 from perfci.core.errors import PerfciError, UsageError
-from perfci.core.model import (
-    Baseline,
-    BaselineCase,
-    BaselineRun,
-    Difference,
-    Fact,
-    Interval,
-    PlannedOp,
-    Reason,
-    Run,
-    Step,
-    StepCase,
-    StepSide,
-)
+from perfci.core.model.baseline import Baseline, BaselineCase, BaselineRun, Step, StepCase, StepSide
+from perfci.core.model.basics import Fact, Interval, Reason
+from perfci.core.model.place import Difference
+from perfci.core.model.run import PlannedOp, Run
 from perfci.core.settings import Settings
 from perfci.git.command import git, parse_commit
 from perfci.judge import judge
@@ -57,9 +47,6 @@ class RebaselineOptions:
     why: str = ""  # what changed around the kernels, for whoever reads the baseline later
     included: tuple[str, ...] = ()  # ops that are taken even if their kernels moved alone or their files changed too
     dirty: bool = False  # runs of a work tree with uncommitted changes are taken too
-
-
-SHOW = RebaselineOptions()
 
 
 @dataclass(frozen=True)
@@ -129,8 +116,7 @@ def _measure_move(
     old: BaselineCase, new: BaselineCase, differs: Sequence[Difference], limits: Limits, timer: str
 ) -> CaseMove:
     def compare(now_us: Sequence[float], before_us: Sequence[float]) -> Interval:
-        shift = exact.pairs(np.log(now_us), np.log(before_us)).shift()
-        return Interval(math.expm1(shift.value), math.expm1(shift.low), math.expm1(shift.high), shift.confidence)
+        return exact.to_ratio(exact.pairs(np.log(now_us), np.log(before_us)).shift())
 
     kernels = [[block.kernel_us for block in case.blocks] for case in (new, old)]
     kernel = compare(*kernels)
@@ -189,7 +175,7 @@ def _describe_side(runs: Sequence[BaselineRun]) -> StepSide:
 
 
 def rebaseline_runs(
-    runs: Sequence[Run], settings: Settings, names: Sequence[str] = (), options: RebaselineOptions = SHOW
+    runs: Sequence[Run], settings: Settings, names: Sequence[str], options: RebaselineOptions
 ) -> list[Rebaselined]:
     """Compares fresh runs with the stored baselines, op by op, and stores what the environment moved on request.
 
@@ -276,11 +262,10 @@ def _weigh(
 
 def _list_changed_files(kernels: Path, op: str, *commits: str | None) -> list[str]:
     """Returns the files of an op's folder that differ between two commits. Empty also if git does not know them."""
-    known = [parse_commit(kernels, each) for each in commits if each]
-    before, after = known if len(known) == 2 else (None, None)
-    if not before or not after:
+    known = [commit for each in commits if each and (commit := parse_commit(kernels, each))]
+    if len(known) < len(commits):
         return []
-    found = git(kernels, "diff", "--name-only", before, after, "--", f":(glob)**/{op}/**")
+    found = git(kernels, "diff", "--name-only", *known, "--", f":(glob)**/{op}/**")
     return found.splitlines() if isinstance(found, str) else []
 
 

@@ -17,7 +17,7 @@ from perfci.core.errors import StoredFileError
 from perfci.core.model import Baseline, Run, ShardPlan
 from perfci.store.files import decode, encode, refuse_to_overwrite_unreadable, write_atomically
 
-_NAME = re.compile(r"\w[\w.+-]{0,99}")  # an op's name or a device's key that names a file: no path, no hidden file
+NAME = re.compile(r"\w[\w.+-]{0,99}")  # an op's name or a device's key that names a file: no path, no hidden file
 RUN_FILE = "run.json"  # the artefact of a run, in the reports folder
 
 
@@ -75,7 +75,7 @@ def write_plan(plan: ShardPlan, path: Path) -> Path:
 def baseline_path(root: Path, device_key: str, op: str) -> Path:
     """Path of an op's baseline on a device model. Raises StoredFileError for a name that no file there may have."""
     for name in (device_key, op):
-        if not _NAME.fullmatch(name):
+        if not NAME.fullmatch(name):
             raise StoredFileError("baseline_name", name=name[:100])
     return root / device_key / f"{op}.json"
 

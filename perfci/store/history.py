@@ -21,7 +21,7 @@ import msgspec
 from perfci.core import locks
 from perfci.core.errors import StoredFileError
 from perfci.core.model import FORMAT, Epoch, Fact, HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Reason
-from perfci.store import layout
+from perfci.store import NAME, baseline_path, layout
 from perfci.store.files import LineHead, place_in_json, uncollected, write_atomically
 
 Case = TypeVar("Case", HistoryCase, HistoryAccuracy, HistoryStored)
@@ -47,8 +47,6 @@ class History:
 
 def history_path(folder: Path, device: str, op: str) -> Path:
     """Returns the path of an op's history on a device model. Raises StoredFileError for a name no file may have."""
-    from perfci.store import baseline_path
-
     return baseline_path(folder, device, op).with_name(f"{op}{ENDING}")
 
 
@@ -61,24 +59,15 @@ def read_history(folder: Path, device: str, op: str, *, follow: bool = True, for
 
 
 def history_ops(folder: Path, device: str) -> list[str]:
-    """The ops that have a history on a device model, by name."""
+    """The ops that have a history on a device model, by name. A file of another name is not perfci's."""
     paths = history_path(folder, device, "x").parent.glob(f"*{ENDING}")
-    return sorted(op for path in paths if _is_name(op := path.name.removesuffix(ENDING)))
+    return sorted(op for path in paths if NAME.fullmatch(op := path.name.removesuffix(ENDING)))
 
 
 def history_devices(folder: Path) -> list[str]:
     """Keys of the device models that have any history."""
     known = sorted({path.parent.name for path in folder.glob(f"*/*{ENDING}")})
-    return [device for device in known if _is_name(device) and history_ops(folder, device)]
-
-
-def _is_name(text: str) -> bool:
-    """Returns whether an op or a device may have this name. A file of another name is not perfci's."""
-    try:
-        history_path(Path(), text, text)
-    except StoredFileError:
-        return False
-    return True
+    return [device for device in known if NAME.fullmatch(device) and history_ops(folder, device)]
 
 
 def check_history(folder: Path, device: str, op: str) -> None:

@@ -138,26 +138,22 @@ def flatten_environment(environment: Environment) -> dict[str, str]:
 
 
 def _read_environment(place: Place, device: str) -> Environment:
-    parts: dict[str, Any] = {}
-    found: dict[str, dict[str, str]] = {}
+    single: dict[str, str] = {}
+    parts: dict[str, dict[str, Any]] = {"device": {}, "packages": {}, "variables": {}}
     for entry in place.items():
         kind, _, name = entry.key.partition(".")
         text = entry.text(say("a version in quotes"))
-        if kind == "device" and name in Device.__dataclass_fields__:
-            try:
-                parts[name] = _NUMERIC.get(name, str)(text)
-            except ValueError as error:
-                raise place.unlike(say("numbers of the device as perfci wrote them")) from error
-        elif entry.key in {"timer", "python"} or (kind in {"packages", "variables"} and name):
-            found.setdefault(kind, {})[name] = text
+        if entry.key in {"timer", "python"}:
+            single[entry.key] = text
+        elif name and kind in parts and (kind != "device" or name in Device.__dataclass_fields__):
+            parts[kind][name] = text
         else:
             raise entry.error("earned_environment", known="device.driver, timer, python, packages.torch")
-    return Environment(
-        device=Device(**{"kind": "", "name": "", **parts, "key": device}),
-        timer=found.get("timer", {}).get(""),
-        python=found.get("python", {}).get("", ""),
-        packages=found.get("packages", {}),
-        host="",
-        system="",
-        variables=found.get("variables", {}),
-    )
+    values = {"kind": "", "name": "", **parts["device"], "key": device}
+    try:
+        values |= {name: number(values[name]) for name, number in _NUMERIC.items() if name in values}
+    except ValueError as error:
+        raise place.unlike(say("numbers of the device as perfci wrote them")) from error
+    packages, variables = parts["packages"], parts["variables"]
+    python = single.get("python", "")
+    return Environment(Device(**values), single.get("timer"), python, packages, "", "", variables=variables)

@@ -44,7 +44,8 @@ def write_value(key: str, value: float) -> str | None:
     >>> write_value("tau", 0.015), write_value("speedup", 1.2), write_value("margin", -1.0)
     ('1.5 %', '1.2', None)
     """
-    for text in (_write_percent(value), _write_decimal(value)) if math.isfinite(value) else ():
+    decimal = yaml.safe_dump(float(value)).splitlines()[0].removesuffix(".0")
+    for text in (_write_percent(value), decimal) if math.isfinite(value) else ():
         try:
             if math.isclose(read_value(key, text, "-"), value, rel_tol=CLOSE, abs_tol=0.0):
                 return text
@@ -68,15 +69,6 @@ def read_value(key: str, text: str, source: str) -> float:
 
 def _write_percent(value: float, digits: int = 12) -> str:
     return f"{100 * value:.{digits}f}".rstrip("0").rstrip(".") + " %"
-
-
-def _write_decimal(value: float) -> str:
-    """As YAML takes for a number: one with an exponent needs a point and a sign."""
-    mantissa, _, exponent = repr(float(value)).partition("e")
-    if not exponent:
-        return mantissa.removesuffix(".0")
-    point = mantissa if "." in mantissa else f"{mantissa}.0"
-    return f"{point}e{exponent if exponent[0] in '+-' else '+' + exponent}"
 
 
 # --- earned values ----------------------------------------------------------------------------------------------------

@@ -8,10 +8,13 @@ from perfci.core.settings import load
 from perfci.core.wording import catalogue, sentence
 from perfci.device.npu_host import NpuHost
 from perfci.device.npu_smi import NpuChip, NpuPlace, NpuProcess, NpuTable
+from perfci.git import Revision
 from perfci.runs import doctor
 from perfci.runs.doctor import Facts, Level, examine, gather, is_writable
 
 H200 = Device("cuda", "NVIDIA H200", "nvidia-h200", driver="580.1", runtime="CUDA 13.0")
+CLEAN = Revision(Path("/project"), "0123456789abcdef", "main", dirty=False)
+DIRTY = dataclasses.replace(CLEAN, dirty=True)
 HEALTHY = Facts(
     python="3.12.1",
     packages={"torch": "2.11.0+cu130", "triton": "3.6.0", "numpy": "2.3.5", "nvidia-ml-py": "13.6"},
@@ -19,11 +22,11 @@ HEALTHY = Facts(
     state=DeviceState(sm_clock_mhz=1980, temperature_c=40, power_w=120.0, throttle=("power_cap",), foreign_processes=0),
     timer="activity",
     has_nvidia=True,
-    commit="0123456789abcdef",
+    here=CLEAN,
     lock_folder="/var/lock",
     reports="/project/reports",
 )
-BARE = Facts(python="3.11.7", packages={"torch": "2.13.0+cpu", "triton": "3.7.1", "numpy": "2.4.6"}, commit="0" * 40)
+BARE = Facts(python="3.11.7", packages={"torch": "2.13.0+cpu", "triton": "3.7.1", "numpy": "2.4.6"}, here=CLEAN)
 
 
 def kinds(facts: Facts, level: Level | None = None) -> set[str]:
@@ -93,9 +96,9 @@ def test_each_trap_is_a_problem(changes, kind):
         ({"packages": packages(numpy="2.5.2")}, "doctor_numpy_too_new"),
         ({"variables": {"TRITON_INTERPRET": "1"}}, "doctor_interpret"),
         ({"timer": "event"}, "doctor_timer_events"),
-        ({"git": Reason("git_missing")}, "git_missing"),
-        ({"commit": None}, "doctor_no_commit"),
-        ({"dirty": True}, "doctor_dirty"),
+        ({"here": Reason("git_missing")}, "git_missing"),
+        ({"here": dataclasses.replace(CLEAN, commit=None)}, "doctor_no_commit"),
+        ({"here": DIRTY}, "doctor_dirty"),
         ({"lock_shared": False}, "doctor_lock_in_container"),
     ],
 )
@@ -130,7 +133,7 @@ def test_the_ordinary_power_cap_is_no_problem():
 
 
 def test_every_finding_has_a_sentence():
-    facts = [HEALTHY, BARE, dataclasses.replace(HEALTHY, packages={}, device=None, dirty=True, reports_writable=False)]
+    facts = [HEALTHY, BARE, dataclasses.replace(HEALTHY, packages={}, device=None, here=DIRTY, reports_writable=False)]
 
     for finding in (each for fact in facts for each in examine(fact)):
         assert finding.reason.kind in catalogue()
@@ -150,7 +153,7 @@ def test_gathering_looks_at_this_machine(tmp_path, monkeypatch):
     assert facts.variables["CUDA_LAUNCH_BLOCKING"] == "1"
     assert "MY_TOKEN" not in facts.variables
     assert facts.device_failure == Reason("cuda_unavailable")
-    assert facts.git == Reason("no_repository", {"folder": str(tmp_path)})
+    assert facts.here == Reason("no_repository", {"folder": str(tmp_path)})
     assert facts.reports == str(tmp_path / "reports")
     assert facts.reports_writable
     assert "numpy" in facts.packages
@@ -185,7 +188,7 @@ ASCEND = Facts(
         table=NpuTable("25.5.1", (NpuChip(NpuPlace(0), "910B2", "OK"),), ()),
         place=NpuPlace(0),
     ),
-    commit="0123456789abcdef",
+    here=CLEAN,
     lock_folder="/var/lock",
     reports="/project/reports",
 )

@@ -10,7 +10,7 @@ from perfci import store
 from perfci.core.errors import UsageError
 from perfci.core.model import OpRun, PerformanceCase, Plan, PlannedOp, Run
 from perfci.core.wording import sentence
-from perfci.runs.accept_runs import accept_runs
+from perfci.runs.accept_runs import AcceptOptions, accept_runs
 from perfci.runs.decide import decide
 from perfci.runs.rebaseline import RebaselineOptions, rebaseline_runs
 from perfci.store.history import read_history
@@ -36,7 +36,7 @@ def project(settings):
     git(settings.root.parent, "init", "-q", "-b", "main", str(settings.root))
     (settings.root / ".gitignore").write_text("reports/\nbaselines/\n")
     commit_all(settings.root)
-    accept_runs([run_of(settings, "old")], settings)
+    accept_runs([run_of(settings, "old")], settings, (), AcceptOptions())
     return settings
 
 
@@ -71,7 +71,7 @@ def refused(runs, settings, *arguments):
 def test_without_a_wish_to_write_all_is_shown_and_nothing_changes(project):
     before = bytes_of(project)
 
-    found = rebaseline_runs([run_of(project, "new", slower=1.05, driver="590")], project)
+    found = rebaseline_runs([run_of(project, "new", slower=1.05, driver="590")], project, (), RebaselineOptions())
 
     assert [one.op for one in found] == ["relu", "scale"]
     assert all(one.taken == CASES and one.path is None for one in found)

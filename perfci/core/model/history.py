@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -42,6 +43,11 @@ class HistoryCase:
     """d of each block, process by process, of a duel of two arms that do the same work: this environment's A/A noise"""
     cache: Cache = "cold"
     board: str | None = None  # UUID of the board of its first look, if that is not the run's own
+
+    @property
+    def speedup(self) -> float | None:
+        """Reference time / kernel time."""
+        return None if self.shift is None else math.exp(-self.shift)
 
 
 @dataclass(frozen=True)

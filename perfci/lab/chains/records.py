@@ -17,8 +17,7 @@ ENDING = "_chain.py"
 
 def find_chains(kernels: Path) -> dict[str, Path]:
     """Every chain of a kernels folder, `_chains/<name>_chain.py`, by name. Nothing is imported."""
-    paths = sorted((kernels / FOLDER).glob(f"[!._]*{ENDING}"))
-    return {path.name.removesuffix(ENDING): path for path in paths}
+    return {path.name.removesuffix(ENDING): path for path in sorted((kernels / FOLDER).glob(f"[!._]*{ENDING}"))}
 
 
 def select_chains(kernels: Path, names: Sequence[str]) -> dict[str, Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,7 +92,8 @@ def take_arguments(stage: Stage, function: Callable[..., Any], state: State, whe
         if name in state:
             taken[parameter] = state[name]
         elif stage.takes or inspect.signature(function).parameters[parameter].default is inspect.Parameter.empty:
-            raise StageError("chain_name_missing", {**where, "stage": stage.name, "name": name, "known": _join(state)})
+            facts = {"stage": stage.name, "name": name, "known": ", ".join(state)}
+            raise StageError("chain_name_missing", {**where, **facts})
     return taken
 
 
@@ -120,7 +121,7 @@ def describe_arguments(values: State, wires: Mapping[str, str], arrays: Arrays) 
     for parameter, value in values.items():
         form = _describe_form(value, arrays) if arrays.is_array(value) else repr(value)
         found.append(f"{parameter}={wires[parameter]} {form}")
-    return _join(found) or "-"
+    return ", ".join(found) or "-"
 
 
 def _describe_form(array: Any, arrays: Arrays) -> str:
@@ -128,10 +129,6 @@ def _describe_form(array: Any, arrays: Arrays) -> str:
     facts = arrays.facts(array)
     place = "" if facts.device == arrays.device.partition(":")[0] else f" {facts.device}"
     return f"{facts.shape} {facts.dtype}{place}"
-
-
-def _join(names: Iterable[str]) -> str:
-    return ", ".join(names)
 
 
 # --- one case ---------------------------------------------------------------------------------------------------------
@@ -200,7 +197,7 @@ class _CheckedCase:
 
     def _refuse_other_names(self, stage: Stage, got: State, wanted: State) -> None:
         if set(got) != set(wanted):
-            facts = {"stage": stage.name, "got": _join(got), "expected": _join(wanted)}
+            facts = {"stage": stage.name, "got": ", ".join(got), "expected": ", ".join(wanted)}
             raise StageError("chain_names", {**self.where, **facts})
 
     # --- the kernels' run ---------------------------------------------------------------------------------------------
@@ -221,13 +218,13 @@ class _CheckedCase:
                     found, wanted = _describe_form(first[name], arrays), _describe_form(usual, arrays)
                     if found != wanted:
                         takers = [each.name for each, reads in zip(self.stages, self.reads, strict=True) if at in reads]
-                        next_ = _join(takers) or "-"
+                        next_ = ", ".join(takers) or "-"
                         self._fail("chain_form", stage, name=name, next=next_, got=found, expected=wanted)
                         return False
                 there = {name: value for name, value in state.items() if arrays.is_array(value)}
                 changed = [name for name, value in there.items() if not arrays.same_bits(value, kept[name])]
                 if changed:
-                    self._fail("chain_state_changed", stage, names=_join(changed))
+                    self._fail("chain_state_changed", stage, names=", ".join(changed))
                     kept |= arrays.copies({name: there[name] for name in changed})
                 if damaged := watch.count_damage():
                     self._fail("chain_wrote_outside", stage, zones=damaged)

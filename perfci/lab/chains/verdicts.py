@@ -146,10 +146,6 @@ def _blame(
         errors = (getattr(stages[each], which) for each in reads[culprit])
         return max((getattr(error, measure) or 0.0 for error in errors if error), default=0.0)
 
-    return {
-        "stage": stages[culprit].stage,
-        "before": find_before("so_far"),
-        "after": getattr(stages[culprit].so_far, measure),
-        "usual_before": find_before("usual"),
-        "usual_after": getattr(stages[culprit].usual, measure),
-    }
+    own = stages[culprit]
+    facts = {"stage": own.stage, "before": find_before("so_far"), "after": getattr(own.so_far, measure)}
+    return {**facts, "usual_before": find_before("usual"), "usual_after": getattr(own.usual, measure)}

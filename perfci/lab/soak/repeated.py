@@ -118,16 +118,9 @@ def check_decay(subject: SoakSubject, calls: int, limit: float = DECAY_LIMIT) ->
         return subject.finding(DECAY, Status.ERROR, reason=reason)
     decay = measure_decay(medians, [state.sm_clock_mhz for state in states])
     heat = [state.temperature_c for state in states if state.temperature_c is not None]
-    numbers: dict[str, Fact] = {
-        "calls": calls,
-        "first_us": medians[0],
-        "last_us": medians[-1],
-        **decay,
-        "limit": limit,
-        "first_c": heat[0] if heat else None,
-        "last_c": heat[-1] if heat else None,
-        "throttle": ", ".join(sorted({name for state in states for name in state.throttle})),
-    }
+    numbers: dict[str, Fact] = {"calls": calls, "first_us": medians[0], "last_us": medians[-1], **decay, "limit": limit}
+    numbers |= {"first_c": heat[0] if heat else None, "last_c": heat[-1] if heat else None}
+    numbers["throttle"] = ", ".join(sorted({name for state in states for name in state.throttle}))
     if not is_beyond(decay, limit):
         return subject.finding(DECAY, Status.PASS, numbers)
     if decay["left"] is None:
@@ -146,14 +139,9 @@ def measure_decay(medians_us: Sequence[float], clocks_mhz: Sequence[float | None
     """
     times = np.log(np.asarray(medians_us, dtype=np.float64))
     steps, slope = times.size - 1, exact.trend(times)
-    found: dict[str, float | None] = {
-        "change": math.expm1(slope.value * steps),
-        "low": math.expm1(slope.low * steps),
-        "high": math.expm1(slope.high * steps),
-        "p": exact.trend_p(times),
-        "clock": None,
-        "left": None,
-    }
+    slopes = {"change": slope.value, "low": slope.low, "high": slope.high}
+    found: dict[str, float | None] = {name: math.expm1(each * steps) for name, each in slopes.items()}
+    found |= {"p": exact.trend_p(times), "clock": None, "left": None}
     if all(clocks_mhz):
         clocks = np.log(np.asarray(clocks_mhz, dtype=np.float64))
         found["clock"], found["left"] = (

@@ -7,27 +7,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from perfci.core.model import (
-    AccuracyCase,
-    ArmBlock,
-    Block,
-    BoardCounts,
-    Epoch,
-    ErrorStats,
-    HistoryAccuracy,
-    HistoryCase,
-    HistoryRun,
-    HistoryStored,
-    Judgement,
-    Judgements,
-    OpRun,
-    PerformanceCase,
-    Run,
-    Spread,
-    Suite,
-    Verdict,
-)
-from perfci.core.model.basics import worst
+from perfci.core.model import HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored
+from perfci.core.model.basics import ErrorStats, Suite, Verdict, worst
+from perfci.core.model.decision import Judgement, Judgements
+from perfci.core.model.history import BoardCounts, Epoch, Spread
+from perfci.core.model.measured import AccuracyCase, ArmBlock, Block, OpRun, PerformanceCase
+from perfci.core.model.run import Run
 from perfci.statistics import exact
 
 KERNEL, REFERENCE, BASE = "kernel", "reference", "base"
@@ -46,7 +31,7 @@ def make_line(
     found = next((each for each in run.ops if each.op == op), OpRun(op))
     planned = next((each for each in run.plan.ops if each.op == op), None)
     rows = {row.case: row for row in judgements.rows if row.op == op and row.case and row.suite is Suite.PERFORMANCE}
-    cases = tuple(_case(case, run) for case in found.performance if case.case in accepted and _first_look(case))
+    cases = tuple(_case(case, run) for case in found.performance if case.case in accepted and list_first_look(case))
     inconclusive = tuple(case for case, row in rows.items() if row.verdict is Verdict.INCONCLUSIVE)
     if not cases and not inconclusive:  # inconclusive ones give information about the board
         return None
@@ -77,13 +62,13 @@ def make_line(
     )
 
 
-def _first_look(case: PerformanceCase) -> tuple[Block, ...]:
-    """Blocks measured again are left out: only suspects have them, so they would bias the history."""
+def list_first_look(case: PerformanceCase) -> tuple[Block, ...]:
+    """Blocks measured again are left out: only suspects have them, so they would bias history and baseline."""
     return tuple(block for block in case.blocks if block.process == 0 and {KERNEL, REFERENCE} <= block.arms.keys())
 
 
 def _case(case: PerformanceCase, run: Run) -> HistoryCase:
-    blocks = _first_look(case)
+    blocks = list_first_look(case)
     kernels, references = ([block.arms[arm] for block in blocks] for arm in (KERNEL, REFERENCE))
     shifts = [block.shifts[SPEEDUP] for block in blocks if SPEEDUP in block.shifts]
     kernel_us, copy_gbps = _spread(kernels), run.limits.copy_gbps

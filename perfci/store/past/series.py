@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -37,8 +36,7 @@ class HistoryPoint:
     @property
     def speedup(self) -> float | None:
         """Reference time / kernel time."""
-        shift = self.figures.shift if isinstance(self.figures, HistoryCase) else None
-        return None if shift is None else math.exp(-shift)
+        return self.figures.speedup if isinstance(self.figures, HistoryCase) else None
 
 
 def list_points(runs: Sequence[HistoryRun], *, stored: bool = False) -> dict[str, list[HistoryPoint]]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from perfci.core.model import HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Suite
 from perfci.store.past.lines import from_memory
 from perfci.store.past.series import select_environment, select_epoch
+from perfci.thresholds.layers import STORED_KEYS
 from perfci.thresholds.ratchet import prediction
 from perfci.thresholds.ratchet.noise import RATE
 from perfci.thresholds.ratchet.prediction import Prediction
@@ -35,8 +37,8 @@ class Key:
     """A threshold that is learnt from a figure."""
 
     name: str  # as in threshold files
-    figure: Callable[[Case], float | None]  # above 0, or None if the run lacks it. Of an error 0 too
-    least: float  # room, log scale, that even a figure that never moved gets
+    field: str | None = None  # of a case, with dots. None: the threshold's name
+    least: float = 0.01  # room, log scale, that even a figure that never moved gets
     more_is_better: bool = False
     growth: bool = False  # the threshold is a growth against a base or baseline, ratio, not the figure itself
     confirmed: bool = False
@@ -54,6 +56,16 @@ class Key:
         """With which the next accepted run may lie beyond its bound."""
         return CONFIRMED if self.confirmed else CHANCE
 
+    def figure(self, case: Case) -> float | None:
+        """Its figure of a case: above 0, or None if the run lacks it. Of an error 0 too."""
+        # What is stored is far less exact than what is computed, and has limits of its own.
+        if isinstance(case, HistoryStored) != (self.name in STORED_KEYS):
+            return None
+        found: Any = case
+        for part in (self.field or self.name).split("."):
+            found = getattr(found, part, None)
+        return None if found is None else float(found)
+
     def worse(self, value: float) -> float:
         """A figure as predictions have it: log scale, more is worse."""
         return -math.log(value) if self.more_is_better else math.log(value)
@@ -69,29 +81,6 @@ class Key:
         return centre + math.log1p(value) if self.growth else self.worse(value)
 
 
-def _read_field(name: str) -> Callable[[Case], float | None]:
-    return lambda case: float(found) if (found := getattr(case, name, None)) else None
-
-
-def _find_speedup(case: Case) -> float | None:
-    return math.exp(-case.shift) if isinstance(case, HistoryCase) and case.shift is not None else None
-
-
-def _read_error(name: str) -> Callable[[Case], float | None]:
-    """Of what is computed: what is stored of it is far less exact, and has limits of its own."""
-
-    def figure(case: Case) -> float | None:
-        errors = None if isinstance(case, HistoryStored) else case.errors
-        value: float | None = getattr(errors, name) if errors else None
-        return value
-
-    return figure
-
-
-def _read_stored(figure: Callable[[HistoryStored], float | None]) -> Callable[[Case], float | None]:
-    return lambda case: figure(case) if isinstance(case, HistoryStored) else None
-
-
 def _is_from_memory(run: HistoryRun, case: Case) -> bool:
     return isinstance(case, HistoryCase) and from_memory(case.bytes_moved, case.cache, run.environment.device.l2_bytes)
 
@@ -101,27 +90,19 @@ def _has_compiled(_: HistoryRun, case: Case) -> bool:
 
 
 KEYS = (
-    Key("speedup", _find_speedup, least=0.01, more_is_better=True, confirmed=True, board=0.006),
-    Key(
-        "bandwidth_share",
-        _read_field("bandwidth_share"),
-        least=0.01,
-        more_is_better=True,
-        confirmed=True,
-        board=0.004,
-        held=_is_from_memory,
-    ),
-    Key("span_margin", _read_field("span_us"), least=0.02, growth=True, confirmed=True, board=0.004),
-    Key("peak_memory", _read_field("peak_bytes"), least=0.01, growth=True),
-    Key("rsd", _read_field("rsd"), least=0.1),
-    Key("compile_s", _read_field("compile_s"), least=0.25, tails=4, held=_has_compiled),
-    Key("mean_abs", _read_error("mean_abs"), least=0.1, error=True),
-    Key("rmse", _read_error("rmse"), least=0.1, error=True),
-    Key("p99_abs", _read_error("p99_abs"), least=0.1, error=True),
-    Key("max_abs", _read_error("max_abs"), least=0.1, tails=6, error=True),
-    Key("stored_p99", _read_stored(lambda case: case.errors.p99_abs), least=0.1, error=True),
-    Key("clip_ratio", _read_stored(lambda case: case.clip_ratio), least=0.5, error=True, zero=1e-3),
-    Key("divergence", _read_stored(lambda case: case.divergence), least=0.5, error=True, zero=1e-2),
+    Key("speedup", least=0.01, more_is_better=True, confirmed=True, board=0.006),
+    Key("bandwidth_share", least=0.01, more_is_better=True, confirmed=True, board=0.004, held=_is_from_memory),
+    Key("span_margin", "span_us", least=0.02, growth=True, confirmed=True, board=0.004),
+    Key("peak_memory", "peak_bytes", least=0.01, growth=True),
+    Key("rsd", least=0.1),
+    Key("compile_s", least=0.25, tails=4, held=_has_compiled),
+    Key("mean_abs", "errors.mean_abs", least=0.1, error=True),
+    Key("rmse", "errors.rmse", least=0.1, error=True),
+    Key("p99_abs", "errors.p99_abs", least=0.1, error=True),
+    Key("max_abs", "errors.max_abs", least=0.1, tails=6, error=True),
+    Key("stored_p99", "errors.p99_abs", least=0.1, error=True),
+    Key("clip_ratio", least=0.5, error=True, zero=1e-3),
+    Key("divergence", least=0.5, error=True, zero=1e-2),
 )
 """Bounds are by moments if fresh processes confirm a blame. Compilation and the largest error have heavy tails."""
 
