@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import Annotated, Any
 
@@ -53,12 +54,7 @@ class Commands(typer.core.TyperGroup):
         """The command, or None if there is none of this name."""
         if cmd_name not in MODULES:
             return None
-        found = importlib.import_module(f"perfci.cli.{MODULES[cmd_name]}").COMMANDS[cmd_name]
-        if not isinstance(found, typer.Typer):
-            alone = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=CONTEXT)
-            alone.command(cmd_name, cls=Command)(found)
-            found = alone
-        return typer.main.get_command(found)
+        return _make_command(importlib.import_module(f"perfci.cli.{MODULES[cmd_name]}").COMMANDS[cmd_name], cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the groups with a line for each command."""
@@ -67,6 +63,15 @@ class Commands(typer.core.TyperGroup):
             with formatter.section(heading):
                 for name, (_, line) in commands.items():
                     formatter.write(f"{'':{formatter.current_indent}}{name:<{width}}  {line}\n")
+
+
+@functools.cache
+def _make_command(found: Any, name: str) -> Any:
+    if not isinstance(found, typer.Typer):
+        alone = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=CONTEXT)
+        alone.command(name, cls=Command)(found)
+        found = alone
+    return typer.main.get_command(found)
 
 
 app = typer.Typer(

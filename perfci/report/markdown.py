@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from itertools import zip_longest
+from typing import Any
 
 from perfci.core.wording import say
 from perfci.report.text import block, columns, split_marks
@@ -76,8 +78,8 @@ def write_table(shown: Table) -> str:
     return "\n".join(lines)
 
 
-def render(report: Report) -> str:
-    """The whole page."""
+@functools.cache
+def _load_template() -> Any:
     import jinja2
     from markupsafe import Markup
 
@@ -93,5 +95,10 @@ def render(report: Report) -> str:
     environment.filters["table"] = lambda shown: Markup(write_table(shown))
     environment.filters["fence"] = lambda text: Markup(fence(text))
     environment.globals["say"] = say  # before the templates are got: their macros keep what they see then
-    page = environment.get_template("report.md.j2").render(report=report)
+    return environment.get_template("report.md.j2")
+
+
+def render(report: Report) -> str:
+    """The whole page."""
+    page = _load_template().render(report=report)
     return re.sub(r"\n{3,}", "\n\n", page).strip() + "\n"

@@ -8,16 +8,20 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from perfci import store
 from perfci.cli.main import run
+from perfci.core.environment import worker_environment
 from perfci.core.model import Run
 from perfci.report.plots import Gallery
+from tests.warm_workers import Server
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,24 @@ def no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     """Drawing takes half of a check's time, and tests/report looks at all pictures."""
     if "pictures" not in request.fixturenames:
         monkeypatch.setattr("perfci.report.plots.write", lambda *_, **__: Gallery({}))
+
+
+@pytest.fixture(scope="session")
+def warm_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server | None]:
+    """Starts the workers of checks in this process, where it can."""
+    if sys.platform != "linux":
+        yield None
+        return
+    server = Server(worker_environment(os.environ, (), False, Path()))
+    yield server
+    server.close()
+
+
+@pytest.fixture(autouse=True)
+def _warm_workers(warm_workers: Server | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    if warm_workers is not None:
+        instead = {**vars(subprocess), "Popen": warm_workers.start}
+        monkeypatch.setattr("perfci.worker.parent.subprocess", SimpleNamespace(**instead))
 
 
 @pytest.fixture(scope="session")
