@@ -6,6 +6,7 @@ as perfci does, and so does every test that runs perfci as a program.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import importlib
@@ -16,13 +17,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from perfci.core.environment import worker_environment
+
 COMMAND = [sys.executable, "-P", "-X", "faulthandler", "-m", "perfci.worker.child"]
 MODULES = ("perfci.worker.child", "perfci.worker.work", "perfci.device.fake")
-AT_START = ("PYTHON", "LD_", "LC_", "LANG", "OMP_")
+INTERPRETED = ("torch", "triton", "triton.language", "perfci.device.cpu")
+"""What a worker on Triton's interpreter needs as well."""
+
+AT_START = ("PYTHON", "LD_", "LC_", "LANG", "OMP_", "TORCH_", "TRITON_INTERPRET")
 """Beginnings of the variables that Python and its libraries read as they start."""
 
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
@@ -54,10 +60,30 @@ class Forked:
             os.kill(self.pid, signal.SIGKILL)
 
 
+class WarmWorkers:
+    """Two such processes, each started when it is first needed: the second has imported torch and Triton."""
+
+    def __init__(self) -> None:
+        self._environments = [worker_environment(os.environ, (), interpret, Path()) for interpret in (False, True)]
+        self._servers: dict[bool, Server] = {}
+
+    def start(self, command: list[str], **options: Any) -> Forked | subprocess.Popen[bytes]:
+        """What subprocess.Popen does."""
+        interpret = "TRITON_INTERPRET" in options["env"]
+        if interpret not in self._servers:
+            modules = (*MODULES, *INTERPRETED) if interpret else MODULES
+            self._servers[interpret] = Server(self._environments[interpret], modules)
+        return self._servers[interpret].start(command, **options)
+
+    def close(self) -> None:
+        for server in self._servers.values():
+            server.close()
+
+
 class Server:
     """The process that workers are forked from, for those with these variables."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], modules: Sequence[str]) -> None:
         import perfci
 
         given = environment.get("PYTHONPATH")
@@ -67,7 +93,7 @@ class Server:
         self._socket, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with orders:
             self._process = subprocess.Popen(
-                [*COMMAND[:4], __file__, str(orders.fileno())],
+                [*COMMAND[:4], __file__, *modules, str(orders.fileno())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 pass_fds=[orders.fileno()],
@@ -76,7 +102,7 @@ class Server:
         self._prctl = ctypes.CDLL(None).prctl
 
     def start(self, command: list[str], **options: Any) -> Forked | subprocess.Popen[bytes]:
-        """What subprocess.Popen does. Other interpreters, and other variables for them, are left to it."""
+        """A worker. Other interpreters, and other variables for them, are left to subprocess.Popen."""
         environment = dict(options["env"])
         if command != COMMAND or _read_at_start(environment) != self._variables:
             return subprocess.Popen(command, **options)
@@ -140,7 +166,10 @@ def become(fds: list[int], environment: dict[str, str], folder: str, events: int
 
 
 if __name__ == "__main__":
-    child, *_ = map(importlib.import_module, MODULES)
-    del sys.path[0]  # where perfci was found
-    serve(socket.socket(fileno=int(sys.argv.pop())))
-    child.main()
+    _, *modules, fd = sys.argv
+    for name in modules:
+        with contextlib.suppress(ImportError):  # torch may be missing
+            importlib.import_module(name)
+    del sys.path[0], sys.argv[1:]  # sys.path: where perfci was found
+    serve(socket.socket(fileno=int(fd)))
+    sys.modules[MODULES[0]].main()

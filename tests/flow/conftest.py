@@ -18,10 +18,9 @@ import pytest
 
 from perfci import store
 from perfci.cli.main import run
-from perfci.core.environment import worker_environment
 from perfci.core.model import Run
 from perfci.report.plots import Gallery
-from tests.warm_workers import Server
+from tests.warm_workers import WarmWorkers
 
 
 @dataclass(frozen=True)
@@ -135,18 +134,18 @@ def no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.fixture(scope="session")
-def warm_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server | None]:
+def warm_workers() -> Iterator[WarmWorkers | None]:
     """Starts the workers of checks in this process, where it can."""
     if sys.platform != "linux":
         yield None
         return
-    server = Server(worker_environment(os.environ, (), False, Path()))
-    yield server
-    server.close()
+    started = WarmWorkers()
+    yield started
+    started.close()
 
 
 @pytest.fixture(autouse=True)
-def _warm_workers(warm_workers: Server | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def _warm_workers(warm_workers: WarmWorkers | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if warm_workers is not None:
         instead = {**vars(subprocess), "Popen": warm_workers.start}
         monkeypatch.setattr("perfci.worker.parent.subprocess", SimpleNamespace(**instead))
