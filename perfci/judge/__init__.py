@@ -97,6 +97,12 @@ class _OpJudge:
             yield Judgement(self.plan.op, suite, None, Verdict.INCONCLUSIVE, (reason,)), None
         else:
             checked = judge_accuracy(self.run, self.plan, found, self.plain.thresholds)
+            if unjudged := self._find_unjudged():
+                # The change's own suites may say that it is right, and nobody else.
+                first = checked[0] if checked else self._row(None, Verdict.PASS)[0]
+                if first.gate is Gate.OK:
+                    first = replace(first, verdict=Verdict.INCONCLUSIVE, reasons=(unjudged, *first.reasons))
+                    checked = (first, *checked[1:])
             yield from ((row, None) for row in checked)
             if Suite.PERFORMANCE not in plan.suites:
                 return
@@ -113,6 +119,16 @@ class _OpJudge:
                 facts = {"count": len(self.plan.performance), "case": broken.case}
                 yield self._row(None, broken.verdict, Reason("not_timed", facts))
         yield from self._removed_rows()
+
+    def _find_unjudged(self) -> Reason | None:
+        """Returns why the base's suites did not judge a change. None if they did, or if there is none to judge."""
+        note, base, known = self.run.plan.base_note, self.run.plan.base, self.plan.base
+        if note and note.kind == "merge_without_base":
+            return note
+        if base is None or known is None or not base.suites or self.plan.failure:
+            return None
+        own = (each for each in (self.found.notes if self.found else ()) if each.kind == "judged_by_own")
+        return known.failure or known.unjudged or next(own, None)
 
     def _unchanged_rows(self) -> Iterator[Row]:
         same = self._same_as_base()

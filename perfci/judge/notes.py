@@ -59,7 +59,7 @@ def note_run(
         yield Reason("run_stopped", {"signal": run.stopped})
     yield from _once(op.unmeasured for op in run.ops)
     yield from _once(note for op in run.ops for note in op.notes if note.kind == "triton_unknown")
-    yield from _once(op.base.failure for op in plan.ops if op.base)
+    yield from _once(op.base.failure or op.base.unjudged for op in plan.ops if op.base)
     yield from _once(op.base.apart for op in plan.ops if op.base and not op.base.same)
     # No verdict is about peers. Each failure is named once. That a peer does not support a case is no failure.
     if missing := note_missing_peers(plan):

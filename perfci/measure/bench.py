@@ -92,6 +92,7 @@ class Subject:
     suspicion: list[Reason] = field(default_factory=list)
     errors: list[ErrorStats] = field(default_factory=list)
     peers: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    suite: Performance | None = None  # whose case it is, if not that of the rig
 
     @property
     def case(self) -> str:
@@ -170,6 +171,10 @@ class Rig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", random.Random(self.seed + self.process))
+
+    def suite_of(self, subject: Subject) -> Performance:
+        """Returns the suite that a case belongs to."""
+        return subject.suite or self.suite
 
     @property
     def late(self) -> bool:

@@ -188,7 +188,7 @@ def _queue_block(bench: Rig, session: Session, subject: Subject, index: int) -> 
     bench.step(subject.case)
     started_s = time.time() - bench.run_started
     subject.begun = max(subject.begun, index + 1)
-    block = _QueuedBlock(subject, index, started_s, session, warm=bench.suite.cache == "warm")
+    block = _QueuedBlock(subject, index, started_s, session, warm=bench.suite_of(subject).cache == "warm")
     try:
         _launch_all(bench, block)
     except Exception as error:
@@ -206,9 +206,9 @@ def _queue_block(bench: Rig, session: Session, subject: Subject, index: int) -> 
 def _launch_all(bench: Rig, block: _QueuedBlock) -> None:
     """Warm up, then the rounds of one block. In some blocks the output of one round is verified."""
     subject = block.subject
-    seed = bench.draw_seed(subject.case, block.index)
+    suite, seed = bench.suite_of(subject), bench.draw_seed(subject.case, block.index)
     padding = bench.device.pad(seed)
-    inputs = bound_inputs(bench.suite, subject.params, bench.device.arrays.device, seed)
+    inputs = bound_inputs(suite, subject.params, bench.device.arrays.device, seed)
     arms = _list_arms(bench, subject, inputs)
     for arm in arms * BLOCK_WARMUP:
         block.arm = arm.arm
@@ -232,7 +232,7 @@ def _launch_all(bench: Rig, block: _QueuedBlock) -> None:
         block.arm = REFERENCE
         for output in kept:
             arrays, errors = bench.device.arrays, subject.errors
-            failure = wrong_output(bench.suite, arrays, subject.params, inputs, output, errors)
+            failure = wrong_output(suite, arrays, subject.params, inputs, output, errors)
             # The first that is wrong ends the case.
             subject.failure = subject.failure or failure
     del padding
@@ -240,9 +240,10 @@ def _launch_all(bench: Rig, block: _QueuedBlock) -> None:
 
 def _list_arms(bench: Rig, subject: Subject, inputs: Inputs) -> list[Arm]:
     """Kernel and base share the block's inputs. Buffers of their own would bias one of them for a whole process."""
+    suite = bench.suite_of(subject)
     if bench.as_base:
-        return [Arm(BASE, bench.suite.kernel, inputs)]
-    arms = [Arm(KERNEL, bench.suite.kernel, inputs), Arm(REFERENCE, bench.suite.reference, inputs)]
+        return [Arm(BASE, suite.kernel, inputs)]
+    arms = [Arm(KERNEL, suite.kernel, inputs), Arm(REFERENCE, suite.reference, inputs)]
     if subject.duelled and bench.base:
         arms.insert(bench.process % 2, Arm(BASE, bench.base.kernel, inputs))
     return arms + [Arm(peer_arm(name), function, inputs) for name, function in subject.peers.items()]
@@ -263,7 +264,7 @@ def _refill(bench: Rig, block: _QueuedBlock, arms: Sequence[Arm], seed: int) -> 
     """
     under_test = next((arm for arm in arms if arm.arm == KERNEL), arms[0])
     block.arm = REFERENCE
-    fresh = bound_inputs(bench.suite, block.subject.params, bench.device.arrays.device, seed ^ 1)
+    fresh = bound_inputs(bench.suite_of(block.subject), block.subject.params, bench.device.arrays.device, seed ^ 1)
     block.arm = under_test.arm
     for _ in range(WARMING if block.warm else 0):
         under_test()

@@ -24,51 +24,53 @@ WARM_AGREEMENT = 0.01
 WARM_LIMIT_S = 0.3  # warming up ends when two windows of launches agree, or at the limit
 
 
-def prepare(bench: Rig, params: Params) -> Subject:
+def prepare(bench: Rig, params: Params, case: str | None = None, own: Performance | None = None) -> Subject:
     """Compile, verify the first output, capture and warm up. With a base, the same of its kernel.
 
+    case: its id, if that is not what the parameters give. own: its suite, if not that of the rig.
     Raises InseparableError or ContractError if an arm launches the other revision's code.
     """
-    facts = PerformanceCase(case_id(params), cache=bench.suite.cache)
+    suite = own or bench.suite
+    facts = PerformanceCase(case or case_id(params), cache=suite.cache)
 
     def fail(why: Reason, *, raised: bool = True) -> Subject:
         return Subject(params, replace(facts, failure=why, raised=raised), 0)
 
     try:
-        facts = _read_declarations(bench.suite, params)
-        inputs = bound_inputs(bench.suite, params, bench.device.arrays.device, bench.draw_seed(facts.case, "prepare"))
+        facts = _read_declarations(suite, params, facts)
+        inputs = bound_inputs(suite, params, bench.device.arrays.device, bench.draw_seed(facts.case, "prepare"))
     except Exception as error:
         return fail(bench.explain(facts.case, error, "reference_raised"))
     base = bench.base if bench.base and facts.case in bench.base.plan.cases else None
     # Whoever comes first compiles and allocates first: base and head take turns from process to process.
     base_first = base is not None and bench.process % 2 == 1
     memory = bench.device.arrays.memory_in_use()
-    call = _call_base(bench, base, params, inputs, memory) if base and base_first else None
+    call = _call_base(bench, base, params, facts.case, inputs, memory) if base and base_first else None
     try:
-        facts, output = _call_kernel(bench, facts, inputs)
-        if wrong := wrong_output(bench.suite, bench.device.arrays, params, inputs, output):
+        facts, output = _call_kernel(bench, suite, facts, inputs)
+        if wrong := wrong_output(suite, bench.device.arrays, params, inputs, output):
             return fail(wrong, raised=False)
         del output
         # The second call neither compiles nor tunes any more.
         with bench.device.peak_memory() as peak:
-            capture = _capture(bench, bench.suite.kernel, inputs)
-        digest = inputs_digest(bench.suite.make_inputs)
+            capture = _capture(bench, suite.kernel, inputs)
+        digest = inputs_digest(suite.make_inputs)
         facts = replace(facts, identity=capture.identity(digest), peak_bytes=peak.bytes)
-        warm, us = warm_up(bench.device, Arm(KERNEL, bench.suite.kernel, inputs))
+        warm, us = warm_up(bench.device, Arm(KERNEL, suite.kernel, inputs))
     except Exception as error:
         return fail(bench.explain(facts.case, error))
-    own, head = bench.own_root, bench.head_root
-    if own and head and (file := find_foreign_source(capture.sources, own, head)):
+    root, head = bench.own_root, bench.head_root
+    if root and head and (file := find_foreign_source(capture.sources, root, head)):
         raise ContractError("base_reaches_head", file=file)
     facts = replace(facts, warmup_launches=warm)
     if base:
-        call = call or _call_base(bench, base, params, inputs, memory)
+        call = call or _call_base(bench, base, params, facts.case, inputs, memory)
         facts = replace(facts, base=_compare_with_base(facts, base, call, capture))
     try:
-        suspicion = _find_cheats(bench, facts, inputs)
+        suspicion = _find_cheats(bench, suite, facts, inputs)
     except Exception as error:
         return fail(bench.explain(facts.case, error, "reference_raised"))
-    return Subject(params, facts, rounds(us), suspicion=suspicion)
+    return Subject(params, facts, rounds(us), suspicion=suspicion, suite=own)
 
 
 def rounds(us: float) -> int:
@@ -93,7 +95,7 @@ def warm_up(device: Accelerator, call: Arm) -> tuple[int, float]:
         last = window
 
 
-def _read_declarations(suite: Performance, params: Params) -> PerformanceCase:
+def _read_declarations(suite: Performance, params: Params, facts: PerformanceCase) -> PerformanceCase:
     """What the op declares of a case. Raises ValueError for what no call can do."""
     counts: dict[str, Any] = {}
     for name, function in (("bytes_moved", suite.bytes_moved), ("flops", suite.flops)):
@@ -102,13 +104,13 @@ def _read_declarations(suite: Performance, params: Params) -> PerformanceCase:
             raise ValueError(f"{name} gives {given!r}, which is no number of bytes or operations")
         counts |= {} if function is None else {name: int(given)}
     dtype = str(params["dtype"]).removeprefix("torch.") if params.get("dtype") is not None else None
-    return PerformanceCase(case_id(params), dtype=dtype, cache=suite.cache, **counts)
+    return replace(facts, dtype=dtype, **counts)
 
 
-def _call_kernel(bench: Rig, facts: PerformanceCase, inputs: Inputs) -> tuple[PerformanceCase, Any]:
+def _call_kernel(bench: Rig, suite: Performance, facts: PerformanceCase, inputs: Inputs) -> tuple[PerformanceCase, Any]:
     with bench.device.record_kernels() as kernels:
         began = time.perf_counter()
-        output = bench.suite.kernel(**inputs)
+        output = suite.kernel(**inputs)
         bench.device.synchronize()
         seconds = time.perf_counter() - began
     held = sum(bench.device.arrays.nbytes(value) for value in [*inputs.values(), *flat(output)])
@@ -123,11 +125,11 @@ def _capture(bench: Rig, function: Callable[..., Any], inputs: Inputs) -> Captur
     return capture
 
 
-def _find_cheats(bench: Rig, facts: PerformanceCase, inputs: Inputs) -> list[Reason]:
+def _find_cheats(bench: Rig, suite: Performance, facts: PerformanceCase, inputs: Inputs) -> list[Reason]:
     """A kernel that leaves the work to the reference's own operations, to another stream or to the host."""
     if facts.identity is None:
         return []
-    reference = _capture(bench, bench.suite.reference, inputs).identity("")
+    reference = _capture(bench, suite.reference, inputs).identity("")
     found = []
     if called := calls_reference(facts.identity, reference):
         found.append(Reason("calls_reference", {"case": facts.case, "operation": called}))
@@ -147,9 +149,10 @@ class _BaseCall:
     peak_bytes: int | None = None
 
 
-def _call_base(bench: Rig, base: BaseKernel, params: Params, inputs: Inputs, memory: int | None) -> _BaseCall:
+def _call_base(
+    bench: Rig, base: BaseKernel, params: Params, case: str, inputs: Inputs, memory: int | None
+) -> _BaseCall:
     """Call the base's kernel on the same inputs. memory: bytes on the device before any call."""
-    case = case_id(params)
     kept = (bench.device.arrays.memory_in_use() or 0) - (memory or 0)
     try:
         output = base.kernel(**inputs)
@@ -180,20 +183,20 @@ def warm_up_peers(bench: Rig, subject: Subject, announce: Callable[[str, str], N
     """Make, call and verify each peer of a case, announced first. Raises PeerLostError if one costs the device."""
     if subject.broken:
         return
-    seed = bench.draw_seed(subject.case, "peers")
+    seed, suite = bench.draw_seed(subject.case, "peers"), bench.suite_of(subject)
     try:
-        inputs = bound_inputs(bench.suite, subject.params, bench.device.arrays.device, seed)
+        inputs = bound_inputs(suite, subject.params, bench.device.arrays.device, seed)
     except Exception as error:
         subject.failure, subject.raised = bench.explain(subject.case, error, "reference_raised"), True
         return
-    for name, given in bench.suite.peers.items():
+    for name, given in suite.peers.items():
         announce(subject.case, name)
         peer, function = _call_peer(bench, subject, name, given, inputs)
         subject.note_peer(peer)
         if function is not None:
             subject.peers[name] = function
         if peer.failure and peer.failure.kind == "peer_changes_inputs":
-            inputs = bound_inputs(bench.suite, subject.params, bench.device.arrays.device, seed)
+            inputs = bound_inputs(suite, subject.params, bench.device.arrays.device, seed)
 
 
 def _call_peer(
@@ -218,7 +221,7 @@ def _call_peer(
             failure = Reason("peer_changes_inputs", {**facts, "argument": argument})
         elif not all(map(arrays.is_array, flat(output))):
             failure = Reason("peer_wrong_type", {**facts, "got": type(output).__name__})
-        elif wrong := wrong_output(bench.suite, arrays, subject.params, inputs, output):
+        elif wrong := wrong_output(bench.suite_of(subject), arrays, subject.params, inputs, output):
             failure = because("peer_wrong", wrong, **facts)
     except NotImplementedError as error:
         message = " ".join(str(error).split())[:300].rstrip(".")

@@ -51,6 +51,11 @@ class Check:
         """The case's id."""
         return case_id(self.params)
 
+    @property
+    def name(self) -> tuple[str, str, str, int]:
+        """What it is one of a kind by."""
+        return self.case, self.values, self.layout, self.seed
+
     def result(self, **fields: Any) -> AccuracyCase:
         """What came of it."""
         return AccuracyCase(self.case, self.values, self.layout, self.seed, self.fresh, **fields)

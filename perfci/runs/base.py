@@ -40,6 +40,8 @@ MERGE_REQUEST = ("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "CI_MERGE_REQUEST_EVENT_
 
 UNREMARKABLE = frozenset({"git_missing", "no_repository", "no_commit_yet", "no_base"})  # nobody needs to hear
 
+PLACES = ("kernels", "baselines", "thresholds")  # settings by which a change is judged: folders of the project
+
 NEEDED = ("msgspec", "numpy", "scipy", "yaml")  # to run the base's kernels, and torch for real devices. perfci is lent
 
 PROBE_LIMIT_S = 60.0
@@ -80,10 +82,11 @@ def find(bench: Bench, request: Request) -> BaseTree | Reason | None:
     found = write_base(bench, base) if isinstance(base, Base) else base
     if not isinstance(found, Reason):
         return _compare_rules(found, settings)
+    if any(os.environ.get(name) for name in MERGE_REQUEST) and request.against is None:
+        return because("merge_without_base", found)
     if request.against is not None or request.base_python:
         raise UsageError(found.kind, **found.facts)
-    remarkable = found.kind not in UNREMARKABLE or any(os.environ.get(name) for name in MERGE_REQUEST)
-    return found if remarkable else None
+    return found if found.kind not in UNREMARKABLE else None
 
 
 def write_base(bench: Bench, base: Base, name: str = FOLDER) -> BaseTree | Reason:
@@ -96,19 +99,16 @@ def write_base(bench: Bench, base: Base, name: str = FOLDER) -> BaseTree | Reaso
 
 
 def move_settings(settings: Settings, root: Path) -> Settings:
-    """Returns the same settings in another tree. Reports and the lock stay in their places."""
-    try:
-        quarantine = settings_at(root).quarantine
-    except UsageError:
-        # If the settings there cannot be read no board is quarantined, which is stricter.
-        quarantine = ()
+    """Returns the settings of another tree, by its own account. Reports and the lock stay in their places."""
+    kernels, baselines, thresholds = (move_path(getattr(settings, name), settings.root, root) for name in PLACES)
+    quarantine: tuple[str, ...] = ()
+    # If the settings there cannot be read no board is quarantined, which is stricter.
+    with contextlib.suppress(UsageError):
+        # A change must not lead to other ops and rules of the base than the base itself has.
+        own = settings_at(root)
+        kernels, baselines, thresholds, quarantine = own.kernels, own.baselines, own.thresholds, own.quarantine
     return dataclasses.replace(
-        settings,
-        root=root,
-        kernels=move_path(settings.kernels, settings.root, root),
-        baselines=move_path(settings.baselines, settings.root, root),
-        thresholds=move_path(settings.thresholds, settings.root, root),
-        quarantine=quarantine,
+        settings, root=root, kernels=kernels, baselines=baselines, thresholds=thresholds, quarantine=quarantine
     )
 
 
@@ -196,16 +196,34 @@ def _planned_base(
     changed, now, failure, apart = ours.changed_files(theirs), names_of_now(head.renamed), None, None
     if base.failure:
         return PlannedBase(changed=changed, failure=because("base_broken", base.failure, op=head.op))
-    if base.signature != head.signature:
+    if not can_be_called_alike(base.signature, head.signature):
         before, after = ", ".join(base.signature), ", ".join(head.signature)
         failure = Reason("base_signature", {"op": head.op, "before": before, "after": after})
     elif tree.base.python:
         apart = Reason("other_interpreter", {"python": tree.base.python})
     elif late := (*ours.late_imports, *theirs.late_imports):
         apart = Reason("imports_late", {"where": late[0]})
+    # In head's process such imports would find head's modules. What the base's kernel imports runs in its own.
+    suites = [where for where in theirs.late_imports if not where.partition(":")[0].endswith("_triton.py")]
+    unjudged = Reason("judged_by_own_late", {"op": head.op, "where": suites[0]}) if suites else None
     # The base's performance cases by the names that the change gives them.
     cases = tuple(now.get(case, case) for case in base.performance)
-    return PlannedBase(changed=changed, performance=cases, cache=base.cache, failure=failure, apart=apart)
+    return PlannedBase(
+        changed=changed, performance=cases, cache=base.cache, failure=failure, apart=apart, unjudged=unjudged
+    )
+
+
+def can_be_called_alike(before: Sequence[str], after: Sequence[str]) -> bool:
+    """Returns whether a call of the base's kernel can be one of the change's, by their parameters.
+
+    >>> can_be_called_alike(["x"], ["x", "factor=2"]), can_be_called_alike(["x"], ["x", "factor"])
+    (True, False)
+    """
+    names, now = ({each.partition("=")[0]: "=" not in each for each in signature} for signature in (before, after))
+    takes_all = any(each.startswith("**") for each in after)
+    needed = (name for name, plain in names.items() if plain and not name.startswith("*"))
+    needed_now = (name for name, plain in now.items() if plain and not name.startswith("*"))
+    return all(name in names for name in needed_now) and (takes_all or all(name in now for name in needed))
 
 
 def _compare_rules(tree: BaseTree, settings: Settings) -> BaseTree:
@@ -216,7 +234,11 @@ def _compare_rules(tree: BaseTree, settings: Settings) -> BaseTree:
         *_list_differing(settings.thresholds, tree.settings.thresholds, settings.root),
         *_list_differing(settings.baselines, tree.settings.baselines, settings.root),
     )
-    if set(map(board_key, settings.quarantine)) != set(map(board_key, tree.settings.quarantine)):
+    boards = [set(map(board_key, each.quarantine)) for each in (settings, tree.settings)]
+    places = [
+        [move_path(getattr(each, name), each.root, Path()) for name in PLACES] for each in (settings, tree.settings)
+    ]
+    if boards[0] != boards[1] or places[0] != places[1]:
         rules = (*rules, SETTINGS_FILE)
     expected: tuple[Expected, ...] = ()
     if rules:

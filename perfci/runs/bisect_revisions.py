@@ -242,7 +242,7 @@ class Revisions:
         shutil.rmtree(tree.reports / LOGS, ignore_errors=True)
         launches.clear_launches(tree.reports)
         bench = dataclasses.replace(self._bench, settings=tree, home=self.settings.root)
-        base = BaseTree(Base(against, How.ASKED, against[:10]), require(self._write_out(against))) if against else None
+        base = BaseTree(Base(against, How.AGAIN, against[:10]), require(self._write_out(against))) if against else None
         timed = base or self.fails_by is None or self.fails_by.late
         request = dataclasses.replace(
             self._options.request,

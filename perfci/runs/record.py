@@ -14,7 +14,7 @@ from perfci import git, store
 from perfci.core import deadline, environment
 from perfci.core.deadline import Timetable
 from perfci.core.errors import Stopped
-from perfci.core.model import Device, Environment, Limits, Need, OpRun, Plan, PlannedOp, Reason, Run, Suite
+from perfci.core.model import UNTIMED, Device, Environment, Limits, Need, OpRun, Plan, PlannedOp, Reason, Run, Suite
 from perfci.core.settings import Settings
 from perfci.core.wording import because
 from perfci.ops.identity import DuelPlan
@@ -169,6 +169,7 @@ class Recorder:
     def _job(self, op: str, process: int = 0, cases: tuple[str, ...] | None = None) -> Job:
         run_plan, settings = self._run.plan, self._settings
         planned = self._planned(op)
+        base = self._base_of(planned)
         return Job(
             task="measure",
             ops=(self._files[op],),
@@ -187,7 +188,8 @@ class Recorder:
             lock_wait_s=settings.lock_wait_s,
             root=str(settings.root),
             head_root=str(self._bench.home) if self._bench.home else None,
-            base=self._base_of(planned),
+            base=base,
+            cache=planned.base.cache if base and planned.base and base.judges else None,
             limits={case: self._limits.for_case(op, case) for case in planned.performance},
             planted=self._plant.slowdown,
             spoiled=self._plant.spoiled,
@@ -196,9 +198,12 @@ class Recorder:
         )
 
     def _base_of(self, op: PlannedOp) -> BaseFiles | None:
-        """What a worker needs of the base. Nothing if the op cannot be held against it, or nothing is timed."""
+        """What a worker needs of the base. Nothing if the op cannot be compared with it, or nothing of it is used."""
         run_plan, base, files = self._run.plan, op.base, self._base_files.get(op.op)
-        if self._tree is None or base is None or base.failure or files is None or run_plan.device == "cpu":
+        if self._tree is None or base is None or base.failure or files is None:
+            return None
+        judges = not base.same and self._tree.base.suites and not base.unjudged
+        if run_plan.device in UNTIMED and not judges:
             return None
         return BaseFiles(
             folder=files.folder,
@@ -210,6 +215,7 @@ class Recorder:
                 op.audit,
                 run_plan.skip_unchanged,
             ),
+            judges=judges,
         )
 
     # --- workers ------------------------------------------------------------------------------------------------------
@@ -260,7 +266,7 @@ class Recorder:
         """One process for both revisions. One each if they are known to need it, or show that they do."""
         op = job.ops[0].op
         known = self._planned(op).base
-        if job.base and known and known.apart:
+        if job.base and known and known.apart and self._run.plan.device not in UNTIMED:
             return self._pair(job, hear)
         failure = run_worker(job, self._around(job), hear)
         late = failure is not None and failure.kind == LATE
@@ -297,9 +303,12 @@ class Recorder:
         assert job.base is not None
         base = job.base
         planned = self._planned(job.ops[0].op)
-        head = dataclasses.replace(job, base=None, turns=True, peers=job.peers and bool(planned.peers))
+        # Head's process has the base's suites too. It does not call the base's kernel.
+        judged, cache = base if base.judges else None, job.cache or planned.cache
+        head = dataclasses.replace(job, base=judged, turns=True, cache=cache, peers=job.peers and bool(planned.peers))
         other = dataclasses.replace(
             head,
+            base=None,
             ops=(dataclasses.replace(job.ops[0], folder=base.folder),),
             shared_folder=base.shared_folder,
             root=base.root,
@@ -314,7 +323,6 @@ class Recorder:
             arm="base",
             peers=False,
             lock=False,
-            cache=planned.cache,
             planted=0.0,
             spoiled=False,
         )

@@ -21,7 +21,7 @@ from perfci.device.seam import Accelerator
 from perfci.device.targets import find_triton_versions, release
 from perfci.ops.spec import case_id, matches
 from perfci.worker.apart import forget_others, settle, stray_import
-from perfci.worker.load import LoadedOp, import_roots, load_op, parameters
+from perfci.worker.load import LoadedOp, import_roots, list_signature, load_op
 from perfci.worker.protocol import (
     BASE,
     Apart,
@@ -139,7 +139,7 @@ def _describe(job: Job, channel: MessageChannel) -> None:
                 files.op,
                 accuracy,
                 performance,
-                signature=tuple(parameters(suite.kernel)),
+                signature=list_signature(suite.kernel),
                 cache=suite.cache,
                 renamed=dict(suite.renamed),
                 renamed_from=suite.renamed_from,
@@ -160,10 +160,10 @@ def _examine(job: Job, channel: MessageChannel) -> None:
 
 def _measure(job: Job, channel: MessageChannel) -> None:
     """Verify an op and time it, alone or beside the base revision."""
-    from perfci.measure.bench import BaseKernel, InseparableError, PeerLostError
-    from perfci.worker.work import Worker, load_base, spoil
+    from perfci.measure.bench import InseparableError, PeerLostError
+    from perfci.worker.work import LoadedBase, Worker, load_base, spoil
 
-    def load(device: Accelerator) -> tuple[LoadedOp, BaseKernel | None]:
+    def load(device: Accelerator) -> tuple[LoadedOp, LoadedBase]:
         before = device.list_namespaces()
         loaded = _load(job.ops[0], job)
         if job.arm == BASE:

@@ -16,10 +16,12 @@ from typing import Any
 
 from perfci.core.errors import ContractError
 from perfci.core.model import Cache, Fact
+from perfci.device.source import stable
 from perfci.ops.spec import CACHES, Accuracy, Params, Performance, case_id, is_maker, matches
 
 _MESSAGE_LIMIT = 600
 
+_LONGEST_DEFAULT = 60  # characters of a parameter's default
 _LONGEST_PEER = 40  # characters of a peer's name
 _ARMS = frozenset({"kernel", "reference", "base"})  # what else is timed in a case
 
@@ -39,6 +41,14 @@ class LoadedOp:
             reduces=timed.reduces or accurate.reduces,
             tolerance=timed.tolerance or accurate.tolerance,
             cache=cache or timed.cache,
+        )
+
+    def judged_by(self, base: LoadedOp) -> LoadedOp:
+        """Returns this op's kernel in the base's suites. What it stores and its peers stay its own."""
+        own, timed = self.accuracy, self.performance
+        return LoadedOp(
+            dataclasses.replace(base.accuracy, kernel=own.kernel, quantised=own.quantised),
+            dataclasses.replace(base.performance, kernel=timed.kernel, peers=timed.peers),
         )
 
 
@@ -96,6 +106,16 @@ def describe_exception(error: BaseException, folder: Path) -> dict[str, Fact]:
 def parameters(function: Any) -> list[str]:
     """Returns the names of a function's parameters, in order."""
     return list(inspect.signature(function).parameters)
+
+
+def list_signature(function: Any) -> tuple[str, ...]:
+    """Returns a function's parameters in order, with their defaults and stars: `x`, `factor=2`, `**options`."""
+    found = inspect.signature(function).parameters.values()
+    return tuple(
+        str(each.replace(annotation=each.empty, default=each.empty))
+        + ("" if each.default is each.empty else f"={stable(each.default)[:_LONGEST_DEFAULT]}")
+        for each in found
+    )
 
 
 @contextmanager

@@ -49,6 +49,7 @@ class BaseFiles:
     shared_folder: str
     root: str
     plan: DuelPlan
+    judges: bool = True  # head's kernel is judged by the base's suites
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class Job:
     """what the op's kernel is timed as: kernel, or base in the second of two processes that take turns"""
     turns: bool = False  # take blocks on request, in turns with another process
     lock: bool = True  # False if the other process of a pair holds the device
-    cache: Cache | None = None  # cold or warm, if the base is timed as head's suite is. None for the suite's own
+    cache: Cache | None = None  # cold or warm, that both revisions are timed alike. None for the suite's own
     limits: Mapping[str, CaseThresholds] = field(default_factory=dict)
     """what each performance case is judged by: it decides when a duel has seen enough"""
     planted: float = 0.0  # a self-check: the kernel is made slower by so many times the slow-down that is allowed

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from perfci.measure.blocks import is_short, measure, measure_in_turns
 from perfci.measure.inputs import bound_inputs, flat
 from perfci.measure.lowprec.declared import check_stored_tensors
 from perfci.measure.prepare import prepare, warm_up_peers
+from perfci.measure.suites import CALLS, describe_suite
 from perfci.measure.suspect import suspicions
 from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.apart import load_apart
@@ -43,18 +44,34 @@ from perfci.worker.protocol import (
 )
 
 
+@dataclass(frozen=True)
+class LoadedBase:
+    """What of the base revision is in this process."""
+
+    op: LoadedOp | None = None  # whose suites judge head's kernel
+    kernel: BaseKernel | None = None  # to be timed
+    note: Reason | None = None  # why the op is judged by head's suites though there is a base
+
+
+NO_BASE = LoadedBase()
+
+
 class Worker:
     """One op on one device."""
 
     def __init__(
-        self, job: Job, channel: MessageChannel, device: Accelerator, loaded: LoadedOp, base: BaseKernel | None
+        self, job: Job, channel: MessageChannel, device: Accelerator, loaded: LoadedOp, base: LoadedBase = NO_BASE
     ) -> None:
         self._job, self._channel, self._send = job, channel, channel.send
-        self._device, self._loaded, self._base = device, loaded, base
+        self._device, self._loaded, self._base = device, loaded, base.kernel
+        # Head's kernel in the suites that judge it: the base's, if there is one that can be called alike.
+        self._judged = loaded
         self._op, self._folder = job.ops[0].op, Path(job.ops[0].folder)
         self._describe = functools.partial(describe_exception, folder=self._folder)
         unknown = explain_unknown_triton() if device.info.kind != "fake" else None
-        self._notes = (unknown,) if unknown else ()
+        self._notes = tuple(note for note in (unknown, base.note) if note)
+        if base.op is not None:
+            self._judged = loaded.judged_by(base.op)
         self._verify_s: float | None = None
         self._cut = False  # the time was up before all was done
 
@@ -71,7 +88,7 @@ class Worker:
             self._send(result)
             right &= not isinstance(result, AccuracyCase) or result.failure is None
         if right and self._job.pattern is None and not self._is_late():
-            leak = accuracy_stage.verify_memory(self._loaded.accuracy, self._device, self._job.seed)
+            leak = accuracy_stage.verify_memory(self._judged.accuracy, self._device, self._job.seed)
             if leak:
                 self._send(leak)
                 right = leak.failure is None
@@ -79,36 +96,47 @@ class Worker:
         return right
 
     def _check_all(self) -> Iterator[AccuracyCase | StoredTensor]:
-        suite, job = self._loaded.accuracy, self._job
-        planned = list(accuracy_stage.checks(suite, job.seed, job.pattern))
-        for done, check in enumerate(planned):
+        suite, own, job = self._judged.accuracy, self._loaded.accuracy, self._job
+        before, now = describe_suite(suite), describe_suite(own)
+        planned = [(suite, check) for check in accuracy_stage.checks(suite, job.seed, job.pattern)]
+        if before != now:
+            # Head's own checks too, but for those that the base's suite makes in the same way.
+            alike = all(before[name] == now[name] for name in CALLS)
+            made = {check.name for _, check in planned} if alike else set()
+            extra = accuracy_stage.checks(own, job.seed, job.pattern)
+            planned += [(own, check) for check in extra if check.name not in made]
+        for done, (each, check) in enumerate(planned):
             if self._is_late():
                 break
             self._send(Doing("accuracy", self._op, check.case, done, len(planned)))
-            yield accuracy_stage.verify(suite, self._device, check, self._describe)
+            found = accuracy_stage.verify(each, self._device, check, self._describe)
+            yield replace(found, of_base=before != now and each is suite)
         if suite.quantised is not None:
             self._send(Doing("accuracy", self._op, "stored tensors"))
-            for found in check_stored_tensors(suite, self._device, job.pattern, self._describe):
-                yield found
+            for tensor in check_stored_tensors(suite, self._device, job.pattern, self._describe):
+                yield tensor
                 if self._is_late():
                     break
         if job.pattern is None and not self._is_late():
-            yield from accuracy_stage.verify_rejections(suite, self._device, self._describe)
+            for found in accuracy_stage.verify_rejections(suite, self._device, self._describe):
+                yield replace(found, of_base=before != now)
+            if before["rejects"] != now["rejects"]:
+                yield from accuracy_stage.verify_rejections(own, self._device, self._describe)
 
     def measure(self, *, right: bool) -> None:
         """Time the performance cases, if the kernel is right and the device is an accelerator."""
-        # Two revisions are timed alike, whatever the base's own suite has.
-        suite = self._loaded.timed_suite(self._job.cache)
-        chosen = choose_cases(suite.cases, self._job.pattern, self._job.cases)
+        # Two revisions are timed alike, whatever the other's own suite has.
+        suite, own = (op.timed_suite(self._job.cache) for op in (self._judged, self._loaded))
+        chosen = choose_cases(own.cases, self._job.pattern, self._job.cases)
         done = OpDone(notes=self._notes, verify_s=self._verify_s)
         failure = None
         if not (Suite.PERFORMANCE in self._job.suites and chosen and right) or self._is_late():
             pass
         elif self._device.absent:
-            failure = self._smoke(suite)
+            failure = self._smoke(own)
             done = replace(done, unmeasured=self._device.absent)
         else:
-            done = self._time(suite, chosen, done)
+            done = self._time(suite, own, chosen, done)
         # A board's slice, or one with another power limit, uses its model's tuned file.
         known = (self._folder / "tuned").glob("*.json")
         fitting = [path for path in known if f"{self._device.info.key}-".startswith(f"{path.stem}-")]
@@ -118,7 +146,7 @@ class Worker:
         if failure:
             self._send(Failed(failure))
 
-    def _time(self, suite: Performance, chosen: Sequence[Params], done: OpDone) -> OpDone:
+    def _time(self, suite: Performance, own: Performance, chosen: Sequence[Params], done: OpDone) -> OpDone:
         job, op, fake = self._job, self._op, self._device.info.kind == "fake"
         self._send(Doing("prepare", op, "the timer"))
         self._device.start_timer()
@@ -130,12 +158,16 @@ class Worker:
             dtypes = sorted({str(params["dtype"]).removeprefix("torch.") for params in chosen if "dtype" in params})
             limits = self._device.limits(dtypes if suite.flops else [])
         bench = self._make_bench(suite)
+        # A case that both suites have is the base's, by the name of now.
+        known = {case_id(params): params for params in suite.cases}
         subjects = []
         for params in chosen:
             if self._is_late():
                 break
-            self._send(Doing("prepare", op, case_id(params)))
-            subjects.append(prepare(bench, params))
+            case = case_id(params)
+            before = known.get(own.renamed.get(case, case))
+            self._send(Doing("prepare", op, case))
+            subjects.append(prepare(bench, before or params, case, None if before else own))
             self._send(Prepared(subjects[-1].facts))
         if self._base:
             # Some register theirs when they are first called.
@@ -208,18 +240,27 @@ class Worker:
         return None
 
 
-def load_base(job: Job, device: Accelerator, before: frozenset[str]) -> BaseKernel | None:
-    """Import the op as of the base revision. Raises InseparableError if this process cannot hold both."""
+def load_base(job: Job, device: Accelerator, before: frozenset[str]) -> LoadedBase:
+    """Import the op as of the base revision. Raises InseparableError if it is timed and cannot share this process."""
     base, files = job.base, job.ops[0]
     if base is None:
-        return None
-    refuse_operators(device, before)
+        return NO_BASE
+    timed = device.absent is None and not job.turns
     try:
-        other = load_apart(files.op, Path(base.folder), Path(base.shared_folder), Path(base.root), Path(job.root))
-    except ContractError as error:
-        # In a process of its own it was imported before.
-        raise InseparableError(because("imports_alone", error.reason, op=files.op)) from error
-    return BaseKernel(
+        refuse_operators(device, before)
+        try:
+            other = load_apart(files.op, Path(base.folder), Path(base.shared_folder), Path(base.root), Path(job.root))
+        except ContractError as error:
+            # In a process of its own it was imported before.
+            raise InseparableError(because("imports_alone", error.reason, op=files.op)) from error
+    except InseparableError as error:
+        if timed:
+            raise
+        return LoadedBase(note=because("judged_by_own", error.reason, op=files.op))
+    judges = other if base.judges else None
+    if not timed:
+        return LoadedBase(judges)
+    kernel = BaseKernel(
         kernel=other.performance.kernel,
         root=Path(base.root),
         head_root=Path(job.root),
@@ -227,6 +268,7 @@ def load_base(job: Job, device: Accelerator, before: frozenset[str]) -> BaseKern
         plan=base.plan,
         registered=before,
     )
+    return LoadedBase(judges, kernel)
 
 
 def spoil(loaded: LoadedOp, device: Accelerator) -> LoadedOp:

@@ -121,7 +121,7 @@ def test_an_op_that_is_timed_with_another_cache_than_before_is_named():
     (note, *_) = _notes(planned=warm)
 
     assert note == Reason("cache_changed", {"op": "op", "cache": "warm", "before": "cold", "base": "origin/main"})
-    assert "both revisions were timed with a warm L2 cache" in sentence(note)
+    assert "both revisions were timed with a cold L2 cache" in sentence(note)
     assert "cache_changed" not in _kinds(_notes(planned=both)) + _kinds(_notes(planned=planned))
 
 

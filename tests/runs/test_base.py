@@ -75,7 +75,8 @@ def test_a_revision_that_was_named_and_does_not_exist_is_a_usage_error(bench):
 def test_in_a_merge_request_it_is_said_why_there_is_no_base(loose, monkeypatch):
     monkeypatch.setenv("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "main")
 
-    assert find(loose).kind == "no_repository"
+    found = find(loose)
+    assert (found.kind, found.facts["cause"]) == ("merge_without_base", "no_repository")
 
 
 def test_on_main_the_base_is_the_commit_of_the_newest_baseline(bench, forked):
@@ -118,8 +119,8 @@ def test_a_shallow_clone_says_what_to_fetch(forked, tmp_path, monkeypatch):
 # --- rules ------------------------------------------------------------------------------------------------------------
 
 
-def test_changed_rules_are_named_from_the_project_wherever_they_lie(bench, forked):
-    settings = dataclasses.replace(forked, thresholds=forked.root / "ci" / "limits")
+def test_a_change_that_moves_its_rules_is_judged_by_those_of_its_base(bench, forked):
+    settings = dataclasses.replace(forked, thresholds=forked.root / "ci" / "limits", kernels=forked.root / "ops")
     settings.thresholds.mkdir(parents=True)
     (settings.thresholds / "default.yaml").write_text("margin: 3 %\n")
     (forked.baselines / "fake-one").mkdir(parents=True)
@@ -127,7 +128,9 @@ def test_changed_rules_are_named_from_the_project_wherever_they_lie(bench, forke
 
     tree = find(dataclasses.replace(bench, settings=settings))
 
-    assert tree.base.changed_rules == ("ci/limits/default.yaml", "baselines/fake-one/relu.json")
+    assert tree.base.changed_rules == ("ci/limits/default.yaml", "baselines/fake-one/relu.json", "pyproject.toml")
+    root = tree.settings.root
+    assert (tree.settings.thresholds, tree.settings.kernels) == (root / "thresholds", root / "kernels")
     assert (tree.base.changed_baselines, tree.base.proposed_on) == (("baselines/fake-one/relu.json",), None)
 
 

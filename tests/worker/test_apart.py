@@ -204,6 +204,9 @@ OPERATORS = """
 def test_a_revision_that_registers_torch_operators_is_refused_before_the_other_runs_its_code(tmp_path):
     head, base = with_operators(tmp_path)
     refused = """
+        found = load_base(job, device, before)  # nothing is timed here, so that head is judged by its own suites
+        print(found.op, found.note.kind, found.note.facts["namespace"])
+        device.absent = None
         try:
             load_base(job, device, before)
         except InseparableError as error:
@@ -213,7 +216,7 @@ def test_a_revision_that_registers_torch_operators_is_refused_before_the_other_r
 
     told = in_a_process(OPERATORS + textwrap.indent(textwrap.dedent(refused), "    "), head.root, base.root, head.op)
 
-    assert told == ["registers_operators", "perfci_apart", "10.0"]
+    assert told == ["None", "judged_by_own", "perfci_apart", "registers_operators", "perfci_apart", "10.0"]
 
 
 def with_operators(tmp_path):

@@ -15,7 +15,7 @@ from perfci.ops.identity import DuelPlan
 from perfci.ops.spec import Accuracy, Performance
 from perfci.worker.load import LoadedOp
 from perfci.worker.protocol import Doing, Finished, Job, Measured, OpDone, OpFiles, Prepared, Ready
-from perfci.worker.work import Worker
+from perfci.worker.work import LoadedBase, Worker
 
 CASES = [{"rows": 4}, {"rows": 8}]
 
@@ -53,7 +53,7 @@ class MessageChannel:
 def worker(mouth, device, opponent=None, **fields):
     job = Job("measure", (OpFiles("twice", "/nowhere"),), "/nowhere", "fake", 7, suites=(Suite.PERFORMANCE,), **fields)
     suites = [kind(kernel, reference, make_inputs, cases=CASES) for kind in (Accuracy, Performance)]
-    return Worker(job, mouth, device, LoadedOp(*suites), opponent)
+    return Worker(job, mouth, device, LoadedOp(*suites), LoadedBase(kernel=opponent))
 
 
 def opponent(base=base_kernel, registered=frozenset()):

@@ -176,6 +176,7 @@ class AccuracyCase:
     raised: bool = False  # the failure is an exception, not a wrong answer: ERROR instead of WRONG
     unchecked: Reason | None = None
     """why this check could not be made on this machine, or why passing it means nothing"""
+    of_base: bool = False  # a check of the base's suite, which differs from that of the change
 
 
 @dataclass(frozen=True)

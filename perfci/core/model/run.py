@@ -54,10 +54,11 @@ class PlannedBase:
     changed: tuple[str, ...] = ()  # files that differ, relative to the project's root
     performance: tuple[str, ...] = ()  # its performance cases
     cache: Cache = "cold"
-    """its performance suite's choice of the L2 cache. Both revisions are timed with the choice of the change"""
+    """its performance suite's choice of the L2 cache, with which both revisions are timed"""
     failure: Reason | None = None
     """why it cannot be held against at all: no such op, another signature, a broken contract"""
     apart: Reason | None = None  # why the two revisions need a process each
+    unjudged: Reason | None = None  # why its suites do not judge the change although its kernel can be called alike
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class PlannedOp:
     accuracy: tuple[str, ...] = ()
     performance: tuple[str, ...] = ()
     failure: Reason | None = None  # the op breaks the contract or does not import
-    signature: tuple[str, ...] = ()  # parameters of the kernel
+    signature: tuple[str, ...] = ()  # parameters of the kernel, with their defaults
     cache: Cache = "cold"  # the performance suite's choice of the L2 cache: cold or warm
     base: PlannedBase | None = None  # None without a base revision
     audit: tuple[str, ...] = ()  # cases that are duelled although they are unchanged: a control of the measurement
@@ -105,6 +106,11 @@ class Base:
     def rules(self) -> bool:
         """Whether a change is judged by this revision's thresholds and baselines, not by its own."""
         return self.how in {"first_parent", "merge_base"}
+
+    @property
+    def suites(self) -> bool:
+        """Whether a change is judged by this revision's suites too. What it was merged into long ago has others."""
+        return self.rules or self.how == "asked"
 
 
 @dataclass(frozen=True)
