@@ -61,7 +61,7 @@ HOMES = {
 # The package's face: perfci/__init__.py forwards to what a suite file needs.
 FACE = {"perfci": {"cli", "ops", "runs"}}
 
-SPEAKERS = ("cli", "worker.child")  # the worker's own entry may end its process; it prints nothing either
+SPEAKERS = ("cli", "worker.child", "worker.confine")  # programs of their own, which may end; they print nothing either
 HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2")
 
 

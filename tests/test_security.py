@@ -13,6 +13,7 @@ import importlib.util
 import io
 import json
 import os
+import py_compile
 import re
 import shutil
 import subprocess
@@ -27,6 +28,7 @@ import yaml
 
 import perfci
 from perfci.cli.main import run as command
+from perfci.worker.confine import landlock_version
 from tests.git_repositories import git
 
 TESTS = Path(__file__).parent
@@ -176,6 +178,7 @@ class Flow:
             "TRITON_WORDS": STRINGS[15] + STRINGS[0],
             "CI_MERGE_REQUEST_TITLE": "/close @all",
             "GITHUB_ACTIONS": "true",
+            "PERFCI_WRITABLE": str(self.root),  # what kernels do if the machine cannot keep them from it
         }
 
     def perfci(self, name: str, *arguments: str, **more: str) -> str:
@@ -709,6 +712,102 @@ def test_an_op_that_writes_without_end_into_the_pipe_of_results_costs_itself_alo
     assert {row["verdict"] for row in rows if row["op"] == "relu"} == {"ERROR"}
     assert "without a line's end" in out
     assert {row["verdict"] for row in rows if row["op"] != "relu"} == {"PASS"}
+
+
+# --- what a kernel can reach -----------------------------------------------------------------------------------------
+
+
+REACHES = """
+import os, pathlib
+
+ROOT = pathlib.Path({root!r})
+BASE = pathlib.Path(__file__).parents[2]
+OWN = pathlib.Path(os.environ["TRITON_CACHE_DIR"]).parent
+for path in (
+    ROOT / "kernels" / "scale" / "scale_triton.py",
+    ROOT / "thresholds" / "scale.yaml",
+    ROOT / "baselines" / "new.json",
+    ROOT / "reports" / "run.json",
+    ROOT / "reports" / "logs" / "relu.log",
+    ROOT / ".git" / "config",
+    BASE / "kernels" / "scale" / "scale_triton.py",
+    pathlib.Path(fake.__file__).parents[1] / "forged.py",
+    OWN.parents[1] / "package" / "new.py",
+    OWN.parent / "scale" / "triton" / "new",
+    OWN.parent / "new",
+    pathlib.Path({outside!r}),
+    pathlib.Path.home() / ".perfci-was-here",
+):
+    try:
+        with path.open("ab") as file:
+            file.write(b"# forged")
+        print("REACHED", path, flush=True)
+    except OSError as error:
+        print("refused", path, flush=True)
+"""
+
+
+def check_alone(flow: Flow, *arguments: str) -> str:
+    """A check as on a machine whose owner opens no folder to kernels."""
+    flow.variables.pop("PERFCI_WRITABLE", None)
+    return flow.perfci("check", "--device", "fake", "--seed", "7", "--budget", "0.05", *arguments)
+
+
+def commit(flow: Flow, message: str) -> None:
+    with mock.patch.dict(os.environ, flow.variables, clear=True):
+        git(flow.root, "add", "--all", "--force")
+        git(flow.root, "commit", "-q", "-m", message)
+
+
+@pytest.fixture
+def branch(tmp_path):
+    """A project on a branch of its own, with nothing changed yet."""
+    found = Flow(tmp_path)
+    found.outside.write_text("precious")
+    project(found.root)
+    with mock.patch.dict(os.environ, found.variables, clear=True):
+        git(found.root, "init", "-q", "-b", "main")
+    commit(found, "base")
+    with mock.patch.dict(os.environ, found.variables, clear=True):
+        git(found.root, "checkout", "-q", "-b", "topic")
+    return found
+
+
+@pytest.mark.skipif(not landlock_version(), reason="this kernel has no Landlock")
+def test_a_kernel_writes_neither_checkout_nor_base_nor_reports_nor_git_nor_the_judge(branch):
+    path = branch.root / "kernels" / "relu" / "relu_triton.py"
+    path.write_text(path.read_text() + REACHES.format(root=str(branch.root), outside=str(branch.outside)))
+    commit(branch, "reach out")
+    before = {name: data for name, data in branch.files.items() if not name.startswith("reports/")}
+    config = (branch.root / ".git" / "config").read_bytes()
+
+    out = check_alone(branch, "relu", "--format", "json")
+
+    logs = {name: data.decode() for name, data in branch.files.items() if name.startswith("reports/logs/")}
+    assert "refused" in logs["reports/logs/relu.log"]
+    assert not [line for text in logs.values() for line in text.splitlines() if line.startswith("REACHED")]
+    assert {name: data for name, data in branch.files.items() if not name.startswith("reports/")} == before
+    assert (branch.root / ".git" / "config").read_bytes() == config
+    assert branch.outside.read_text() == "precious"
+    assert {row["verdict"] for row in json.loads(out)["verdicts"]} <= {"PASS", "NEW", "UNCHANGED"}
+
+
+def test_what_python_compiled_into_a_checkout_is_neither_run_nor_written(branch):
+    """A cache that names its source's content is believed by Python without a look at the source."""
+    path = branch.root / "kernels" / "relu" / "relu_triton.py"
+    sound = path.read_text()
+    path.write_text("raise RuntimeError('compiled code is run')\n")
+    cache = Path(importlib.util.cache_from_source(str(path)))
+    py_compile.compile(str(path), cfile=str(cache), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    path.write_text(sound)
+    commit(branch, "with a cache")
+    before = sorted(branch.root.rglob("*.pyc"))
+
+    out = check_alone(branch, "relu", "scale", "--format", "json", "--against", "main")
+
+    assert "compiled code" not in out
+    assert {row["verdict"] for row in json.loads(out)["verdicts"]} <= {"PASS", "NEW", "UNCHANGED"}
+    assert sorted(branch.root.rglob("*.pyc")) == before == [cache]
 
 
 # --- code of the merge request ---------------------------------------------------------------------------------------

@@ -45,6 +45,13 @@ PASSED_NAMES = frozenset({
 CACHES = frozenset({"TRITON_CACHE_DIR", "TRITON_DUMP_DIR", "TRITON_OVERRIDE_DIR", "TORCHINDUCTOR_CACHE_DIR"})
 """Folders from which a worker could get what another process compiled."""
 
+OWN = {
+    "TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor", "TORCH_EXTENSIONS_DIR": "extensions",
+    "CUDA_CACHE_PATH": "cuda", "ASCEND_CACHE_PATH": "ascend", "ASCEND_WORK_PATH": "ascend",
+    "ASCEND_PROCESS_LOG_PATH": "ascend/log", "TMPDIR": "tmp",
+}  # fmt: skip
+"""Folders that each worker has for itself, since it can write nowhere else, below one that it is given."""
+
 UNCOMPARED = frozenset({"commit", "dirty", "branch"})  # fields that identify the code, not its environment
 
 UNTOLD = (
@@ -155,8 +162,7 @@ def worker_environment(
         if name not in withheld and (name in allowed or name.startswith(PASSED)) and not _holds_secret(name, value)
     }
     own = {
-        "TRITON_CACHE_DIR": str(cache_folder / "triton"),
-        "TORCHINDUCTOR_CACHE_DIR": str(cache_folder / "inductor"),
+        **{name: str(cache_folder / folder) for name, folder in OWN.items()},
         "TRITON_DISABLE_LINE_INFO": "1",  # a comment above a kernel must not change what it compiles to
     }
     if interpret:  # torch then loads no accelerator's plugin, which would fail without its driver

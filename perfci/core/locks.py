@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -38,11 +40,12 @@ def take_if_possible(handle: int) -> bool:
         return True
 
 
-def sign(handle: int) -> None:
-    """Write into the locked file who has it: process, host, folder, since when."""
+def sign(handle: int, process: int | None = None, folder: Path | None = None) -> None:
+    """Write into the locked file who has it: process, host, folder, since when. None: this process, in its folder."""
     import socket
 
-    text = f"process {os.getpid()} on {socket.gethostname()} in {Path.cwd()}, since {datetime.now(UTC):%H:%M:%S} UTC"
+    who = f"process {process or os.getpid()} on {socket.gethostname()} in {folder or Path.cwd()}"
+    text = f"{who}, since {datetime.now(UTC):%H:%M:%S} UTC"
     os.lseek(handle, 0, os.SEEK_SET)
     os.ftruncate(handle, os.write(handle, text.encode(errors="replace")))
 
@@ -53,19 +56,31 @@ def holder(handle: int) -> str:
     return os.read(handle, _LONGEST).decode(errors="replace").strip() or "another process"
 
 
+def find_lock(name: str, folder: str | None) -> Path:
+    """Returns the file of a device's lock. Raises OSError for a name that no file has."""
+    if not re.fullmatch(r"[\w.:-]{1,200}", name):
+        raise OSError(errno.EINVAL, "no name of a device")
+    return Path(folder or tempfile.gettempdir()) / f"perfci-{name}.lock"
+
+
+def open_lock(path: Path) -> int:
+    """Open a lock's file, and make it if it is missing. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except PermissionError:
+        return os.open(path, os.O_RDONLY)  # another user's, or ours to lock and not to write: it can be locked
+
+
 @contextmanager
 def device_lock(
     name: str, folder: str | None, waiting: Callable[[str], None], limit_s: float = WAIT_S
 ) -> Iterator[None]:
     """Hold a device's lock, calling `waiting` with another holder's name. Raises DeviceError after `limit_s`."""
-    path = Path(folder or tempfile.gettempdir()) / f"perfci-{name}.lock"
+    path = find_lock(name, folder)
     until, handle = time.monotonic() + limit_s, None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        except PermissionError:
-            handle = os.open(path, os.O_RDONLY)  # another user's: it can be locked all the same
+        handle = open_lock(path)
         while not take(handle):
             if time.monotonic() > until:
                 raise DeviceError("device_taken", holder=holder(handle), limit_s=limit_s)

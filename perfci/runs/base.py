@@ -33,6 +33,7 @@ from perfci.runs.plan import NOT_AGAINST, Against, Request
 from perfci.store import history
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.read import load
+from perfci.worker.parent import confined
 
 FOLDER = "base"  # the folder of the base's files in the run's folder
 
@@ -288,7 +289,7 @@ def _probe(bench: Bench, python: str, device: str) -> Mapping[str, str]:
     """Returns the versions in another interpreter. Raises UsageError if it cannot run the base."""
     needed = NEEDED if device == "fake" else (*NEEDED, "torch")
     around = make_environment(bench, WorkerPlace("probe", "offline", python=python))
-    command = [python, "-c", _PROBE, ",".join(needed), ",".join(PACKAGES)]
+    command = confined([python, "-c", _PROBE, ",".join(needed), ",".join(PACKAGES)], around.writable)
     try:
         done = subprocess.run(
             command, capture_output=True, check=False, timeout=PROBE_LIMIT_S, env=dict(around.environment)

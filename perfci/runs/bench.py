@@ -21,6 +21,9 @@ from perfci.worker.protocol import Job, Message, OpFiles
 
 Listener = Callable[[Message], None]
 
+OWN = "own"  # folder in the run's folder with one for each worker
+WRITABLE = "PERFCI_WRITABLE"  # variable that names further folders that all workers may write, separated as in PATH
+
 LOGS = "logs"  # folder in reports/ with what workers printed
 
 VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "npu": "ASCEND_RT_VISIBLE_DEVICES", "fake": "FAKE_VISIBLE_DEVICES"}
@@ -75,7 +78,10 @@ def make_environment(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:
     """A worker's environment, folder, log and time limit."""
     settings = bench.settings
     interpret = place.device == "cpu"
-    variables = environment.worker_environment(os.environ, settings.environment, interpret, bench.folder)
+    own = bench.folder / OWN / place.name
+    variables = environment.worker_environment(os.environ, settings.environment, interpret, own)
+    for folder in environment.OWN.values():
+        (own / folder).mkdir(parents=True, exist_ok=True)
     if name := VISIBLE.get(place.device):
         # The first device for the first process, the next ones for later looks.
         known = name_devices(variables, place.device, place.devices)
@@ -86,6 +92,7 @@ def make_environment(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:
         variables.pop("PYTHONHOME", None)
     if place.device == "offline":  # no device is touched, even if there is one
         variables |= {"CUDA_VISIBLE_DEVICES": "", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    more = filter(None, os.environ.get(WRITABLE, "").split(os.pathsep))
     logs = settings.reports / LOGS
     try:
         logs.mkdir(parents=True, exist_ok=True)
@@ -99,6 +106,7 @@ def make_environment(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:
         python=place.python or sys.executable,
         shown_from=settings.root,
         until_s=place.until_s,
+        writable=(own, *(folder for folder in map(Path, ("/dev/shm", *more)) if folder.is_dir())),
     )
 
 

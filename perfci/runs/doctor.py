@@ -23,6 +23,7 @@ from perfci.runs.bench import Listener, WorkerPlace, call_both, make_environment
 from perfci.runs.describe import make_describe_job
 from perfci.runs.effective_thresholds import ended
 from perfci.runs.plan import Request
+from perfci.worker import confine
 from perfci.worker.parent import run_worker
 from perfci.worker.protocol import Examined, Message, Ready
 
@@ -63,6 +64,8 @@ class Facts:
     has_nvidia: bool = False  # the NVIDIA driver is loaded, whatever torch sees
     has_cann: bool = False
     npu: NpuHost = field(default_factory=NpuHost)
+    landlock: int = 0  # version. 0: kernels can write whatever their user can
+    fenced: bool = False  # no process can leave its worker's group
     here: git.Revision | Reason | None = None  # what is checked out, or why git cannot say
     lock_folder: str = ""
     lock_writable: bool = True
@@ -101,6 +104,8 @@ def gather(settings: Settings, kind: str, listener: Listener) -> Facts:
         has_nvidia=has_nvidia,
         has_cann="ASCEND_HOME_PATH" in os.environ or Path("/usr/local/Ascend/ascend-toolkit").exists(),
         npu=look(os.environ, has_gpu=has_nvidia),
+        landlock=confine.landlock_version(),
+        fenced=confine.can_fence(),
         here=git.read(settings.root),
         lock_folder=str(lock),
         lock_writable=is_writable(lock),
@@ -187,6 +192,10 @@ def _judge_host(facts: Facts) -> Iterator[DoctorFinding]:
         yield _find(PROBLEM, "doctor_launch_blocking", name="CUDA_LAUNCH_BLOCKING", value=blocking)
     if interpret not in {"", "0"}:
         yield _find(NOTE, "doctor_interpret", value=interpret)
+    if facts.landlock and facts.fenced:
+        yield _find(OK, "doctor_confined", version=facts.landlock)
+    else:
+        yield _find(NOTE, "doctor_unconfined" if not facts.landlock else "doctor_unfenced")
 
 
 _HELD_DOWN = frozenset({"thermal", "power_brake", "hw_slowdown"})  # the ordinary power cap is none of them

@@ -69,7 +69,7 @@ class _Redirect:
         others = (finder for finder in sys.meta_path if finder is not self)
         specs = (finder.find_spec(name, path, target) for finder in others)
         found = next((spec for spec in specs if spec is not None), None)
-        if found is None or found.origin is None or not found.has_location or not _is_of(found.origin, self._head_root):
+        if found is None or found.origin is None or not found.has_location or not is_of(found.origin, self._head_root):
             return None
         origin = _map_place(found.origin, self._root, self._head_root)
         inner = found.submodule_search_locations
@@ -102,7 +102,7 @@ def forget_others(folder: Path, shared: Path) -> None:
 def _below(root: Path) -> dict[str, ModuleType]:
     """Modules whose files belong to a project."""
     modules = list(sys.modules.items())
-    return {name: module for name, module in modules if any(_is_of(place, root) for place in _places(module))}
+    return {name: module for name, module in modules if any(is_of(place, root) for place in _places(module))}
 
 
 def _places(module: ModuleType) -> list[str]:
@@ -112,7 +112,7 @@ def _places(module: ModuleType) -> list[str]:
 
 
 @functools.cache  # asked of every module, some thousands with torch, for every op
-def _is_of(place: str, root: Path) -> bool:
+def is_of(place: str, root: Path) -> bool:
     """Whether a file or folder belongs to a project: it is neither installed in an environment inside it, nor ours."""
     real, home = _real(place), _real(str(root))
     inside = real.is_relative_to(home) and not real.is_relative_to(_OURS)
@@ -134,4 +134,4 @@ def _map_path(root: Path, head_root: Path) -> None:
 
 
 def _map_place(place: str, root: Path, head_root: Path) -> str:
-    return str(root / _real(place).relative_to(_real(str(head_root)))) if _is_of(place, head_root) else place
+    return str(root / _real(place).relative_to(_real(str(head_root)))) if is_of(place, head_root) else place

@@ -8,7 +8,7 @@ import queue
 import random
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from perfci.device import detect, open_device
 from perfci.device.seam import Accelerator
 from perfci.device.targets import find_triton_versions, release
 from perfci.ops.spec import case_id, matches
-from perfci.worker.apart import forget_others, settle, stray_import
+from perfci.worker.apart import forget_others, is_of, settle, stray_import
 from perfci.worker.load import LoadedOp, import_roots, list_signature, load_op
 from perfci.worker.protocol import (
     BASE,
@@ -29,6 +29,7 @@ from perfci.worker.protocol import (
     Examined,
     Failed,
     Job,
+    LockAsked,
     MessageChannel,
     OpFiles,
     Ready,
@@ -49,6 +50,7 @@ def main() -> None:
         # Ops find modules in the working directory, as they do anywhere. By now perfci itself is imported.
         sys.path.insert(0, str(Path.cwd()))
     shun_stale_caches()
+    shun_bytecode([Path(root) for root in (job.root, job.head_root, job.base and job.base.root) if root])
     answers: queue.Queue[str] = queue.Queue()
 
     def read_answers() -> None:
@@ -71,6 +73,19 @@ def shun_stale_caches() -> None:
     """Before 3.5 Triton's cache knows a kernel by its text alone: one with another global constant gets stale code."""
     if any(release(version) < (3, 5) for version in find_triton_versions()):
         os.environ["TRITON_ALWAYS_COMPILE"] = "1"
+
+
+def shun_bytecode(roots: Sequence[Path]) -> None:
+    """Have the files of these projects compiled anew: what lies in a `__pycache__` beside them may be other code."""
+    external: Any = sys.modules["_frozen_importlib_external"]
+    find = external.cache_from_source
+
+    def cache_from_source(path: str, *arguments: Any, **options: Any) -> str:
+        if any(is_of(path, root) for root in roots):
+            raise NotImplementedError  # which importers take for a Python without such files
+        return str(find(path, *arguments, **options))
+
+    external.cache_from_source = cache_from_source
 
 
 @contextmanager
@@ -98,6 +113,7 @@ def _open_op(
             from perfci.core.locks import device_lock
 
             name = device.info.uuid or device.info.key
+            channel.ask(LockAsked(name))
             waiting = device_lock(name, job.lock_folder, lambda holder: channel.send(Waiting(holder)), job.lock_wait_s)
             stack.enter_context(waiting)
         channel.send(Ready(device.info))

@@ -10,6 +10,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import deque
@@ -19,10 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from perfci.core import locks
 from perfci.core.codec import encode
 from perfci.core.errors import PerfciError
 from perfci.core.model import Reason
-from perfci.worker.protocol import Doing, Failed, Job, Message, Turn, TurnAsked, ends, unpack
+from perfci.worker import confine
+from perfci.worker.protocol import Doing, Failed, Job, LockAsked, Message, Ready, Turn, TurnAsked, ends, unpack
 
 LAST_WORDS, LAST_LINES = 400, 3  # characters and lines of a dead worker's output that its reason quotes at most
 
@@ -50,6 +53,7 @@ class WorkerEnvironment:
     python: str = sys.executable
     shown_from: Path | None = None  # folder that the log's path is shown relative to. None for the working directory
     until_s: float | None = None  # when it is ended whatever it does, seconds since the epoch
+    writable: tuple[Path, ...] = ()  # folders that it may write, beside devices
 
 
 Working = Generator[Sequence["Running"], None, Reason | None]
@@ -91,6 +95,11 @@ def side_by_side(lanes: Sequence[Iterator[Sequence[Running]]]) -> None:
             going = {lane: next(lane, None) for lane in going}
 
 
+def confined(command: Sequence[str], writable: Iterable[Path]) -> list[str]:
+    """Returns the command that runs a program which can write to these folders and devices alone."""
+    return [sys.executable, "-I", "-S", confine.__file__, os.pathsep.join(map(str, writable)), *command]
+
+
 @contextmanager
 def start_worker(job: Job, around: WorkerEnvironment) -> Iterator[Running]:
     """Start a worker and give it its job. It is killed at the end of the context at the latest."""
@@ -100,7 +109,7 @@ def start_worker(job: Job, around: WorkerEnvironment) -> Iterator[Running]:
         process = subprocess.Popen(
             # Fault handler: the log then holds the stack of a segmentation fault. -P: a perfci in the folder, as in a
             # base of perfci's own repository, must not be taken for this one.
-            [around.python, "-P", "-X", "faulthandler", "-m", "perfci.worker.child"],
+            confined([around.python, "-P", "-X", "faulthandler", "-m", "perfci.worker.child"], around.writable),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -117,7 +126,9 @@ def start_worker(job: Job, around: WorkerEnvironment) -> Iterator[Running]:
     worker = Running(process, reading, job, around)
     try:
         # Standard input stays open: when it ends, the worker knows that the parent is gone.
-        worker.write(dataclasses.replace(job, events_fd=writing))
+        # The worker's folder of temporary files is its own.
+        lock_folder = job.lock_folder or tempfile.gettempdir()
+        worker.write(dataclasses.replace(job, events_fd=writing, lock_folder=lock_folder))
         yield worker
     finally:
         worker.end()
@@ -143,6 +154,7 @@ class Running:
         self._spoke = time.monotonic()
         self._asking = False
         self._done = False  # it has sent its last message
+        self._lock: int | None = None  # the open file of the device's lock, once it was asked for
         self.over = False  # nothing more will be heard of it
         self.failure: Reason | None = None  # why it failed as a whole. Known once it is over
 
@@ -190,6 +202,8 @@ class Running:
         self.over = True
         self._kill()
         os.close(self._reading)
+        if self._lock is not None:
+            os.close(self._lock)
 
     def _silence_left(self) -> float:
         """Seconds until its silence counts as a hang. One that waits for an answer is not silent."""
@@ -214,12 +228,25 @@ class Running:
                 break
             if isinstance(message, Doing):
                 self._doing = message
+            if isinstance(message, LockAsked) or (isinstance(message, Ready) and self._lock is not None):
+                self._lend_lock(message)
             self._asking = isinstance(message, TurnAsked)
             self._done = self._done or ends(self._job, message)
             heard.append(message)
         if len(self._rest) > LONGEST and not self.over:
             self._finish(self._explain("worker_flooded", size=LONGEST))
         return heard
+
+    def _lend_lock(self, message: LockAsked | Ready) -> None:
+        """Make the lock that it asks for, since it cannot, and sign it in its name once it has the device."""
+        with contextlib.suppress(OSError):  # the worker says what is wrong with it
+            if isinstance(message, Ready):
+                assert self._lock is not None
+                locks.sign(self._lock, self._process.pid, self._around.folder)
+            elif self._lock is None:
+                self._lock = locks.open_lock(locks.find_lock(message.name, self._job.lock_folder))
+        if isinstance(message, LockAsked):
+            self.write(Turn(0, ()))
 
     def _close(self) -> None:
         """Its pipe has ended. Status 0 is no success by itself: a kernel may call sys.exit."""
@@ -242,7 +269,7 @@ class Running:
         self.over, self.failure = True, failure
 
     def _kill(self) -> None:
-        """End it and whatever it started. A process that fled from its group may hold its output open, and is left."""
+        """End it and whatever it started. A process can only have left its group if this kernel cannot fence it in."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

@@ -255,6 +255,13 @@ class Turn:
 
 
 @dataclass(frozen=True)
+class LockAsked:
+    """A device's lock is to be taken. Its file can only be made by the parent, which answers once it is there."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class Failed:
     """The op as a whole broke."""
 
@@ -284,6 +291,7 @@ Message = (
     | ChainCase
     | Apart
     | TurnAsked
+    | LockAsked
     | Failed
 )
 """What a worker sends. Records of a run are sent as they are."""

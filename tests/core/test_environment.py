@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from perfci.core.environment import (
+    OWN,
     differences,
     telling,
     unmixable,
@@ -53,8 +54,7 @@ def test_workers_see_what_is_allowed_and_nothing_else():
         "TRITON_PRINT_AUTOTUNING": "1",
         "PYTHONPATH": "/src",
         "CI": "true",
-        "TRITON_CACHE_DIR": "/cache/triton",
-        "TORCHINDUCTOR_CACHE_DIR": "/cache/inductor",
+        **{name: f"/cache/{folder}" for name, folder in OWN.items()},
         "TRITON_DISABLE_LINE_INFO": "1",
     }
 

@@ -433,8 +433,11 @@ def test_revisions_that_register_a_torch_operator_of_one_name_run_their_own_in_t
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_in_the_middle_of_a_duel_keeps_what_was_measured_and_leaves_nobody_behind(topic, number, code):
+def test_a_signal_in_the_middle_of_a_duel_keeps_what_was_measured_and_leaves_nobody_behind(
+    topic, number, code, monkeypatch
+):
     """relu is duelled in one process, scale in two, of which the base hangs at its second case."""
+    monkeypatch.setenv("PERFCI_WRITABLE", str(topic.root))
     pids = topic.root / "pids"
 
     def hang():

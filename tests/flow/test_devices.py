@@ -46,8 +46,9 @@ def test_on_several_boards_the_verdicts_are_those_of_one(project, boards):
     assert (launches.note, {row.op for row in launches.rows}) == (None, set(OPS))
 
 
-def test_two_ops_are_really_under_way_at_once(project, boards):
+def test_two_ops_are_really_under_way_at_once(project, boards, monkeypatch):
     """Each waits for the other to begin: one after the other they would hang."""
+    monkeypatch.setenv("PERFCI_WRITABLE", str(project.root))
     boards()
     meet = project.root / "meet"
     meet.mkdir()
@@ -107,7 +108,8 @@ def test_a_run_waits_for_the_board_that_another_has_and_goes_on_with_the_other(p
 
 
 @pytest.mark.slow
-def test_a_signal_ends_the_workers_of_all_boards(project, boards):
+def test_a_signal_ends_the_workers_of_all_boards(project, boards, monkeypatch):
+    monkeypatch.setenv("PERFCI_WRITABLE", str(project.root))
     for op in ("relu", "scale"):
         pid = f"import os; open({str(project.root)!r} + '/pid-{op}', 'w').write(str(os.getpid())); fake.hang(); "
         project.edit(op, "triton", "fake.work(", f"{pid}fake.work(")

@@ -194,7 +194,8 @@ def test_a_signal_in_the_middle_keeps_what_was_measured(project, number, code):
 
 
 @pytest.mark.slow
-def test_a_worker_ends_when_its_parent_is_killed(project):
+def test_a_worker_ends_when_its_parent_is_killed(project, monkeypatch):
+    monkeypatch.setenv("PERFCI_WRITABLE", str(project.root))
     project.edit("relu", "triton", "import numpy as np", "import os\n\nimport numpy as np")
     project.edit(
         "relu",

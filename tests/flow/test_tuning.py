@@ -237,7 +237,8 @@ def test_an_op_that_is_wrong_as_it_is_today_is_not_tuned(project):
     assert "blur fails its accuracy suite as it is today" in project.refused("--case", "rows=4")
 
 
-def test_a_tuned_file_edited_meanwhile_is_not_overwritten(project):
+def test_a_tuned_file_edited_meanwhile_is_not_overwritten(project, monkeypatch):
+    monkeypatch.setenv("PERFCI_WRITABLE", str(project.tuned.parent))
     project.keep([{"config": {"block": 64, "warps": 1}}])
     project.edit("CRASHES = 0", 'CRASHES = 0\nCALLS = []\nFILE = TUNED / "fake-one.json"')
     edit = "CALLS.append(1)\n    if len(CALLS) == 50:\n        FILE.write_text('{\"configs\": []}')"

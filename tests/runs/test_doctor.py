@@ -22,6 +22,8 @@ HEALTHY = Facts(
     state=DeviceState(sm_clock_mhz=1980, temperature_c=40, power_w=120.0, throttle=("power_cap",), foreign_processes=0),
     timer="activity",
     has_nvidia=True,
+    landlock=6,
+    fenced=True,
     here=CLEAN,
     lock_folder="/var/lock",
     reports="/project/reports",
@@ -57,14 +59,16 @@ def packages(**changes: str | None) -> dict[str, str]:
 def test_a_healthy_machine_has_nothing_to_mend():
     assert {each.level for each in examine(HEALTHY)} == {Level.OK}
     assert kinds(HEALTHY) == {
-        "doctor_torch", "doctor_triton", "doctor_device", "doctor_timer", "doctor_state", "doctor_commit",
+        "doctor_torch", "doctor_triton", "doctor_device", "doctor_timer", "doctor_state", "doctor_confined",
+        "doctor_commit",
         "doctor_reports",
     }  # fmt: skip
 
 
 def test_a_bare_machine_is_told_what_it_cannot_do():
     assert kinds(BARE, Level.PROBLEM) == set()
-    assert kinds(BARE, Level.NOTE) == {"doctor_no_device"}
+    assert kinds(BARE, Level.NOTE) == {"doctor_no_device", "doctor_unconfined"}
+    assert "doctor_unfenced" in kinds(dataclasses.replace(BARE, landlock=1), Level.NOTE)
 
 
 @pytest.mark.parametrize(
@@ -174,6 +178,8 @@ def test_a_place_that_nobody_can_write_is_not_writable_for_root_either():
 
 B2 = Device("npu", "Ascend910B2", "ascend910b2", driver="25.5.1", runtime="CANN 8.5.0")
 ASCEND = Facts(
+    landlock=6,
+    fenced=True,
     python="3.11.7",
     packages={"torch": "2.6.0+cpu", "torch-npu": "2.6.0", "triton-ascend": "3.2.0", "numpy": "1.26.4"},
     device=B2,
