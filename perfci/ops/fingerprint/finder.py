@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ FOREIGN = frozenset({"perfci", "torch", "torch_npu", "triton", "numpy", "scipy",
 PARTS = ("triton", "baseline", "accuracy", "performance")
 """An op's four files are `<op>_<part>.py` in a folder of the op's name."""
 
-_EDITORS = ("~", ".orig", ".rej")
 _NO_DATA = (".py", ".md", ".rst")
+_CACHED = re.compile(r"\.pyc(\.\d+)?")  # which no worker reads from a `__pycache__`
 
 
 @dataclass(frozen=True)
@@ -56,24 +57,28 @@ class Finder:
         ops, found, waiting = {*self.ops.values()}, list[str](), [self._kernels]
         while waiting:
             folder = waiting.pop()
-            found += [f"{folder}/{name}" for name in self.listing(folder).files if _counts(name)]
+            found += [f"{folder}/{name}" for name in self.listing(folder).files]
             for name in self.listing(folder).folders:
                 path = f"{folder}/{name}"
                 if name.startswith("_"):
-                    found += self.below(path) if _counts(name) else ()
+                    found += self.below(path)
                 elif _is_plain(name) and path not in ops:
                     waiting.append(path)
         return [path for path in found if not path.endswith(_NO_DATA)]
 
-    def below(self, folder: str, above: frozenset[str] = frozenset()) -> Iterator[str]:
-        """Yields every file, but what is hidden, an editor's or a cache; links are followed, but never in a circle."""
+    def below(self, folder: str, above: frozenset[str] = frozenset(), *, hidden: bool = False) -> Iterator[str]:
+        """Yields every file but Python's own caches; links are followed, but never in a circle.
+
+        hidden: those in hidden folders too, which may be a repository or an environment if the folder is not an op's.
+        """
         listing, real = self.listing(folder), os.path.realpath(folder)
         if real in above:
             return
-        yield from (f"{folder}/{name}" for name in sorted(listing.files) if _counts(name))
+        cache = posixpath.basename(folder) == "__pycache__"
+        yield from (f"{folder}/{name}" for name in sorted(listing.files) if not (cache and _CACHED.search(name)))
         for name in sorted(listing.folders):
-            if _counts(name):
-                yield from self.below(f"{folder}/{name}", above | {real})
+            if hidden or name[0] != ".":
+                yield from self.below(f"{folder}/{name}", above | {real}, hidden=hidden)
 
     def data(self, folder: str) -> Iterator[str]:
         """Yields what Python files may read: the files beside them, and those of folders without Python files."""
@@ -181,8 +186,3 @@ def list_folder(folder: str) -> Listing:
 
 def _is_plain(name: str) -> bool:
     return name[0] not in "_."
-
-
-def _counts(name: str) -> bool:
-    """Neither hidden, nor a cache, nor what an editor or a merge left."""
-    return name[0] not in ".#" and name != "__pycache__" and not name.endswith(_EDITORS)

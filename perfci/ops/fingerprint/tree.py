@@ -57,7 +57,7 @@ class Tree:
         if folder is None:
             missing = Reason("op_not_in_tree", {"op": op, "folder": self._name(self._kernels)})
             return Fingerprint(_digest({}), {}, opaque=missing)
-        own = set(self._finder.below(folder))
+        own = set(self._finder.below(folder, hidden=True))
         code = self._closure(folder, own)
         data = {path for needs in code.values() for path in needs.data}
         files = {self._name(path): self._content(path) for path in own | code.keys() | data | {*self._shared}}
@@ -137,7 +137,8 @@ class Tree:
                 else:
                     digest = f"no file, mode {Path(path).stat().st_mode:o}"
             except FileNotFoundError:
-                digest = f"link to {os.fsencode(Path(path).readlink())!r}"
+                link = Path(path).is_symlink()  # else it has gone since it was found
+                digest = f"link to {os.fsencode(Path(path).readlink())!r}" if link else "gone"
             except OSError as error:
                 digest = f"unreadable: {error.strerror}"
             self._digests[path] = digest

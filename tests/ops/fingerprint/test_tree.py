@@ -37,21 +37,47 @@ def test_every_file_of_the_ops_folder_counts(write, take):
     assert others(take()) == files
 
 
-LEFT_BY_TOOLS = [
-    "__pycache__/softmax_triton.cpython-311.pyc",
-    ".softmax_triton.py.swp",
-    "softmax_triton.py~",
-    "softmax_triton.py.orig",
-    "tuned/a.json.rej",
-]
+CACHED = ["__pycache__/softmax_triton.cpython-311.pyc", "deep/__pycache__/x.cpython-311.opt-1.pyc.140234"]
 
 
-@pytest.mark.parametrize("name", LEFT_BY_TOOLS)
-def test_caches_hidden_files_and_editors_files_do_not_count(write, take, name):
+@pytest.mark.parametrize("name", CACHED)
+def test_what_python_caches_does_not_count_since_no_worker_reads_it(write, take, name):
     before = take()
     write({f"kernels/softmax/{name}": "x = 1"})
 
     assert take().same_as(before)
+
+
+READABLE = [
+    ".hidden.py",
+    ".hidden/tile.json",
+    ".softmax_triton.py.swp",
+    "softmax_triton.py~",
+    "softmax_triton.py.orig",
+    "tuned/a.json.rej",
+    "#softmax_triton.py#",
+    "__pycache__/tile.json",
+    "softmax_tiles.pyc",
+]
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_whatever_else_the_op_could_read_counts_whatever_its_name(write, take, name):
+    write({f"kernels/softmax/{name}": "x = 1"})
+    before = take()
+    write({f"kernels/softmax/{name}": "x = 2"})
+
+    assert before.changed_files(take()) == (f"kernels/softmax/{name}",)
+    assert not take().same_as(before)
+
+
+def test_a_file_that_goes_while_it_is_looked_at_stops_nothing(write, tmp_path):
+    write({"kernels/softmax/.x.swp": ""})
+    found = Tree(tmp_path, tmp_path / "kernels")
+    assert list(found._finder.below(str(tmp_path / "kernels" / "softmax"), hidden=True))  # each folder is read once
+    (tmp_path / "kernels" / "softmax" / ".x.swp").unlink()
+
+    assert found.fingerprint("softmax").files["kernels/softmax/.x.swp"] == "gone"
 
 
 def test_changed_new_and_deleted_files_are_seen_and_named(write, take, tmp_path):
@@ -196,9 +222,10 @@ def test_every_file_that_python_really_imports_counts(write, take, tmp_path, tex
 
 def test_what_ops_share_in_the_kernels_folder_counts_for_each(write, take):
     files = {"kernels/_devices/a.json", "kernels/_devices/deep/b.json", "kernels/table.csv", "kernels/group/c.txt"}
+    files |= {"kernels/_devices/.c.json", "kernels/.d.json"}
     write(dict.fromkeys(files, ""))
     write({"kernels/matmul/matmul_triton.py": "", "kernels/matmul/tuned/a.json": "", "kernels/README.md": ""})
-    write({"kernels/_devices/__pycache__/x": "", "kernels/.hidden/y": ""})
+    write({"kernels/_devices/__pycache__/x.pyc": "", "kernels/.hidden/y": ""})
 
     assert others(take()) == files
 
