@@ -50,7 +50,9 @@ def main() -> None:
         # Ops find modules in the working directory, as they do anywhere. By now perfci itself is imported.
         sys.path.insert(0, str(Path.cwd()))
     shun_stale_caches()
-    shun_bytecode([Path(root) for root in (job.root, job.head_root, job.base and job.base.root) if root])
+    shun_bytecode(
+        [Path(root) for root in (job.root, job.shared_folder, job.head_root, job.base and job.base.root) if root]
+    )
     answers: queue.Queue[str] = queue.Queue()
 
     def read_answers() -> None:
