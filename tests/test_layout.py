@@ -37,7 +37,7 @@ HOMES = {
     "click": ("cli",),
     "rich": ("cli",),
     "typer": ("cli",),
-    "jinja2": ("report.markdown", "report.html.page"),
+    "jinja2": ("report.markdown",),
     "markupsafe": ("report.markdown", "report.html"),
     "matplotlib": ("report.charts", "report.plots"),
     "PIL": ("report.charts",),  # a part of matplotlib, as it were: it writes the PNGs

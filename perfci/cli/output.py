@@ -127,9 +127,9 @@ _INDENT = 14  # where sentences stand under their row
 
 def list_verdicts(judgements: Judgements, run: Run | None = None) -> Iterator[RenderableType]:
     """Returns the verdict table with the notes, what failed first. Each reason is printed under its row."""
-    notes = rows.split_notes(judgements, run)
-    yield from (Paragraph(note, style=STYLES[Gate.WARNS]) for note in notes.first)
-    yield from map(Paragraph, notes.above)
+    first, above, last = rows.split_notes(judgements, run)
+    yield from (Paragraph(note, style=STYLES[Gate.WARNS]) for note in first)
+    yield from map(Paragraph, above)
     found = sorted(rows.make_rows(judgements), key=lambda row: not row.aloud)
     aloud = sum(row.aloud for row in found)
     kept, left = found[: aloud + FINE_ROWS], found[aloud + FINE_ROWS :]
@@ -153,7 +153,7 @@ def list_verdicts(judgements: Judgements, run: Run | None = None) -> Iterator[Re
         yield Paragraph(say("... and {tally} more; the report lists them all.", tally=tally), style="dim")
     if run:
         yield Paragraph(_describe_origin(run), style="dim")
-    yield from (Paragraph(note, style="dim") for note in notes.below)
+    yield from (Paragraph(note, style="dim") for note in last)
 
 
 def _describe_origin(run: Run) -> str:
@@ -177,11 +177,8 @@ def describe_device(run: Run) -> str:
 def sum_up(judgements: Judgements, *, strict: bool = False, shard: str | None = None) -> Paragraph:
     """Returns the closing line: 4 ops, 31 verdicts: 1 REGRESSED, 30 PASS -> fails (exit 2). A shard decides nothing."""
     if shard:
-        counted = rows.write_counts(rows.count_all(judgements))
-        text = say(
-            "Shard {shard}: {counted}; `perfci ci merge` decides, once it has them all.", shard=shard, counted=counted
-        )
-        return Paragraph(text)
+        facts = {"shard": shard, "counted": rows.write_counts(rows.count_all(judgements))}
+        return Paragraph(say("Shard {shard}: {counted}; `perfci ci merge` decides, once it has them all.", **facts))
     failed_by_warning = strict and judgements.gate is Gate.WARNS
     text = rows.write_summary(judgements, 2 if failed_by_warning else None)
     text = say("{summary}, as --strict asks", summary=text) if failed_by_warning else text
@@ -235,10 +232,8 @@ def write_report(
     path = report.write(
         run, judgements, folder, launches or folder, stored.baselines, pasts=stored.pasts, formats=formats
     )
-    lines = {
-        "md": say("Report: {path}", path=relative(path)),
-        "html": say("Page: {path}", path=relative(path.with_suffix(".html"))),
-    }
+    page = say("Page: {path}", path=relative(path.with_suffix(".html")))
+    lines = {"md": say("Report: {path}", path=relative(path)), "html": page}
     return [line for name, line in lines.items() if name in formats]
 
 

@@ -51,9 +51,9 @@ class Links:
 def compose(run: Run, judgements: Judgements, links: Links, limit: int = LIMIT, key: str = KEY) -> str:
     """Markdown of at most `limit` bytes, no line of which begins with foreign text. Raises ValueError for a bad key."""
     summed = summary.summarise(run, judgements, frame.find_clocks(frame.tabulate_blocks(run)))
-    shown, notes = rows.make_rows(judgements), rows.split_notes(judgements, run)
+    shown, (first, above, last) = rows.make_rows(judgements), rows.split_notes(judgements, run)
     grave, fine = [row for row in shown if row.aloud], [row for row in shown if not row.aloud]
-    below = list(map(inline, notes.below[:NOTES]))
+    below = list(map(inline, last[:NOTES]))
     titles = say("the report with every case"), say("the job"), say("the pipeline")
     known = zip(titles, (links.report, links.job, links.pipeline), strict=True)
     linked = ", ".join(f"[{title}]({url})" for title, url in known if url and safe_url(url))
@@ -67,9 +67,9 @@ def compose(run: Run, judgements: Judgements, links: Links, limit: int = LIMIT, 
         parts = (
             marker(key),
             say("## perfci: {gate}", gate=rows.name_gate(judgements.gate).upper()),
-            *(f"> **{inline(note)}**" for note in notes.first),
+            *(f"> **{inline(note)}**" for note in first),
             markdown.write(write_headline(judgements)),
-            _list([*(harden(markdown.write(line)) for line in summed), *map(inline, notes.above)]),
+            _list([*(harden(markdown.write(line)) for line in summed), *map(inline, above)]),
             _tabulate(grave, most_grave),
             _list(map(_describe_why, grave[:most_reasons]), say("### Why")),
             (_fold(title, _tabulate(fine, most_fine)) if most_fine else title) if fine else "",

@@ -24,8 +24,8 @@ def make_report(material: Material, further_note: str = "") -> Report:
     fine = tuple(row for row in shown if not row.aloud)
     fold = len(fine) > FOLD_ROWS
     tally = rows.write_tally(rows.count_verdicts(fine).items())
-    notes = rows.split_notes(judgements, run)
-    below = (*notes.below, *([further_note] if further_note else []))
+    first, above, below = rows.split_notes(judgements, run)
+    below += [further_note] if further_note else []
     ran = {op.op: op for op in run.ops}
     ops, untouched = [], []
     for name, judged in material.group_judgements().items():
@@ -43,11 +43,11 @@ def make_report(material: Material, further_note: str = "") -> Report:
     )
     return Report(
         gate=rows.name_gate(judgements.gate).upper(),
-        first=tuple(map(plain, notes.first)),
+        first=tuple(map(plain, first)),
         headline=write_headline(judgements),
         summary=summary.summarise(run, judgements, material.clocks),
         ran=make_table("what | this run", _describe_run(run)),
-        above=tuple(map(plain, notes.above)),
+        above=tuple(map(plain, above)),
         verdicts=_tabulate_verdicts(shown[: len(shown) - len(fine)] if fold else shown),
         fine=_tabulate_verdicts(fine) if fold else Table(),
         fine_title=say("{count:row that is|rows that are} fine: {tally}", count=len(fine), tally=tally),

@@ -150,9 +150,7 @@ def _merge_blocks(run: Run, judgements: Judgements | None) -> pd.DataFrame:
                 if equals:
                     columns.setdefault(PARAMETER + name, {})[op.op, case.case] = value
     if judgements is not None:
-        judged = {
-            (row.op, row.case or ""): row for row in judgements.rows if row.suite is Suite.PERFORMANCE and row.case
-        }
+        judged = {(row.op, row.case): row for row in judgements.rows if row.suite is Suite.PERFORMANCE and row.case}
         changes = {case: rows.find_change(row) for case, row in judged.items()}
         columns["verdict"] = {case: str(row.verdict) for case, row in judged.items()}
         columns["reason"] = {case: row.reasons[0].kind for case, row in judged.items() if row.reasons}

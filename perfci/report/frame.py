@@ -119,9 +119,8 @@ def pool_spreads(table: pd.DataFrame, raw: pd.DataFrame | None = None) -> tuple[
     records: list[dict[Any, Any]] = known.where(known.notna(), None).to_dict("records")
     found = [ArmSpread(**row) for row in records]
     places = {key: place for place, key in enumerate(dict.fromkeys((one.op, one.case) for one in found))}
-    return tuple(
-        sorted(found, key=lambda one: (places[one.op, one.case], ARMS.index(one.arm) if one.arm in ARMS else len(ARMS)))
-    )
+    ranks = {arm: rank for rank, arm in enumerate(ARMS)}
+    return tuple(sorted(found, key=lambda one: (places[one.op, one.case], ranks.get(one.arm, len(ARMS)))))
 
 
 def find_clocks(table: pd.DataFrame) -> Clocks:

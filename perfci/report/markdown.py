@@ -7,6 +7,8 @@ import re
 from itertools import zip_longest
 from typing import Any
 
+from markupsafe import Markup
+
 from perfci.core.wording import say
 from perfci.report.text import block, columns, split_marks
 from perfci.report.view import Report, Table
@@ -78,23 +80,25 @@ def write_table(shown: Table) -> str:
     return "\n".join(lines)
 
 
+def load_templates(package: str, **options: Any) -> Any:
+    """Templates of a package. Finished text is Markup, and everything else is escaped."""
+    import jinja2
+
+    loader, strict = jinja2.PackageLoader(package), jinja2.StrictUndefined
+    environment = jinja2.Environment(loader=loader, undefined=strict, autoescape=True, **options)
+    environment.trim_blocks = environment.lstrip_blocks = True
+    environment.globals["say"] = say  # before the templates are got: their macros keep what they see then
+    return environment
+
+
 @functools.cache
 def _load_template() -> Any:
-    import jinja2
-    from markupsafe import Markup
+    def escape(shown: Any) -> Markup:
+        return shown if isinstance(shown, Markup) else Markup(write(str(shown)))
 
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("perfci.report"),
-        undefined=jinja2.StrictUndefined,
-        autoescape=True,  # finished text is Markup, so that `finalize` escapes everything else, once and for Markdown
-        finalize=lambda shown: shown if hasattr(shown, "__html__") else Markup(write(str(shown))),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = load_templates("perfci.report", finalize=escape, keep_trailing_newline=True)
     environment.filters["table"] = lambda shown: Markup(write_table(shown))
     environment.filters["fence"] = lambda text: Markup(fence(text))
-    environment.globals["say"] = say  # before the templates are got: their macros keep what they see then
     return environment.get_template("report.md.j2")
 
 

@@ -50,19 +50,12 @@ def _quantile(confidence: float) -> float:
 
 def average_ops(judged: Iterable[Judgement]) -> dict[str, Mean]:
     """Of every op with a case whose speedup is known and sound, in the order of the judgements."""
-    return {op: _average(speedups) for op, speedups in find_sound(judged).items()}
-
-
-def average_all(judged: Iterable[Judgement]) -> Mean | None:
-    """Over the cases of all ops, each case with the same weight."""
-    found = [one for speedups in find_sound(judged).values() for one in speedups]
-    return _average(found) if found else None
-
-
-def _average(speedups: Sequence[Interval]) -> Mean:
-    values = [one.value for one in speedups]
-    slower = sum(one.high < 1 for one in speedups)
-    return Mean(len(values), average_speedups(speedups), min(values), max(values), slower)
+    means = {}
+    for op, speedups in find_sound(judged).items():
+        values = [one.value for one in speedups]
+        slower = sum(one.high < 1 for one in speedups)
+        means[op] = Mean(len(values), average_speedups(speedups), min(values), max(values), slower)
+    return means
 
 
 def find_sound(judged: Iterable[Judgement]) -> dict[str, list[Interval]]:

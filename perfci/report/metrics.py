@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from perfci.core import units
-from perfci.core.model import Baseline, Judgement, Judgements, Run, Suite, Verdict
+from perfci.core.model import Baseline, Gate, Judgement, Judgements, Run, Suite, Verdict
 from perfci.report import rows
 from perfci.report.ceilings import find_unsound
 from perfci.report.text import plain
@@ -20,9 +20,7 @@ from perfci.store.files import write_atomically
 
 FILE = "metrics.txt"
 
-COUNTED = tuple(
-    verdict for verdict in Verdict if verdict not in {Verdict.PASS, Verdict.UNCHANGED, Verdict.IMPROVED, Verdict.NEW}
-)
+COUNTED = tuple(each for each in Verdict if each.gate is not Gate.OK or each is Verdict.EXPECTED)
 """Verdicts that are counted, each in every file, so that a count changes and never comes or goes."""
 
 MOVED = frozenset({Verdict.REGRESSED, Verdict.IMPROVED, Verdict.EXPECTED, Verdict.TOO_SLOW, Verdict.DRIFTED})

@@ -107,10 +107,8 @@ def list_trails(op: OpRun, run: Run, past: Past) -> tuple[Trail, ...]:
 
 def find_median(case: PerformanceCase) -> float | None:
     """Median of the kernel's block medians in the first process, as a history's line would have it."""
-    medians = [
-        block.arms["kernel"].time.median_us for block in case.blocks if "kernel" in block.arms and block.process == 0
-    ]
-    return statistics.median(medians) if medians else None
+    blocks = [block for block in case.blocks if block.process == 0 and "kernel" in block.arms]
+    return statistics.median(block.arms["kernel"].time.median_us for block in blocks) if blocks else None
 
 
 def find_marks(past: Past, shown: Sequence[Trail]) -> tuple[Mark, ...]:
@@ -190,10 +188,10 @@ def make_section(op: OpRun, run: Run, past: Past | None, pictures: Sequence[Pict
     if drawn not in {0, len(shown)}:
         facts = {"drawn": drawn, "count": len(shown)}
         drawing = say("Drawn are {drawn} of {count} cases: those that stepped, then those that moved most.", **facts)
-    rows = [
-        (code(each.case), str(each.runs), units.time(each.last_us), units.time(each.now_us), write_change(each.change))
-        for each in shown
-    ]
+    rows = []
+    for each in shown:
+        times = units.time(each.last_us), units.time(each.now_us)
+        rows.append((code(each.case), str(each.runs), *times, write_change(each.change)))
     return Section(
         title=say("History: {what}", what=", ".join(parts)),
         texts=(" ".join(_describe_runs(past)),),

@@ -30,13 +30,8 @@ def make_section(judged: Sequence[Judgement]) -> Section | None:
         "brackets 95 % confidence intervals. For an op it is the geometric mean over its cases. **In bold**: the "
         "kernel is slower, since the whole interval is below 1. No verdict depends on peers."
     )
-    reasons = dict.fromkeys(
-        plain(sentence(peer.failure))
-        for comparisons in found.values()
-        for seen in comparisons
-        for peer in seen.peers
-        if peer.failure
-    )
+    peers = [peer for comparisons in found.values() for seen in comparisons for peer in seen.peers]
+    reasons = dict.fromkeys(plain(sentence(peer.failure)) for peer in peers if peer.failure)
     parts = (Section(plain(op, NAME_LIMIT), table=_tabulate(comparisons)) for op, comparisons in found.items())
     lines = (*describe_peers(judged), *list(reasons)[:REASONS])
     return Section(say("Peers"), (note,), lines, parts=tuple(parts))

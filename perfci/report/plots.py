@@ -6,7 +6,7 @@ A figure takes some 0.1 s to draw. So a run of many ops gets fewer panels an op,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,26 +49,6 @@ class Gallery:
 
     ops: Mapping[str, Pictures]
     roofline: Picture | None = None  # of the ops together. None if no case's operations are known
-
-
-@np.errstate(all="ignore")  # matplotlib overflows if times are absurd, and then leaves a margin out
-def write(
-    run: Run,
-    judgements: Judgements,
-    folder: Path | None,
-    raw: pd.DataFrame | None = None,
-    *,
-    spreads: Sequence[ArmSpread],
-    pasts: Pasts | None = None,
-    svg: bool = False,
-) -> Gallery:
-    """Draw all pictures, as PNGs into the folder in place of an earlier report's, and as SVG if asked.
-
-    raw: every launch, without which their distribution is not drawn.
-    """
-    for old in [old for kind in KINDS if folder for old in folder.glob(f"{kind}*.png")]:
-        old.unlink()
-    return _Painter(run, judgements, folder, raw, spreads, pasts or {}, svg).draw_all()
 
 
 def collect_charts(run: Run, judgements: Judgements, raw: pd.DataFrame | None) -> dict[str, list[CaseChart]]:
@@ -176,19 +156,20 @@ def _describe_left_out(shown: int, count: int) -> str:
 
 
 @dataclass(frozen=True)
-class _Painter:
+class Painter:
     """What the pictures are made of, and where they go."""
 
     run: Run
     judgements: Judgements
-    folder: Path | None
-    raw: pd.DataFrame | None
     spreads: Sequence[ArmSpread]
-    pasts: Pasts
-    svg: bool
+    folder: Path | None  # where PNGs go, in place of an earlier report's
+    svg: bool = False  # draw SVG too
+    raw: pd.DataFrame | None = None  # every launch. Without it their distribution is not drawn
+    pasts: Pasts = field(default_factory=dict)
 
     @cached_property
     def charts(self) -> dict[str, list[CaseChart]]:
+        """What there is to draw, by op."""
         return collect_charts(self.run, self.judgements, self.raw)
 
     @cached_property
@@ -202,8 +183,11 @@ class _Painter:
             (self.folder / f"{name}.png").write_bytes(style.save_png(figure))
         return Picture(f"{name}.png", alt, shows, case, style.save_svg(figure) if self.svg else "")
 
+    @np.errstate(all="ignore")  # matplotlib overflows if times are absurd, and then leaves a margin out
     def draw_all(self) -> Gallery:
         """Draw the pictures of all ops."""
+        for old in [old for kind in KINDS if self.folder for old in self.folder.glob(f"{kind}*.png")]:
+            old.unlink()
         run, limits = self.run, self.run.limits
         grave = [(op, chart) for op, found in self.charts.items() for chart in found if chart.gate is not Gate.OK]
         grave = sorted(grave, key=lambda pair: rank_chart(pair[1]))[:CASES]
@@ -224,12 +208,8 @@ class _Painter:
                 facts = {"op": plain(op.op, 40), "case": plain(chart.case, 80), "verdict": str(chart.verdict)}
                 about = say("{op}, {case}: {verdict}", **facts)
                 own.append(self.save(figure, f"case-{name}-{len(own) + 1}", about, case=chart.case))
-            ops[op.op] = Pictures(
-                tuple(pictures),
-                tuple(own),
-                alone=sum(chart.gate is not Gate.OK for chart in charts),
-                history=tuple(history),
-            )
+            count = sum(chart.gate is not Gate.OK for chart in charts)
+            ops[op.op] = Pictures(tuple(pictures), tuple(own), count, tuple(history))
         if not places:
             return Gallery(ops)
         device = run.environment.device.name

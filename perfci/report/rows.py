@@ -84,23 +84,14 @@ class Counts:
     gate: Gate
 
 
-@dataclass(frozen=True)
-class RunNotes:
-    """Sentences about the run as a whole, by their place."""
-
-    first: tuple[str, ...]  # before everything: how a change alters its own judging
-    above: tuple[str, ...]  # above the verdicts: what they are compared with
-    below: tuple[str, ...]
-
-
-def split_notes(judgements: Judgements, run: Run | None = None) -> RunNotes:
-    """Returns the notes in three parts, each in the judge's order."""
+def split_notes(judgements: Judgements, run: Run | None) -> tuple[list[str], ...]:
+    """Returns the notes by their place: before everything, above the verdicts, and below. Each in the judge's order."""
     no_base = run.plan.base_note if run else None
     first = [note for note in judgements.notes if note.kind in FIRST]
     rest = [note for note in judgements.notes if note.kind not in FIRST]
     above = [note for note in rest if note.kind in COMPARED or note == no_base]
     below = [note for note in rest if note not in above]
-    return RunNotes(*(tuple(map(sentence, notes)) for notes in (first, above, below)))
+    return tuple([sentence(note) for note in notes] for notes in (first, above, below))
 
 
 # --- counts -----------------------------------------------------------------------------------------------------------

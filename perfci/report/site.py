@@ -259,9 +259,8 @@ def _make_row(trail: Trail, kept: Kept, marks: Sequence[Mark]) -> CaseRow:
     places = [(mark.at, mark.name) for mark in marks if mark.about(trail.case)]
     lines = tuple((round(LINE[0] * (at - 0.5) / max(len(runs) - 1, 1), 1), name) for at, name in places)
     ends = words.write_range(units.time(min(known)), units.time(max(known)))
-    return CaseRow(
-        state, plain(trail.case, 160), cells, " ".join(map(plain, why)), draw_trend(trail.kernel), ends, lines
-    )
+    text = " ".join(map(plain, why))
+    return CaseRow(state, plain(trail.case, 160), cells, text, draw_trend(trail.kernel), ends, lines)
 
 
 def is_gone(case: str, runs: Sequence[HistoryRun]) -> bool:
@@ -303,10 +302,9 @@ def _show_change(ratio: float | None) -> Cell:
 
 def _list_errors(runs: Sequence[HistoryRun]) -> Iterator[CaseRow]:
     """A row an accuracy case with its greatest error, and a tensor that is stored with the 99th percentile."""
-    errors = [
-        {one.case: one.errors.max_abs for one in run.accuracy} | {one.case: one.errors.p99_abs for one in run.stored}
-        for run in runs
-    ]
+    errors = [{one.case: one.errors.max_abs for one in run.accuracy} for run in runs]
+    for run, own in zip(runs, errors, strict=True):
+        own |= {one.case: one.errors.p99_abs for one in run.stored}
     for case in dict.fromkeys(case for run in reversed(errors) for case in run):
         values = [run.get(case) for run in errors]
         known = [value for value in values if value is not None]

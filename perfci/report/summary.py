@@ -78,10 +78,11 @@ def _locate(row: Judgement) -> str:
 
 def _describe_speedup(judged: Sequence[Judgement]) -> Iterator[str]:
     """Returns the mean over all cases. The table of speedups has that of each op."""
-    if every := means.average_all(judged):
+    every = [one for speedups in means.find_sound(judged).values() for one in speedups]
+    if every:
         yield phrase(
             "**Speedup** over the reference, geometric mean of {count:case|cases}: {mean}.",
-            count=every.cases, mean=words.write_speedup(every.speedup),
+            count=len(every), mean=words.write_speedup(means.average_speedups(every)),
         )  # fmt: skip
 
 

@@ -130,7 +130,7 @@ def pictures() -> None:
 def no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes half of a check's time, and tests/report looks at all pictures."""
     if "pictures" not in request.fixturenames:
-        monkeypatch.setattr("perfci.report.plots.write", lambda *_, **__: Gallery({}))
+        monkeypatch.setattr("perfci.report.plots.Painter.draw_all", lambda _: Gallery({}))
 
 
 @pytest.fixture(scope="session")

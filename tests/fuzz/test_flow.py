@@ -84,7 +84,10 @@ def test_no_escape_reaches_a_terminal(data, terminal, width):
 def test_no_markup_reaches_the_report(data):
     run, judgements = drawn(data)
 
-    with tempfile.TemporaryDirectory() as folder, mock.patch("perfci.report.plots.write", return_value=Gallery({})):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch("perfci.report.plots.Painter.draw_all", return_value=Gallery({})),
+    ):
         text = report.write(run, judgements, Path(folder)).read_text(encoding="utf-8")
 
     assert not UNSEEN.search(text), UNSEEN.search(text)

@@ -373,7 +373,7 @@ def test_what_a_change_asks_for_itself_is_told_before_all_else():
     measured = run(against(SLOWER), planned=duel_plan(base=base))
 
     found = judged(measured, rules(asked))
-    first = rows.split_notes(found).first
+    first, _, _ = rows.split_notes(found, None)
 
     assert [note.kind for note in found.notes][:2] == ["rules_changed", "expected_added"]
     assert [note.kind for note in found.notes].count("expected_added") == 1

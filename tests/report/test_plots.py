@@ -13,7 +13,7 @@ from perfci.report.charts.device import draw_roofline
 
 def write(run, judgements, folder, raw=None, **options):
     spreads = frame.pool_spreads(frame.tabulate_blocks(run), raw)
-    return plots.write(run, judgements, folder, raw, spreads=spreads, **options)
+    return plots.Painter(run, judgements, spreads, folder, raw=raw, **options).draw_all()
 
 
 @pytest.fixture(scope="module")

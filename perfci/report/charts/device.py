@@ -9,7 +9,7 @@ from perfci.core.model import Limits
 from perfci.core.units import percent, significant
 from perfci.report.ceilings import CeilingPoint, find_ridge
 from perfci.report.charts import style
-from perfci.report.charts.style import INK, QUIET, SERIES, SHAPES
+from perfci.report.charts.style import INK, QUIET, SERIES, SHAPES, WIDTH
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +33,9 @@ def draw_roofline(found: Sequence[CeilingPoint], limits: Limits, title: str) -> 
     # The shape of a point shows its dtype.
     shared, names = style.split_names([one.case.replace(f",dtype={one.dtype}", "") for one in named])
     note = f"all that are named: {style.fit(shared, 40)}" if shared else ""
-    axes = style.make_axes(title, 3.9, note, legend, right=NAMES)
+    figure, share = style.make_figure(title, 3.9, note, legend)
+    inches = figure.get_figheight()
+    axes = figure.add_axes((0.7 / WIDTH, 0.42 / inches, 1 - (0.7 + NAMES) / WIDTH, share - 0.5 / inches))
     _plot_ceilings(axes, found, limits, list(dtypes))
     for one in found:
         axes.plot(
@@ -43,7 +45,7 @@ def draw_roofline(found: Sequence[CeilingPoint], limits: Limits, title: str) -> 
     _name_points(axes, sorted(zip(named, names, strict=True), key=lambda pair: (-pair[0].tflops, -pair[0].intensity)))
     axes.set_xlabel("operations a byte")
     axes.set_ylabel("TFLOP/s")
-    return axes.get_figure(root=True)  # type: ignore[return-value]
+    return figure
 
 
 def _plot_ceilings(axes: Axes, found: Sequence[CeilingPoint], limits: Limits, dtypes: Sequence[str]) -> None:

@@ -135,13 +135,6 @@ def make_panels(
     return figure, [figure.add_subplot(grid[divmod(place, across)]) for place in range(count)]
 
 
-def make_axes(title: str, height: float, note: str = "", legend: Sequence[Any] = (), right: float = 0.15) -> Axes:
-    """A figure of one panel, with free space to the right of it, inches."""
-    figure, share = make_figure(title, height, note, legend)
-    inches = figure.get_figheight()
-    return figure.add_axes((0.7 / WIDTH, 0.42 / inches, 1 - (0.7 + right) / WIDTH, share - 0.5 / inches))
-
-
 def set_heading(axes: Axes, name: str, text: str = "", gate: Gate = Gate.OK, verdict: str = "") -> None:
     """The name of a panel's case, and under it its verdict and a text, above the labels of the vertical axis."""
     width = axes.get_position().width * WIDTH

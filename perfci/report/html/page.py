@@ -16,10 +16,13 @@ from html import escape
 from importlib import resources
 from typing import Any
 
+from markupsafe import Markup
+
 from perfci.core import wording
 from perfci.core.model import Gate, Judgement, Judgements, PerformanceCase, PlannedOp, Run, Suite
 from perfci.core.wording import say, sentence
 from perfci.report import against, rows
+from perfci.report.markdown import load_templates
 from perfci.report.rows import VerdictRow
 from perfci.report.sections import Material
 from perfci.report.steps import RUN_FILE, make_steps, quote, repeat
@@ -147,10 +150,7 @@ def _find_numbers(row: VerdictRow, judgement: Judgement | None) -> tuple[tuple[s
         (row.kernel, "", seen.kernel_us if seen else None),
         (row.reference, "", seen.reference_us if seen else None),
     )
-    return tuple(
-        (text, interval, number if number is not None and math.isfinite(number) else None)
-        for text, interval, number in found
-    )
+    return tuple((text, interval, number if math.isfinite(number or 0) else None) for text, interval, number in found)
 
 
 def _explain(row: Judgement, timed: PerformanceCase | None) -> Iterator[str]:
@@ -193,9 +193,9 @@ def render_page(template: str, styles: Sequence[str] = ("style.css",), **values:
     page: str = _load_template(template).render(
         lang=LANGUAGES[wording.spoken()],
         policy=LOCKED.format(style=_digest(style), script=_digest(script)),
-        style=Html(style),
-        script=Html(script),
-        data=Html(json.dumps({"words": controls}, separators=(",", ":")).replace("<", "\\u003c")),
+        style=Markup(style),
+        script=Markup(script),
+        data=Markup(json.dumps({"words": controls}, separators=(",", ":")).replace("<", "\\u003c")),
         **values,
     )
     return page
@@ -212,15 +212,7 @@ def _digest(text: str) -> str:
 
 @functools.cache
 def _load_template(name: str) -> Any:
-    import jinja2
-
-    made = jinja2.Environment(
-        loader=jinja2.PackageLoader(HERE),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    made = load_templates(HERE)
     made.filters |= {
         "told": write_marked,
         "cell": functools.partial(write_marked, breaks=True),
@@ -229,29 +221,18 @@ def _load_template(name: str) -> Any:
         "code_of": lambda text: write_marked(plain(text, 4000)),
         "encode": lambda picture: base64.b64encode(picture.svg.encode()).decode(),
     }
-    made.globals["say"] = say  # before the template is got: its macros keep what they see then
     return made.get_template(name)
 
 
-@dataclass(frozen=True)
-class Html:
-    """Finished HTML, which templates show as it is."""
-
-    source: str
-
-    def __html__(self) -> str:
-        return self.source
-
-
-def write_marked(text: str, *, breaks: bool = False) -> Html:
+def write_marked(text: str, *, breaks: bool = False) -> Markup:
     """A view's text in a paragraph, list item or cell. Whatever is opened is closed again, in the right order.
 
     breaks: code, such as a case's id, may go on in the next line behind a comma.
 
-    >>> write_marked("`a<b` <i>").source
-    '<code>a&lt;b</code> &lt;i&gt;'
-    >>> write_marked("`rows=1,cols=2`, slower", breaks=True).source
-    '<code>rows=1,<wbr>cols=2</code>, slower'
+    >>> write_marked("`a<b` <i>")
+    Markup('<code>a&lt;b</code> &lt;i&gt;')
+    >>> write_marked("`rows=1,cols=2`, slower", breaks=True)
+    Markup('<code>rows=1,<wbr>cols=2</code>, slower')
     """
     parts, opened = list[str](), list[str]()
     for kind, part in split_marks(text):
@@ -268,4 +249,4 @@ def write_marked(text: str, *, breaks: bool = False) -> Html:
         else:
             opened.append(kind)
             parts.append(f"<{kind}>")
-    return Html("".join((*parts, *(f"</{kind}>" for kind in reversed(opened)))))
+    return Markup("".join((*parts, *(f"</{kind}>" for kind in reversed(opened)))))
