@@ -15,6 +15,7 @@ from rich.console import RenderableType
 from perfci import git, store
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
+from perfci.cli.options import argument, flag, option
 from perfci.cli.output import STYLES, Grid, Paragraph, print_json, print_lines, print_parts, relative
 from perfci.core import settings, units
 from perfci.core.errors import UsageError
@@ -41,46 +42,42 @@ from perfci.runs.rebaseline import Rebaselined, RebaselineOptions, rebaseline_ru
 )
 def accept(
     runs: Annotated[
-        list[Path], options.argument("RUN...", "One or more runs of one device and timer.", "the project's reports/")
+        list[Path], argument("RUN...", "One or more runs of one device and timer.", "the project's reports/")
     ] = [],  # noqa: B006
     op: options.Ops = [],  # noqa: B006
     case: options.Case = None,
-    dirty: Annotated[bool, options.flag("--dirty", "Accept runs of a work tree with uncommitted changes too.")] = False,
-    slower: Annotated[
-        bool, options.flag("--slower", "Accept the cases that are slower, and no others; needs --why.")
-    ] = False,
+    dirty: Annotated[bool, flag("--dirty", "Accept runs of a work tree with uncommitted changes too.")] = False,
+    slower: Annotated[bool, flag("--slower", "Accept the cases that are slower, and no others; needs --why.")] = False,
     why: Annotated[
-        str | None, options.option("--why", "Why cases may be slower, or what changed around them.", "none", "TEXT")
+        str | None, option("--why", "Why cases may be slower, or what changed around them.", "none", "TEXT")
     ] = None,
     environment: Annotated[
-        bool, options.flag("--environment", "Show what a new driver, torch or board moved; see --write.")
+        bool, flag("--environment", "Show what a new driver, torch or board moved; see --write.")
     ] = False,
-    write: Annotated[bool, options.flag("--write", "With --environment: store the numbers anew, with a step.")] = False,
+    write: Annotated[bool, flag("--write", "With --environment: store the numbers anew, with a step.")] = False,
     include: Annotated[
-        list[str], options.option("--include", "With --environment: take this op whatever changed.", "none", "OP")
+        list[str], option("--include", "With --environment: take this op whatever changed.", "none", "OP")
     ] = [],  # noqa: B006
     propose: Annotated[
-        bool, options.flag("--propose", "Propose baselines and thresholds in a merge request; runs no kernels.")
+        bool, flag("--propose", "Propose baselines and thresholds in a merge request; runs no kernels.")
     ] = False,
     source: Annotated[
-        Path, options.option("--from", "With --propose: the project's folder as another job left it.", metavar="DIR")
+        Path, option("--from", "With --propose: the project's folder as another job left it.", metavar="DIR")
     ] = options.HERE,
     to: Annotated[
         str,
-        options.option("--to", "With --propose: merge-request, push (to the target), or a branch.", metavar="WHERE"),
+        option("--to", "With --propose: merge-request, push (to the target), or a branch.", metavar="WHERE"),
     ] = "merge-request",
     target: Annotated[
-        str | None, options.option("--target", "Branch that is to get the files.", "$CI_DEFAULT_BRANCH", "BRANCH")
+        str | None, option("--target", "Branch that is to get the files.", "$CI_DEFAULT_BRANCH", "BRANCH")
     ] = None,
-    branch: Annotated[
-        str, options.option("--branch", "Branch of the merge request.", metavar="NAME")
-    ] = "perfci/nightly",
+    branch: Annotated[str, option("--branch", "Branch of the merge request.", metavar="NAME")] = "perfci/nightly",
     base: Annotated[
         str | None,
-        options.option("--base", "Full id of the commit that the other job began with.", "$CI_COMMIT_SHA", "COMMIT"),
+        option("--base", "Full id of the commit that the other job began with.", "$CI_COMMIT_SHA", "COMMIT"),
     ] = None,
     dry_run: Annotated[
-        bool, options.flag("--dry-run", "With --propose: print what would be proposed, and write nothing.")
+        bool, flag("--dry-run", "With --propose: print what would be proposed, and write nothing.")
     ] = False,
     output: options.Output = "text",
     project: options.Project = options.HERE,

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
+from perfci.cli.options import argument, flag, option
 from perfci.cli.output import STYLES, Paragraph, get_command, print_json, print_parts
 from perfci.cli.progress import Progress
 from perfci.core import units
@@ -28,26 +29,19 @@ from perfci.statistics.exact import to_ratio
 
 ID = 10  # digits of a commit that are shown
 
-_SIDE_STYLES = {
-    Rating.GOOD: STYLES[Gate.OK],
-    Rating.BAD: STYLES[Gate.FAILS],
-    Rating.PART: STYLES[Gate.WARNS],
-    Rating.SKIP: "dim",
-}
+_GATES = {Rating.GOOD: Gate.OK, Rating.BAD: Gate.FAILS, Rating.PART: Gate.WARNS}
 
 
 def bisect(
-    good: Annotated[str, options.argument("GOOD", "A revision at which the op was still fast, or right.")],
-    bad: Annotated[str, options.argument("BAD", "A later one at which it no longer is.")],
-    op: Annotated[str | None, options.option("--op", "The op to look at.", "none: give one", "OP")] = None,
+    good: Annotated[str, argument("GOOD", "A revision at which the op was still fast, or right.")],
+    bad: Annotated[str, argument("BAD", "A later one at which it no longer is.")],
+    op: Annotated[str | None, option("--op", "The op to look at.", "none: give one", "OP")] = None,
     case: options.Case = None,
     device: options.DeviceOption = "auto",
     budget: options.Budget = 1.0,
     seed: options.Seed = None,
     timer: options.Timer = "auto",
-    first_parent: Annotated[
-        bool, options.flag("--first-parent", "Try the main line only; a merge counts as a whole.")
-    ] = False,
+    first_parent: Annotated[bool, flag("--first-parent", "Try the main line only; a merge counts as a whole.")] = False,
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
@@ -57,13 +51,12 @@ def bisect(
     # Of this file, as it is now: while something moves on a terminal, rich leads what is printed there.
     moving, out = Console(stderr=True), Console(file=sys.stdout)
     live = moving if json or out.is_terminal else out
+    asked = BisectOptions(op or "", good, bad, request, first_parent)
     audience = Audience(
         lambda begun: print_parts(show_ends(begun), live), lambda *tried: print_parts(show_step(*tried), live)
     )
     with Progress(moving) as progress:
-        found = bisect_op(
-            where, BisectOptions(op or "", good, bad, request, first_parent), get_command(), progress, audience
-        )
+        found = bisect_op(where, asked, get_command(), progress, audience)
     if json:
         print_json(to_json(found))
     else:
@@ -92,15 +85,9 @@ def show_bisection(found: Bisection) -> Iterator[RenderableType]:
 
 def show_ends(found: Bisection) -> Iterator[RenderableType]:
     """Between which revisions perfci searches, and for what."""
-    yield say(
-        "{op} from {good} to {bad}: {count:commit|commits}, on {device}, seed {seed}",
-        op=found.op,
-        good=found.good.id[:ID],
-        bad=found.bad.id[:ID],
-        count=found.commits,
-        device=found.device or "-",
-        seed=found.seed,
-    )
+    where = {"op": found.op, "good": found.good.id[:ID], "bad": found.bad.id[:ID], "device": found.device}
+    facts = {"count": found.commits, "seed": found.seed}
+    yield say("{op} from {good} to {bad}: {count:commit|commits}, on {device}, seed {seed}", **where, **facts)
     if found.failure:
         yield Paragraph(say("BAD fails:"), style=STYLES[Gate.FAILS])
         yield Paragraph(found.failure)
@@ -113,7 +100,7 @@ def show_step(step: Leg, commit: Commit) -> Iterator[RenderableType]:
     """One revision that was tried: what it is, its change against GOOD, and the reason if it needs one."""
     change = _write_range(to_ratio(step.shift)) if step.shift and step.seen and step.seen.processes else ""
     words = {Rating.GOOD: say("good"), Rating.BAD: say("bad"), Rating.PART: say("part"), Rating.SKIP: say("skip")}
-    line = Text(f"  {words[step.side]:<5}", style=_SIDE_STYLES[step.side])
+    line = Text(f"  {words[step.side]:<5}", style=STYLES[_GATES[step.side]] if step.side in _GATES else "dim")
     yield line.append(f" {change:<29} {plain(_name_commit(commit), NAME_LIMIT)}", style="")
     if step.reason:
         yield Paragraph(step.reason, 8)

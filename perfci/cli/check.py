@@ -13,6 +13,7 @@ from perfci import store
 from perfci.cli import language, options
 from perfci.cli.chains import print_chains
 from perfci.cli.exits import Exit
+from perfci.cli.options import argument, flag, option
 from perfci.cli.output import conclude, get_command, print_answer, print_lines, print_verdicts, relative, write_json
 from perfci.cli.progress import Progress
 from perfci.cli.soak import print_soak
@@ -48,65 +49,38 @@ SUITES = {
     },
 )
 def check(
-    ops: Annotated[list[str], options.argument("OP...", "Ops to check; with --chain names of chains.", "all ops")] = [],  # noqa: B006 - typer reads the default, nobody changes it
+    ops: Annotated[list[str], argument("OP...", "Ops to check; with --chain names of chains.", "all ops")] = [],  # noqa: B006 - typer reads the default, nobody changes it
     case: options.Case = None,
-    no_judge: Annotated[bool, options.flag("--no-judge", "Write reports/run.json, and judge nothing.")] = False,
-    static: Annotated[bool, options.flag("--static", "Compile without a device, and judge what changed.")] = False,
+    no_judge: Annotated[bool, flag("--no-judge", "Write reports/run.json, and judge nothing.")] = False,
+    static: Annotated[bool, flag("--static", "Compile without a device, and judge what changed.")] = False,
     retry: Annotated[
         Path | None,
-        options.option(
-            "--retry",
-            "Duel a run's INCONCLUSIVE cases, each with the last commit at which it was conclusive.",
-            "none",
-            "RUN",
-        ),
+        option("--retry", "Duel a run's INCONCLUSIVE cases, each with its last conclusive commit.", "none", "RUN"),
     ] = None,
     against_release: Annotated[
-        bool,
-        options.flag(
-            "--against-release", "Duel every case with the last release: finds slow-downs that came bit by bit."
-        ),
+        bool, flag("--against-release", "Duel every case with the last release: finds slow-downs that came bit by bit.")
     ] = False,
     release: options.Release = None,
-    chain: Annotated[
-        bool, options.flag("--chain", "Check chains of ops as a model calls them, stage by stage.")
-    ] = False,
-    soak: Annotated[
-        bool, options.flag("--soak", "Call ops a thousand times, on streams and threads, on huge arrays.")
-    ] = False,
+    chain: Annotated[bool, flag("--chain", "Check chains of ops as a model calls them, stage by stage.")] = False,
+    soak: Annotated[bool, flag("--soak", "Call ops a thousand times, on streams and threads, on huge arrays.")] = False,
     calls: Annotated[
         int | None,
-        options.option(
-            "--calls", "Calls of each test of --soak.", "1000; 24 without an accelerator", "N", min=2, max=10**7
-        ),
+        option("--calls", "Calls of each test of --soak.", "1000; 24 without an accelerator", "N", min=2, max=10**7),
     ] = None,
     decay_limit: Annotated[
         float,
-        options.option(
-            "--decay-limit",
-            "With --soak: a call may become slower by this over all calls.",
-            metavar="PERCENT",
-            min=0,
-            max=1000,
-        ),
+        option("--decay-limit", "With --soak: how much slower a call may become.", metavar="PERCENT", min=0, max=1000),
     ] = 3.0,
-    plan: Annotated[
-        Path | None, options.option("--plan", "Measure one shard; `ci merge` judges.", "none", "FILE")
-    ] = None,
+    plan: Annotated[Path | None, option("--plan", "Measure one shard; `ci merge` judges.", "none", "FILE")] = None,
     shard: Annotated[
         str | None,
-        options.option("--shard", "Which one, such as $CI_NODE_INDEX/$CI_NODE_TOTAL; goes with --plan.", "none", "I/N"),
+        option("--shard", "Which one, such as $CI_NODE_INDEX/$CI_NODE_TOTAL; goes with --plan.", "none", "I/N"),
     ] = None,
     device: options.DeviceOption = "auto",
     budget: Annotated[
         float | None,
-        options.option(
-            "--budget",
-            "Device time a case for the first looks, seconds.",
-            "1.0; with --retry twice the run's own",
-            "S",
-            min=0.01,
-            max=3600,
+        option(
+            "--budget", "Device time a case, seconds.", "1.0; with --retry twice the run's", "S", min=0.01, max=3600
         ),
     ] = None,
     seed: options.Seed = None,
@@ -122,9 +96,7 @@ def check(
     peers: options.Peers = False,
     out: Annotated[
         Path | None,
-        options.option(
-            "--out", "Where --retry and --against-release write.", "again/ or creep/ in the project's reports/", "DIR"
-        ),
+        option("--out", "Where --retry and --against-release write.", "again/ or creep/ in reports/", "DIR"),
     ] = None,
     strict: options.Strict = False,
     html: options.Html = False,

@@ -15,6 +15,7 @@ from perfci import store
 from perfci.cli import language, options
 from perfci.cli.check import SUITES
 from perfci.cli.exits import Exit
+from perfci.cli.options import argument, flag, option
 from perfci.cli.output import conclude, get_command, print_lines, relative, write_json
 from perfci.cli.progress import Progress
 from perfci.core.errors import UsageError
@@ -53,14 +54,12 @@ def plan(
     timer: options.Timer = "auto",
     against: options.Against = None,
     duel: options.Duel = "changed",
-    shards: Annotated[
-        int, options.option("--shards", "How many runners share the ops.", metavar="N", min=1, max=10_000)
-    ] = 1,
+    shards: Annotated[int, option("--shards", "How many runners share the ops.", metavar="N", min=1, max=10_000)] = 1,
     last: Annotated[
-        Path | None, options.option("--last", "A run by whose times the shards are balanced.", "none", "RUN")
+        Path | None, option("--last", "A run by whose times the shards are balanced.", "none", "RUN")
     ] = None,
-    out: Annotated[Path, options.option("--out", "Where to write it.", metavar="FILE")] = Path("plan.json"),
-    every: Annotated[bool, options.flag("--all", "Measure what is unchanged by its files too.")] = False,
+    out: Annotated[Path, option("--out", "Where to write it.", metavar="FILE")] = Path("plan.json"),
+    every: Annotated[bool, flag("--all", "Measure what is unchanged by its files too.")] = False,
     threshold: options.Threshold = [],  # noqa: B006
     peers: options.Peers = False,
     output: options.Output = "text",
@@ -89,21 +88,16 @@ def plan(
     if output == "json":
         write_json(encode(found, path).decode())
     else:
-        print_lines(
-            *(plain(line, BLOCK_LIMIT) for line in _describe_plan(found)), say("Plan: {path}", path=relative(path))
-        )
+        print_lines(*(plain(line, BLOCK_LIMIT) for line in _describe_plan(found)))
+        print_lines(say("Plan: {path}", path=relative(path)))
     return Exit.OK
 
 
 @ci.command("merge", cls=options.Command)
 def merge(
-    plan: Annotated[Path, options.option("--plan", "The plan of its shards.", metavar="FILE")] = Path("plan.json"),
-    runs: Annotated[
-        list[Path], options.argument("RUN...", "Runs of its shards, or the folder that holds them.", "none")
-    ] = [],  # noqa: B006
-    out: Annotated[
-        Path | None, options.option("--out", "Where to write it all.", "the project's reports/", "DIR")
-    ] = None,
+    plan: Annotated[Path, option("--plan", "The plan of its shards.", metavar="FILE")] = Path("plan.json"),
+    runs: Annotated[list[Path], argument("RUN...", "Runs of its shards, or the folder that holds them.", "none")] = [],  # noqa: B006
+    out: Annotated[Path | None, option("--out", "Where to write it all.", "the project's reports/", "DIR")] = None,
     strict: options.Strict = False,
     html: options.Html = False,
     output: options.Output = "text",
@@ -127,17 +121,12 @@ def note(
     run: options.RunFile,
     report: Annotated[
         str | None,
-        options.option(
-            "--report",
-            "The report's place among the job's artefacts, or its address.",
-            "reports/report.md of the job",
-            "PATH",
-        ),
+        option("--report", "The report among the job's artefacts, or its address.", "reports/report.md", "PATH"),
     ] = None,
     key: Annotated[
-        str, options.option("--key", "Tells this note from others of perfci in one merge request.", metavar="NAME")
+        str, option("--key", "Tells this note from others of perfci in one merge request.", metavar="NAME")
     ] = "check",
-    dry_run: Annotated[bool, options.flag("--dry-run", "Print the note, and post nothing.")] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Print the note, and post nothing.")] = False,
     project: options.Project = options.HERE,
 ) -> int:
     """Post a run's note in its GitLab merge request, and on GitHub in the step's summary; never fails a job."""
@@ -179,27 +168,16 @@ def _describe_plan(found: ShardPlan) -> Iterator[str]:
     run, base = [each for each in found.ops if each.shard], found.plan.base
     if base:
         yield say("Compared with {name} ({commit}).", name=base.name, commit=base.commit[:10])
+    counts = {"run": len(run), "ops": len(found.ops), "family": found.family, "duels": found.plan.duel_family}
     yield say(
         "{run} of {ops} ops are measured; {family} performance cases are tested together, {duels} at most in duels.",
-        run=len(run),
-        ops=len(found.ops),
-        family=found.family,
-        duels=found.plan.duel_family,
+        **counts,
     )
     minutes, seconds = divmod(round(found.seconds), 60)
-    yield say(
-        "Device time: about {minutes} min {seconds} s in all; seed {seed}.",
-        minutes=minutes,
-        seconds=seconds,
-        seed=found.plan.seed,
-    )
+    facts = {"minutes": minutes, "seconds": seconds, "seed": found.plan.seed}
+    yield say("Device time: about {minutes} min {seconds} s in all; seed {seed}.", **facts)
     for number in range(1, found.shards + 1):
         mine = [each for each in run if each.shard == number]
         names = [each.op for each in mine[:SHOWN]] + ([f"... (+{len(mine) - SHOWN})"] if len(mine) > SHOWN else [])
-        yield say(
-            "Shard {number}/{count}: about {seconds:n} s: {ops}",
-            number=number,
-            count=found.shards,
-            seconds=sum(each.seconds for each in mine),
-            ops=", ".join(names) or "-",
-        )
+        share = {"number": number, "count": found.shards, "seconds": sum(each.seconds for each in mine)}
+        yield say("Shard {number}/{count}: about {seconds:n} s: {ops}", ops=", ".join(names) or "-", **share)

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
+from perfci.cli.options import flag
 from perfci.cli.output import STYLES, Grid, Paragraph, get_command, print_json, print_parts
 from perfci.cli.progress import Progress
 from perfci.core import units
@@ -30,10 +31,7 @@ MISSED = 5  # most cases of a try that are named if they came out wrong
 @options.takes("", {"selftest": "op case device budget seed timer"})
 def doctor(
     selftest: Annotated[
-        bool,
-        options.flag(
-            "--selftest", "Try perfci: unchanged kernels pass, a planted slow-down and a planted error are found."
-        ),
+        bool, flag("--selftest", "Try perfci: unchanged kernels pass, planted slow-downs and errors are found.")
     ] = False,
     op: options.Ops = [],  # noqa: B006
     case: options.Case = None,
@@ -70,10 +68,9 @@ def _examine(where: Settings, *, json: bool) -> int:
     else:
         words = {"problem": say("problem"), "note": say("note"), "ok": say("ok")}
         styles = {"problem": STYLES[Gate.FAILS], "note": STYLES[Gate.WARNS], "ok": STYLES[Gate.OK]}
-        for one in sorted(findings, key=lambda each: list(words).index(each.level.value)):
-            level = one.level.value
-            words_of = plain(sentence(one.reason))
-            print_parts([Text.assemble((set_cell_size(words[level], 8), styles[level]), "  ", words_of)])
+        for one in sorted(findings, key=lambda each: list(words).index(each.level)):
+            level = set_cell_size(words[one.level], 8), styles[one.level]
+            print_parts([Text.assemble(level, "  ", plain(sentence(one.reason)))])
     return Exit.WARNINGS if any(one.level is examination.Level.PROBLEM for one in findings) else Exit.OK
 
 
@@ -103,10 +100,8 @@ def show_trials(found: SelfTest) -> Iterator[RenderableType]:
             )
             for line in found.noise
         ]
-        title = say(
-            "Noise on {device}: spread of the shift between two equal arms, block by block", device=found.device
-        )
-        yield Grid(make_table("op and case | spread: | allowed: | seen at 95 %: | kernel:", lines), title)
+        head = say("Noise on {device}: spread of the shift between two equal arms, block by block", device=found.device)
+        yield Grid(make_table("op and case | spread: | allowed: | seen at 95 %: | kernel:", lines), head)
     if found.passed:
         text = say("perfci can be trusted on this machine: nothing false was said, and what was planted was found.")
         yield Paragraph(text, style="green")

@@ -173,9 +173,8 @@ def show_boards(histories: Sequence[History], device: str | None, where: Setting
     problems = [problem for one in histories for problem in one.problems]
     if device is None:  # quarantined boards that no history knows
         seen = {board_key(one.board) for each in found.values() for one in each}
-        problems += [
-            Reason("board_unknown", {"board": board}) for board in where.quarantine if board_key(board) not in seen
-        ]
+        unknown = [board for board in where.quarantine if board_key(board) not in seen]
+        problems += [Reason("board_unknown", {"board": board}) for board in unknown]
     quarantine = {board_key(each) for each in where.quarantine}
     if json:
         print_json([

@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from perfci.cli import drift as drifts
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
+from perfci.cli.options import flag, option
 from perfci.cli.output import STYLES, Grid, Paragraph, print_json, print_parts
 from perfci.core import units
 from perfci.core.errors import UsageError
@@ -44,11 +45,9 @@ def history(
     op: options.Ops = [],  # noqa: B006
     case: options.Case = None,
     device: options.DeviceKey = None,
-    last: Annotated[
-        int | None, options.option("--last", "Newest runs of each case that are shown.", "20", "N", min=1)
-    ] = None,
-    drift: Annotated[bool, options.flag("--drift", "Steps of cases, between which commits, and why.")] = False,
-    boards: Annotated[bool, options.flag("--boards", "Compare the boards of a device with each other.")] = False,
+    last: Annotated[int | None, option("--last", "Newest runs of each case that are shown.", "20", "N", min=1)] = None,
+    drift: Annotated[bool, flag("--drift", "Steps of cases, between which commits, and why.")] = False,
+    boards: Annotated[bool, flag("--boards", "Compare the boards of a device with each other.")] = False,
     strict: options.Strict = False,
     output: options.Output = "text",
     project: options.Project = options.HERE,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextvars import ContextVar
-from enum import StrEnum
 from pathlib import Path
 
 from perfci.core import settings
@@ -16,20 +15,13 @@ from perfci.core.wording import LANGUAGES, speak
 VARIABLE = "PERFCI_LANG"
 
 
-class Language(StrEnum):
-    """Languages of sentences, tables and reports."""
-
-    EN = "en"
-    ZH = "zh"
-
-
 _CHOSEN: ContextVar[bool] = ContextVar("language_chosen", default=False)
 
 
 def choose(language: str | None) -> str | None:
     """Speak what the user asked for. The project's settings no longer matter then."""
     if language:
-        speak(str(language))
+        speak(language)
         _CHOSEN.set(True)
     return language
 

@@ -11,7 +11,7 @@ import typer
 import typer.core
 import typer.main
 
-from perfci.cli.language import Language, choose
+from perfci.cli.language import choose
 from perfci.core.errors import UsageError
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
@@ -78,14 +78,14 @@ def argument(metavar: str, text: str, default: str | None = None) -> Any:
 
 def _speak(
     lang: Annotated[
-        Language | None,
-        typer.Option(
+        Literal["en", "zh"] | None,
+        option(
             "--lang",
+            "Language of sentences, tables and the report.",
+            "the project's, else en",
             callback=choose,
             is_eager=True,
             expose_value=False,
-            show_default="the project's, else en",
-            help="Language of sentences, tables and the report.",
         ),
     ] = None,
 ) -> None: ...
@@ -134,24 +134,17 @@ Format = Literal["text", "json"]
 
 Ops = Annotated[list[str], option("--op", "Op to look at; repeat for several.", "all ops", "OP")]
 Case = Annotated[
-    str | None, option("--case", "Only cases whose id fits, such as 'rows=4096,dtype=float*'.", "all cases", "GLOB")
+    str | None, option("--case", "Only cases that fit, such as 'rows=4096,dtype=float*'.", "all cases", "GLOB")
 ]
 DeviceOption = Annotated[DeviceKind, option("--device", "Where kernels run; auto takes a GPU if there is one.")]
-Budget = Annotated[
-    float, option("--budget", "Device time a case for the first looks, seconds.", metavar="S", min=0.01, max=3600)
-]
+Budget = Annotated[float, option("--budget", "Device time a case, seconds.", metavar="S", min=0.01, max=3600)]
 Seed = Annotated[
     int | None,
     option("--seed", "Repeat a run's inputs; its report names the seed.", "drawn afresh", "N", min=0, max=2**31 - 1),
 ]
 Devices = Annotated[
     str | None,
-    option(
-        "--devices",
-        "Devices of the host to use side by side: one, all, or indexes such as 0,1.",
-        "the project's, else one",
-        "LIST",
-    ),
+    option("--devices", "Devices to use side by side: one, all, or indexes: 0,1.", "the project's, else one", "LIST"),
 ]
 Deadline = Annotated[
     float | None,
@@ -168,68 +161,31 @@ Strict = Annotated[bool, flag("--strict", "Warnings fail the gate too.")]
 Timer = Annotated[TimerKind, option("--timer", "Device activity records or event pairs; auto takes records if it can.")]
 SuiteOption = Annotated[SuiteKind, option("--suite", "Which of an op's two suites run.")]
 Against = Annotated[
-    str | None,
-    option(
-        "--against",
-        "Git revision to compare with, case by case and side by side.",
-        "the merge base; on the default branch the baselines' commit",
-        "REV",
-    ),
+    str | None, option("--against", "Revision to compare with.", "the merge base, else the baselines' commit", "REV")
 ]
-Release = Annotated[
-    str | None,
-    option(
-        "--release",
-        "The release to compare with: a tag, branch or commit of HEAD's history.",
-        "the newest tag before HEAD",
-        "REV",
-    ),
-]
-Duel = Annotated[
-    DuelKind, option("--duel", "Which cases are timed beside the base: those whose device work changed, all, none.")
-]
+Release = Annotated[str | None, option("--release", "Revision to compare with.", "the newest tag before HEAD", "REV")]
+Duel = Annotated[DuelKind, option("--duel", "Cases timed beside the base: those whose device work changed, all, none.")]
 BasePython = Annotated[
     str | None,
-    option(
-        "--base-python",
-        "Interpreter that runs the base: to compare across versions of Triton or CANN.",
-        "the same",
-        "PATH",
-    ),
+    option("--base-python", "Interpreter of the base, for another version of Triton or CANN.", "the same", "PATH"),
 ]
 Targets = Annotated[
     str | None,
-    option(
-        "--target",
-        "What to compile for without a device, such as sm_80,sm_90,sm_100,gfx942.",
-        "the project's targets, sm_90 unless set",
-        "LIST",
-    ),
+    option("--target", "What to compile for, such as sm_80,sm_90,gfx942.", "the project's targets, else sm_90", "LIST"),
 ]
 Output = Annotated[Format, option("--format", "text for people, json for programs.")]
 Peers = Annotated[
-    bool,
-    flag(
-        "--peers",
-        "Time what suites name as peers too, such as torch.compile, which compiles afresh for every case: seconds "
-        "a case more. No verdict depends on it.",
-    ),
+    bool, flag("--peers", "Time peers such as torch.compile too, seconds a case more; no verdict needs it.")
 ]
 Html = Annotated[bool, flag("--html", "Write report.html too: one page that needs no network.")]
 Threshold = Annotated[
     list[str],
-    option(
-        "--threshold",
-        "Judge by this value, such as tau='2 %'; recorded in the run. In CI it can't loosen. Repeat for several.",
-        "what the files say",
-        "KEY=VALUE",
-    ),
+    option("--threshold", "Judge by this: tau='2 %'; in CI never looser. Repeat for several.", "none", "KEY=VALUE"),
 ]
 DeviceKey = Annotated[str | None, option("--device", "Folder of the device: nvidia-h200.", "all", "KEY")]
 Project = Annotated[Path, option("--project", "A folder of the project.", metavar="DIR")]
 RunFile = Annotated[Path | None, argument("RUN", "A run.json, or the folder that holds one.", "the project's reports/")]
 Baseline = Annotated[
-    Path | None,
-    option("--baseline", "Another run, or a folder of baselines.", "the project's baselines/", "RUN_OR_DIR"),
+    Path | None, option("--baseline", "Another run, or baselines.", "the project's baselines/", "RUN_OR_DIR")
 ]
 HERE = Path()

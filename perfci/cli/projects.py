@@ -13,6 +13,7 @@ from rich.text import Text
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
+from perfci.cli.options import argument, flag, option
 from perfci.cli.output import STYLES, Paragraph, print_json, print_lines, print_parts, relative
 from perfci.cli.progress import Progress
 from perfci.core.errors import UsageError
@@ -31,23 +32,13 @@ DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 def init(
     owners: Annotated[
         list[str],
-        options.option(
-            "--owners",
-            "Who approves changes to thresholds/ and baselines/; repeat for several.",
-            "a line to fill in",
-            "@TEAM",
-        ),
+        option("--owners", "Who approves thresholds and baselines; repeat for several.", "a line to fill in", "@TEAM"),
     ] = [],  # noqa: B006
     install: Annotated[
         str | None,
-        options.option(
-            "--install",
-            "What pip installs perfci from in CI, such as git+https://HOST/perfci.git@TAG.",
-            "a line to fill in",
-            "SPEC",
-        ),
+        option("--install", "What pip installs in CI: git+https://HOST/perfci.git@TAG.", "a line to fill in", "SPEC"),
     ] = None,
-    dry_run: Annotated[bool, options.flag("--dry-run", "Show the changes, and write nothing.")] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Show the changes, and write nothing.")] = False,
     project: options.Project = options.HERE,
 ) -> int:
     """Set a repository up: folders, thresholds, settings, CI jobs, owners; shows what it adds, takes nothing away."""
@@ -91,32 +82,22 @@ def init(
 
 @options.takes("op", {"source": "op reference", "sketches": "op version", "fake": "op"})
 def new_(
-    op: Annotated[str, options.argument("OP", "Name of the op, perhaps in folders: flash, attention/flash.")],
+    op: Annotated[str, argument("OP", "Name of the op, perhaps in folders: flash, attention/flash.")],
     source: Annotated[
-        str | None,
-        options.option(
-            "--from", "Make an op of a function that launches Triton kernels.", "a kernel to fill in", "FILE:FUNCTION"
-        ),
+        str | None, option("--from", "A function that launches Triton kernels.", "a kernel to fill in", "FILE:FUNCTION")
     ] = None,
     reference: Annotated[
         str | None,
-        options.option(
-            "--reference",
-            "What --from is compared with, by its dotted path: torch.nn.functional.softmax.",
-            "none",
-            "PATH",
-        ),
+        option("--reference", "What --from is compared with, such as torch.nn.functional.softmax.", "none", "PATH"),
     ] = None,
     sketches: Annotated[
-        Path | None, options.option("--from-kernelgen", "Make an op of KernelGen's files in a folder.", "none", "DIR")
+        Path | None, option("--from-kernelgen", "Make an op of KernelGen's files in a folder.", "none", "DIR")
     ] = None,
     version: Annotated[
         int | None,
         typer.Option("--version", metavar="N", min=0, show_default="the newest", help="Which of KernelGen's versions."),
     ] = None,
-    fake: Annotated[
-        bool, options.flag("--fake", "An op for the fake device, to try perfci out without torch.")
-    ] = False,
+    fake: Annotated[bool, flag("--fake", "An op for the fake device, to try perfci out without torch.")] = False,
     project: options.Project = options.HERE,
 ) -> int:
     """Write a new op's four files: ready to run, around a function that you have, or of KernelGen's sketches."""

@@ -11,6 +11,7 @@ from perfci import report as reports
 from perfci import store
 from perfci.cli import details, language, options
 from perfci.cli.exits import Exit, exit_code
+from perfci.cli.options import argument, flag, option
 from perfci.cli.output import print_answer, print_json, print_lines, print_parts, print_verdicts, relative, write_report
 from perfci.core.errors import UsageError
 from perfci.core.model import OpRun
@@ -98,35 +99,23 @@ def _only(op: OpRun, pattern: str | None) -> OpRun:
 )
 def report(
     runs: Annotated[
-        list[Path], options.argument("RUN...", "A run; for csv and parquet one or more.", "the project's reports/")
+        list[Path], argument("RUN...", "A run; for csv and parquet one or more.", "the project's reports/")
     ] = [],  # noqa: B006
     to: Annotated[
         str,
-        options.option(
-            "--to",
-            "What to write: several of md, html, junit and metrics, or one of csv, parquet and site (pages over "
-            "the kept history). parquet needs the package pyarrow.",
-            metavar="LIST",
-        ),
+        option("--to", "Some of md, html, junit, metrics, or csv, parquet (needs pyarrow) or site.", metavar="LIST"),
     ] = ",".join(reports.STANDARD),
     baseline: options.Baseline = None,
     out: Annotated[
         Path | None,
-        options.option(
-            "--out",
-            "Folder to write to; of csv and parquet the file.",
-            "beside the run; csv, parquet: standard output; site: public",
-            "PATH",
-        ),
+        option("--out", "Folder, or file of a table.", "beside the run; tables: standard output; site: public", "PATH"),
     ] = None,
     verdicts: Annotated[
-        bool, options.flag("--verdicts", "csv, parquet: judge the runs too: verdict, reason and change of each case.")
+        bool, flag("--verdicts", "csv, parquet: judge the runs too: verdict, reason and change of each case.")
     ] = False,
     project: Annotated[
         Path | None,
-        options.option(
-            "--project", "A folder of the project.", "the current folder; csv, parquet: the one around each run", "DIR"
-        ),
+        option("--project", "A folder of the project.", "the current one; tables: the one around each run", "DIR"),
     ] = None,
 ) -> int:
     """Write runs as Markdown and pictures, a page, JUnit, metrics or a table, or the kept history as a site."""

@@ -12,6 +12,7 @@ from rich.console import RenderableType
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
+from perfci.cli.options import argument, flag, option
 from perfci.cli.output import STYLES, Grid, Paragraph, print_json, print_parts
 from perfci.core import units
 from perfci.core.model import Gate, Reason
@@ -43,7 +44,7 @@ def show(
     op: options.Ops = [],  # noqa: B006
     case: options.Case = None,
     device: options.DeviceKey = None,
-    key: Annotated[str | None, options.option("--key", "Only this threshold, such as tau.", "all", "KEY")] = None,
+    key: Annotated[str | None, option("--key", "Only this threshold, such as tau.", "all", "KEY")] = None,
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
@@ -60,7 +61,7 @@ def show(
 def tighten(
     op: options.Ops = [],  # noqa: B006
     device: options.DeviceKey = None,
-    write: Annotated[bool, options.flag("--write", "Write thresholds/KEY/OP.yaml; without, only show.")] = False,
+    write: Annotated[bool, flag("--write", "Write thresholds/KEY/OP.yaml; without, only show.")] = False,
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
@@ -78,16 +79,14 @@ def tighten(
 
 @thresholds.command("relax", cls=options.Command)
 def relax(
-    key: Annotated[str, options.argument("KEY", "The threshold, such as tau.")],
-    op: Annotated[str, options.option("--op", "The op whose file gets the entry.", metavar="OP")],
-    why: Annotated[str, options.option("--why", "Why, for whoever reads it later.", metavar="TEXT")],
-    until: Annotated[
-        str, options.option("--until", "Last day on which it holds: 2027-01-31; a year at most.", metavar="DATE")
-    ],
+    key: Annotated[str, argument("KEY", "The threshold, such as tau.")],
+    op: Annotated[str, option("--op", "The op whose file gets the entry.", metavar="OP")],
+    why: Annotated[str, option("--why", "Why, for whoever reads it later.", metavar="TEXT")],
+    until: Annotated[str, option("--until", "Last day on which it holds: 2027-01-31; a year at most.", metavar="DATE")],
     case: options.Case = None,
     device: options.DeviceKey = None,
     to: Annotated[
-        str | None, options.option("--to", "Allowed meanwhile: '3 %'.", "what people wrote, nothing earned", "VALUE")
+        str | None, option("--to", "Allowed meanwhile: '3 %'.", "what people wrote, nothing earned", "VALUE")
     ] = None,
     output: options.Output = "text",
     project: options.Project = options.HERE,
@@ -101,9 +100,8 @@ def relax(
         return Exit.OK
     new = say("Written: {path}", path=path)
     written = say("Written in the place of an older entry: {path}", path=path) if replaced else new
-    print_parts(
-        [written, sentence(note), say("It holds for merge requests once it is on their target branch: commit it.")]
-    )
+    commit = say("It holds for merge requests once it is on their target branch: commit it.")
+    print_parts([written, sentence(note), commit])
     return Exit.OK
 
 

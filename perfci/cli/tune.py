@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +13,7 @@ from rich.text import Text
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
+from perfci.cli.options import argument, flag, option
 from perfci.cli.output import Grid, Paragraph, print_json, print_parts, relative
 from perfci.cli.progress import Progress
 from perfci.core import units
@@ -31,25 +32,17 @@ GOAL = 0.8  # share of the original speed that tuning for a lesser device is to 
 
 
 def tune(
-    op: Annotated[str, options.argument("OP", "The op whose configurations are searched.")],
+    op: Annotated[str, argument("OP", "The op whose configurations are searched.")],
     case: options.Case = None,
     device: options.DeviceOption = "auto",
     budget: Annotated[
-        float,
-        options.option(
-            "--budget", "Seconds that this call searches; the next goes on.", metavar="S", min=0.01, max=7 * 24 * 3600
-        ),
+        float, option("--budget", "Seconds of this search; the next goes on.", metavar="S", min=0.01, max=7 * 24 * 3600)
     ] = 600.0,
     device_spec: Annotated[
         str | None,
-        options.option(
-            "--device-spec",
-            "Tune by a static model for a device that is not here: a file of kernels/_devices, such as low-bw.",
-            "the device at hand",
-            "NAME",
-        ),
+        option("--device-spec", "Tune by a model of kernels/_devices, such as low-bw.", "the device at hand", "NAME"),
     ] = None,
-    write: Annotated[bool, options.flag("--write", "Write the tuned file instead of showing the diff.")] = False,
+    write: Annotated[bool, flag("--write", "Write the tuned file instead of showing the diff.")] = False,
     seed: options.Seed = None,
     timer: options.Timer = "auto",
     output: options.Output = "text",
@@ -209,19 +202,18 @@ def to_json(found: Tuning) -> Mapping[str, Any]:
         **pick(found, "op device", seed=found.search.head.seed),
         "file": str(found.file),
         "measured": found.spec is None,
-        "entries": [_write_entry(choice, _list_tried(found, choice)) for choice in found.choices],
+        "entries": [
+            {
+                "entry": choice.regime.label,
+                "cases": list(choice.regime.cases),
+                "config": choice.config if choice.changed else choice.regime.current,
+                **pick(choice, "changed change"),
+                "candidates": [pick(each, "config stage us failure") for each in _list_tried(found, choice)],
+            }
+            for choice in found.choices
+        ],
         "unserved": list(found.unserved),
         "recovery": dict(find_recovery(found)) if found.modelled else None,
         **pick(found, "diff written late", resumed=found.search.resumed),
         "said": found.notes,
-    }
-
-
-def _write_entry(choice: Choice, known: Sequence[Attempt]) -> Mapping[str, Any]:
-    return {
-        "entry": choice.regime.label,
-        "cases": list(choice.regime.cases),
-        "config": choice.config if choice.changed else choice.regime.current,
-        **pick(choice, "changed change"),
-        "candidates": [pick(each, "config stage us failure") for each in known],
     }

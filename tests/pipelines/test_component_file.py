@@ -10,8 +10,8 @@ from typing import get_args
 import pytest
 import yaml
 
-from perfci.cli.language import Language
 from perfci.cli.options import DeviceKind
+from perfci.core.wording import LANGUAGES
 from perfci.scaffold import gitlab
 from tests.pipelines.conftest import COMPONENT, ROOT
 
@@ -98,7 +98,7 @@ def test_texts_stand_in_quotes_and_cannot_leave_them():
 def test_devices_and_languages_are_those_of_the_commands():
     assert set(INPUTS["device"]["options"]) == set(get_args(DeviceKind))
     assert re.fullmatch(INPUTS["language"]["regex"], "")
-    assert all(re.fullmatch(INPUTS["language"]["regex"], language) for language in Language)
+    assert all(re.fullmatch(INPUTS["language"]["regex"], language) for language in LANGUAGES)
 
 
 def test_no_text_that_an_author_chooses_reaches_a_job():
