@@ -184,31 +184,34 @@ def _refuse_to_start() -> None:
 # --- Triton's driver --------------------------------------------------------------------------------------------------
 
 
-class StubDriver(SimpleNamespace):
-    """What Triton asks of a driver. Ops ask some of it too."""
-
-    def __init__(self, target: Target) -> None:
-        warp_size = 0 if target.backend == "npu" else target.warp_size  # as triton-ascend's own driver has it
-        answers = {
-            "get_current_target": GPUTarget(target.backend, target.arch, warp_size),
-            "get_current_device": 0,
-            "set_current_device": None,
-            "get_current_stream": 0,
-            "get_device_capability": target.capability,
-            "get_active_torch_device": DEVICE,
-            "get_device_interface": torch.cuda,
-            "get_benchmarker": no_benchmark,
-        }
-        super().__init__(
-            utils=_Utils(target),
-            launcher_cls=_Launcher,
-            assemble_tensormap_to_arg=lambda _, args: args,
-            **{name: _answer(answer) for name, answer in answers.items()},
-        )
+class _Answers(SimpleNamespace):
+    """Answers under a name. A question that it does not know is noted."""
 
     def __getattr__(self, name: str) -> Any:
-        note_unknown("captured_offline", f"Triton's driver.{name}")
+        note_unknown("captured_offline", f"{self.named}.{name}")
         raise AttributeError(name)
+
+
+def make_driver(target: Target) -> Any:
+    """Returns what Triton asks of a driver. Ops ask some of it too."""
+    warp_size = 0 if target.backend == "npu" else target.warp_size  # as triton-ascend's own driver has it
+    answers = {
+        "get_current_target": GPUTarget(target.backend, target.arch, warp_size),
+        "get_current_device": 0,
+        "set_current_device": None,
+        "get_current_stream": 0,
+        "get_device_capability": target.capability,
+        "get_active_torch_device": DEVICE,
+        "get_device_interface": torch.cuda,
+        "get_benchmarker": no_benchmark,
+    }
+    return _Answers(
+        named="Triton's driver",
+        utils=_make_utils(target),
+        launcher_cls=_Launcher,
+        assemble_tensormap_to_arg=lambda _, args: args,
+        **{name: _answer(answer) for name, answer in answers.items()},
+    )
 
 
 class _Properties(dict[str, Any]):
@@ -219,33 +222,28 @@ class _Properties(dict[str, Any]):
         raise KeyError(name)
 
 
-class _Utils:
-    set_printf_fifo_size = _answer(None)
-
-    def __init__(self, target: Target) -> None:
-        known = {
-            "max_shared_mem": target.shared_block,
-            "max_num_regs": target.registers,
-            "multiprocessor_count": target.processors,
-            "warpSize": target.warp_size,
-            "max_threads_per_sm": target.threads,
-            "sm_clock_rate": target.clock_khz,
-            "mem_clock_rate": target.memory_clock_khz,
-            "mem_bus_width": target.bus_bits,
-            "arch": target.name if target.backend == "hip" else None,
-        }
-        if target.backend == "npu":
-            known = {"max_shared_mem": 1, "num_aicore": target.processors // 2, "num_vectorcore": target.processors}
-        self.get_device_properties = _answer(_Properties({k: v for k, v in known.items() if v is not None}))
-
-    def load_binary(self, name: str, binary: bytes, shared: int, device: Any) -> tuple[Any, ...]:
-        """Nothing is loaded. Registers and spills are worked out when somebody asks (`offline.install`)."""
-        wanted = CompiledKernel._init_handles.__code__.co_names
-        return (None, None, 0, 0, 1024) if "n_max_threads" in wanted else (None, None, 0, 0)
-
-    def __getattr__(self, name: str) -> Any:
-        note_unknown("captured_offline", f"Triton's driver.utils.{name}")
-        raise AttributeError(name)
+def _make_utils(target: Target) -> _Answers:
+    known = {
+        "max_shared_mem": target.shared_block,
+        "max_num_regs": target.registers,
+        "multiprocessor_count": target.processors,
+        "warpSize": target.warp_size,
+        "max_threads_per_sm": target.threads,
+        "sm_clock_rate": target.clock_khz,
+        "mem_clock_rate": target.memory_clock_khz,
+        "mem_bus_width": target.bus_bits,
+        "arch": target.name if target.backend == "hip" else None,
+    }
+    if target.backend == "npu":
+        known = {"max_shared_mem": 1, "num_aicore": target.processors // 2, "num_vectorcore": target.processors}
+    wanted = CompiledKernel._init_handles.__code__.co_names
+    return _Answers(
+        named="Triton's driver.utils",
+        get_device_properties=_answer(_Properties({k: v for k, v in known.items() if v is not None})),
+        # Nothing is loaded. Registers and spills are worked out when somebody asks (`offline.install`).
+        load_binary=_answer((None, None, 0, 0, 1024) if "n_max_threads" in wanted else (None, None, 0, 0)),
+        set_printf_fifo_size=_answer(None),
+    )
 
 
 class _Launcher:

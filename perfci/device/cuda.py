@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -13,12 +13,12 @@ import triton
 import triton.language as tl
 
 from perfci.core.errors import DeviceError
-from perfci.core.model import Device, DeviceState, Limits
+from perfci.core.model import Device, DeviceState
 from perfci.device.nvml import NvmlBoard
 from perfci.device.seam import Session
 from perfci.device.tensors import TorchArrays
 from perfci.device.timers import activity_session, event_session
-from perfci.device.torch_device import COPY_BYTES, PAIRS, TorchDevice, find_fastest_s
+from perfci.device.torch_device import TorchDevice
 
 _COPY_SHIFT = 37 << 16  # of each further pair's target: no power of two, so that its pages lie otherwise
 _SPIN_CYCLES = 150_000  # about 80 us at an H200's clock: longer than a Python wrapper takes to launch
@@ -68,6 +68,10 @@ class CudaDevice(TorchDevice):
 
     backend = "cuda"
     unavailable = "activity_unavailable"
+    timing = (
+        "torch.profiler.profile", "torch.profiler.profile.__enter__", "torch.profiler.profile.__exit__",
+        "torch.cuda._sleep", "perfci.device.cuda.Flush.__call__", "perfci.device.cuda.Flush.mark",
+    )  # fmt: skip
 
     def __init__(self, timer: str = "auto") -> None:
         if not torch.cuda.is_available():
@@ -94,20 +98,6 @@ class CudaDevice(TorchDevice):
     def state(self) -> DeviceState:
         return self._board.state()
 
-    def limits(self, dtypes: Sequence[str]) -> Limits:
-        """Bandwidth of a 1 GiB copy between the best of some buffers. Rate of an 8192-cubed product in each dtype."""
-        copy_s = find_fastest_s(self._pairs_of_buffers())
-        rates = {}
-        for name in dtypes:
-            try:
-                rates[name] = self._matmul_tflops(getattr(torch, name))
-            except torch.cuda.OutOfMemoryError:
-                raise
-            except RuntimeError:  # no product: float8 before compute capability 8.9, integers, types that are to come
-                continue
-        torch.cuda.empty_cache()
-        return Limits(2 * COPY_BYTES / copy_s / 1e9, rates)
-
     def _make_flush(self) -> None:
         self._flush = Flush(self.info.l2_bytes or 0, "cuda")
 
@@ -119,16 +109,6 @@ class CudaDevice(TorchDevice):
         spin = functools.partial(torch.cuda._sleep, _SPIN_CYCLES)
         return event_session(self._flush, self._event, self._synchronize, _FLUSH_PROBES, spin=spin)
 
-    def _timing_functions(self) -> dict[str, Any]:
-        return super()._timing_functions() | {
-            "torch.profiler.profile": torch.profiler.profile,
-            "torch.profiler.profile.__enter__": torch.profiler.profile.__enter__,
-            "torch.profiler.profile.__exit__": torch.profiler.profile.__exit__,
-            "torch.cuda._sleep": torch.cuda._sleep,
-            "perfci.device.cuda.Flush.__call__": Flush.__call__,
-            "perfci.device.cuda.Flush.mark": Flush.mark,
-        }
-
     def _product(self, left: torch.Tensor, right: torch.Tensor) -> Callable[[], Any]:
         """A product of float8 as torch has it: the right side column by column and of e4m3, as two e5m2 have none."""
         if not (left.dtype.is_floating_point and left.dtype.itemsize == 1):
@@ -137,14 +117,8 @@ class CudaDevice(TorchDevice):
         options = {"out_dtype": torch.bfloat16, "use_fast_accum": True}
         return functools.partial(torch._scaled_mm, left, columns, one, one, **options)
 
-    def _pairs_of_buffers(self) -> Iterator[Callable[[], float]]:
-        """Copies between pairs of buffers, each of which stays while the next is made, so that it lies elsewhere."""
-        held: list[tuple[torch.Tensor, torch.Tensor]] = []
-        for number in range(PAIRS):
-            if held and torch.cuda.mem_get_info()[0] < 4 * COPY_BYTES:
-                return
-            shift = number * _COPY_SHIFT
-            source = torch.empty(COPY_BYTES, dtype=torch.uint8, device="cuda")
-            target = torch.empty(COPY_BYTES + shift, dtype=torch.uint8, device="cuda")[shift:]
-            held.append((source, target))
-            yield functools.partial(self._seconds, functools.partial(target.copy_, source))
+    def _make_copy(self, size: int, number: int) -> Callable[[], Any]:
+        shift = number * _COPY_SHIFT
+        source = torch.empty(size, dtype=torch.uint8, device="cuda")
+        target = torch.empty(size + shift, dtype=torch.uint8, device="cuda")[shift:]
+        return functools.partial(target.copy_, source)

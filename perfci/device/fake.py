@@ -12,27 +12,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_type_hints
+from unittest import mock
 
 import numpy as np
 
 from perfci.core.codec import convert
 from perfci.core.errors import DeviceError, RecordsLostError, UsageError
 from perfci.core.model import Device, DeviceState, Identity, Limits, Reason
-from perfci.device.seam import (
-    Accelerator,
-    ArrayFacts,
-    Arrays,
-    DtypeFacts,
-    Endurance,
-    Launch,
-    MemoryUse,
-    Mismatch,
-    other_number,
-    warm_cache,
-)
+from perfci.device import seam
 
 Array = np.ndarray[Any, Any]
 
@@ -89,33 +80,17 @@ class FakeSpec:
 _KERNELS, _REFERENCE = frozenset({"kernel", "base"}), "reference"  # names of arms
 
 
-@dataclass
-class _Clock:
-    """Virtual device time spent by the call under way."""
+_spent: list[float] = []
+"""Virtual device time of the call under way."""
 
-    spent: list[float] = field(default_factory=list)
-    heard: list[list[float]] = field(default_factory=list)  # of captures under way
-
-
-_clock = _Clock()
+_heard: list[list[float]] = []  # the same, of captures under way
+_memory = SimpleNamespace(held=0, peak=0, outside=0)  # what kernels keep, bytes
 
 
 def work(us: float) -> None:
     """Take so many microseconds of the fake device's time. Each call counts as one activity."""
-    for spent in (_clock.spent, *_clock.heard):
+    for spent in (_spent, *_heard):
         spent.append(us)
-
-
-@dataclass
-class _Memory:
-    """What kernels keep of the fake device's memory, bytes."""
-
-    held: int = 0
-    peak: int = 0
-    outside: int = 0
-
-
-_memory = _Memory()
 
 
 def hold(count: int, *, outside: bool = False) -> None:
@@ -127,14 +102,14 @@ def hold(count: int, *, outside: bool = False) -> None:
         _memory.peak = max(_memory.peak, _memory.held)
 
 
-class FakeEndurance(Endurance):
+class FakeEndurance(seam.Endurance):
     """What kernels hold of the fake device's memory. It has no streams."""
 
     def __init__(self, memory_bytes: int) -> None:
         self._memory_bytes = memory_bytes
 
-    def memory(self) -> MemoryUse:
-        return MemoryUse(_memory.held, _memory.peak, _memory.outside)
+    def memory(self) -> seam.MemoryUse:
+        return seam.MemoryUse(_memory.held, _memory.peak, _memory.outside)
 
     def reset_peak(self) -> None:
         _memory.peak = _memory.held
@@ -163,7 +138,7 @@ class FakeSession:
         self._spec, self._rng, self._losses, self._bias = spec, rng, losses, bias
         self._lost_flushes = self._blocks = 0
         self._block_effect = 0.0
-        self._launches: list[Launch] = []
+        self._launches: list[seam.Launch] = []
         self.pause()
 
     def launch(self, call: Callable[[], Any], *, warm: bool = False) -> Any:
@@ -171,16 +146,16 @@ class FakeSession:
         if _is_gone(self._spec):
             raise RuntimeError("the fake device is lost")
         if warm:
-            warm_cache(call)
-        _clock.spent.clear()
+            seam.warm_cache(call)
+        _spent.clear()
         result = call()
-        claimed = sum(_clock.spent) * (self._spec.warm_factor if warm else 1.0)
-        us = max(round(claimed * self._factor(call) / TICK_US), 1) * TICK_US if _clock.spent else 0.0
+        claimed = sum(_spent) * (self._spec.warm_factor if warm else 1.0)
+        us = max(round(claimed * self._factor(call) / TICK_US), 1) * TICK_US if _spent else 0.0
         if self._spec.wall_share:
             time.sleep(us / 1e6 * self._spec.wall_share)
         self._lost_flushes += self._losses.random() < self._spec.lost_flushes
         lost = self._losses.random() < self._spec.lost_launches
-        self._launches.append(Launch(0.0, 0.0, None, 0) if lost else Launch(us, us, None, len(_clock.spent)))
+        self._launches.append(seam.Launch(0.0, 0.0, None, 0) if lost else seam.Launch(us, us, None, len(_spent)))
         return result
 
     def pause(self) -> None:
@@ -194,7 +169,7 @@ class FakeSession:
         """How many have ended."""
         return self._blocks - 1
 
-    def launches(self) -> Sequence[Launch]:
+    def launches(self) -> Sequence[seam.Launch]:
         if self._lost_flushes:
             queued = len(self._launches)
             raise RecordsLostError("records_missing", expected=queued, seen=queued - self._lost_flushes)
@@ -226,7 +201,7 @@ class FakeCapture:
         return Identity(operations, inputs=inputs, unknown=None if operations else Reason("captured_nothing"))
 
 
-class FakeDevice(Accelerator):
+class FakeDevice(seam.Accelerator):
     """An accelerator made of numpy and a seeded generator."""
 
     timer: str | None = "virtual"
@@ -280,21 +255,21 @@ class FakeDevice(Accelerator):
         return Limits(1000.0 * self._spec.speed, dict.fromkeys(dtypes, 100.0 * self._spec.speed))
 
     def window_s(self, call: Callable[[], Any], launches: int) -> float:
-        _clock.spent.clear()
+        _spent.clear()
         for _ in range(launches):
             call()
-        return sum(_clock.spent) / 1e6
+        return sum(_spent) / 1e6
 
     @contextmanager
     def capture_work(self) -> Iterator[FakeCapture]:
         """Listen to what `work` claims: kernels that claim the same are the same."""
         capture = FakeCapture([])
-        _clock.heard.append(capture.spent)
+        _heard.append(capture.spent)
         try:
             yield capture
         finally:
             # By identity, as two captures that heard the same are equal lists.
-            _clock.heard = [spent for spent in _clock.heard if spent is not capture.spent]
+            _heard[:] = [spent for spent in _heard if spent is not capture.spent]
 
     def endurance(self) -> FakeEndurance:
         return FakeEndurance(self._spec.memory_bytes)
@@ -313,28 +288,21 @@ def _is_gone(spec: FakeSpec) -> bool:
 # --- arrays -----------------------------------------------------------------------------------------------------------
 
 
-class _NoWatch:
-    """numpy offers no hook for guard zones."""
-
-    def count_damage(self) -> int:
-        return 0
-
-
-class NumpyArrays(Arrays):
+class NumpyArrays(seam.Arrays):
     """Arrays on the host."""
 
     device = "fake"
     kind = np.ndarray
 
-    def facts(self, array: Array) -> ArrayFacts:
-        return ArrayFacts(tuple(array.shape), str(array.dtype), self.device, bool(array.flags.c_contiguous))
+    def facts(self, array: Array) -> seam.ArrayFacts:
+        return seam.ArrayFacts(tuple(array.shape), str(array.dtype), self.device, bool(array.flags.c_contiguous))
 
-    def dtype_facts(self, array: Array) -> DtypeFacts | None:
+    def dtype_facts(self, array: Array) -> seam.DtypeFacts | None:
         if not np.issubdtype(array.dtype, np.floating):
             return None
         info = np.finfo(array.dtype)
         figures = (info.max, info.smallest_normal, info.smallest_subnormal, info.eps)
-        return DtypeFacts(str(array.dtype), *map(float, figures))
+        return seam.DtypeFacts(str(array.dtype), *map(float, figures))
 
     def host(self, array: Array) -> Array:
         return array.astype(np.float64) if np.issubdtype(array.dtype, np.floating) else array.copy()
@@ -351,7 +319,7 @@ class NumpyArrays(Arrays):
         if array.size:
             place = (-1,) * array.ndim
             with np.errstate(over="ignore"):
-                array[place] = other_number(array[place].item())
+                array[place] = seam.other_number(array[place].item())
 
     def same_bits(self, left: Array, right: Array) -> bool:
         return left.shape == right.shape and left.dtype == right.dtype and left.tobytes() == right.tobytes()
@@ -360,11 +328,9 @@ class NumpyArrays(Arrays):
         return bool(np.may_share_memory(left, right))
 
     @contextmanager
-    def watch_allocations(self, filler: str) -> Iterator[_NoWatch]:
-        """Fill what `numpy.empty` and `numpy.empty_like` give. Guard nothing."""
+    def watch_allocations(self, filler: str) -> Iterator[Any]:
+        """Fill what `numpy.empty` and `numpy.empty_like` give. Guard nothing: numpy offers no hook for that."""
         value = np.nan if filler == "nan" else FILLER
-        module: Any = np
-        own = {name: getattr(np, name) for name in ("empty", "empty_like")}
 
         def fill(make: Callable[..., Array]) -> Callable[..., Array]:
             def made(*args: Any, **kwargs: Any) -> Array:
@@ -375,18 +341,13 @@ class NumpyArrays(Arrays):
 
             return made
 
-        for name, make in own.items():
-            setattr(module, name, fill(make))
-        try:
-            yield _NoWatch()
-        finally:
-            for name, make in own.items():
-                setattr(module, name, make)
+        with mock.patch.multiple(np, empty=fill(np.empty), empty_like=fill(np.empty_like)):
+            yield SimpleNamespace(count_damage=lambda: 0)
 
     def is_filler(self, array: Array) -> Array:
         return np.asarray(array == FILLER)
 
-    def mismatch(self, actual: Array, expected: Array, rtol: float, atol: float) -> Mismatch:
+    def mismatch(self, actual: Array, expected: Array, rtol: float, atol: float) -> seam.Mismatch:
         left, right = self.host(actual), self.round_like(self.host(expected), actual)
         with np.errstate(invalid="ignore"):
             error = np.abs(left - right)
@@ -394,10 +355,10 @@ class NumpyArrays(Arrays):
             near = (error <= atol + rtol * np.abs(right)) & np.isfinite(right)
             good = near | (left == right) | (np.isnan(left) & np.isnan(right))
         if good.all():
-            return Mismatch(0, 0.0, ())
+            return seam.Mismatch(0, 0.0, ())
         error = np.where(good, -1.0, np.where(np.isnan(error), np.inf, error))
         worst = np.unravel_index(np.argmax(error), error.shape)
-        return Mismatch(int((~good).sum()), float(error[worst]), tuple(int(i) for i in worst))
+        return seam.Mismatch(int((~good).sum()), float(error[worst]), tuple(int(i) for i in worst))
 
     def unfinite(self, array: Array) -> int:
         return int((~np.isfinite(self.host(array))).sum())

@@ -27,9 +27,8 @@ from perfci.device.npu_smi import USABLE, Monitor
 from perfci.device.seam import Capture, Session, Uncaptured, leaves
 from perfci.device.tensors import TorchArrays
 from perfci.device.timers import event_session
-from perfci.device.torch_device import COPY_BYTES, PAIRS, TorchDevice, find_fastest_s
+from perfci.device.torch_device import TorchDevice
 
-NO_PRODUCTS = frozenset({"float64", "float8_e4m3fn", "float8_e5m2"})  # what a 910B does not multiply
 BOOST_S = 2.0  # how long the cores are kept at work at most, for their clock to rise
 _BOOST_LAUNCHES, _BOOST_SIZE = 200, 2048  # matrix products that keep them at work
 BATCH = 8  # short calls in one event pair, as events see what the host adds to a launch once the flush has ended
@@ -87,6 +86,12 @@ class NpuDevice(TorchDevice):
 
     backend = BACKEND
     unavailable = "npu_activity_unavailable"
+    timing = (
+        "torch_npu.profiler.profile", "torch_npu.profiler.profile.__enter__", "torch_npu.profiler.profile.__exit__",
+        "torch_npu.profiler.profile.step", "torch_npu.profiler.tensorboard_trace_handler",
+        "perfci.device.npu.NpuFlush.__call__", "perfci.device.npu.NpuFlush.mark",
+    )  # fmt: skip
+    no_products = frozenset({"float64", "float8_e4m3fn", "float8_e5m2"})  # of a 910B
 
     def __init__(self, npu: Any, timer: str = "auto", monitor: Monitor | None = None) -> None:
         """`npu` is what `npu_runtime.load` gives. Raises DeviceError for a chip that is not healthy."""
@@ -115,13 +120,7 @@ class NpuDevice(TorchDevice):
         return self._monitor.state()
 
     def limits(self, dtypes: Sequence[str]) -> Limits:
-        """Bandwidth of a 1 GiB copy by the vector cores. Rate of an 8192-cubed product in each dtype but float64."""
-        if interprets():
-            return Limits()
-        copy_s = find_fastest_s(self._pairs_of_buffers())
-        rates = {name: self._matmul_tflops(getattr(torch, name)) for name in dtypes if name not in NO_PRODUCTS}
-        self._module.empty_cache()
-        return Limits(2 * COPY_BYTES / copy_s / 1e9, rates)
+        return Limits() if interprets() else super().limits(dtypes)
 
     @contextmanager
     def record_kernels(self) -> Iterator[Mapping[str, CompiledKernel]]:
@@ -129,9 +128,7 @@ class NpuDevice(TorchDevice):
         found: dict[str, CompiledKernel] = {}
         with super().record_kernels() as kernels:
             yield found
-        found |= {
-            name: replace(kernel, registers=None, spills=None, shared_bytes=None) for name, kernel in kernels.items()
-        }
+        found |= {name: replace(each, registers=None, spills=None, shared_bytes=None) for name, each in kernels.items()}
 
     def capture_work(self) -> AbstractContextManager[Capture]:
         return nullcontext(Uncaptured()) if interprets() else super().capture_work()
@@ -176,26 +173,10 @@ class NpuDevice(TorchDevice):
                 return
             last = clock
 
-    def _pairs_of_buffers(self) -> Iterator[Callable[[], float]]:
-        """Copies between pairs of buffers, each of which stays while the next is made, so that it lies elsewhere."""
-        held = []
-        for _ in range(PAIRS):
-            source = torch.zeros(COPY_BYTES // 4, dtype=torch.float32, device=self.backend)
-            held.append((source, torch.empty_like(source)))
-            yield functools.partial(self._seconds, functools.partial(torch.add, source, 0.0, out=held[-1][1]))
-
-    def _timing_functions(self) -> dict[str, Any]:
-        profiler = sys.modules["torch_npu"].profiler
-        profile = profiler.profile
-        return super()._timing_functions() | {
-            "torch_npu.profiler.profile": profile,
-            "torch_npu.profiler.profile.__enter__": profile.__enter__,
-            "torch_npu.profiler.profile.__exit__": profile.__exit__,
-            "torch_npu.profiler.profile.step": profile.step,
-            "torch_npu.profiler.tensorboard_trace_handler": profiler.tensorboard_trace_handler,
-            "perfci.device.npu.NpuFlush.__call__": NpuFlush.__call__,
-            "perfci.device.npu.NpuFlush.mark": NpuFlush.mark,
-        }
+    def _make_copy(self, size: int, number: int) -> Callable[[], Any]:
+        """A copy by the vector cores, which kernels use, and not by the copy engine."""
+        source = torch.zeros(size // 4, dtype=torch.float32, device=self.backend)
+        return functools.partial(torch.add, source, 0.0, out=torch.empty_like(source))
 
 
 def device_key(name: str) -> str:

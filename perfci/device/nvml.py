@@ -59,13 +59,10 @@ class NvmlBoard:
         """What the driver holds the board to, watts. Of a slice, the whole board's."""
         return self._watts("nvmlDeviceGetEnforcedPowerLimit")
 
-    def usual_power_limit_w(self) -> float | None:
-        """What the board starts with, watts."""
-        return self._watts("nvmlDeviceGetPowerManagementDefaultLimit")
-
     def key(self, name: str, processors: int | None = None) -> str:
         """Folder of the baselines: of the model, and what it is held to where that is not what it comes with."""
-        return device_key(name, self.mig(name, processors), self.power_limit_w(), self.usual_power_limit_w())
+        usual_w = self._watts("nvmlDeviceGetPowerManagementDefaultLimit")
+        return device_key(name, self.mig(name, processors), self.power_limit_w(), usual_w)
 
     def state(self) -> DeviceState:
         power = self._ask("nvmlDeviceGetPowerUsage")

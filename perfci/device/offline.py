@@ -27,7 +27,7 @@ from triton.runtime.jit import JITFunction
 
 from perfci.core.model import Reason
 from perfci.device import binaries, board, virtual
-from perfci.device.board import StubDriver, no_benchmark
+from perfci.device.board import make_driver, no_benchmark
 from perfci.device.capture import Captured, note_choice, note_unknown, watch_calls
 from perfci.device.launches import pad_grid
 from perfci.device.source import digest, function_text, plain_function, stable
@@ -59,7 +59,7 @@ def install(target: Target) -> None:
             return
         raise RuntimeError(f"this process compiles for {_process.target.name}, not for {target.name}")
     _process.target = target
-    triton.runtime.driver.set_active(StubDriver(target))
+    triton.runtime.driver.set_active(make_driver(target))
     triton.testing.do_bench = triton.testing.do_bench_cudagraph = no_benchmark
     Autotuner.run = choose
     JITFunction.run = _watch_runs(JITFunction.run)

@@ -10,6 +10,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 import triton
@@ -20,14 +21,9 @@ from torch.overrides import TorchFunctionMode
 def kernels() -> Iterator[dict[str, Any]]:
     """The Triton kernels that are defined meanwhile, by name, even if a function of that name hides them later."""
     made: dict[str, Any] = {}
-    own = {name: getattr(triton, name) for name in ("jit", "autotune", "heuristics")}
-    for name, decorator in own.items():
-        setattr(triton, name, _noting(decorator, made))
-    try:
+    noting: dict[str, Any] = {name: _noting(getattr(triton, name), made) for name in ("jit", "autotune", "heuristics")}
+    with mock.patch.multiple(triton, **noting):
         yield made
-    finally:
-        for name, decorator in own.items():
-            setattr(triton, name, decorator)
 
 
 def _noting(decorator: Callable[..., Any], made: dict[str, Any]) -> Callable[..., Any]:

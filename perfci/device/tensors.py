@@ -291,23 +291,25 @@ def measure_deviation(pieces: Pieces, shape: Sequence[int]) -> Deviation:
         bits = _pattern(found.take(actual, exact))
         counts += torch.bincount(bits >> _LOW, minlength=len(counts)).cpu().numpy()
         counts[0] -= bits.numel()
-    if not found.count:
+    total, shares, errors, squares, sizes, relative = found.figures.tolist()
+    if not total:
         return Deviation(ErrorStats(0))
+    count = int(total)
     # What was not counted is 0.
-    counts[0] += found.count
-    p50, p90, p99 = _quantiles(pieces, counts, found.count)
+    counts[0] += count
+    p50, p90, p99 = _quantiles(pieces, counts, count)
     worst = tuple(int(each) for each in np.unravel_index(found.place, tuple(shape))) if shape else ()
-    error, exact = math.sqrt(found.squares), math.sqrt(found.sizes)
+    error, exact = math.sqrt(squares), math.sqrt(sizes)
     stats = ErrorStats(
-        count=found.count,
+        count=count,
         max_abs=_or_none(found.worst),
-        mean_abs=_or_none(found.total / found.count),
-        max_rel=_or_none(found.worst_share) if found.shares else None,
-        mean_rel=_or_none(found.share / found.shares) if found.shares else None,
+        mean_abs=_or_none(errors / count),
+        max_rel=_or_none(found.worst_share) if shares else None,
+        mean_rel=_or_none(relative / shares) if shares else None,
         p50_abs=_or_none(p50),
         p90_abs=_or_none(p90),
         p99_abs=_or_none(p99),
-        rmse=_or_none(error / math.sqrt(found.count)),
+        rmse=_or_none(error / math.sqrt(count)),
         l2=_or_none(error / exact) if exact else None if error else 0.0,
         worst_index=worst,
     )
@@ -322,10 +324,9 @@ class _Sums:
     """What one look over all pieces adds up."""
 
     def __init__(self) -> None:
-        self.count = self.shares = self.place = self._start = 0
-        self.total = self.squares = self.sizes = self.share = 0.0
-        self.worst = -1.0
-        self.worst_share = 0.0
+        self.figures = np.zeros(6)  # elements, shares, and the sums of errors, their squares, sizes' squares, shares
+        self.place = self._start = 0
+        self.worst, self.worst_share = -1.0, 0.0
 
     def take(self, actual: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
         """Add a piece. Gives its errors, -1 if either is not finite."""
@@ -337,10 +338,7 @@ class _Sums:
         seen, size = error.clamp(min=0.0), exact.abs().masked_fill(~both, 0.0)
         share = (seen / size).masked_fill(size == 0, 0.0)
         figures = (both.sum(), (size > 0).sum(), seen.sum(), seen.square().sum(), size.square().sum(), share.sum())
-        count, shares, *sums = torch.stack([figure.to(torch.float64) for figure in figures]).tolist()
-        self.count, self.shares = self.count + int(count), self.shares + int(shares)
-        self.total, self.squares = self.total + sums[0], self.squares + sums[1]
-        self.sizes, self.share = self.sizes + sums[2], self.share + sums[3]
+        self.figures += torch.stack([figure.to(torch.float64) for figure in figures]).cpu().numpy()
         if share.numel():
             self.worst_share = max(self.worst_share, float(share.max()))
         return error

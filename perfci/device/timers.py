@@ -103,13 +103,10 @@ def activity_session(flush: CacheFlush) -> Iterator[ActivitySession]:
         yield session
         session.pause()
         synchronize()
-    device = torch.autograd.DeviceType.CUDA
+    device, events = torch.autograd.DeviceType.CUDA, profiler.profiler.kineto_results.events()
+    work = [each for each in events if each.device_type() == device and not each.is_user_annotation()]
     session.finish(
-        [
-            Record(event.start_ns(), event.duration_ns(), event.name(), event.device_resource_id())
-            for event in profiler.profiler.kineto_results.events()
-            if event.device_type() == device and not event.is_user_annotation()
-        ]
+        [Record(each.start_ns(), each.duration_ns(), each.name(), each.device_resource_id()) for each in work]
     )
 
 
@@ -150,9 +147,7 @@ def _launch(records: Sequence[Record], host_us: float, home: int) -> Launch:
 class EventSession:
     """Records an event before and behind each launch, which is `batch` calls. `spin` occupies the device meanwhile."""
 
-    def __init__(
-        self, flush: Action, event: Callable[..., Any], spin: Action, batch: Callable[[Callable[[], Any]], int]
-    ) -> None:
+    def __init__(self, flush: Action, event: Any, spin: Action, batch: Callable[[Callable[[], Any]], int]) -> None:
         self._flush, self._event, self._spin, self._batch = flush, event, spin, batch
         self._pairs: list[tuple[Any, Any, float, int]] = []
         self._launches: list[Launch] = []

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import functools
+import operator
+import pkgutil
 import random
 import statistics
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter
 from typing import Any
 
 import torch
-from triton import JITFunction
 
 from perfci.core.errors import DeviceError
-from perfci.core.model import CompiledKernel
+from perfci.core.model import CompiledKernel, Limits
 from perfci.device.seam import Accelerator, Capture, Endurance, MemoryUse, PeakMemory, Session, Uncaptured
 from perfci.device.targets import explain_unknown_triton
 from perfci.device.tensors import measure_footprint, operator_namespaces
-from perfci.statistics import exact
 
 if explain_unknown_triton() is None:
     # Imported before any op's files: what these register and load differs from what is there now.
@@ -32,6 +31,11 @@ COPIES = 5  # timed copies of a pair, after an untimed one
 LIMIT_S = 0.03  # no further pair is begun after this time: if memory is slow, fewer pairs have to do
 _PAD_STEP, _PAD_STEPS = 1 << 16, 512  # up to 32 MiB: buffers of a block land elsewhere than those of the block before
 BUSY_CYCLES = 40_000_000  # about 20 ms at an H200's clock: longer than the host takes to queue what follows
+_TIMING = ("synchronize", "current_stream", "Event", "Event.record", "Event.elapsed_time", "Stream.synchronize")
+_JUDGING = (
+    "triton.runtime.jit.JITFunction.run", "time.perf_counter", "time.time", "perfci.statistics.exact.launch_shift",
+    "perfci.statistics.exact.summary",
+)  # fmt: skip
 _PRODUCTS, _SIZE = 200, 2048  # matrix products that keep a stream at work if the device cannot simply wait
 
 
@@ -40,6 +44,8 @@ class TorchDevice(Accelerator):
 
     backend: str  # torch's name of the device
     unavailable: str  # kind of the error if activity records were asked for by name and there are none
+    timing: tuple[str, ...]  # what else times on it, by dotted path
+    no_products: frozenset[str] = frozenset()  # dtypes that it does not multiply, although torch does not refuse them
 
     def __init__(self, module: Any, timer: str) -> None:
         self._module = module
@@ -135,22 +141,36 @@ class TorchDevice(Accelerator):
 
     def _timing_functions(self) -> dict[str, Any]:
         """What times and what judges, by name: a kernel shares the process with it, and could replace it."""
-        name = f"torch.{self.backend}"
-        return {
-            f"{name}.synchronize": self._module.synchronize,
-            f"{name}.current_stream": self._module.current_stream,
-            f"{name}.Event": self._module.Event,
-            f"{name}.Event.record": self._module.Event.record,
-            f"{name}.Event.elapsed_time": self._module.Event.elapsed_time,
-            f"{name}.Stream.synchronize": self._module.Stream.synchronize,
-            "triton.runtime.jit.JITFunction.run": JITFunction.run,
-            "time.perf_counter": time.perf_counter,
-            "time.time": time.time,
-            "perfci.statistics.exact.launch_shift": exact.launch_shift,
-            "perfci.statistics.exact.summary": exact.summary,
-        }
+        own = {f"torch.{self.backend}.{path}": operator.attrgetter(path)(self._module) for path in _TIMING}
+        return own | {path: pkgutil.resolve_name(path) for path in (*_JUDGING, *self.timing)}
 
     # --- ceilings
+
+    def limits(self, dtypes: Sequence[str]) -> Limits:
+        """Bandwidth of a 1 GiB copy between the best of some buffers. Rate of an 8192-cubed product in each dtype."""
+        copy_s = find_fastest_s(self._pairs_of_buffers())
+        rates = {}
+        for name in dtypes:
+            try:
+                if name not in self.no_products:
+                    rates[name] = self._matmul_tflops(getattr(torch, name))
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError:  # no product: float8 before compute capability 8.9, integers, types that are to come
+                continue
+        self._module.empty_cache()
+        return Limits(2 * COPY_BYTES / copy_s / 1e9, rates)
+
+    def _pairs_of_buffers(self) -> Iterator[Callable[[], float]]:
+        """Copies between pairs of buffers, each of which stays while the next is made, so that it lies elsewhere."""
+        held = list[Callable[[], Any]]()
+        while len(held) < PAIRS and not (held and self._module.mem_get_info()[0] < 4 * COPY_BYTES):
+            held.append(self._make_copy(COPY_BYTES, len(held)))
+            yield functools.partial(self._seconds, held[-1])
+
+    def _make_copy(self, size: int, number: int) -> Callable[[], Any]:
+        """Make the pair of buffers of this number. Returns what copies between them."""
+        raise NotImplementedError
 
     def _matmul_tflops(self, dtype: torch.dtype) -> float:
         left, right = (torch.randn(MATMUL_SIZE, MATMUL_SIZE, device=self.backend).to(dtype) for _ in range(2))

@@ -43,6 +43,7 @@ class Npu(SimpleNamespace):
             chip=chip, names=names, Event=event_of(chip), Stream=Stream, allocated=0, peak=0,
             synchronize=chip.synchronize, is_available=lambda: True, device_count=lambda: len(names),
             set_device=lambda index: None, current_stream=lambda: None, empty_cache=lambda: None,
+            mem_get_info=lambda: (65536 * MIB, 65536 * MIB),
             get_device_name=lambda index: names[index], max_memory_allocated=lambda: self.peak,
             reset_peak_memory_stats=lambda: setattr(self, "peak", self.allocated),
         )  # fmt: skip
@@ -253,7 +254,7 @@ def test_its_ceilings_are_measured_between_buffers_that_fit(made, monkeypatch):
         sizes.append(source.numel() * 4)
         made.chip.run("Add", 50.0, gap_us=0.0)
 
-    monkeypatch.setattr(module, "COPY_BYTES", MIB)
+    monkeypatch.setattr(torch_device, "COPY_BYTES", MIB)
     monkeypatch.setattr(torch_device, "MATMUL_SIZE", 64)
     monkeypatch.setattr(torch, "add", copied)
     monkeypatch.setattr(torch, "matmul", lambda left, right: made.chip.run("MatMul", 100.0, gap_us=0.0))

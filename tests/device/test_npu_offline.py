@@ -16,7 +16,7 @@ if "CI" not in os.environ:  # where a missing package is a failure
 from triton.backends import backends
 
 from perfci.device import binaries, offline
-from perfci.device.board import StubDriver
+from perfci.device.board import make_driver
 from perfci.device.targets import NPU_TARGETS, TARGETS, target_named
 
 pytestmark = pytest.mark.torch
@@ -31,7 +31,7 @@ def test_an_npu_has_vector_cores_and_no_registers():
 
 
 def test_its_driver_tells_what_triton_ascends_own_does():
-    driver = StubDriver(B2)
+    driver = make_driver(B2)
     target = driver.get_current_target()
 
     assert (target.backend, target.arch, target.warp_size) == ("npu", "Ascend910B2", 0)
