@@ -20,27 +20,13 @@ from pathlib import Path
 
 from perfci import store
 from perfci.core.errors import DeviceError, Stopped, UsageError
-from perfci.core.model import (
-    UNTIMED,
-    Again,
-    AgainCase,
-    Base,
-    Baseline,
-    Device,
-    DuelWhat,
-    Fact,
-    Gate,
-    HistoryRun,
-    Judgements,
-    Limits,
-    OpRun,
-    Plan,
-    PlannedOp,
-    Reason,
-    Run,
-    Suite,
-    Verdict,
-)
+from perfci.core.model.baseline import Baseline
+from perfci.core.model.basics import Fact, Gate, Reason, Suite, Verdict
+from perfci.core.model.decision import Judgements
+from perfci.core.model.history import HistoryRun
+from perfci.core.model.measured import OpRun
+from perfci.core.model.place import UNTIMED, Device, Limits
+from perfci.core.model.run import Again, AgainCase, Base, DuelWhat, Plan, PlannedOp, Run
 from perfci.core.settings import Settings
 from perfci.core.wording import because
 from perfci.git.base import How, find_commit
