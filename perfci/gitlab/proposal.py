@@ -94,15 +94,13 @@ class Proposal:
     @property
     def title(self) -> str:
         """The one line of the merge request and the commit."""
-        cases, tighter = len(self.cases) + self.same, len(self.thresholds)
-        if not tighter:
+        cases, moved = len(self.cases) + self.same, len(self.thresholds)
+        if not moved:
             return say(
                 "perfci: baselines of {cases:case|cases}, runs in the history: {runs}", cases=cases, runs=self.runs
             )
         return say(
-            "perfci: baselines of {cases:case|cases}, thresholds tightened: {thresholds}",
-            cases=cases,
-            thresholds=tighter,
+            "perfci: baselines of {cases:case|cases}, thresholds tightened: {thresholds}", cases=cases, thresholds=moved
         )
 
 

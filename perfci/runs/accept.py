@@ -89,14 +89,8 @@ def accept(
     cases |= {case: BaselineCase(case, new, caches[case]) for case, new in fresh.items()}
     sources |= {run.id: BaselineRun(run.id, run.created, run.environment) for run in runs}
     used = {block.run for each in cases.values() for block in each.blocks}
-    baseline = Baseline(
-        op=op,
-        device=device,
-        timer=timer,
-        runs=tuple(source for source in sources.values() if source.id in used),
-        cases=tuple(cases.values()),
-        steps=existing.steps if existing else (),
-    )
+    kept = tuple(source for source in sources.values() if source.id in used)
+    baseline = Baseline(op, device, timer, kept, tuple(cases.values()), existing.steps if existing else ())
     return Acceptance(op, baseline, tuple(fresh), refused)
 
 
@@ -166,11 +160,10 @@ def find_refusals(op: str, evidence: Sequence[Evidence], verdicts: Collection[Ve
             facts = {"op": op, "verdict": row.verdict.value, "run": run.id, "judged": row.case or op}
             for case in touched:
                 found.setdefault(case, Reason(kind, {**facts, "case": case}))
-        if Verdict.INCONCLUSIVE in verdicts:
-            for row in rows:
-                for reason in row.reasons:
-                    if row.case and reason.kind == "board_advises":
-                        found.setdefault(row.case, Reason("accept_quarantined", {**reason.facts, "run": run.id}))
+        advised = ((row, reason) for row in rows for reason in row.reasons if reason.kind == "board_advises")
+        for row, reason in advised if Verdict.INCONCLUSIVE in verdicts else ():
+            if row.case:
+                found.setdefault(row.case, Reason("accept_quarantined", {**reason.facts, "run": run.id}))
     return found
 
 
@@ -203,19 +196,13 @@ def find_losses(
         # The first runs of the case since its last epoch that were made in the same environment.
         began = max((at for at, run in enumerate(runs) if run.epoch and case.case in run.epoch.cases), default=0)
         own = {run.id for run in fresh.runs}
-        first = [
-            (run.created, each.kernel_us.median_us, each.reference_us.median_us)
-            for run in runs[began:]
-            for each in run.cases
-            if each.case == case.case
-            and run.run not in own
-            and each.cache == case.cache
-            and each.reference_us is not None
-            and not unmixable(run.environment, environment)
-        ][:FIRST]
+        alike = [run for run in runs[began:] if run.run not in own and not unmixable(run.environment, environment)]
+        known = [(run, each) for run in alike for each in run.cases if each.case == case.case]
+        timed = [(run, each.kernel_us, each.reference_us) for run, each in known if each.cache == case.cache]
+        first = [(run, kernel.median_us, reference.median_us) for run, kernel, reference in timed if reference][:FIRST]
         if first:
             before = statistics.median(us for _, us, _ in first), statistics.median(us for _, _, us in first)
-            since: dict[str, Fact] = {"count": len(first), "since": first[0][0][:10]}
+            since: dict[str, Fact] = {"count": len(first), "since": first[0][0].created[:10]}
             if facts := _measure_loss(times, before, allowed):
                 found[case.case] = Reason("accept_crept", where | facts | since)
     return found

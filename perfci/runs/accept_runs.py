@@ -63,10 +63,9 @@ def accept_runs(
         for each in lines:
             append_history(settings.baselines, key, one.op, each)
             rows = [row for run, judged in evidence if run.id == each.run for row in judged.rows if row.op == one.op]
-            begun = each.epoch.cases if each.epoch else ()
-            shifts = {row.case: shift_of(row.comparison) for row in rows if row.case in begun}
-            known = {case: shift for case, shift in shifts.items() if case and shift is not None}
-            scaled += rescale(settings, one.op, each, known) if known else ()
+            begun = [row for row in rows if each.epoch and row.case in each.epoch.cases]
+            shifts = {row.case: shift for row in begun if row.case and (shift := shift_of(row.comparison)) is not None}
+            scaled += rescale(settings, one.op, each, shifts) if shifts else ()
         found.append(dataclasses.replace(one, said=(*one.said, *scaled)))
     return found
 

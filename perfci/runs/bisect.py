@@ -127,7 +127,7 @@ def _search_loss(whole: Bisection, first: TriedRevision, revisions: Revisions, a
 def _confirm(place: Loss, search: BisectionSearch, revisions: Revisions) -> Culprit:
     """The culprit beside its own parent: fresh evidence, of what it alone does."""
     commits = tuple(revisions.describe(each) for each in place.suspects)
-    found = Culprit(commits, math.expm1(place.gap), find_certainty(place.error, None))
+    found = Culprit(commits, math.expm1(place.gap), find_certainty(place.error))
     if len(commits) > 1:
         return found
     commit, parents = commits[0].id, commits[0].parents

@@ -244,13 +244,9 @@ class Revisions:
         bench = dataclasses.replace(self._bench, settings=tree, home=self.settings.root)
         base = BaseTree(Base(against, How.AGAIN, against[:10]), require(self._write_out(against))) if against else None
         timed = base or self.fails_by is None or self.fails_by.late
-        request = dataclasses.replace(
-            self._options.request,
-            ops=(self.op,),
-            seed=self.seed,
-            duel=DuelWhat.CHANGED if base else DuelWhat.NONE,
-            suites=(Suite.ACCURACY, Suite.PERFORMANCE) if timed else (Suite.ACCURACY,),
-        )
+        duel = DuelWhat.CHANGED if base else DuelWhat.NONE
+        suites = (Suite.ACCURACY, Suite.PERFORMANCE) if timed else (Suite.ACCURACY,)
+        request = dataclasses.replace(self._options.request, ops=(self.op,), seed=self.seed, duel=duel, suites=suites)
         found = describe_ops(bench, request)
         planned = base_stage.plan_ops(bench, base, request, found.ops) if base else found.ops
         weighed = Against(base.base, DuelWhat.CHANGED) if base else NOT_AGAINST

@@ -43,17 +43,14 @@ def merge(sharded: ShardPlan, plan: str, runs: Sequence[Run], blank: Run) -> Run
     ]
     # Each job has its own time limit. The one that ends first counts.
     deadlines = [run.plan.deadline for run in shards.values() if run.plan.deadline]
+    deadline = min(deadlines, key=lambda limit: limit.until, default=None)
+    note = next((run.plan.deadline_note for run in shards.values() if run.plan.deadline_note), None)
     boards = (
         dataclasses.replace(board, uuid=shards[number].environment.device.uuid if number in shards else None)
         for number, board in enumerate(sharded.plan.boards, 1)
     )
-    whole = dataclasses.replace(
-        sharded.plan,
-        boards=tuple(boards),
-        ops=tuple(add_findings(op, measured) for op in sharded.plan.ops),
-        deadline=min(deadlines, key=lambda limit: limit.until, default=None),
-        deadline_note=next((run.plan.deadline_note for run in shards.values() if run.plan.deadline_note), None),
-    )
+    ops = tuple(add_findings(op, measured) for op in sharded.plan.ops)
+    whole = dataclasses.replace(sharded.plan, boards=tuple(boards), ops=ops, deadline=deadline, deadline_note=note)
     return dataclasses.replace(
         blank,
         environment=_join_environments([run.environment for run in measured], blank.environment),

@@ -92,7 +92,28 @@ def explain(
     names = list(ops) or sorted({*(list_known_ops(settings) or ()), *written.ops})
     keys = list(known) if key is None else [key]
     devices: list[str | None] = [device] if device else [*list_devices(settings)] or [None]
-    found = [_explain_op(settings, written, op, each, pattern, keys, today) for op in names for each in devices]
+
+    def explain_op(op: str, device: str | None) -> Explained:
+        """Values for all cases, then those that differ for a case."""
+        try:
+            history = read_counted(settings, device, op) if device else ()
+        except StoredFileError:  # the history has to be repaired first
+            history = ()
+        # As for a run in the newest accepted run's environment, else in that of the earned values.
+        files = read_earned(settings.thresholds, device or "", settings.root)
+        learnt = files[op].environment if op in files else None
+        nowhere = Environment(Device("", "", device or ""), None, "", {}, "", "")
+        where = history[-1].environment if history else learnt or nowhere
+        found = over(written, files, where, today.isoformat())
+        cases = [case for case in (list_cases(settings, op, device) if device else ()) if matches(case, pattern)]
+        whole = pattern is not None
+        every: list[str | None] = [*([] if whole else [None]), *cases]
+        values = (value for case in every for value in _list_values(found, op, case, history, keys, whole=whole))
+        entries = written.ops[op].relaxed if op in written.ops else ()
+        ended = (relaxed_note(each, today) for each in entries if each.about(device) and not each.holds(today))
+        return Explained(op, device, tuple(values), found.apart.get(op), tuple(ended))
+
+    found = [explain_op(op, each) for op in names for each in devices]
     if pattern is not None and not any(each.case for one in found for each in one.values):
         raise UsageError("relax_case", pattern=pattern, op=", ".join(names))
     return found
@@ -133,43 +154,8 @@ def check_device(settings: Settings, device: str) -> None:
         raise UsageError("relax_device", device=device, known=list_nearest_first(device, known))
 
 
-def _explain_op(
-    settings: Settings,
-    written: Thresholds,
-    op: str,
-    device: str | None,
-    pattern: str | None,
-    keys: Sequence[str],
-    today: date,
-) -> Explained:
-    """Values for all cases, then those that differ for a case."""
-    try:
-        history = read_counted(settings, device, op) if device else ()
-    except StoredFileError:  # the history has to be repaired first
-        history = ()
-    # As for a run in the newest accepted run's environment, else in that of the earned values.
-    files = read_earned(settings.thresholds, device or "", settings.root)
-    learnt = files[op].environment if op in files else None
-    where = history[-1].environment if history else learnt
-    where = where or Environment(Device("", "", device or ""), None, "", {}, "", "")
-    found = over(written, files, where, today.isoformat())
-    cases = [case for case in (list_cases(settings, op, device) if device else ()) if matches(case, pattern)]
-    whole = pattern is not None
-    values = [] if whole else list(_list_values(found, op, None, history, keys))
-    values += [value for case in cases for value in _list_values(found, op, case, history, keys, whole=whole)]
-    entries = written.ops[op].relaxed if op in written.ops else ()
-    ended = (relaxed_note(each, today) for each in entries if each.about(device) and not each.holds(today))
-    return Explained(op, device, tuple(values), found.apart.get(op), tuple(ended))
-
-
 def _list_values(
-    found: InForce,
-    op: str,
-    case: str | None,
-    history: Sequence[HistoryRun],
-    keys: Sequence[str],
-    *,
-    whole: bool = False,
+    found: InForce, op: str, case: str | None, history: Sequence[HistoryRun], keys: Sequence[str], *, whole: bool
 ) -> Iterator[Value]:
     """Those of an op, or those of a case that differ from them. whole: all of the case."""
     common = found.written.ops.get(op, OpThresholds(found.written.default)).common

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -91,9 +91,9 @@ def survey(old: Baseline, new: Baseline, limits: Limits) -> Rebaselined:
             facts = {"case": case.case, "stored": before.cache, "cache": case.cache}
             withheld.append(Reason("rebaseline_other_cache", facts))
         elif before and before.blocks and case.blocks:
-            then = [run.environment for run in _find_sources(old, [before])]
+            then = [run.environment for run in _find_sources(old, {case.case})]
             # The present runs are of one environment but for their boards: only a new board counts.
-            found = [each for run in _find_sources(new, [case]) for each in differences(then, run.environment)]
+            found = [each for run in _find_sources(new, {case.case}) for each in differences(then, run.environment)]
             if any(each.moves for each in found):
                 differs |= dict.fromkeys(found)
                 moves.append(_measure_move(before, case, found, limits, new.timer))
@@ -107,8 +107,9 @@ def survey(old: Baseline, new: Baseline, limits: Limits) -> Rebaselined:
     return Rebaselined(new.op, ranked, tuple(moves), withheld=tuple(withheld), said=tuple(said))
 
 
-def _find_sources(baseline: Baseline, cases: Iterable[BaselineCase]) -> list[BaselineRun]:
-    used = {block.run for case in cases for block in case.blocks}
+def _find_sources(baseline: Baseline, cases: Collection[str]) -> list[BaselineRun]:
+    """The runs that the blocks of these cases are from."""
+    used = {block.run for case in baseline.cases if case.case in cases for block in case.blocks}
     return [run for run in baseline.runs if run.id in used]
 
 
@@ -143,16 +144,11 @@ def add_step(old: Baseline, new: Baseline, seen: Rebaselined, taken: Collection[
     cases = tuple(fresh.get(case.case, case) for case in old.cases)
     used = {block.run for case in cases for block in case.blocks}
     sources = {run.id: run for run in (*old.runs, *new.runs)}
-    step = Step(
-        date=date,
-        why=why,
-        before=_describe_side(_find_sources(old, [case for case in old.cases if case.case in taken])),
-        after=_describe_side(_find_sources(new, fresh.values())),
-        differs=tuple(each for each in seen.differs if each.moves),
-        cases=tuple(
-            StepCase(move.case, move.kernel.value, move.reference.value) for move in seen.cases if move.case in taken
-        ),
-    )
+    before, after = (_describe_side(_find_sources(baseline, taken)) for baseline in (old, new))
+    differs = tuple(each for each in seen.differs if each.moves)
+    moved = [move for move in seen.cases if move.case in taken]
+    shifts = tuple(StepCase(move.case, move.kernel.value, move.reference.value) for move in moved)
+    step = Step(date, why, before, after, differs, shifts)
     runs = tuple(run for run in sources.values() if run.id in used)
     return replace(old, runs=runs, cases=cases, steps=(*old.steps, step))
 
@@ -160,15 +156,11 @@ def add_step(old: Baseline, new: Baseline, seen: Rebaselined, taken: Collection[
 def _describe_side(runs: Sequence[BaselineRun]) -> StepSide:
     """The values of the newest run stand for all but what may differ from run to run."""
     newest = max(runs, key=lambda run: run.created).environment
-    return StepSide(
-        run_ids=tuple(run.id for run in runs),
-        commits=tuple(dict.fromkeys(run.environment.commit for run in runs if run.environment.commit)),
-        boards=tuple(dict.fromkeys(run.environment.device.uuid for run in runs if run.environment.device.uuid)),
-        driver=newest.device.driver,
-        runtime=newest.device.runtime,
-        python=newest.python,
-        packages={name: newest.packages[name] for name in STEP_PACKAGES if name in newest.packages},
-    )
+    ids, device = tuple(run.id for run in runs), newest.device
+    commits = tuple(dict.fromkeys(run.environment.commit for run in runs if run.environment.commit))
+    boards = tuple(dict.fromkeys(run.environment.device.uuid for run in runs if run.environment.device.uuid))
+    packages = {name: newest.packages[name] for name in STEP_PACKAGES if name in newest.packages}
+    return StepSide(ids, commits, boards, device.driver, device.runtime, newest.python, packages)
 
 
 # --- op by op ---------------------------------------------------------------------------------------------------------
@@ -234,8 +226,7 @@ def _weigh(
     held = [*fresh.refused, *seen.withheld]
     if not seen.cases:
         return replace(seen, withheld=tuple(held))
-    names = {move.case for move in seen.cases}
-    sources = _find_sources(old, [case for case in old.cases if case.case in names])
+    sources = _find_sources(old, {move.case for move in seen.cases})
     commits = [max(runs, key=lambda run: run.created).environment.commit for runs in (sources, new.runs)]
     changed = _list_changed_files(settings.kernels, op, *commits)
     if changed and op not in options.included:
@@ -248,7 +239,7 @@ def _weigh(
         facts: dict[str, Fact] = {"op": op, "count": len(alone), "case": worst.case}
         facts |= {"change": worst.kernel.value, "reference_change": worst.reference.value}
         # The commit of the newest run that the cases' blocks are from, if it measured that and nothing else.
-        sources = _find_sources(old, [case for case in old.cases if case.case in {move.case for move in alone}])
+        sources = _find_sources(old, {move.case for move in alone})
         newest = max(sources, key=lambda run: run.created).environment
         kind = "rebaseline_unexplained_nowhere"
         if newest.commit and not newest.dirty:

@@ -68,13 +68,7 @@ class ShardPart:
 
 
 def plan_shards(
-    settings: Settings,
-    request: Request,
-    listener: Listener,
-    shards: int = 1,
-    last: Run | None = None,
-    *,
-    every: bool = False,
+    settings: Settings, request: Request, listener: Listener, shards: int, last: Run | None, *, every: bool = False
 ) -> ShardPlan:
     """Returns what all shards together will measure, and which shard measures what, or which of request.devices.
 
@@ -153,13 +147,14 @@ def check_shard(settings: Settings, part: ShardPart, command: str, listener: Lis
         _refuse_difference(as_fact("device"), part.device, sharded.plan.device)
     for op, digest in _fingerprint(settings, [*part.files]).items():
         _refuse_difference(as_fact("files"), f"op {op} {digest[:DIGITS]}", f"op {op} {part.files[op][:DIGITS]}")
+    limit, own = part.limit, tuple(op for op in sharded.plan.ops if op.op in part.files)
     mine = dataclasses.replace(
         sharded.plan,
-        ops=tuple(op for op in sharded.plan.ops if op.op in part.files),
+        ops=own,
         removed=(),
         shard_family=sharded.family,
-        deadline=part.limit.deadline,
-        deadline_note=part.limit.note,
+        deadline=limit.deadline,
+        deadline_note=limit.note,
     )
     shard = Shard(part.plan, part.index, part.count)
     with claim_bench(settings, listener) as bench:
@@ -208,8 +203,7 @@ def _measure_shard(bench: Bench, part: ShardPart, mine: Plan, shard: Shard, comm
     refuse_looser(mine, rules, run.environment, run.created)
     seconds = {each.op: each.seconds for each in part.sharded.ops}
     request = dataclasses.replace(request, device=mine.device)
-    run = Recorder(bench, request, run, tree, seconds=seconds).record()
-    return flow.settle(bench, request, run, tree)
+    return flow.settle(bench, request, Recorder(bench, request, run, tree, seconds=seconds).record(), tree)
 
 
 def _refuse_difference(what: str, found: str | None, planned: str | None) -> None:
@@ -243,7 +237,7 @@ def check_on_devices(settings: Settings, request: Request, command: str, listene
 
     A signal ends all of them, with what they measured saved. Raises PerfciError if one fails, which has said why.
     """
-    sharded = plan_shards(settings, request, listener)
+    sharded = plan_shards(settings, request, listener, 1, None)
     if not sharded.plan.boards:
         return flow.check(settings, request, command, listener)
     shutil.rmtree(settings.reports / FOLDER, ignore_errors=True)

@@ -201,15 +201,12 @@ def shift_of(seen: Comparison | None) -> float | None:
     return math.log1p(seen.screens[0].change.value) if seen.screens else None
 
 
-def rescale(
-    settings: Settings, op: str, run: HistoryRun, shifts: Mapping[str, float], day: date | None = None
-) -> tuple[Reason, ...]:
+def rescale(settings: Settings, op: str, run: HistoryRun, shifts: Mapping[str, float]) -> tuple[Reason, ...]:
     """Makes targets of speed as tight for a kernel with an accepted loss as they were before. Returns what was done.
 
     run: with which the epoch began. shifts: its cases -> accepted slow-down, log scale. Only earned targets are scaled.
     """
-    device = run.environment.device.key
-    today = (day or datetime.now(UTC).date()).isoformat()
+    device, today = run.environment.device.key, datetime.now(UTC).date().isoformat()
     said: list[Reason] = []
     try:
         written = load(settings.thresholds, None, settings.root)

@@ -112,19 +112,15 @@ def _write_side(op: str, sketch: Sketch, side: SketchFunction, about: str) -> st
     lines = [f'"""{op}: {about}, {name}{f" of {side.module} as it is" if own else ""}."""', "", "import torch"]
     imported = f"import {side.module} as source" if own else f"import {side.module}"
     lines += ["", f"import {SHARED}"] if side.device else []
-    call = side.call
     if side.hides:
         lines += ["", f"with {SHARED}.kernels() as hidden:", f"    {imported}"]
     elif side.module != "torch":
         lines += [*([] if side.device else [""]), imported]
+    made = side.call if side.call.endswith(")") else None
     if side.device:
-        more = ", hidden" if side.hides else ""
-        lines += ["", f'_call = {SHARED}.wrap({side.call}, "{side.device}"{more})']
-        call = "_call"
-    elif call.endswith(")"):
-        lines += ["", f"_call = {call}"]
-        call = "_call"
-    body = fit(f"return {call}(", side.arguments, ")", "    ")
+        made = f'{SHARED}.wrap({side.call}, "{side.device}"{", hidden" if side.hides else ""})'
+    lines += ["", f"_call = {made}"] if made else []
+    body = fit(f"return {'_call' if made else side.call}(", side.arguments, ")", "    ")
     lines += ["", "", *fit(f"def {op}(", sketch.parameters, "):"), *(f"    {line}" for line in body)]
     return "\n".join(lines) + "\n"
 

@@ -266,7 +266,6 @@ def confirm(own: Shown, gap: float, known: Stray) -> tuple[bool, float]:
     return own.shift >= HALF * gap, known.chance(HALF * gap, own)
 
 
-def find_certainty(search: float, confirmation: float | None) -> float:
+def find_certainty(search: float, confirmation: float = 1.0) -> float:
     """How sure a culprit is. Search and confirmation have to err to name a wrong one: the smaller chance counts."""
-    error = search if confirmation is None else min(search, confirmation)
-    return 1 - min(max(error, LEAST), 1.0)
+    return 1 - min(max(min(search, confirmation), LEAST), 1.0)

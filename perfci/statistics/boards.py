@@ -103,18 +103,13 @@ def compare_boards(histories: Mapping[str, Sequence[HistoryRun]]) -> tuple[Board
             return found.ratio.value >= LEAST_RATIO
         return found is not None and (found.value or 0.0) - (found.others or 0.0) >= LEAST_SHARE
 
-    return tuple(
-        Board(
-            board=board,
-            runs=len(own),
-            inconclusive=shares["inconclusive"][board],
-            overturned=shares["overturned"][board],
-            spread=spreads[board],
-            nulls=sum(bool(unit.spreads) for unit in own),
-            outside=tuple(name for name in by_figure if (name, board) in sure and stands_out(name, board)),
-        )
-        for board, own in units.items()
-    )
+    found = []
+    for board, own in units.items():
+        inconclusive, overturned = (share[board] for share in shares.values())
+        nulls = sum(bool(unit.spreads) for unit in own)
+        outside = tuple(name for name in by_figure if (name, board) in sure and stands_out(name, board))
+        found.append(Board(board, len(own), inconclusive, overturned, spreads[board], nulls, outside))
+    return tuple(found)
 
 
 def describe_board(board: Board, device: str) -> tuple[Reason, ...]:

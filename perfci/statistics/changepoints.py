@@ -180,8 +180,7 @@ def _settle(series: Floats, found: Sequence[int], wide: float) -> tuple[int, ...
 
     kept = place(list(found))
     while kept:
-        ends = [0, *kept, series.size]
-        parts = [series[low:high] for low, high in zip(ends, ends[2:], strict=False)]
+        parts = [series[low:high] for low, _, high in _list_levels(kept, series.size)]
         weak = [at for at, part in enumerate(parts) if _find_window(part, wide) is None]
         if not weak:
             break

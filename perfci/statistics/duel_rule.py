@@ -98,14 +98,9 @@ def processes_wanted(seen: Look) -> int:
     return next((processes for processes in FINAL if processes > seen.processes), PROCESSES)
 
 
-def smallest_p(processes: int) -> float:
-    """The least p that a look of so many processes can give: 2 to the minus number of blocks."""
-    return 0.5 ** FINAL[processes]
-
-
 def can_decide(family: int, alpha: float) -> bool:
-    """Whether the last look could find one of `family` cases slower at all."""
-    return family * smallest_p(PROCESSES) <= alpha / TESTS
+    """Whether the last look could find one of `family` cases slower at all: its least p is 2 to the minus blocks."""
+    return family * 0.5 ** FINAL[PROCESSES] <= alpha / TESTS
 
 
 def _is_cleared(blocks: int, median: float, centre: float, tau: float) -> bool:

@@ -50,13 +50,12 @@ def quantiles(values: Floats, shares: Sequence[float]) -> tuple[float, ...]:
     >>> quantiles(np.array([4.0, 1.0, 2.0]), (0.0, 0.25, 1.0))
     (1.0, 1.5, 4.0)
     """
-    ordered = sorted(values.tolist())
-    places = [divmod(share * (len(ordered) - 1), 1) for share in shares]
-    above = [ordered[min(int(whole) + 1, len(ordered) - 1)] for whole, _ in places]
-    return tuple(
-        ordered[int(whole)] + part * (high - ordered[int(whole)])
-        for (whole, part), high in zip(places, above, strict=True)
-    )
+    ordered, found = sorted(values.tolist()), []
+    for share in shares:
+        whole, part = divmod(share * (len(ordered) - 1), 1)
+        low, high = ordered[int(whole)], ordered[min(int(whole) + 1, len(ordered) - 1)]
+        found.append(low + part * (high - low))
+    return tuple(found)
 
 
 def launch_shift(launches_us: ArrayLike, others_us: ArrayLike) -> float:
@@ -102,9 +101,7 @@ def signed_rank_tail(blocks: int) -> Floats:
     """P(W+ >= w) for w = 0 .. n(n+1)/2 if each of n signs is a fair coin: the product of (1 + q^k) / 2."""
     chance = np.ones(1)
     for rank in range(1, blocks + 1):
-        missed = np.concatenate([chance, np.zeros(rank)])
-        hit = np.concatenate([np.zeros(rank), chance])
-        chance = (missed + hit) / 2
+        chance = (np.pad(chance, (0, rank)) + np.pad(chance, (rank, 0))) / 2
     return _tail(chance)
 
 

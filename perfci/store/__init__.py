@@ -62,8 +62,7 @@ def read_plan(path: Path) -> tuple[ShardPlan, str]:
     """A plan.json, and the SHA-256 of the file by which its shards know it. Raises StoredFileError."""
     if not path.exists():
         raise StoredFileError("plan_missing", path=str(path))
-    found = decode(path, ShardPlan)
-    return found, hashlib.sha256(path.read_bytes()).hexdigest()
+    return decode(path, ShardPlan), hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def write_plan(plan: ShardPlan, path: Path) -> Path:

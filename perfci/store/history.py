@@ -125,23 +125,17 @@ def held(folder: Path, wait_s: float = WAIT_S) -> Iterator[None]:
 def merge_runs(old: HistoryRun, new: HistoryRun) -> HistoryRun:
     """Merges two lines of one run. The new line counts. What only the old one has stays."""
     cases, accuracy, stored = (
-        {case.case: case for case in (*before, *now)}
+        tuple({case.case: case for case in (*before, *now)}.values())
         for before, now in ((old.cases, new.cases), (old.accuracy, new.accuracy), (old.stored, new.stored))
     )
     epoch = new.epoch or old.epoch
     if old.epoch and new.epoch:
         why = old.epoch.why if new.epoch.why in old.epoch.why else f"{old.epoch.why}; {new.epoch.why}"
         epoch = Epoch(why, tuple(dict.fromkeys((*old.epoch.cases, *new.epoch.cases))))
-    inconclusive = dict.fromkeys((*old.inconclusive, *new.inconclusive))
-    return replace(
-        new,
-        cases=tuple(cases.values()),
-        accuracy=tuple(accuracy.values()),
-        epoch=epoch,
-        inconclusive=tuple(case for case in inconclusive if case not in cases),
-        boards=new.boards or old.boards,
-        stored=tuple(stored.values()),
-    )
+    known = {case.case for case in cases}
+    left = tuple(case for case in dict.fromkeys((*old.inconclusive, *new.inconclusive)) if case not in known)
+    boards = new.boards or old.boards
+    return replace(new, cases=cases, accuracy=accuracy, epoch=epoch, inconclusive=left, boards=boards, stored=stored)
 
 
 def _read_renamed(
@@ -178,14 +172,10 @@ def _rename(run: HistoryRun, now: Mapping[str, str]) -> HistoryRun:
         kept = [case for case in cases if case.case in now or case.case not in taken]
         return tuple(replace(case, case=now.get(case.case, case.case)) for case in kept)
 
-    return replace(
-        run,
-        cases=rename(run.cases),
-        accuracy=rename(run.accuracy),
-        stored=rename(run.stored),
-        epoch=replace(run.epoch, cases=tuple(now.get(case, case) for case in run.epoch.cases)) if run.epoch else None,
-        inconclusive=tuple(now.get(case, case) for case in run.inconclusive),
-    )
+    cases, accuracy, stored = rename(run.cases), rename(run.accuracy), rename(run.stored)
+    epoch = replace(run.epoch, cases=tuple(now.get(case, case) for case in run.epoch.cases)) if run.epoch else None
+    left = tuple(now.get(case, case) for case in run.inconclusive)
+    return replace(run, cases=cases, accuracy=accuracy, stored=stored, epoch=epoch, inconclusive=left)
 
 
 def _read(folder: Path, device: str, op: str) -> History:
@@ -218,18 +208,14 @@ def _read_line(path: Path, number: int, text: bytes) -> HistoryRun | Reason:
     place: dict[str, Fact] = {"path": str(path), "line": number}
     if _CONFLICT.fullmatch(text):
         return Reason("history_conflicted", place)
-    unreadable = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
     try:
+        head = msgspec.json.decode(text, type=LineHead)
+        if head.format > FORMAT:
+            return Reason("history_too_new", {**place, "found": head.format, "supported": FORMAT})
         found = _LINES.decode(text)
-    except unreadable as error:
-        with contextlib.suppress(*unreadable):
-            head = msgspec.json.decode(text, type=LineHead)
-            if head.format > FORMAT:
-                return Reason("history_too_new", {**place, "found": head.format, "supported": FORMAT})
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         return Reason("history_damaged", {**place, "why": why})
-    if found.format > FORMAT:
-        return Reason("history_too_new", {**place, "found": found.format, "supported": FORMAT})
     key = found.environment.device.key
     if key != path.parent.name:
         return Reason("history_other_device", {**place, "device": key, "run": found.run})

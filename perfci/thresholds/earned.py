@@ -80,12 +80,9 @@ def parse_file(path: Path, op: str, device: str, place: Place | None, content: b
     if "environment" not in parts:
         raise next(iter(parts.values())).error("earned_lacks_environment")
     where = _read_environment(parts["environment"], device)
-    cases = parts.get("cases")
-    values = [
-        _read_entry(entry, op, case.key, shown)
-        for case in (() if cases is None or cases.is_a("null") else cases.items())
-        for entry in (() if case.is_a("null") else case.items())
-    ]
+    cases = parts["cases"].items() if "cases" in parts and not parts["cases"].is_a("null") else ()
+    filled = [case for case in cases if not case.is_a("null")]
+    values = [_read_entry(entry, op, case.key, shown) for case in filled for entry in case.items()]
     return EarnedFile(op, device, path, tuple(values), where, content)
 
 

@@ -85,14 +85,11 @@ class CaseThresholds:
         >>> CaseThresholds(speedup=1.2).widen(0.2).speedup, CaseThresholds().widen(0.03).tau_at(2.0)
         (1.0, 0.05)
         """
-        return replace(
-            self,
-            margin=max(self.margin, up_to),
-            span_margin=max(self.span_margin, up_to),
-            tau=tuple((start, max(tau, up_to)) for start, tau in self.tau),
-            speedup=self.speedup and self.speedup / (1 + up_to),
-            bandwidth_share=self.bandwidth_share and self.bandwidth_share / (1 + up_to),
-        )
+        margin, span = max(self.margin, up_to), max(self.span_margin, up_to)
+        tau = tuple((start, max(tau, up_to)) for start, tau in self.tau)
+        speedup = self.speedup and self.speedup / (1 + up_to)
+        share = self.bandwidth_share and self.bandwidth_share / (1 + up_to)
+        return replace(self, margin=margin, span_margin=span, tau=tau, speedup=speedup, bandwidth_share=share)
 
 
 @dataclass(frozen=True)

@@ -56,18 +56,12 @@ def load(folder: Path, ops: Collection[str] | None = None, root: Path | None = N
             kind = "thresholds_of_other_op" if guess else "thresholds_of_no_op"
             raise StoredFileError(kind, file=str(path), op=op, meant=guess)
         fields, own_lines = _read_file(path, _OP_KEYS)
-        cases = fields.pop("cases", ())
+        cases, file = fields.pop("cases", ()), f"{shown}/{path.name}"
         listed, entries = fields.pop("expected", (None, ()))
-        relaxed = fields.pop("relaxed", ())
-        file = f"{shown}/{path.name}"
-        found[op] = OpThresholds(
-            override(default, fields),
-            cases,
-            tuple(replace(entry, op=op, file=file) for entry in entries),
-            listed=listed,
-            relaxed=tuple(replace(entry, op=op, file=file) for entry in relaxed),
-            lines=own_lines,
-        )
+        expected = tuple(replace(entry, op=op, file=file) for entry in entries)
+        relaxed = tuple(replace(entry, op=op, file=file) for entry in fields.pop("relaxed", ()))
+        common = override(default, fields)
+        found[op] = OpThresholds(common, cases, expected, listed=listed, relaxed=relaxed, lines=own_lines)
     return Thresholds(default, found, shown, lines=lines)
 
 

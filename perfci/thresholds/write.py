@@ -115,11 +115,8 @@ def write_earned(
     result = document.write()
 
     # Nothing is written that would be read back as anything else.
-    expected = {
-        (renamed.get(each.case, each.case), each.key): each.value
-        for each in file.values
-        if (each.case, each.key) not in dropped
-    }
+    kept = [each for each in file.values if (each.case, each.key) not in dropped]
+    expected = {(renamed.get(each.case, each.case), each.key): each.value for each in kept}
     expected |= {which: read_value(which[1], fields["value"], "-") for which, fields in fresh.items()}
     try:
         read = earned.parse_file(file.path, file.op, file.device, parse_yaml(file.path, result), b"", str(file.path))
@@ -249,9 +246,5 @@ def suggest_expected(thresholds: Thresholds, op: str, case: str, up_to: float, u
     taken = next((entry.line for entry in own.expected if entry.case == case), None)
     why = f'"{say("say why, and where it was agreed on")}"'
     fields = f"case: {quote_text(case)}, up_to: {percent:g} %, why: {why}, until: {until.isoformat()}"
-    return Suggestion(
-        file=f"{thresholds.folder}/{op}.yaml",
-        line=f"{' ' * (own.listed.indent if own.listed else 2)}- {{{fields}}}",
-        below=own.listed.line if own.listed else None,
-        replaces=taken,
-    )
+    indent, below = (own.listed.indent, own.listed.line) if own.listed else (2, None)
+    return Suggestion(f"{thresholds.folder}/{op}.yaml", f"{' ' * indent}- {{{fields}}}", below, taken)

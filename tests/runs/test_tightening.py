@@ -199,7 +199,7 @@ def test_what_was_earned_is_rescaled_by_an_accepted_loss(nights):
     before = earned(nights)[CASE, "speedup"]
     run = runs(1, 11, speedup=1.5 / 1.03)[0]
 
-    said = rescale(nights, "relu", run, {CASE: math.log(1.03)}, DAY)
+    said = rescale(nights, "relu", run, {CASE: math.log(1.03)})
 
     after = earned(nights)[CASE, "speedup"]
     assert after.value == pytest.approx(before.value / 1.03, rel=1e-3)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from perfci.core.errors import PerfciError
 from perfci.core.model import ErrorStats, Fact, Reason
 from perfci.device.seam import Accelerator, Arrays, NotInterpretedError, not_interpreted
 from perfci.lab.chains.records import ChainCase, Error, StageResult
@@ -25,12 +26,8 @@ KERNEL, REFERENCE = "kernel", "reference"
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-class StageError(Exception):
-    """A stage cannot be computed. Carries the reason."""
-
-    def __init__(self, kind: str, facts: Mapping[str, Fact]) -> None:
-        super().__init__(kind)
-        self.reason = Reason(kind, facts)
+class StageError(PerfciError):
+    """A stage cannot be computed."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ def take_arguments(stage: Stage, function: Callable[..., Any], state: State, whe
             taken[parameter] = state[name]
         elif stage.takes or inspect.signature(function).parameters[parameter].default is inspect.Parameter.empty:
             facts = {"stage": stage.name, "name": name, "known": ", ".join(state)}
-            raise StageError("chain_name_missing", {**where, **facts})
+            raise StageError("chain_name_missing", **where, **facts)
     return taken
 
 
@@ -104,14 +101,14 @@ def name_outputs(stage: Stage, output: Any, arrays: Arrays, where: Where) -> dic
     if not found or not sound:
         kinds = ", ".join(f"{name}: {type(each).__name__}" for name, each in found.items())
         got = f"{{{kinds}}}" if isinstance(output, Mapping) else type(output).__name__
-        raise StageError("chain_output", {**where, "stage": stage.name, "got": got})
+        raise StageError("chain_output", **where, stage=stage.name, got=got)
     return found
 
 
 def add_outputs(stage: Stage, state: State, outputs: State, where: Where) -> dict[str, Any]:
     """The state with a stage's outputs. Raises StageError for a name that it has already."""
     if twice := next((name for name in outputs if name in state), None):
-        raise StageError("chain_name_taken", {**where, "stage": stage.name, "name": twice})
+        raise StageError("chain_name_taken", **where, stage=stage.name, name=twice)
     return {**state, **outputs}
 
 
@@ -146,9 +143,9 @@ class _CheckedCase:
         try:
             inputs = on.chain.make_inputs(**params, device=arrays.device, seed=seed)
         except Exception as error:
-            raise StageError("chain_inputs_raised", {**self.where, **on.describe(error)}) from error
+            raise StageError("chain_inputs_raised", **{**self.where, **on.describe(error)}) from error
         if not isinstance(inputs, Mapping) or not all(isinstance(name, str) for name in inputs):
-            raise StageError("chain_inputs", {**self.where, "got": type(inputs).__name__})
+            raise StageError("chain_inputs", **self.where, got=type(inputs).__name__)
         self.inputs = dict(inputs)
         # Outputs of each stage by name: of the references in the case's dtype, and of those in float64.
         self.usual = self._run_references(self.inputs)
@@ -190,15 +187,15 @@ class _CheckedCase:
             facts = {**self.where, "stage": stage.name, **on.describe(error)}
             if on.device.out_of_memory(error):
                 place = f"{self.case} ({on.name}.{stage.name})"
-                raise StageError("out_of_memory", {**facts, "case": place}) from error
+                raise StageError("out_of_memory", **{**facts, "case": place}) from error
             given = describe_arguments(taken, _wire(stage, function), self.arrays)
-            raise StageError(f"chain_{arm}_raised", {**facts, "given": given}) from error
+            raise StageError(f"chain_{arm}_raised", **facts, given=given) from error
         return name_outputs(stage, output, self.arrays, self.where)
 
     def _refuse_other_names(self, stage: Stage, got: State, wanted: State) -> None:
         if set(got) != set(wanted):
             facts = {"stage": stage.name, "got": ", ".join(got), "expected": ", ".join(wanted)}
-            raise StageError("chain_names", {**self.where, **facts})
+            raise StageError("chain_names", **self.where, **facts)
 
     # --- the kernels' run ---------------------------------------------------------------------------------------------
 

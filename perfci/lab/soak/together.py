@@ -41,37 +41,32 @@ def check_streams(subject: SoakSubject) -> SoakFinding:
         pairs = [(old, new) for old, new in zip(leaves(buffer), leaves(inputs), strict=False) if arrays.is_array(new)]
         late &= bool(pairs) and all(arrays.is_array(old) and arrays.same_bits(old, new) for old, new in pairs)
     numbers: dict[str, Fact] = {"rounds": ROUNDS, "streams": count, "late": late}
+
+    def launch_at_once(given: Sequence[dict[str, Any]]) -> dict[int, list[Any]]:
+        """One call on each stream at once, the default one last, since its queue may hold the host up: copies."""
+        copies: dict[int, list[Any]] = {}
+        kept = []  # outputs live until all streams are done, so that none is given another's memory
+        for index in reversed(range(count)):
+            inputs = given[index]
+            with subject.endurance.on(streams[index]):
+                subject.endurance.occupy()
+                if late:
+                    arrays.refill(buffers[index], inputs)
+                    inputs = buffers[index]
+                kept.append(subject.outputs(inputs))
+                copies[index] = subject.copies(kept[-1])
+        subject.device.synchronize()
+        return copies
+
     for turn in range(1, ROUNDS + 1):
         turned = [(index + turn) % count for index in range(count)]
-        copies = _launch_at_once(subject, streams, [given[each] for each in turned], buffers if late else None)
+        copies = launch_at_once([given[each] for each in turned])
         for index, each in enumerate(turned):
             if found := subject.difference(copies[index], wanted[each]):
                 kind = "soak_stream_side" if index else "soak_stream_default"
                 return subject.fail(STREAMS, kind, {**numbers, **found, "round": turn})
         subject.tick(turn, ROUNDS)
     return subject.finding(STREAMS, Status.PASS, numbers)
-
-
-def _launch_at_once(
-    subject: SoakSubject,
-    streams: Sequence[object],
-    given: Sequence[dict[str, Any]],
-    buffers: Sequence[dict[str, Any]] | None,
-) -> dict[int, list[Any]]:
-    """One call on each stream at once, the default one last, since its queue may hold the host up: copies."""
-    copies: dict[int, list[Any]] = {}
-    kept = []  # outputs live until all streams are done, so that none is given another's memory
-    for index in reversed(range(len(streams))):
-        inputs = given[index]
-        with subject.endurance.on(streams[index]):
-            subject.endurance.occupy()
-            if buffers is not None:
-                subject.arrays.refill(buffers[index], inputs)
-                inputs = buffers[index]
-            kept.append(subject.outputs(inputs))
-            copies[index] = subject.copies(kept[-1])
-    subject.device.synchronize()
-    return copies
 
 
 def check_threads(subject: SoakSubject, calls: int = CALLS) -> SoakFinding:

@@ -145,12 +145,10 @@ def list_regimes(space: Space, tuned: Sequence[Mapping[str, Any]]) -> tuple[Regi
     parts: list[tuple[dict[str, Any], Mapping[str, tuple[Value, ...]], Config | None]] = []
     for entry in tuned:
         when, current = split(entry), flatten(entry.get("config", {}))
-        own = next((each for each in left if each[0] == when and fits(current, each[1])), None)
-        if own:
-            left.remove(own)
-        lists = own[1] if own else space.lists
+        own = next((each for each in left if each[0] == when and fits(current, each[1])), (when, space.lists))
+        left = [each for each in left if each is not own]
         # A value that an entry leaves out is the first of its list, as it is the simplest.
-        parts.append((when, lists, {**{name: values[0] for name, values in lists.items()}, **current}))
+        parts.append((when, own[1], {**{name: values[0] for name, values in own[1].items()}, **current}))
     parts += [(when, lists, None) for when, lists in left]
     found: dict[str, Regime] = {}
     for when, lists, known in parts:

@@ -63,9 +63,8 @@ def rescale_targets(limits: Thresholds, op: str, accepted: Mapping[str, float], 
             before = _find_before(limits, op, case, key) if key.more_is_better else None
             if before is not None:
                 after = before * math.exp(-shift)
-                facts: dict[str, Fact] = {"op": op, "case": case, "run": run, "key": key.name}
-                facts |= {"before": before, "after": after}
-                why = Reason("ratchet_rescaled", {**facts, "change": math.expm1(shift)})
+                facts: dict[str, Fact] = {"op": op, "case": case, "run": run, "key": key.name, "before": before}
+                why = Reason("ratchet_rescaled", {**facts, "after": after, "change": math.expm1(shift)})
                 found.append(Tighter(op, case, key.name, before, after, after, why, (run,), key.chance))
     return tuple(found)
 
