@@ -1,5 +1,6 @@
 """Small runs and baselines with exact effects, for the tests of comparing and judging."""
 
+import functools
 import math
 import re
 
@@ -41,6 +42,7 @@ def environment(timer="activity", key="nvidia-h200", torch="2.11", driver="580",
     return Environment(device, timer, **told | changes)
 
 
+@functools.cache
 def blocks(factor=1.0, *, process=0, count=10, seed=0, clock=1.0, span=None, activities=1, rsd=0.01, **state):
     """Blocks whose kernel takes `factor` times its usual 50 us, noise 0.3 %; a slow clock holds both arms up."""
     rng = np.random.default_rng([seed, process])
@@ -62,6 +64,7 @@ def again(factor, other=None, **options):
     return tuple(block for look in looks for block in look)
 
 
+@functools.cache
 def duelled(*changes, count=12, level=1.0, clock=1.0, spread=0.001, us=KERNEL_US, spans=None, modes=(), **state):
     """Blocks of one process a change: the kernel takes that much more than the base, d spreads by 0.1 %.
 

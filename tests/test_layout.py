@@ -1,6 +1,7 @@
 """The house's rules, held by reading the source: imports point down, packages have homes, only cli speaks."""
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ import pytest
 
 import perfci
 from perfci.core.wording import catalogue
-from tests.sources import trees
+from tests.sources import files, trees
 
 ROOT = Path(perfci.__file__).parent
 
@@ -65,8 +66,9 @@ SPEAKERS = ("cli", "worker.child", "worker.confine")  # programs of their own, w
 HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2")
 
 
+@functools.cache
 def modules() -> dict[str, ast.Module]:
-    """Every module by its name below perfci."""
+    """Every module by its name below perfci. Parsed by the process that runs these tests, not by all that collect."""
     return {_name(path): tree for path, tree in trees().items()}
 
 
@@ -75,7 +77,7 @@ def _name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts) or "perfci"
 
 
-MODULES = modules()
+MODULES = [_name(path) for path in files()]
 
 
 def imports(tree: ast.Module) -> Iterator[str]:
@@ -117,7 +119,7 @@ def test_every_module_has_its_row(module):
 @pytest.mark.parametrize("module", MODULES)
 def test_imports_point_down(module):
     own = unit(module)
-    reached = targets(MODULES[module]) - {own} - FACE.get(own, set())
+    reached = targets(modules()[module]) - {own} - FACE.get(own, set())
 
     upward = {name for name in reached if name != "perfci" and RANKS[name] <= RANKS[own]}
     assert not upward
@@ -125,7 +127,7 @@ def test_imports_point_down(module):
 
 @pytest.mark.parametrize("module", MODULES)
 def test_each_package_is_imported_at_home_only(module):
-    packages = {name.split(".")[0] for name in imports(MODULES[module])} - {"perfci"} - sys.stdlib_module_names
+    packages = {name.split(".")[0] for name in imports(modules()[module])} - {"perfci"} - sys.stdlib_module_names
 
     assert packages <= HOMES.keys(), "give the new package one home"
     assert not [name for name in packages if not within(module, HOMES[name])]
@@ -133,8 +135,8 @@ def test_each_package_is_imported_at_home_only(module):
 
 @pytest.mark.parametrize("module", [name for name in MODULES if not within(name, SPEAKERS)])
 def test_only_the_command_line_prints_and_exits(module):
-    names = {_dotted(node.func) for node in ast.walk(MODULES[module]) if isinstance(node, ast.Call)}
-    raised = {_dotted(node.exc) for node in ast.walk(MODULES[module]) if isinstance(node, ast.Raise) and node.exc}
+    names = {_dotted(node.func) for node in ast.walk(modules()[module]) if isinstance(node, ast.Call)}
+    raised = {_dotted(node.exc) for node in ast.walk(modules()[module]) if isinstance(node, ast.Raise) and node.exc}
 
     spoken = names & {"print", "input", "exit", "quit", "sys.exit", "os._exit", "sys.stdout.write", "sys.stderr.write"}
     assert not spoken
@@ -155,12 +157,10 @@ def test_the_command_line_starts_without_heavy_packages():
 # --- every reason has its sentence, and every sentence its facts ------------------------------------------------------
 
 
-def _errors() -> set[str]:
-    classes = [node for node in MODULES["core.errors"].body if isinstance(node, ast.ClassDef)]
-    return {node.name for node in classes}
-
-
-MAKERS = {"Reason"} | _errors()
+@functools.cache
+def makers() -> set[str]:
+    """Reason, and every error."""
+    return {"Reason"} | {node.name for node in modules()["core.errors"].body if isinstance(node, ast.ClassDef)}
 
 
 def _called(node: ast.Call) -> str:
@@ -174,20 +174,23 @@ def forwarders(tree: ast.Module) -> dict[str, int]:
         names = [argument.arg for argument in function.args.args if argument.arg not in {"self", "cls"}]
         for call in (node for node in ast.walk(function) if isinstance(node, ast.Call) and node.args):
             first = call.args[0]
-            if _called(call) in MAKERS and isinstance(first, ast.Name) and first.id in names:
+            if _called(call) in makers() and isinstance(first, ast.Name) and first.id in names:
                 found[function.name] = names.index(first.id)
     return found
 
 
-def reasons() -> Iterator[tuple[str, str, ast.Call, bool]]:
+@functools.cache
+def reasons() -> list[tuple[str, str, ast.Call, bool]]:
     """(module, kind, call, whether the call itself makes the reason) wherever a kind is written out."""
-    for module, tree in MODULES.items():
-        positions = forwarders(tree) | dict.fromkeys(MAKERS, 0)
+    found = []
+    for module, tree in modules().items():
+        positions = forwarders(tree) | dict.fromkeys(makers(), 0)
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
             position = positions.get(_called(call))
             if position is not None and position < len(call.args):
                 for kind in _texts(call.args[position]):
-                    yield module, kind, call, _called(call) in MAKERS
+                    found.append((module, kind, call, _called(call) in makers()))
+    return found
 
 
 def _texts(node: ast.expr) -> list[str]:
@@ -210,18 +213,15 @@ def given(call: ast.Call) -> set[str] | None:
     return names | {key.value for key in table.keys}
 
 
-REASONS = list(reasons())
-
-
 def test_every_reason_has_a_sentence():
-    missing = sorted({f"{kind} ({module})" for module, kind, _, _ in REASONS if kind not in catalogue()})
+    missing = sorted({f"{kind} ({module})" for module, kind, _, _ in reasons() if kind not in catalogue()})
 
     assert not missing
 
 
 def test_every_sentence_is_given_its_facts():
     short = []
-    for module, kind, call, direct in REASONS:
+    for module, kind, call, direct in reasons():
         names = given(call) if direct else None
         if names is not None and kind in catalogue() and (lacking := _fields(catalogue()[kind]) - names):
             short.append(f"{kind} ({module}): {sorted(lacking)}")
@@ -230,7 +230,7 @@ def test_every_sentence_is_given_its_facts():
 
 
 def test_no_sentence_is_left_over():
-    nodes = [node for tree in MODULES.values() for node in ast.walk(tree)]
+    nodes = [node for tree in modules().values() for node in ast.walk(tree)]
     written = {node.value for node in nodes if isinstance(node, ast.Constant)}
     beginnings = tuple(_texts(node.values[0])[0] for node in nodes if isinstance(node, ast.JoinedStr) and _begins(node))
 
