@@ -573,7 +573,7 @@ class Troubled:
     lives: list[bool] = field(default_factory=list)
     """whether each had any alarm"""
     caught: list[float] = field(default_factory=list)
-    """sum of a creep of 0.1 % a merge when it was told, in promises; inf: not in 60 merges"""
+    """sum of a creep of 0.1 % a merge when it was seen, in promises; inf: not in 60 merges"""
 
 
 def troubled(work: tuple[str, int]) -> Troubled:
@@ -767,7 +767,7 @@ def alarms_text(found: Mapping[str, Sequence[Lives]], size: Size, workers: int) 
     return table(("gate", *HEAD), rows)
 
 
-NAMES = {"any": "**all gates together**", "rsd": "rsd, only told: a default below what events give"}
+NAMES = {"any": "**all gates together**", "rsd": "rsd, only reported: a default below what events give"}
 
 
 def tau_text(found: Sequence[Lives], source: str, size: Size) -> str:
@@ -865,9 +865,9 @@ def loss_text(found: Sequence[Lives]) -> str:
     rooms = sorted(room for each in found for room in each.rooms)
     low, middle, high = np.quantile(rooms, (0.025, 0.5, 0.975))
     alarms = [alarm for each in found for alarm in each.after_loss]
-    told = f"Room of the speedup target after over before: median {middle:.3f}, 95 % of lives {low:.2f} to {high:.2f}."
+    line = f"Room of the speedup target after over before: median {middle:.3f}, 95 % of lives {low:.2f} to {high:.2f}."
     bound = percent(upper_bound(sum(alarms), len(alarms)))
-    return f"{told} False alarms of the next run: {sum(alarms)} of {len(alarms):,} (at most {bound}). tau stays."
+    return f"{line} False alarms of the next run: {sum(alarms)} of {len(alarms):,} (at most {bound}). tau stays."
 
 
 def long_text(found: Sequence[Lives]) -> str:
@@ -924,10 +924,10 @@ def tails_text() -> str:
         )
     ]
     shape = table(
-        ("live duels of seven boards", "values", "degrees of freedom", "excess kurtosis", "reckoned with"), rows
+        ("live duels of seven boards", "values", "degrees of freedom", "excess kurtosis", "assumed"), rows
     )
-    told = f"Correlation of two processes of a duel: {correlation:.3f} ({len(pairs)} pairs)"
-    return f"{shape}\n\n{told}; reckoned with: {noise.SHARED:g}."
+    line = f"Correlation of two processes of a duel: {correlation:.3f} ({len(pairs)} pairs)"
+    return f"{shape}\n\n{line}; assumed: {noise.SHARED:g}."
 
 
 def repeated_text(size: Size) -> str:
