@@ -923,9 +923,7 @@ def tails_text() -> str:
             ("medians of processes", np.concatenate(medians), noise.PROCESS_DOF),
         )
     ]
-    shape = table(
-        ("live duels of seven boards", "values", "degrees of freedom", "excess kurtosis", "assumed"), rows
-    )
+    shape = table(("live duels of seven boards", "values", "degrees of freedom", "excess kurtosis", "assumed"), rows)
     line = f"Correlation of two processes of a duel: {correlation:.3f} ({len(pairs)} pairs)"
     return f"{shape}\n\n{line}; assumed: {noise.SHARED:g}."
 
