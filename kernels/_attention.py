@@ -1,6 +1,6 @@
-"""What the attention ops share: checks of their arguments, which keys a query sees, dropout's places, loads of rows.
+"""Common to the attention ops: checks of their arguments, which keys a query sees, dropout's places, loads of rows.
 
-A query's place is its number plus keys - queries: the last query stands beside the last key.
+A query's place is its number plus keys - queries, so the last query is aligned with the last key.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ WIDEST = 256
 """Largest width of a head."""
 LOG2E = math.log2(math.e)
 DROPOUT_STEPS = 2**31
-"""Dropout's probability is rounded to a multiple of one over this: of each random word 31 bits are compared."""
+"""Dropout's probability is rounded to a multiple of one over this: 31 bits of each random word are compared."""
 
 Window = tuple[int | None, int | None]
 
 
 class Sight(NamedTuple):
-    """How far a query sees from its place; None: as far as there are keys."""
+    """How far a query sees from its place; None: all keys."""
 
     left: int | None
     right: int | None
@@ -37,7 +37,7 @@ class Sight(NamedTuple):
 def check(
     op: str, q: Any, k: Any, v: Any, mask: Any, window: Any, scale: float | None, dropout: float, seed: int
 ) -> None:
-    """Raises TypeError for what is no tensor or of another dtype, ValueError for shapes, devices and numbers."""
+    """Raises TypeError for other types and dtypes, ValueError for wrong shapes, devices and numbers."""
     _launch.check_tensors(op, q=q, k=k, v=v)
     _launch.check_same_dtype(op, q=q, k=k, v=v)
     shapes = f"q is {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)}"
@@ -75,7 +75,7 @@ def _check_numbers(op: str, window: Any, scale: float | None, dropout: float, se
 
 
 def sight(queries: int, keys: int, causal: bool, window: Window) -> Sight:
-    """Both limits of a query's sight, None where one hides nothing at these sizes.
+    """Returns both limits of a query's sight; None for one that hides nothing at these sizes.
 
     >>> sight(4, 9, True, (3, None)), sight(1, 9, True, (None, None)), sight(4, 4, False, (3, 3))
     (Sight(left=3, right=0), Sight(left=None, right=None), Sight(left=None, right=None))
@@ -88,7 +88,7 @@ def sight(queries: int, keys: int, causal: bool, window: Window) -> Sight:
 
 
 def default_scale(width: int, scale: float | None) -> float:
-    """1 / sqrt(width) where none is given."""
+    """Returns the given scale, or 1 / sqrt(width)."""
     return 1 / math.sqrt(width) if scale is None else float(scale)
 
 
@@ -101,7 +101,7 @@ def threshold(dropout: float) -> int:
 
 
 def describable(tensor: torch.Tensor) -> bool:
-    """Whether a descriptor can stand for it: 16-byte aligned rows without gaps between their elements."""
+    """Returns True if a descriptor can describe it: 16-byte aligned rows without gaps between their elements."""
     size = tensor.element_size()
     *outer, last = tensor.stride()
     if last != 1 or tensor.data_ptr() % _tma.ALIGNMENT or max(tensor.shape) >= _tma.FARTHEST:
@@ -112,7 +112,7 @@ def describable(tensor: torch.Tensor) -> bool:
 def described(tensor: torch.Tensor, rows: int, padded: int) -> Any:
     """A descriptor of tiles of so many rows of one head, padded with zeros to a power of two.
 
-    Made without TensorDescriptor's own checks, which are those of `describable` and take longer than the rest.
+    Skips TensorDescriptor's own checks. `describable` makes the same ones, and they take longer than the rest.
     """
     made = _tma.TensorDescriptor.__new__(_tma.TensorDescriptor)
     made.base, made.shape, made.strides = tensor, [*tensor.shape], [*tensor.stride()]
@@ -161,7 +161,7 @@ def store_rows(
     target, tile, batch, head, heads, first, rows,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
-    """The counterpart for a contiguous output; what lies beyond its edges is left alone."""
+    """The counterpart for a contiguous output; writes nothing beyond its edges."""
     if TMA:
         target.store([batch, head, first, 0], tile.to(target.dtype).reshape(1, 1, BLOCK, PADDED))
     else:
@@ -185,9 +185,9 @@ def spans(
 ):  # fmt: skip
     """Partners of the places from `place` on, `count` of them, in tiles of STEP: (begin, whole, whole_end, end).
 
-    Partners outside [begin, end) are seen by none; tiles inside [whole, whole_end) are seen by all, so that they need
+    No place sees partners outside [begin, end). All places see tiles inside [whole, whole_end), which therefore need
     no masks. A place sees the partners from `before` before it (if BEFORE) to `after` after it (if AFTER), of `size`.
-    TAIL: the last tile needs a mask where STEP does not divide the size.
+    TAIL: the last tile needs a mask, as STEP may not divide the size.
     """
     begin = 0
     whole = 0
@@ -209,7 +209,7 @@ def spans(
 
 @triton.jit
 def seen(place, key, left, right, keys, LEFT: tl.constexpr, RIGHT: tl.constexpr):
-    """Whether queries at these places see these keys; both of shapes that broadcast."""
+    """True where queries at these places see these keys; both shapes broadcast."""
     found = key < keys
     if LEFT:
         found = found & (key >= place - left)
@@ -222,7 +222,7 @@ def seen(place, key, left, right, keys, LEFT: tl.constexpr, RIGHT: tl.constexpr)
 def shown(mask, step, begin, end, STEP: tl.constexpr, SCAN: tl.constexpr):
     """The part of [begin, end) from the first to the last True of a row of the mask, (first, last + 1), SCAN at a time.
 
-    begin is a multiple of STEP, and so is what is given for it. Without any True the part is empty.
+    begin is a multiple of STEP, and so is the returned begin. Without any True the part is empty.
     """
     first = end
     last = begin
@@ -236,7 +236,7 @@ def shown(mask, step, begin, end, STEP: tl.constexpr, SCAN: tl.constexpr):
 
 @triton.jit
 def kept(threshold, seed, which, first_row, first_col, ROWS: tl.constexpr, COLS: tl.constexpr):
-    """Which weights of a tile dropout leaves, (ROWS, COLS): of queries from first_row on, of keys from first_col on."""
+    """Which weights of a tile dropout keeps, (ROWS, COLS), for queries from first_row and keys from first_col."""
     return kept_of(threshold, seed, which, first_row + tl.arange(0, ROWS), first_col, ROWS, COLS)
 
 
@@ -245,7 +245,7 @@ def kept_of(threshold, seed, which, query, first_col, ROWS: tl.constexpr, COLS: 
     """The same of any queries, (ROWS,), of one head or of a head each: `which` is a number or (ROWS,) of them.
 
     Philox 4x32-10 (Salmon and others, 2011) of the counter (query, key // 4, batch * heads + head, 0) and the seed
-    gives the words of four keys; a weight stays where its word's upper 31 bits reach the threshold.
+    gives the words of four keys. A weight stays if its word's upper 31 bits reach the threshold.
     """
     quad = first_col // 4 + tl.arange(0, COLS // 4)
     none = tl.zeros((ROWS, COLS // 4), tl.int32)

@@ -1,8 +1,8 @@
 """Attention's forward pass, width 64, 128 or 256 and 16 bits, on Hopper: warps in groups of four, each with a task.
 
 One group only copies: queries once a tile, then keys and values block by block. Two or three attend, 64 queries of the
-tile each; while one computes exponentials, tensor cores multiply for another, and the products of its own last weights
-with their values are under way too.
+tile each. While one computes exponentials, tensor cores multiply for another, and also the products of its own last
+weights with their values.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ __all__ = ["ROWS", "WIDTHS", "available", "launch"]
 WIDTHS = (64, 128, 256)
 """Padded widths of a head."""
 ROWS = 64
-"""Queries of a group; a tile has as many for each group that attends."""
+"""Queries of a group; a tile has so many for each group that attends."""
 REGISTERS = {2: 240, 3: 160}
-"""Of a thread, by how many groups attend. Four warps that copy keep 24, or 32.
+"""Registers of a thread, by how many groups attend. Four warps that copy keep 24, or 32.
 
 At width 128 they hold 64 scores and 64 of the output, at 256 and 64 keys 32 and 128, weights and the rest.
 """
 
 
 def launch(q, k, v, out, sums, scale, causal, config, limits) -> bool:
-    """Writes attention's output and sums; False, and nothing done, where there are more tiles than programs.
+    """Writes attention's output and sums. Returns False and does nothing if there are more tiles than programs.
 
     scale: times log2(e). causal: a query sees keys up to its place, else all. config: block_m, queries of a tile (128
     or 192), block_n, keys of a block (32 to 128), stages of these (two or more), `ahead` (each group waits for the next
     keys before its products are done) and `persistent`. Triton raises for more than shared memory holds.
 
-    Where lengths end within blocks, a program has one tile all the same at width 256 and of 192 queries: registers have
-    no room for a loop of tiles beside such masks.
+    If lengths end within blocks, a program still has one tile at width 256 and with 192 queries: registers have no
+    room for a loop of tiles with such masks.
     """
     (batch, heads, queries, _), (_, key_heads, keys, width) = q.shape, k.shape
     padded, block, groups = _launch.power_of_two(width), config.block_n, config.block_m // ROWS
@@ -64,14 +64,14 @@ def launch(q, k, v, out, sums, scale, causal, config, limits) -> bool:
 
 
 def tiles_at_once(padded: int, groups: int, ragged: bool) -> int:
-    """Tiles whose queries lie in shared memory in a loop, the next one's beside what is attended to; 0: no loop."""
+    """Tiles whose queries are in shared memory in a loop, including the next tile's; 0: no loop."""
     if ragged and (padded > 128 or groups > 2):
         return 0
     return 1 if padded > 128 else 2
 
 
 def heads_at_once(keys: int, share: int, row_bytes: int, limits: _launch.Limits) -> int:
-    """Heads whose tiles take turns, the longest of all first: as many as leave half of the shared cache to others."""
+    """Heads whose tiles take turns, longest first: as many as leave half of the shared cache to others."""
     return max(limits.l2_bytes // 2 // (2 * keys * row_bytes), 1) * share
 
 
@@ -86,7 +86,7 @@ def _attention_group_kernel(
     TAIL: the keys do, and nothing else hides them. LOOP: a program has several units of work, see `_unit`, and room
     for the queries of so many tiles; 0: it has one unit.
     """
-    # A tile's queries, in a loop beside those of the next one; its output leaves from there too.
+    # A tile's queries, in a loop also those of the next one; its output is written from there too.
     BUFFERS: gl.constexpr = 2 * GROUPS if LOOP == 2 else GROUPS
     q_tiles = gl.allocate_shared_memory(q.dtype, [BUFFERS, 1, 1, 64, WIDTH], q.layout)
     k_tiles = gl.allocate_shared_memory(k.dtype, [STAGES, 1, 1, BLOCK, WIDTH], k.layout)
@@ -141,9 +141,9 @@ def _attention_group_kernel(
 def _unit(unit, sizes, TILE: gl.constexpr, CAUSAL: gl.constexpr, LOOP: gl.constexpr):
     """A head, the tile that the unit begins with, and how many tiles it has.
 
-    One; in a loop of programs that share out causal work evenly, a long and a short one that together see the same
-    number of keys as any others, or the tile in the middle. Else the longest of `near` heads come first, as the
-    processors that are ready first take what is next.
+    A loop that shares causal work evenly has a long and a short tile, which together see the same number of keys as any
+    other two, or the tile in the middle. Otherwise one tile, and the longest of `near` heads come first, as the
+    processors that are ready first take the next.
     """
     queries, _, _, _, all_heads, near, _ = sizes
     along = gl.cdiv(queries, TILE)
@@ -157,7 +157,7 @@ def _unit(unit, sizes, TILE: gl.constexpr, CAUSAL: gl.constexpr, LOOP: gl.conste
 
 @gluon.jit
 def _blocks(row, queries, keys, ROWS: gl.constexpr, BLOCK: gl.constexpr, CAUSAL: gl.constexpr):
-    """Blocks of keys that ROWS queries from `row` on see, one at least, and how many all of them see whole."""
+    """Blocks of keys that ROWS queries from `row` see, at least one, and how many of these all of them see whole."""
     blocks = gl.cdiv(keys, BLOCK)
     whole = keys // BLOCK
     if CAUSAL:
@@ -182,7 +182,7 @@ def _copy(
     GROUPS: gl.constexpr, WIDTH: gl.constexpr, BLOCK: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
     LOOP: gl.constexpr,
 ):  # fmt: skip
-    """All that the other groups need, in their order, each into its buffer as soon as that is empty."""
+    """Copies everything that the other groups need, in their order, each into its buffer as soon as that is empty."""
     queries, _, _, _, _, _, units = sizes
     TILE: gl.constexpr = GROUPS * 64
     if LOOP:
@@ -226,8 +226,8 @@ def _copy_tile(
         mbarrier.wait(k_empty.index(stage), parity)
         mbarrier.expect(k_full.index(stage), BLOCK * WIDTH * 2)
         tma.async_copy_global_to_shared(k, [batch, head, first, 0], k_full.index(stage), k_tiles.index(stage))
-        if LOOP == 1:  # noqa: SIM102 - these keys come before the output of the tile before has left
-            if turned == 0:  # by itself, as that is known at run time
+        if LOOP == 1:  # noqa: SIM102 - these keys come before the last tile's output is written
+            if turned == 0:  # apart, as it is known at run time
                 _copy_queries(q, buffers, barriers, batch, own, row, turn, GROUPS, WIDTH, LOOP)
         mbarrier.wait(v_empty.index(stage), parity)
         mbarrier.expect(v_full.index(stage), BLOCK * WIDTH * 2)
@@ -292,7 +292,7 @@ def _attend_tile(
     GROUPS: gl.constexpr, WIDTH: gl.constexpr, BLOCK: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr,
     UNEVEN: gl.constexpr, TAIL: gl.constexpr, AHEAD: gl.constexpr, LOOP: gl.constexpr,
 ):  # fmt: skip
-    """The last block of keys comes first: it, and UNEVEN the one before, are those that may have to be masked."""
+    """The last block of keys comes first: only it, and with UNEVEN the one before, may need a mask."""
     buffers, barriers, out, sums, sizes, scale = given
     queries, keys, heads, _, _, _, _ = sizes
     q_tiles, k_tiles, v_tiles = buffers
@@ -316,7 +316,7 @@ def _attend_tile(
     scores = warpgroup_mma(own, _turned(k_tiles, stage, WIDTH, BLOCK), nothing, use_acc=False, is_async=True)
     scores = warpgroup_mma_wait(0, deps=[scores])
     mbarrier.arrive(k_empty.index(stage), count=1)
-    if LOOP == 2:  # the output before has left its buffer meanwhile
+    if LOOP == 2:  # the last output has left its buffer by now
         tma.store_wait(0)
         mbarrier.arrive(q_empty.index((turn + 1) % 2 * GROUPS + GROUP), count=1, pred=turn > 0)
     if HIDES:
@@ -360,9 +360,9 @@ def _attend_tile(
 def _own_blocks(
     copied, row, queries, keys, barriers, stage, parity, BLOCK: gl.constexpr, STAGES: gl.constexpr, CAUSAL: gl.constexpr
 ):  # fmt: skip
-    """As `_blocks`, for a group's queries alone; the last of those that are copied, of which they see nothing, pass by.
+    """As `_blocks`, but for a group's queries only. It skips the last copied blocks, of which they see nothing.
 
-    Each is emptied unread once it is there: before, its buffer may still be another block's.
+    Each is released unread once it has arrived: before that its buffer may still belong to another block.
     """
     _, _, k_full, k_empty, v_full, v_empty = barriers
     blocks, whole = _blocks(row, queries, keys, 64, BLOCK, CAUSAL)
@@ -380,7 +380,7 @@ def _write(
     total, norm, top, own, tile, out, sums, head, heads, row, queries, scale,
     SCORES: gl.constexpr, OUTPUT: gl.constexpr, CAUSAL: gl.constexpr,
 ):  # fmt: skip
-    """A group's output, by way of its queries' buffer, and its sums."""
+    """Writes a group's output, through its queries' buffer, and its sums."""
     if CAUSAL:
         norm = gl.where(norm == 0.0, 1.0, norm)  # a query that sees no key gives 0
     total = total / _beside(norm, OUTPUT)
@@ -397,11 +397,11 @@ def _walk(
     SCORES: gl.constexpr, OUTPUT: gl.constexpr, WEIGHTS: gl.constexpr, WIDTH: gl.constexpr, BLOCK: gl.constexpr,
     STAGES: gl.constexpr, CAUSAL: gl.constexpr, AHEAD: gl.constexpr, HIDES: gl.constexpr, PAIRED: gl.constexpr,
 ):  # fmt: skip
-    """Blocks number `begin` to `end` from the last one on, of each of which every query sees a key, if it sees any.
+    """Blocks number `begin` to `end`, counted from the last. Every query sees a key of each, if it sees any.
 
-    Not so where a block is shorter than a group's queries. left: weights of the block before, not yet multiplied.
-    HIDES: some keys are hidden. PAIRED: scores and the product of the block before are under way together, which takes
-    more registers than a third group leaves to masks.
+    Not so if a block is shorter than a group's queries. left: weights of the block before, not yet multiplied.
+    HIDES: some keys are hidden. PAIRED: scores and the product of the block before run together, which takes
+    more registers than a third group leaves for masks.
     """
     _, k_tiles, v_tiles = buffers
     _, _, k_full, k_empty, v_full, v_empty = barriers
@@ -428,7 +428,7 @@ def _walk(
         if HIDES:
             scores = _masked(scores, place, (blocks - 1 - turn) * BLOCK, keys, SCORES, BLOCK, CAUSAL)
         raised = gl.maximum(top, gl.max(scores, 1))
-        # Scaled after the maximum is taken off, for large scores: one fused operation would leave what a product was
+        # Scaled after the maximum is subtracted, for large scores: one fused operation would leave what a product was
         # rounded by.
         shift = gl.where(raised == -float("inf"), 0.0, raised) if HIDES and BLOCK < 64 else raised
         weights = _exp2((scores - gl.expand_dims(shift, 1)) * scale)
@@ -453,13 +453,13 @@ def _turned(tiles, stage, WIDTH: gl.constexpr, BLOCK: gl.constexpr):
 
 @gluon.jit
 def _beside(each, OUTPUT: gl.constexpr):
-    """One number a query, for all of its output: threads hold the same ones there and beside its scores."""
+    """One number a query, in the layout of its output: threads have the same queries there and in its scores."""
     return gl.expand_dims(gl.convert_layout(each, gl.SliceLayout(1, OUTPUT)), 1)
 
 
 @gluon.jit
 def _masked(scores, place, first, keys, SCORES: gl.constexpr, BLOCK: gl.constexpr, CAUSAL: gl.constexpr):
-    """Scores of keys from `first` on for queries from this place on, -inf where hidden. No place is beyond the keys."""
+    """Scores of keys from `first` for queries from this place, -inf for hidden keys. No place is beyond the keys."""
     key = gl.expand_dims(first + gl.arange(0, BLOCK, layout=gl.SliceLayout(0, SCORES)), 0)
     if CAUSAL:
         own = gl.expand_dims(place + gl.arange(0, 64, layout=gl.SliceLayout(1, SCORES)), 1)
@@ -469,5 +469,5 @@ def _masked(scores, place, first, keys, SCORES: gl.constexpr, BLOCK: gl.constexp
 
 @gluon.jit
 def _exp2(x):
-    """At this very place, not behind the wait that follows: the products of the block before go on meanwhile."""
+    """Exactly here, not behind the next wait: the products of the block before continue in the meantime."""
     return gl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], gl.float32, is_pure=False, pack=1)

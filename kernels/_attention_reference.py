@@ -1,6 +1,6 @@
-"""What the references of the attention ops share, in PyTorch: which keys a query sees, and dropout's places.
+"""Common to the references of the attention ops, in PyTorch: which keys a query sees, and dropout's places.
 
-Written from the definitions, apart from what the kernels use: an error of one is not also the other's.
+Written from the definitions, without the kernels' code, so an error of one is not also in the other.
 """
 
 import torch
@@ -14,7 +14,7 @@ def seen(
     window: tuple[int | None, int | None],
     device: torch.device,
 ) -> torch.Tensor | None:
-    """Bools that broadcast to (batch, 1, queries, keys), True where a query sees a key; None where all see all."""
+    """Returns bools that broadcast to (batch, 1, queries, keys), True if a query sees a key; None if all see all."""
     left, right = window
     ahead = torch.arange(keys, device=device) - torch.arange(keys - queries, keys, device=device)[:, None]
     limits = [ahead <= 0] if causal else []
@@ -28,10 +28,10 @@ def seen(
 
 
 def kept(batch: int, heads: int, queries: int, keys: int, dropout: float, seed: int, device: torch.device):
-    """Bools (batch, heads, queries, keys), True where dropout leaves a weight: Philox 4x32-10 by seed and place.
+    """Returns bools (batch, heads, queries, keys), True if dropout keeps a weight: Philox 4x32-10 by seed and place.
 
-    The counter is (query, key // 4, batch * heads + head, 0), the key the seed's halves; of the four words the one
-    at key % 4 counts, without its lowest bit.
+    The counter is (query, key // 4, batch * heads + head, 0), the key the seed's halves. The word
+    at key % 4 of the four counts, without its lowest bit.
     """
     which = torch.arange(batch * heads, device=device).view(-1, 1, 1)
     query = torch.arange(queries, device=device).view(1, -1, 1)
@@ -42,7 +42,7 @@ def kept(batch: int, heads: int, queries: int, keys: int, dropout: float, seed: 
 
 
 def _philox(counter: tuple[torch.Tensor, ...], seed: int) -> list[torch.Tensor]:
-    """The four words, in int64, of all places that the counter's four words broadcast to."""
+    """Returns the four words, in int64, for all places that the counter's four words broadcast to."""
     low = 0xFFFFFFFF
     words = list(torch.broadcast_tensors(*counter))
     keys = seed & low, seed >> 32
@@ -54,7 +54,7 @@ def _philox(counter: tuple[torch.Tensor, ...], seed: int) -> list[torch.Tensor]:
 
 
 def _product(factor: int, word: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Upper and lower 32 bits of a product of two unsigned numbers of 32 bits, without leaving int64."""
+    """Returns upper and lower 32 bits of a product of two unsigned numbers of 32 bits, within int64."""
     low = 0xFFFF
     upper, lower = word >> 16, word & low
     small = factor * lower  # below 2**48

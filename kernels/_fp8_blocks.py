@@ -1,7 +1,7 @@
 """Products of float8 matrices scaled per block of 128, on Hopper: twelve warps in three groups, each with a task.
 
-One group only copies strips of 128 values of k. Two multiply, 64 rows of the tile each, 64 columns at a time and two
-such parts under way: while a group scales what tensor cores summed for one part and adds it up, they have the next.
+One group only copies strips of 128 values of k. Two multiply, 64 rows of the tile each, 64 columns at a time. Two
+such parts run at once: while a group scales and adds up one part, tensor cores compute the next.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from _groups import BARRIER_BYTES, available, descriptor, grouped
 __all__ = ["available", "launch"]
 
 REGISTERS = 240
-"""Of a thread that multiplies: 128 sums, two parts of 32, 16 for a strip's rows, the rest. Four that copy keep 24."""
+"""Registers of a thread that multiplies: 128 sums, two parts of 32, 16 for a strip's rows, others. Copying takes 24."""
 
 
 def launch(a, b, out, scale_a, scale_b, strides, config, programs, tiles, limits) -> None:
@@ -43,7 +43,7 @@ def launch(a, b, out, scale_a, scale_b, strides, config, programs, tiles, limits
 def room(config, itemsize: int, limits: _launch.Limits) -> tuple[int, int]:
     """Stages of strips, and buffers in which a group's parts, outputs of `itemsize` bytes, wait to be written.
 
-    Each part has a buffer of its own where that costs none of the stages that the config names, else there are two.
+    Each part has its own buffer if that costs none of the config's stages, otherwise there are two.
     Wide outputs may leave room for fewer stages.
     """
     free, strips, buffer = limits.shared_bytes - BARRIER_BYTES, 128 * (128 + config.block_n), 64 * 64 * itemsize
@@ -64,7 +64,7 @@ def _fp8_block_kernel(
     if WIDE:
         right_strips = gl.allocate_shared_memory(b.dtype, [STAGES, 128, 128], b.layout)
     outputs = gl.allocate_shared_memory(out.dtype, [2 * BUFFERS, 64, 64], out.layout)
-    # A stage is full when its strips have arrived, its right one apart, and empty when both groups have used it.
+    # A stage is full when its strips have arrived (the right one counts apart), and empty when both groups used it.
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     right_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -103,7 +103,7 @@ def _next(stage, parity, STAGES: gl.constexpr):
 
 @gluon.jit
 def _copy(a, b, strips, m, n, k, tiles, STAGES: gl.constexpr, WIDE: gl.constexpr, GROUP_M: gl.constexpr):
-    """Every strip of every tile, each into the next stage as soon as that is empty."""
+    """Copies every strip of every tile into the next stage as soon as that is empty."""
     a_strips, b_strips, right_strips, full, right_full, empty = strips
     BLOCK_N: gl.constexpr = 256 if WIDE else 128
     stage = gl.to_tensor(0)
@@ -134,8 +134,8 @@ def _multiply(
     """Rows GROUP * 64 and on of every tile, in two or four parts of 64 columns."""
     BLOCK_N: gl.constexpr = 256 if WIDE else 128
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, 64, 32])
-    # What tensor cores summed last, in two sets of registers by turns. Handed from product to product though never
-    # added to: all of them then use the same registers.
+    # What tensor cores summed last, in two sets of registers by turns. Passed from product to product but never
+    # added to, so that all of them use the same registers.
     even = gl.zeros([64, 64], gl.float32, LAYOUT)
     odd = gl.zeros([64, 64], gl.float32, LAYOUT)
     stage = gl.to_tensor(0)
@@ -163,8 +163,8 @@ def _summed(
 ):  # fmt: skip
     """The sums of a group's part of a tile.
 
-    In each round, of two strips, there are always products under way. Were they from one round to the next too, the
-    assembler would wait for each single one.
+    Within a round, of two strips, some product always runs. If one also ran from round to round, the assembler would
+    wait for each single one.
     """
     a_strips, b_strips, _, full, _, empty = strips
     OPERAND: gl.constexpr = gl.DotOperandLayout(0, LAYOUT, 4)
@@ -206,7 +206,7 @@ def _summed(
 
 @gluon.jit
 def _parts(strips, own, stage, parity, scales, sums, even_product, odd, WIDE: gl.constexpr):
-    """Adds up a strip's parts, the first of which is under way, but for the last, which is then."""
+    """Adds up all parts of a strip but the last. The first one runs already, and the last one runs at the end."""
     _, b_strips, right_strips, _, right_full, _ = strips
     of_a, of_b, of_right = scales
     sum0, sum1, sum2, sum3 = sums
@@ -226,7 +226,7 @@ def _parts(strips, own, stage, parity, scales, sums, even_product, odd, WIDE: gl
 
 @gluon.jit
 def _product(rows, strips, stage, COL: gl.constexpr, part):
-    """Of rows and columns COL to COL + 64 of a strip, under way into the registers of `part`."""
+    """Starts the product of rows and columns COL to COL + 64 of a strip, into the registers of `part`."""
     cols = strips.index(stage).slice(COL, 64, 0).permute((1, 0))
     return warpgroup_mma(rows, cols, part, use_acc=False, is_async=True)
 
@@ -244,7 +244,7 @@ def _last_added(sums, part, scales, WIDE: gl.constexpr):
 
 @gluon.jit
 def _added(total, part, scales):
-    """The sum of total and part * scales, at this very place: behind the next product, registers would be spilled."""
+    """The sum of total and part * scales, exactly here: behind the next product registers would spill."""
     scales = gl.expand_dims(scales, 1).broadcast_to(part.shape)
     return gl.inline_asm_elementwise(
         "fma.rn.f32 $0, $1, $2, $3;", "=f,f,f,f", [part, scales, total], gl.float32, is_pure=False, pack=1
@@ -256,9 +256,9 @@ def _added(total, part, scales):
 
 @gluon.jit
 def _places(scales, row, col, m, n, WIDE: gl.constexpr, LAYOUT: gl.constexpr):
-    """Where the first strip's scales lie: those of rows and of the left and right halves.
+    """Addresses of the first strip's scales: of rows and of the left and right halves.
 
-    Of rows beyond m, which are never written, it is the last one's, and of a half beyond n the other's.
+    Rows beyond m, which are never written, take the last row's, and a half beyond n takes the other's.
     """
     scale_a, scale_b, scale_a_row, _, _, scale_b_col = scales
     rows = gl.minimum(row + gl.arange(0, 64, layout=gl.SliceLayout(1, LAYOUT)), m - 1)
@@ -281,7 +281,7 @@ def _scales(places, there):
 def _ahead(places, scales, there):
     """The next strip's scales, if it is there: the assembler multiplies them before it begins a strip's products.
 
-    Places do not move on beyond the last strip; if they did, the assembler would spill registers.
+    Addresses do not move beyond the last strip; otherwise the assembler would spill registers.
     """
     _, _, _, scale_a_k, scale_b_k, _ = scales
     of_rows, of_left, to_right = places

@@ -1,7 +1,7 @@
-"""What kernels have in common whose warps work in groups with a task each, on Hopper: where they run, and descriptors.
+"""Common to kernels whose warps work in groups with a task each, on Hopper: which devices run them, and descriptors.
 
-They are written in Gluon, a language that comes with Triton, since there the groups, and what each waits for, can be
-written down. Triton's interpreter has none of it.
+They are written in Gluon, a language that comes with Triton and can express the groups and what each waits for.
+Triton's interpreter does not support it.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ BARRIER_BYTES = 1024
 
 
 def available(limits: _launch.Limits) -> bool:
-    """Whether the device has these tensor cores and the installed Triton this language."""
+    """Returns True if the device has these tensor cores and the installed Triton has this language."""
     return _TRIED and limits.target == "sm_90"
 
 
 def descriptor(tensor: torch.Tensor, *block: int) -> Any:
-    """Of tiles of such sides of a tensor; `_tma.dense_side` or its like has checked what TensorDescriptor would."""
+    """Returns a descriptor of tiles of a tensor; `_tma.dense_side` or a similar check was made already."""
     made = TensorDescriptor.__new__(TensorDescriptor)
     made.base, made.shape, made.strides = tensor, [*tensor.shape], [*tensor.stride()]
     made.block_shape, made.layout, made.padding = [*block], _layout(block, tensor.dtype), "zero"

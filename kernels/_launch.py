@@ -1,7 +1,7 @@
 """What ops share between their arguments and their launch: checks of tensors, limits of the device, tuned configs.
 
-Needs torch alone, so that an op can be lifted out together with this file. What a wrapper asks on
-each call is cached: kernels of a few microseconds are launched from here.
+Needs only torch, so an op can be copied elsewhere together with this file. Everything that a wrapper asks on
+each call is cached, since it launches kernels of a few microseconds.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ VECTOR_BYTES = 16
 
 _DEVICES = Path(__file__).parent / "_devices"
 _AS_DEVICE = "KERNELS_AS_DEVICE"
-"""Environment variable: key of the device to launch for, where it is not the one at hand (compiling offline)."""
+"""Environment variable: key of the device to launch for, if it is not the present one (compiling offline)."""
 
 
 @dataclass(frozen=True, eq=False)  # compared and hashed by identity, as there is one a device: a cheap key of caches
 class Limits:
-    """What bounds a launch on one device."""
+    """Limits of a launch on one device."""
 
     key: str
     """file in `_devices` that the limits come from, and name of the op's tuned file"""
@@ -47,29 +47,29 @@ class Limits:
     descriptors: bool = False
     """copies whole tiles by descriptor (tensor memory accelerator)"""
     float8: bool = True
-    """multiplies float8 matrices; what a device without a file has is left to Triton, which says so"""
+    """multiplies float8 matrices; a device without a file counts as one that does, and Triton raises if it does not"""
     warp_size: int = 32
-    """threads of a warp; 1 where a program is one thread of vector instructions"""
+    """threads of a warp; 1 if a program is one thread of vector instructions"""
     alignment: int = 16
     """bytes that addresses and rows are best multiples of"""
     matrix_processors: int = 1
-    """processors that multiply matrices; where these are others than `processors`, a product has so many at once"""
+    """processors that multiply matrices; if they differ from `processors`, a product runs on so many at once"""
     matrix_bytes: int = 49152
-    """on-chip memory that a product's operands wait in; `shared_bytes` where it is the same memory"""
+    """on-chip memory for a product's operands; `shared_bytes` if it is the same memory"""
     registers: int = 0
-    """32-bit registers of a processor; 0 where values live in on-chip memory instead"""
+    """32-bit registers of a processor; 0 if values are in on-chip memory instead"""
     l2_bytes: int = 0
-    """size of the cache that all processors share; 0 where it is not known"""
+    """size of the cache that all processors share; 0 if unknown"""
     bandwidth_gbps: float | None = None
-    """documented peak of device memory, 1e9 bytes a second; what perfci measures on a device goes before it"""
+    """documented peak of device memory, 1e9 bytes a second; perfci prefers what it measures"""
     l2_gbps: float | None = None
     """from the shared cache to all processors, 1e9 bytes a second"""
     tflops: Mapping[str, float] = field(default_factory=dict)
     """documented peak of matrix products by dtype of the operands, 1e12 operations a second, without sparsity"""
     target: str | None = None
-    """what Triton compiles for: sm_90; None: perfci cannot compile for it without the device"""
+    """Triton's name of it, such as sm_90; None: perfci cannot compile for it without the device"""
     like: str | None = None
-    """of a device that there is not: the one it varies, whose tuned files it starts from"""
+    """for an invented device: the real one that it is based on, whose tuned files it starts from"""
 
 
 # --- the device -------------------------------------------------------------------------------------------------------
@@ -77,9 +77,9 @@ class Limits:
 
 @functools.cache
 def limits(device: torch.device) -> Limits:
-    """The limits of a device: of its file in `_devices`, with what the running device itself says put in.
+    """Returns the limits of a device from its file in `_devices`, updated by what the running device reports.
 
-    A device that has no file, the CPU of Triton's interpreter among them, gets `generic.json`.
+    A device without a file, such as the CPU of Triton's interpreter, gets `generic.json`.
     """
     forced = os.environ.get(_AS_DEVICE)
     running = {} if forced else _running(device)
@@ -105,19 +105,19 @@ def _slug(name: str) -> str:
 
 
 def _known(slug: str) -> str:
-    """The longest key that the device's name begins with, word by word: `nvidia-h100` of `nvidia-h100-80gb-hbm3`."""
+    """Returns the longest key with which the name begins, by words: `nvidia-h100` for `nvidia-h100-80gb-hbm3`."""
     fitting = [key for key in _keys() if f"{slug}-".startswith(f"{key}-")]
     return max(fitting, key=len, default="generic")
 
 
 def _running(device: torch.device) -> dict[str, Any]:
-    """Name and limits as the device's own runtime gives them; nothing for a device without one."""
+    """Returns name and limits from the device's own runtime, or nothing if it has none."""
     module = getattr(torch, device.type, None)
     if not hasattr(module, "get_device_properties"):
         return {}
     properties = module.get_device_properties(device)
     processors = getattr(properties, "multi_processor_count", None)
-    said = {
+    found = {
         "name": properties.name,
         "processors": processors or getattr(properties, "vector_core_num", None),
         "matrix_processors": processors or getattr(properties, "cube_core_num", None),
@@ -126,7 +126,7 @@ def _running(device: torch.device) -> dict[str, Any]:
         "l2_bytes": getattr(properties, "L2_cache_size", None),
         "warp_size": getattr(properties, "warp_size", None),
     }
-    return {name: value for name, value in said.items() if value}
+    return {name: value for name, value in found.items() if value}
 
 
 def on(device: torch.device) -> contextlib.AbstractContextManager[Any]:
@@ -148,7 +148,7 @@ def _switch(device: torch.device) -> Callable[[torch.device], contextlib.Abstrac
 
 
 def power_of_two(n: int) -> int:
-    """The least power of two that is n or more.
+    """Returns the least power of two that is at least n.
 
     >>> power_of_two(1000), power_of_two(1), power_of_two(0)
     (1024, 1, 1)
@@ -157,15 +157,15 @@ def power_of_two(n: int) -> int:
 
 
 def tiles(size: int, block: int) -> int:
-    """How many blocks cover a size; triton.cdiv takes microseconds on the host."""
+    """Returns how many blocks cover a size; triton.cdiv takes microseconds on the host."""
     return -(-size // block)
 
 
 def grid(row_tiles: int, col_tiles: int, limits: Limits) -> tuple[int]:
-    """Programs of a pointwise op, one after the other along a row's tiles: those that run at once share few rows.
+    """Returns the programs of a pointwise op, in the order of a row's tiles: those that run at once share few rows.
 
-    Memory is opened a page at a time, so that they are faster than programs that go down a column. Rows beyond the
-    device's limits are left to the kernel's loop (`_tiles.by_rows`).
+    Memory is opened a page at a time, so this is faster than going down a column. The kernel's loop
+    (`_tiles.by_rows`) does the rows beyond the device's limits.
     """
     return (min(row_tiles, min(limits.grid[0], limits.programs) // col_tiles) * col_tiles,)
 
@@ -187,11 +187,11 @@ def pointwise_tile(
     row_bytes: int,
     folder: Path | None = None,
 ) -> Tile:
-    """The tile of a pointwise op; always of powers of two, so that there are few of them to compile.
+    """Returns the tile of a pointwise op, always of powers of two, so that there are few to compile.
 
     `sizes` lists (bytes that each processor handles, at most; bytes of a tile; its warps), the last without a limit.
-    `row_bytes` is the widest row of a tile, unless the grid allows too few tiles along a row. Where the device has a
-    tuned file in `folder`, its first entry that fits rows, cols, itemsize and their product, bytes, gives all three
+    `row_bytes` is the widest row of a tile, unless the grid allows too few tiles along a row. If the device has a
+    tuned file in `folder`, its first entry that fits rows, cols, itemsize and their product, bytes, sets all three
     numbers (tile_bytes, row_bytes, warps) instead.
     """
     size = rows * cols * itemsize
@@ -207,7 +207,7 @@ def pointwise_tile(
 
 @functools.cache
 def tuned(folder: Path, key: str) -> tuple[Mapping[str, Any], ...]:
-    """The configs of `<folder>/<device key>.json` in the file's order; none where the device has no file."""
+    """Returns the configs of `<folder>/<device key>.json` in the file's order, or none without such a file."""
     path = folder / f"{key}.json"
     if not path.is_file():
         return ()
@@ -221,23 +221,23 @@ def tuned(folder: Path, key: str) -> tuple[Mapping[str, Any], ...]:
 
 
 def config(folder: Path, limits: Limits, **facts: Any) -> Mapping[str, Any] | None:
-    """The configuration of the first entry of the device's tuned file that fits the facts of a call; None: none does.
+    """Returns the configuration of the tuned file's first entry that fits the facts of a call, or None.
 
-    An entry's `m_max` holds up to a fact `m`, a list any of its values; anything else has to be equal. Raises
-    ValueError for an entry about a fact that the op does not tell.
+    An entry's `m_max` is the most that a fact `m` may be, a list has its possible values, anything else has to be
+    equal. Raises ValueError for an entry about a fact that the op does not have.
     """
     for entry in tuned(folder, limits.key):
-        if all(_holds(name, wanted, facts, folder) for name, wanted in entry.items() if name != "config"):
+        if all(_fits(name, wanted, facts, folder) for name, wanted in entry.items() if name != "config"):
             return entry["config"]
     return None
 
 
-def _holds(name: str, wanted: Any, facts: Mapping[str, Any], folder: Path) -> bool:
+def _fits(name: str, wanted: Any, facts: Mapping[str, Any], folder: Path) -> bool:
     if name in facts:
         return facts[name] in wanted if isinstance(wanted, list) else facts[name] == wanted
     bounded = name.removesuffix("_max")
     if bounded == name or bounded not in facts:
-        raise ValueError(f"{folder}: an entry asks for {name}, but the op tells {', '.join(facts)}. Correct the file.")
+        raise ValueError(f"{folder}: an entry asks for {name}, but the op has {', '.join(facts)}. Correct the file.")
     return facts[bounded] <= wanted
 
 
@@ -254,7 +254,7 @@ def check_tensors(op: str, **tensors: torch.Tensor) -> None:
             raise TypeError(f"{op}: {name} has dtype {tensor.dtype}, but only {_names(FLOATS)} are supported")
         if device is not None and tensor.device != device:
             where = ", ".join(f"{name} on {tensor.device}" for name, tensor in tensors.items())
-            raise ValueError(f"{op}: all tensors have to lie on one device, but {where}")
+            raise ValueError(f"{op}: all tensors have to be on one device, but {where}")
         device = tensor.device
 
 
@@ -266,7 +266,7 @@ def check_same_dtype(op: str, **tensors: torch.Tensor) -> None:
 
 
 def check_bias(op: str, x: torch.Tensor, bias: torch.Tensor, name: str = "bias") -> None:
-    """Raises ValueError unless x has a last dimension and bias, called `name`, one value for each of its places."""
+    """Raises ValueError unless x has a last dimension, and bias, called `name`, one value for each of its places."""
     if x.ndim == 0:
         raise ValueError(f"{op}: x is 0-dimensional, but needs at least one dimension")
     if bias.ndim != 1 or bias.shape[0] != x.shape[-1]:
@@ -276,9 +276,9 @@ def check_bias(op: str, x: torch.Tensor, bias: torch.Tensor, name: str = "bias")
 
 
 def as_rows(op: str, x: torch.Tensor, name: str = "x") -> tuple[int, int, int, int]:
-    """Rows, columns, row stride and column stride (in elements) of x seen as a matrix, without a copy.
+    """Returns rows, columns, row stride and column stride (in elements) of x as a matrix, without a copy.
 
-    Raises ValueError, in which x goes by `name`, where the leading dimensions cannot be walked by a single stride.
+    Raises ValueError, which calls x `name`, if no single stride walks the leading dimensions.
     """
     cols = x.shape[-1]
     if x.is_contiguous():

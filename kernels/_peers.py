@@ -1,4 +1,4 @@
-"""What ops are timed beside, where that is asked for: their own reference, compiled by torch or held to one backend."""
+"""Peers of ops on request: their own reference, compiled by torch or restricted to one backend."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 UNSUPPORTED = ("No available kernel", "No viable backend")
-"""How torch says that no backend that may be used supports a call: the first on CUDA, the second on a CPU."""
+"""Torch's messages if no allowed backend supports a call: the first on CUDA, the second on a CPU."""
 
 
 def compiled(function: Callable[..., Any], **options: Any) -> Callable[[], Callable[..., Any]]:
-    """Gives what makes `function` compiled for the shapes of one case, by `torch.compile(dynamic=False, **options)`.
+    """Returns a maker of `function` compiled for the shapes of one case, by `torch.compile(dynamic=False, **options)`.
 
-    Nothing is compiled before its first call. Each has code of its own: torch counts the shapes that it compiled for by
-    code, and past its limit (eight) would run the function as it is, which would be timed in its place. For the same
-    reason it is whole (`fullgraph`), or raises.
+    Nothing is compiled before its first call. Each has its own code: torch counts compiled shapes by code, and beyond
+    its limit (eight) would run the function uncompiled, which would then be timed instead. For the same reason it
+    compiles as a whole (`fullgraph`) or raises.
     """
 
     def make() -> Callable[..., Any]:
@@ -29,9 +29,9 @@ def compiled(function: Callable[..., Any], **options: Any) -> Callable[[], Calla
 
 
 def attending(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
-    """`function` with every scaled_dot_product_attention by one backend of torch's: FLASH_ATTENTION, CUDNN_ATTENTION.
+    """Returns `function` with every scaled_dot_product_attention by one backend: FLASH_ATTENTION, CUDNN_ATTENTION.
 
-    Raises NotImplementedError where that backend does not support the call.
+    It raises NotImplementedError if that backend does not support the call.
     """
     chosen = getattr(SDPBackend, backend)
 
@@ -49,7 +49,7 @@ def attending(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
 
 
 def _own(function: Any) -> types.FunctionType:
-    """The same function with a copy of its code."""
+    """Returns the same function with a copy of its code."""
     code, known = function.__code__.replace(), function.__globals__
     copy = types.FunctionType(code, known, function.__name__, function.__defaults__, function.__closure__)
     copy.__kwdefaults__ = function.__kwdefaults__

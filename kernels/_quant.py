@@ -1,6 +1,6 @@
-"""Quantised storage: values cast to float8 with saturation, and the scales that bring them back.
+"""Quantised storage: values cast to float8 with saturation, and their scales.
 
-Needs torch alone. A value is `values * scale`, the scale float32 and shared by a group whose shape the mode gives.
+Needs only torch. A value is `values * scale`, the scale float32 and shared by a group whose shape the mode gives.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ class Quantized(NamedTuple):
     values: torch.Tensor
     """in the low-precision dtype, of the tensor's shape"""
     scale: torch.Tensor
-    """float32; what the values are to be multiplied with, of shape () or one element a group"""
+    """float32 factor of the values, of shape () or one element a group"""
     clip_ratio: torch.Tensor
-    """share of the values that the scale left beyond the dtype's range, which became its largest; 0 of no values; one
-    float32 on x's device, so that nobody waits for it who does not ask"""
+    """share of the values beyond the dtype's range, which became its largest; 0 if there are no values; one float32 on
+    x's device, so that only readers wait for it"""
 
 
 def quantize(
     x: torch.Tensor, dtype: torch.dtype, mode: str = "tensor", scale: torch.Tensor | None = None, group: int = GROUP
 ) -> Quantized:
-    """A tensor in a float8 dtype by one of MODES, with scales that take each group to the dtype's largest.
+    """Returns a tensor in a float8 dtype by one of MODES, with scales that take each group to the dtype's largest.
 
     Scales have shape () (tensor), (..., m, 1) (row), (..., 1, n) (column), (..., m, ceil(n / group)) (group) or
-    (..., ceil(m / group), ceil(n / group)) (block) for x of (..., m, n). A given `scale`, of that shape, is used as it
-    is: larger values saturate, and so do infinities, while NaN stays NaN and takes no part in a scale. A group of zeros
-    has scale 1. Raises TypeError for dtypes, ValueError for the mode, shapes or a scale that is not positive.
+    (..., ceil(m / group), ceil(n / group)) (block) for x of (..., m, n). A given `scale` of that shape is used
+    unchanged. Larger values saturate, and so do infinities. NaN stays NaN and does not count in a scale. A group of
+    zeros has scale 1. Raises TypeError for dtypes, ValueError for the mode, shapes or a scale that is not positive.
     """
     check(x, dtype, mode, group)
     wide, largest = x.detach().to(torch.float32), torch.finfo(dtype).max
@@ -62,7 +62,7 @@ def dequantize(
     group: int = GROUP,
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """Gives values * scale in `dtype`: by default float64 where one of the two has it, else float32."""
+    """Returns values * scale in `dtype`: by default float64 if one of the two has it, else float32."""
     dtype = dtype or (torch.float64 if torch.float64 in {values.dtype, scale.dtype} else torch.float32)
     # float8 converts to float64 through float32 only
     wide = values.to(torch.float32) if values.element_size() == 1 else values
@@ -70,7 +70,7 @@ def dequantize(
 
 
 def scale_shape(shape: torch.Size | tuple[int, ...], mode: str, group: int = GROUP) -> tuple[int, ...]:
-    """Shape of the scales of a tensor of some shape."""
+    """Returns the shape of the scales for a tensor's shape."""
     if mode == "tensor":
         return ()
     *outer, rows, cols = shape
@@ -80,7 +80,7 @@ def scale_shape(shape: torch.Size | tuple[int, ...], mode: str, group: int = GRO
 
 
 def spread(scale: torch.Tensor, shape: torch.Size | tuple[int, ...], mode: str, group: int = GROUP) -> torch.Tensor:
-    """Scales that broadcast over a tensor of that shape: one for each element where groups are several wide."""
+    """Returns scales that broadcast over a tensor of that shape: one for each element if groups are several wide."""
     if mode in {"group", "block"}:
         scale = scale.repeat_interleave(group, -1)[..., : shape[-1]]
     if mode == "block":
@@ -89,7 +89,7 @@ def spread(scale: torch.Tensor, shape: torch.Size | tuple[int, ...], mode: str, 
 
 
 def _amax(x: torch.Tensor, mode: str, group: int) -> torch.Tensor:
-    """Largest finite magnitude of each group, 0 of none."""
+    """Returns the largest finite magnitude of each group, 0 if there is none."""
     size = torch.where(x.isfinite(), x.abs(), torch.zeros_like(x))
     if not x.numel():
         return size.new_zeros(scale_shape(x.shape, mode, group))
@@ -104,7 +104,7 @@ def _amax(x: torch.Tensor, mode: str, group: int) -> torch.Tensor:
 
 
 def check(x: torch.Tensor, dtype: torch.dtype, mode: str, group: int) -> None:
-    """Raise TypeError or ValueError where `quantize` takes no such tensor, dtype, mode or group."""
+    """Raises TypeError or ValueError if `quantize` does not support this tensor, dtype, mode or group."""
     if not x.dtype.is_floating_point or not dtype.is_floating_point or dtype.itemsize != 1:
         raise TypeError(f"quantize: x is {x.dtype} and dtype {dtype}, but they have to be a float and a float8 dtype")
     if mode not in MODES:

@@ -9,27 +9,27 @@ from typing import NamedTuple
 import _launch
 
 MOST_PARTS = 64
-"""Programs that one row is shared between, at most; another kernel merges what they found."""
+"""Most programs that share one row; another kernel merges their results."""
 SHARING = 2
-"""Programs a processor where rows are shared, unless a configuration says more."""
+"""Programs a processor for shared rows, unless a configuration has more."""
 
 
 class Config(NamedTuple):
     """One entry's `config` of a tuned file."""
 
     elements: int
-    """Values that a program works on at a time. Rows up to this width are held whole; longer ones are walked."""
+    """Values that a program works on at a time. Rows up to this width are in registers; longer ones are walked."""
     warps: int
     stages: int = 1
-    """Tiles whose loads are under way while one is computed; 1: none but its own."""
+    """Tiles that load while one is computed; 1: only its own."""
     programs: int = 0
     """Programs a processor, each taking many tiles or rows; 0: one program each."""
     again: bool = False
-    """Whole rows are loaded once more for each pass over them, which L1 serves, rather than kept in registers."""
+    """Whole rows are loaded again for each pass, from L1, instead of kept in registers."""
     max_registers: int = 0
-    """Most registers of a thread; 0: as many as the compiler likes."""
+    """Most registers of a thread; 0: the compiler decides."""
     sharing: int = SHARING
-    """Programs a processor where rows are shared: some compute while others wait for memory."""
+    """Programs a processor for shared rows: some compute while others wait for memory."""
 
 
 class Tile(NamedTuple):
@@ -42,15 +42,15 @@ class Tile(NamedTuple):
     stages: int
     programs: int
     lanes: int
-    """0: whole rows. Else columns of a chunk that lie side by side, each thread having one vector of them."""
+    """0: whole rows. Otherwise neighbouring columns of a chunk, one vector for each thread."""
     parts: int
-    """Programs that share one row, where there are no more rows than processors."""
+    """Programs that share one row, if there are at most as many rows as processors."""
     again: bool = False
     max_registers: int = 0
 
     @property
     def options(self) -> dict[str, int]:
-        """What Triton is told at each launch of the tile."""
+        """Launch options of the tile for Triton."""
         return {"num_warps": self.warps, **({"maxnreg": self.max_registers} if self.max_registers else {})}
 
 
@@ -58,17 +58,17 @@ def choose(
     rows: int, cols: int, itemsize: int, limits: _launch.Limits,
     tuned: Path, table: Mapping[int, Config], long: Config, loads: int,
 ) -> Tile:  # fmt: skip
-    """The tile for a shape: of the device's tuned file, else of the op's table (widest row -> config), else `long`.
+    """Returns the tile for a shape: from the tuned file, else from the op's table (widest row -> config), else `long`.
 
-    Always of powers of two, so that there are few of them to compile. The tuned file is told `rows`, `width`, the
-    power of two that holds a row, and `itemsize`. `loads` is how many tensors are loaded for each tile.
+    Always of powers of two, so that there are few to compile. The tuned file chooses by `rows`, `width` (a row's
+    columns up to the next power of two) and `itemsize`. `loads` is how many tensors are loaded for each tile.
     """
     width = _launch.power_of_two(cols)
     found = _launch.config(tuned, limits, rows=rows, width=width, itemsize=itemsize)
     config = Config(**found) if found else next((table[most] for most in sorted(table) if width <= most), long)
     if width > min(config.elements, limits.tile_elements):
         return _walk(rows, cols, itemsize, limits, config if config.elements < width else long, loads)
-    share = _launch.power_of_two(_launch.tiles(rows, limits.processors))  # so that no processor goes without a row
+    share = _launch.power_of_two(_launch.tiles(rows, limits.processors))  # so that every processor has a row
     tile_rows = max(min(config.elements // width, share), 1)
     ahead = _ahead(tile_rows * width, itemsize, limits, loads)
     stages = min(config.stages, ahead + 1)
@@ -76,7 +76,7 @@ def choose(
 
 
 def _ahead(elements: int, itemsize: int, limits: _launch.Limits, loads: int) -> int:
-    """How many tiles can be loaded ahead; they wait in shared memory."""
+    """Returns how many tiles can be loaded ahead, into shared memory."""
     return limits.shared_bytes // (elements * itemsize * loads)
 
 
@@ -94,15 +94,15 @@ def _walk(rows: int, cols: int, itemsize: int, limits: _launch.Limits, config: C
 
 
 def span(cols: int, tile: Tile) -> int:
-    """Columns of one part of a row: whole chunks, and no part is empty."""
+    """Returns the columns of one part of a row: whole chunks, and no part is empty."""
     return _launch.tiles(_launch.tiles(cols, tile.cols), tile.parts) * tile.cols
 
 
 def even(rows: int, cols: int, tile: Tile) -> bool:
-    """Whether whole rows fill all tiles, so that nothing has to be masked."""
+    """True if whole rows fill all tiles, so nothing needs a mask."""
     return cols == tile.cols and rows % tile.rows == 0
 
 
 def programs(tiles: int, tile: Tile, limits: _launch.Limits) -> tuple[int, ...]:
-    """The grid of a kernel that loops over its tiles."""
+    """Returns the grid of a kernel that loops over its tiles."""
     return _launch.grid(min(tiles, limits.processors * tile.programs) if tile.programs else tiles, 1, limits)

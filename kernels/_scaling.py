@@ -1,6 +1,6 @@
-"""Scales of quantised storage that are chosen: a group size by what is clipped, and scales that follow a stream.
+"""Chooses scales of quantised storage: a group size by the share that is clipped, and scales that follow a stream.
 
-Needs torch alone. `_quant` quantises with the scales that come out of here.
+Needs only torch. `_quant` quantises with these scales.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ TARGET = 0.01
 """Share of values that may be clipped."""
 
 REACH = 4.0
-"""A group's scale takes so many times its root mean square to the dtype's largest, and never more than its amax: few
-outliers are clipped, so that they do not cost all others their precision. Of normal values it clips 6 in 100,000."""
+"""A group's scale takes so many times its root mean square, but at most its amax, to the dtype's largest. Few outliers
+are clipped, so they do not cost all others their precision. Of normal values it clips 6 in 100,000."""
 
 
 # --- group size -------------------------------------------------------------------------------------------------------
@@ -50,12 +50,12 @@ class Choice:
 
     way: Way
     tried: tuple[Way, ...]
-    """in the order of their metadata, up to the one chosen; all of them where none keeps the target"""
+    """in the order of their metadata, up to the chosen one; all of them if none keeps the target"""
     target: float
 
     @property
     def met(self) -> bool:
-        """Whether no more than the target is clipped."""
+        """True if at most the target is clipped."""
         return self.way.clip_ratio <= self.target
 
 
@@ -66,11 +66,11 @@ def choose_group(
     target: float = TARGET,
     reach: float = REACH,
 ) -> Choice:
-    """The way with the fewest bytes of scales by which no more than `target` of x is clipped.
+    """Returns the way with the fewest bytes of scales that clips at most `target` of x.
 
-    x: (..., m, n), float; candidates in any order. Where none keeps the target it is the one that clips least, of
-    several the one with fewer scales. Raises ValueError for no candidates, a target outside of 0 to 1, a reach that is
-    not above 0 and an empty tensor; TypeError and ValueError as `_quant.quantize` does.
+    x: (..., m, n), float; candidates in any order. If none keeps the target it is the one that clips least, and of
+    several such ways the one with fewer scales. Raises ValueError for no candidates, a target outside of 0 to 1, a
+    reach that is not above 0 and an empty tensor; TypeError and ValueError as `_quant.quantize` does.
     """
     if not candidates or not 0 <= target <= 1 or not reach > 0 or not x.numel():
         raise ValueError(
@@ -93,10 +93,10 @@ def choose_group(
 def reach_scale(
     x: torch.Tensor, dtype: torch.dtype, mode: str, group: int = _quant.GROUP, reach: float = REACH
 ) -> torch.Tensor:
-    """Scales, as `_quant.quantize` takes them, by which `reach` times each group's root mean square just fits.
+    """Returns scales for `_quant.quantize` with which `reach` times each group's root mean square just fits.
 
-    float32 of shape `_quant.scale_shape`; a group's amax where that is less; 1 of groups of zeros. Only finite values
-    count.
+    float32 of shape `_quant.scale_shape`. A group's amax replaces it if that is less. Groups of zeros have 1. Only
+    finite values count.
     """
     largest = torch.finfo(dtype).max
     wide = torch.where(x.isfinite(), x, torch.zeros_like(x)).to(torch.float32)
@@ -113,7 +113,7 @@ def _named(candidate: str | int) -> tuple[str, int]:
 
 
 def _summed(x: torch.Tensor, mode: str, group: int) -> torch.Tensor:
-    """Sum of each group."""
+    """Returns the sum of each group."""
     if mode == "tensor":
         return x.sum()
     if mode in {"row", "column"}:
@@ -145,9 +145,9 @@ class ScaleState:
     mean: float | None = None
     """exponential moving average of their amax; None before the first"""
     seen: int = 0
-    """tensors that the mean is of"""
+    """tensors in the mean"""
     spikes: int = 0
-    """of them: their amax was `spike` times the mean or more"""
+    """those of them with an amax of at least `spike` times the mean"""
     decay: float = 0.9
     """share of the mean that a new tensor leaves: 0.9 looks back over some 10 tensors"""
     margin: float = 1.25
@@ -157,21 +157,20 @@ class ScaleState:
 
 @dataclass(frozen=True)
 class Observed:
-    """What one more tensor did."""
+    """The result of one more tensor."""
 
     state: ScaleState
     amax: float
     """of its finite values"""
     spiked: bool
-    """its amax is `spike` times the mean of those before it or more"""
+    """its amax is at least `spike` times the mean of those before it"""
 
 
 def observe(state: ScaleState, x: torch.Tensor) -> Observed:
-    """The state with one more tensor: mean = decay * mean + (1 - decay) * amax, the first amax being the first mean.
+    """Returns the state with one more tensor: mean = decay * mean + (1 - decay) * amax, starting with the first amax.
 
-    A spike counts as `spike` times the mean, so that one bad tensor does not cost the later ones their precision, and
-    growth that lasts is followed all the same. A tensor without finite values other than 0 tells nothing of scales.
-    Waits for the device.
+    A spike counts as `spike` times the mean, so one bad tensor does not cost the later ones their precision, but
+    growth that lasts is still followed. A tensor with no finite values except 0 changes nothing. Waits for the device.
     """
     amax = float(torch.where(x.isfinite(), x.abs(), torch.zeros_like(x)).amax()) if x.numel() else 0.0
     if not amax:
@@ -185,14 +184,14 @@ def observe(state: ScaleState, x: torch.Tensor) -> Observed:
 
 
 def dynamic_scale(state: ScaleState, device: torch.device | str = "cpu") -> torch.Tensor:
-    """The scale for the next tensor, float32 of shape (), for `_quant.quantize` in mode tensor; 1 before the first."""
+    """Returns the scale for the next tensor, float32 of shape (), for `_quant.quantize` in mode tensor; 1 at first."""
     largest = torch.finfo(getattr(torch, state.dtype)).max
     scale = 1.0 if state.mean is None else state.margin * state.mean / largest
     return torch.tensor(max(scale, torch.finfo(torch.float32).tiny), dtype=torch.float32, device=device)
 
 
 def save_states(states: Mapping[str, ScaleState], path: Path | str) -> None:
-    """Write states by name, whole or not at all: the file that was there stays until the new one is on disk."""
+    """Writes states by name, whole or not at all: the old file stays until the new one is on disk."""
     target = Path(path)
     text = json.dumps({"format": FORMAT, "states": {name: asdict(state) for name, state in states.items()}}, indent=1)
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
@@ -208,15 +207,15 @@ def save_states(states: Mapping[str, ScaleState], path: Path | str) -> None:
 
 
 def load_states(path: Path | str) -> dict[str, ScaleState]:
-    """The states of a file that `save_states` wrote. Raises StateError, naming the file, for any other content."""
+    """Returns the states of a file of `save_states`. Raises StateError with the file's name for other content."""
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise StateError(f"{path}: there is no such file; save_states writes one") from None
     except (OSError, ValueError) as error:
-        raise StateError(f"{path}: cannot be read as saved scales ({error}); delete it to begin anew") from error
+        raise StateError(f"{path}: cannot be read as saved scales ({error}); delete it to start again") from error
     if not isinstance(found, dict) or not isinstance(found.get("states"), dict):
-        raise StateError(f"{path}: holds no saved scales; delete it to begin anew")
+        raise StateError(f"{path}: has no saved scales; delete it to start again")
     if found.get("format") != FORMAT:
         raise StateError(f"{path}: is of format {found.get('format')!r}, and this reads format {FORMAT}")
     return {name: _state(path, name, state) for name, state in found["states"].items()}

@@ -15,7 +15,7 @@ class Config(NamedTuple):
     block_n: int
     block_k: int
     group_m: int
-    """Rows of tiles walked together, so that their columns of b are found in L2."""
+    """Rows of tiles walked together, so that their columns of b are in L2."""
     warps: int
     stages: int
     persistent: bool = False
@@ -23,9 +23,9 @@ class Config(NamedTuple):
     tma: bool = False
     """Tiles are copied by descriptor."""
     split: int = 1
-    """1 or 2: parts in which a tile is stored; a part waits in shared memory, which large tiles leave little of."""
+    """1 or 2: parts in which a tile is stored, through shared memory, of which large tiles leave little."""
     flatten: bool = False
-    """The loop over tiles is merged with that over k: the next tile is on its way while one is stored."""
+    """The loop over tiles is merged with the one over k: the next tile loads while one is stored."""
 
 
 @triton.jit
@@ -45,7 +45,7 @@ def halves(total, ROWS: tl.constexpr, COLS: tl.constexpr):
 
 @triton.jit
 def by_rows(cols, ROWS: tl.constexpr, COLS: tl.constexpr):
-    """A program's first row, rows from one of its tiles to the next, and its columns, where neighbours share rows.
+    """A program's first row, rows from one of its tiles to the next, and its columns, if neighbours share rows.
 
     In 64 bits, as there may be more than 2**31 elements.
     """

@@ -1,7 +1,7 @@
-"""Tensor descriptors, by which the tensor memory accelerator copies whole tiles: who may have one, made at little cost.
+"""Tensor descriptors, by which the tensor memory accelerator copies whole tiles, made at little cost.
 
-Needs torch and triton alone. A descriptor is made on each call, from nothing that outlives it: what is cached goes by
-shape, strides and size of an element, never by address.
+Needs only torch and triton. A descriptor is made on each call. Its cached parts depend on shape, strides and size of
+an element, never on an address.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ LONGEST_STRIDE = 2**40
 
 
 def available(limits: _launch.Limits, kernel: Any) -> bool:
-    """Whether this Triton and this device have descriptors; Triton's interpreter does without the device's."""
+    """Returns True if this Triton and this device have descriptors; Triton's interpreter needs no device for them."""
     return TensorDescriptor is not None and (limits.descriptors or interpreted(kernel))
 
 
 def interpreted(kernel: Any) -> bool:
-    """Whether a jitted kernel runs in Triton's interpreter."""
+    """Returns True if a jitted kernel runs in Triton's interpreter."""
     return not isinstance(kernel, triton.runtime.JITFunction)
 
 
 def dense_side(matrix: torch.Tensor) -> int | None:
-    """The side of a matrix along which its elements are neighbours, 1 of a row-major one; None: no descriptor fits."""
+    """Returns the side along which a matrix's elements are neighbours, 1 if row-major; None if no descriptor fits."""
     if matrix.data_ptr() % ALIGNMENT:
         return None
     return _dense_side(*matrix.shape, *matrix.stride(), matrix.element_size())
@@ -57,10 +57,10 @@ def _dense_side(rows: int, cols: int, row_stride: int, col_stride: int, itemsize
 
 
 def descriptor(matrix: torch.Tensor, side: int, rows: int, cols: int) -> Any:
-    """A descriptor of tiles of rows x cols of a matrix whose `dense_side` is `side`; of its transpose where that is 0.
+    """Returns a descriptor of tiles of rows x cols of a matrix with this `dense_side`; of its transpose if that is 0.
 
-    Elements beyond an edge are read as 0 and never written. TensorDescriptor's own checks, more than half of what it
-    takes to make one (2.9 us on one host, 1.2 us without), are those that `dense_side` has made.
+    Elements beyond an edge are read as 0 and never written. `dense_side` has made TensorDescriptor's own checks, which
+    take more than half of the time (2.9 us on one host, 1.2 us without).
     """
     shape, strides, block = [*matrix.shape], [*matrix.stride()], [rows, cols]
     if side == 0:

@@ -1,4 +1,4 @@
-"""rms_norm, matmul and softmax one behind the other, as at the end of a language model."""
+"""rms_norm, matmul and softmax one after the other, as at the end of a language model."""
 
 import perfci
 import torch

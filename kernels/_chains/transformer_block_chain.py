@@ -1,6 +1,6 @@
 """A block of a transformer: norm and attention with its projections, then norm and the feed-forward part's products.
 
-Each half is added to what came in, so that an error of the first goes on beside the second.
+Each half is added to its input, so an error of the first half continues beside the second.
 """
 
 import perfci
@@ -17,7 +17,7 @@ DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
 
 def make_inputs(tokens, heads, width, dtype, device, seed):
-    """`width` is that of a head. Weights are small enough that every product keeps the size of what goes in."""
+    """`width` is that of a head. Weights are small enough that every product keeps the size of its input."""
     generator = torch.Generator(device).manual_seed(seed)
     model = heads * width
 
@@ -48,7 +48,7 @@ def parts(qkv, heads):
 
 
 def merged(out):
-    """The heads beside each other again, a row a token."""
+    """The heads side by side again, one row a token."""
     return out.squeeze(0).transpose(0, 1).reshape(out.shape[2], -1)
 
 

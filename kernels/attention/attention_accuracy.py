@@ -17,7 +17,7 @@ def shapes(batch=1, heads=1, key_heads=1, **axes):
 
 
 def wrong(q=(1, 4, 8, 16), k=(1, 2, 8, 16), v=(1, 2, 8, 16), dtype=torch.float32, **others):
-    """A function of the device that makes such inputs."""
+    """Returns a function of the device that makes such inputs."""
 
     def make(device):
         tensors = {name: torch.zeros(shape, device=device) for name, shape in (("q", q), ("k", k), ("v", v))}

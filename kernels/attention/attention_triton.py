@@ -1,7 +1,7 @@
 """attention: softmax(q k^T) v, tile by tile under a running maximum, so that no score leaves the processor.
 
-Few queries over many keys, a step of decoding, have a kernel of their own: its programs share out the keys, and a
-second kernel puts together what they found. Configurations of twelve warps or more are for the kernel
+Few queries over many keys, a decoding step, have their own kernel: its programs split the keys, and a
+second kernel combines their results. Configurations of twelve warps or more are for the kernel
 in `kernels/_attention_groups.py`.
 """
 
@@ -29,21 +29,21 @@ TUNED = Path(__file__).parent / "tuned"
 
 class Config(NamedTuple):
     block_m: int
-    """Queries of a program: of one head, or of all that share a key head where keys are split."""
+    """Queries of a program: of one head, or of all that share a key head if keys are split."""
     block_n: int
     """Keys at a time."""
     warps: int
     stages: int
     fill: int = 0
-    """Programs for each processor, at least, that the keys are split for; 0: they are not split."""
+    """Keys are split into at least so many programs for each processor; 0: they are not split."""
     ahead: bool = False
-    """Of groups of warps: each waits for its next keys before its products are done."""
+    """For groups of warps: each waits for its next keys before its products are done."""
     persistent: bool = False
-    """Of groups of warps: as many programs as processors, which fetch for the next tile beside the end of one."""
+    """For groups of warps: one program a processor, which fetches for the next tile while one ends."""
 
 
 GROUPED = 12
-"""Warps, at least, of a configuration whose warps work in groups with a task each: 12 for 128 queries, 16 for 192."""
+"""Least warps of a configuration whose warps work in groups with a task each: 12 for 128 queries, 16 for 192."""
 
 
 # For devices without a tuned file: bytes of an element -> padded width, at most -> config.
@@ -52,27 +52,27 @@ FALLBACK = {
     4: {64: Config(32, 32, 4, 1), 128: Config(32, 16, 4, 1), 256: Config(16, 16, 4, 1)},
 }
 FALLBACK_ROWS = 16
-"""Most rows for which keys are split there: the fewest that a tile of a product has."""
+"""Most rows for which keys are split without a tuned file: the least that a product's tile has."""
 FALLBACK_SPLIT = {
     2: {64: Config(16, 64, 4, 2, 4), 128: Config(16, 32, 4, 2, 4), 256: Config(16, 32, 4, 1, 4)},
     4: {64: Config(16, 32, 4, 1, 4), 128: Config(16, 16, 4, 1, 4), 256: Config(16, 16, 4, 1, 4)},
 }
 LEAST_KEYS = 256
-"""Keys that a part has at least, but for the last one."""
+"""Least keys of a part, except for the last one."""
 COMBINED = 4096
-"""Most values that a program of the combining kernel holds at a time."""
+"""Most values in a program of the combining kernel at a time."""
 SCAN = tl.constexpr(1024)
-"""Keys of a mask that are looked through at a time."""
+"""Keys of a mask that are searched at a time."""
 
 
 @functools.lru_cache(maxsize=4096)
 def choose_config(
     queries: int, width: int, itemsize: int, sides: int, extras: bool, limits: _launch.Limits, groups: bool = False
 ) -> Config:
-    """The first entry of the device's tuned file whose bounds hold the case; nothing is ever tuned here.
+    """Returns the first entry of the tuned file that fits the case; nothing is tuned here.
 
-    `sides`: how many limits a query's sight has; `extras`: a mask or dropout, which need registers of their own;
-    `groups`: whether groups of warps can do it, whose entries are passed over else.
+    `sides`: how many limits a query's sight has; `extras`: a mask or dropout, which need more registers;
+    `groups`: groups of warps can do it; otherwise their entries are skipped.
     """
     for entry in _launch.tuned(TUNED, limits.key):
         if "rows_max" in entry:
@@ -87,7 +87,7 @@ def choose_config(
 
 @functools.lru_cache(maxsize=4096)
 def choose_split(rows: int, width: int, itemsize: int, limits: _launch.Limits) -> Config | None:
-    """How keys are split among programs for so many rows: the first entry with `rows_max` that holds the case, or None.
+    """Returns how keys are split among programs for so many rows: the first entry whose `rows_max` fits, or None.
 
     `rows`: queries times the heads that share a key head.
     """
@@ -101,17 +101,17 @@ def choose_split(rows: int, width: int, itemsize: int, limits: _launch.Limits) -
 
 
 class Parts(NamedTuple):
-    """How the keys of a call are shared out."""
+    """How the keys of a call are split."""
 
     count: int
     keys: int
-    """Of each but the last; a multiple of `block_n`."""
+    """Keys of each part but the last; a multiple of `block_n`."""
 
 
 def parts(config: Config, tiles: int, keys: int, limits: _launch.Limits) -> Parts:
-    """As many parts as give each processor `fill` programs, `tiles` being the programs of one part; one at least.
+    """Returns the parts that give each processor `fill` programs, at least one; `tiles` are the programs of one part.
 
-    Of `keys` keys, those that no query can see left out, so that no part is without keys.
+    Only keys that some query can see are split, so no part is empty.
     """
     wanted = min(_launch.tiles(config.fill * limits.matrix_processors, tiles), keys // LEAST_KEYS)
     size = _launch.tiles(_launch.tiles(keys, max(wanted, 1)), config.block_n) * config.block_n
@@ -129,15 +129,15 @@ def attention(
     dropout: float = 0.0,
     seed: int = 0,
 ) -> torch.Tensor:
-    """softmax(scale q k^T) v over the keys that each query sees, as a contiguous tensor of q's shape and dtype.
+    """Returns softmax(scale q k^T) v over the keys that each query sees, contiguous, of q's shape and dtype.
 
     q is (batch, heads, queries, width), k and v are (batch, key heads, keys, width), where the key heads divide the
-    heads and each serves as many neighbours; float32 (multiplied in full precision), float16 or bfloat16, any strides,
-    width 1 to 256. scale is 1 / sqrt(width) where it is None.
+    heads and each serves the same number of neighbours. float32 (multiplied in full precision), float16 or bfloat16,
+    any strides, width 1 to 256. scale is 1 / sqrt(width) if it is None.
 
-    The last query stands beside the last key. causal hides the keys after a query's place, window = (left, right) those
-    more than left before or right after it, mask, bool (batch, keys), those where it is False. A query that sees no key
-    gives 0. dropout is the share of weights left out, by seed and place alone; the others are divided by what stays.
+    The last query is aligned with the last key. causal hides the keys after a query's place, window = (left, right)
+    those more than left before or right after it, mask, bool (batch, keys), those with False. A query without keys
+    gives 0. dropout is the share of dropped weights, by seed and place only; the others are divided by the rest.
 
     Differentiable in q, k and v, once. Raises TypeError for dtypes, ValueError for shapes, devices and numbers.
     """
@@ -159,7 +159,7 @@ def attention_forward(
     dropout: float = 0.0,
     seed: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention's output and its sums, which attention_backward asks for; not differentiable by itself.
+    """Returns attention's output and its sums, for attention_backward; not differentiable by itself.
 
     sums is float32 (batch, heads, queries): the base-2 logarithm of the sum of a query's exponentials before dropout,
     log2(sum(exp(scale q k^T))); -inf for a query that sees no key.
@@ -217,7 +217,7 @@ def _forward(q, k, v, mask, causal, window, scale, dropout, seed):
 
 
 def _in_groups(q, k, v, out, sight, padded, limits) -> bool:
-    """Whether groups of warps, each with a task, can do such a call without mask and dropout on this device."""
+    """Returns True if groups of warps can do such a call without mask and dropout on this device."""
     if _attention_groups is None or padded not in _attention_groups.WIDTHS or q.element_size() != 2:
         return False
     if sight.left is not None or sight.right not in (None, 0) or not _attention_groups.available(limits):
@@ -226,7 +226,7 @@ def _in_groups(q, k, v, out, sight, padded, limits) -> bool:
 
 
 def _whole(q, k, v, out, sums, mask, config, sight, limits, numbers, flags):
-    """Programs that own queries of one head and walk all keys that these see."""
+    """Runs programs that own queries of one head and walk all keys that these see."""
     batch, heads, queries, _ = q.shape
     keys, padded = k.shape[2], flags["PADDED"]
     blocks = ((q, config.block_m), (k, config.block_n), (v, config.block_n), (out, config.block_m))
@@ -243,9 +243,9 @@ def _whole(q, k, v, out, sums, mask, config, sight, limits, numbers, flags):
 
 
 def _split(q, k, v, out, sums, mask, config, sight, limits, numbers, flags):
-    """Programs that own the queries of all heads of a key head and a part of the keys, put together by a second kernel.
+    """Runs programs that own the queries of all heads of a key head and a part of the keys, and combines their results.
 
-    False, and nothing done, where that would gain nothing: neither are there two parts nor do heads share keys.
+    Returns False and does nothing without two parts or shared keys, as it would gain nothing.
     """
     batch, heads, queries, _ = q.shape
     key_heads, keys = k.shape[1:3]
@@ -272,14 +272,14 @@ def _split(q, k, v, out, sums, mask, config, sight, limits, numbers, flags):
 
 
 def _scratch(out, count):
-    """Float32 memory for what the parts found: output before division, maximum and sum of each query."""
+    """Returns float32 memory for the parts' results: output before division, maximum and sum of each query."""
     rows = out.shape[:3].numel()
     numbers = torch.empty((2, count, rows), dtype=torch.float32, device=out.device)
     return torch.empty((count, rows, out.shape[3]), dtype=torch.float32, device=out.device), *numbers
 
 
 def _combine(found, tops, totals, out, sums, limits, numbers, flags):
-    """Many parts of one row a program, or several rows where there are few parts and enough rows."""
+    """Returns many parts of one row a program, or several rows if there are few parts and enough rows."""
     count, rows, width = found.shape
     values = min(COMBINED, limits.tile_elements) // flags["PADDED"]
     at_once = min(_launch.power_of_two(count), values)
@@ -332,7 +332,7 @@ def _one_tile(
     which = tile // blocks
     block = tile % blocks
     if RIGHT:
-        block = blocks - 1 - block  # those that see most keys begin first
+        block = blocks - 1 - block  # those with most keys begin first
     batch = which // heads
     head = which % heads
     first = block * BLOCK_M
@@ -392,8 +392,8 @@ def _one_part(
 ):  # fmt: skip
     """BLOCK_M of the rows of one key head, one head's queries after another's, and `size` keys of those that any sees.
 
-    ALONE: these are all keys, out and sums are the op's own; else what the combining kernel needs of each part:
-    the output before division, the largest score in the place of sums, and the sum of exponentials, totals.
+    ALONE: these are all keys, and out and sums are the op's own. Otherwise the combining kernel needs of each part
+    the output before division, the largest score instead of sums, and the sum of exponentials, totals.
     """
     rows = group * queries
     blocks = tl.cdiv(rows, BLOCK_M)
@@ -535,8 +535,8 @@ def _walk(
         shift = raised
         if HIDES:
             shift = tl.where(raised == -float("inf"), 0.0, raised)  # -inf - -inf would be NaN
-        # Scaled after the maximum is taken off: s * scale - shift * scale is one fused operation, which leaves what the
-        # product was rounded by, and of a large score that is a power without bounds.
+        # Scaled after the maximum is subtracted: s * scale - shift * scale is one fused operation, which leaves the
+        # product's rounding error, and for a large score that is a power without bounds.
         p = tl.exp2((s - shift[:, None]) * scale)
         fade = tl.exp2((top - shift) * scale)
         total = total * fade + tl.sum(p, 1)

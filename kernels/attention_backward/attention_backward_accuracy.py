@@ -21,7 +21,7 @@ def shapes(batch=1, heads=1, key_heads=1, **axes):
 
 
 def wrong(**others):
-    """A function of the device that makes such inputs."""
+    """Returns a function of the device that makes such inputs."""
 
     def make(device):
         shape = {"q": (1, 4, 8, 16), "k": (1, 2, 8, 16), "v": (1, 2, 8, 16), "out": (1, 4, 8, 16), "sums": (1, 4, 8)}

@@ -19,10 +19,10 @@ def attention_backward(
     dropout: float = 0.0,
     seed: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(dq, dk, dv) by the chain rule, from out and sums as they are given.
+    """Returns (dq, dk, dv) by the chain rule, from the given out and sums.
 
     With weights p = 2^(scale log2(e) q k^T - sums): dv = p^T grad, dk = ds^T q and dq = ds k, where
-    ds = scale p (grad v^T - sum(out grad)); dropout leaves the same weights out of p in dv and of grad v^T.
+    ds = scale p (grad v^T - sum(out grad)); dropout drops the same weights from p in dv and from grad v^T.
     """
     kept_all = kept(*q.shape[:3], k.shape[2], dropout, seed, q.device) if dropout else None
     parts = [
@@ -39,7 +39,7 @@ def attention_backward(
 
 
 def _of_one(q, k, v, out, sums, grad, hidden, scale, stays):
-    """The gradients of one sequence: heads one beside another need memory enough."""
+    """The gradients of one sequence, as one sequence's heads already need much memory."""
     group = q.shape[0] // max(k.shape[0], 1)
     many_k, many_v = (each.repeat_interleave(group, dim=0) for each in (k, v))
     p = torch.exp2((q @ many_k.mT) * (scale * 1.4426950408889634) - sums[..., None].to(q.dtype))
@@ -67,7 +67,7 @@ def fastest(
     dropout: float = 0.0,
     seed: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The backward half of scaled_dot_product_attention's flash backend, where it takes the case; else the same."""
+    """The backward half of scaled_dot_product_attention's flash backend if it supports the case; else the same."""
     takes = q.element_size() == 2 and q.shape[3] % 8 == 0 and hasattr(getattr(torch, q.device.type), "get_device_name")
     if not takes or mask is not None or dropout:
         return attention_backward(q, k, v, out, sums, grad, mask, causal, window, scale, dropout, seed)

@@ -25,7 +25,7 @@ def pairs(queries, keys, causal=False, window=(None, None)):
 
 
 def flops(batch, heads, queries, keys, width, **others):
-    """Five products, as is usual; two kernels that each compute the weights anew make seven."""
+    """Five products, as is usual; two kernels that each compute the weights again make seven."""
     limits = {name: others[name] for name in ("causal", "window") if name in others}
     return 10 * batch * heads * width * pairs(queries, keys, **limits)
 

@@ -1,4 +1,4 @@
-"""attention_backward: attention's gradients, its weights computed anew tile by tile; no atomic adds, so repeatable."""
+"""attention_backward: attention's gradients, its weights computed again tile by tile; no atomic adds, so repeatable."""
 
 import functools
 from pathlib import Path
@@ -27,9 +27,9 @@ class Config(NamedTuple):
 
 class Configs(NamedTuple):
     keys: Config
-    """Of the kernel for dk and dv, whose programs own keys."""
+    """For the kernel for dk and dv, whose programs own keys."""
     queries: Config
-    """Of the kernel for dq, whose programs own queries."""
+    """For the kernel for dq, whose programs own queries."""
 
 
 # For devices without a tuned file: bytes of an element -> padded width, at most -> config of either kernel.
@@ -43,9 +43,9 @@ DELTA_ROWS = 32
 
 @functools.lru_cache(maxsize=4096)
 def choose_configs(width: int, itemsize: int, sides: int, extras: bool, limits: _launch.Limits) -> Configs:
-    """The first entry of the device's tuned file whose bounds hold the case; nothing is ever tuned here.
+    """Returns the first entry of the tuned file that fits the case; nothing is tuned here.
 
-    `sides`: how many limits a query's sight has; `extras`: a mask or dropout, which need registers of their own.
+    `sides`: how many limits a query's sight has; `extras`: a mask or dropout, which need more registers.
     """
     for entry in _launch.tuned(TUNED, limits.key):
         wanted = sides in entry.get("sides", (sides,)) and entry.get("extras", extras) == extras
@@ -69,11 +69,11 @@ def attention_backward(
     dropout: float = 0.0,
     seed: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(dq, dk, dv), the gradients of attention(q, k, v, ...) for grad, that of its output; contiguous, of q's dtype.
+    """Returns (dq, dk, dv), the gradients of attention(q, k, v, ...) for its output's grad; contiguous, of q's dtype.
 
     out is attention's output, of q's shape, and sums, float32 (batch, heads, queries), the base-2 logarithm of each
-    query's sum of exponentials: -inf where it sees no key, whose gradients are 0. The other arguments are attention's,
-    and so has to be the seed where there is dropout. Any strides. Raises TypeError for dtypes, ValueError for shapes,
+    query's sum of exponentials: -inf if it sees no key, and its gradients are 0. The other arguments are attention's,
+    including the seed if there is dropout. Any strides. Raises TypeError for dtypes, ValueError for shapes,
     devices and numbers.
     """
     _check(q, k, v, out, sums, grad)
@@ -141,7 +141,7 @@ def _delta_kernel(
     out, grad, delta, out_b, out_h, out_r, out_c, grad_b, grad_h, grad_r, grad_c, tiles, heads, queries,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """sum(out * grad) of each query: what is taken from every weight's gradient, since the weights sum to one."""
+    """sum(out * grad) of each query, which is subtracted from every weight's gradient, as the weights sum to one."""
     blocks = tl.cdiv(queries, ROWS)
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         which = tile // blocks
@@ -166,7 +166,7 @@ def _keys_kernel(
     WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, TMA: tl.constexpr,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr, LOOP: tl.constexpr,
 ):  # fmt: skip
-    """scale2: scale times log2(e). upscale: what dropout multiplies the weights by that stay."""
+    """scale2: scale times log2(e). upscale: dropout's factor of the weights that stay."""
     if LOOP:
         for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
             _key_tile(
@@ -317,7 +317,7 @@ def _query_tile(
     which = tile // blocks
     block = tile % blocks
     if RIGHT:
-        block = blocks - 1 - block  # those that see most keys begin first
+        block = blocks - 1 - block  # those with most keys begin first
     batch = which // heads
     head = which % heads
     first = block * BLOCK_M

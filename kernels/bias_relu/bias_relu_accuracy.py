@@ -28,7 +28,7 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[3, (2, 0)], cols=[0], dtype=[torch.float32]),
     ),
     probe_cases=perfci.grid(rows=[33], cols=[100], dtype=DTYPES),
-    # Past 2^31 and 2^32 elements: where 32-bit indexes turn negative, or come round again.
+    # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.
     large_cases=perfci.grid(rows=[2**22 + 5], cols=[1025], dtype=[torch.bfloat16]),
     rejects=(
         ("bias of another length", lambda device: tensors(device, (4, 8), 7)),

@@ -1,4 +1,4 @@
-"""bias_relu: add a row and cut off below zero, in one pass over memory."""
+"""bias_relu: adds a row and replaces values below zero, in one pass over memory."""
 
 import functools
 from pathlib import Path
@@ -25,14 +25,14 @@ NARROW = 2**30 - 2**20
 
 @functools.lru_cache(maxsize=4096)
 def choose_tile(rows: int, cols: int, itemsize: int, limits: _launch.Limits) -> _launch.Tile:
-    """The tile for a shape."""
+    """Returns the tile for a shape."""
     return _launch.pointwise_tile(rows, cols, itemsize, limits, TILES, ROW_BYTES, TUNED)
 
 
 def bias_relu(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """max(x + bias, 0) as a contiguous tensor of x's shape and dtype; NaN stays NaN, as in torch.relu.
+    """Returns max(x + bias, 0), contiguous, of x's shape and dtype. NaN stays NaN, as in torch.relu.
 
-    x has any rank from 1 on and any strides that a matrix of its rows can have (not, say, a transposed batch: that
+    x has any rank from 1 and any strides that a matrix of its rows can have (not, say, a transposed batch: that
     needs `.contiguous()`). `bias` has shape (x.shape[-1],), any stride and x's dtype: float32, float16 or bfloat16.
     The sum is rounded once, from float32. Raises TypeError for dtypes, ValueError for shapes, strides or devices.
     """
@@ -78,7 +78,7 @@ def _rows(x: torch.Tensor, bias: torch.Tensor, out: torch.Tensor, limits: _launc
 def _added(x, bias):
     """The answer for values of any dtype, in float32."""
     y = x.to(tl.float32) + bias.to(tl.float32)
-    return tl.where(y < 0, 0.0, y)  # no comparison with NaN holds, so NaN stays
+    return tl.where(y < 0, 0.0, y)  # no comparison with NaN is true, so NaN stays
 
 
 @triton.jit(do_not_specialize=["size"])
@@ -86,7 +86,7 @@ def _flat_kernel(
     x_ptr, bias_ptr, out_ptr, size, cols,
     SIZE: tl.constexpr, VECTOR: tl.constexpr, WRAPS: tl.constexpr, WIDE: tl.constexpr, LOOP: tl.constexpr,
 ):  # fmt: skip
-    """VECTOR: values of the bias that lie side by side wherever one begins, as cols is a multiple of it.
+    """VECTOR: neighbouring values of the bias at any start, as cols is a multiple of it.
 
     WRAPS: a tile may reach over the end of a row more than once. WIDE: places need 64 bits. LOOP: there are more tiles
     than programs.
@@ -107,7 +107,7 @@ def _flat_kernel(
 def _flat_tile(
     x_ptr, bias_ptr, out_ptr, first, size, cols, SIZE: tl.constexpr, VECTOR: tl.constexpr, WRAPS: tl.constexpr
 ):
-    # Without a mask but for the last tile: whatever the size, all others are copied in whole vectors.
+    # Only the last tile has a mask, so all others are copied in whole vectors, whatever the size.
     if first + SIZE <= size:
         at = tl.arange(0, SIZE)
         col = (first % cols).to(tl.int32) + at

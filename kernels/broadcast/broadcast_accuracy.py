@@ -1,4 +1,4 @@
-"""Accuracy of broadcast: a copy, hence exact; shapes around the edges of its tiles, and every rank."""
+"""Accuracy of broadcast: an exact copy. Shapes around the edges of its tiles, and every rank."""
 
 import perfci
 import torch
@@ -25,7 +25,7 @@ accuracy = perfci.Accuracy(
     ),
     probe_cases=perfci.grid(rows=[33], cols=[100], dtype=DTYPES),
     tolerance={"float32": (0.0, 0.0), "float16": (0.0, 0.0), "bfloat16": (0.0, 0.0)},
-    # Past 2^31 and 2^32 elements: where 32-bit indexes turn negative, or come round again.
+    # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.
     large_cases=perfci.grid(rows=[2**22 + 5], cols=[1025], dtype=[torch.float16]),
     rejects=(
         ("bias of another length", lambda device: tensors(device, (4, 8), 7)),

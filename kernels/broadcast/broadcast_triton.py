@@ -1,4 +1,4 @@
-"""broadcast: one row, written to every row of the output. Nothing is read but the row; the rest is writing."""
+"""broadcast: one row, written to every row of the output. Only the row is read."""
 
 import functools
 from pathlib import Path
@@ -24,14 +24,14 @@ ROW_BYTES = 2 * 1024
 
 @functools.lru_cache(maxsize=4096)
 def choose_tile(rows: int, cols: int, itemsize: int, limits: _launch.Limits) -> _launch.Tile:
-    """The tile for a shape."""
+    """Returns the tile for a shape."""
     return _launch.pointwise_tile(rows, cols, itemsize, limits, TILES, ROW_BYTES, TUNED)
 
 
 def broadcast(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """A contiguous tensor of x's shape and dtype whose rows all are `bias`: out[p, d] = bias[d].
 
-    x gives its shape, dtype and device and is never read; it may have any rank from 1 on, and any strides. `bias` has
+    x supplies shape, dtype and device and is never read. It may have any rank from 1, and any strides. `bias` has
     shape (x.shape[-1],) and any stride. Both are float32, float16 or bfloat16; a bias of another dtype is rounded to
     x's. Raises TypeError for another dtype, ValueError for shapes or devices that do not go together.
     """

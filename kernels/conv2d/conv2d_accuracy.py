@@ -14,7 +14,7 @@ def shapes(images, channels, outputs, **axes):
 
 
 def wrong(x=(2, 4, 8, 8), weight=(6, 4, 3, 3), dtype=torch.float32, **others):
-    """A function of the device that makes such inputs."""
+    """Returns a function of the device that makes such inputs."""
 
     def make(device):
         tensors = {"x": torch.zeros(x, device=device, dtype=dtype), "weight": torch.zeros(weight, device=device)}
@@ -75,7 +75,7 @@ accuracy = perfci.Accuracy(
     probe_cases=(
         *shapes(1, 5, 9, size=[(4, 5)], taps=[(3, 2)], dtype=DTYPES, last=[False], padding=[(1, 0)], **FINISHED),
         *shapes(1, 32, 8, size=[(4, 3)], taps=[(1, 2)], dtype=LOW, last=[True], padding=[1]),
-        # Without padding: whether a border's 0 meets an infinite weight, PyTorch decides otherwise on each device.
+        # Without padding: PyTorch differs from device to device in whether a border's 0 meets an infinite weight.
         *shapes(1, 4, 4, size=[(4, 5)], taps=[2], dtype=DTYPES[1:], last=[False, True], groups=[4]),
     ),
     reduces=lambda channels, taps, groups=1, **others: (

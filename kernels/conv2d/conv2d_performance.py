@@ -27,7 +27,7 @@ def flops(images, channels, size, outputs, taps, groups=1, **how):
 
 
 def bytes_moved(images, channels, size, outputs, taps, dtype, groups=1, bias=False, **how):
-    """x, weight, bias and answer, each once; of x only what is read, where the stride is wider than the kernel."""
+    """x, weight, bias and answer, each once; only what is read of x, if the stride is wider than the kernel."""
     out = out_size(size, taps, **how)
     reads = size if how.get("stride", 1) <= taps else out
     values = images * channels * reads**2 + outputs * (channels // groups) * taps**2 + images * outputs * out**2

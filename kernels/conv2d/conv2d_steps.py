@@ -38,13 +38,13 @@ def conv2d_step(
     groups: int = 1,
     activation: str | None = None,
 ) -> torch.Tensor:
-    """What `conv2d` gives, by one of VARIANTS.
+    """Returns what `conv2d` returns, by one of VARIANTS.
 
     im2col: a matrix of every output pixel's neighbourhood is written out, then multiplied by `matmul`, whose answer is
-    copied where it has to be contiguous. pointers: the matrix is never written, and pixels are loaded through pointers.
+    copied if it has to be contiguous. pointers: the matrix is never written, and pixels are loaded through pointers.
     boxes: pixels are copied by descriptor, which is `conv2d` itself.
 
-    Raises ValueError for an unknown variant, for groups, and for `boxes` where tensors or device allow no descriptors.
+    Raises ValueError for an unknown variant, for groups, and for `boxes` if tensors or device allow no descriptors.
     """
     if variant not in VARIANTS:
         raise ValueError(f"conv2d_step: variant is {variant!r}, but has to be one of {', '.join(map(repr, VARIANTS))}")

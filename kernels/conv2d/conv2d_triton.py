@@ -1,8 +1,8 @@
 """conv2d: a product of matrices that is never written out: pixels by (kernel row, kernel column, channel) by outputs.
 
-Channels lie innermost in that order, so that channels-last tensors are copied in runs of whole channels: by descriptor,
-whose tile is a box of pixels and which fills in the padding itself, where the strides divide the sides of x; else
-through pointers. Which configuration serves which shape stands in `tuned/<device key>.json`.
+Channels are innermost in that order, so channels-last tensors are copied in runs of whole channels. If the strides
+divide the sides of x, they are copied by descriptor, whose tile is a box of pixels and which fills in the padding.
+Others go through pointers. `tuned/<device key>.json` has the configuration for each shape.
 
 Depthwise convolutions are no product: each thread multiplies the pixels of its own channels, walking down a strip.
 """
@@ -27,7 +27,7 @@ Pair = int | tuple[int, int]
 FALLBACK = {2: Config(64, 64, 32, 8, 4, 3), 4: Config(64, 32, 16, 8, 4, 2)}
 FALLBACK_TMA = Config(128, 64, 64, 8, 4, 3, tma=True)
 VECTOR = 8
-"""16-bit values of one access of 16 bytes. Channels are padded to a multiple of it; to HALF where there are no more."""
+"""16-bit values of one access of 16 bytes. Channels are padded to a multiple of it, or to HALF if there are no more."""
 HALF = 4
 WIDEST_BY_THREADS = 128
 """Pixels, and outputs, of a tile that no descriptor writes: addresses spill registers, of one stored as a whole too."""
@@ -37,7 +37,7 @@ SWEPT_TAPS = 7
 """Along a side of the largest depthwise kernel whose weights a thread holds beside its sums without spilling."""
 SWEPT_STRIDE = 2
 FEW_TAPS = 9
-"""So few weights that a thread holds those of two channels, and fetches them from where they lie."""
+"""So few weights that a thread has those of two channels, and reads them without a copy."""
 SWEEP_WARPS = 4
 
 
@@ -74,10 +74,10 @@ class Shape(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def choose_config(shape: Shape, itemsize: int, limits: _launch.Limits, box: bool = False) -> Config:
-    """The first entry of the device's tuned file whose bounds hold the shape; nothing is ever tuned here.
+    """Returns the first entry of the tuned file that fits the shape; nothing is tuned here.
 
     `box`: the pixels can be copied by descriptor; such calls get the entries with `box`, and no others do. Entries with
-    `strided` are for calls with a stride alone, or for those without one where it is false. Where the channels are no
+    `strided` are for calls with a stride alone, or for those without one if it is false. Where the channels are no
     multiple of `block_k`, calls with a box get the largest one that divides them.
     """
     size = {"pixels": shape.pixels, "outputs": shape.outputs, "terms": shape.terms}
@@ -109,7 +109,7 @@ def conv2d(
     both sides) and dilation are one number or (along the height, along the width). groups is 1, or the number of
     channels: each is then convolved by itself (depthwise), for one output or several. activation is None or "relu".
 
-    The answer is channels-last where x or weight is, as PyTorch's is, else contiguous. 16-bit tensors that are not
+    The answer is channels-last if x or weight is, like PyTorch's, else contiguous. 16-bit tensors that are not
     channels-last, or whose channels are no multiple of 8, are first copied to such an order.
     Raises TypeError for dtypes, ValueError for shapes, numbers or devices that do not go together.
     """
@@ -138,7 +138,7 @@ def check(
     groups: int,
     activation: str | None,
 ) -> Shape:
-    """The shape; raises TypeError or ValueError, under the name of `op`, for arguments that `conv2d` does not take."""
+    """Returns the shape. Raises TypeError or ValueError in the name of `op` for what `conv2d` does not support."""
     tensors = {"x": x, "weight": weight} if bias is None else {"x": x, "weight": weight, "bias": bias}
     _launch.check_tensors(op, **tensors)
     _launch.check_same_dtype(op, **tensors)
@@ -214,7 +214,7 @@ def empty(shape: Shape, x: torch.Tensor, last: bool) -> torch.Tensor:
 
 
 def packed(x: torch.Tensor, dense: bool, limits: _launch.Limits) -> torch.Tensor:
-    """A tensor (a, channels, b, c) as (a, b, c, channels), in whole vectors; copied only where it is not so already.
+    """A tensor (a, channels, b, c) as (a, b, c, channels), in whole vectors; copied only if necessary.
 
     Copies are dense, their channels padded with zeros. `dense`: what is not copied has to be dense too.
     """
@@ -279,7 +279,7 @@ def _product(
     limits: _launch.Limits,
     tma: bool,
 ) -> torch.Tensor:
-    """The convolution of checked arguments, by descriptor only where `tma`."""
+    """The convolution of checked arguments, by descriptor only if `tma`."""
     if x.element_size() == 2:
         x, weight = packed(x, dense=False, limits=limits), packed(weight, dense=True, limits=limits)
         shape = shape._replace(channels=x.shape[3])
@@ -306,7 +306,7 @@ def _thinned(x: torch.Tensor, shape: Shape) -> tuple[torch.Tensor, Shape]:
 
 
 def _by_threads(config: Config) -> Config:
-    """The same where no descriptor writes the answer: a smaller tile, in two parts, and nothing else in its program."""
+    """The same if no descriptor writes the answer: a smaller tile, in two parts, and nothing else in its program."""
     sides = {"block_m": min(config.block_m, WIDEST_BY_THREADS), "block_n": min(config.block_n, WIDEST_BY_THREADS)}
     return config._replace(**sides, split=2, persistent=False, flatten=False)
 
@@ -332,7 +332,7 @@ def _has_box(x: torch.Tensor, weight: torch.Tensor, shape: Shape) -> bool:
 def _sides(
     sizes: tuple[int, ...], steps: tuple[int, ...], strides: tuple[int, int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Sizes and strides of the descriptor of a packed 16-bit x; None where none fits, as `_tma.dense_side`.
+    """Returns sizes and strides of the descriptor of a packed 16-bit x; None if none fits, like `_tma.dense_side`.
 
     With a stride: (images, rows / stride, row of a stride, columns / stride, columns of a stride and their channels).
     All that one place of the kernel meets lies at one row and column of a stride, so that a box of it has no gaps. What
@@ -349,7 +349,7 @@ def _sides(
 
 
 def _matrix(weight: torch.Tensor) -> torch.Tensor | None:
-    """Weights as rows of one output each, where a descriptor fits them."""
+    """Returns weights as rows of one output each, if a descriptor fits them."""
     matrix = weight.view(weight.shape[0], -1) if weight.is_contiguous() else None
     return matrix if matrix is not None and _tma.dense_side(matrix) == 1 else None
 
@@ -403,7 +403,7 @@ def by_box(
     """The convolution of packed tensors, copied by descriptor.
 
     Weights are the product's left side. Triton multiplies one that was reshaped, as a box of pixels is, from registers,
-    and loads the next into them while it may still be read; a right side is multiplied where the copy has put it.
+    and loads the next into them while it may still be read; a right side is multiplied directly from the copy.
     """
     tile = box(shape.images, shape.out_high, shape.out_wide, config.block_m)
     tiles_m = _cover((shape.images, shape.out_high, shape.out_wide), tile)
@@ -446,7 +446,7 @@ def by_pointers(
 ) -> torch.Tensor:
     """The convolution of tensors with channels innermost, pixels copied through pointers; any strides.
 
-    Weights are copied by descriptor where `tma`, the config says so, and they allow it.
+    Weights are copied by descriptor if `tma`, the config asks for it, and they allow it.
     """
     matrix = _matrix(weight) if tma and config.tma and x.element_size() == 2 else None
     tiles_m = _launch.tiles(shape.pixels, config.block_m)
@@ -470,14 +470,14 @@ def by_pointers(
 
 
 def _in_units(x: torch.Tensor, weight: torch.Tensor, unit: int) -> bool:
-    """Whether channels come in runs of so many, each aligned: the compiler is told by strides in such units."""
+    """True if channels come in aligned runs of so many: strides in such units let the compiler know."""
     if x.stride(3) != 1 or weight.stride(3) != 1 or x.shape[3] % unit:
         return False
     return all(step % unit == 0 for step in (*x.stride()[:3], *weight.stride()[:3]))
 
 
 def _far(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, shape: Shape) -> bool:
-    """Whether offsets need 64 bits; those of the padding, and of the last tile's places beyond the edge, count too."""
+    """True if offsets need 64 bits, including those of the padding and of the last tile's places beyond the edge."""
     border = shape.pad_high * x.stride(1) + shape.pad_wide * x.stride(2)
     reach = max(_reach(x) + 2 * border, _reach(weight) + 256 * weight.stride(0), _reach(out))
     return max(reach, (shape.pixels + 256) * (shape.outputs + 256)) >= 2**31
@@ -523,9 +523,9 @@ def _box_tile(
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, SPLIT: tl.constexpr, TMA_OUT: tl.constexpr, LAST: tl.constexpr,
     RELU: tl.constexpr,
 ):  # fmt: skip
-    """The outputs of BOX_N images by BOX_H rows by BOX_W columns. What lies beyond x's edges is read as 0: the padding.
+    """The outputs of BOX_N images by BOX_H rows by BOX_W columns. Places beyond x's edges, the padding, are read as 0.
 
-    DOWN, RIGHT: the strides. NEXT: from a column of x to the next, where there is one. TMA_OUT: out is a descriptor.
+    DOWN, RIGHT: the strides. NEXT: from a column of x to the next, if there is one. TMA_OUT: out is a descriptor.
     """
     PIXELS: tl.constexpr = BOX_N * BOX_H * BOX_W
     RUNS: tl.constexpr = CHANNELS // BLOCK_K
@@ -730,7 +730,7 @@ def _rectified(total):
 
 @triton.jit
 def _store(out, total, image, place, valid, col, outputs, plane, LAST: tl.constexpr):
-    """Writes a tile of (pixels, outputs); place: where in its plane a pixel lies. Neighbours in memory go together."""
+    """Writes a tile of (pixels, outputs); place: a pixel's place in its plane. Neighbours in memory go together."""
     total = total.to(out.dtype.element_ty)
     if LAST:
         target = out + ((image * plane + place) * outputs)[:, None] + col[None, :]
@@ -754,11 +754,11 @@ def _depthwise(
     limits: _launch.Limits,
 ) -> torch.Tensor:
     """Every output's own channel alone: no product of matrices."""
-    # Where a pixel's channels are neighbours, walking down strips loads each pixel once, not once for every tap.
+    # If a pixel's channels are neighbours, walking down strips loads each pixel once, not once for every tap.
     sweep = choose_sweep(shape, limits) if last and x.stride(1) == 1 else None
     if sweep is not None:
         return _swept(x, weight, bias, out, shape, activation, sweep, limits)
-    inner = x.stride(1) == 1  # where loads are of neighbours; a mismatch with `last` costs speed, not more
+    inner = x.stride(1) == 1  # loads are of neighbours; a mismatch with `last` only costs speed
     block_m = min(_launch.power_of_two(shape.pixels), 512)
     block_c = min(_launch.power_of_two(shape.outputs), 64 if inner else 512 // block_m)
     block_m = 2048 // block_c if inner else block_m
@@ -842,7 +842,7 @@ class Sweep(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def choose_sweep(shape: Shape, limits: _launch.Limits) -> Sweep | None:
-    """The sweep of little work whose last program ends soonest; None where strips do not serve.
+    """Returns the sweep whose last program ends first with little work; None if strips are not possible.
 
     They do not for several outputs of a channel, for gaps, for padding that hides whole rows of outputs, for kernels
     and strides that ask for too many registers and instructions, on devices without registers, and before Triton 3.3,
@@ -904,7 +904,7 @@ def _swept(
     """A depthwise convolution of channels-last tensors, by strips."""
     x, weight = x.permute(0, 2, 3, 1), weight.transpose(0, 1)
     few = shape.taps_high * shape.taps_wide <= FEW_TAPS
-    # Weights of one tap lie a kernel apart; of many taps they are fetched from a copy in which they are neighbours.
+    # Weights of one tap are a kernel apart; those of many taps are read from a copy in which they are neighbours.
     weight = weight.permute(0, 2, 3, 1) if few else packed(weight, dense=True, limits=limits)
     unit = 2 if all(step % 2 == 0 for step in x.stride()[:3]) else 1
     along, count = _launch.tiles(shape.out_wide, sweep.cols), (sweep.cols - 1) * shape.stride_wide + shape.taps_wide
@@ -936,8 +936,8 @@ def _sweep_kernel(
 ):  # fmt: skip
     """STRIPS strips of COLS columns by BLOCK_C channels, down `rows` rows of outputs.
 
-    A thread holds one or two channels of a strip: their weights, and the sums of the outputs whose kernels the present
-    row of x lies under, oldest row first. Each pixel is loaded and converted once, and multiplied by every tap.
+    A thread holds one or two channels of a strip: their weights, and the sums of the outputs that need the current
+    row of x, oldest row first. Each pixel is loaded and converted once, and multiplied by every tap.
 
     strips: in all; along: of a row; parts: that the rows come in. NEXT: from a pixel of x to the next. x_n, x_h are in
     UNIT elements. SURE: every strip's pixels from the PADth up to this one lie in x, ENDS: and outputs up to this one.
@@ -1010,7 +1010,7 @@ def _sweep_kernel(
 
 @triton.jit
 def _where_known(at, known, PARTIAL: tl.constexpr):
-    """Values at known places; 0 elsewhere. Without masks where all are."""
+    """Values at known places, 0 elsewhere; without masks if all are known."""
     return tl.load(at, mask=known, other=0.0) if PARTIAL else tl.load(at)
 
 
@@ -1049,7 +1049,7 @@ def _summed(
     PHASE: tl.constexpr, TAPS_HIGH: tl.constexpr, TAPS_WIDE: tl.constexpr, DOWN: tl.constexpr, RIGHT: tl.constexpr,
     LIVE: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
-    """Sums with a row of pixels added, the one of its step that PHASE tells; the newest row is at its kernel's top."""
+    """Sums with a row of pixels added, the one of its step by PHASE; the newest row is at its kernel's top."""
     wide = ()
     for k in tl.static_range((COLS - 1) * RIGHT + TAPS_WIDE):
         wide += (pixels[k].to(tl.float32),)

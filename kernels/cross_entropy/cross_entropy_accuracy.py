@@ -8,7 +8,7 @@ from cross_entropy_triton import cross_entropy as kernel
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 REDUCTIONS = ["none", "mean", "sum"]
 LONG = 20011
-"""Classes; more than any device holds in one tile, and a prime: no row but the first begins at a whole vector."""
+"""Classes; more than one tile of any device, and a prime: only the first row begins at a whole vector."""
 
 
 def cases(rows, cols, reduction, smoothing, ignored=(0.2,), dtype=(torch.float32,)):
@@ -18,14 +18,14 @@ def cases(rows, cols, reduction, smoothing, ignored=(0.2,), dtype=(torch.float32
 
 
 def reference(x, target, ignore_index=-100, reduction="mean", label_smoothing=0.0):
-    """As the op is defined: NaN for a target that is no class, where PyTorch stops the device."""
+    """By the op's definition: NaN for a target that is no class; PyTorch stops the device there."""
     strays = ((target < 0) | (target >= x.shape[-1])) & (target != ignore_index)
     loss = cross_entropy(x, target.masked_fill(strays, 0), ignore_index, reduction, label_smoothing)
     return loss.masked_fill(strays if loss.ndim else strays.any(), float("nan"))
 
 
 def inputs(strays=False, **case):
-    """As the baseline makes them; `strays` puts targets just outside the classes, and far."""
+    """As in the baseline; `strays` puts targets just outside the classes, and far."""
     made = make_inputs(**case)
     if strays:
         cols, target = case["cols"], made["target"]

@@ -1,7 +1,7 @@
-"""cross_entropy: logits are read once; probabilities are never written down.
+"""cross_entropy: logits are read once, and probabilities are never written.
 
-A row's loss needs its maximum, the sum of its exponentials and the target's logit. Short rows are held in registers;
-long ones are walked with a running maximum; where rows are few and long, several programs share one.
+A row's loss needs its maximum, the sum of its exponentials and the target's logit. Short rows stay in registers.
+Long ones are walked with a running maximum. If rows are few and long, several programs share one.
 """
 
 import functools
@@ -17,7 +17,7 @@ from _rows import Config, Tile
 
 TUNED = Path(__file__).parent / "tuned"
 REDUCTIONS = ("none", "mean", "sum")
-# For devices without a tuned file: widest row, a power of two -> config. Rows are read once, so none has to be held.
+# For devices without a tuned file: widest row, a power of two -> config. Rows are read once, so none has to be kept.
 WHOLE_ROWS = {
     2048: Config(elements=2048, warps=4, programs=12),
     4096: Config(elements=4096, warps=8, programs=5),
@@ -31,7 +31,7 @@ LEAST = tl.constexpr(-3.4028234663852886e38)
 
 @functools.lru_cache(maxsize=4096)
 def choose_tile(rows: int, cols: int, itemsize: int, limits: _launch.Limits) -> Tile:
-    """The tile for a shape."""
+    """Returns the tile for a shape."""
     return _rows.choose(rows, cols, itemsize, limits, TUNED, WHOLE_ROWS, LONG_ROWS, loads=1)
 
 
@@ -42,14 +42,14 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> torch.Tensor:
-    """-log softmax(x)[target] of each row of x (rows, classes), or of one row x (classes,); in x's dtype.
+    """Returns -log softmax(x)[target] of each row of x (rows, classes), or of one row x (classes,), in x's dtype.
 
     `target` holds int64 class numbers, shape x.shape[:-1]. Rows whose target is `ignore_index` count for nothing and
     are not read. With `label_smoothing` s a row's loss is (1 - s) times that, plus s times the mean over all classes.
     `reduction` is "none" (shape of target), "sum", or "mean" over the rows that count (NaN if none does).
 
-    x is float32, float16 or bfloat16, of any strides; computed in float32 from the row's maximum and rounded once. A
-    target that is no class gives NaN, since telling it by an error would make every call wait for the device. Raises
+    x is float32, float16 or bfloat16, of any strides, computed in float32 from the row's maximum and rounded once. A
+    target that is no class gives NaN, since an error would make every call wait for the device. Raises
     TypeError for dtypes, ValueError for shapes, devices, reduction or label_smoothing.
     """
     check(x, target, reduction, label_smoothing)
@@ -136,12 +136,12 @@ def _shared_rows(
 
 
 def _aligned(x: torch.Tensor) -> int:
-    """Columns of a vector, whose multiples the chunks of a long row begin at; 1 where elements are not neighbours."""
+    """Columns of a vector, at whose multiples the chunks of a long row begin; 1 if elements are not neighbours."""
     return _launch.VECTOR_BYTES // x.element_size() if x.stride(-1) == 1 else 1
 
 
 def _unit(x: torch.Tensor) -> int:
-    """Columns of a vector where all rows are whole vectors, else 1. Triton itself tells only multiples of 16 apart."""
+    """Columns of a vector if all rows are whole vectors, else 1. Triton itself recognises only multiples of 16."""
     vector = _aligned(x)
     row_stride = x.stride(0) if x.ndim == 2 else 0
     return vector if x.shape[-1] % vector == row_stride % vector == 0 else 1
@@ -309,7 +309,7 @@ def _walked(
 ):  # fmt: skip
     """Maximum, sum of exponentials from there, share of the mean above `_base`, of columns `first` to before `last`.
 
-    `start` is the place of the row's first element. Each lane keeps a maximum and a sum of its own, the sum scaled anew
+    `start` is the place of the row's first element. Each lane keeps its own maximum and sum, the sum rescaled
     when the maximum grows (Milakov and Gimelshein, 2018): threads wait for each other once a row, and a chunk costs one
     exponential an element and one a lane. Chunks begin at whole vectors in memory, before the row's first column if
     need be, and are loaded without masks, whatever the number of classes; what is left at both ends goes one vector a
@@ -324,7 +324,7 @@ def _walked(
     share = 1.0 / cols
     base = _base(x_ptr, start, True) if SMOOTH else 0.0
     at = start + first * col_stride
-    vector = at // ALIGN * ALIGN  # counted in elements from x_ptr: a whole vector in memory where x_ptr is one
+    vector = at // ALIGN * ALIGN  # counted in elements from x_ptr: a whole vector in memory if x_ptr is one
     skipped = (at - vector).to(tl.int32)
     size = last - first + skipped
     begin = tl.where(skipped > 0, LANES, 0)

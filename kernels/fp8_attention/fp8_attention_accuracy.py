@@ -1,7 +1,7 @@
 """Accuracy of fp8_attention: every scaling and format, sides around blocks and groups, grouped heads, both orders of v.
 
 In Triton's interpreter the kernel multiplies in float32: indices, masks, scales and the rounding of the weights are
-checked there, but not what tensor cores make of float8, nor how precisely they sum.
+checked there, but not tensor cores' float8 products or how precisely they sum.
 """
 
 import perfci
@@ -26,7 +26,7 @@ def ones(*shape, dtype=torch.float32):
 
 
 def wrong(**others):
-    """A function of the device that makes such inputs."""
+    """Returns a function of the device that makes such inputs."""
 
     def make(device):
         made = make_inputs(1, 4, 2, 8, 8, 16, "tensor", E4M3, torch.bfloat16, device, 1)
@@ -90,8 +90,8 @@ accuracy = perfci.Accuracy(
     # rounded by, and of scores beyond 2^24 that is a power without bounds. No scale that serves makes any of that size.
     values=("normal", "zeros", "ones", "tiny", "subnormal", "nan", "cancellation"),
     # A weight p of a key is rounded to 4 bits (e4m3), by a share d of at most 1/16, evenly spread over its binade:
-    # 0.026 of p, root mean square. What it adds to an output is p d v / sum(p): at worst, of two keys alike, 1/32 of v,
-    # of many keys far less. Values are some 0.5 in size, at most 5; of e5m2, whose d is twice as large, half of that.
+    # 0.026 of p, root mean square. It adds p d v / sum(p) to an output: at worst, for two equal keys, 1/32 of v,
+    # and far less for many keys. Values are some 0.5 in size, at most 5; half of that for e5m2, whose d is twice as large.
     tolerance={"float32": (2e-3, 0.1), "float16": (2e-3, 0.1), "bfloat16": (8e-3, 0.1)},
     tolerance_reason="weights are rounded to float8, and few keys of large values decide an output of small ones",
     uses_dot=True,

@@ -17,7 +17,7 @@ def fp8_attention(
     scale: float | None = None,
     out_dtype: torch.dtype = torch.bfloat16,
 ) -> torch.Tensor:
-    """Attention of what is dequantised to `out_dtype`; in float64 operands it is computed and left in float64."""
+    """Attention of the tensors dequantised to `out_dtype`; with float64 operands everything stays float64."""
     kind = torch.float64 if v.dtype is torch.float64 else out_dtype
     if q.numel() == 0 or k.numel() == 0:
         return torch.zeros(q.shape, dtype=kind, device=q.device)
@@ -39,7 +39,7 @@ def fp8_attention(
 
 
 def _dequantised(values: torch.Tensor, scale: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
-    """Gives values * scale, which is of the whole, of tokens, of channels or of groups of tokens."""
+    """Returns values * scale, which is of the whole, of tokens, of channels or of groups of tokens."""
     wide = values.to(torch.float32) if values.element_size() == 1 else values
     if scale is None:
         return wide.to(dtype)
@@ -67,7 +67,7 @@ def make_inputs(
 ) -> dict[str, object]:
     """Inputs of one case: normal values, heads, tokens and channels of unlike size, quantised to `dtype` by `scaling`.
 
-    scaling: tensor; channel, which for q and k is token; or group, of 128 tokens. parts: "qkv", or "v" where q and k
+    scaling: tensor; channel, which for q and k is token; or group, of 128 tokens. parts: "qkv", or "v" if q and k
     stay in `out_dtype`. along_keys: v's keys are neighbours in memory, in rows of whole 16 bytes.
     """
     generator = torch.Generator(device).manual_seed(seed)
@@ -80,7 +80,7 @@ def make_inputs(
 
     q = drawn(batch, heads, queries, width) * sizes(batch, heads, 1, 1) * sizes(1, 1, queries, 1)
     k = drawn(batch, key_heads, keys, width) * sizes(1, 1, keys, 1)
-    # In absolute terms the weights' rounding errors are then alike in both formats; groups are of unlike size, so that
+    # Then the weights' absolute rounding errors are equal in both formats; groups differ in size, so that
     # one's scale is wrong for another.
     size = 0.0625 / torch.finfo(dtype).eps
     v = drawn(batch, key_heads, keys, width) * sizes(1, key_heads, 1, width) * size

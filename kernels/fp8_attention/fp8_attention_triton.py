@@ -1,6 +1,6 @@
 """fp8_attention: attention over float8 values, or queries, keys and values, tile by tile under a running maximum.
 
-Both products are float8's own where their operands are: the weights are cast to the values' dtype, scaled by a power of
+Both products are in float8 if their operands are: the weights are cast to the values' dtype, scaled by a power of
 two that rides in their exponent and leaves with their sum.
 """
 
@@ -20,10 +20,10 @@ from _attention import load_rows, seen, spans, store_rows
 TUNED = Path(__file__).parent / "tuned"
 DTYPES = (torch.float8_e4m3fn, torch.float8_e5m2)
 WIDE_DTYPES = (torch.bfloat16, torch.float16)
-"""Of q and k where only v is quantised."""
+"""Dtypes of q and k if only v is quantised."""
 OUT_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 GROUP = 128
-"""Tokens that share a scale where scales are per group."""
+"""Tokens that share a scale if scales are per group."""
 LIFT = {torch.float8_e4m3fn: 8.0, torch.float8_e5m2: 15.0}
 """Weights, 1 at most, are cast times 2 to this: near the dtype's largest, 448 or 57344, and never beyond it."""
 
@@ -43,7 +43,7 @@ FALLBACK = {64: Config(64, 64, 4, 2), 128: Config(64, 32, 4, 2), 256: Config(32,
 
 @functools.lru_cache(maxsize=4096)
 def choose_config(queries: int, width: int, parts: str, causal: bool, limits: _launch.Limits) -> Config:
-    """The first entry of the device's tuned file whose bounds hold the case; nothing is ever tuned here.
+    """Returns the first entry of the tuned file that fits the case; nothing is tuned here.
 
     `width` is padded to a power of two; `parts` names what is in float8, "v" or "qkv".
     """
@@ -65,16 +65,16 @@ def fp8_attention(
     scale: float | None = None,
     out_dtype: torch.dtype = torch.bfloat16,
 ) -> torch.Tensor:
-    """softmax(scale q k^T) v of dequantised tensors, as a contiguous tensor of q's shape and `out_dtype`; forward only.
+    """Returns softmax(scale q k^T) v of dequantised tensors, contiguous, of q's shape and `out_dtype`; forward only.
 
     q is (batch, heads, queries, width), k and v are (batch, key heads, keys, width), where the key heads divide the
-    heads and each serves as many neighbours; any strides, width 1 to 256. v is float8_e4m3fn or float8_e5m2. So are q
-    and k, of one dtype, with scale_q and scale_k; or they are bfloat16 or float16, without. Tensor cores take float8
-    values only with keys innermost: fastest is v with stride 1 along its keys, in rows of 16 bytes.
+    heads and each serves the same number of neighbours; any strides, width 1 to 256. v is float8_e4m3fn or
+    float8_e5m2. q and k have one dtype: either float8 too, with scale_q and scale_k, or bfloat16 or float16 without.
+    Tensor cores read float8 only with keys innermost: fastest is v with stride 1 along its keys, in rows of 16 bytes.
 
     Scales are float32. scale_q and scale_k are of the whole (), of each token (batch, heads, tokens, 1) or of each 128
     tokens of a head (batch, heads, ceil(tokens / 128), 1); scale_v is of the whole, of each channel (batch, key heads,
-    1, width) or of each 128 tokens. scale is 1 / sqrt(width) where it is None. The last query stands beside the last
+    1, width) or of each 128 tokens. scale is 1 / sqrt(width) if it is None. The last query stands beside the last
     key, and causal hides the keys after a query's place. A query that sees no key gives 0.
 
     Weights are rounded to v's dtype, which has 4 (e4m3) or 3 (e5m2) significant bits.
@@ -128,7 +128,7 @@ def _sources(q, k, v, out, padded: int, config: Config, limits: _launch.Limits):
 
 
 def _check(q, k, v, scale_v, scale_q, scale_k, scale, out_dtype) -> tuple[str, str, str]:
-    """What the scales of q, k and v are of; raises TypeError or ValueError for arguments that do not go together."""
+    """What the scales of q, k and v are of; raises TypeError or ValueError for arguments that do not fit together."""
     scaled = scale_q is not None
     if scaled != (scale_k is not None):
         one, other = ("scale_q", "scale_k") if scaled else ("scale_k", "scale_q")
@@ -230,7 +230,7 @@ def _one_tile(
     which = tile // blocks
     block = tile % blocks
     if RIGHT:
-        block = blocks - 1 - block  # those that see most keys begin first
+        block = blocks - 1 - block  # those with most keys begin first
     batch = which // heads
     head = which % heads
     served = head // share
@@ -286,7 +286,7 @@ def _walk(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, TMA: tl.constexpr, V_TURNED: tl.constexpr, RIGHT: tl.constexpr,
     LIFT: tl.constexpr, WIDEN: tl.constexpr, HIDES: tl.constexpr,
 ):  # fmt: skip
-    """Adds the keys of [begin, end); a tile lies within one group of scales. HIDES: some may be hidden."""
+    """Adds the keys of [begin, end); a tile is within one group of scales. HIDES: some may be hidden."""
     place = first + keys - queries + tl.arange(0, BLOCK_M)
     for n in tl.range(begin, end, BLOCK_N):
         key = n + tl.arange(0, BLOCK_N)

@@ -1,7 +1,7 @@
 """Accuracy of fp8_matmul: every scaling and format, both orders of b, sides that no block divides, long sums.
 
 In Triton's interpreter the kernel multiplies in float32: indices, masks and scales are checked there, but not what
-tensor cores make of float8, nor how precisely they sum.
+tensor cores make of float8, or how precisely they sum.
 """
 
 import perfci
@@ -63,8 +63,8 @@ accuracy = perfci.Accuracy(
         *perfci.grid(m=[17], n=[48], k=[64], scaling=["row"], dtype=[E5M2], out_dtype=OUT[:1]),
     ),
     reduces=lambda m, n, k, **others: k,
-    # Tensor cores keep about 14 bits of a sum of float8 products: over 128 terms where the output is float16 or
-    # float32, over all of them where it is bfloat16. A sum that passed through 100 on its way to 0 keeps that error.
+    # Tensor cores keep about 14 bits of a sum of float8 products: over 128 terms if the output is float16 or
+    # float32, over all of them if it is bfloat16. A sum that passed through 100 on its way to 0 keeps that error.
     tolerance={"float32": (1e-3, 5e-3), "float16": (2e-3, 5e-3), "bfloat16": (1.6e-2, 5e-3)},
     uses_dot=True,
     quantised=perfci.Quantised(

@@ -12,7 +12,7 @@ def fp8_matmul(
     scale_b: torch.Tensor,
     out_dtype: torch.dtype = torch.bfloat16,
 ) -> torch.Tensor:
-    """The product of the dequantised a and b; by torch._scaled_mm where that takes the scaling, the fastest there is.
+    """The product of the dequantised a and b, by torch._scaled_mm if it supports the scaling, which is fastest.
 
     In float64 operands it is computed and left in float64.
     """
@@ -54,7 +54,7 @@ def make_inputs(
 ) -> dict[str, torch.Tensor | torch.dtype]:
     """Inputs of one case: normal values with rows of unlike size, quantised by `scaling` (tensor, row or block).
 
-    b is a transposed view, its elements neighbours along k; row-major where `b_rows`.
+    b is a transposed view, its elements neighbours along k; row-major if `b_rows`.
     """
     generator = torch.Generator(device).manual_seed(seed)
 

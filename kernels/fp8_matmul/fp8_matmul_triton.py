@@ -1,7 +1,7 @@
 """fp8_matmul: float8 matrices multiplied in tensor cores, scaled per tensor, per row and column, or per block of 128.
 
-Tiles are copied by descriptor where both operands lie along k, else through pointers; which configuration serves which
-shape stands in `tuned/<device key>.json`. Those of twelve warps are for the kernel in `kernels/_fp8_blocks.py`.
+Tiles are copied by descriptor if both operands are dense along k, else through pointers. `tuned/<device key>.json` has
+the configuration for each shape. Those of twelve warps are for the kernel in `kernels/_fp8_blocks.py`.
 """
 
 import functools
@@ -24,7 +24,7 @@ TUNED = Path(__file__).parent / "tuned"
 DTYPES = (torch.float8_e4m3fn, torch.float8_e5m2)
 OUT_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 BLOCK = 128
-"""Values along k that share a scale where scales are per block; of b, along n too."""
+"""Values along k that share a scale if scales are per block; in b also along n."""
 
 GROUPED = 12
 """Warps of a configuration whose warps work in groups."""
@@ -41,10 +41,10 @@ FALLBACK_TMA = Config(128, 128, 128, 8, 8, 3, persistent=True, tma=True, flatten
 
 @functools.lru_cache(maxsize=4096)
 def choose_config(m: int, n: int, k: int, kind: str, limits: _launch.Limits, tma: bool = False) -> Config:
-    """The first entry of the device's tuned file whose kind and bounds hold the shape; nothing is ever tuned here.
+    """Returns the first entry of the tuned file that fits kind and shape; nothing is tuned here.
 
     Entries with descriptors are for calls that allow them (`tma`), and no others for those. Those of groups of warps
-    are passed over where this device, this Triton or its interpreter has none.
+    are skipped if this device, this Triton or its interpreter has none.
     """
     size = {"m": m, "n": n, "k": k}
     groups = _in_groups(limits)
@@ -119,7 +119,7 @@ def _launched(a, b, scale_a, scale_b, out_dtype, kind, config, limits) -> torch.
 
 
 def _check(a, b, scale_a, scale_b, out_dtype) -> bool:
-    """Whether scales are per block; raises TypeError or ValueError for arguments that do not go together."""
+    """Whether scales are per block; raises TypeError or ValueError for arguments that do not fit together."""
     for name, tensor in (("a", a), ("b", b), ("scale_a", scale_a), ("scale_b", scale_b)):
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"fp8_matmul: {name} is a {type(tensor).__name__}, but has to be a torch.Tensor")
@@ -255,7 +255,7 @@ def _summed(
     scale_a_row, scale_a_k, scale_b_k, scale_b_col,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, KIND: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """The sums with the products of one step along k, which lies within one block of 128.
+    """The sums with the products of one step along k, which is within one block of 128.
 
     WIDEN: multiplied in float32, for Triton's interpreter, whose float8 arithmetic is none.
     """
@@ -267,7 +267,7 @@ def _summed(
     if KIND == "precise":
         return tl.dot(left, right, total, input_precision="ieee", max_num_imprecise_acc=BLOCK_K)
     of_a = tl.load(scale_a + row * scale_a_row + block * scale_a_k, mask=row < m, other=0.0)
-    if BLOCK_N <= 128:  # all of the tile's columns lie in one block
+    if BLOCK_N <= 128:  # all of the tile's columns are in one block
         of_b = tl.load(scale_b + block * scale_b_k + (first_col // 128) * scale_b_col)
         scales = (of_a * of_b)[:, None]
     else:
@@ -279,7 +279,7 @@ def _summed(
 
 @triton.jit
 def _widened(values):
-    """float8 as float32; the interpreter takes NaN and infinity for numbers."""
+    """float8 as float32, since the interpreter treats NaN and infinity as numbers."""
     wide = values.to(tl.float32)
     bits = values.to(tl.uint8, bitcast=True)
     if values.dtype == tl.float8e5:
@@ -291,7 +291,7 @@ def _widened(values):
 
 @triton.jit
 def _scaled(total, row, col, m, n, scale_a, scale_b, scale_a_row, scale_b_col, KIND: tl.constexpr):
-    """Sums times the scales of their rows and columns, where those are not in them."""
+    """Sums times the scales of their rows and columns, if not applied yet."""
     if KIND != "block":
         of_a = tl.load(scale_a + row * scale_a_row, mask=row < m, other=0.0)
         of_b = tl.load(scale_b + col * scale_b_col, mask=col < n, other=0.0)

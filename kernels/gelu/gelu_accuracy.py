@@ -24,7 +24,7 @@ accuracy = perfci.Accuracy(
         *perfci.grid(shape=[0, (3, 0)], approximate=["none"], dtype=[torch.float16]),
     ),
     probe_cases=perfci.grid(shape=[(33, 100)], approximate=BOTH, dtype=DTYPES),
-    # Past 2^31 and 2^32 elements: where 32-bit indexes turn negative, or come round again.
+    # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.
     large_cases=perfci.grid(shape=[2**32 + 1025], approximate=["none"], dtype=[torch.bfloat16]),
     rejects=(
         (

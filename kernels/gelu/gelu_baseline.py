@@ -4,7 +4,7 @@ import torch
 
 
 def gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
-    """Gives x * Phi(x), exactly or by tanh."""
+    """Returns x * Phi(x), exactly or by tanh."""
     return torch.nn.functional.gelu(x, approximate=approximate)
 
 

@@ -24,16 +24,16 @@ ROW_BYTES = 2 * 1024
 
 @functools.lru_cache(maxsize=4096)
 def choose_tile(rows: int, cols: int, itemsize: int, limits: _launch.Limits) -> _launch.Tile:
-    """The tile for a shape; a dense tensor is cut as if it were rows of ROW_BYTES."""
+    """Returns the tile for a shape; a dense tensor is cut as if it were rows of ROW_BYTES."""
     return _launch.pointwise_tile(rows, cols, itemsize, limits, TILES, ROW_BYTES, TUNED)
 
 
 def gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
-    """Gives x * Phi(x) as a contiguous tensor of x's shape and dtype; Phi is the normal distribution function.
+    """Returns x * Phi(x) as a contiguous tensor of x's shape and dtype; Phi is the normal distribution function.
 
     `approximate` is "none", or "tanh" for x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x**3))). x is float32, float16 or
     bfloat16, of any rank, with any strides that a matrix of its rows can have (not, say, a transposed batch: that needs
-    `.contiguous()`). Computed in float32 and rounded once; of -inf it gives NaN, as torch does. Raises TypeError for
+    `.contiguous()`). Computed in float32 and rounded once. -inf gives NaN, as in torch. Raises TypeError for
     another dtype, ValueError for strides or for another `approximate`.
     """
     _launch.check_tensors("gelu", x=x)
@@ -73,7 +73,7 @@ def _gelu_rows(x: torch.Tensor, out: torch.Tensor, tanh: bool, limits: _launch.L
 def _gelu(x, TANH: tl.constexpr):
     """The gelu of float32 values."""
     if TANH:
-        # 1 + tanh(u) is 2 / (1 + exp(-2 u)), which cancels nothing where x is negative: -2 u log2(e) as a polynomial.
+        # 1 + tanh(u) is 2 / (1 + exp(-2 u)), which cancels nothing for negative x: -2 u log2(e) as a polynomial.
         y = x / (1.0 + tl.exp2(x * (-2.302208198 - 0.1029432396 * x * x)))
     else:
         # Phi(-z) = 2**p(z), a polynomial fitted to log2 Phi(-z) from 0 to 6.2 (docs/ops/gelu.md); beyond, p falls on.
@@ -99,7 +99,7 @@ def _gelu(x, TANH: tl.constexpr):
 def _flat_kernel(x_ptr, out_ptr, size, TANH: tl.constexpr, SIZE: tl.constexpr):
     step = tl.num_programs(0).to(tl.int64) * SIZE  # 64 bits, as there may be more than 2**31 elements
     for first in range(tl.program_id(0).to(tl.int64) * SIZE, size, step):
-        # Without a mask but for the last tile: whatever the size, all others are copied in whole vectors.
+        # Only the last tile has a mask, so all others are copied in whole vectors, whatever the size.
         if first + SIZE <= size:
             at = first + tl.arange(0, SIZE)
             y = _gelu(tl.load(x_ptr + at).to(tl.float32), TANH)

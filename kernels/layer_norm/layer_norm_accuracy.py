@@ -42,7 +42,7 @@ accuracy = perfci.Accuracy(
     probe_cases=perfci.grid(rows=[33], cols=[100], affine=["both"], stats=[True], dtype=DTYPES),
     # Not large ones, whose squares are beyond float32: PyTorch gives NaN then on a GPU, and the bias alone on a CPU.
     values=("normal", "zeros", "ones", "tiny", "subnormal", "nan", "inf", "cancellation"),
-    # Past 2^31 and 2^32 elements: where 32-bit indexes turn negative, or come round again.
+    # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.
     large_cases=perfci.grid(rows=[2**22 + 5], cols=[1025], affine=["both"], stats=[True], dtype=[torch.bfloat16]),
     rejects=(
         ("weight of another length", lambda device: tensors(device, (4, 8), 7)),

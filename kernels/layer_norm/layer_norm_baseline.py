@@ -17,7 +17,7 @@ def layer_norm(
         return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, eps)
     out, mean, rstd = torch.native_layer_norm(x, x.shape[-1:], weight, bias, eps)
     wide = torch.promote_types(x.dtype, torch.float32)
-    if mean.dtype != wide:  # where PyTorch rounds them to x's dtype, which it does on the host
+    if mean.dtype != wide:  # if PyTorch rounded them to x's dtype, as it does on the host
         _, mean, rstd = torch.native_layer_norm(x.to(wide), x.shape[-1:], None, None, eps)
     return out, mean, rstd
 

@@ -21,14 +21,14 @@ WHOLE_ROWS = {
     32768: Config(elements=32768, warps=32),
 }
 LONG_ROWS = Config(elements=16384, warps=16, stages=2, programs=1)
-"""For wider rows. One program a processor: the rows under way have to stay in L2 until they are read again."""
+"""For wider rows. One program a processor: the rows in progress have to stay in L2 until they are read again."""
 
 Answer = torch.Tensor | tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 @functools.lru_cache(maxsize=4096)
 def choose_tile(rows: int, cols: int, itemsize: int, limits: _launch.Limits) -> Tile:
-    """The tile for a shape."""
+    """Returns the tile for a shape."""
     return _rows.choose(rows, cols, itemsize, limits, TUNED, WHOLE_ROWS, LONG_ROWS, loads=3)
 
 
@@ -42,7 +42,7 @@ def layer_norm(
     """(x - mean) / sqrt(variance + eps) * weight + bias over the last dimension, contiguous, of x's shape and dtype.
 
     With `stats` three tensors: the answer, and mean and 1 / sqrt(variance + eps) of each row, float32 of shape
-    (*x.shape[:-1], 1). x is float32, float16 or bfloat16, of any rank from 1 on, with any strides that a matrix of its
+    (*x.shape[:-1], 1). x is float32, float16 or bfloat16, of any rank from 1, with any strides that a matrix of its
     rows can have (not, say, a transposed batch: that needs `.contiguous()`). `weight` and `bias`, each of which may be
     left out, have shape (x.shape[-1],), any stride and x's dtype. Computed in float32 from the differences to the mean,
     never from a difference of squares, and rounded once. Raises TypeError for dtypes, ValueError for shapes, strides,
@@ -122,10 +122,10 @@ def _rows_kernel(
     rows, cols, eps, ROWS: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr, AGAIN: tl.constexpr,
     LOOP: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Whole rows at once: memory gives each element once and takes it once.
+    """Whole rows at once: each element is read once and written once.
 
-    EVEN: tiles are full. AGAIN: x is not kept for the next pass but loaded anew, from L1; with few registers more rows
-    are under way. Its loads differ in their hints, or the compiler would make one of them. LOOP: a program has several
+    EVEN: tiles are full. AGAIN: x is not kept for the next pass but loaded again, from L1; with few registers more rows
+    are in progress. Its loads have different hints, as the compiler would merge equal ones. LOOP: a program has several
     tiles.
     """
     step = tl.num_programs(0).to(tl.int64) * ROWS  # 64 bits, as x may have more than 2**31 elements
@@ -167,7 +167,7 @@ def _long_rows_kernel(
     x_ptr, row_stride, col_stride, weight_ptr, weight_stride, bias_ptr, bias_stride, out_ptr, mean_ptr, rstd_ptr,
     rows, cols, eps, LANES: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """One row at a time: once for mean and variance, once more to write, from what L1 and L2 still hold."""
+    """One row at a time: once for mean and variance, then again to write, from L1 and L2."""
     for index in range(tl.program_id(0), rows, tl.num_programs(0)):
         row = tl.cast(index, tl.int64)
         source = x_ptr + row * row_stride
@@ -232,8 +232,8 @@ def _moments(
 ):  # fmt: skip
     """Mean, and sum of squared differences to it, of the columns from `first` to before `last`.
 
-    Each lane keeps its own of what it has seen, to which a chunk's are added as Chan, Golub and LeVeque (1979) do; so
-    threads wait for each other once a row and not once a chunk. `last` is `cols`, or a whole number of chunks on.
+    Each lane keeps its own, and adds a chunk's by Chan, Golub and LeVeque (1979), so threads wait for each other once a
+    row, not once a chunk. `last` is `cols`, or a whole number of chunks on.
     EVEN: chunks are full. HINT: how long x stays in the caches.
     """
     DEPTH: tl.constexpr = COLS // LANES
@@ -271,7 +271,7 @@ def _moments(
 
 @triton.jit
 def _seen(columns, lane, LANES: tl.constexpr, MOST: tl.constexpr):
-    """How many of so many columns fall to each lane; at most MOST, unless that is 0."""
+    """How many of so many columns each lane has; at most MOST, unless that is 0."""
     count = tl.maximum((columns - lane + (LANES - 1)) // LANES, 0)
     if MOST:
         count = tl.minimum(count, MOST)
@@ -292,9 +292,9 @@ def _write(
     source, col_stride, weight_ptr, weight_stride, bias_ptr, bias_stride, target, start, cols, mean, rstd,
     COLS: tl.constexpr, EVEN: tl.constexpr, CACHE: tl.constexpr,
 ):  # fmt: skip
-    """The chunk of the answer from column `start` on; `source` and `target` point at the row's first element.
+    """The chunk of the answer from column `start` on. `source` and `target` point at the row's first element.
 
-    CACHE: of weight and bias, ".cg" to go past an L1 that holds x.
+    CACHE: of weight and bias, ".cg" to bypass L1, which has x.
     """
     near = tl.arange(0, COLS).to(tl.int64)
     begin = tl.cast(start, tl.int64)

@@ -21,7 +21,7 @@ def matmul(
 def make_inputs(
     m: int, n: int, k: int, dtype: torch.dtype, device: str, seed: int, *, bias=False, activation=None, columns=""
 ) -> dict[str, torch.Tensor | str]:
-    """Inputs of one case: a is (m, k), b is (k, n), and where the case has one, bias is (n,).
+    """Inputs of one case: a is (m, k), b is (k, n), and bias, if the case has one, is (n,).
 
     `columns` names those of a and b that are transposed views, whose columns are dense.
     """

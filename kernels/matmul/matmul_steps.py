@@ -1,4 +1,4 @@
-"""The steps from a naive product to the op's own kernel, each selectable: what every one of them gains can be timed.
+"""The steps from a naive product to the op's own kernel, each selectable, to time what it gains.
 
 `benchmarks/matmul_steps.py` prints their times side by side; docs/ops/matmul.md explains them.
 """
@@ -26,14 +26,14 @@ NAIVE_TILE = 32
 def matmul_step(
     a: torch.Tensor, b: torch.Tensor, variant: str, bias: torch.Tensor | None = None, activation: str | None = None
 ) -> torch.Tensor:
-    """activation(a @ b + bias) as `matmul` gives it, by one of VARIANTS.
+    """Returns activation(a @ b + bias) like `matmul`, by one of VARIANTS.
 
     naive: one column of a times one row of b after another, without tensor cores. tiled: tensor cores on small tiles.
     pipelined: larger tiles in grouped order, copied ahead. autotuned: tile sizes by shape, from the tuned file.
     persistent: one program a processor. tma: tiles copied by descriptor. fused: bias and activation in the kernel,
-    which is `matmul` itself; with all others they are passes of PyTorch's over the rounded product.
+    which is `matmul` itself. With all others PyTorch applies them to the rounded product.
 
-    Raises ValueError for an unknown variant, and for `tma` where operands or device allow no descriptors.
+    Raises ValueError for an unknown variant, and for `tma` if operands or device allow no descriptors.
     """
     if variant not in VARIANTS:
         raise ValueError(f"matmul_step: variant is {variant!r}, but has to be one of {', '.join(map(repr, VARIANTS))}")

@@ -1,7 +1,7 @@
 """matmul: tiles of the product in grouped order, summed in float32, finished by bias and activation before rounding.
 
-Tiles are copied by descriptor where operands and device allow it, else through pointers; which configuration serves
-which shape stands in `tuned/<device key>.json`.
+Tiles are copied by descriptor if operands and device allow it, else through pointers. `tuned/<device key>.json` has the
+configuration for each shape.
 """
 
 import functools
@@ -23,12 +23,12 @@ ACTIVATIONS = (None, "relu", "silu", "gelu", "gelu_tanh")
 FALLBACK = {2: Config(64, 64, 32, 8, 4, 3), 4: Config(64, 32, 16, 8, 4, 2)}
 FALLBACK_TMA = Config(128, 128, 64, 8, 4, 3, persistent=True, tma=True, flatten=True)
 VECTOR = 16
-"""Triton loads vectors where sizes and strides are multiples of this; elements one by one make large tiles spill."""
+"""Triton loads vectors if sizes and strides are multiples of this; single elements make large tiles spill."""
 
 
 @functools.lru_cache(maxsize=4096)
 def choose_config(m: int, n: int, k: int, itemsize: int, limits: _launch.Limits, tma: bool = False) -> Config:
-    """The first entry of the device's tuned file whose bounds hold the shape; nothing is ever tuned here.
+    """Returns the first entry of the tuned file that fits the shape; nothing is tuned here.
 
     Entries with descriptors are for calls that allow them (`tma`). Shapes that cannot be loaded in vectors get no
     entry with pointers, and a shape without an entry the fallback.
@@ -46,11 +46,11 @@ def choose_config(m: int, n: int, k: int, itemsize: int, limits: _launch.Limits,
 def matmul(
     a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None = None, activation: str | None = None
 ) -> torch.Tensor:
-    """activation(a @ b + bias), shapes (m, k), (k, n) and (n,), as a contiguous (m, n) tensor of their dtype.
+    """Returns activation(a @ b + bias), shapes (m, k), (k, n) and (n,), as a contiguous (m, n) tensor of their dtype.
 
     float32 (multiplied in full precision, no TF32), float16 or bfloat16, summed and finished in float32 and rounded
-    once; any strides, transposed views among them. `activation` is one of ACTIVATIONS: gelu is the exact one, by erf.
-    Raises TypeError for dtypes, ValueError for shapes, devices or activations that do not go together.
+    once. Any strides, including transposed views. `activation` is one of ACTIVATIONS: gelu is the exact one, by erf.
+    Raises TypeError for dtypes, ValueError for shapes, devices or activations that do not fit.
     """
     check("matmul", a, b, bias, activation)
     limits = _launch.limits(a.device)
@@ -60,7 +60,7 @@ def matmul(
 
 
 def check(op: str, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None) -> None:
-    """Raises TypeError or ValueError, under the name of `op`, for arguments that `matmul` does not take."""
+    """Raises TypeError or ValueError in the name of `op` for arguments that `matmul` does not support."""
     tensors = {"a": a, "b": b} if bias is None else {"a": a, "b": b, "bias": bias}
     _launch.check_tensors(op, **tensors)
     _launch.check_same_dtype(op, **tensors)
@@ -76,7 +76,7 @@ def check(op: str, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, 
 
 
 def dense_sides(a: torch.Tensor, b: torch.Tensor, limits: _launch.Limits) -> tuple[int, int] | None:
-    """The sides along which elements of a and b are neighbours, where tiles can be copied by descriptor; else None.
+    """Returns the sides along which elements of a and b are neighbours if tiles can be copied by descriptor, else None.
 
     The output, whose rows are n long, needs one too.
     """

@@ -6,7 +6,7 @@ import torch
 def rms_norm(
     x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6, stats: bool = False
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """Gives x / sqrt(mean(x**2) + eps) * weight; with `stats` 1 / sqrt(mean(x**2) + eps) too."""
+    """Returns x / sqrt(mean(x**2) + eps) * weight; with `stats` 1 / sqrt(mean(x**2) + eps) too."""
     if not stats:
         return torch.nn.functional.rms_norm(x, x.shape[-1:], weight, eps)
     if hasattr(torch.ops.aten, "_fused_rms_norm"):  # since PyTorch 2.8; has no public name

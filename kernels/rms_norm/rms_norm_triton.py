@@ -21,23 +21,23 @@ WHOLE_ROWS = {
     32768: Config(elements=32768, warps=32, stages=2, programs=1),
 }
 LONG_ROWS = Config(elements=16384, warps=16, stages=2, programs=1)
-"""For wider rows. One program a processor: the rows under way have to stay in L2 until they are read again."""
+"""For wider rows. One program a processor: the rows in progress have to stay in L2 until they are read again."""
 
 
 @functools.lru_cache(maxsize=4096)
 def choose_tile(rows: int, cols: int, itemsize: int, limits: _launch.Limits) -> Tile:
-    """The tile for a shape."""
+    """Returns the tile for a shape."""
     return _rows.choose(rows, cols, itemsize, limits, TUNED, WHOLE_ROWS, LONG_ROWS, loads=2)
 
 
 def rms_norm(
     x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6, stats: bool = False
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """Gives x / sqrt(mean(x**2) + eps) * weight over the last dimension, contiguous, of x's shape and dtype.
+    """Returns x / sqrt(mean(x**2) + eps) * weight over the last dimension, contiguous, of x's shape and dtype.
 
     With `stats` two tensors: the answer, and 1 / sqrt(mean(x**2) + eps) of each row, float32 of shape
-    (*x.shape[:-1], 1). x is float32, float16 or bfloat16, of any rank from 1 on, with any strides that a matrix of its
-    rows can have (not, say, a transposed batch: that needs `.contiguous()`). `weight`, which may be left out, has shape
+    (*x.shape[:-1], 1). x is float32, float16 or bfloat16, of any rank from 1, with any strides that a matrix of its
+    rows can have (not, say, a transposed batch: that needs `.contiguous()`). The optional `weight` has shape
     (x.shape[-1],), any stride and x's dtype. Computed in float32 and rounded once. Raises TypeError for dtypes,
     ValueError for shapes, strides, devices or a negative eps.
     """
@@ -50,7 +50,7 @@ def rms_norm(
 
 
 def check(x: torch.Tensor, weight: torch.Tensor | None, eps: float, stats: bool) -> None:
-    """Raises TypeError or ValueError for arguments that `rms_norm` does not take."""
+    """Raises TypeError or ValueError for arguments that `rms_norm` does not support."""
     given = {"x": x} if weight is None else {"x": x, "weight": weight}
     _launch.check_tensors("rms_norm", **given)
     _launch.check_same_dtype("rms_norm", **given)
@@ -108,10 +108,10 @@ def _rows_kernel(
     ROWS: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr, AGAIN: tl.constexpr, LOOP: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Whole rows at once: memory gives each element once and takes it once.
+    """Whole rows at once: each element is read once and written once.
 
-    EVEN: tiles are full. AGAIN: x is not kept for the second pass but loaded anew, from L1; with few registers more
-    rows are under way. Its loads differ in their hints, or the compiler would make one of them. LOOP: a program has
+    EVEN: tiles are full. AGAIN: x is not kept for the second pass but loaded again, from L1; with few registers more
+    rows are in progress. Its loads have different hints, as the compiler would merge equal ones. LOOP: a program has
     several tiles.
     """
     step = tl.num_programs(0).to(tl.int64) * ROWS  # 64 bits, as x may have more than 2**31 elements
@@ -140,7 +140,7 @@ def _long_rows_kernel(
     x_ptr, row_stride, col_stride, weight_ptr, weight_stride, out_ptr, rstd_ptr, rows, cols, eps,
     LANES: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """One row at a time: once for the squares, once more to write, from what L1 and L2 still hold."""
+    """One row at a time: once for the squares, then again to write, from L1 and L2."""
     for index in range(tl.program_id(0), rows, tl.num_programs(0)):
         row = tl.cast(index, tl.int64)
         source = x_ptr + row * row_stride
@@ -195,7 +195,7 @@ def _squares(
 ):  # fmt: skip
     """Sum of the squares of the columns from `first` to before `last`.
 
-    Each lane adds up its own, so that threads wait for each other once a row and not once a chunk. `last` is `cols`, or
+    Each lane adds up its own, so threads wait for each other once a row, not once a chunk. `last` is `cols`, or
     a whole number of chunks on. EVEN: chunks are full. HINT: how long x stays in the caches.
     """
     DEPTH: tl.constexpr = COLS // LANES
@@ -218,9 +218,9 @@ def _write(
     source, col_stride, weight_ptr, weight_stride, target, start, cols, rstd,
     COLS: tl.constexpr, EVEN: tl.constexpr, CACHE: tl.constexpr,
 ):  # fmt: skip
-    """The chunk of the answer from column `start` on; `source` and `target` point at the row's first element.
+    """The chunk of the answer from column `start` on. `source` and `target` point at the row's first element.
 
-    CACHE: of the weight, ".cg" to go past an L1 that holds x.
+    CACHE: of the weight, ".cg" to bypass L1, which has x.
     """
     near = tl.arange(0, COLS).to(tl.int64)
     begin = tl.cast(start, tl.int64)

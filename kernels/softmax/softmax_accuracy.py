@@ -36,7 +36,7 @@ accuracy = perfci.Accuracy(
     probe_cases=perfci.grid(rows=[33], cols=[100], dtype=DTYPES),
     # Elements of a row of n are of the size of 1 / n: torch.testing's atol of 1e-5 is nearly half of that at 65,536.
     tolerance={"float32": (1.3e-6, 1e-7), "float16": (1e-3, 1e-7), "bfloat16": (1.6e-2, 1e-7)},
-    # Past 2^31 and 2^32 elements: where 32-bit indexes turn negative, or come round again.
+    # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.
     large_cases=perfci.grid(rows=[2**22 + 5], cols=[1025], dtype=[torch.bfloat16]),
     rejects=(
         ("x without a dimension", lambda device: {"x": torch.zeros((), device=device)}),

@@ -22,21 +22,21 @@ WHOLE_ROWS = {
     32768: Config(elements=32768, warps=32, stages=3, programs=2),
 }
 LONG_ROWS = Config(elements=8192, warps=16, programs=1)
-"""For wider rows. One program a processor: the rows under way have to stay in L2 until they are read again."""
+"""For wider rows. One program a processor: the rows in progress have to stay in L2 until they are read again."""
 
 
 @functools.lru_cache(maxsize=4096)
 def choose_tile(rows: int, cols: int, itemsize: int, limits: _launch.Limits) -> Tile:
-    """The tile for a shape; rows are not shared, however few."""
+    """Returns the tile for a shape; rows are not shared, however few."""
     return _rows.choose(rows, cols, itemsize, limits, TUNED, WHOLE_ROWS, LONG_ROWS, loads=1)._replace(parts=1)
 
 
 def softmax(x: torch.Tensor) -> torch.Tensor:
-    """exp(x) / sum(exp(x)) over the last dimension, as a contiguous tensor of x's shape and dtype.
+    """Returns exp(x) / sum(exp(x)) over the last dimension, contiguous, of x's shape and dtype.
 
-    x is float32, float16 or bfloat16, of any rank from 1 on, with any strides that a matrix of its rows can have (not,
-    say, a transposed batch: that needs `.contiguous()`). Computed in float32 from the row's maximum, so that nothing
-    overflows; as in torch.softmax a row with NaN or +inf, or of -inf alone, gives NaN. Raises TypeError for another
+    x is float32, float16 or bfloat16, of any rank from 1, with any strides that a matrix of its rows can have (not,
+    say, a transposed batch: that needs `.contiguous()`). Computed in float32 from the row's maximum, so nothing
+    overflows. As in torch.softmax a row with NaN or +inf, or with -inf only, gives NaN. Raises TypeError for another
     dtype, ValueError for shapes and strides.
     """
     _launch.check_tensors("softmax", x=x)
@@ -71,10 +71,10 @@ def _rows_kernel(
     ROWS: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr, AGAIN: tl.constexpr, LOOP: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Whole rows at once: memory gives each element once and takes it once.
+    """Whole rows at once: each element is read once and written once.
 
-    EVEN: tiles are full. AGAIN: x is not kept for the next pass but loaded anew, from L1; with few registers more rows
-    are under way. Its loads differ in their hints, or the compiler would make one of them. LOOP: a program has several
+    EVEN: tiles are full. AGAIN: x is not kept for the next pass but loaded again, from L1; with few registers more rows
+    are in progress. Its loads have different hints, as the compiler would merge equal ones. LOOP: a program has several
     tiles.
     """
     step = tl.num_programs(0).to(tl.int64) * ROWS  # 64 bits, as x may have more than 2**31 elements
@@ -102,9 +102,9 @@ def _long_rows_kernel(
     x_ptr, out_ptr, rows, cols, row_stride, col_stride,
     LANES: tl.constexpr, COLS: tl.constexpr, EVEN: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """One row at a time: once for maximum and sum together, once more to write, from what L1 and L2 still hold.
+    """One row at a time: once for maximum and sum together, then again to write, from L1 and L2.
 
-    Each lane keeps its own maximum and sum, so that threads wait for each other once a row and not once a chunk.
+    Each lane keeps its own maximum and sum, so threads wait for each other once a row, not once a chunk.
     EVEN: chunks are full.
     """
     DEPTH: tl.constexpr = COLS // LANES

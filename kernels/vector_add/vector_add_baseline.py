@@ -4,7 +4,7 @@ import torch
 
 
 def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Gives x + y, of one shape."""
+    """Returns x + y, of one shape."""
     return torch.add(x, y)
 
 
@@ -13,7 +13,7 @@ def make_inputs(
 ) -> dict[str, torch.Tensor]:
     """Inputs of one case. `shape` is the length of two vectors, or the shape of two tensors: () gives rank 0.
 
-    `transposed`: y, of two dimensions, lies in memory column by column.
+    `transposed`: y, of two dimensions, is stored column by column.
     """
     generator = torch.Generator(device).manual_seed(seed)
     x, y = (torch.randn(shape, generator=generator, dtype=dtype, device=device) for _ in range(2))

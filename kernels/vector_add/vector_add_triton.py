@@ -1,4 +1,4 @@
-"""vector_add: the sum of two tensors, in one pass over memory; dense ones are walked as one long row."""
+"""vector_add: the sum of two tensors in one pass over memory. Dense ones are walked as one long row."""
 
 import functools
 from pathlib import Path
@@ -23,12 +23,12 @@ ROW_BYTES = 2 * 1024
 
 @functools.lru_cache(maxsize=4096)
 def choose_tile(rows: int, cols: int, itemsize: int, limits: _launch.Limits) -> _launch.Tile:
-    """The tile for a shape; a dense tensor is cut as if it were rows of ROW_BYTES."""
+    """Returns the tile for a shape; a dense tensor is cut as if it were rows of ROW_BYTES."""
     return _launch.pointwise_tile(rows, cols, itemsize, limits, TILES, ROW_BYTES, TUNED)
 
 
 def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Gives x + y as a contiguous tensor of their shape and dtype.
+    """Returns x + y as a contiguous tensor of their shape and dtype.
 
     Both have one shape, of any rank, and one dtype: float32, float16 or bfloat16. Strides are any that a matrix of
     their rows can have (not, say, a transposed batch: that needs `.contiguous()`). The sum is rounded once, from
@@ -73,7 +73,7 @@ def _add_rows(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor, limits: _laun
 def _flat_kernel(x_ptr, y_ptr, out_ptr, size, SIZE: tl.constexpr):
     step = tl.num_programs(0).to(tl.int64) * SIZE  # 64 bits, as there may be more than 2**31 elements
     for first in range(tl.program_id(0).to(tl.int64) * SIZE, size, step):
-        # Without a mask but for the last tile: whatever the size, all others are copied in whole vectors.
+        # Only the last tile has a mask, so all others are copied in whole vectors, whatever the size.
         if first + SIZE <= size:
             at = first + tl.arange(0, SIZE)
             total = tl.load(x_ptr + at).to(tl.float32) + tl.load(y_ptr + at).to(tl.float32)

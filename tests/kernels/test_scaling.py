@@ -162,7 +162,7 @@ def one(**changes):
     ("text", "told"),
     [
         ("", "cannot be read as saved scales"),
-        ('{"format": 1}', "holds no saved scales"),
+        ('{"format": 1}', "has no saved scales"),
         ('{"format": 2, "states": {}}', "is of format 2, and this reads format 1"),
         ('{"format": 1, "states": {"a": 3}}', "state 'a' has int"),
         (one(mean=-1.0), "mean of state 'a' is -1.0"),
