@@ -21,7 +21,7 @@ from perfci.statistics.exact import Floats
 EFFECTS = (0.0, 0.01, 0.02, 0.03, 0.05, 0.10)
 
 CLASSES = {"under 3 us": (0.0, 3.0), "3-10 us": (3.0, 10.0), "10-40 us": (10.0, 40.0), "over 40 us": (40.0, np.inf)}
-"""Kernels by length; each allows another slow-down."""
+"""Kernels by length; each length allows its own slow-down."""
 
 
 def length_class(us: float) -> str:
@@ -46,7 +46,7 @@ class Cell:
     """of the case, the shortest first"""
     effect: float
     checks: int
-    """a multiple of the family where nothing is planted"""
+    """a multiple of the family if nothing is planted"""
     share: float = 1.0
     """of tau that it is judged by"""
     bias: float = 0.0
@@ -73,7 +73,7 @@ def recordings(source: str) -> list[resampling.Recording]:
 
 
 def made(cell: Cell) -> list[Duel]:
-    """The cell's duels; the same ones for every rule that they are judged by."""
+    """Returns the cell's duels, the same ones for every rule."""
     planted = round(cell.effect * 1e4)
     if cell.source in simulation.TROUBLES:
         trouble, place = simulation.TROUBLES[cell.source], list(simulation.TROUBLES).index(cell.source)
@@ -85,7 +85,7 @@ def made(cell: Cell) -> list[Duel]:
 
 
 def played(cell: Cell) -> Tally:
-    """Unchanged cases are played as whole runs of 30; a slow-down has 29 cases beside it that show nothing."""
+    """Unchanged cases are played as whole runs of 30. A slow-down is in a run with 29 cases that show nothing."""
     size = 1 if cell.effect else FAMILY
     duels, limits = made(cell), tightened(cell.share)
     with variant(cell.variant):
@@ -132,7 +132,7 @@ VARIANTS: Mapping[str, Mapping[str, object]] = {
 
 @contextlib.contextmanager
 def variant(name: str) -> Iterator[None]:
-    """While it lasts, duels are judged by this rule; empty: by perfci's."""
+    """Judges duels by this rule in its block; empty: by perfci's."""
     changes = VARIANTS[name or RULE]
     with mock.patch.multiple(duel_rule, **changes) if changes else contextlib.nullcontext():
         yield

@@ -1,12 +1,12 @@
-"""Which way of finding steps in a history errs how often, on runs resampled from real traces.
+"""How often each way of finding steps in a history errs, on runs resampled from real traces.
 
     python benchmarks/changepoints.py [--quick] [--out docs/drift.md]
     python benchmarks/changepoints.py --thresholds
 
 A series is 100 accepted runs of a case: each draws a recorded process and 12 of its blocks, and is the median of their
-medians. Steps are planted exactly, at a place between the 15th and the 85th run. Beside perfci's own stand those of
-ruptures, asv and Apache Otava, where Python finds them (PYTHONPATH may name their folders); what is missing is left
-out, with a line that says so. The tables are Markdown; with --out they replace what stands between the two marks of
+medians. Steps are planted exactly, at a place between the 15th and the 85th run. perfci's own method is compared
+with ruptures, asv and Apache Otava, if Python finds them (PYTHONPATH may name their folders). A line names the missing
+ones. The tables are Markdown. With --out they replace the part between the two marks of
 that page. --thresholds makes the table in perfci/statistics/changepoints.py. All seeds are fixed.
 """
 
@@ -16,7 +16,6 @@ import argparse
 import functools
 import math
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +75,7 @@ class Recording:
 
 @functools.cache
 def recordings() -> tuple[Recording, ...]:
-    """Both arms of the recorded blocks, which are the same kernel; the shortest kernel first."""
+    """Returns both arms of the recorded blocks, which are the same kernel. The shortest kernel comes first."""
     by_case: dict[str, dict[int, list[float]]] = {}
     for row in recorded.rows("h200-blocks.jsonl.gz"):
         medians = [float(np.median(row["ev"][arm])) for arm in ("a1", "a2")]
@@ -92,7 +91,7 @@ def recordings() -> tuple[Recording, ...]:
 
 
 def ways() -> tuple[dict[str, Way], list[str]]:
-    """Every way that is at hand by its name, and what is missing."""
+    """Returns every installed way by its name, and the missing ones."""
     found: dict[str, Way] = {"**perfci**: windows of normal scores": changepoints.find_cuts}
     missing = []
     for name, make in (("ruptures", _ruptures), ("asv", _asv), ("otava", _otava)):
@@ -173,17 +172,13 @@ class Tally:
     """without a step: any cut. With one: a cut more than a run away from it, or a second one"""
     found: int = 0
     """a cut within a run of the step"""
-    ms: float = 0.0
-    """a series"""
 
 
 def without_a_step(way: Way, recording: Recording, count: int) -> Tally:
     """False alarms."""
     rng = np.random.default_rng((1, *recording.case.encode()))
     made = [recording.series(rng) for _ in range(count)]
-    began = time.perf_counter()
-    alarmed = sum(bool(len(way(series))) for series in made)
-    return Tally(count, alarmed, ms=(time.perf_counter() - began) / count * 1e3)
+    return Tally(count, sum(bool(len(way(series))) for series in made))
 
 
 def with_a_step(way: Way, recording: Recording, effect: float, count: int) -> Tally:
@@ -200,7 +195,7 @@ def with_a_step(way: Way, recording: Recording, effect: float, count: int) -> Ta
 
 
 def needed(recording: Recording, effect: float, count: int, before: int = 60) -> list[float]:
-    """Runs after a step until perfci tells it, each series growing run by run; infinite for none of 40."""
+    """Returns runs after a step until perfci finds it, in series that grow run by run; infinite for none of 40."""
     rng = np.random.default_rng((3, *recording.case.encode()))
     waits = []
     for _ in range(count):
@@ -215,7 +210,7 @@ def needed(recording: Recording, effect: float, count: int, before: int = 60) ->
 
 
 def compared(size: Size) -> str:
-    """All ways beside each other, and what each is on which kernel."""
+    """Compares all ways, and shows perfci's own on each kernel."""
     found, missing = ways()
     rows, alone = [], []
     for name, way in found.items():
@@ -234,14 +229,13 @@ def compared(size: Size) -> str:
         "with an alarm",
         *(f"{e:.0%} found within a run" for e in EFFECTS),
         "with a cut elsewhere",
-        "ms",
     )
     own_heads = (
         "kernel",
         "sd of a run",
         "alarms",
         *(f"{e:.0%} found" for e in EFFECTS),
-        "runs until 2 % is told",
+        "runs until 2 % is found",
         "until 5 %",
     )
     left = [f"Left out, since not installed: {', '.join(missing)}.", ""] if missing else []
@@ -258,7 +252,6 @@ def _row(name: str, nulls: Sequence[Tally], steps: dict[float, Sequence[Tally]])
         f"{percent(alarmed / series)} (at most {percent(upper_bound(alarmed, series))})",
         *(percent(sum(t.found for t in found) / sum(t.series for t in found)) for found in steps.values()),
         percent(sum(t.alarmed for t in every) / sum(t.series for t in every)),
-        f"{sum(each.ms for each in nulls) / len(nulls):.1f}",
     ]
 
 
@@ -280,12 +273,12 @@ def _waits(waits: Sequence[float]) -> str:
 
 
 def outside(looks: int) -> str:
-    """How often a board is named that is none, and how often one is whose duels spread more."""
+    """How often an equal board is named, and how often one whose duels spread more."""
     heads = (
         "boards",
         "runs of each",
         "looks",
-        "named though alike",
+        "named though equal",
         "named: 1.5 times the spread",
         "2 times",
         "3 times",
@@ -305,10 +298,10 @@ def outside(looks: int) -> str:
 
 
 def _named(rng: np.random.Generator, count: int, runs: int, times: float) -> bool:
-    """Whether any board is outside where the first one's A/A duels spread so many times as much.
+    """Returns True if any board stands out when the first one's A/A duels spread so many times as much.
 
-    The spread of a run's duels is that of recorded ones: block noise with the tails of Student's t of 4 degrees of
-    freedom, and a share that all duels of a run have in common.
+    A run's duels spread like recorded ones: block noise with the tails of Student's t of 4 degrees of
+    freedom, and a share that is common to all duels of a run.
     """
     spreads = {
         f"GPU-{board}": [
@@ -330,7 +323,7 @@ def _named(rng: np.random.Generator, count: int, runs: int, times: float) -> boo
 def greatest(scores: changepoints.Floats) -> changepoints.Floats:
     """Of series of scores, shaped (series, runs): the greatest absolute standardised sum over a window of each.
 
-    A window and the rest have SHORTEST runs each at least; a single step is a window that reaches to an end.
+    A window and the rest each have at least SHORTEST runs. A single step is a window that reaches an end.
     """
     count = scores.shape[1]
     sums = np.concatenate([np.zeros((len(scores), 1)), np.cumsum(scores, axis=1)], axis=1)

@@ -1,4 +1,4 @@
-"""How long comparing and judging 10,000 cases takes; no device, no torch. The aim is 5 s.
+"""How long comparing and judging 10,000 cases takes, without device and torch. The goal is 5 s.
 
 python benchmarks/compare_speed.py [REPEATS]
 """

@@ -1,7 +1,7 @@
 """Several devices side by side: how much sooner a check ends, and whether its times become less sure.
 
 python benchmarks/devices.py speed [DEVICES...]
-    on the fake device, whose launches are made to take real time: 1, 2 and 4 devices unless told otherwise
+    on the fake device, whose launches take real time here: 1, 2 and 4 devices by default
 
 python benchmarks/devices.py noise --devices 0,1 [--project DIR] [--rounds 3] [--budget S]
     on real devices: every op against itself, on each device alone and on all at once, by turns. Printed are, case by
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def perfci(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command; what it says of its progress goes through."""
+    """Runs the command and passes on its progress messages."""
     return subprocess.run([sys.executable, "-m", "perfci", *arguments], stdout=subprocess.PIPE, text=True, check=False)
 
 
@@ -142,7 +142,7 @@ def print_noise(devices: list[str], project: Path, rounds: int, fixed: list[str]
 
 
 def tried(devices: str, project: Path, seed: int, fixed: list[str]) -> tuple[Run, tuple[int, int]]:
-    """One check of every op against itself; its run, and how many alarms there were in how many cases."""
+    """Checks every op against itself. Returns the run, the number of alarms and the number of cases."""
     asked = ("--against", "HEAD", "--duel", "all", "--suite", "performance", "--devices", devices, "--seed", str(seed))
     done = perfci("check", *asked, *fixed, "--format", "json")
     if done.returncode not in (0, 2, 3):

@@ -1,4 +1,4 @@
-"""Duels played by the product's own rule: whole families at a time, stopped where the product would stop."""
+"""Duels by the product's own rule: whole families at a time, stopped when the product would stop."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ TIMER = "activity"
 
 
 def tightened(share: float) -> CaseThresholds:
-    """The thresholds with so much of tau, and so of the promise; what the timer cannot tell stays what it is."""
+    """Returns the thresholds with tau, and so the promise, times a factor; the timer's resolution stays."""
     return CaseThresholds(tau=tuple((start, share * tau) for start, tau in LIMITS.tau))
 
 
 class Duel(Protocol):
-    """Where the blocks of one case come from."""
+    """The source of one case's blocks."""
 
     @property
     def base_us(self) -> float: ...
@@ -39,17 +39,17 @@ class Duel(Protocol):
 
     @property
     def processes(self) -> int:
-        """How many there are to be had."""
+        """How many there are."""
         ...
 
     def shifts(self, process: int, blocks: int) -> Sequence[float]:
-        """Shifts of the first so many blocks of a process, log scale; plus is slower."""
+        """Returns shifts of a process's first blocks, log scale; plus is slower."""
         ...
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one duel ended. OPEN: the product would have asked for more blocks than there are."""
+    """How one duel ended. OPEN: the product would need more blocks than there are."""
 
     answer: Ruling
     blocks: int
@@ -116,7 +116,7 @@ class Tally:
 
     @property
     def alarms(self) -> int:
-        """Verdicts that say the kernel changed."""
+        """Verdicts that mean a changed kernel."""
         return self.answers[Ruling.SLOWER] + self.answers[Ruling.FASTER]
 
     def __add__(self, other: Tally) -> Tally:

@@ -5,7 +5,7 @@ python benchmarks/fuzz_readers.py json           # run.json, baselines, launches
 python benchmarks/fuzz_readers.py yaml --seconds 3600
 
 Every input has to be read, or refused with a PerfciError (a ValueError, for a message) that names the file. What does
-neither is written to crash-* and ends the run with its traceback; so does an input that takes longer than ten seconds.
+neither is written to crash-* and ends the run with its traceback, and so does an input that takes over ten seconds.
 """
 
 from __future__ import annotations

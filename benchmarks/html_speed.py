@@ -1,7 +1,7 @@
-"""How long the page of 500 cases takes to render, and how large it is; the aims are 2 s and 5 MB.
+"""How long the page of 500 cases takes to render, and how large it is. The goals are 2 s and 5 MB.
 
 Two runs, each with every launch stored: one judged against baselines, and one of a merge request whose cases were all
-timed beside the base; that one again with a history of 100 accepted runs of each op.
+timed beside the base, and the latter again with a history of 100 accepted runs of each op.
 
 Run: python benchmarks/html_speed.py [OPS CASES_EACH]
 """
@@ -41,7 +41,7 @@ def load(name: str, path: Path):
 def measure(
     name: str, run: Run, judgements: Judgements, write_launches: Callable, pasts: dict[str, Past] | None = None
 ) -> None:
-    """Render one page both ways, and tell what it took."""
+    """Renders one page both ways and prints times and sizes."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         write_launches(run, folder)

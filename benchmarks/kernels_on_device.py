@@ -7,7 +7,7 @@
 
 Times are medians over rounds; a round launches every arm once in random order, each behind a flush of L2. They are
 taken with CUDA events, which add about 3 us: kernels under 20 us look closer together here than they are. What perfci
-itself measures, with the device's own records, is what counts; this script is for choosing configurations by hand.
+itself measures, with the device's own records, is what counts. This script is for choosing configurations by hand.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Clock:
 
 
 def answers(op: str) -> None:
-    """Every accuracy case against float64; prints the ones that are off."""
+    """Checks every accuracy case against float64 and prints the wrong ones."""
     suite = importlib.import_module(f"{op}_accuracy").accuracy
     cases = (*suite.cases, *(suite.probe_cases or ()))
     wrong = 0
@@ -179,7 +179,7 @@ def _rates(suite: perfci.Performance, case: Mapping[str, Any], us: float, copy_g
 
 
 def _compare(got: torch.Tensor, exact: torch.Tensor, terms: int) -> str:
-    """What is wrong with an answer; empty if nothing. atol grows with the square root of the terms summed."""
+    """Returns what is wrong with an answer, or nothing. atol grows with the square root of the terms summed."""
     rtol, atol = {torch.float32: (1.3e-6, 1e-5), torch.float16: (1e-3, 1e-5), torch.bfloat16: (1.6e-2, 1e-5)}[got.dtype]
     room = 2 if exact.dtype == got.dtype else 1  # both are rounded
     try:

@@ -3,9 +3,9 @@
     python benchmarks/matmul_steps.py                      at the shapes of docs/ops/matmul.md, as its table
     python benchmarks/matmul_steps.py --shape 4096,4096,4096
 
-Each step's answer is held against PyTorch's first. A round launches every step once in random order, each behind a
-flush of L2; times are medians over rounds, taken with CUDA events, which add about 3 us. The steps before `fused` do
-bias and gelu in passes of PyTorch's. `product` is the same without bias and gelu; the share of cuBLAS is its own.
+Each step's answer is compared with PyTorch's first. A round launches every step once in random order, each behind a
+flush of L2. Times are medians over rounds by CUDA events, which add about 3 us. The steps before `fused` have
+PyTorch do bias and gelu. `product` is without bias and gelu, and the share of cuBLAS is for it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def medians(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
 
 
 def _same(name: str, got: torch.Tensor, usual: torch.Tensor) -> None:
-    """Ends the program where a step's answer is not PyTorch's but for rounding."""
+    """Ends the program if a step's answer differs from PyTorch's by more than rounding."""
     error = float((got.float() - usual.float()).norm() / usual.float().norm())
     if not error < 1e-2:
         sys.exit(f"{name} is wrong: its relative error against PyTorch is {error:.3g}")

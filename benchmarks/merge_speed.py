@@ -1,9 +1,9 @@
-"""How long joining 100 shards of 100 cases takes, as `perfci ci merge` does it; no device, no torch. The aim is 5 s.
+"""How long joining 100 shards of 100 cases takes, as in `perfci ci merge`, without device and torch. The goal is 5 s.
 
 python benchmarks/merge_speed.py [SHARDS CASES]
 
 Every case was duelled over 4 blocks, with 30 launches an arm and block. Timed are reading run.json and the launches of
-every shard, joining, writing both, and judging; rendering the report is benchmarks/report_speed.py's.
+every shard, joining, writing both, and judging. benchmarks/report_speed.py has the report's rendering.
 """
 
 from __future__ import annotations

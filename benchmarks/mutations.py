@@ -4,8 +4,8 @@
     python benchmarks/mutations.py --first     up to the first check that finds a fault
 
 On the CPU the suites run in Triton's interpreter, which leaves races on hardware unchecked. A
-fault is caught where its op is WRONG or raises; what slips through is listed first, and the exit code is 1 then. Ops
-without a fault run too and have to pass, else catching says nothing.
+fault is caught if its op is WRONG or raises. Faults that slip through are listed first, and the exit code is 1. Ops
+without a fault run too and have to pass, since catching means nothing otherwise.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LIMIT_S = 900
 
 @dataclass(frozen=True)
 class Caught:
-    """What an op's accuracy suite said."""
+    """The result of an op's accuracy suite."""
 
     checks: int
     failed: int
@@ -56,13 +56,13 @@ class Caught:
 
 
 def suite(op: str, fault: Fault | None, device: str, case: str | None = None) -> Caught:
-    """One op's accuracy suite in a project of its own, with the fault planted where one is given."""
+    """Runs one op's accuracy suite in its own project, with the given fault, if any."""
     with tempfile.TemporaryDirectory(prefix="perfci-mutation-") as name:
         project = Path(name)
         copied(project, fault)
         command = [sys.executable, "-m", "perfci", "check", "--suite", "accuracy", op, "--device", device]
         given = ["--project", str(project), "--format", "json", *(["--case", case] if case else [])]
-        # A device lock of its own: nothing is timed here, so that several may share a device.
+        # Its own device lock: nothing is timed here, so several may share a device.
         env = {**os.environ, "TMPDIR": name}
         done = subprocess.run([*command, *given], capture_output=True, text=True, timeout=LIMIT_S, check=False, env=env)
         if done.returncode not in (0, 2, 3):
@@ -77,7 +77,7 @@ def shown_on(device: str) -> list[Fault]:
 
 
 def copied(project: Path, fault: Fault | None) -> Path:
-    """All kernels, since ops import what they share and one another; baselines and thresholds are left behind."""
+    """All kernels, since ops import common modules and one another; no baselines and thresholds."""
     shutil.copytree(KERNELS, project / "kernels", ignore=shutil.ignore_patterns("__pycache__", ".ruff_cache"))
     (project / "pyproject.toml").write_text("[tool.perfci]\n", encoding="utf-8")
     if fault is not None:
@@ -102,7 +102,7 @@ def _read(run: dict) -> Caught:
 
 
 def first(fault: Fault, folder: Path, device: str = "cpu") -> Caught:
-    """What finds a fault first, with the checks tried until then; `folder` gets a copy of the kernels.
+    """Returns what finds a fault first, and the checks tried until then; `folder` gets a copy of the kernels.
 
     In this process, which for "cpu" has to have begun with TRITON_INTERPRET=1. The checks that the fault names are
     tried first.
@@ -167,7 +167,7 @@ def firsts(faults: Sequence[Fault], workers: int, device: str) -> list[Caught]:
 
 
 def _own_process(fault: Fault, device: str) -> Caught:
-    """A kernel that leaves its memory spoils the device's context for whatever comes after it in the process."""
+    """A kernel that leaves its memory breaks the device's context for everything after it in the process."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         try:
             found = pool.submit(_alone, fault, device).result()

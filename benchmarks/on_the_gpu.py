@@ -1,11 +1,11 @@
-"""What CI cannot run for want of a GPU, step by step, each with its output kept; docs/on-the-gpu.md tells the outcome.
+"""What CI cannot run without a GPU, step by step, each with its output kept. docs/on-the-gpu.md has the results.
 
     python benchmarks/on_the_gpu.py --out /tmp/by-hand                  # every step, half an hour of one GPU
     python benchmarks/on_the_gpu.py --out /tmp/by-hand --only 'soak*'   # some of them (may be repeated)
     python benchmarks/on_the_gpu.py --out /tmp/by-hand --again          # those too that ended well before
 
 A step's output is written as it comes, so that one that is cut off is not lost. A step that ended well is not run
-again. CUDA_VISIBLE_DEVICES chooses the GPU; two runs at once need a clone each, as they write to `reports/`.
+again. CUDA_VISIBLE_DEVICES chooses the GPU. Two runs at once need a clone each, as they write to `reports/`.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ class Outcome:
 
     name: str
     code: int
-    """of its process; 124 where the time was up"""
+    """of its process; 124 if the time was up"""
     seconds: float
 
 
 def steps() -> Iterator[Step]:
-    """All of them, what nothing else tells first."""
+    """All of them; those with the most new information first."""
     cuda = ("-p", "no:cacheprovider", "-W", "ignore::DeprecationWarning", "-W", "ignore::UserWarning")
     yield Step("tests-device", (*PYTEST, *cuda, "tests/device"), 300)
     yield Step("tests-kernels", (*PYTEST, *cuda, "-n", "8", "tests/kernels"), 600)
@@ -89,7 +89,7 @@ def steps() -> Iterator[Step]:
 
 
 def run(step: Step, folder: Path) -> Outcome:
-    """Run a step, its output in a file of its name; a check's run.json is kept beside it."""
+    """Runs a step, with its output in a file of its name. A check's run.json is kept beside it."""
     began, made = time.monotonic(), ROOT / "reports" / "run.json"
     if "check" in step.command:
         made.unlink(missing_ok=True)  # of the step before

@@ -1,7 +1,7 @@
-"""Other tools' verdicts on the same launches, by their own code where PyPI has it.
+"""Other tools' verdicts on the same launches, by their own code if PyPI has it.
 
-Each tool gets the launches in the form that its user would give them; how many there are is the same for all. asv,
-pyperf and nvbench's comparison run in environments of their own, made on demand in a folder that is kept.
+Each tool gets the same number of launches, in the form that its user would give them. asv,
+pyperf and nvbench's comparison run in their own environments, made on demand in a folder that is kept.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from scipy.stats import mannwhitneyu
 
 Floats = NDArray[np.float64]
 Verdict = str
-"""slower, faster or same; same is also what a tool calls ambiguous"""
+"""slower, faster or same; a tool's ambiguous counts as same"""
 
 SCRIPTS = Path(__file__).parent / "peer_scripts"
 
@@ -46,7 +46,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Peer:
-    """A tool and what it says of pairs."""
+    """A tool and its verdicts on pairs."""
 
     name: str
     rule: str
@@ -63,7 +63,7 @@ class Missing:
 
 
 def available(folder: Path | None) -> tuple[list[Peer], list[Missing]]:
-    """All peers; folder: where the environments of those from PyPI are kept, None to leave these out."""
+    """Returns all peers. folder: for the environments of those from PyPI; None leaves these out."""
     peers = [NAIVE, GOOGLE_BENCHMARK, MEAN_RATIO]
     if folder is None:
         return peers, [Missing(name, "not asked for: --peers makes its environment") for name in _PACKAGES]
@@ -93,7 +93,7 @@ def _environment(folder: Path, package: str) -> Path | Missing:
     return python
 
 
-# --- rules that need no package of their own --------------------------------------------------------------------------
+# --- rules without a package ------------------------------------------------------------------------------------------
 
 ALPHA = 0.05
 
@@ -190,7 +190,7 @@ def _compared(program: Path, pairs: Sequence[Pair]) -> list[Verdict]:
 
 
 def _rows(python: str) -> list[dict[str, Any]]:
-    """What the program says of each state, from the file that it writes for debugging."""
+    """Returns the program's verdict on each state, from the file that it writes for debugging."""
     for node in ast.parse(python).body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "bulk_rows":
             return ast.literal_eval(node.value)

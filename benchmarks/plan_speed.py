@@ -1,4 +1,4 @@
-"""How long `perfci ci plan` takes over 200 ops of which no file changed; nothing is imported. The aim is 5 s.
+"""How long `perfci ci plan` takes over 200 ops without a changed file; nothing is imported. The goal is 5 s.
 
 python benchmarks/plan_speed.py [OPS]
 
@@ -52,7 +52,7 @@ def project(root: Path, ops: int) -> None:
 
 
 def timed(root: Path) -> tuple[float, str]:
-    """Seconds of one `perfci ci plan`, its start included, and how many ops it gives to shards."""
+    """Returns the seconds of one `perfci ci plan`, including its start, and how many ops it gives to shards."""
     command = [
         sys.executable,
         "-m",

@@ -1,7 +1,7 @@
 """Faults planted in kernels: what people and generators get wrong, each as an exact edit of one of the op's files.
 
-`before` stands in the file as often as `times` says, so that a kernel that changes takes its faults with it
-(tests/kernels/interpreted/test_faults.py holds them to that).
+`before` is in the file `times` times, so a changed kernel needs changed faults
+(tests/kernels/interpreted/test_faults.py checks that).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class Fault:
     before: str
     after: str
     case: str | None = None
-    """Cases that show it, tried first where the first finding is all that is asked for."""
+    """Cases that show it, tried first if only the first finding counts."""
     values: str | None = None
     """the same of the kinds of values"""
     file: str | None = None
-    """Below kernels/; the op's own `_triton` file where None."""
+    """Below kernels/; the op's own `_triton` file if None."""
     times: int = 1
     only: str | None = None
-    """"interpreted" or "compiled": what runs the fault's place, or shows it; both where None."""
+    """"interpreted" or "compiled": what runs the fault's place, or shows it; both if None."""
 
     @property
     def path(self) -> str:
@@ -34,7 +34,7 @@ class Fault:
         return self.file or f"{self.op}/{self.op}_triton.py"
 
     def planted(self, text: str) -> str:
-        """The file's text with the fault. Raises ValueError where the text is not the one it was written for."""
+        """Returns the file's text with the fault. Raises ValueError if the text is not the one it was written for."""
         if text.count(self.before) != self.times:
             found = text.count(self.before)
             raise ValueError(f"{self.op}, {self.name}: {self.path} has {self.before!r} {found} times, not {self.times}")

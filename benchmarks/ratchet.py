@@ -5,7 +5,7 @@
 Every life is a case over 120 merges: duels, A/A duels, first looks and their figures are drawn from recorded processes
 and blocks, boards are simulated, and the thresholds in force at the time judge. The steps, bounds and the rule are the
 functions of `perfci.thresholds.ratchet` and `perfci.statistics.changepoints`. The tables are printed as Markdown; with
---out they replace what stands between the two marks of that page. All seeds are fixed.
+--out they replace the part between the two marks of that page. All seeds are fixed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MERGES = 120
 """Of a life, each an accepted run of main unless it alarms."""
 
 KEPT = 100
-"""Accepted runs that a history holds."""
+"""Accepted runs in a history."""
 
 LONG = 1000
 """Merges of a long life."""
@@ -57,7 +57,7 @@ NULL_BLOCKS = 6
 """Of an A/A duel, one process: what live controls had at their first look."""
 
 LOOK_BLOCKS = 6
-"""Of a first look, and of each fresh process, where a case has a speedup target."""
+"""Of a first look, and of each fresh process, if a case has a speedup target."""
 
 BOARDS = 3
 """That share the runs of a life at random."""
@@ -68,7 +68,7 @@ have in this repository's histories, and of a kernel's time, as the live duels o
 matrix products)."""
 
 SETTLED = 60
-"""Accepted runs after which the thresholds are to be near their ends, and from which a creep begins."""
+"""Accepted runs after which the thresholds should be near their final values, and a creep begins."""
 
 LOOKED = SETTLED + 10
 """Merges before the first look for steps."""
@@ -83,7 +83,7 @@ SHOWN = 50
 """Slow-downs of twice tau that a life is shown at its end."""
 
 NEWCOMERS, NOISIER = 28, 2.5
-"""New boards on which a target earned on one board is held, a run each, and how much more their blocks spread."""
+"""New boards that a target earned on one board is tested on, a run each, and how much more their blocks spread."""
 
 LOSS = 0.08
 """A slow-down that people accepted."""
@@ -132,7 +132,7 @@ class World:
         return max(noise.FLOOR, LIMITS.floor(TIMER) / self.base_us)
 
     def duels(self, rng: np.random.Generator, count: int, processes: int, blocks: int) -> Floats:
-        """So many duels' d; the arms change places from process to process, as the product loads them."""
+        """Draws d of so many duels. The arms change places from process to process, as in the product."""
         found = np.empty((count, processes, blocks))
         which = rng.integers(len(self.processes), size=(count, processes))
         for number, own in enumerate(self.processes):
@@ -144,7 +144,7 @@ class World:
 
 @functools.cache
 def recorded_worlds() -> tuple[World, ...]:
-    """The six recorded cases, with figures of whole runs; timed by events."""
+    """Returns the six recorded cases, timed by events, with figures of whole runs."""
     rows = sorted(recorded.rows("h200-blocks.jsonl.gz"), key=lambda row: row["t"])
     found = []
     for recording in resampling.shared_buffers():
@@ -214,10 +214,10 @@ SYNTHETIC: Mapping[str, Callable[[np.random.Generator, int], Floats]] = {
     "max_abs": lambda rng, count: rng.gumbel(0, 0.14, count),
     "peak_memory": lambda _, count: np.zeros(count),
 }
-"""Figures that no trace holds, log scale; errors spread over seeds as those of a softmax in float16 do."""
+"""Figures that no trace has, log scale. Errors spread over seeds like those of a softmax in float16."""
 
 WARNING = {"rsd"}
-"""Told, and gates nothing."""
+"""Reported, and gates nothing."""
 
 KEYS = {key.name: key for key in figures.KEYS if key.name not in STORED_KEYS}
 """Without those of storage in low precision, whose inputs are those of a fixed seed: they have no noise to simulate."""
@@ -225,7 +225,7 @@ KEYS = {key.name: key for key in figures.KEYS if key.name not in STORED_KEYS}
 
 @dataclass
 class Runs:
-    """What all merges of a life measure, drawn beforehand; log scale, more is worse."""
+    """Measurements of all merges of a life, drawn beforehand; log scale, more is worse."""
 
     boards: NDArray[np.int64]
     nulls: Floats
@@ -295,7 +295,7 @@ def series(seen: Runs, name: str, accepted: Sequence[int]) -> figures.FigureSeri
 
 
 def learn_tau(world: World, state: State, null: Floats) -> None:
-    """A null more; of those before the last hundred count, as many as a history holds."""
+    """Adds an A/A duel; only the last hundred count, as many as a history has."""
     median = statistics.median(null)
     state.within.append(float(np.abs(null - median).mean()))
     state.between.append(abs(median))
@@ -309,7 +309,7 @@ def learn_tau(world: World, state: State, null: Floats) -> None:
 
 
 def target_alarms(state: State, seen: Runs, merge: int, effect: float = 0.0) -> list[str]:
-    """Keys whose target this merge misses; what is timed has to miss it in two fresh processes too."""
+    """Returns keys whose target this merge misses. Timed ones have to miss it in two fresh processes too."""
     found = []
     for name, target in state.targets.items():
         value = seen.values[name][merge] + (effect if KEYS[name].confirmed else 0.0)
@@ -321,7 +321,7 @@ def target_alarms(state: State, seen: Runs, merge: int, effect: float = 0.0) -> 
 
 
 def _again(name: str, target: float, state: State, seen: Runs, merge: int, effect: float) -> bool:
-    """Whether both fresh processes agree; a span has to be longer by 5 us too."""
+    """Returns True if both fresh processes agree. A span also has to be longer by 5 us."""
     place = _place(name, target, state, seen)
     if name == "speedup":
         return confirmed(seen.looks[merge] + effect, place)
@@ -330,7 +330,7 @@ def _again(name: str, target: float, state: State, seen: Runs, merge: int, effec
 
 
 def _place(name: str, target: float, state: State, seen: Runs) -> float:
-    """Where a target lies, log scale; a growth counts from the median of the accepted runs, as from a baseline."""
+    """Returns a target, log scale. A growth counts from the median of the accepted runs, as from a baseline."""
     key = KEYS[name]
     centre = (
         statistics.median(seen.values[name][state.accepted].tolist()) if key.growth and state.accepted else math.inf
@@ -339,7 +339,7 @@ def _place(name: str, target: float, state: State, seen: Runs) -> float:
 
 
 def confirmed(look: Floats, target: float) -> bool:
-    """TOO_SLOW of (processes, blocks) of shifts: the interval of all lies beyond the target, each fresh median too."""
+    """True if shifts (processes, blocks) are TOO_SLOW: the interval of all and each fresh median exceed the target."""
     low = exact.location(look.ravel()).low
     return low > target and float(np.median(look[1:], axis=1).min()) > target
 
@@ -386,7 +386,7 @@ class Lives:
 
 
 def life_tau(world: World, rng: np.random.Generator, found: Lives, merges: int = MERGES) -> None:
-    """The duel's own gate alone, on d; and what a naive tau would have said."""
+    """The duel's own gate alone, on d, and the answer of a naive tau."""
     drawn = many_duels.reading(world.duels(rng, merges, duel_rule.PROCESSES, duel_rule.BLOCKS), FAMILY, LIMITS.alpha)
     nulls = world.duels(rng, merges, 1, NULL_BLOCKS)[:, 0]
     medians, naive = np.median(nulls, axis=1), world.tau
@@ -415,7 +415,7 @@ def promised(world: World, state: State, rng: np.random.Generator, found: Lives)
 
 
 def _duelled(world: World, state: State, drawn: many_duels.Duels, merge: int, found: Lives) -> bool:
-    """One check of an unchanged kernel; whether it was a false alarm."""
+    """Checks an unchanged kernel once. Returns True for a false alarm."""
     ended = many_duels.ends(_one(drawn, merge), math.log1p(max(state.tau, LIMITS.floor(TIMER) / world.base_us)))
     alarm = bool(ended.alarms[0])
     found.merges += 1
@@ -465,7 +465,7 @@ def life(world: World, rng: np.random.Generator, found: Lives) -> None:
 
 
 def _rooms(world: World, state: State, seen: Runs, found: Lives) -> None:
-    """How far the targets in force lie from the middle, over the least distance that keeps the rate in all runs."""
+    """How far the targets in force are from the middle, over the least distance that keeps the rate in all runs."""
     for name, target in state.targets.items():
         if target is None or target == getattr(LIMITS, name, None):
             continue
@@ -514,7 +514,7 @@ NOTHING = Spread(1.0, 1.0, 1.0)
 
 
 def kept_runs(kernel: Floats, shift: Floats | None, on: NDArray[np.int64]) -> list[HistoryRun]:
-    """Accepted runs of a case as a history holds them; kernel: log of its time in microseconds."""
+    """Returns accepted runs of a case as in a history. kernel: log of its time in microseconds."""
     found = []
     for number, value in enumerate(np.exp(kernel).tolist()):
         time_us, own = Spread(value, value, value), None if shift is None else float(shift[number])
@@ -524,7 +524,7 @@ def kept_runs(kernel: Floats, shift: Floats | None, on: NDArray[np.int64]) -> li
 
 
 def drifted(made: Sequence[HistoryRun], merge: int) -> bool:
-    """Whether the runs that a history holds by this merge show a loss that nothing explains."""
+    """Returns True if the history's runs by this merge show a loss that nothing explains."""
     known = changepoints.index_cases(made[max(merge + 1 - KEPT, 0) : merge + 1])["case"]
     return any(change.unexplained for change in changepoints.find_changes(known))
 
@@ -599,7 +599,7 @@ def troubled(work: tuple[str, int]) -> Troubled:
 
 
 def creeping(world: World, seen: Runs, state: State, rng: np.random.Generator, found: Lives) -> None:
-    """0.1 % more with every merge after the release; every run is accepted, and nothing tightens meanwhile."""
+    """0.1 % more with every merge after the release. Every run is accepted, and nothing tightens."""
     sums = np.concatenate([np.zeros(SETTLED), CREEP * np.arange(1, MERGES - SETTLED + 1)])
     made = kept_runs(seen.kernel[:MERGES, 0] + sums, seen.values["speedup"][:MERGES] + sums, seen.boards)
     first = next((merge for merge in range(LOOKED - 1, MERGES) if drifted(made, merge)), None)
@@ -871,7 +871,7 @@ def loss_text(found: Sequence[Lives]) -> str:
 
 
 def long_text(found: Sequence[Lives]) -> str:
-    """Lives of 1,000 merges, whose history holds the last hundred."""
+    """Lives of 1,000 merges, with the last hundred in the history."""
     rows = []
     for each, world in zip(found, worlds("long"), strict=True):
         naive = each.naive_tau
@@ -892,7 +892,7 @@ def long_text(found: Sequence[Lives]) -> str:
 
 
 def tails_text() -> str:
-    """What the live duels say about the tails of blocks and processes: Student's t, fitted to all cases together."""
+    """The tails of blocks and processes in live duels: Student's t, fitted to all cases together."""
     from scipy.stats import t as student
 
     blocks, medians, units = [], [], {}

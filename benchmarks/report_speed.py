@@ -1,7 +1,7 @@
-"""How long a report of 500 cases takes to render; the aim is 10 s.
+"""How long a report of 500 cases takes to render. The goal is 10 s.
 
 Two runs, each with every launch stored: one judged against baselines, and one of a merge request whose cases were all
-timed beside the base; that one again with a history of 100 accepted runs of each op, which is read first.
+timed beside the base, and the latter again with a history of 100 accepted runs of each op, which is read first.
 
 Run: python benchmarks/report_speed.py [OPS CASES_EACH]
 """
@@ -43,7 +43,7 @@ def main(ops: int = 10, cases: int = 50) -> None:
 
 
 def histories(run: Run, count: int = 100) -> dict[str, Past]:
-    """What the pipeline reads of accepted runs of the run's cases, and tells what that took."""
+    """Reads the accepted runs of the run's cases like the pipeline, and prints the time."""
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
         (root / "kernels").mkdir()
@@ -79,7 +79,7 @@ def _line(run: Run, op: OpRun, number: int, count: int) -> dict:
 
 
 def measure(name: str, run: Run, judgements: Judgements, pasts: dict[str, Past] | None = None) -> None:
-    """Render one report, and tell what it took."""
+    """Renders one report and prints the time."""
     with tempfile.TemporaryDirectory() as folder:
         count = write_launches(run, Path(folder))
         wall, cpu = time.perf_counter(), time.process_time()
@@ -95,7 +95,7 @@ def measure(name: str, run: Run, judgements: Judgements, pasts: dict[str, Past] 
 
 
 def write_launches(run: Run, folder: Path) -> int:
-    """Launches around every block's medians; how many."""
+    """Writes launches around every block's medians. Returns their number."""
     rng, count = random.Random(1), 0
     for op, case, block, medians in _medians(run):
         arms = {arm: [us * (1 + rng.gauss(0, 0.01)) for _ in range(LAUNCHES)] for arm, us in medians.items()}

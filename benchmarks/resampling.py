@@ -47,12 +47,12 @@ class Recording:
     case: str
     base_us: float
     rounds: int
-    """as many as the product would make; a recording holds 30"""
+    """as many as the product would make; a recording has 30"""
     processes: Sequence[Sequence[Pair]]
 
 
 def own_buffers() -> list[Recording]:
-    """The two arms as recorded, each with buffers of its own; the shortest kernel first."""
+    """The two recorded arms, each with its own buffers; the shortest kernel first."""
     return _recordings(lambda first, second, made: [(first[:made], second[:made])])
 
 
@@ -129,7 +129,7 @@ class Resampled:
         return [sign * pair.shift + planted for pair in self.pairs[process][:blocks]]
 
     def launches(self) -> tuple[list[Floats], list[Floats], float]:
-        """Launches of base and of head, block by block, all processes; and the mean clock."""
+        """Launches of base and of head, block by block, of all processes, and the mean clock."""
         base, head = [], []
         for process, pairs in enumerate(self.pairs):
             for pair in pairs:
@@ -144,7 +144,7 @@ class Resampled:
 def draw(
     recording: Recording, rng: np.random.Generator, effect: float = 0.0, bias: float = 0.0, chance: float = 0.0
 ) -> Resampled:
-    """A duel; bias: what an unlucky process adds to or takes from head, log scale; chance: how many are unlucky."""
+    """A duel. bias: what an unlucky process adds to or takes from head, log scale. chance: share of unlucky ones."""
     pairs = []
     for number in rng.integers(len(recording.processes), size=duel_rule.PROCESSES):
         blocks = recording.processes[number]
@@ -168,7 +168,7 @@ class Live:
     found: Sequence[Sequence[float]]
     """[process][block]: d"""
     factor: float = 1.0
-    """slow-down that the kernel itself was given"""
+    """planted slow-down of the kernel"""
     effect: float = 0.0
     """slow-down planted afterwards, exactly"""
     run: str = ""
@@ -186,7 +186,7 @@ class Live:
 
     @property
     def complete(self) -> bool:
-        """It holds every block that the rule could ask for."""
+        """It has every block that the rule could need."""
         return self.processes >= duel_rule.PROCESSES and all(len(blocks) >= duel_rule.BLOCKS for blocks in self.found)
 
     def shifts(self, process: int, blocks: int) -> list[float]:

@@ -2,7 +2,7 @@
 
     python benchmarks/screen_on_traces.py
 
-Every check is a whole one: a baseline of three processes, a first look in another and, where that is suspicious, two
+Every check is a whole one: a baseline of three processes, a first look in another and, if that is suspicious, two
 fresh processes more, through `perfci.judge.compare` and `perfci.judge`. Slow-downs are planted exactly, by scaling
 launches.
 """
@@ -71,7 +71,7 @@ class TraceBlock:
     """the lower of the clocks before and after"""
     kernel: ArmBlock
     twin: ArmBlock
-    """the same kernel on buffers of its own: A/A"""
+    """the same kernel on its own buffers: A/A"""
     slower: ArmBlock
     """with 2 % more work"""
     reference: ArmBlock
@@ -129,7 +129,7 @@ PLAIN = Setting()
 
 
 def check(stored: Baseline, looks: Sequence[Look], setting: Setting = PLAIN) -> Verdict:
-    """One check; the later looks are the fresh processes, used only where they are asked for."""
+    """One check. The later looks are the fresh processes, used only if needed."""
     first = _judged(stored, looks[:1], setting)
     last = _judged(stored, looks, setting) if first.needs else first
     return next(row.verdict for row in last.rows if row.case == "case")
@@ -185,7 +185,7 @@ def same_regime(groups: Sequence[Look], runs: int = 3) -> Iterator[Check]:
 
 
 def another_regime(groups: Sequence[Look], seed: int = 0, checks: int = 60) -> Iterator[Check]:
-    """The coolest third of blocks as baseline of the hottest, and the reverse; by the reference, by the clock."""
+    """The coolest third of blocks as baseline of the hottest, and the reverse, by the reference and by the clock."""
     rng = np.random.default_rng(seed)
     blocks = [block for group in groups for block in group]
     keys: tuple[Callable[[TraceBlock], float], ...] = (lambda b: _us(b.reference), lambda b: -b.clock_mhz)
@@ -202,7 +202,7 @@ def another_regime(groups: Sequence[Look], seed: int = 0, checks: int = 60) -> I
 def another_board(groups: Sequence[Look], seed: int = 0, checks: int = 100) -> Iterator[Check]:
     """Runs on another board with buffers that stay, each block one process's first launches.
 
-    That recording has no reference: its time is drawn from the baseline's, and torch is said to differ, so that nothing
+    That recording has no reference: its time is drawn from the baseline's, and torch is set to differ, so that nothing
     is corrected and every look counts as the same regime: the hardest that the screen can be put to.
     """
     rng = np.random.default_rng(seed)
@@ -253,7 +253,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def without_range() -> Iterator[None]:
-    """What the screen would say if every regime counted as the baseline's own."""
+    """The screen's verdicts if every regime counted as the baseline's own."""
     rule = compare_module._find_regime
     compare_module._find_regime = lambda *_: (True, 0.0)
     try:
@@ -264,7 +264,7 @@ def without_range() -> Iterator[None]:
 
 @contextlib.contextmanager
 def blaming() -> Iterator[None]:
-    """What the screen would say if another environment did not keep it from blaming a kernel: all else as it is."""
+    """The screen's verdicts if another environment did not keep it from blaming a kernel."""
     rule = compare_module.differences
     compare_module.differences = lambda *_: ()
     try:

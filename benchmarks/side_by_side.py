@@ -40,7 +40,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Setting:
-    """A way of taking both arms, and what each tool said."""
+    """A way of timing both arms, and each tool's verdicts."""
 
     title: str
     slower: Mapping[tuple[str, str, float], float]
@@ -96,7 +96,7 @@ def _questions(base: Mapping[str, Any], head: Mapping[str, Any]) -> Iterator[Que
 
 
 def _interleaved(pairs: int, blocks: int) -> tuple[list[Question], list[Outcome]]:
-    """The first so many blocks of resampled duels, buffers of their own; and how perfci's duels end."""
+    """The first blocks of resampled duels, with their own buffers, and how perfci's duels end."""
     questions, outcomes = [], []
     for number, recording in enumerate(recordings("own")):
         rng = np.random.default_rng((7, number))

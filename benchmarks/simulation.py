@@ -1,7 +1,7 @@
 """Simulated duels: what devices do to timings, one trouble at a time, with fixed seeds.
 
 Every launch is simulated, in the order in which a block makes them: rounds of base and head in random order. What the
-device does (clock, drift, correlated noise) is a path in time that both arms feel; what an allocation does stays with
+device does (clock, drift, correlated noise) is a path in time for both arms; the effect of an allocation stays with
 its arm for a block or a process. Times are then rounded to the timer's tick of 32 ns.
 """
 
@@ -51,7 +51,7 @@ def drifting(_: np.random.Generator, blocks: int, launches: int) -> Floats:
 
 
 def switching(rng: np.random.Generator, blocks: int, launches: int) -> Floats:
-    """Two clocks 25 % apart; before any launch one in ten chances to change."""
+    """Two clocks 25 % apart, with a chance of one in ten to change before any launch."""
     flips = rng.random((blocks, launches)) < 0.1
     return np.log(1.25) * (np.cumsum(flips.ravel()).reshape(flips.shape) % 2)
 
@@ -84,7 +84,7 @@ TROUBLES: Mapping[str, Trouble] = {
 
 
 class Simulated:
-    """One duel; processes come into being when they are asked for, each from a seed of its own."""
+    """One duel. Processes start on demand, each from its own seed."""
 
     processes = duel_rule.PROCESSES
 

@@ -1,9 +1,9 @@
-"""How long `perfci --help` takes, and what it imports; the aim is 0.3 s of wall time on an idle machine.
+"""How long `perfci --help` takes, and what it imports. The goal is 0.3 s of wall time on an idle machine.
 
 python benchmarks/startup.py [--repeats N] [-- COMMAND...]
 
 Wall time and CPU time, the best and the median of so many starts: warm, and cold, which means that the files which a
-start reads were dropped from the page cache (by posix_fadvise; those that another process has mapped stay). On a
+start reads were dropped from the page cache (by posix_fadvise, except those that another process has mapped). On a
 machine that others use at the same time the CPU time is the figure to look at.
 """
 
@@ -76,7 +76,7 @@ def _drop(file: str) -> None:
 
 
 def _files(command: Sequence[str]) -> list[str]:
-    """Every module's file, compiled where it is, that a start reads."""
+    """Every module's file that a start reads, the compiled one if there is one."""
     code = (
         "import atexit, sys\n"
         "def told():\n"

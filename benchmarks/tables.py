@@ -33,7 +33,7 @@ class Marks:
         return f"<!-- made by {self.benchmark}: end -->"
 
     def written(self, page: Path, text: str) -> None:
-        """Put the tables between the page's marks. Raises ValueError where it has none."""
+        """Puts the tables between the page's marks. Raises ValueError if it has none."""
         before, begin, rest = page.read_text(encoding="utf-8").partition(self.begin)
         _, end, after = rest.partition(self.end)
         if not begin or not end:
@@ -60,7 +60,7 @@ def lower_bound(seen: float, checks: float) -> float:
 
 
 def alarms(found: Tally) -> list[str]:
-    """An unchanged kernel's row; IMPROVED counts as an alarm too."""
+    """An unchanged kernel's row. IMPROVED counts as an alarm too."""
     bound = upper_bound(found.alarms, found.checks)
     return [f"{found.checks:,}", f"{found.alarms}", percent(found.alarms / found.checks), f"at most {percent(bound)}"]
 
@@ -73,7 +73,7 @@ def sights(found: Tally) -> list[str]:
 
 
 def disjoint(found: Tally, recorded: int, effect: float) -> str:
-    """The bound at this rate of as many duels as the recorded blocks hold if no two duels share a block."""
+    """The bound at this rate for as many duels as there are if no two of them share a recorded block."""
     checks = math.floor(recorded * found.checks / found.blocks)
     if effect:
         bound = lower_bound(checks * found.answers[Ruling.SLOWER] / found.checks, checks)

@@ -1,8 +1,8 @@
-"""What perfci's two timers read for the same kernels on the GPU at hand: activity records beside event pairs.
+"""Compares perfci's two timers on the same kernels on this GPU: activity records and event pairs.
 
     python benchmarks/timers.py
 
-Kernels of about 1, 5 and 100 us: a Triton broadcast of three sizes. Each timer gets sessions of its own, in turns, on
+Kernels of about 1, 5 and 100 us: a Triton broadcast of three sizes. Each timer gets its own sessions, in turns, on
 the same buffers, L2 flushed before each launch. Medians over all launches, and the spread of the sessions' medians.
 """
 

@@ -1,9 +1,9 @@
-"""How often perfci's verdicts are wrong, and what they see, beside other tools on the same launches.
+"""How often perfci's verdicts are wrong, and what they find, compared with other tools on the same launches.
 
     python benchmarks/verdicts.py [--quick] [--peers FOLDER] [--out docs/how-good-is-perfci.md]
 
 Every check is a whole duel: stopped, tested, adjusted for 30 cases and answered by the functions that perfci itself
-uses. Slow-downs are planted exactly. The tables are printed as Markdown; with --out they replace what stands between
+uses. Slow-downs are planted exactly. The tables are printed as Markdown; with --out they replace the part between
 the two marks of that page, and the plot is written beside it. All seeds are fixed.
 """
 
@@ -42,7 +42,7 @@ BIASED = {"bias": math.log1p(0.015), "chance": 0.1}
 
 @dataclass(frozen=True)
 class Size:
-    """How many checks are made; without an effect a multiple of the family."""
+    """How many checks are made; a multiple of the family if there is no effect."""
 
     null: int
     """unchanged, a recorded case"""
@@ -150,7 +150,7 @@ LAST_FOR_BIAS = "20261121T170103Z-46a14e"
 
 
 def strays_text(unchanged: Sequence[resampling.Live], changed: Sequence[resampling.Live]) -> str:
-    """How far processes stray, beside the bias that the rule allows them."""
+    """How far processes stray, compared with the bias that the rule allows."""
     before, after = [], []
     for duel in unchanged:
         (before if duel.run <= LAST_FOR_BIAS else after).extend(_strays(duel))
@@ -178,7 +178,7 @@ def _strays(duel: resampling.Live) -> list[tuple[float, float]]:
     medians = [statistics.median(process) for process in duel.found]
     if not duel.changed:
         return [(duel.base_us, abs(median)) for median in medians]
-    if len(duel.found) < 3:  # of two neither says which one strays
+    if len(duel.found) < 3:  # of two either may be the one that strays
         return []
     others = [
         statistics.median(shift for other in duel.found if other is not process for shift in other)
@@ -265,7 +265,7 @@ def headline(found: Played, sources: Mapping[str, Sequence[Cell]], live: Sequenc
 
 
 def _headline(name: str, found: Tally, effect: float, cells: Sequence[Cell]) -> list[str]:
-    """A row; the checks of `cells` share recorded blocks, all others have blocks of their own."""
+    """A row. The checks of `cells` share recorded blocks, all others have their own."""
     checked = row(found, effect)
     recorded = (recordings("own")[cell.number] for cell in cells if cell.source in BUFFERS)
     blocks = sum(len(process) for recording in recorded for process in recording.processes)
@@ -273,7 +273,7 @@ def _headline(name: str, found: Tally, effect: float, cells: Sequence[Cell]) -> 
 
 
 def run(size: Size, folder: Path | None, picture: Path | None, workers: int) -> str:
-    """All tables; folder: where other tools' environments are, picture: where the plot goes."""
+    """Makes all tables. folder: of other tools' environments; picture: path of the plot."""
     plain, halved = resampled(size, EFFECTS), resampled(size, HALF_EFFECTS, 0.5)
     troubled, tight, varied = simulated(size), tightenings(size), neighbours(size)
     found = all_played([*plain, *halved, *troubled, *tight, *varied], workers)

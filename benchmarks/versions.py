@@ -5,7 +5,7 @@ python benchmarks/versions.py 3.11/2.13.0+cpu/3.5.1    # one cell: Python/torch/
 python benchmarks/versions.py --here                   # the Python, torch and Triton that run this, with its GPU
 python benchmarks/versions.py --wheels aarch64         # which dependencies have no wheel for a machine
 
-A cell gets a copy of the repository and a virtual environment of its own in a temporary folder, both removed in the end
+A cell gets a copy of the repository and its own virtual environment in a temporary folder, both removed at the end
 (torch with CUDA takes 6 GB while it lasts). An interpreter is looked for as python3.X in the PATH, or named by
 --python 3.12=/path/to/python3.12. Nothing is timed: what is run are tests, on the CPU unless there is a GPU.
 """
@@ -28,7 +28,7 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
 SHOWN = 20
-"""Most failed tests named in print; --out has all."""
+"""Most failed tests that are printed; --out has all."""
 
 OPS = ("broadcast", "bias_relu", "softmax", "matmul")
 LEFT_OUT = shutil.ignore_patterns(".venv", "__pycache__", "*.egg-info", ".*_cache", "build", "dist")
@@ -43,7 +43,7 @@ TESTS = (
     "tests/worker/test_static.py",
     "tests/flow/test_planted_kernels.py",
 )
-"""What stands or falls with torch and Triton: ops in the interpreter, and compiled without a device."""
+"""Tests that depend on torch and Triton: ops in the interpreter, and compiled without a device."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def run(cell: Cell, asked: argparse.Namespace) -> Outcome:
 
 
 def here(asked: argparse.Namespace) -> Outcome:
-    """The same on the interpreter that runs this, where the repository lies."""
+    """The same with this interpreter, in the repository's folder."""
     return _told(_tried("here", Path(sys.executable), ROOT, () if asked.all else asked.tests), asked)
 
 
@@ -203,7 +203,7 @@ def _counted(junit: Path) -> tuple[dict[str, int], list[str]]:
 
 
 def _checked(python: Path, source: Path, environment: Mapping[str, str]) -> str:
-    """How many of the repository's ops `perfci check` finds nothing wrong with; warnings are fine."""
+    """Returns how many of the repository's ops pass `perfci check`; warnings are fine."""
     codes = [
         subprocess.run(
             [python, "-m", "perfci", "check", op, "--format", "json"],

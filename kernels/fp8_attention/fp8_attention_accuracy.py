@@ -91,7 +91,7 @@ accuracy = perfci.Accuracy(
     values=("normal", "zeros", "ones", "tiny", "subnormal", "nan", "cancellation"),
     # A weight p of a key is rounded to 4 bits (e4m3), by a share d of at most 1/16, evenly spread over its binade:
     # 0.026 of p, root mean square. It adds p d v / sum(p) to an output: at worst, for two equal keys, 1/32 of v,
-    # and far less for many keys. Values are some 0.5 in size, at most 5; half of that for e5m2, whose d is twice as large.
+    # and far less for many keys. Values are some 0.5 in size, at most 5; half of that for e5m2 with twice the d.
     tolerance={"float32": (2e-3, 0.1), "float16": (2e-3, 0.1), "bfloat16": (8e-3, 0.1)},
     tolerance_reason="weights are rounded to float8, and few keys of large values decide an output of small ones",
     uses_dot=True,
