@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 @contextmanager
 def imported(folder: Path, *names: str) -> Iterator[SimpleNamespace]:
-    """Modules by their names; afterwards all that came from the folder is forgotten, what they imported as well."""
+    """Yields modules by name. Afterwards forgets everything from the folder, and its imports."""
     sys.path.insert(0, str(folder))
     try:
         yield SimpleNamespace(**{name: __import__(name) for name in names})

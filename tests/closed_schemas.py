@@ -12,7 +12,7 @@ PUBLISHED = tuple(f"{name}.schema.json" for name in ("run", "baseline", "history
 
 
 def published(name: str) -> dict[str, Any]:
-    """As it lies in the package."""
+    """As it is in the package."""
     return json.loads(resources.files("perfci").joinpath("schemas", name).read_text(encoding="utf-8"))
 
 

@@ -15,10 +15,10 @@ DEVICES = ("cuda", "npu")
 
 
 def pytest_configure(config):
-    """The time limit of the job that runs the tests is none of the checks that they run; nor are all of its cores."""
+    """The job's time limit and its number of cores do not apply to the checks that tests run."""
     for name in ("CI_JOB_TIMEOUT", "CI_JOB_STARTED_AT"):
         os.environ.pop(name, None)
-    # As many tests run at a time as there are cores: where each took all of them, they would wait for one another.
+    # As many tests run at a time as there are cores. If each took all of them, they would wait for one another.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if not hasattr(config, "workerinput"):
         compile_perfci()
@@ -62,7 +62,7 @@ def pytest_xdist_auto_num_workers(config):
 def compile_perfci() -> None:
     """Once for the thousand processes that the tests start.
 
-    Each would do it for itself where PYTHONDONTWRITEBYTECODE keeps it from leaving the result to the next one.
+    Each would do it again if PYTHONDONTWRITEBYTECODE keeps it from storing the result for the next one.
     """
     found = importlib.util.find_spec("perfci")
     if found is not None and found.origin is not None:
@@ -75,7 +75,7 @@ def missing_packages() -> list[str]:
 
 @functools.cache
 def has_device(name: str) -> bool:
-    """Whether torch sees such a device; torch is only imported where a marked test asks."""
+    """Returns True if torch sees such a device. torch is only imported if a marked test needs it."""
     try:
         import torch
     except (ImportError, RuntimeError):  # RuntimeError: an accelerator's plugin without its driver

@@ -44,7 +44,7 @@ def environment(timer="activity", key="nvidia-h200", torch="2.11", driver="580",
 
 @functools.cache
 def blocks(factor=1.0, *, process=0, count=10, seed=0, clock=1.0, span=None, activities=1, rsd=0.01, **state):
-    """Blocks whose kernel takes `factor` times its usual 50 us, noise 0.3 %; a slow clock holds both arms up."""
+    """Blocks whose kernel takes `factor` times its usual 50 us, with 0.3 % noise; a slow clock slows both arms."""
     rng = np.random.default_rng([seed, process])
     made = []
     for index in range(count):
@@ -122,7 +122,7 @@ def judged(measured, stored=None, **limits):
 
 
 def assert_worded(reason, given=("boom",)):
-    """The reason has its sentence, and all the numbers that the sentence names; those that a test gives need none."""
+    """The reason has a sentence and all numbers in it; numbers given by a test need no sentence."""
     if reason.kind not in given:
         named = set(re.findall(r"{(\w+)", catalogue()[reason.kind]))
         assert named <= set(reason.facts), reason
@@ -159,7 +159,7 @@ def plan(*performance, accuracy=(CASE,), **options):
 
 
 def check(case=CASE, **options):
-    """An accuracy check, passed unless options say otherwise."""
+    """An accuracy check that passed, unless options change that."""
     return AccuracyCase(case, "normal", "contiguous", options.pop("seed", 3), **options)
 
 

@@ -72,7 +72,7 @@ SENTENCES = {
     "example_no_accelerator": "Speed was not measured: there is no accelerator here.",
     "example_stopped": "Only {blocks} blocks were measured before the run was stopped.",
 }
-"""A catalogue of its own, so that a reworded sentence does not touch these tests."""
+"""A separate catalogue, so that a reworded sentence does not affect these tests."""
 
 DTYPES = ("float32", "float16", "bfloat16")
 
@@ -468,7 +468,7 @@ def large(ops: int = 10, cases: int = 50) -> tuple[Run, Judgements]:
 
 
 def large_duelled(ops: int = 10, cases: int = 50) -> tuple[Run, Judgements]:
-    """A merge request in which every case was timed beside the base, and one of each op is slower."""
+    """A merge request in which every case was timed side by side with the base, and one of each op is slower."""
     runs = []
     for o in range(ops):
         names = [f"rows={2 ** (c % 14)},cols={c},dtype=float16" for c in range(cases)]
@@ -503,7 +503,7 @@ def long_names() -> tuple[Run, Judgements]:
     return run([OpRun("attention", performance=(*cases, PerformanceCase(case="rows=1")))]), Judgements(tuple(rows))
 
 
-# --- against a base revision, and compiled without a device: judged by the real rules, told in the real sentences -----
+# --- against a base revision, and compiled without a device: with the real rules and the real sentences ---------------
 
 BASE = Base(
     commit="89abcdef0123456789abcdef0123456789abcdef",
@@ -529,7 +529,7 @@ def duelled_case(
 ) -> PerformanceCase:
     """A case timed beside the base: `change` in the middle, `blocks` of each process.
 
-    spread: what each process adds to the shift, log scale; added_us: what lies between the kernels of a head's launch.
+    spread: what each process adds to the shift, log scale; added_us: time between the kernels of a head's launch.
     """
     rng = random.Random(f"duel {case}")
     made = []
@@ -593,7 +593,7 @@ def judged(run: Run, *baselines: Baseline, thresholds: Thresholds | None = None)
 
 
 def duelled() -> tuple[Run, Judgements]:
-    """A merge request that changes softmax and matmul, and how softmax is judged; every answer that a duel can give."""
+    """A merge request that changes softmax and matmul, and how softmax is judged, with every result of a duel."""
     softmax, matmul, gelu, relu = _duelled_softmax(), _duelled_matmul(), _newer_op(), _control()
     broadcast = tuple(case_id({"rows": 2**n, "cols": 4096, "dtype": "float16"}) for n in (10, 13, 16))
     performance = {

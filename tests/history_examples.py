@@ -1,4 +1,4 @@
-"""Accepted runs as histories hold them, for tests."""
+"""Accepted runs as in histories, for tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ CASE, OTHER = "rows=1", "rows=2"
 
 
 def environment(*, key="nvidia-h200", uuid="GPU-1", driver="580.1", torch="2.11.0", commit="a" * 40, timer="activity"):
-    """Where a run was made."""
+    """The environment of a run."""
     device = Device("cuda", "NVIDIA H200", key, uuid, driver)
     return Environment(device, timer, "3.12.1", {"torch": torch}, "host", "Linux", commit=commit)
 

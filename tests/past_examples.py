@@ -79,7 +79,7 @@ def pasts(run: Run, folder: Path, runs: tuple[HistoryRun, ...] | None = None) ->
 
 
 def large(ops: int, cases: int, runs: int = 100) -> dict[str, tuple[HistoryRun, ...]]:
-    """Histories beside `examples.large`: by op, a new driver in the middle, one case of each op that crept."""
+    """Histories for `examples.large`: by op, a new driver in the middle, one case of each op that crept."""
     made = {}
     for place in range(ops):
         rng = random.Random(place)

@@ -51,7 +51,7 @@ UNITS = {
     "_gbps": "gigabytes (1e9 bytes) a second",
     "_tflops": "tera floating-point operations a second",
 }
-"""What the ending of a field's name says."""
+"""The meaning of a field name's ending."""
 
 
 SAID: Mapping[str, str] = {
@@ -115,7 +115,7 @@ SAID: Mapping[str, str] = {
     **{f"p{share}_abs": f"{share}th percentile of the absolute error" for share in (50, 90, 99)},
     "rmse": "root of the mean squared error",
 }
-"""What fields hold whose name says it in the code, by that name, or by record and name."""
+"""Descriptions of fields whose name is enough in the code, by name, or by record and name."""
 
 
 def schema(kind: type) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def write_schemas(folder: Path) -> None:
 
 
 def fields(kind: type) -> dict[str, str]:
-    """A record's fields with what they hold, the unit that the name's ending says first.
+    """A record's fields with their descriptions, first the unit by the name's ending.
 
     That is what stands beside or below the field in the code, else in SAID. Empty for fields that hold records, which
     speak for themselves.
@@ -167,7 +167,7 @@ def _class(name: str, top: type) -> type | None:
 
 
 def _docstrings(kind: type) -> dict[str, str]:
-    """Field -> the text that stands beside or below it."""
+    """Field -> the text beside or below it."""
     source = textwrap.dedent(inspect.getsource(kind))
     body, lines = ast.parse(source).body[0], source.splitlines()
     assert isinstance(body, ast.ClassDef)

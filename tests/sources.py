@@ -10,7 +10,7 @@ PACKAGE = Path(perfci.__file__).parent
 
 
 def files() -> list[Path]:
-    """Every module; the demo project's files are an op's, and no part of the house."""
+    """Every module, without the demo project, whose files belong to an op."""
     return [path for path in sorted(PACKAGE.rglob("*.py")) if "demo_project" not in path.parts]
 
 

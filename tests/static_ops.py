@@ -107,7 +107,7 @@ def {op}(x):
 
 
 def edited(text: str, *changes: tuple[str, str]) -> str:
-    """A source with something changed; what is to be changed has to be there."""
+    """Returns a source with a replacement; the old text has to be there."""
     for before, after in changes:
         assert before in text, before
         text = text.replace(before, after)
@@ -126,7 +126,7 @@ def write(root: Path, op: str, kernel: str, *, baseline: str = BASELINE, cases: 
 
 
 class Said(list):
-    """What a worker said, as plain data, and as the lines that it was read from."""
+    """A worker's messages, as plain data and as lines."""
 
     def __init__(self, lines: list[bytes]):
         super().__init__(json.loads(line) for line in lines)

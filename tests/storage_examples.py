@@ -42,7 +42,7 @@ def scales(x, dtype, scaling, group=GROUP):
 
 
 def stored(x, dtype=E4M3, scaling="tensor", group=GROUP, shrink=1.0):
-    """A tensor quantised; shrink: what its scales are multiplied with before."""
+    """Returns a quantised tensor. shrink: factor of its scales."""
     scale, widths = scales(x, dtype, scaling, group)
     scale = (scale * shrink).astype(np.float32)
     wide = storage.HostTensor(x, x, scale, widths, FORMATS[dtype]).spread_scale()
@@ -107,7 +107,7 @@ def changed(tensor, p99=1.0, mean=1.0, **fields):
 
 
 def clipped(op="quantised"):
-    """An op of which a scale per tensor is too small now, beside twelve accepted runs."""
+    """An op whose scale per tensor is now too small, with twelve accepted runs."""
     history = [line(number) for number in range(12)]
     now = measured(functools.partial(store, shrink=0.3))
     return OpRun(op, stored=tuple(add_history(each, history) for each in now))

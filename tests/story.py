@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.git_repositories import git
 
 Files = Mapping[str, str | None]
-"""Path -> text, or None where a commit deletes it."""
+"""Path -> text, or None if a commit deletes it."""
 
 
 def tell(root: Path, chapters: Sequence[tuple]) -> list[str]:

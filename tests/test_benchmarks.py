@@ -1,4 +1,4 @@
-"""The benchmark of perfci's verdicts: that it judges as perfci does, plants what it says, and runs as a whole."""
+"""The benchmark of perfci's verdicts judges like perfci, plants what it claims, and runs as a whole."""
 
 import math
 import sys
@@ -103,7 +103,7 @@ def test_a_cleared_duel_costs_four_blocks_and_their_time(bench, own):
     assert ended.device_ms == pytest.approx(2 * 4 * (8 + 3) * (quiet.base_us + 35) / 1000)
 
 
-# --- where duels come from --------------------------------------------------------------------------------------------
+# --- the sources of duels ---------------------------------------------------------------------------------------------
 
 
 def test_a_planted_slow_down_is_in_the_launches_and_in_the_shifts(bench, own):

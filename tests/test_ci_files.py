@@ -93,7 +93,7 @@ def test_the_shell_scripts_parse(script):
 
 @pytest.fixture
 def bare(tmp_path):
-    """Runs .ci/run's copy on a machine that has only make, git and Python; says what was made."""
+    """Runs .ci/run's copy on a machine that has only make, git and Python; returns what was made."""
     folder, programs = tmp_path / "clone", tmp_path / "bin"
     for path in (folder / ".ci", programs):
         path.mkdir(parents=True)
@@ -187,12 +187,12 @@ def test_a_missing_venv_module_names_debians_package(tmp_path):
 
 
 def outside() -> dict[str, str]:
-    """The environment without what an outer make, which may run these tests, tells its children."""
+    """The environment without the variables that an outer make, which may run these tests, sets for its children."""
     return {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}}
 
 
 def make_check(folder: Path, status: int) -> subprocess.CompletedProcess[str]:
-    """`make check` where everything is set up and perfci ends with a status."""
+    """`make check` with everything set up and perfci ending with a status."""
     for name in ("Makefile", "pyproject.toml"):
         shutil.copy(ROOT / name, folder)
     shutil.copytree(ROOT / "requirements", folder / "requirements")

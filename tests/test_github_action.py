@@ -80,7 +80,7 @@ class Job:
     root: Path
     scratch: Path
     kept: Path
-    """where artifacts lie, a folder each"""
+    """folders of artifacts"""
     inputs: dict[str, str]
     base_ref: str = ""
     outputs: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The house's rules, held by reading the source: imports point down, packages have homes, only cli speaks."""
+"""The project's rules, checked in the source: imports point down, packages have homes, only cli prints."""
 
 import ast
 import functools
@@ -42,7 +42,7 @@ HOMES = {
     "markupsafe": ("report.markdown", "report.html"),
     "matplotlib": ("report.charts", "report.plots"),
     "PIL": ("report.charts",),  # a part of matplotlib, as it were: it writes the PNGs
-    # What is said between processes, and files, whose faults need their places; bounds mark the records' own fields.
+    # Messages between processes, and files, whose faults need their places; bounds mark the records' own fields.
     "msgspec": ("core.codec", "core.settings", "store", "core.model.basics"),
     "pandas": ("report.frame",),
     "pyarrow": ("report.export",),
@@ -81,7 +81,7 @@ MODULES = [_name(path) for path in files()]
 
 
 def imports(tree: ast.Module) -> Iterator[str]:
-    """Dotted names that a module imports when it runs; what only the type checker reads does not count."""
+    """Dotted names that a module imports when it runs, without those for the type checker only."""
     skipped = {id(inner) for node in ast.walk(tree) if _for_types_only(node) for inner in ast.walk(node)}
     for node in ast.walk(tree):
         if id(node) in skipped:
@@ -194,14 +194,14 @@ def reasons() -> list[tuple[str, str, ast.Call, bool]]:
 
 
 def _texts(node: ast.expr) -> list[str]:
-    """The text, or both where it is chosen by a condition."""
+    """The text, or both if a condition chooses."""
     if isinstance(node, ast.IfExp):
         return _texts(node.body) + _texts(node.orelse)
     return [node.value] if isinstance(node, ast.Constant) and isinstance(node.value, str) else []
 
 
 def given(call: ast.Call) -> set[str] | None:
-    """Names of the facts that a call gives, where they are written out; None where they come from elsewhere."""
+    """Names of the facts that a call gives, if they are written out; None if they come from elsewhere."""
     if len(call.args) > 2 or any(keyword.arg is None for keyword in call.keywords):
         return None
     names = {keyword.arg for keyword in call.keywords if keyword.arg != "facts"}

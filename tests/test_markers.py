@@ -1,4 +1,4 @@
-"""What tests/conftest.py promises about skips, held in pytest runs of their own with a torch that is a stand-in."""
+"""What tests/conftest.py promises about skips, in separate pytest runs with a stand-in of torch."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ def test_with_torch():
 
 @pytest.fixture
 def outcomes(tmp_path):
-    """Outcomes by test name of a run where torch sees CUDA or not, or is missing."""
+    """Outcomes by test name of a run in which torch sees CUDA or not, or is missing."""
 
     def run(*, sees_cuda: bool, has_torch: bool = True, skips: bool = False, ci: bool = False) -> dict[str, str]:
         shutil.copy(HERE / "conftest.py", tmp_path)

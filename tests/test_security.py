@@ -66,7 +66,7 @@ STRINGS = (
     "[[ATTACHMENT|/etc/passwd]]",
     "section_start:1:x\r\x1b[0K",
 )
-"""What stands in case ids, exceptions, output and messages of the ops."""
+"""The text in case ids, exceptions, output and messages of the ops."""
 
 TAGS = tuple("".join(pair) for pair in zip(STRINGS[::3], STRINGS[1::3], STRINGS[2::3], strict=True))
 """The same in the ids of fewer cases, each of which takes its time."""
@@ -298,7 +298,7 @@ def plant(flow: Flow) -> None:
 
 
 def everything(flow) -> dict[str, str]:
-    """Whatever was printed, by where."""
+    """Everything that was printed, by place."""
     parts = (
         (name, where, text)
         for name, (_, *both) in flow.said.items()

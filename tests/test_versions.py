@@ -1,4 +1,4 @@
-"""The versions that perfci is made for are the same wherever they are told."""
+"""The versions that perfci is made for are the same everywhere."""
 
 import dataclasses
 import re

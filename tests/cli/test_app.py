@@ -1,4 +1,4 @@
-"""Every command stands in the help with its defaults, and options that make no sense together are refused."""
+"""Every command is in the help with its defaults, and options that make no sense together are refused."""
 
 from __future__ import annotations
 

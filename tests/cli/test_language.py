@@ -17,7 +17,7 @@ def project(tmp_path, monkeypatch):
 
 
 def told(arguments, capsys):
-    """What a command that fails in one sentence says."""
+    """Returns the sentence of a failing command."""
     assert run(arguments) == 1
     return capsys.readouterr().err
 

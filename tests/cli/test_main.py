@@ -18,7 +18,7 @@ HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2")
 
 @pytest.fixture(autouse=True)
 def _own_signal_handlers():
-    """`run` takes over the signals of a program; a test's process gets its own back.
+    """`run` handles the signals of a program; a test's process gets its own handlers back.
 
     Before, none is ignored, as SIGINT is in what a script starts in the background.
     """

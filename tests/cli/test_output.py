@@ -144,7 +144,7 @@ def test_show_tells_what_a_call_does_and_what_the_change_does_to_it(examples):
     assert "against the base: _softmax_kernel is launched with warps 8, was 4." in cleared
     assert "a call makes 1 launch, 1 torch operation" in cleared
     assert "4096 x 1 x 1" in cleared
-    # Among the verdict's reasons it is not told twice.
+    # It is not repeated among the verdict's reasons.
     assert parts["softmax rows=4096,cols=1024,dtype=float16"].count("is launched with warps") == 1
 
 

@@ -38,7 +38,7 @@ def job(monkeypatch, tmp_path):
 
 @pytest.fixture
 def becomes(monkeypatch):
-    """What becomes of a proposal; keeps what it was asked for."""
+    """The outcome of a proposal; keeps the arguments of the call."""
     asked = []
 
     def planned(done):

@@ -1,4 +1,4 @@
-"""What `perfci doctor --selftest` says of its three tries."""
+"""What `perfci doctor --selftest` reports about its three tries."""
 
 from __future__ import annotations
 

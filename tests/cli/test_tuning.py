@@ -1,4 +1,4 @@
-"""What is said of a search, above all of one that measured nothing."""
+"""Messages about a search, above all one that measured nothing."""
 
 import json
 from pathlib import Path

@@ -62,7 +62,7 @@ with device_lock("gpu", sys.argv[1], print):
 
 @pytest.fixture
 def holder(tmp_path):
-    """Another process that holds the lock."""
+    """Another process that has the lock."""
     process = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "held\n"
     yield process

@@ -17,12 +17,12 @@ from tests.sources import trees
 KINDS = sorted(catalogue())
 OTHERS = [language for language in LANGUAGES if language != ENGLISH]
 FORMATS = {"", "us", "%", "+%", "size", "n", "sh", "say"}
-CODE = ("make_inputs", "torch ", "[tool.perfci")  # names of code keep their spelling where a sentence starts with one
+CODE = ("make_inputs", "torch ", "[tool.perfci")  # names of code keep their spelling at the start of a sentence
 PACKAGE = Path(perfci.__file__).parent
 
 
 def facts_of(template: str) -> set[tuple[str, str]]:
-    """(name, format) of every fact that a template names; a noun belongs to the language, and is left out."""
+    """(name, format) of every fact in a template, without nouns, which belong to the language."""
     parsed = [(name, spec or "") for _, name, spec, _ in Formatter().parse(template) if name is not None]
     return {(name, "" if spec.count("|") == 1 else spec) for name, spec in parsed}
 
@@ -34,7 +34,7 @@ SAYERS = {
 
 
 def said() -> dict[str, str]:
-    """Every text given to `say` or `as_fact` in the source -> the file that says it."""
+    """Every text given to `say` or `as_fact` in the source -> its file."""
     found: dict[str, str] = {}
     for path, tree in trees().items():
         froms = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module in SAYERS]
@@ -133,7 +133,7 @@ def test_each_is_a_sentence_with_known_formats(kind):
     fields = facts_of(template)
 
     assert template[0].isupper() or template.startswith(("{", *CODE)), template
-    assert template.endswith((".", "?", "}")), template  # the last: what somebody else said stands at the end
+    assert template.endswith((".", "?", "}")), template  # the last: somebody else's text at the end
     assert all(name.isidentifier() and spec in FORMATS for name, spec in fields)
 
 

@@ -23,7 +23,7 @@ DOT = f"tl.max(tl.dot(tl.broadcast_to(x[None, :], (32, 32)), {ONE}, input_precis
 
 @dataclass(frozen=True)
 class Row:
-    """What an expression of x, y, scale and count gives."""
+    """The result of an expression of x, y, scale and count."""
 
     code: str
     dtype: str

@@ -1,4 +1,4 @@
-"""A torch_npu that is not there: a chip that keeps records of what it is told to run, a profiler that writes them."""
+"""An invented torch_npu: a chip that records what it runs, and a profiler that writes the records."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def details(rows: list[tuple[str, str, int, int]], columns: tuple[str, ...] = CO
 
 
 def write(folder: Path, lines: list[list[str]]) -> None:
-    """Where torch_npu's parser puts its file."""
+    """The place of the file of torch_npu's parser."""
     output = folder / "host_1_20260101000000000_ascend_pt" / "ASCEND_PROFILER_OUTPUT"
     output.mkdir(parents=True, exist_ok=True)
     with (output / "kernel_details.csv").open("w", newline="", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Figures of compiled kernels, held against what the assembler, the disassembler and LLVM say by themselves."""
+"""Figures of compiled kernels, compared with those of the assembler, the disassembler and LLVM."""
 
 from __future__ import annotations
 

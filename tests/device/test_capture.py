@@ -1,4 +1,4 @@
-"""Which edits of an op change its identity, and which do not: every revision is an op of its own, compiled offline."""
+"""Which edits of an op change its identity, and which do not: every revision is a separate op, compiled offline."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 
 from perfci.core.model import DeviceState
 
-if "CI" not in os.environ:  # where a missing package is a failure
+if "CI" not in os.environ:  # in CI a missing package is a failure
     pytest.importorskip("torch")
 
 import torch
@@ -19,7 +19,7 @@ import torch
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.cuda,
-    # torch says that a session keeps its last cycle only, which is the one that it has.
+    # torch warns that a session keeps its last cycle only, but it has only one.
     pytest.mark.filterwarnings("ignore:.*Profiler clears events.*"),
 ]
 

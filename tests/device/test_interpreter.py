@@ -1,4 +1,4 @@
-"""Triton's interpreter answers as a GPU does: as is known by hand, and as compiled kernels do where there is a GPU."""
+"""Triton's interpreter answers like a GPU: by known answers, and by compiled kernels if there is a GPU."""
 
 import json
 import os

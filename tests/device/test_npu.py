@@ -1,4 +1,4 @@
-"""The NPU device on a torch_npu put in its place; its tensors lie on the CPU."""
+"""The NPU device on a replaced torch_npu; its tensors are on the CPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-if "CI" not in os.environ:  # where a missing package is a failure
+if "CI" not in os.environ:  # in CI a missing package is a failure
     pytest.importorskip("torch")
     pytest.importorskip("triton")
 
@@ -59,7 +59,7 @@ class Npu(SimpleNamespace):
 
 
 class Watching(Monitor):
-    """A chip by what npu-smi is made to say."""
+    """A chip by npu-smi's planted output."""
 
     def __init__(self, health="OK", clocks=(1800,), rated=1800):
         self.place, self._rated, self._clocks = NpuPlace(0), rated, list(clocks)
@@ -226,7 +226,7 @@ def test_registers_spills_and_shared_memory_are_not_told(made, monkeypatch):
 
 
 def test_operations_without_a_kernel_for_npus_are_named(made):
-    # Here no operation has one; those that are made of others need none.
+    # Here no operation has one; those made of others need none.
     done = ("aten.mm.default(#0 float16[8,16](16,1)@16)", "aten.mm.default(#1)", "aten.add.Tensor(#0)", "triton.k()")
     device = made()
 

@@ -1,4 +1,4 @@
-"""TTIR for NPUs without CANN: what is left of triton-ascend's compiler, and what is said where there is none."""
+"""TTIR for NPUs without CANN: the usable part of triton-ascend's compiler, and the message if there is none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-if "CI" not in os.environ:  # where a missing package is a failure
+if "CI" not in os.environ:  # in CI a missing package is a failure
     pytest.importorskip("torch")
     pytest.importorskip("triton")
 

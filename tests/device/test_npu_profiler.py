@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-if "CI" not in os.environ:  # where a missing package is a failure
+if "CI" not in os.environ:  # in CI a missing package is a failure
     pytest.importorskip("torch")
     pytest.importorskip("triton")
 

@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-if "CI" not in os.environ:  # where a missing package is a failure
+if "CI" not in os.environ:  # in CI a missing package is a failure
     pytest.importorskip("torch")
     pytest.importorskip("triton")
 
@@ -39,8 +39,8 @@ class Npu(SimpleNamespace):
 
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
-    """Put a torch_npu in place, or an error in the place of its import; and the device files of a machine."""
-    monkeypatch.setenv(AUTOLOAD, "1")  # so that what the code sets is undone, even where the name was not there
+    """Installs a torch_npu, or an error at its import, and the device files of a machine."""
+    monkeypatch.setenv(AUTOLOAD, "1")  # so that the code's own setting is undone, even if the name was not set before
     monkeypatch.delenv(AUTOLOAD)
     monkeypatch.setattr(npu_runtime, "installed_versions", lambda names: {})
 

@@ -14,7 +14,7 @@ from perfci.device.nvml import NvmlBoard
 
 
 class Library:
-    """Stands in for pynvml; answers by function name, an exception is raised."""
+    """Replaces pynvml: answers by function name, and raises an answer that is an exception."""
 
     answers: ClassVar = {
         "nvmlInit": None,
@@ -102,7 +102,7 @@ def test_foreign_processes_are_all_but_this_one_even_in_a_container(board, pids,
     assert found.state().foreign_processes == foreign
 
 
-# --- what a board is held to ------------------------------------------------------------------------------------------
+# --- the limits of a board --------------------------------------------------------------------------------------------
 
 POWER = {"nvmlDeviceGetEnforcedPowerLimit": 700_000, "nvmlDeviceGetPowerManagementDefaultLimit": 700_000}
 

@@ -1,4 +1,4 @@
-"""Wrappers as people write them, captured without a device; and what cannot be captured is said, never guessed."""
+"""Wrappers as people write them, captured without a device. What cannot be captured is reported, never guessed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts of values and functions: alike where nothing but lines, comments and addresses differ."""
+"""Texts of values and functions: equal if only lines, comments and addresses differ."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Tile:
 
 @pytest.fixture
 def module(tmp_path):
-    """Imports a source as a module of its own; each time from another folder."""
+    """Imports a source as a separate module, each time from another folder."""
     made = []
 
     def load(text, name="made_inputs"):

@@ -9,7 +9,7 @@ import pytest
 
 from perfci.ops.spec import LAYOUTS
 
-if "CI" not in os.environ:  # where a missing package is a failure
+if "CI" not in os.environ:  # in CI a missing package is a failure
     pytest.importorskip("torch")
 
 import torch
@@ -33,7 +33,7 @@ def counted(shape, dtype):
 
 
 def room_of(tensor):
-    """All of the memory that a guarded tensor lies in."""
+    """All of a guarded tensor's memory."""
     return torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
 
 
@@ -255,7 +255,7 @@ def small_pieces(monkeypatch):
 
 
 def both(small_pieces, actual, expected):
-    """What is computed piece by piece, and what numpy says of the whole."""
+    """The result computed piece by piece, and numpy's result for the whole."""
     return small_pieces.deviation(actual, expected), errors_of(small_pieces.host(actual), small_pieces.host(expected))
 
 
@@ -271,7 +271,7 @@ def test_every_figure_is_that_of_the_whole(small_pieces, dtype):
     seen, whole = both(small_pieces, *drawn(dtype))
 
     given, wanted = asdict(seen.stats), asdict(whole.stats)
-    for name in QUANTILES:  # an element, where numpy interpolates between two
+    for name in QUANTILES:  # an element; numpy interpolates between two
         assert given.pop(name) == pytest.approx(wanted.pop(name), rel=0.02)
     assert given.pop("worst_index") == wanted.pop("worst_index")
     assert given == pytest.approx(wanted, rel=1e-9)

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-if "CI" not in os.environ:  # where a missing package is a failure
+if "CI" not in os.environ:  # in CI a missing package is a failure
     pytest.importorskip("torch")
     pytest.importorskip("triton")
 
@@ -38,7 +38,7 @@ def test_boards_of_another_model_are_seen_and_do_not_count(monkeypatch, names, c
 
 
 def pair(*seconds):
-    """A pair of buffers whose copies take these times, the untimed first one included; then the last for ever."""
+    """A pair of buffers whose copies take these times, including the untimed first one; the last time repeats."""
     times = itertools.chain(seconds, itertools.repeat(seconds[-1]))
     return lambda: next(times)
 

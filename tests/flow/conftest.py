@@ -75,7 +75,7 @@ class Project:
             (target / path.name.replace(op, name)).write_text(path.read_text().replace(op, name))
 
     def perfci(self, *arguments: str) -> Answer:
-        """Run a command in this process, on the fake device where it takes one."""
+        """Runs a command in this process, on the fake device if it takes one."""
         self._capsys.readouterr()
         code = run([*arguments, "--project", str(self.root)])
         seen = self._capsys.readouterr()
@@ -111,7 +111,7 @@ class Project:
         return store.read_run(self.root / "reports")
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """A command as a process of its own, for signals."""
+        """A command as a separate process, for signals."""
         return subprocess.Popen(
             [sys.executable, "-m", "perfci", *arguments, "--project", str(self.root)],
             stdout=subprocess.PIPE,
@@ -135,7 +135,7 @@ def no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture(scope="session")
 def warm_workers() -> Iterator[WarmWorkers | None]:
-    """Starts the workers of checks in this process, where it can."""
+    """Starts the workers of checks in this process, if possible."""
     if sys.platform != "linux":
         yield None
         return
@@ -166,7 +166,7 @@ def project(tmp_path: Path, capsys: pytest.CaptureFixture[str], measured: Measur
 
 @pytest.fixture
 def editable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Installs a project's module `speeds` as an editable installation does: found by a hook, wherever it is asked for.
+    """Installs a project's module `speeds` like an editable installation: a hook finds it from anywhere.
 
     Gives a function that writes the module, with a number in it.
     """

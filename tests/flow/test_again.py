@@ -54,7 +54,7 @@ class Nightly:
         return commit_all(self.root)
 
     def hot_check(self):
-        """The whole project, on a device so hot that nothing can be said."""
+        """The whole project, on a device so hot that everything is inconclusive."""
         settings = self.root / "pyproject.toml"
         text = settings.read_text()
         settings.write_text(text + THROTTLED)
@@ -100,7 +100,7 @@ def test_a_slow_down_that_noise_hid_is_found_between_two_commits(nightly):
     assert faults(json.loads((nightly.root / "reports/again/run.json").read_text()), "run.schema.json") == []
     text = (nightly.root / "reports" / "again" / "report.md").read_text()
     assert "duelled again" in text
-    # Judged once more from the file, it says the same; and the run that was read is still there.
+    # Judged again from the file it has the same verdicts, and the run that was read is still there.
     stored = nightly.project.perfci("compare", str(nightly.root / "reports" / "again"), "--format", "json")
     assert (stored.code, stored.verdicts("scale")) == (2, {"REGRESSED"})
     assert store.read_run(nightly.root / "reports").id == run.plan.again.run
@@ -108,7 +108,7 @@ def test_a_slow_down_that_noise_hid_is_found_between_two_commits(nightly):
 
 @pytest.mark.slow
 def test_each_case_is_held_against_its_own_last_conclusive_commit(nightly):
-    """Of two ops that nothing could be said about, one was accepted since the other."""
+    """Two inconclusive ops, one of which was accepted later than the other."""
     nightly.slow_down("scale", 344.0)
     second = nightly.slow_down("relu", 312.0)
     nightly.project.check()

@@ -192,7 +192,7 @@ def test_uncommitted_changes_count_and_a_faster_kernel_is_improved(topic):
     assert git(topic.root, "worktree", "list").count("\n") == 0
 
 
-# --- what is not alike in both revisions ------------------------------------------------------------------------------
+# --- differences between the revisions --------------------------------------------------------------------------------
 
 
 def test_what_can_be_compared_is_and_the_rest_is_said(topic):
@@ -216,7 +216,7 @@ def test_what_can_be_compared_is_and_the_rest_is_said(topic):
     assert verdict(answer, "scale", 512) == ("UNCHANGED", ["unchanged_work"])
     assert verdict(answer, "scale", 768)[0] == "NEW"
     assert {"base_lacks_op", "base_signature"} <= set(notes(answer))
-    # Nobody but the change's own suites says that these are right.
+    # Only the change's own suites confirm that these are right.
     for op, kind in (("twice", "base_lacks_op"), ("row_sum", "base_signature")):
         row = answer.rows[op, "accuracy", None]
         assert (row["verdict"], row["reason"]["kind"]) == ("INCONCLUSIVE", kind)
@@ -322,7 +322,7 @@ def test_on_main_everything_is_timed_and_what_did_not_change_cannot_have_regress
     assert (slower.code, verdict(slower, "relu", 256)[0]) in {(0, "UNCHANGED"), (3, "DRIFTED")}
 
 
-# --- what is asked for ------------------------------------------------------------------------------------------------
+# --- options ----------------------------------------------------------------------------------------------------------
 
 
 def test_everything_can_be_duelled(topic):
@@ -403,7 +403,7 @@ def test_an_editable_installation_of_the_work_tree_ends_in_two_processes(topic, 
 @pytest.mark.torch
 @pytest.mark.slow
 def test_revisions_that_register_a_torch_operator_of_one_name_run_their_own_in_two_processes(topic):
-    """In one process base would silently run head's: the work that the operator claims tells whose it was."""
+    """In one process base would silently run head's code: the operator's work shows whose it was."""
 
     def define_operator():
         topic.op_file("scale", "triton").write_text(

@@ -76,7 +76,7 @@ def test_a_slower_reference_and_more_bytes_are_not_what_the_kernel_is_timed_by(t
 
 
 def test_the_bases_own_folders_are_its_rules(topic, monkeypatch):
-    """The change says that its thresholds lie elsewhere, and its ops too."""
+    """The change moves its thresholds and its ops elsewhere."""
     monkeypatch.setenv("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "main")
     git(topic.root, "update-ref", "refs/remotes/origin/main", "main")
     topic.edit("scale", "triton", SPEED, "US_PER_MEGABYTE = 328.0")

@@ -76,7 +76,7 @@ def test_the_guide_shows_what_happens(project, capsys, monkeypatch):
 
 
 def _numbered(text):
-    """Lines whose commits go by their order of appearance; the demo's own files may change, and their ids with them."""
+    """Lines with commits numbered by appearance, since the demo's files may change, and their ids with them."""
     names: dict[str, str] = {}
     return re.sub(
         r"\b[0-9a-f]{10}\b", lambda found: names.setdefault(found[0], f"commit {len(names)}"), text

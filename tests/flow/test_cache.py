@@ -14,7 +14,7 @@ OP = ("scale",)
 
 @pytest.fixture
 def scale(project, monkeypatch, tmp_path):
-    """The project's op that takes half of its time where the cache is warm."""
+    """The project's op that takes half of its time if the cache is warm."""
     alone(monkeypatch, tmp_path)
     settings = project.root / "pyproject.toml"
     settings.write_text(settings.read_text() + "warm_factor = 0.5\n")

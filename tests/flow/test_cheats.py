@@ -44,7 +44,7 @@ HONEST = "def double(x):\n    return honest(x)\n"
 
 @dataclass(frozen=True)
 class Cheat:
-    """A trick, and how it shows: kinds of reasons on a device, and in the interpreter where it shows there too."""
+    """A trick, and how it shows: kinds of reasons on a device, and in the interpreter if it shows there too."""
 
     code: str
     on_device: frozenset[str]

@@ -17,7 +17,7 @@ OPS = ("relu", "row_sum", "scale")
 
 @pytest.fixture
 def boards(project):
-    """The project on a host with two boards; gives a function that plants more."""
+    """The project on a host with two boards; returns a function that plants more."""
 
     def plant(**fake):
         lines = [f"{key} = {json.dumps(value)}" for key, value in ({"devices": 2} | fake).items()]

@@ -21,7 +21,7 @@ def test_an_example_is_rendered_anew_word_for_word(pictures, example, tmp_path, 
         if (example / name).exists():
             shutil.copy(example / name, tmp_path)
 
-    # What was measured without a base is judged by the baselines of its time; those of the project move on.
+    # Runs without a base are judged by the baselines of their time; the project's baselines change.
     its_own = ["--baseline", str(example / "baselines")] if (example / "baselines").exists() else []
     code = run(["report", str(tmp_path / "run.json"), *its_own, "--project", str(ROOT)])
 

@@ -41,7 +41,7 @@ def check(project):
 
 
 def judge_again(project):
-    """The stored run once more, by the rules of its base and the entries in the work tree."""
+    """Judges the stored run again, by the rules of its base and the entries in the work tree."""
     return project.perfci("compare", str(project.root / "reports"), "--format", "json")
 
 

@@ -1,4 +1,4 @@
-"""Whatever an op does wrong costs that op, is said in one sentence, and leaves nothing half-written."""
+"""Any fault of an op costs only that op, is one sentence, and leaves nothing half-written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever disk, device or another run does meanwhile is said in one sentence, and what was there stays whole."""
+"""Any fault of disk, device or another run is one sentence, and existing files stay whole."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def plant(project, op: str, code: str) -> None:
 
 
 def only_sentence(answer) -> str:
-    """What perfci said of its failure: one line."""
+    """perfci's message about its failure: one line."""
     told = [line for line in answer.err.splitlines() if line.startswith("perfci: ")]
     assert len(told) == 1
     assert "Traceback" not in answer.err
@@ -64,7 +64,7 @@ def test_a_file_in_the_place_of_reports_is_said_before_anything_is_imported(proj
 
 
 def full_for(monkeypatch, name: str) -> None:
-    """No room for a file of this name: neither to make it, nor to put into it what was written."""
+    """No room for a file of this name: neither to make it nor to write into it."""
     opened, synced = os.open, os.fsync
 
     def no_room(where: str) -> None:
@@ -144,7 +144,7 @@ def test_a_disk_that_is_full_when_the_run_is_saved_leaves_the_earlier_one_whole(
 
 
 def newer(path: Path) -> bytes:
-    """The file as a perfci of the future may write it; what it holds now."""
+    """Writes the file as a future perfci may; returns its content."""
     text = path.read_text(encoding="utf-8")
     assert '"format": 1' in text
     path.write_text(text.replace('"format": 1', '"format": 7'), encoding="utf-8")

@@ -92,7 +92,7 @@ def wheel(tmp_path_factory) -> Path:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     shutil.copytree(ROOT / "perfci", source / "perfci", ignore=shutil.ignore_patterns("__pycache__"))
-    # What builds it is in the dev extra; where it is missing all the same, pip gets it from its index.
+    # The dev extra has what builds it; if it is missing, pip gets it from its index.
     offline = ["--no-build-isolation", "--no-index"] if importlib.util.find_spec("setuptools") else []
     pip("wheel", "--no-deps", *offline, "--wheel-dir", str(folder), str(source))
     return next(folder.glob("*.whl"))
@@ -100,7 +100,7 @@ def wheel(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def site(wheel) -> Path:
-    """The wheel installed; what it depends on is this interpreter's."""
+    """The installed wheel, with this interpreter's packages as its dependencies."""
     folder = wheel.parent / "site"
     pip("install", "--no-deps", "--no-index", "--target", str(folder), str(wheel))
     return folder

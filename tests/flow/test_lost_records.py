@@ -1,4 +1,4 @@
-"""Records that the device loses: their blocks are measured again; what stays unknown is neither wrong nor an error."""
+"""Records that the device loses: their blocks are measured again, and missing ones are neither wrong nor an error."""
 
 from __future__ import annotations
 

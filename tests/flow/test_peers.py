@@ -1,4 +1,4 @@
-"""Peers, end to end on the fake device: timed where --peers asks for them, told everywhere, judged nowhere."""
+"""Peers, end to end on the fake device: timed with --peers, reported everywhere, judged nowhere."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def declare(project, peers, op="scale"):
 
 
 def committed(project, branch="topic"):
-    """The project on a branch of its own, so that `main` is what it is compared with."""
+    """The project on a separate branch, so that it is compared with `main`."""
     git(project.root, "init", "-q", "-b", "main")
     (project.root / ".gitignore").write_text("reports/\n__pycache__/\n")
     commit_all(project.root)

@@ -21,7 +21,7 @@ PLANTED = {
         "    out = _KEPT.setdefault((x.shape, x.dtype), torch.empty(x.shape, dtype=x.dtype, device=x.device))\n",
     ),
 }
-"""Many more are in benchmarks/planted.py; these go all the way to a verdict."""
+"""benchmarks/planted.py has many more; these go all the way to a verdict."""
 
 RACE = """
 @triton.jit
@@ -40,7 +40,7 @@ def device() -> str:
 
 
 def copied(op: str, tmp_path: Path) -> Path:
-    """A project that holds one op of this repository and what ops share."""
+    """A project with one op of this repository and the common modules of ops."""
     kernels = tmp_path / "project" / "kernels"
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "kernels" / op, kernels / op, ignore=ignore)

@@ -75,7 +75,7 @@ def test_the_guide_shows_what_happens(project, capsys, monkeypatch):
 
 
 def _said(capsys, command):
-    """What a command of the guide prints; the seed that noise is drawn from is the one of the guide's making."""
+    """Returns the output of a command of the guide, with the noise's seed of the guide."""
     _, *arguments = shlex.split(command)
     seed = ["--seed", "7" if "--no-judge" in arguments else "8"] if arguments[0] == "check" else []
     capsys.readouterr()

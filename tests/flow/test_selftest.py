@@ -1,4 +1,4 @@
-"""perfci tried on itself, on a sound fake device, on a bad one, and where there is none."""
+"""perfci's self-test on a sound fake device, on a bad one, and without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/stored-files.md tells what the files hold, and its commands run."""
+"""docs/stored-files.md describes what is in the files, and its commands run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def text() -> str:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_the_page_has_every_field_as_the_schema_has_it(name):
-    """PERFCI_UPDATE_GOLDEN=1 writes the tables anew, to be read in the diff."""
+    """PERFCI_UPDATE_GOLDEN=1 writes the tables again; read them in the diff."""
     mark = f"<!-- {name}: made by tests/field_tables.py -->\n"
     before, found, rest = text().partition(mark)
     assert found

@@ -1,4 +1,4 @@
-"""A check that has to end before its job does: what it leaves undone is said, and nothing undone is green."""
+"""A check that has to end before its job: it reports what it left undone, and nothing undone passes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_kernel_that_hangs_costs_its_op_the_time_and_is_no_error_when_that_is_
 
 @pytest.mark.slow
 def test_a_suspect_for_which_there_is_no_time_stays_one(project, monkeypatch):
-    """The first looks fit; that a fresh process would take an hour is what the parent is made to believe."""
+    """The first looks fit, and the parent believes that a fresh process would take an hour."""
     from perfci.core.deadline import Timetable
 
     git(project.root, "init", "-q", "-b", "main")

@@ -1,4 +1,4 @@
-"""`perfci tune --device-spec`: real kernels compiled for a device that is not here, their times reckoned."""
+"""`perfci tune --device-spec`: real kernels compiled for a device that is not here, with estimated times."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def later(tmp_path_factory):
-    """Where Triton 3.99 is installed: the one that is here, with other names inside."""
+    """The folder of Triton 3.99: the installed one, with other names inside."""
     packages = tmp_path_factory.mktemp("later") / "site-packages"
     here, there = Path(importlib.util.find_spec("triton").origin).parent, packages / "triton"
     there.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Every command of docs/without-a-gpu.md, as it stands there, in a clone of this repository."""
+"""Every command of docs/without-a-gpu.md, unchanged, in a clone of this repository."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ ANYTHING = st.recursive(
 RAW = (b"NaN", b"Infinity", b"-Infinity", b"1e999", b"-1e999", b"1e-999", b"01", b"+1", b"0x1", b"1_000", b"nul",
        b'"\\ud800"', b'"\\udc00\\ud800"', b'"\\x41"', b'"\xff"', b'"\x01"', b"'a'", b"[" * 5000, b'{"a":' * 5000,
        b"9" * 5000, b"/* */1", b"1,", b"{}{}", b"", b"true", b"null", b"[]", b"{}")  # fmt: skip
-"""What stands where a value should be, written as no encoder would."""
+"""Text in the place of a value that no encoder would write."""
 
 
 def file_of(record: Any) -> bytes:
@@ -65,7 +65,7 @@ def _flipped(draw: st.DrawFn, data: bytes) -> bytes:
 
 @st.composite
 def _doubled(draw: st.DrawFn, data: bytes) -> bytes:
-    """A piece that stands twice, as a merge leaves it: lines, keys, the whole file."""
+    """A doubled piece, as after a merge: lines, keys, the whole file."""
     first, last = sorted((draw(st.integers(0, len(data))), draw(st.integers(0, len(data)))))
     return data[:last] + data[first:last] + data[last:]
 
@@ -104,7 +104,7 @@ def _revalued(draw: st.DrawFn, data: bytes) -> bytes:
 
 
 def _holders(tree: Any) -> Iterator[tuple[Any, Any]]:
-    """Every place of a tree, as what holds it and under which key."""
+    """Every place of a tree, as its container and key."""
     for key, inner in tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ():
         yield tree, key
         yield from _holders(inner)

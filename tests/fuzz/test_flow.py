@@ -1,4 +1,4 @@
-"""Whatever reads is compared, judged and shown: in words only, with no escape, markup or reordering of its own."""
+"""Every readable file is compared, judged and shown: in words only, without escapes, markup or reordering."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufef
 
 
 FOREIGN = re.compile(r"<(?!/?(?:details|summary|br|sub|sup|img|b|p|a)\b)\w|(?<!\\)\]\(\w+:|(?<!\S)@\w")
-"""Markup that no report of perfci's own has: other tags, links to elsewhere, people who would be told."""
+"""Markup that no report of perfci has: other tags, links elsewhere, mentions of people."""
 
 
 def told(run: Run, baselines: dict) -> Judgements:
@@ -91,7 +91,7 @@ def test_no_markup_reaches_the_report(data):
         text = report.write(run, judgements, Path(folder)).read_text(encoding="utf-8")
 
     assert not UNSEEN.search(text), UNSEEN.search(text)
-    # Code spans show what they hold; a backtick behind a backslash opens none.
+    # Code spans show their content; a backtick behind a backslash opens none.
     outside = re.sub(r"(`+)[^`].*?\1", "", text.replace("\\`", ""), flags=re.DOTALL)
     assert not FOREIGN.search(outside), FOREIGN.search(outside)
 

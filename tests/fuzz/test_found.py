@@ -21,7 +21,7 @@ from perfci.thresholds.limits import Thresholds
 from tests.store.test_store import a_baseline, a_run
 
 UNBOUNDED = {"format", "found", "count"}
-"""A version is compared and never reckoned with; errors of kernels may be as large as a float can be."""
+"""A version is only compared; errors of kernels may be as large as a float can be."""
 ERRORS = {"max_abs", "mean_abs", "max_rel", "mean_rel", "p50_abs", "p90_abs", "p99_abs", "rmse", "l2", "rtol", "atol"}
 
 
@@ -37,7 +37,7 @@ def records(kind: typing.Any, seen: set[type]) -> Iterator[tuple[type, str, typi
 
 
 def is_bare(hint: typing.Any) -> bool:
-    """Whether it holds a number without bounds."""
+    """Returns True if it has a number without bounds."""
     if typing.get_origin(hint) is typing.Annotated:
         return False
     return hint in (int, float) or any(is_bare(each) for each in typing.get_args(hint))
@@ -45,7 +45,7 @@ def is_bare(hint: typing.Any) -> bool:
 
 @pytest.mark.parametrize("kind", [Run, Baseline])
 def test_every_stored_number_has_its_bounds(kind):
-    """Or logarithms, ratios and widths of what a file holds would not be finite: see perfci/core/model/bounds.py."""
+    """Otherwise logarithms, ratios and widths of its values would not be finite: see perfci/core/model/bounds.py."""
     found = records(kind, set())
 
     bare = {f"{owner.__name__}.{name}" for owner, name, hint in found if owner is not Reason and is_bare(hint)}

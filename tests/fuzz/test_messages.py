@@ -1,4 +1,4 @@
-"""What other programs say: a worker on its pipe, git on its standard output."""
+"""Messages of other programs: a worker on its pipe, git on its standard output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs, baselines and launches: whatever stands in the file, it reads or is one clear sentence, and stays as it was."""
+"""Runs, baselines and launches: any content is read or is one clear sentence, and the file stays as it was."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KINDS = {"run.json": Run, "softmax.json": Baseline}
 
 
 def read(name: str, data: bytes) -> object | None:
-    """What a file of these bytes reads as; None where it is refused, which says where and leaves it alone."""
+    """Reads a file of these bytes; None if it is refused, which names the place and changes nothing."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "nvidia-h200", name)
         path.parent.mkdir()
@@ -127,7 +127,7 @@ def test_launches_of_any_bytes_are_a_note(data):
 
 
 def launches(folder: Path) -> Launches:
-    """What is read; of a later version, what the refusal says."""
+    """What is read; for a later version, the refusal's text."""
     try:
         return read_launches(folder)
     except StoredFileError as error:

@@ -29,7 +29,7 @@ NASTY = (
     "a" * 3000,
     "",
 )
-"""What may stand in a name, an id or a message."""
+"""Possible characters of a name, an id or a message."""
 
 PLAIN = ("softmax", "rows=1,dtype=float16", "rows=2,dtype=float16", "kernel", "0123abcd", "cuda", "none")
 NAMES = ("softmax", "softmax_2", "op-3", *NASTY)
@@ -100,7 +100,7 @@ def _record(kind: type, fixed: Mapping[str, st.SearchStrategy[Any]]) -> st.Searc
 
 
 def _field(name: str, hint: Any) -> st.SearchStrategy[Any]:
-    """By its name, where that is met elsewhere too and is of a plain type; else by its type."""
+    """By its name, if others have it too and its type is plain; else by its type."""
     if name not in FIELDS or dataclasses.is_dataclass(hint):
         return _values(hint)
     absent = st.none() if type(None) in typing.get_args(hint) else st.nothing()

@@ -1,4 +1,4 @@
-"""The commits between two revisions, beside what git's own bisection says."""
+"""The commits between two revisions, compared with git's own bisection."""
 
 import subprocess
 
@@ -23,7 +23,7 @@ def line(repository, count, start=0):
 
 
 def bisected(repository, good, bad, culprit, *options):
-    """What `git bisect` tries on its way, in a clone of its own."""
+    """The commits that `git bisect` tries, in a separate clone."""
     copy = clone(repository)
     git(copy, "bisect", "start", *options, bad, *good)
     tried = []
@@ -77,7 +77,7 @@ def test_the_way_of_git_bisect_is_taken(repository, culprit):
             good.add(left[0])
 
     assert bad == commits[culprit]
-    # Where several halve equally well, git may choose another one.
+    # If several halve equally well, git may choose another one.
     assert abs(len(mine) - len(bisected(repository, [commits[0]], commits[-1], commits[culprit]))) <= 1
 
 
@@ -114,7 +114,7 @@ def test_only_commits_that_touch_the_paths_are_tried(repository):
     assert list_halving(repository, [commits[0]], commits[2], ["kernel"]) == ()
 
 
-# --- what a commit says -----------------------------------------------------------------------------------------------
+# --- a commit's message -----------------------------------------------------------------------------------------------
 
 
 def test_a_commit_is_described_by_its_own_words(repository):

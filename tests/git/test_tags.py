@@ -1,4 +1,4 @@
-"""Which tags hold which commits."""
+"""Which tags contain which commits."""
 
 import pytest
 

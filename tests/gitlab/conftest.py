@@ -29,7 +29,7 @@ def sentences(examples, monkeypatch):
 
 @pytest.fixture
 def gitlab(monkeypatch):
-    """A server on this machine that holds one project with one merge request."""
+    """A server on this machine with one project and one merge request."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
     server = GitLab(TOKEN)
     yield server

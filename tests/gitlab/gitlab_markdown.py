@@ -75,7 +75,7 @@ def read(markdown: str) -> _Reader:
 
 
 def findings(markdown: str) -> list[tuple[str, str]]:
-    """(what GitLab would make of it, where) for all that is more than text; links and pictures are told by address."""
+    """(what GitLab would make of it, place) for everything but plain text; links and pictures by address."""
     reader = read(markdown)
     found = [("command", line) for line in COMMAND.findall(markdown)]
     found += [("element", tag) for tag in reader.tags if tag not in TAGS]

@@ -43,7 +43,7 @@ class Call:
 
 
 class GitLab:
-    """The server in threads of its own, from its making until `close`."""
+    """The server in its own threads, until `close`."""
 
     def __init__(self, token: str) -> None:
         self.token = token

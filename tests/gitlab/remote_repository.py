@@ -36,7 +36,7 @@ class RemoteRepository:
         return done.stdout.decode().rstrip("\n")
 
     def answer(self, text: str) -> None:
-        """Let the server say this on every push."""
+        """Makes the server answer this on every push."""
         (self.folder / "answer").write_text(text)
 
     def options(self) -> list[str]:

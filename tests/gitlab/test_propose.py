@@ -46,7 +46,7 @@ def make_limits(folder, tau):
 
 @pytest.fixture
 def remote(tmp_path, monkeypatch):
-    """main holds a README among the baselines, and thresholds of softmax."""
+    """main has a README among the baselines, and thresholds of softmax."""
     alone(monkeypatch, tmp_path)
     for name in [name for name in os.environ if name.startswith(("CI_", "PERFCI_"))]:
         monkeypatch.delenv(name)
@@ -66,7 +66,7 @@ class Job:
         self.check_out()
 
     def check_out(self, branch="main"):
-        """Begin anew with what the branch has."""
+        """Starts again with what the branch has."""
         for path in (PATH, HISTORY):
             (self.root / path).unlink(missing_ok=True)
         self.base = self.remote.tip(branch)
@@ -353,7 +353,7 @@ def test_a_project_in_a_folder_of_its_repository_stays_there(remote, job, send):
     assert remote.show(f"sub/{LIMITS}", NIGHT) == tighter
 
 
-# --- where, and by whom -----------------------------------------------------------------------------------------------
+# --- project and user -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -280,7 +280,7 @@ def _speedup_only(block):
     return {"kernel/reference": block.shifts["kernel/reference"]}
 
 
-# --- a base that cannot be held against -------------------------------------------------------------------------------
+# --- a base that cannot be compared -----------------------------------------------------------------------------------
 
 
 def test_a_base_that_is_wrong_itself_hands_the_case_back_to_the_baseline_and_says_why():

@@ -246,7 +246,7 @@ def test_the_day_is_the_runs_own_and_one_that_is_not_known_expires_nothing():
 
 
 def paste(text, found):
-    """Do to a file what the words that go with the lines say."""
+    """Changes a file as the words beside the lines ask."""
     lines = text.splitlines()
     for row in found.rows:
         if row.suggested and row.suggested.replaces:
@@ -389,7 +389,7 @@ def test_what_a_change_asks_for_itself_is_told_before_all_else():
     assert list(first) == [sentence(note) for note in found.notes[:2]]
 
 
-# --- how it is told ---------------------------------------------------------------------------------------------------
+# --- how it is reported -----------------------------------------------------------------------------------------------
 
 
 def test_the_answer_for_programs_carries_the_entry():

@@ -1,4 +1,4 @@
-"""What the time limit left undone is never green, never missing, and says what to do."""
+"""What the time limit left undone never passes, is never missing, and names what to do."""
 
 from __future__ import annotations
 

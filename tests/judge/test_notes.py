@@ -52,7 +52,7 @@ def test_a_merge_request_that_edits_stored_baselines_is_told_so_before_all_else(
 
     assert _kinds(edited)[:2] == ["baselines_edited", "rules_changed"]
     assert "only the nightly job" in sentence(edited[0]) and files[0] in sentence(edited[0])
-    # Anybody can give a branch that name, so that it is said there too.
+    # Anybody can give a branch that name, so it is reported there too.
     assert _kinds(proposed)[:2] == ["baselines_proposed", "rules_changed"]
     assert "perfci/nightly" in sentence(proposed[0])
     assert _kinds(asked)[0] == "rules_differ"

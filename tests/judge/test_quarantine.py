@@ -1,4 +1,4 @@
-"""Boards whose results advise: what their times say gates nothing, and what is wrong stays wrong."""
+"""Boards whose results are advice: their times gate nothing, and wrong answers stay wrong."""
 
 from dataclasses import replace
 

@@ -1,6 +1,6 @@
 """Compiles conv2d and fp8_attention for an H200 without one, and prints what became of each launch as JSON.
 
-It runs as a process of its own, since such a process is spent for anything else.
+It runs as a separate process, since that process is useless for anything else.
 """
 
 import functools

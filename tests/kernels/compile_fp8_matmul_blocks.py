@@ -1,6 +1,6 @@
 """Compiles fp8_matmul with scales per block for an H200 without one, and prints what became of it as JSON.
 
-A process of its own, since such a process is spent for anything else.
+A separate process, since that process is useless for anything else.
 """
 
 import functools

@@ -1,6 +1,6 @@
 """Compiles the ops for an H200 without one, through their own wrappers, and prints what became of them as JSON.
 
-It runs as a process of its own, since such a process is spent for anything else.
+It runs as a separate process, since that process is useless for anything else.
 """
 
 import functools

@@ -1,6 +1,6 @@
 """Compiles pointwise ops, norms, softmax and cross_entropy for an H200, by the cases of performance suites.
 
-Prints what became of each launch as JSON; a process of its own, since such a process is spent for anything else.
+Prints the outcome of each launch as JSON. A separate process, since that process is useless for anything else.
 """
 
 import functools

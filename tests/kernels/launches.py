@@ -1,4 +1,4 @@
-"""What the scripts beside this one, which compile kernels for an H200 without one, tell of each launch."""
+"""What the scripts beside this one, which compile kernels for an H200 without one, report of each launch."""
 
 import json
 import os
@@ -13,7 +13,7 @@ KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 
 
 def print_report(report: Callable[[], list[dict[str, Any]]], *ops: str) -> None:
-    """Print as JSON what a function says of kernels of these ops. The process is spent for anything else then."""
+    """Prints a function's answer about kernels of these ops as JSON. The process is useless for anything else then."""
     os.environ.update(LINE_FREE)
     os.environ.pop("TRITON_INTERPRET", None)
     from perfci.device import offline

@@ -53,7 +53,7 @@ def doubles(*shape, seed):
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("hiding", HIDING, ids=str)
 def test_the_gradients_formula_is_the_derivative_of_the_reference(hiding, masked, references):
-    """Forward by the one reference, backward by the other: gradcheck holds them against differences."""
+    """Forward by one reference, backward by the other: gradcheck compares them with differences."""
     import torch
 
     forward, backward = references
@@ -164,10 +164,10 @@ ON_GPU = [
 
 
 @pytest.mark.cuda
-@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")  # said once, by the thread that autograd starts
+@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")  # once, from the thread that autograd starts
 @pytest.mark.parametrize(("queries", "keys", "how", "width", "kind"), ON_GPU, ids=str)
 def test_output_and_gradients_are_right_on_the_gpu(queries, keys, how, width, kind):
-    """Against float64; as near as PyTorch's own formula in the same dtype comes, twice over at most."""
+    """Against float64: at most twice the error of PyTorch's own formula in the same dtype."""
     import torch
 
     *qkv, grad = half_tensors(4, 2, queries, keys, width, getattr(torch, kind))

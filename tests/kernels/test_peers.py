@@ -1,4 +1,4 @@
-"""What ops are timed beside: compiled anew for every case, never as it is in silence; or by one backend of torch."""
+"""Peers of ops: compiled again for every case, never silently uncompiled; or by one backend of torch."""
 
 import inspect
 import sys
@@ -14,7 +14,7 @@ import _peers  # noqa: E402
 
 from perfci.worker.load import load_op  # noqa: E402
 
-# torch.compile's own modules warn of each other where they are first imported.
+# torch.compile's own modules warn of each other at their first import.
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
 COMPILED = ("bias_relu", "broadcast", "cross_entropy", "gelu", "layer_norm", "rms_norm", "softmax", "vector_add")

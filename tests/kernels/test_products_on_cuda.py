@@ -67,7 +67,7 @@ def test_float8_products_are_right_to_the_precision_of_their_sums(shape, dtype, 
     "shape", [(513, 256, 128), (640, 264, 400), (1000, 1040, 1552), (4096, 520, 8192), (2048, 8192, 16)]
 )
 def test_blocks_are_right_whichever_warps_multiply(shape, dtype, out_dtype, ops, monkeypatch):
-    """By groups of warps, where this GPU and this Triton have them, on edges of tiles and over many tiles a program."""
+    """By groups of warps, if this GPU and this Triton have them, on edges of tiles and over many tiles a program."""
     needs_float8()
     made = ops["fp8_matmul_baseline"].make_inputs(*shape, "block", dtype, out_dtype, "cuda", 3)
     wanted = ops["fp8_matmul_baseline"].fp8_matmul(**wide(made))

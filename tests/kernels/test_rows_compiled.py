@@ -27,7 +27,7 @@ def test_outputs_are_written_16_bytes_a_thread(compiled):
 
 
 def test_inputs_are_read_16_bytes_a_thread(compiled):
-    """By loads or by copies ahead; even where rows are no whole vectors, as those of 50257 classes."""
+    """By loads or by copies ahead, even if rows are no whole vectors, such as those of 50257 classes."""
     read = [launch for launch in compiled if launch["kernel"] not in {"_total_kernel", "_join_kernel"}]
 
     assert any("cols=50257" in launch["case"] for launch in read)

@@ -10,7 +10,7 @@ import pytest
 
 from perfci.cli.main import run
 
-if "CI" not in os.environ:  # where a missing package is a failure
+if "CI" not in os.environ:  # in CI a missing package is a failure
     pytest.importorskip("torch")
 
 import torch

@@ -1,4 +1,4 @@
-"""The search spaces of the project's ops: sound, and wide enough to hold what is in force."""
+"""The search spaces of the project's ops: sound, and wide enough for the current configurations."""
 
 from pathlib import Path
 

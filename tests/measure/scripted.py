@@ -1,4 +1,4 @@
-"""A device whose launches take what a script says, and a record of all that was asked of it."""
+"""A device whose launches take scripted times, and a record of all its calls."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Scripted:
         self.seeds = []
         self.kernel, self.reference = self.double, self.double
         self.base = None
-        """the base's kernel, where there is one"""
+        """the base's kernel, if there is one"""
         self.against = {}
         """further fields of the opponent"""
         self.limits = {}
@@ -105,7 +105,7 @@ class Scripted:
         return prepare(self.bench(**settings), self.cases[0])
 
     def measure(self, **settings):
-        """Prepare and measure all cases; gives the subjects by case."""
+        """Prepares and measures all cases; returns the subjects by case."""
         on = self.bench(**settings)
         subjects = [prepare(on, params) for params in self.cases]
         self.heard = []

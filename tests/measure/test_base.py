@@ -1,4 +1,4 @@
-"""The base as an opponent: what is duelled, and how the two revisions are told apart."""
+"""The base as an opponent: what is duelled, and how the two revisions are distinguished."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_operators_that_were_registered_since_are_refused():
 
 @pytest.mark.torch
 def test_what_torch_registers_by_itself_later_is_no_operator_of_the_ops():
-    """In a process of its own, where nothing of torch was used before."""
+    """In a separate process that has not used torch before."""
     import subprocess
     import sys
 

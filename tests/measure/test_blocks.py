@@ -242,7 +242,7 @@ def test_a_base_that_raises_while_it_is_timed_leaves_its_case_a_first_look_witho
     lost, whole = subjects[5], subjects[4]
     assert (lost.failure, lost.facts.base.failure.kind) == (None, "base_raised")
     assert lost.facts.base.failure.facts["message"] == "no stream"
-    # The block in which it raised is lost, and its number is not given again.
+    # The block in which it raised is lost, and its number is not used again.
     indices = [block.index for block in lost.blocks]
     assert len(set(indices)) == len(indices) == FIRST_BLOCKS - 1
     assert (whole.facts.base.failure, len(whole.blocks)) == (None, duel_rule.FIRST)

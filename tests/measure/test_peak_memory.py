@@ -1,4 +1,4 @@
-"""What a call holds of the device's memory at most, of the kernel and of its base."""
+"""The most device memory of a call, of the kernel and of its base."""
 
 from contextlib import contextmanager
 

@@ -1,4 +1,4 @@
-"""Peers in the kernel's blocks: met once, timed beside it, and left out without harm to it where they fail."""
+"""Peers in the kernel's blocks: warmed up once, timed beside it, and left out without harm to it if they fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What looks like cheating: told from what a case moved and did, with texts as the capture gives them."""
+"""What looks like cheating, by what a case moved and did, with the capture's texts."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tests.measure.scripted import KERNEL_US, NAMES, Scripted, working
 
 
 class Sides:
-    """Head and base of one suite, each on a device of its own, as two processes are."""
+    """Head and base of one suite, each on its own device, as in two processes."""
 
     def __init__(self):
         self.head, self.base = Scripted(), Scripted()
@@ -19,7 +19,7 @@ class Sides:
         self.base.time_us = lambda arm, rows: {"base": KERNEL_US}[arm]
 
     def take(self, *turns, process=0):
-        """Give both sides the same turns; the subjects of each by case."""
+        """Gives both sides the same turns; returns the subjects of each by case."""
         return [self._taken(side, turns, process) for side in (self.head, self.base)]
 
     @staticmethod

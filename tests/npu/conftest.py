@@ -1,4 +1,4 @@
-"""The test device: built once, kept in the user's cache. Where there is no compiler its tests skip."""
+"""The test device: built once, kept in the user's cache. Without a compiler its tests skip."""
 
 from __future__ import annotations
 

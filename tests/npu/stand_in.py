@@ -32,7 +32,7 @@ FLAGS = (
     "-DTORCH_API_INCLUDE_EXTENSION_H",
 )
 ASCEND = "3.2.0"
-"""The version that the stand-in for triton-ascend gives as its own."""
+"""The version of the stand-in for triton-ascend."""
 
 
 class CompilerMissingError(Exception):

@@ -22,7 +22,7 @@ ONE_CASE = ("scale", "--case", "rows=*,cols=256,dtype=float32")
 
 @dataclasses.dataclass(frozen=True)
 class Checked:
-    """What a check said, and what it left."""
+    """A check's output and files."""
 
     code: int
     rows: list[dict]
@@ -56,7 +56,7 @@ def main(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def project(main, tmp_path, monkeypatch) -> Path:
-    """A copy of it, on main, where there is nothing to compare with."""
+    """A copy of it on main, with nothing to compare with."""
     alone(monkeypatch, tmp_path)
     shutil.copytree(main, tmp_path / "project")
     return tmp_path / "project"

@@ -1,4 +1,4 @@
-"""What perfci takes of torch_npu and triton-ascend is there, by the texts of the real wheels; nothing is imported."""
+"""The real wheels of torch_npu and triton-ascend have the names that perfci uses, by their text, without import."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ SOURCES = {
 
 
 def write_op(kernels: Path, op: str, **sources: str) -> Path:
-    """An op that keeps the contract, but for the files given anew."""
+    """An op that keeps the contract, except in the replaced files."""
     folder = kernels / op
     folder.mkdir(parents=True)
     for part, text in SOURCES.items():

@@ -13,7 +13,7 @@ BOOM = Reason("captured_opaque", {"what": "a graph", "file": "k.py", "line": 3})
 
 
 def _changed(**fields):
-    """What is said where the call's one launch differs."""
+    """The message if the call's one launch differs."""
     return _told(replace(CALL, launches=(replace(LAUNCH, **fields),)))
 
 

@@ -22,7 +22,7 @@ LOCAL = "gitlab-ci-local"
 NAMED = "PERFCI_GITLAB_CI_LOCAL"
 TOKEN = "glpat-Secret_of-the-tests.42"
 SHELL = ("--force-shell-executor", "--shell-isolation", "--no-artifacts-to-source")
-"""Without Docker, each job in a copy of its own, and nothing into the work tree."""
+"""Without Docker, each job in its own copy, and nothing written into the work tree."""
 
 _OUTCOME = re.compile(r"^ (PASS|FAIL|WARN)  (\S+(?: \[\d+/\d+\])?)", re.MULTILINE)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -44,7 +44,7 @@ class Done:
     """A pipeline that ran."""
 
     outcomes: dict[str, str]
-    """job -> PASS, FAIL, or WARN where it may fail; as printed, since the exit code does not tell"""
+    """job -> PASS, FAIL, or WARN if it may fail; as printed, since the exit code does not show it"""
     output: str
     artifacts: Path
 
@@ -95,7 +95,7 @@ class Repository:
         path.chmod(0o755)
 
     def broken(self, where: str) -> None:
-        """Let perfci fail where its arguments hold this text."""
+        """Makes perfci fail if its arguments contain this text."""
         path = self._folder / "bin" / "perfci"
         path.write_text(path.read_text().replace("exec", f'case "$*" in *"{where}"*) exit 1;; esac\nexec'))
 
@@ -106,7 +106,7 @@ class Repository:
         path.write_text(text.replace("US_PER_MEGABYTE = 320.0", f"US_PER_MEGABYTE = {us}"))
 
     def run(self, *jobs: str, token: str = "", **variables: str) -> Done:
-        """A pipeline of some jobs and of what they need; as of a merge request unless the variables say otherwise.
+        """A pipeline of some jobs and their needs; of a merge request unless the variables change that.
 
         A token is given as GitLab would by the docs: to the environments perfci/note and perfci/propose alone.
         """
@@ -124,7 +124,7 @@ class Repository:
         return set(re.findall(r"^perfci-(\w+)", output, re.MULTILINE))
 
     def _ci(self, *options: str, variables: dict[str, str]) -> str:
-        """What gitlab-ci-local prints; its exit code does not tell."""
+        """The output of gitlab-ci-local, whose exit code means little."""
         variables = {"CI_PIPELINE_SOURCE": "merge_request_event", **variables}
         command = [program(), *SHELL, "--no-color", "--state-dir", "../state", *options]
         command += ["--ignore-predefined-vars", ",".join(variables)]
@@ -145,7 +145,7 @@ class Repository:
 
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
-    """A function that makes the repository, given inputs of the component."""
+    """Returns a function that makes the repository from inputs of the component."""
     if program() is None:
         pytest.skip(f"{LOCAL} and rsync are not both here; {NAMED} may name the former")
     alone(monkeypatch, tmp_path)

@@ -181,7 +181,7 @@ def test_every_job_ends_and_no_cause_is_left_out():
 
 
 class Shell:
-    """Runs a job's script in an empty folder; each program there writes its arguments down and ends as told."""
+    """Runs a job's script in an empty folder; each program there records its arguments and ends as planned."""
 
     def __init__(self, folder):
         self._folder, self._log = folder, folder / "calls"
@@ -214,7 +214,7 @@ def shell(tmp_path):
 
 
 def job(name, **values):
-    """A job's script and its variables, GitLab's own beside them."""
+    """A job's script and its variables, with GitLab's own."""
     found = extended(values)[name]
     gitlab = {"CI_PIPELINE_SOURCE": "merge_request_event", "CI_JOB_TOKEN": "secret", "CI_JOB_URL": "https://x/-/jobs/1"}
     return "\n".join(found["script"]), {**gitlab, **found["variables"]}
@@ -299,7 +299,7 @@ def test_merge_takes_its_options_and_says_where_the_report_will_be(shell, strict
 
 
 def test_beside_a_token_git_takes_no_configuration_from_a_folder_that_poses_as_a_repository(tmp_path):
-    """A project in a folder of its own: what is committed there can look to git like a bare repository."""
+    """A project in its own folder: its committed files can look to git like a bare repository."""
     version = tuple(map(int, re.findall(r"\d+", subprocess.check_output(["git", "version"], text=True))[:2]))
     if version < (2, 38):
         pytest.skip("git knows no safe.bareRepository before 2.38")

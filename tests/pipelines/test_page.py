@@ -1,4 +1,4 @@
-"""docs/gitlab.md tells what the component has."""
+"""docs/gitlab.md describes what the component has."""
 
 import os
 import re
@@ -28,7 +28,7 @@ def shown(each) -> str:
 
 
 def test_the_table_of_inputs_is_the_components():
-    """PERFCI_UPDATE_GOLDEN=1 writes it anew, to be read in the diff."""
+    """PERFCI_UPDATE_GOLDEN=1 writes it again; read it in the diff."""
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(START)
     found, _, after = rest.partition(END)

@@ -20,7 +20,7 @@ def examples():
 
 @pytest.fixture(scope="module", autouse=True)
 def sentences(examples):
-    """The examples' own catalogue beside the real one, whose sentences only runs with real reasons tell."""
+    """The examples' own catalogue beside the real one, whose sentences need runs with real reasons."""
     both = {**wording.catalogue(), **examples.SENTENCES}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wording, "catalogue", lambda language="en": both)
@@ -41,7 +41,7 @@ def rendered(examples, sentences, tmp_path_factory):
 
 @pytest.fixture
 def golden():
-    """Compare with a file of `tests/golden/`; PERFCI_UPDATE_GOLDEN=1 writes it anew, to be read in the diff."""
+    """Compares with a file of `tests/golden/`. PERFCI_UPDATE_GOLDEN=1 writes it again; read it in the diff."""
 
     def check(name: str, text: str) -> None:
         path = TESTS / "golden" / name

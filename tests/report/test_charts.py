@@ -1,4 +1,4 @@
-"""The charts: texts that overlap nowhere, axes that are cut, arms that are told apart, the same bytes again."""
+"""The charts: no overlapping texts, cut axes, distinguishable arms, the same bytes every time."""
 
 import itertools
 import math

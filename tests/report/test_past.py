@@ -1,4 +1,4 @@
-"""The numbers and marks behind the History section, and how they are told in a report."""
+"""The numbers and marks behind the History section, and their text in a report."""
 
 from dataclasses import replace
 

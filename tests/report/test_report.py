@@ -17,7 +17,7 @@ def page(rendered):
 
 
 def section(text, heading):
-    """What stands under a heading of the second level."""
+    """The text under a heading of the second level."""
     return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
 
 

@@ -1,4 +1,4 @@
-"""The site: its pages and their states, whatever names and numbers a history holds, and the folder that it claims."""
+"""The site: its pages and their states, for any names and numbers of a history, and its own folder."""
 
 import base64
 import hashlib

@@ -43,7 +43,7 @@ def heard():
 
 @pytest.fixture
 def measure(settings, heard):
-    """Measure the project with these wishes; seed 7 unless told otherwise."""
+    """Measures the project with these wishes; seed 7 by default."""
 
     def measured(where=settings, **request):
         return flow.measure(where, Request(**{"seed": 7} | request), "perfci check --no-judge", heard.append)

@@ -38,7 +38,7 @@ def block(index, process=0, base=False):
 
 
 class Workers:
-    """Stands in for `run_worker` and `run_pair`: answers each job by what the test planted."""
+    """Replaces `run_worker` and `run_pair`: answers each job as the test planted it."""
 
     def __init__(self):
         self.jobs = []

@@ -1,4 +1,4 @@
-"""What becomes a baseline over many nights, and what never does unless a person says so."""
+"""What becomes a baseline over many nights, and what never does without a person's word."""
 
 from __future__ import annotations
 

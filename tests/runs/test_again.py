@@ -1,4 +1,4 @@
-"""An earlier run's open cases, duelled against commits of their own, with workers that are functions."""
+"""An earlier run's open cases, each duelled against its own commit, with workers that are functions."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def stored(main):
 
 @pytest.fixture
 def earlier(measure, main, workers):
-    """A run of HEAD about which nothing can be said for want of blocks."""
+    """A run of HEAD that is inconclusive for lack of blocks."""
 
     def run():
         found = measure(main, device="fake")
@@ -109,7 +109,7 @@ def test_cases_are_grouped_by_their_own_last_conclusive_commits(again, earlier, 
     run, judgements = again(earlier())
 
     held = {(each.op, each.case): each.commit for each in run.plan.again.cases}
-    # relu is at its second commit what it is at HEAD, and is duelled all the same: nothing could be said about it.
+    # relu is the same at its second commit and at HEAD, and is duelled anyway: it was inconclusive.
     assert held == {
         ("relu", CASES[0]): first,
         ("relu", CASES[1]): second,
@@ -148,7 +148,7 @@ def test_a_case_without_a_baseline_is_duelled_against_the_runs_own_base(again, e
 def test_what_a_younger_base_answered_is_asked_again_where_files_changed(
     again, earlier, stored, commits, monkeypatch, verdict
 ):
-    """What is the same at its own commit is left alone; what failed has been found."""
+    """Cases that are the same at their own commit are skipped, and failures have been found already."""
     first, second, head = commits
     stored(relu=both(second), scale=both(first))
     run = earlier()

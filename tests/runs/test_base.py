@@ -1,4 +1,4 @@
-"""The base of a run: found in git, held against each op's files, and the interpreter that it may run in."""
+"""The base of a run: found in git, compared with each op's files, and the interpreter that it may run in."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def write_baseline(settings, op, runs):
 
 
 def test_a_shallow_clone_says_what_to_fetch(forked, tmp_path, monkeypatch):
-    """Told on any branch: without it a change would pass for one that nobody compares."""
+    """Reported on any branch: otherwise a change would look like one that nobody compares."""
     clone = tmp_path / "clone"
     git(tmp_path, "clone", "-q", "--depth", "1", "--branch", "topic", forked.root.as_uri(), str(clone))
     settings = stage.move_settings(forked, clone)

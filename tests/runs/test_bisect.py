@@ -41,7 +41,7 @@ WRONG = Reason("wrong_values", {})
 
 
 def kernel(us=50.0, *marks, rows2=None):
-    """A kernel's text, as the stand-ins read it: its time, that of the second case, and what is wrong with it."""
+    """A kernel's text for the stand-ins: its time, that of the second case, and its fault."""
     body = "".join(f"# {mark}\n" for mark in marks)
     return f"US = {us}\nROWS2 = {rows2 or us}\n{body}{FILES['triton'].format(op='relu')}"
 
@@ -57,7 +57,7 @@ def note(number):
 
 
 class Workers:
-    """Stands in for workers: answers by the kernel's text in each revision, with a little noise."""
+    """Replaces workers: answers by the kernel's text in each revision, with a little noise."""
 
     def __init__(self):
         self.tried = []
@@ -131,7 +131,7 @@ class Recorder:
             return PerformanceCase(case, base=BaseArm(same=True))
         blocks = []
         for process in range(processes):
-            # The same answer whenever it is asked for.
+            # The same answer every time.
             noise = random.Random(f"{self.commit}/{self.against}/{case}/{process}")
             bias = noise.gauss(0, 0.0005)
             blocks += [block(now, before, bias + noise.gauss(0, 0.002), process, index) for index in range(12)]
@@ -168,7 +168,7 @@ def workers(monkeypatch):
 
 @pytest.fixture
 def bisected(tmp_path, workers):
-    """Tell a history, then search it; gives the answer, the commits' ids, and what was told of each step."""
+    """Makes a history and searches it; returns the answer, the commits' ids, and the messages of each step."""
     root = tmp_path / "project"
 
     def run(chapters=None, good=0, bad=-1, **options):
@@ -217,7 +217,7 @@ def test_the_culprit_is_named_with_what_it_changed_how_much_and_how_sure_that_is
     assert culprit.own.value == pytest.approx(0.04, abs=0.005)
     assert found.first.value == pytest.approx(0.04, abs=0.005)
     assert (found.commits, found.device, found.base_us) == (19, "Fake One", 50.0)
-    # All of it was told meanwhile.
+    # All of it was reported during the search.
     (begun,) = bisected.begun
     assert (begun.case, begun.culprits) == (found.case, ())
     assert [step for step, _ in bisected.told] == list(found.steps)
@@ -228,7 +228,7 @@ def test_revisions_whose_files_of_the_op_are_known_are_not_tried_again(bisected,
     bisected(LONG)
 
     tried = [bisected.ids.index(commit) for commit, _, _ in workers.tried]
-    # BAD, the few that touched the op, and the culprit beside its parent: none of the fifteen others.
+    # BAD, the few that touched the op, and the culprit with its parent, but none of the fifteen others.
     assert set(tried) <= {7, UNROLL, 18, 19}
     assert set(sides(bisected)) <= {7, UNROLL, 18, 19}
     # Later ones are timed in the case that is followed.

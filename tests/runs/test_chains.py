@@ -29,7 +29,7 @@ def settings(tmp_path):
 
 @pytest.fixture
 def jobs(monkeypatch):
-    """Runs what is put into `said` in the place of workers, one list of messages and a failure a worker."""
+    """Replaces workers by `said`: one list of messages and a failure a worker."""
 
     class Workers(list):
         said = None

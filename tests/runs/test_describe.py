@@ -1,4 +1,4 @@
-"""Ops imported once each; whatever kills the importing worker costs one op."""
+"""Ops are imported once each, and a killed importing worker costs one op."""
 
 from __future__ import annotations
 

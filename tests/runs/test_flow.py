@@ -1,4 +1,4 @@
-"""Measuring and deciding by turns: what is fetched first where time is short."""
+"""Measuring and deciding by turns: what comes first if time is short."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def test_a_worker_that_died_with_both_revisions_is_followed_by_one_for_each(meas
     assert run.ops[0].failure is None
     assert run.plan.ops[0].base.apart.kind == "died_together"
     assert len(workers.pairs) == 1
-    # What the one that died had measured is taken anew, also in the file of raw launches.
+    # The measurements of the one that died are made again, also in the file of raw launches.
     assert [len(case.blocks) for case in run.ops[0].performance] == [1, 1]
     assert len(launches.read_launches(forked.reports).rows) == 2 * len(CASES)
     # The accuracy was known and is not checked again.

@@ -43,7 +43,7 @@ def tried(name, *rows):
     [
         (Verdict.INCONCLUSIVE, ("control_failed", "duel_slower")),
         (Verdict.INCONCLUSIVE, ("control_failed", "duel_faster")),
-        # What the call does could not be captured, so that nothing tells it from a change.
+        # The call could not be captured, so it cannot be distinguished from a change.
         (Verdict.REGRESSED, ("duel_slower", "captured_opaque")),
         (Verdict.IMPROVED, ("duel_faster",)),
         (Verdict.INCONCLUSIVE, ("throttled", "control_failed", "duel_slower")),
@@ -98,7 +98,7 @@ def test_the_tries_leave_the_projects_own_run_alone(workers, settings, heard):
 
     found = selftest(settings, Request(seed=7), "perfci doctor --selftest", heard.append)
 
-    # The stand-ins time nothing slower and spoil nothing.
+    # The stand-ins slow nothing down and break nothing.
     assert [trial.passed for trial in found.trials] == [True, False, False]
     assert reports.read_text() == "mine"
     measuring = [job for job in workers.jobs if job.task == "measure"]

@@ -31,7 +31,7 @@ def plan(workers, heard):
 
 @pytest.fixture
 def check(heard):
-    """Measure a shard into a folder of its own."""
+    """Measures a shard into its own folder."""
 
     def checked(settings, sharded, index, count=2, **part):
         where = replace(settings, reports=settings.reports / "shards" / str(index))

@@ -1,4 +1,4 @@
-"""Checks ops in Triton's interpreter, all in one process; prints how many checks each had, and what failed."""
+"""Checks ops in Triton's interpreter, all in one process. Prints how many checks each had, and the failures."""
 
 import json
 import sys

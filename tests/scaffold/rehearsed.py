@@ -1,4 +1,4 @@
-"""Rehearses sketches one after the other, each as a worker does; prints what was found, or why nothing was."""
+"""Rehearses sketches one after the other, each like a worker. Prints the findings, or why there are none."""
 
 import contextlib
 import json

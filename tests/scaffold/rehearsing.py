@@ -1,4 +1,4 @@
-"""What a rehearsal says of sketches and functions: all of them in one process, which imports torch once."""
+"""Rehearsals of sketches and functions, all in one process, which imports torch once."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 
 
 def rehearse(wanted: Mapping[str, tuple[str, SketchFiles]]) -> dict[str, Sketch | str]:
-    """name -> what was found out, or the sentence that says why nothing was."""
+    """name -> the findings, or the sentence with the reason for none."""
     asked = {name: (op, dataclasses.asdict(files)) for name, (op, files) in wanted.items()}
     command = [sys.executable, "-W", "ignore", str(HERE / "rehearsed.py")]
     done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, check=False)
@@ -183,4 +183,4 @@ HARNESS = {
             return absent_harness.Result(ms=ms)
         """,
 }
-"""Tests for a harness that is not installed, and gives the functions itself."""
+"""Tests for a harness that is not installed and supplies the functions itself."""

@@ -1,4 +1,4 @@
-"""A user's function becomes an op: shapes are found by trying, and what is guessed stands in the files."""
+"""A user's function becomes an op: shapes are found by trying, and guesses are marked in the files."""
 
 from __future__ import annotations
 

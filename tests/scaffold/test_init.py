@@ -315,7 +315,7 @@ def test_what_is_no_owner_is_refused(repository, name):
     assert files(repository) == {}
 
 
-# --- where it is called -----------------------------------------------------------------------------------------------
+# --- the folder of the call -------------------------------------------------------------------------------------------
 
 
 def test_a_folder_of_a_repository_with_no_project_becomes_one_of_its_own(repository):
@@ -346,7 +346,7 @@ def test_outside_of_git_it_says_so(tmp_path, monkeypatch):
     assert kinds(found) == ["no_repository"]
 
 
-# --- what stands in the way -------------------------------------------------------------------------------------------
+# --- obstacles --------------------------------------------------------------------------------------------------------
 
 
 def test_if_one_file_cannot_be_written_none_is(repository):

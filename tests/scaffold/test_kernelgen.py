@@ -90,7 +90,7 @@ VARIANTS: dict[str, tuple[list[tuple[str, str, str]], dict[str, str]]] = {
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory) -> dict[str, Any]:
-    """What a rehearsal says of the samples, and of sketches that have something special."""
+    """Rehearsals of the samples, and of sketches with something special."""
     root = tmp_path_factory.mktemp("sketches")
     wanted = {op: (op, of_folder(op, SAMPLES)) for op in RIGHT}
     for name, (edits, parts) in VARIANTS.items():

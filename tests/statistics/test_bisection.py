@@ -62,7 +62,7 @@ class History:
         return None
 
     def search(self):
-        """The places found, and the search; no places where there is no loss beyond doubt."""
+        """The places found, and the search; no places without a certain loss."""
         for processes in (4, 8):
             first = self.duel(str(COMMITS), "0", processes)
             if estimate_noise([first]).chance(first.shift / 2, first, first) <= bisection.STEP:
@@ -72,7 +72,7 @@ class History:
         return (search.run("0", str(COMMITS), first) if beyond else ()), search
 
     def sure(self, place, search):
-        """How sure the one suspect of a place is, held against its parent; None where that denies it."""
+        """How sure the one suspect of a place is, compared with its parent; None if that denies it."""
         (commit,) = place.suspects
         for processes in bisection.LOOKS[1:]:
             own = self.duel(commit, str(int(commit) - 1), processes)

@@ -1,4 +1,4 @@
-"""Boards held against each other, from what accepted runs left behind."""
+"""Boards compared with each other, by accepted runs."""
 
 import math
 from dataclasses import replace

@@ -19,7 +19,7 @@ def noise(count, spread=0.003, seed=1, tails=None):
 
 
 def stepped(count=60, at=40, size=0.02, spread=0.003, seed=1, reference=0.0, environments=None, boards=None, **more):
-    """Runs whose kernel takes that much more from a place on, and whose reference as much more as is said."""
+    """Runs whose kernel takes that much more from a place on, and whose reference takes the given amount more."""
     kernel, ratio = noise(count, spread, seed), noise(count, spread, seed + 1)
     kernel[at:] += math.log1p(size)
     ratio[at:] += math.log1p(size) - math.log1p(reference)
@@ -40,7 +40,7 @@ def stepped(count=60, at=40, size=0.02, spread=0.003, seed=1, reference=0.0, env
 
 
 def replaced(made, number, **changes):
-    """With a commit of its own."""
+    """With its own commit."""
     return replace(made, environment=replace(made.environment, commit=f"{number:040x}", **changes))
 
 

@@ -57,7 +57,7 @@ def append(path, number=9, **fields):
 
 
 def refused(path, number=9):
-    """Why nothing more is written; the file is as it was."""
+    """The reason why nothing more is written; the file is unchanged."""
     before = path.read_bytes()
     with pytest.raises(StoredFileError) as caught:
         append(path, number)

@@ -55,7 +55,7 @@ def read(path):
 
 
 def understood(file, content):
-    """What a content says, in the place of the file's."""
+    """Reads a content instead of the file's."""
     place = parse_yaml(file.path, content.decode())
     return parse_file(file.path, file.op, file.device, place, content, str(file.path))
 

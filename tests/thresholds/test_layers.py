@@ -1,4 +1,4 @@
-"""What lies above the values that people wrote."""
+"""Layers above the values that people wrote."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def _listed(*entries):
 
 
 def _with(**fields):
-    """An entry in which these fields are written otherwise; None leaves one out."""
+    """An entry with these fields replaced; None leaves one out."""
     written = {"case": '"rows=1"', "up_to": "6 %", "why": '"agreed"', "until": "2027-01-31"} | fields
     return "{" + ", ".join(f"{key}: {text}" for key, text in written.items() if text is not None) + "}"
 

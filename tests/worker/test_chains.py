@@ -1,4 +1,4 @@
-"""What a chain's file has to keep to; and a worker that checks one."""
+"""The rules of a chain's file, and a worker that checks one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker's own program on the fake device: what it says to which job."""
+"""The worker's own program on the fake device: its answer to each job."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Project:
 
 
 def say(job, folder, turns=(), environment=None):
-    """Run a worker; what it says, and its failure. `turns` answer what it asks."""
+    """Runs a worker; returns its messages and its failure. `turns` answer its questions."""
     heard, given = [], iter(turns)
     variables = {**os.environ, **(environment or {}), "PYTHONDONTWRITEBYTECODE": "1"}
     with start_worker(job, WorkerEnvironment(variables, folder, folder / "log", 30.0)) as worker:

@@ -72,7 +72,7 @@ def prepared(side, case, **facts):
 
 
 class Player:
-    """One side: prepares its cases, takes the blocks that it is told to, and ends."""
+    """One side: prepares its cases, measures the requested blocks, and ends."""
 
     def __init__(self, side, cases):
         self.side = side
@@ -93,7 +93,7 @@ class Player:
         return [Prepared(case) for case in self.cases.values()]
 
     def take(self, turn):
-        """What it says in a turn; None where it dies."""
+        """Its messages in a turn; None if it dies."""
         if turn.index == BEGIN:
             return [
                 Ready(DEVICE),

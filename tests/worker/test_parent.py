@@ -1,4 +1,4 @@
-"""A worker may do whatever it likes: the parent hears, waits, and says how it ended."""
+"""A worker may do anything: the parent listens, waits, and reports how it ended."""
 
 from __future__ import annotations
 

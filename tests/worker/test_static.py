@@ -1,4 +1,4 @@
-"""The static task from outside: what a worker says of ops that it compiles for a target."""
+"""The static task from outside: a worker's messages about ops that it compiles for a target."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_every_case_of_the_projects_ops_is_captured_and_compiles(target, own):
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
-    """What a worker says of sound and broken ops, some of which have modules of the same name."""
+    """A worker's messages about sound and broken ops, some of which have modules of the same name."""
     root = tmp_path_factory.mktemp("ops")
     write(root, "sound", SCALE, cases=CASES)
     write(root, "unimportable", "import no_such_module\n")

@@ -1,4 +1,4 @@
-"""One op on one device, in this process: what is said, and when two revisions turn out inseparable."""
+"""One op on one device, in this process: its messages, and when two revisions cannot be separated."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ GUARD = 64  # elements before and behind
 
 
 def pytest_collection_modifyitems(items):
-    """The interpreter computes with numpy, which warns where the right answer is NaN or infinity."""
+    """The interpreter computes with numpy, which warns if the right answer is NaN or infinity."""
     for item in items:
         item.add_marker(pytest.mark.torch)
         item.add_marker(pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning"))
@@ -48,7 +48,7 @@ def far():
 
 @pytest.fixture
 def guarded():
-    """A copy that lies within a buffer full of NaN: reading past its edge spoils the answer."""
+    """A copy within a buffer full of NaN: reading past its edge breaks the answer."""
 
     def put(tensor):
         buffer = torch.full((tensor.numel() + 2 * GUARD,), float("nan"), dtype=tensor.dtype)
@@ -61,7 +61,7 @@ def guarded():
 
 @pytest.fixture
 def outputs(monkeypatch):
-    """Outputs start as NaN between guards of -1; gives the buffers to look at."""
+    """Outputs start as NaN between guards of -1; returns the buffers to check."""
     buffers = []
 
     def empty(shape, *, dtype, device):
@@ -76,7 +76,7 @@ def outputs(monkeypatch):
 
 @pytest.fixture
 def only(monkeypatch):
-    """Makes `_launch.limits` give the generic limits with the named ones replaced."""
+    """Makes `_launch.limits` return the generic limits with the named ones replaced."""
     import _launch
 
     usual = _launch.limits(torch.device("cpu"))

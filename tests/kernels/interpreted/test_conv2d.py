@@ -262,7 +262,7 @@ def test_what_a_kernel_does_not_reach_mixes_in_nothing(value, module):
 
 def test_launches_nothing_for_no_images(module, monkeypatch):
     for name in ("_box_kernel", "_conv_kernel", "_depthwise_kernel", "_sweep_kernel", "_pack_kernel"):
-        if name != "_box_kernel":  # which says whether this is the interpreter
+        if name != "_box_kernel":  # which shows whether this is the interpreter
             monkeypatch.setattr(module, name, None)
 
     assert module.conv2d(**inputs(images=0)).shape == (0, 10, 4, 5)

@@ -1,4 +1,4 @@
-"""Every op against its reference in float64, over its whole accuracy suite; and what it refuses."""
+"""Every op against its reference in float64, over its whole accuracy suite, and what it refuses."""
 
 import math
 
@@ -18,7 +18,7 @@ TOLERANCES = {
     },
     "broadcast": dict.fromkeys(USUAL, (0, 0)),
     "conv2d": {torch.float32: (1.3e-6, 2e-5), torch.float16: (1e-3, 2e-4), torch.bfloat16: (8e-3, 1.6e-3)},
-    # What rounding the weights may do: kernels/fp8_attention/fp8_attention_accuracy.py says why.
+    # Effect of rounding the weights, explained in kernels/fp8_attention/fp8_attention_accuracy.py.
     "fp8_attention": dict.fromkeys(USUAL, (8e-3, 0.1)),
     # The interpreter truncates to bfloat16.
     "fp8_matmul": {torch.float32: (1e-5, 1e-5), torch.float16: (1e-3, 1e-3), torch.bfloat16: (2**-7, 1e-3)},

@@ -11,7 +11,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 mutations = importlib.import_module("mutations")
 FAULTS = mutations.FAULTS
 SOON = 12
-"""Checks within which a fault has to be found: the first ones of its `case`, where it names one."""
+"""Most checks until a fault has to be found: the first ones of its `case`, if it names one."""
 
 
 def test_every_op_has_faults_of_its_own_and_there_are_many():

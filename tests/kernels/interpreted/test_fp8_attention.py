@@ -14,7 +14,7 @@ from tests import triton_versions
 OP = "fp8_attention"
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 ROOM = 0.1
-"""What rounding the weights may do: kernels/fp8_attention/fp8_attention_accuracy.py says why."""
+"""Effect of rounding the weights, explained in kernels/fp8_attention/fp8_attention_accuracy.py."""
 
 
 def inputs(heads=2, key_heads=1, queries=20, keys=30, width=16, scaling="tensor", dtype=E4M3, batch=1, **others):

@@ -117,7 +117,7 @@ def test_a_damaged_tuned_file_is_named(tmp_path):
 
 @pytest.fixture
 def entries(tmp_path):
-    """Writes generic.json, and gives what a call of these facts gets of it."""
+    """Writes generic.json, and returns what a call with these facts gets from it."""
 
     def chosen(configs, **facts):
         (tmp_path / "generic.json").write_text(json.dumps({"configs": configs}))

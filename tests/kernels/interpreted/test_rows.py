@@ -18,7 +18,7 @@ WAYS = {
     "walked": lambda chunks: _rows.Tile(1, 512, 4, 1, 2, 128, 1),
     "shared": lambda chunks: _rows.Tile(1, 512, 4, 1, 2, 128, -(-chunks // 2)),
 }
-"""How rows are cut: kept whole, loaded anew for each pass, walked by one program each, or shared by several."""
+"""How rows are cut: kept whole, loaded again for each pass, walked by one program each, or shared by several."""
 COLS = 2500
 ROUNDING = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 1.6e-2}
 

@@ -1,4 +1,4 @@
-"""A chain's state: what stages take and give by name."""
+"""A chain's state: what stages take and return by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subjects: a function as an op's kernel, on a device of its own."""
+"""Subjects: a function as an op's kernel, on its own device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same call many times: whether it answers alike, and which series of readings count as a leak or a decay."""
+"""The same call many times: whether the answers are equal, and which readings count as a leak or a decay."""
 
 from __future__ import annotations
 

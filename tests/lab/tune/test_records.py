@@ -1,4 +1,4 @@
-"""A search's file: kept line by line, and never trusted where it is damaged."""
+"""A search's file: kept line by line, and never trusted if it is damaged."""
 
 import pytest
 

@@ -18,7 +18,7 @@ def grid(lists=LISTS, valid=lambda _: True, seed=7, **fields):
 
 
 def searched(on, cost, known=None):
-    """A whole search over a function of the configuration; gives all that was tried."""
+    """A whole search over a function of the configuration; returns everything that was tried."""
     known = [Attempt("*", None, shifts={"a": (0.0,)})] if known is None else known
     while batch := find_next(on, known):
         known += [Attempt("*", each, shifts={"a": (cost(each),)}) for each in batch]

@@ -14,7 +14,7 @@ WAIT_S = 60
 
 
 def executable():
-    """None where the machine has no chromium."""
+    """None if the machine has no chromium."""
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
@@ -48,7 +48,7 @@ class Browser:
         os.close(self._read)
 
     def __call__(self, method, **params):
-        """Send one command, and give its result."""
+        """Sends one command, and returns its result."""
         self._number += 1
         message = {"id": self._number, "method": method, "params": params}
         if self._session:

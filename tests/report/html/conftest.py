@@ -41,7 +41,7 @@ class Node:
 
 
 class Parser(HTMLParser):
-    """Builds the tree, and fails where tags do not match."""
+    """Builds the tree, and fails if tags do not match."""
 
     def __init__(self):
         super().__init__(convert_charrefs=True)

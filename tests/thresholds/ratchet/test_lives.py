@@ -1,4 +1,4 @@
-"""The benchmark of the ratchet lives the lives that `ratchet.propose` would give."""
+"""The benchmark of the ratchet has the same lives as `ratchet.propose`."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What A/A duels say about the noise of a case."""
+"""What A/A duels show about the noise of a case."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""How an op is given a search's entries, and how it is seen which one it takes."""
+"""How an op gets a search's entries, and how the search sees which one it takes."""
 
 import functools
 import sys
@@ -19,7 +19,7 @@ ENTRIES = (
 
 @pytest.fixture
 def op(tmp_path, monkeypatch):
-    """An op that chooses as matmul does; gives its function, its seam, and the folder."""
+    """An op that chooses like matmul; returns its function, its seam, and the folder."""
     folder = tmp_path / "kernels" / "op"
     launch = types.ModuleType("_launch")
     launch.tuned = lambda folder, key: ({"config": {"block": 9, "tma": False}},)

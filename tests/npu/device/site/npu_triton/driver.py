@@ -71,7 +71,7 @@ class NPUDriver(driver.DriverBase):
 
     @staticmethod
     def is_active():
-        """Where torch_npu is loaded."""
+        """Runs when torch_npu is loaded."""
         import sys
 
         return "torch_npu" in sys.modules
@@ -122,7 +122,7 @@ class NPUDriver(driver.DriverBase):
 
 
 def _on_host(argument):
-    """A tensor where the interpreter reads it, which would copy one of the device and hold on to it for a while."""
+    """A tensor for the interpreter, which would copy one of the device and keep it for a while."""
     import npu_device
     import torch
 
