@@ -329,7 +329,7 @@ def greatest(scores: changepoints.Floats) -> changepoints.Floats:
     sums = np.concatenate([np.zeros((len(scores), 1)), np.cumsum(scores, axis=1)], axis=1)
     found = np.zeros(len(scores))
     for size in range(changepoints.SHORTEST, count - changepoints.SHORTEST + 1):
-        apart = np.abs(sums[:, size:] - sums[:, :-size]).max(axis=1) / changepoints.deviation(size, count)
+        apart = np.abs(sums[:, size:] - sums[:, :-size]).max(axis=1) / math.sqrt(size * (count - size) / count)
         np.maximum(found, apart, out=found)
     return found
 
