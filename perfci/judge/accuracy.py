@@ -14,6 +14,8 @@ from perfci.thresholds.limits import Thresholds
 
 _BY_LIMIT = frozenset({"checked_errors_overall", "checked_errors_in_places", *storage.KINDS})
 
+_DOUBTS = frozenset({"vacuous", "vacuous_answers"})  # reasons by which what passed is no evidence
+
 _NAMED = 3  # cases that a sentence names before it gives the number of the others
 
 
@@ -88,7 +90,7 @@ def _row(op: PlannedOp, case: str | None, verdict: Verdict, reasons: Iterable[Re
 def _judge_whole(checks: Sequence[AccuracyCase], found: OpRun | None) -> tuple[Verdict, tuple[Reason, ...]]:
     """PASS with what was checked, or the first failure. Either way with what this machine could not check."""
     failed, not_made = _sort_failed(checks), [check for check in checks if check.unchecked]
-    vacuous = [check.unchecked for check in not_made if check.unchecked and check.unchecked.kind == "tolerance_vacuous"]
+    vacuous = [check.unchecked for check in not_made if check.unchecked and check.unchecked.kind in _DOUBTS]
     unchecked = [check for check in not_made if check.unchecked not in vacuous]
     stored = found.stored if found else ()
     if failed:

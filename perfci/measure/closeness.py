@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from perfci.core.model import ErrorStats, Reason
+from perfci.core.wording import as_fact
 
 Host = np.ndarray[Any, Any]
 
@@ -129,6 +130,71 @@ def within_ratio(errors: ErrorStats, usual: ErrorStats) -> bool:
     if None in (errors.rmse, usual.rmse, errors.max_abs, usual.max_abs):
         return False
     return bool(errors.rmse <= RATIO * usual.rmse and errors.max_abs <= RATIO * usual.max_abs)  # type: ignore[operator]
+
+
+@dataclass(frozen=True)
+class Standard:
+    """What an output is compared with."""
+
+    exact: Host  # the reference in float64
+    rounded: Host  # the same in the output's dtype
+    usual: Host  # the reference in that dtype
+    usual_errors: ErrorStats
+    rtol: float
+    atol: float
+
+    def misplaced(self, got: Host) -> Host:
+        """NaN or an infinity that neither the rounded float64 answer nor the reference has, or the other way round."""
+        kinds = finiteness(got)
+        found: Host = (kinds != finiteness(self.rounded)) & (kinds != finiteness(self.usual))
+        return found
+
+    def accepts(self, got: Host) -> bool:
+        """Whether an output is right."""
+        if self.misplaced(got).any():
+            return False
+        over = excess(got, self.exact, self.rtol, self.atol)
+        return not (over > 0).any() or within_ratio(errors_of(got, self.exact).stats, self.usual_errors)
+
+
+VACUOUS = 0.1  # a broken answer differs by at least this share of the answer's root mean square in one element
+NO_ROW, NO_COLUMN = as_fact("an answer without its last row"), as_fact("an answer without its last column")
+ONE_ELEMENT, ROUNDED = as_fact("an answer with one wrong element"), as_fact("an answer rounded to bfloat16")
+EXCUSED = frozenset({NO_ROW, NO_COLUMN, ONE_ELEMENT, ROUNDED})
+"""A tolerance that a person gave a reason for may accept these: elements that are small beside the tolerance."""
+_LEAST_ROUNDING = 2.0**-10  # of the root mean square: less is what rounding to bfloat16 changes by chance
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def break_answer(standard: Standard, dtype: str, rms: float) -> dict[str, Host]:
+    """Returns wrong answers made of the right one, by name, the gravest first. Those that hardly differ are left out.
+
+    rms: root mean square of the right answer's elements that are finite.
+    """
+    right = standard.rounded
+    finite, rows = np.isfinite(right), max(right.ndim - 2, 0)
+    wrong = {name: right.copy() for name in (NO_ROW, NO_COLUMN, ONE_ELEMENT)}
+    wrong[as_fact("zeros")] = np.zeros_like(right)
+    if right.ndim:
+        wrong[as_fact("an answer with its rows in another order")] = np.roll(right, 1, rows)
+        np.moveaxis(wrong[NO_ROW], rows, 0)[-1] = 0.0
+        wrong[NO_COLUMN][..., -1] = 0.0
+    # One of usual size, by more than the narrowest dtypes round off, and than the reference is wrong by itself.
+    usual = np.abs(np.where(finite, np.abs(right), np.inf) - rms).argmin()
+    share = max(VACUOUS, 2 * TOLERANCES.get(dtype, (0.0, 0.0))[0])
+    wrong[ONE_ELEMENT].flat[usual] += max(rms * share, 2 * RATIO * (standard.usual_errors.max_abs or 0.0))
+    if dtype in {"float32", "float64"}:
+        bits = right.astype(np.float32).view(np.uint32)
+        bits = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) & np.uint32(0xFFFF0000)
+        wrong[ROUNDED] = np.where(finite, bits.view(np.float32), right)
+
+    def change(name: str) -> float:
+        """The largest, as a multiple of the least that shows."""
+        most = np.abs(wrong[name] - right).max(where=finite, initial=0.0)
+        return float(most / (rms * (_LEAST_ROUNDING if name == ROUNDED else VACUOUS)))
+
+    order = sorted(wrong, key=lambda name: (name in EXCUSED, name == ROUNDED))
+    return {name: wrong[name] for name in order if change(name) > 0.99}
 
 
 def times_allowed(why: Reason) -> float:

@@ -122,6 +122,8 @@ class Worker:
                 yield replace(found, of_base=before != now)
             if before["rejects"] != now["rejects"]:
                 yield from accuracy_stage.verify_rejections(own, self._device, self._describe)
+            if same := accuracy_stage.verify_answers(suite, self._device):
+                yield replace(same, of_base=before != now)
 
     def measure(self, *, right: bool) -> None:
         """Time the performance cases, if the kernel is right and the device is an accelerator."""

@@ -3,7 +3,18 @@ import math
 import numpy as np
 import pytest
 
-from perfci.measure.closeness import RATIO, errors_of, within_ratio
+from perfci.core.model import ErrorStats
+from perfci.measure.closeness import (
+    NO_COLUMN,
+    ONE_ELEMENT,
+    RATIO,
+    ROUNDED,
+    Standard,
+    break_answer,
+    errors_of,
+    finiteness,
+    within_ratio,
+)
 
 
 def error_stats(actual, expected):
@@ -68,3 +79,28 @@ def test_the_l2_error_of_tiny_and_huge_numbers_neither_vanishes_nor_overflows(sc
     many = np.array([6.0, 8.0] * 5000) * scale
 
     assert l2(1.5 * many, many) == pytest.approx(0.5, rel=1e-5)
+
+
+def broken(right, dtype="float32"):
+    rms = float(np.sqrt(np.mean(right[np.isfinite(right)] ** 2)))
+    return break_answer(Standard(right, right, right, ErrorStats(right.size), 0.0, 0.0), dtype, rms)
+
+
+def test_an_answer_is_broken_in_every_way_that_changes_it():
+    rows = np.random.default_rng(0).normal(size=(6, 5))
+
+    assert len(broken(rows)) == 6
+    assert ROUNDED not in broken(rows, "float16")
+    assert ROUNDED not in broken(np.sign(rows))
+    assert "an answer with its rows in another order" not in broken(np.tile(rows[0], (4, 1)))
+    assert NO_COLUMN not in broken(np.where(np.arange(5) < 4, rows, 1e-3))
+    assert list(broken(np.array(3.01))) == ["zeros", ONE_ELEMENT, ROUNDED]
+
+
+def test_infinities_and_nan_stay_in_an_answer_that_is_wrong_in_its_numbers():
+    right = np.where(np.eye(4), np.inf, np.random.default_rng(0).normal(size=(4, 4)))
+    right[0, 1] = np.nan
+
+    found = broken(right)
+
+    assert all(np.array_equal(finiteness(found[name]), finiteness(right)) for name in (ONE_ELEMENT, ROUNDED))

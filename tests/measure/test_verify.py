@@ -11,10 +11,20 @@ from perfci.core.model import Reason
 from perfci.core.wording import sentence
 from perfci.device.fake import FakeDevice, FakeSpec
 from perfci.device.seam import NotInterpretedError
-from perfci.measure.verify import FIXED_SEEDS, LEAK_CALLS, Check, checks, verify, verify_memory, verify_rejections
+from perfci.measure.verify import (
+    FIXED_SEEDS,
+    LEAK_CALLS,
+    Check,
+    checks,
+    verify,
+    verify_answers,
+    verify_memory,
+    verify_rejections,
+)
 from perfci.ops.spec import LAYOUTS, VALUES, Accuracy, case_id, grid
 
 CASES = grid(rows=[3, 8], cols=[4], dtype=["float32"])
+WIDE = {"rows": 3, "cols": 40, "dtype": "float32"}
 
 
 def describe(error):
@@ -188,20 +198,63 @@ def vacuous(device, kernel, atol, given=None, **fields):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_pass_by_an_atol_above_a_tenth_of_the_answers_size_says_nothing(device, layout):
-    right = vacuous(device, double, 1.0, check(layout=layout))
-    wrong = vacuous(device, lambda x: double(x) + np.float32(0.9), 1.0, check(layout=layout))
+def test_a_pass_by_an_atol_that_wrong_answers_pass_too_says_nothing(device, layout):
+    given = check(layout=layout, params=WIDE)
+    right = vacuous(device, double, 1.0, given)
+    wrong = vacuous(device, lambda x: double(x) + np.float32(0.9), 1.0, given)
 
     for result in (right, wrong):
-        assert (result.failure, result.unchecked.kind) == (None, "tolerance_vacuous")
+        assert (result.failure, result.unchecked.kind) == (None, "vacuous")
         assert result.unchecked.facts["atol"] == 1.0
         assert result.unchecked.facts["rms"] == pytest.approx(np.sqrt(np.mean(double(made_x(layout)) ** 2)))
         assert "{" not in sentence(result.unchecked)
-    assert vacuous(device, double, 0.01, check(layout=layout)).unchecked is None
+    assert vacuous(device, double, 0.001, given).unchecked is None
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "dtype", "broken"),
+    [
+        ((0.0, 1e9), "float32", "zeros"),
+        ((1.5, 0.0), "float32", "zeros"),
+        ((0.5, 0.0), "float32", "an answer with one wrong element"),
+        ((0.0, 0.05), "float32", "an answer rounded to bfloat16"),
+        ((0.0, 0.05), "float16", None),
+        ((1e-3, 1e-5), "float16", None),
+        ((1.3e-6, 1e-5), "float32", None),
+    ],
+)
+def test_the_first_wrong_answer_that_would_pass_is_named(device, tolerance, dtype, broken):
+    given = check(params={"rows": 8, "cols": 40, "dtype": dtype})
+
+    result = verify(suite(tolerance={dtype: tolerance}), device, given, describe)
+
+    assert (result.unchecked.facts["broken"] if result.unchecked else None) == broken
+
+
+def test_a_reason_excuses_one_element_and_rounding_but_no_answer_of_zeros(device):
+    def found(atol):
+        return vacuous(device, double, atol, tolerance_reason="weights are stored in bfloat16").unchecked
+
+    assert found(0.5) is None
+    assert found(1e9).facts["broken"] == "zeros"
+
+
+@pytest.mark.parametrize(
+    ("make", "alike"),
+    [(np.zeros, True), (np.ones, True), (lambda shape: np.full(shape, np.nan), True), (np.empty, None)],
+)
+def test_a_suite_whose_right_answers_are_one_number_says_nothing(device, make, alike):
+    def made(rows, cols, dtype, device, seed):
+        return {"x": make((0 if alike is None else rows, cols)).astype(dtype)}
+
+    found = verify_answers(suite(make_inputs=made), device)
+
+    assert (found.unchecked.kind if found else None) == ("vacuous_answers" if alike else None)
+    assert verify_answers(suite(), device) is None
 
 
 def made_x(layout):
-    x = make_inputs(**CASES[0], device="", seed=0)["x"]
+    x = make_inputs(**WIDE, device="", seed=0)["x"]
     return np.broadcast_to(x[:1], x.shape) if layout == "expanded" else x
 
 
