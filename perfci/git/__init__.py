@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from perfci.core.model import Reason
+from perfci.git import large_files
 from perfci.git.command import git
+from perfci.git.repository import find_repository
 
 
 @dataclass(frozen=True)
@@ -21,20 +24,41 @@ class Revision:
 
 def read(folder: Path) -> Revision | Reason:
     """Returns what is checked out around a folder, or why git cannot say: not installed, no repository, not ours."""
-    root = git(folder, "rev-parse", "--show-toplevel")
-    if isinstance(root, Reason):
-        return root
-    status = git(folder, "status", "--porcelain=v2", "--branch", "--untracked-files=no")
-    if isinstance(status, Reason):
-        return status
+    repository = find_repository(folder)
+    if isinstance(repository, Reason):
+        return repository
+    # What a submodule's own git directory configures is nothing that git may run: each is read on its own, by perfci.
+    options = ("--porcelain=v2", "--branch", "--untracked-files=no", "--ignore-submodules=dirty", "-z")
+    status = git(repository.top, "status", *options)
+    listed = git(repository.top, "ls-files", "--stage", "-z") if not isinstance(status, Reason) else status
+    if isinstance(status, Reason) or isinstance(listed, Reason):
+        return status if isinstance(status, Reason) else listed  # type: ignore[return-value]
     # Headers are `# branch.oid ID` and `# branch.head NAME`. Every other line is a file that differs.
-    lines = [line for line in status.split("\n") if line]  # splitlines would split some branch names
+    lines = [line for line in status.split("\0") if line]
     pairs = (line.removeprefix("# ").partition(" ") for line in lines if line.startswith("# branch."))
     heads = {name: value for name, _, value in pairs}
     commit, branch = heads.get("branch.oid"), heads.get("branch.head")
+    modules = (line.partition("\t")[2] for line in listed.split("\0") if line.startswith("160000 "))
     return Revision(
-        root=Path(root.removesuffix("\n")),
+        root=repository.top,
         commit=None if commit == "(initial)" else commit,
         branch=None if branch == "(detached)" else branch,
-        dirty=any(not line.startswith("#") for line in lines),
+        dirty=any(not line.startswith("#") and not _is_large_file(repository.top, line) for line in lines)
+        or any(_is_dirty(repository.top / each) for each in modules),
     )
+
+
+def _is_dirty(module: Path) -> bool:
+    """Returns whether a submodule that is checked out has changes."""
+    inside = module.resolve() == module and (module / ".git").exists()  # and no link, which may lead back
+    found = read(module) if inside else None
+    return isinstance(found, Revision) and found.root == module and found.dirty
+
+
+def _is_large_file(top: Path, line: str) -> bool:
+    """Returns whether a file differs from its blob only because Git LFS put the content in the place of the pointer."""
+    fields = line.split(" ", 8)  # `1 .M N... mode mode mode id id name`
+    if fields[:2] != ["1", ".M"] or fields[4] != fields[5]:
+        return False
+    blob = git(top, "cat-file", "blob", fields[7])
+    return isinstance(blob, str) and large_files.is_content(top / fields[8], os.fsencode(blob))

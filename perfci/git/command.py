@@ -9,13 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from perfci.core.model import Reason
+from perfci.git import repository
 
 TIME_LIMIT_S = 60.0  # git may be slow on a network file system, but must not hang the check
 
 _ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_UNOWNED = re.compile(r"(?:dubious ownership in repository at |unsafe repository \()'([^']+)'")
-
-_OF_A_HOOK = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX"})  # of a hook's own repository
 
 
 def git(
@@ -43,25 +41,36 @@ def run(
     given: str = "",
     limit_s: float = TIME_LIMIT_S,
 ) -> subprocess.CompletedProcess[bytes] | Reason:
-    """Runs a git command. Returns a reason if git is missing, hangs, or cannot reach the repository at all."""
-    own = {name: value for name, value in os.environ.items() if name not in _OF_A_HOOK}
-    environment = {**own, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", **(variables or {})}
+    """Runs a git command in a git directory of its own. Returns a reason if git or the repository cannot be used.
+
+    `variables` may name another work tree and index, or a git directory that perfci made.
+    """
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
-    try:
-        done = subprocess.run(
+
+    def start(environment: Mapping[str, str]) -> subprocess.CompletedProcess[bytes]:
+        environment = {**environment, **(variables or {})}
+        return subprocess.run(
             command, capture_output=True, check=False, timeout=limit_s, env=environment, input=os.fsencode(given)
         )
-    except (FileNotFoundError, PermissionError):
-        return Reason("git_missing")
+
+    try:
+        if variables and "GIT_DIR" in variables:
+            return start(repository.make_variables(Path(variables["GIT_DIR"])))
+        found = repository.find_repository(folder)
+        if isinstance(found, Reason):
+            return found
+        with repository.open_directory(found) as environment:
+            done = start(environment)
     except subprocess.TimeoutExpired:
         return Reason("git_failed", {"folder": str(folder), "why": f"no answer within {limit_s:g} s"})
-    if done.returncode:
-        complaint = done.stderr.decode(errors="replace")
-        if "not a git repository" in complaint:
-            return Reason("no_repository", {"folder": str(folder)})
-        if unowned := _UNOWNED.search(complaint):
-            return Reason("git_unowned", {"root": unowned[1]})
-    return done
+    except subprocess.CalledProcessError as error:
+        return Reason("git_failed", {"folder": str(folder), "why": error.stderr.decode(errors="replace").strip()})
+    except OSError as error:
+        if error.filename == "git":
+            return Reason("git_missing")
+        return Reason("git_failed", {"folder": str(folder), "why": error.strerror or str(error)})
+    missing = done.returncode and b"not a git repository" in done.stderr
+    return Reason("no_repository", {"folder": str(folder)}) if missing else done
 
 
 def find_object(folder: Path, name: str) -> str | None:

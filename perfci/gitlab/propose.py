@@ -16,10 +16,12 @@ from enum import StrEnum
 from pathlib import Path
 
 from perfci.core.errors import PerfciError, UsageError
+from perfci.core.files import read_regular
 from perfci.core.model import Reason
 from perfci.core.settings import Settings
 from perfci.git import command
 from perfci.git.base import PROPOSALS
+from perfci.git.repository import SETTINGS, find_repository
 from perfci.gitlab.note_text import HOST
 from perfci.gitlab.proposal import ROWS, Proposal, ProposedFile, describe_changes, list_changed, write_description
 from perfci.report.text import plain
@@ -67,6 +69,12 @@ class Remote:
     url: str
     token: str = field(default="", repr=False)
     certificates: str | None = None  # file of certificates to trust, if they are not the system's
+    here: Path | None = None  # git directory on this machine that has all objects. Nothing is fetched then
+
+    @property
+    def secret(self) -> str:
+        """What the header of a request holds."""
+        return base64.b64encode(f"perfci:{self.token}".encode()).decode()
 
 
 class Fate(StrEnum):
@@ -103,10 +111,10 @@ def propose(
     target = options.target or environ.get("CI_DEFAULT_BRANCH")
     if options.dry_run:
         found = command.parse_commit(settings.root, base or "HEAD")
-        top = command.git(settings.root, "rev-parse", "--show-toplevel")
-        if found is None or isinstance(top, Reason):
+        repository = find_repository(settings.root)
+        if found is None or isinstance(repository, Reason):
             raise PerfciError("propose_no_commit", commit=base or "HEAD", folder=str(settings.root))
-        base, target, remote = found, target or "HEAD", Remote(Path(top.strip()).as_uri())
+        base, target, remote = found, target or "HEAD", Remote(repository.top.as_uri(), here=repository.common)
     else:
         remote = find_remote(environ)
     if not _COMMIT.fullmatch(base):
@@ -173,30 +181,26 @@ class _TemporaryClone:
     folder: Path
     remote: Remote
 
-    def run(self, *arguments: str, given: str = "", fails: bool = False) -> tuple[int, str]:
-        """Exit code and what git printed, errors last. Raises PerfciError if it fails and that is not expected."""
-        config = {
-            "core.hooksPath": os.devnull,
-            "commit.gpgSign": "false",
-            "credential.helper": "",
-            "http.followRedirects": "false",
-            "user.name": "perfci",
-            "user.email": "perfci@noreply.invalid",
-        }
-        secret = base64.b64encode(f"perfci:{self.remote.token}".encode()).decode()
+    def variables(self) -> dict[str, str]:
+        """The clone's own git directory, and every setting that git gets."""
+        config = {**SETTINGS, "user.name": "perfci", "user.email": "perfci@noreply.invalid"}
         if self.remote.token:
-            config["http.extraHeader"] = f"Authorization: Basic {secret}"
+            config["http.extraHeader"] = f"Authorization: Basic {self.remote.secret}"
         if self.remote.certificates:
             config["http.sslCAInfo"] = self.remote.certificates
-        variables = {"GIT_CONFIG_COUNT": str(len(config))}
-        for index, (name, value) in enumerate(config.items()):
-            variables |= {f"GIT_CONFIG_KEY_{index}": name, f"GIT_CONFIG_VALUE_{index}": value}
-        done = command.run(self.folder, *arguments, variables=variables, given=given, limit_s=LIMIT_S)
+        named = {f"GIT_CONFIG_KEY_{index}": name for index, name in enumerate(config)}
+        named |= {f"GIT_CONFIG_VALUE_{index}": value for index, value in enumerate(config.values())}
+        places = {"GIT_DIR": str(self.folder / ".git"), "GIT_WORK_TREE": str(self.folder)}
+        return {**places, "GIT_CONFIG_COUNT": str(len(config)), **named}
+
+    def run(self, *arguments: str, given: str = "", fails: bool = False) -> tuple[int, str]:
+        """Exit code and what git printed, errors last. Raises PerfciError if it fails and that is not expected."""
+        done = command.run(self.folder, *arguments, variables=self.variables(), given=given, limit_s=LIMIT_S)
         if isinstance(done, Reason):
             raise PerfciError(done.kind, **done.facts)
         printed = (done.stdout + done.stderr).decode(errors="replace")
         if self.remote.token:
-            printed = printed.replace(self.remote.token, "***").replace(secret, "***")
+            printed = printed.replace(self.remote.token, "***").replace(self.remote.secret, "***")
         if done.returncode and not fails:
             self.fail(printed)
         return done.returncode, printed
@@ -208,10 +212,16 @@ class _TemporaryClone:
 
     def prepare(self, base: str, folders: Sequence[str]) -> None:
         """Check out these folders of the base."""
-        self.run("init", "--quiet")
+        self.run("init", "--quiet", "--template=", f"--object-format={'sha256' if len(base) == 64 else 'sha1'}")
+        own = self.folder / ".git"
+        if self.remote.here:
+            (own / "objects" / "info" / "alternates").write_bytes(os.fsencode(self.remote.here / "objects") + b"\n")
+            if (shallow := self.remote.here / "shallow").exists():
+                (own / "shallow").write_bytes(read_regular(shallow))
         self.run("remote", "add", "origin", self.remote.url)
         self.run("sparse-checkout", "set", "--no-cone", *folders)
-        (self.folder / ".git" / "info" / "attributes").write_text(_ATTRIBUTES, encoding="utf-8", newline="\n")
+        (own / "info").mkdir(exist_ok=True)
+        (own / "info" / "attributes").write_text(_ATTRIBUTES, encoding="utf-8", newline="\n")
         self.fetch(base)
         self.check_out(base)
 
@@ -238,7 +248,7 @@ class _TemporaryClone:
 
     def content(self, commit: str, path: str) -> bytes | None:
         """A file of a commit. None if it has none."""
-        done = command.run(self.folder, "cat-file", "blob", f"{commit}:{path}")
+        done = command.run(self.folder, "cat-file", "blob", f"{commit}:{path}", variables=self.variables())
         return done.stdout if not isinstance(done, Reason) and done.returncode == 0 else None
 
 

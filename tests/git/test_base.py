@@ -1,5 +1,6 @@
 """What the files at hand are compared with, in real repositories and clones."""
 
+import os
 import shlex
 import subprocess
 from pathlib import Path
@@ -197,9 +198,15 @@ def test_on_the_default_branch_the_base_is_the_baselines_commit(repository, behi
 # --- no answer at all -------------------------------------------------------------------------------------------------
 
 
-def test_a_repository_of_another_user_is_said_with_the_command(repository, monkeypatch):
-    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own switch for its tests
+def test_a_repository_of_another_user_is_refused_with_the_command_that_trusts_it(repository, monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
 
     reason = refused(resolve(repository, None, {}), "git_unowned")
 
     assert f"safe.directory {shlex.quote(str(repository.resolve()))}" in sentence(reason)
+    own = tmp_path / "gitconfig"
+    own.write_text(f"[safe]\n\tdirectory = {repository.resolve()}\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(own))
+    assert not isinstance(resolve(repository, "HEAD", {}), Reason)
+    own.write_text(f"[safe]\n\tdirectory = {repository.resolve()}\n\tdirectory =\n")
+    refused(resolve(repository, None, {}), "git_unowned")

@@ -1,5 +1,6 @@
 """A revision's files, written beside the work tree."""
 
+import hashlib
 import shutil
 import stat
 from pathlib import Path
@@ -134,25 +135,31 @@ def test_submodules_are_left_out(forked, repository, tmp_path):
     assert not (root / "module").exists()
 
 
-POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n"
+def store_large(repository: Path, content: bytes) -> str:
+    """What Git LFS keeps of a file; its pointer."""
+    digest = hashlib.sha256(content).hexdigest()
+    kept = repository / ".git" / "lfs" / "objects" / digest[:2] / digest[2:4] / digest
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(content)
+    return f"version https://git-lfs.github.com/spec/v1\noid sha256:{digest}\nsize {len(content)}\n"
 
 
-@pytest.mark.parametrize(
-    ("smudge", "expected"),
-    [("sed s/pointer/content/", "content"), ("false", "pointer"), ("no-such-program", "pointer")],
-)
-def test_a_large_file_is_fetched_or_stays_a_pointer(repository, tmp_path, smudge, expected):
-    """As `git lfs install` sets it up: a filter that is required, whose failure stops an ordinary checkout."""
-    write(repository, {".gitattributes": "*.bin filter=lfs\n", "weights.bin": "pointer", "a.py": "a"})
+@pytest.mark.parametrize(("kept", "expected"), [(b"content", "content"), (b"forged", "pointer"), (None, "pointer")])
+def test_a_large_file_is_what_its_pointer_stands_for_or_stays_a_pointer(repository, tmp_path, kept, expected):
+    pointer = store_large(repository, b"content")
+    write(repository, {".gitattributes": "*.bin filter=lfs\n", "weights.bin": pointer, "a.py": "a"})
     commit_all(repository)
-    git(repository, "config", "filter.lfs.smudge", smudge)
+    git(repository, "config", "filter.lfs.smudge", f"touch {tmp_path}/ran")
     git(repository, "config", "filter.lfs.required", "true")
+    (path,) = repository.glob(".git/lfs/objects/*/*/*")
+    path.unlink() if kept is None else path.write_bytes(kept)
 
     root = materialise(repository, "HEAD", tmp_path / "base")
 
     assert isinstance(root, Path)
-    assert files(root)["weights.bin"] == expected
+    assert files(root)["weights.bin"] == {"content": "content", "pointer": pointer}[expected]
     assert files(root)["a.py"] == "a"
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_revision_before_the_project_began_is_said(repository, tmp_path):

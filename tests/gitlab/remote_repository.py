@@ -1,7 +1,9 @@
-"""A bare repository in the place of GitLab's: it takes push options, and keeps them."""
+"""A bare repository in the place of GitLab's, reached by HTTP: it takes push options, and keeps them."""
 
 import os
 import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 HOOK = """#!/bin/sh
@@ -18,17 +20,28 @@ done > pushed-options
 class RemoteRepository:
     """What git reaches at `url` is the repository in `folder`."""
 
-    def __init__(self, folder: Path, monkeypatch, url: str) -> None:
+    def __init__(self, folder: Path, monkeypatch, path: str = "/team/kernels") -> None:
         self.folder = folder
-        config = folder.parent / "gitconfig"
-        config.write_text(f'[url "{folder.as_uri()}"]\n\tinsteadOf = {url}\n')
-        monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
         subprocess.run(["git", "init", "-q", "--bare", "-b", "main", str(folder)], check=True)
-        for name in ("receive.advertisePushOptions", "uploadpack.allowFilter", "uploadpack.allowAnySHA1InWant"):
+        for name in (
+            "receive.advertisePushOptions",
+            "uploadpack.allowFilter",
+            "uploadpack.allowAnySHA1InWant",
+            "http.receivepack",
+        ):
             self.git("config", name, "true")
         hook = folder / "hooks" / "pre-receive"
         hook.write_text(HOOK)
         hook.chmod(0o755)
+        self.tokens: set[str] = set()
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, f"{path}.git"))
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        self.url = f"http://127.0.0.1:{self.server.server_port}{path}"
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
 
     def git(self, *arguments: str, **variables: str) -> str:
         command = ["git", "-C", str(self.folder), *arguments]
@@ -80,3 +93,42 @@ class RemoteRepository:
         made = self.git("commit-tree", tree, "-m", message, *(["-p", parent] if parent else []))
         self.git("update-ref", f"refs/heads/{branch}", made)
         return made
+
+
+def _handler(remote: RemoteRepository, path: str) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.0"
+
+        def do_GET(self) -> None:
+            place, _, query = self.path.removeprefix(path).partition("?")
+            remote.tokens.add(self.headers.get("Authorization", ""))
+            variables = {
+                **os.environ,
+                "GIT_PROJECT_ROOT": str(remote.folder),
+                "GIT_HTTP_EXPORT_ALL": "1",
+                "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
+                "PATH_INFO": place,
+                "QUERY_STRING": query,
+                "REQUEST_METHOD": self.command,
+                "REMOTE_USER": "perfci",
+                "REMOTE_ADDR": "127.0.0.1",
+                "CONTENT_TYPE": self.headers.get("Content-Type", ""),
+                "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
+            }
+            given = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            done = subprocess.run(["git", "http-backend"], input=given, capture_output=True, check=True, env=variables)
+            head, _, body = done.stdout.partition(b"\r\n\r\n")
+            lines = [line.partition(": ")[::2] for line in head.decode().splitlines()]
+            fields = dict(lines)
+            self.send_response(int(fields.pop("Status", "200 OK").split()[0]))
+            for name, value in fields.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET  # noqa: N815
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    return Handler

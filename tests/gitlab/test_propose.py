@@ -50,11 +50,12 @@ def remote(tmp_path, monkeypatch):
     alone(monkeypatch, tmp_path)
     for name in [name for name in os.environ if name.startswith(("CI_", "PERFCI_"))]:
         monkeypatch.delenv(name)
-    repository = RemoteRepository(tmp_path / "repository.git", monkeypatch, f"{URL}.git")
+    repository = RemoteRepository(tmp_path / "repository.git", monkeypatch)
     repository.put(
         {"baselines/README.md": b"Numbers.\n", LIMITS: make_limits(tmp_path, 0.01), "kernels/x.py": b"pass\n"}
     )
-    return repository
+    yield repository
+    repository.close()
 
 
 class Job:
@@ -99,7 +100,7 @@ def job(tmp_path, remote):
 
 @pytest.fixture
 def environ(job):
-    return {"PERFCI_PUSH_TOKEN": TOKEN, "CI_PROJECT_URL": URL, "CI_DEFAULT_BRANCH": "main"}
+    return {"PERFCI_PUSH_TOKEN": TOKEN, "CI_PROJECT_URL": job.remote.url, "CI_DEFAULT_BRANCH": "main"}
 
 
 @pytest.fixture

@@ -124,14 +124,14 @@ def test_a_shard_that_never_came_is_red_and_not_a_shorter_report(repository):
 def test_nightly_the_default_branch_is_measured_whole_and_its_baselines_are_proposed(repository, tmp_path, monkeypatch):
     demo = repository()
     git(demo.root, "checkout", "-q", "main")
-    server = RemoteRepository(tmp_path / "gitlab.git", monkeypatch, "https://gitlab.example.org/kernels/demo.git")
+    server = RemoteRepository(tmp_path / "gitlab.git", monkeypatch, "/kernels/demo")
     server.git("fetch", "-q", str(demo.root), "main:main")
 
     done = demo.run(
         "perfci-propose",
         token=TOKEN,
         CI_PIPELINE_SOURCE="schedule",
-        CI_PROJECT_URL="https://gitlab.example.org/kernels/demo",
+        CI_PROJECT_URL=server.url,
         CI_COMMIT_SHA=git(demo.root, "rev-parse", "HEAD"),
     )
 
@@ -148,6 +148,7 @@ def test_nightly_the_default_branch_is_measured_whole_and_its_baselines_are_prop
     assert "there is no release to compare with" in " ".join(done.log("perfci-creep").split())
     assert TOKEN not in done.output
     assert git(demo.root, "status", "--porcelain", "--ignored") == ""
+    server.close()
 
 
 def test_nightly_chains_and_soak_run_even_if_what_is_timed_failed(repository):

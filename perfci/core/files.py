@@ -1,0 +1,34 @@
+"""Reads files that somebody else may have put in their place."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from io import BufferedReader
+from pathlib import Path
+
+from perfci.core.wording import say
+
+MOST = 1 << 30  # bytes of any file that is read as a whole
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Opens an ordinary file for reading. Raises OSError for a link, a pipe or a device, without waiting for one."""
+    if path.is_symlink():  # O_NOFOLLOW has no words of its own for it, and Windows has no O_NOFOLLOW
+        raise OSError(errno.ELOOP, say("it is a link"))
+    flags = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY", "O_NOINHERIT")
+    file = os.fdopen(os.open(path, sum((getattr(os, name, 0) for name in flags), os.O_RDONLY)), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, say("it is no plain file"))
+    return file
+
+
+def read_regular(path: Path, most: int = MOST) -> bytes:
+    """Returns the content of an ordinary file. Raises OSError for anything else, and for a file longer than that."""
+    with open_regular(path) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, say("it is longer than {most:size}", most=most))
+    return data
