@@ -18,11 +18,11 @@ def open_regular(path: Path) -> BufferedReader:
     if path.is_symlink():  # O_NOFOLLOW has no words of its own for it, and Windows has no O_NOFOLLOW
         raise OSError(errno.ELOOP, say("it is a link"))
     flags = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY", "O_NOINHERIT")
-    file = os.fdopen(os.open(path, sum((getattr(os, name, 0) for name in flags), os.O_RDONLY)), "rb")
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
+    handle = os.open(path, sum((getattr(os, name, 0) for name in flags), os.O_RDONLY))
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
         raise OSError(errno.EINVAL, say("it is no plain file"))
-    return file
+    return os.fdopen(handle, "rb")
 
 
 def read_regular(path: Path, most: int = MOST) -> bytes:

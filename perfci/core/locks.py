@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import re
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -14,11 +15,27 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from perfci.core.errors import DeviceError
+from perfci.core.wording import say
 
 _LONGEST = 1000  # bytes of a holder's signature that are read
 
 POLL_S = 0.5
 WAIT_S = 3600.0
+
+
+def open_lock(path: Path) -> int:
+    """Opens or makes a lock's file. Raises OSError for anything else, such as a link: holders write into the file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    flags = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o666)
+    except PermissionError:
+        handle = os.open(path, os.O_RDONLY | flags)  # another user's: it can be locked all the same
+    found = os.fstat(handle)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        os.close(handle)
+        raise OSError(errno.EINVAL, say("it is no plain file"))
+    return handle
 
 
 def take(handle: int) -> bool:
@@ -61,15 +78,6 @@ def find_lock(name: str, folder: str | None) -> Path:
     if not re.fullmatch(r"[\w.:-]{1,200}", name):
         raise OSError(errno.EINVAL, "no name of a device")
     return Path(folder or tempfile.gettempdir()) / f"perfci-{name}.lock"
-
-
-def open_lock(path: Path) -> int:
-    """Open a lock's file, and make it if it is missing. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    except PermissionError:
-        return os.open(path, os.O_RDONLY)  # another user's, or ours to lock and not to write: it can be locked
 
 
 @contextmanager

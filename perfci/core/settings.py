@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -59,8 +60,23 @@ def load(start: Path) -> Settings:
     for folder in (start.resolve(), *start.resolve().parents):
         table = _read_table(folder / FILE)
         if table is not None or (folder / "kernels").is_dir():
-            return _make_settings(folder, table or {})
+            settings = _make_settings(folder, table or {})
+            _refuse_links(settings)
+            return settings
     raise UsageError("no_project", folder=str(start.resolve()))
+
+
+def _refuse_links(settings: Settings) -> None:
+    """Raises UsageError for a link among or on the way to the folders of stored files: it may lead into `.git`."""
+    for name in ("reports", "baselines", "thresholds", "lock_folder", "cache_folder"):
+        folder = getattr(settings, name)
+        if folder is None or not folder.is_relative_to(settings.root):
+            continue
+        inner = folder.relative_to(settings.root)
+        way = (settings.root / part for part in (*reversed(inner.parents), inner))
+        below = (Path(place, each) for place, folders, _ in os.walk(folder) for each in folders)
+        if link := next((path for path in (*way, *below) if path != settings.root and path.is_symlink()), None):
+            raise UsageError("folder_linked", path=str(link), name=name)
 
 
 def at(root: Path) -> Settings:

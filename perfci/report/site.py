@@ -20,6 +20,7 @@ from pathlib import Path
 from perfci import store
 from perfci.core import units
 from perfci.core.errors import StoredFileError, UsageError
+from perfci.core.files import read_regular
 from perfci.core.model import HistoryRun, Reason, Step
 from perfci.core.wording import say, sentence
 from perfci.report import past, words
@@ -395,7 +396,7 @@ def claim_folder(folder: Path, pages: Sequence[str]) -> frozenset[str]:
         raise UsageError("site_folder_file", path=str(folder))
     if marker.is_file():
         try:
-            before = frozenset(name for name in json.loads(marker.read_bytes())["pages"] if _PAGE.fullmatch(name))
+            before = frozenset(name for name in json.loads(read_regular(marker))["pages"] if _PAGE.fullmatch(name))
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise UsageError("site_marker_damaged", path=str(marker)) from error
     elif folder.exists() and any(folder.iterdir()):

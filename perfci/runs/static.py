@@ -14,6 +14,7 @@ import perfci
 from perfci.core import environment
 from perfci.core.codec import decode, encode
 from perfci.core.errors import StoredFileError
+from perfci.core.files import read_regular
 from perfci.core.model import PlannedBase, PlannedOp, Reason, Static, StaticOp
 from perfci.core.settings import Settings
 from perfci.device.targets import target_named
@@ -62,7 +63,7 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
     found, files = dict[_Wanted, StaticOp](), {one: _find_file(bench, one) for one in wanted}
     for one, path in files.items():
         with contextlib.suppress(OSError, ValueError):  # not there, or of another shape: it is made anew
-            found |= {one: decode(path.read_bytes(), StaticOp)} if path else {}
+            found |= {one: decode(read_regular(path), StaticOp)} if path else {}
     for one, compiled in _compile(bench, [one for one in wanted if one not in found]).items():
         found[one], path = compiled, files[one]
         if path and not compiled.failure:

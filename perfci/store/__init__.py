@@ -14,6 +14,7 @@ from pathlib import Path
 
 from perfci.core import locks
 from perfci.core.errors import StoredFileError
+from perfci.core.files import read_regular
 from perfci.core.model import Baseline, Run, ShardPlan
 from perfci.store.files import decode, encode, refuse_to_overwrite_unreadable, write_atomically
 
@@ -30,8 +31,7 @@ def claim_reports(folder: Path) -> Iterator[None]:
     handle = None
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # A link in a checkout must not have another file written.
-        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        handle = locks.open_lock(folder / ".lock")
         if not locks.take_if_possible(handle):
             raise StoredFileError("reports_taken", folder=str(folder), holder=locks.holder(handle))
         locks.sign(handle)  # which notices a full disk
@@ -62,7 +62,7 @@ def read_plan(path: Path) -> tuple[ShardPlan, str]:
     """A plan.json, and the SHA-256 of the file by which its shards know it. Raises StoredFileError."""
     if not path.exists():
         raise StoredFileError("plan_missing", path=str(path))
-    return decode(path, ShardPlan), hashlib.sha256(path.read_bytes()).hexdigest()
+    return decode(path, ShardPlan), hashlib.sha256(read_regular(path)).hexdigest()
 
 
 def write_plan(plan: ShardPlan, path: Path) -> Path:

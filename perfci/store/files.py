@@ -14,6 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from perfci.core.errors import StoredFileError, UsageError
+from perfci.core.files import read_regular
 from perfci.core.model import FORMAT
 from perfci.store.layout import text
 
@@ -69,7 +70,7 @@ def uncollected() -> Iterator[None]:
 
 def refuse_to_overwrite_unreadable(path: Path) -> None:
     """Raises StoredFileError if the file at `path` is not one that this perfci can read."""
-    if path.exists():
+    if os.path.lexists(path):
         _check_format(path, _read(path))
 
 
@@ -106,7 +107,7 @@ def place_in_json(error: msgspec.ValidationError) -> dict[str, str]:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except FileNotFoundError as error:
         raise StoredFileError("stored_file_missing", path=str(path)) from error
     except OSError as error:

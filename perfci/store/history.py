@@ -20,6 +20,7 @@ import msgspec
 
 from perfci.core import locks
 from perfci.core.errors import StoredFileError
+from perfci.core.files import read_regular
 from perfci.core.model import FORMAT, Epoch, Fact, HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Reason
 from perfci.store import NAME, baseline_path, layout
 from perfci.store.files import LineHead, place_in_json, uncollected, write_atomically
@@ -196,7 +197,7 @@ def _read(folder: Path, device: str, op: str) -> History:
 
 def _read_bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except FileNotFoundError:
         return b""
     except OSError as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from perfci.core.errors import StoredFileError
+from perfci.core.files import open_regular, read_regular
 from perfci.core.model import FORMAT, Reason
 from perfci.store.files import LineHead, write_atomically
 
@@ -22,6 +23,7 @@ DECIMALS = 3  # Launch times are kept to the nanosecond. Timers tick at 32 ns.
 _CHUNK = 1 << 20
 _LONGEST = 1 << 25  # bytes of one line: more than a million launches
 _MOST = 1 << 28  # bytes that are unpacked of one file: some ten times what 500 cases with all looks of a duel come to
+_MOST_TIMES = 1 << 24  # and times, each of which takes 32 bytes of memory. They may have as few as 3 bytes in the file
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def join_launches(folder: Path, parts: Iterable[Path]) -> None:
     for part in parts:
         found = read_launches(part)
         if found.rows:
-            members.append(_pack(found.rows) if found.note else (part / LAUNCHES_FILE).read_bytes())
+            members.append(_pack(found.rows) if found.note else read_regular(part / LAUNCHES_FILE, _MOST))
     if members:
         write_atomically(folder / LAUNCHES_FILE, b"".join(members))
     else:
@@ -95,8 +97,6 @@ def join_launches(folder: Path, parts: Iterable[Path]) -> None:
 def read_launches(folder: Path) -> Launches:
     """Every whole row. A torn tail or line becomes a note. Raises StoredFileError if a later perfci wrote the file."""
     path = folder / LAUNCHES_FILE
-    if not path.is_file():
-        return Launches()
     rows: list[LaunchRow] = []
     try:
         for line in _lines(path):
@@ -104,6 +104,8 @@ def read_launches(folder: Path) -> Launches:
             if found > FORMAT:
                 raise StoredFileError("file_too_new", path=str(path), found=found, supported=FORMAT)
             rows.append(msgspec.json.decode(line, type=LaunchRow))
+    except FileNotFoundError:
+        return Launches()
     except (OSError, EOFError, zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Launches(tuple(rows), Reason("launches_torn", {"path": str(path), "rows": len(rows)}))
     return Launches(tuple(rows))
@@ -115,11 +117,11 @@ def _pack(rows: Iterable[LaunchRow]) -> bytes:
 
 def _lines(path: Path) -> Iterator[bytes]:
     """Whole lines, as far as the compressed data goes: what stands before a tear is given first."""
-    rest, size = b"", 0
-    with gzip.open(path) as file:
+    rest, size, times = b"", 0, 0
+    with open_regular(path) as packed, gzip.open(packed) as file:
         while chunk := file.read1(_CHUNK):
-            size += len(chunk)
-            if size > _MOST:
+            size, times = size + len(chunk), times + chunk.count(b",")
+            if size > _MOST or times > _MOST_TIMES:
                 raise EOFError("a file without end")
             *whole, rest = (rest + chunk).split(b"\n")
             yield from whole

@@ -19,7 +19,7 @@ from typing import Any
 from perfci.core.model import Device, Environment
 from perfci.core.wording import say
 from perfci.thresholds.layers import ALPHA, Earned
-from perfci.thresholds.place import Place, list_yaml, make_unknown_error, read
+from perfci.thresholds.place import Place, decode_text, list_yaml, make_unknown_error, parse_yaml, read_bytes
 from perfci.thresholds.read import NUMBERS, make_number_reader, make_percentage_reader, read_until
 
 MOST_BYTES = 16 << 20  # largest file that is read: 10 keys of 5,000 cases
@@ -64,9 +64,8 @@ def read_file(path: Path, op: str, device: str, root: Path | None = None) -> Ear
     if not path.exists() and not path.is_symlink():
         return EarnedFile(op, device, path)
     shown = path.relative_to(root).as_posix() if root and path.is_relative_to(root) else str(path)
-    # The bytes first: what somebody writes in between is then found to differ before anything is replaced.
-    content = path.read_bytes() if path.is_file() else b""
-    return parse_file(path, op, device, read(path, MOST_BYTES), content, shown)
+    content = read_bytes(path, MOST_BYTES)
+    return parse_file(path, op, device, parse_yaml(path, decode_text(path, content)), content, shown)
 
 
 def parse_file(path: Path, op: str, device: str, place: Place | None, content: bytes, shown: str) -> EarnedFile:

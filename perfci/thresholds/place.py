@@ -11,6 +11,7 @@ from pathlib import Path
 import yaml
 
 from perfci.core.errors import StoredFileError
+from perfci.core.files import open_regular
 from perfci.core.wording import say
 
 MOST_BYTES = 1 << 20  # Largest file that is read. An entry of a list takes some 100 bytes.
@@ -116,18 +117,20 @@ def list_yaml(folder: Path) -> dict[str, Path]:
 
 
 def read(path: Path, most: int = MOST_BYTES) -> Place | None:
-    """The whole of a YAML file, None if it is empty. Raises StoredFileError if it is too large or cannot be read."""
-    # A pipe would be waited for without end.
-    if not path.is_file():
-        raise StoredFileError("file_unreadable", path=str(path), why=say("it is no plain file"))
+    """The whole of a YAML file, None if it is empty. Raises StoredFileError as `read_bytes` does."""
+    return parse_yaml(path, decode_text(path, read_bytes(path, most)))
+
+
+def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
+    """The content of a YAML file. Raises StoredFileError if it is too large or cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             data = file.read(most + 1)
     except OSError as error:
         raise StoredFileError("file_unreadable", path=str(path), why=error.strerror or str(error)) from error
     if len(data) > most:
         raise StoredFileError("thresholds_too_large", file=str(path), most=most)
-    return parse_yaml(path, decode_text(path, data))
+    return data
 
 
 def parse_yaml(path: Path, text: str) -> Place | None:

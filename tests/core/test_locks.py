@@ -136,3 +136,24 @@ def test_a_lock_file_of_another_user_can_be_locked_though_not_written(tmp_path, 
 
     with device_lock("gpu", str(tmp_path), refuse):
         assert (tmp_path / "perfci-gpu.lock").read_text() == "process 1 on elsewhere"
+
+
+@pytest.mark.parametrize("what", ["link", "hard link", "pipe", "link to nowhere"])
+def test_a_lock_that_is_no_file_of_its_own_is_refused_and_nothing_is_written(tmp_path, what):
+    """Whoever may write into a shared folder could otherwise have a holder write its name into another file."""
+    precious, path = tmp_path / "precious", tmp_path / "locks" / "perfci-gpu.lock"
+    precious.write_text("precious")
+    path.parent.mkdir()
+    {
+        "link": lambda: path.symlink_to(precious),
+        "hard link": lambda: path.hardlink_to(precious),
+        "pipe": lambda: os.mkfifo(path),
+        "link to nowhere": lambda: path.symlink_to(tmp_path / "made"),
+    }[what]()
+
+    with pytest.raises(DeviceError) as caught, device_lock("gpu", str(path.parent), refuse):
+        pass
+
+    assert caught.value.reason.kind == "lock_unwritable"
+    assert precious.read_text() == "precious"
+    assert not (tmp_path / "made").exists()

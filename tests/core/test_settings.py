@@ -151,3 +151,39 @@ def test_a_secret_cannot_be_let_through_to_workers(tmp_path):
 
     assert reason.kind == "setting_secret"
     assert reason.facts["name"] == "HF_TOKEN"
+
+
+LINKED = [
+    "reports",
+    "reports/shards",
+    "reports/shards/1",
+    "baselines",
+    "baselines/fake-one",
+    "thresholds",
+    "data",
+    "data/locks",
+]
+
+
+@pytest.mark.parametrize("name", LINKED)
+def test_a_link_in_the_place_of_a_folder_of_stored_files_is_refused_by_name(tmp_path, name):
+    """A merge request could commit it, and a kernel's artefact would be unpacked into `.git`."""
+    root = project(tmp_path, '[tool.perfci]\nlock_folder = "data/locks"\n')
+    (root / ".git").mkdir()
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    (root / name).symlink_to(root / ".git", target_is_directory=True)
+
+    reason = refusal(root)
+
+    assert reason.kind == "folder_linked"
+    assert str(root / name) in sentence(reason)
+
+
+def test_a_project_that_is_reached_by_a_link_and_links_to_files_are_fine(tmp_path):
+    root = tmp_path / "real"
+    (root / "reports" / "logs").mkdir(parents=True)
+    project(root)
+    (root / "reports" / "logs" / "relu.log").symlink_to("/dev/full")
+    (tmp_path / "link").symlink_to(root)
+
+    assert load(tmp_path / "link").root == root

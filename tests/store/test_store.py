@@ -1,5 +1,6 @@
 import dataclasses
 import errno
+import gzip
 import os
 from importlib import resources
 from pathlib import Path
@@ -31,6 +32,7 @@ from perfci.core.model import (
     Suite,
     Summary,
 )
+from perfci.store import launches as store_launches
 from perfci.store.launches import append_launches, read_launches
 from tests.schemas import SCHEMAS, write_schemas
 
@@ -291,3 +293,30 @@ def test_the_published_schema_is_the_generated_one(name, tmp_path):
     published = resources.files("perfci").joinpath("schemas", name).read_text()
 
     assert published == (tmp_path / name).read_text(), "run: python -m tests.schemas"
+
+
+@pytest.mark.parametrize("what", ["link", "pipe"])
+def test_a_run_that_is_no_plain_file_is_refused_by_name(tmp_path, what):
+    (tmp_path / "secret").write_text("{}")
+    path = tmp_path / "run.json"
+    path.symlink_to(tmp_path / "secret") if what == "link" else os.mkfifo(path)
+
+    for work in (lambda: store.read_run(tmp_path), lambda: store.claim_reports(tmp_path).__enter__()):
+        with pytest.raises(StoredFileError) as caught:
+            work()
+        assert caught.value.reason.kind == "file_unreadable"
+        assert str(path) in str(caught.value)
+
+
+def test_launches_of_few_bytes_do_not_fill_the_memory(tmp_path, monkeypatch):
+    """A time of two bytes in the file takes 32 in memory."""
+    monkeypatch.setattr(store_launches, "_MOST_TIMES", 250_000)
+    monkeypatch.setattr(store_launches, "_CHUNK", 1 << 16)
+    row = b'{"op":"relu","case":"x","process":0,"block":0,"arm":"kernel","us":[' + b"1," * 99_999 + b"1]}\n"
+    (tmp_path / "launches.jsonl.gz").write_bytes(gzip.compress(row * 50, mtime=0))
+
+    launches = read_launches(tmp_path)
+
+    assert launches.note is not None
+    assert launches.note.kind == "launches_torn"
+    assert [len(each.us) for each in launches.rows] == [100_000] * 2
