@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import re
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from perfci.core.errors import DeviceError, RecordsLostError
+from perfci.core.temporary import temporary_folder
 from perfci.device.seam import Launch
 from perfci.device.timers import NAME, ActivitySession, CacheFlush, Record, split_at_flushes
 
@@ -129,8 +129,7 @@ def npu_profiler_session(
         export_type=profiler.ExportType.Text,
         data_simplification=False,  # else copies are thrown away with CANN's own files
     )
-    with tempfile.TemporaryDirectory(prefix="perfci-npu-", ignore_cleanup_errors=True) as made:
-        folder = Path(made).resolve()  # the parser refuses links
+    with temporary_folder("npu") as folder:
         profile = profiler.profile(
             activities=[profiler.ProfilerActivity.NPU],
             schedule=profiler.schedule(wait=0, warmup=1, active=1, repeat=1),

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from perfci.core.files import read_regular
 from perfci.core.model import Reason
+from perfci.core.temporary import temporary_folder
 
 SETTINGS = {
     "core.hooksPath": os.devnull,
@@ -85,8 +86,7 @@ def find_repository(folder: Path) -> Repository | Reason:
 @contextmanager
 def open_directory(repository: Repository) -> Iterator[dict[str, str]]:
     """Makes a git directory for a repository. Yields the variables with which git uses it. Raises OSError."""
-    with tempfile.TemporaryDirectory(prefix="perfci-git-") as made:
-        own = Path(made)
+    with temporary_folder("git") as own:
         (own / "HEAD").write_bytes(read_regular(repository.inner / "HEAD", _MOST))
         (own / "info").mkdir()
         for name in ("packed-refs", "shallow", "info/attributes"):
@@ -168,8 +168,8 @@ def _is_marked_safe(top: Path) -> bool:
 def _list_kept(settings: bytes) -> dict[str, str]:
     """Returns what perfci keeps of a repository's settings. git parses them, without the files that they include."""
     command = ["git", "config", "--file", "-", "--no-includes", "-z", "--list"]
-    with tempfile.TemporaryDirectory(prefix="perfci-git-") as made:
-        environment = {**make_variables(Path(made)), "GIT_DIR": os.devnull}
+    with temporary_folder("git") as made:
+        environment = {**make_variables(made), "GIT_DIR": os.devnull}
         found = subprocess.run(command, capture_output=True, check=True, input=settings, env=environment, cwd=made)
     lines = os.fsdecode(found.stdout).split("\0")
     kept = {match[1]: match[2] for line in lines if (match := _KEPT.fullmatch(line))}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -19,6 +18,7 @@ from perfci.core.errors import PerfciError, UsageError
 from perfci.core.files import read_regular
 from perfci.core.model import Reason
 from perfci.core.settings import Settings
+from perfci.core.temporary import temporary_folder
 from perfci.git import command
 from perfci.git.base import PROPOSALS
 from perfci.git.repository import SETTINGS, find_repository
@@ -130,8 +130,8 @@ def propose(
             raise UsageError("propose_outside", folder=str(folder), name=name)
         folders[name] = folder.relative_to(settings.root).as_posix()
 
-    with tempfile.TemporaryDirectory(prefix="perfci-propose-") as place:
-        clone = _TemporaryClone(Path(place).resolve(), remote)
+    with temporary_folder("propose") as place:
+        clone = _TemporaryClone(place, remote)
         clone.prepare(base, [f"/{prefix}{folder}/" for folder in folders.values()])
         changed = list_changed(source, clone.folder, folders, prefix)
         if not changed:

@@ -186,7 +186,7 @@ def _run_session(bench: Rig, plan: Plan, heard: Listener) -> tuple[float, Plan]:
 def _queue_block(bench: Rig, session: Session, subject: Subject, index: int) -> _QueuedBlock:
     """Queue one block: fresh buffers, warm-up, rounds."""
     bench.step(subject.case)
-    started_s = time.time() - bench.run_started
+    started_s = time.monotonic() - bench.run_started
     subject.begun = max(subject.begun, index + 1)
     block = _QueuedBlock(subject, index, started_s, session, warm=bench.suite_of(subject).cache == "warm")
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import perfci
 from perfci import store
 from perfci.core import environment
 from perfci.core.settings import Settings
+from perfci.core.temporary import remove_abandoned, temporary_folder
 from perfci.worker.parent import WorkerEnvironment
 from perfci.worker.protocol import Job, Message, OpFiles
 
@@ -45,9 +45,9 @@ class Bench:
 @contextmanager
 def open_bench(settings: Settings, listener: Listener) -> Iterator[Bench]:
     """A bench with a folder of its own, which goes when the run ends."""
-    # A stopped run's workers may still write there for a moment.
-    with tempfile.TemporaryDirectory(prefix="perfci-", ignore_cleanup_errors=True) as folder:
-        bench = Bench(settings, Path(folder).resolve(), listener)
+    remove_abandoned()
+    with temporary_folder("run") as folder:
+        bench = Bench(settings, folder, listener)
         # For interpreters that must not see what is installed beside perfci. Made here, since workers start in threads.
         _own_package(bench).mkdir()
         (_own_package(bench) / "perfci").symlink_to(Path(perfci.__file__).parent, target_is_directory=True)
@@ -158,7 +158,7 @@ def make_job(settings: Settings, task: str, name: str, folder: Path, device: str
         shared_folder=str(settings.kernels),
         device=device,
         seed=seed,
-        run_started=time.time(),
+        run_started=time.monotonic(),
         lock_folder=str(settings.lock_folder) if settings.lock_folder else None,
         lock_wait_s=settings.lock_wait_s,
         root=str(settings.root),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from perfci import store
 from perfci.core.model import Baseline, Judgements, Reason, Run
 from perfci.core.renames import with_aliases
 from perfci.core.settings import Settings
+from perfci.core.temporary import temporary_folder
 from perfci.git.checkout import materialise
 from perfci.git.command import parse_commit
 from perfci.judge import judge
@@ -64,8 +64,8 @@ def open_rules(run: Run, settings: Settings) -> Iterator[Settings]:
     if base is None or not is_judged_by_base(base):
         yield settings
         return
-    with tempfile.TemporaryDirectory(prefix="perfci-rules-") as folder:
-        root = materialise(settings.root, base.commit, Path(folder).resolve() / "base")
+    with temporary_folder("rules") as folder:
+        root = materialise(settings.root, base.commit, folder / "base")
         yield settings if isinstance(root, Reason) else move_settings(settings, root)
 
 

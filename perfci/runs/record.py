@@ -63,7 +63,7 @@ class Recorder:
         self._bench, self._settings, self._request = bench, bench.settings, request
         self._run, self._tree, self._plant = run, tree, plant
         # A re-measurement goes on with the clock of its run.
-        self._began = time.time() - (run.wall_s or 0.0)
+        self._began = time.monotonic() - (run.wall_s or 0.0)
         self._files = list_op_files(bench.settings)
         self._base_files = list_op_files(tree.settings) if tree and tree.settings.kernels.is_dir() else {}
         self._rules = choose_rules(run.plan.base, tree, bench.settings)
@@ -225,7 +225,7 @@ class Recorder:
         gathered = Gathered(start, self._run.environment.device.uuid if job.process else None)
         self.idle = False
         failure: Reason | None = None
-        began = time.time()
+        began = time.monotonic()  # the clock of the day may go back
 
         def hear(message: Message) -> None:
             gathered.hear(message)
@@ -252,7 +252,7 @@ class Recorder:
             self._end = failure if failure and _ends_run(failure) else self._end
             found = add_accepted(self._as_found(gathered, failure, job), self._run, self._rules)
             if not job.process:
-                took_s = time.time() - began
+                took_s = time.monotonic() - began
                 self._times = self._times.noting(start.op, took_s)
                 found = dataclasses.replace(found, wall_s=round(took_s, 3))
             self._keep(found, gathered.limits)
@@ -360,7 +360,7 @@ class Recorder:
             self._run,
             ops=tuple(sorted([*others, op], key=lambda known: known.op)),
             limits=join_limits([self._run.limits, limits or Limits()]),
-            wall_s=round(time.time() - self._began, 3),
+            wall_s=round(time.monotonic() - self._began, 3),
         )
 
 

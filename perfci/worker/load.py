@@ -8,6 +8,7 @@ import importlib.util
 import inspect
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -157,8 +158,8 @@ def check_cases(cases: Sequence[Params], file: str) -> None:
     """Cases are a list of mappings, at least one, each with an id of its own."""
     if not len(cases):
         raise ContractError("no_cases", file=file)
-    ids = [case_id(params) for params in cases]
-    if twice := next((case for case in ids if ids.count(case) > 1), None):
+    ids = Counter(case_id(params) for params in cases)
+    if twice := next((case for case in ids if ids[case] > 1), None):
         raise ContractError("case_twice", file=file, case=twice)
 
 
@@ -204,12 +205,13 @@ def _check_quantised(suite: Accuracy, file: str) -> None:
 def _check_earlier_names(op: str, accuracy: Accuracy, performance: Performance, file: str) -> None:
     """Each case had only one earlier name, which no case has now."""
     renamed, before = performance.renamed, performance.renamed_from
+    counts = Counter(old for old in renamed.values() if isinstance(old, str))
     cases = {case_id(params) for suite in (performance, accuracy) for params in suite.cases}
     for case, old in renamed.items():
         if case not in cases:
             near = difflib.get_close_matches(case, sorted(cases), n=1, cutoff=0.0)
             raise ContractError("renamed_unknown", file=file, case=case, near=near[0])
-        if old in cases or list(renamed.values()).count(old) > 1 or not isinstance(old, str):
+        if not isinstance(old, str) or old in cases or counts[old] > 1:
             raise ContractError("renamed_taken", file=file, case=case, old=old)
     if before is not None and (not isinstance(before, str) or not before.isidentifier() or before == op):
         raise ContractError("renamed_from", file=file, op=op, found=repr(before))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import time
 
 import pytest
 
@@ -199,3 +201,16 @@ def test_list_names_every_op_and_case(project, monkeypatch):
     assert all(op in answer.out for op in ("relu", "row_sum", "scale"))
     assert "rows=512,cols=128,dtype=float32" in answer.out
     assert "hain" not in answer.out
+
+
+def test_a_clock_that_is_set_back_during_a_check_changes_nothing(project, monkeypatch):
+    hours = itertools.count(4_000_000_000.0, -3600.0)
+    monkeypatch.setattr(time, "time", lambda: next(hours))
+
+    answer = project.check("relu")
+
+    assert answer.code == 0
+    run = project.run_record()
+    assert run.wall_s > 0
+    assert all(op.wall_s > 0 for op in run.ops)
+    assert all(0 <= block.started_s < run.wall_s for op in run.ops for case in op.performance for block in case.blocks)

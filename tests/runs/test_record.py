@@ -226,7 +226,8 @@ class Clock:
         self.now += self.takes.get(job.ops[0].op, 0.0)
 
     def __enter__(self):
-        self._patch.setattr(record.time, "time", lambda: self.now)
+        for clock in ("time", "monotonic"):
+            self._patch.setattr(record.time, clock, lambda: self.now)
         return self._limit
 
     def __exit__(self, *error):

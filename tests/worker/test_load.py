@@ -9,7 +9,7 @@ import pytest
 
 from perfci.core.errors import ContractError
 from perfci.core.wording import sentence
-from perfci.worker.load import load_op
+from perfci.worker.load import check_calls, check_cases, load_op
 
 FILES = {
     "triton": "def {op}(x):\n    return x\n",
@@ -222,3 +222,15 @@ def test_each_breach_by_peers_or_storage_is_named_with_the_file(op, part, before
 
     assert caught.value.reason.kind == kind
     assert path.name in sentence(caught.value.reason)
+
+
+def test_a_hundred_thousand_cases_are_counted_once_each():
+    """Not once for each other one, which would take minutes."""
+    cases = [{"rows": rows} for rows in range(100_000)]
+
+    check_cases(cases, "x_performance.py")
+    check_calls(lambda rows, device, seed: {}, cases, "x_performance.py")
+    with pytest.raises(ContractError) as caught:
+        check_cases([*cases, {"rows": 99_999}], "x_performance.py")
+
+    assert caught.value.reason.facts["case"] == "rows=99999"
