@@ -38,6 +38,7 @@ def as_list(value):
 
 JOBS = extended({})
 BASE = yaml.safe_load(gitlab.fill_jobs({}))[".perfci"]
+LOCKED = (ROOT / "perfci" / "gitlab" / "requirements.txt").read_text()
 WITH_TOKEN = {"perfci-note", "perfci-propose"}
 
 HARMLESS = {
@@ -392,6 +393,40 @@ def test_perfci_is_installed_outside_of_the_work_tree_and_nothing_of_that_is_imp
     assert after == str(shell.work)
     assert for_pip == (after if spec.startswith(".") else calls[0][-1])
     assert list(temporary.iterdir()) == [], "it cleans up behind itself"
+
+
+def test_beside_a_token_everything_is_installed_by_its_digest(shell):
+    """But perfci itself, which the input install pins."""
+    script = "\n".join(JOBS["perfci-note"]["before_script"])
+    assert script == "\n".join(JOBS["perfci-propose"]["before_script"]) != SCRIPTS["before"]
+    package = ROOT / "perfci"
+    shell.program(
+        "python3",
+        f'[ "$3" = venv ] || {{ echo {package}; exit; }}; '
+        'mkdir -p "$4/bin"; printf "PATH=%s/bin:\\$PATH\\n" "$4" > "$4/bin/activate"',
+    )
+    shell.program("pip", 'for last; do :; done; case "$last" in *.txt) cat "$last";; esac')
+
+    calls, done = shell.run(script, PERFCI="perfci @ git+https://example.org/p.git@v1", PERFCI_PACKAGES="x")
+
+    assert done.returncode == 0, done.stderr
+    venv, builder, perfci, _, locked = calls
+    assert venv[:4] == ["python3", "-I", "-m", "venv"]
+    assert perfci[-3:] == ["--no-deps", "--no-build-isolation", "perfci @ git+https://example.org/p.git@v1"]
+    for call in (builder, locked):
+        assert call[4:7] == ["--require-hashes", "--only-binary", ":all:"]
+    pinned = re.findall(r"setuptools==\S+|sha256:\w+", done.stdout.splitlines()[0])
+    assert len(pinned) > 1
+    assert all(each in LOCKED for each in pinned), "perfci is built with the setuptools of the list"
+
+
+def test_the_list_of_a_job_with_a_token_is_small_and_has_digests():
+    pins = re.findall(r"^([\w.-]+)==([\w.]+)(.*?)(?=^\w|\Z)", LOCKED, re.MULTILINE | re.DOTALL)
+
+    assert all("--hash=sha256:" in rest for _, _, rest in pins)
+    names = {name for name, _, _ in pins}
+    assert {"msgspec", "numpy", "scipy", "pyyaml"} <= names
+    assert names.isdisjoint({"torch", "triton", "matplotlib", "pillow", "jinja2", "pyarrow"})
 
 
 @pytest.mark.parametrize("has_perfci", [False, True])
