@@ -21,7 +21,7 @@ from perfci.core.model import (
     Suite,
     Verdict,
 )
-from perfci.judge import compare, expected, static
+from perfci.judge import change, compare, expected, static
 from perfci.judge.accuracy import is_by_limit, is_complete, judge_accuracy
 from perfci.judge.findings import Adjusted, Context, adjust
 from perfci.judge.notes import add_range, is_reached, note_run
@@ -96,7 +96,9 @@ class _OpJudge:
             reason = Reason("op_not_reached", found.late.facts)
             yield Judgement(self.plan.op, suite, None, Verdict.INCONCLUSIVE, (reason,)), None
         else:
-            checked = judge_accuracy(self.run, self.plan, found, self.plain.thresholds)
+            if changed := change.judge_change(self.run, self.plan, found):
+                yield changed, None
+            checked = judge_accuracy(self.run, self.plan, change.take_own(self.plan, found), self.plain.thresholds)
             if unjudged := self._find_unjudged():
                 # The change's own suites may say that it is right, and nobody else.
                 first = checked[0] if checked else self._row(None, Verdict.PASS)[0]

@@ -24,6 +24,7 @@ from perfci.core.model import (
     Verdict,
 )
 from perfci.core.wording import say
+from perfci.judge.change import note_kinds, note_weaker
 from perfci.judge.duel import identity_counts
 from perfci.judge.expected import why_of
 from perfci.thresholds.limits import Thresholds
@@ -50,7 +51,9 @@ def note_run(
     """What a change does to its own judging, the base, how it was judged, and what time left undone. In this order."""
     plan, base = run.plan, run.plan.base
     if base:
+        yield from note_weaker(run)
         yield from _note_base(plan, base, comparisons)
+        yield from note_kinds(run)
     if plan.base_note:
         yield plan.base_note
     if plan.again:
@@ -156,7 +159,10 @@ def _note_base(plan: Plan, base: Base, comparisons: Sequence[Comparison]) -> Ite
         yield Reason("rules_changed" if base.rules else "rules_differ", facts)
     for entry in (entry for entry in base.expected if entry.added):
         facts = {"op": entry.op, "case": entry.case, "up_to": entry.up_to, "why": why_of(entry)}
-        yield Reason("expected_added", {**facts, "until": entry.until, "file": entry.file, "line": entry.line})
+        facts |= {"until": entry.until, "file": entry.file, "line": entry.line}
+        yield (
+            Reason("weaker_added", {**facts, "what": entry.weaker}) if entry.weaker else Reason("expected_added", facts)
+        )
     if not identity_counts(base):
         yield Reason("pins_changed", {"pins": "; ".join(base.changed_pins[:MOST_FILES])})
     for op in plan.ops:

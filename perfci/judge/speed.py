@@ -41,6 +41,9 @@ def judge_case(
     decided = fails and not found[0].unsettled
     open_question = wanted and not decided and not mostly_hindered and not case.suspicion
     failure = (case.base.failure,) if case.base and case.base.failure else ()
+    if failure and verdict is Verdict.NEW and context.run.plan.base and context.run.plan.base.suites:
+        # Nobody but the change knows how fast it may be.
+        verdict, reasons, failure = Verdict.INCONCLUSIVE, (*failure, *reasons), ()
     adjusted = context.adjusted.duel_slower if comparison.duel else context.adjusted.slower
     row = Judgement(
         op=comparison.op,

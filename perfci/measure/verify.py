@@ -85,7 +85,7 @@ def verify(suite: Accuracy, device: Accelerator, check: Check, describe: Describ
     """Make one check. Whatever the kernel does becomes the result's failure."""
     arrays = device.arrays
     try:
-        inputs = _make_inputs(suite, arrays, check)
+        inputs = make_inputs(suite, arrays, check)
         expected = flat(suite.reference(**arrays.upcast(inputs)))
         plain = flat(suite.reference(**arrays.copies(inputs)))
     except Exception as error:
@@ -151,7 +151,7 @@ def verify_memory(suite: Accuracy, device: Accelerator, seed: int) -> AccuracyCa
     """Calls must leave no device memory behind. None if the device does not report memory."""
     params = suite.cases[-1]
     check = Check(params, "normal", "contiguous", seed, fresh=False)
-    inputs = _make_inputs(suite, device.arrays, check)
+    inputs = make_inputs(suite, device.arrays, check)
     if device.arrays.memory_in_use() is None:
         return None
     suite.kernel(**inputs)
@@ -190,7 +190,8 @@ class _Calls:
         return self.suite.reduces(**self.check.params) if self.suite.reduces else 1
 
 
-def _make_inputs(suite: Accuracy, arrays: Arrays, check: Check) -> dict[str, Any]:
+def make_inputs(suite: Accuracy, arrays: Arrays, check: Check) -> dict[str, Any]:
+    """The inputs of a check, with its values and in its layout."""
     made = bound_inputs(suite, check.params, arrays.device, check.seed)
     terms = suite.reduces(**check.params) if suite.reduces else 1
     filled = fill_inputs(made, arrays, check.values, check.seed, terms if suite.uses_dot else 0)

@@ -1,6 +1,7 @@
 """The verdicts as JUnit XML, which GitLab and others show beside a merge request: every planned case is one test.
 
-    REGRESSED WRONG TOO_SLOW      failure
+    REGRESSED WRONG
+    TOO_SLOW WEAKENED             failure
     ERROR                         error
     INCONCLUSIVE DRIFTED STALE
     SUSPECT REMOVED               skipped, with the reason: JUnit knows no warning, and none of them is a pass

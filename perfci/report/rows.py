@@ -18,7 +18,9 @@ EXIT_CODES = {Gate.OK: 0, Gate.WARNS: 3, Gate.FAILS: 2}  # exit codes of a run t
 
 FIRST = {
     "baselines_edited", "baselines_proposed", "cache_changed", "expected_added", "pins_changed", "rules_changed",
-    "rules_differ", "rules_gone", "threshold_loosened", "thresholds_carried", "thresholds_given",
+    "rules_differ", "rules_gone", "threshold_loosened", "thresholds_carried", "thresholds_given", "weaker_added",
+    "weaker_fewer", "weaker_tolerance", "weaker_flag", "weaker_number", "weaker_inputs", "weaker_reference",
+    "weaker_answers", "weaker_unknown", "change_interface", "change_logic",
 }  # fmt: skip
 """Notes on how a change, or a command line, alters its own judging. They come before everything else."""
 
@@ -234,8 +236,8 @@ def _describe_group(group: Sequence[Judgement]) -> str:
         return say("accuracy of {count} cases", count=count)
     if first.case is None and first.verdict in {Verdict.ERROR, Verdict.REMOVED}:
         return say("whole op")
-    if first.suite is Suite.ACCURACY:
-        return say("accuracy")
+    if first.suite in {Suite.ACCURACY, Suite.SUITES}:
+        return say("accuracy") if first.suite is Suite.ACCURACY else say("suites")
     return say("speed") if first.case is None else ""
 
 

@@ -55,7 +55,7 @@ def make_steps(run: Run, judgements: Judgements) -> tuple[NextStep, ...]:
 def _advise(row: Judgement) -> _Advice | None:
     """By the reason if that asks for something else than its verdict usually does. None if its sentence is enough."""
     kind = row.reasons[0].kind if row.reasons else ""
-    if kind in {"removed_since_base", "op_removed"}:
+    if kind in {"removed_since_base", "op_removed"} or row.suite is Suite.SUITES:
         return None
     if kind in _MOVED:
         why = say("see what the environment moved; `--write --why TEXT` stores it as a step.")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from perfci.core import units
 from perfci.core.environment import UNTOLD
-from perfci.core.model import Gate, Judgement, Judgements, Run, Verdict
+from perfci.core.model import Gate, Judgement, Judgements, Run, Suite, Verdict
 from perfci.core.wording import say
 from perfci.measure.closeness import times_allowed
 from perfci.report import means, rows, words
@@ -29,7 +29,7 @@ def _describe_verdicts(judgements: Judgements) -> Iterator[str]:
     counts = rows.count_verdicts(rows.make_rows(judgements))
     groups: dict[str, dict[Verdict, list[Judgement]]] = {}
     for row in sorted(judgements.rows, key=lambda row: list(Verdict).index(row.verdict)):
-        expected = row.verdict is Verdict.EXPECTED and row.gate is Gate.OK
+        expected = row.verdict is Verdict.EXPECTED and row.gate is Gate.OK and row.suite is not Suite.SUITES
         title = {Gate.FAILS: say("Fails"), Gate.WARNS: say("Warns"), Gate.OK: ""}[row.gate]
         title = say("Slower as expected") if expected else say("Faster") if row.verdict is Verdict.IMPROVED else title
         groups.setdefault(title, {}).setdefault(row.verdict, []).append(row)

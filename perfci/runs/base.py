@@ -210,7 +210,13 @@ def _planned_base(
     # The base's performance cases by the names that the change gives them.
     cases = tuple(now.get(case, case) for case in base.performance)
     return PlannedBase(
-        changed=changed, performance=cases, cache=base.cache, failure=failure, apart=apart, unjudged=unjudged
+        changed=changed,
+        performance=cases,
+        cache=base.cache,
+        failure=failure,
+        apart=apart,
+        signature=base.signature,
+        unjudged=unjudged,
     )
 
 

@@ -200,21 +200,26 @@ class Recorder:
     def _base_of(self, op: PlannedOp) -> BaseFiles | None:
         """What a worker needs of the base. Nothing if the op cannot be compared with it, or nothing of it is used."""
         run_plan, base, files = self._run.plan, op.base, self._base_files.get(op.op)
-        if self._tree is None or base is None or base.failure or files is None:
+        if self._tree is None or base is None or files is None:
             return None
-        judges = not base.same and self._tree.base.suites and not base.unjudged
-        if run_plan.device in UNTIMED and not judges:
+        # Suites are compared although the kernels cannot be called alike.
+        compares = not base.same and self._tree.base.suites and not base.unjudged
+        judges = compares and not base.failure
+        if base.failure and not (compares and base.failure.kind == "base_signature"):
+            return None
+        if run_plan.device in UNTIMED and not compares:
             return None
         return BaseFiles(
             folder=files.folder,
             shared_folder=str(self._tree.settings.kernels),
             root=str(self._tree.settings.root),
             plan=DuelPlan(
-                tuple(case for case in op.performance if case in base.performance),
+                () if base.failure else tuple(case for case in op.performance if case in base.performance),
                 run_plan.duel,
                 op.audit,
                 run_plan.skip_unchanged,
             ),
+            compares=compares,
             judges=judges,
         )
 
@@ -270,7 +275,7 @@ class Recorder:
             return self._pair(job, hear)
         failure = run_worker(job, self._around(job), hear)
         late = failure is not None and failure.kind == LATE
-        why = gathered.apart(failure) if job.base and not late else None
+        why = gathered.apart(failure) if job.base and job.base.plan.cases and not late else None
         if why is None:
             return failure
         # Later processes of this op are pairs from the start.
@@ -304,7 +309,7 @@ class Recorder:
         base = job.base
         planned = self._planned(job.ops[0].op)
         # Head's process has the base's suites too. It does not call the base's kernel.
-        judged, cache = base if base.judges else None, job.cache or planned.cache
+        judged, cache = base if base.compares else None, job.cache or planned.cache
         head = dataclasses.replace(job, base=judged, turns=True, cache=cache, peers=job.peers and bool(planned.peers))
         other = dataclasses.replace(
             head,

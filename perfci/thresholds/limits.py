@@ -189,7 +189,9 @@ class Thresholds:
         """The op's expected entries, or those of them that are about one case."""
         own = self.ops.get(op)
         entries = (*own.expected, *own.dropped) if own else ()
-        return entries if case is None else tuple(entry for entry in entries if matches(case, entry.case))
+        if case is None:
+            return entries
+        return tuple(entry for entry in entries if not entry.weaker and matches(case, entry.case))
 
     def with_change(self, entries: Sequence[Expected], change: Thresholds) -> Thresholds:
         """These rules with all expected entries of the change that they judge, and the places to paste others into."""

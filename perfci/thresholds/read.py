@@ -26,6 +26,12 @@ LARGEST = 1e9  # largest number that means anything: microseconds, bytes, times 
 MOST = 10.0
 """Largest slow-down that an entry can allow, ratio: what takes eleven times as long is a fault, or another op."""
 
+WEAKER = (
+    "answers", "cases", "flags", "inputs", "large cases", "layouts", "numbers", "probed dtypes", "reference", "rejects",
+    "stored tensors", "tolerance", "values",
+)  # fmt: skip
+"""What of an op's suites may ask for less since a change."""
+
 WHY_LENGTH = 300  # characters of a reason
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -155,15 +161,27 @@ def read_expected(place: Place) -> tuple[Listed, tuple[Expected, ...]]:
     """What stands under the key `expected`, still without op and file. Raises StoredFileError."""
     example = "{case: ..., up_to: 6 %, why: ..., until: 2027-01-31}"
     up_to = make_percentage_reader(0, 100 * MOST, above=True, like="6 %")
-    keys = {"case": read_case, "up_to": up_to, "why": read_why, "until": read_until}
+    keys = {"case": read_case, "up_to": up_to, "why": read_why, "until": read_until, "weaker": _read_weaker}
     found: dict[str, Expected] = {}
     members = place.members(say("a list with an entry a line, such as {example}", example=f"- {example}"))
     for member in members:
-        entry = Expected(op="", line=member.line, **_read_entry(member, keys, tuple(keys), example))
-        if entry.case in found:
-            raise member.error("entry_twice", what=shorten_text(entry.case), first=found[entry.case].line)
-        found[entry.case] = entry
+        weaker = isinstance(member.node, yaml.MappingNode) and any(each.key == "weaker" for each in member.items())
+        needed = ("weaker", "why", "until") if weaker else ("case", "up_to", "why", "until")
+        fields = _read_entry(member, {name: keys[name] for name in needed}, needed, example)
+        entry = Expected(**{"op": "", "case": "*", "up_to": 0.0, "line": member.line, **fields})
+        name = entry.weaker or entry.case
+        if name in found:
+            raise member.error("entry_twice", what=shorten_text(name), first=found[name].line)
+        found[name] = entry
     return Listed(place.line, place.column if members else 2), tuple(found.values())
+
+
+def _read_weaker(place: Place) -> str:
+    """What of an op's suites asks for less since a change."""
+    want = say("what got weaker, one of {known}", known=", ".join(WEAKER))
+    if (text := place.text(want)) not in WEAKER:
+        raise place.unlike(want)
+    return text
 
 
 def read_relaxed(place: Place) -> tuple[Relaxed, ...]:

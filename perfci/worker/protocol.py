@@ -21,6 +21,7 @@ from perfci.core.model import (
     StaticOp,
     StoredTensor,
     Suite,
+    SuiteChange,
 )
 from perfci.lab.chains.records import ChainCase
 from perfci.lab.soak.findings import DECAY_LIMIT, SoakFinding
@@ -49,7 +50,8 @@ class BaseFiles:
     shared_folder: str
     root: str
     plan: DuelPlan
-    judges: bool = True  # head's kernel is judged by the base's suites
+    compares: bool = True  # the base's suites are compared with head's
+    judges: bool = True  # and head's kernel is judged by them
 
 
 @dataclass(frozen=True)
@@ -196,6 +198,7 @@ class OpDone:
     busy_share: float | None = None
     limits: Limits = field(default_factory=Limits)
     late: bool = False  # the time was up before it had checked and measured everything
+    change: SuiteChange | None = None
 
 
 @dataclass(frozen=True)

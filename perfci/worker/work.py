@@ -12,18 +12,18 @@ from typing import Any
 
 from perfci.core.codec import decode
 from perfci.core.errors import ContractError
-from perfci.core.model import AccuracyCase, Limits, Reason, StoredTensor, Suite
+from perfci.core.model import AccuracyCase, Limits, Reason, StoredTensor, Suite, SuiteChange
 from perfci.core.wording import because
 from perfci.device.seam import Accelerator, not_interpreted
 from perfci.device.source import inputs_digest
 from perfci.device.targets import explain_unknown_triton
 from perfci.measure import verify as accuracy_stage
-from perfci.measure.bench import BaseKernel, InseparableError, Rig, refuse_operators
+from perfci.measure.bench import BaseKernel, InseparableError, Rig, Subject, refuse_operators
 from perfci.measure.blocks import is_short, measure, measure_in_turns
 from perfci.measure.inputs import bound_inputs, flat
 from perfci.measure.lowprec.declared import check_stored_tensors
 from perfci.measure.prepare import prepare, warm_up_peers
-from perfci.measure.suites import CALLS, describe_suite
+from perfci.measure.suites import CALLS, describe_suite, find_other_answers, find_slower, find_weaker
 from perfci.measure.suspect import suspicions
 from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.apart import load_apart
@@ -48,7 +48,8 @@ from perfci.worker.protocol import (
 class LoadedBase:
     """What of the base revision is in this process."""
 
-    op: LoadedOp | None = None  # whose suites judge head's kernel
+    op: LoadedOp | None = None
+    judges: bool = False  # head's kernel is judged by its suites
     kernel: BaseKernel | None = None  # to be timed
     note: Reason | None = None  # why the op is judged by head's suites though there is a base
 
@@ -70,7 +71,8 @@ class Worker:
         self._describe = functools.partial(describe_exception, folder=self._folder)
         unknown = explain_unknown_triton() if device.info.kind != "fake" else None
         self._notes = tuple(note for note in (unknown, base.note) if note)
-        if base.op is not None:
+        self._before, self._change = base.op, None if base.op is None else SuiteChange()
+        if base.op is not None and base.judges:
             self._judged = loaded.judged_by(base.op)
         self._verify_s: float | None = None
         self._cut = False  # the time was up before all was done
@@ -84,9 +86,16 @@ class Worker:
     def verify(self) -> bool:
         """Run the accuracy suite, as far as time allows. Returns whether everything was right."""
         began, right = time.monotonic(), True
+        self._compare()
+        wrong = {True: False, False: False}  # whether a check failed, by whether it is one of the base's suite
         for result in self._check_all():
             self._send(result)
-            right &= not isinstance(result, AccuracyCase) or result.failure is None
+            if isinstance(result, AccuracyCase):
+                wrong[result.of_base] |= result.failure is not None
+        if wrong[True] and not wrong[False] and self._change and self._change.differs:
+            # Its reference means something else than the base's, and the kernel agrees with its own.
+            self._judged, wrong[True] = self._loaded, False
+        right = not any(wrong.values())
         if right and self._job.pattern is None and not self._is_late():
             leak = accuracy_stage.verify_memory(self._judged.accuracy, self._device, self._job.seed)
             if leak:
@@ -94,6 +103,24 @@ class Worker:
                 right = leak.failure is None
         self._verify_s = time.monotonic() - began
         return right
+
+    def _compare(self) -> None:
+        """Compare head's suites with those of the base, once."""
+        if self._before is None or self._job.process or self._is_late() or self._change != SuiteChange():
+            return
+        before, after = ((op.accuracy, op.performance) for op in (self._before, self._loaded))
+        self._send(Doing("suites", self._op))
+        try:
+            weaker = tuple(find_weaker(before, after, self._device))
+            texts = [describe_suite(each.accuracy)["reference"] for each in (self._before, self._loaded)]
+            other = None
+            if texts[0] != texts[1] and self._judged is not self._loaded:
+                other = find_other_answers(before[0], after[0], self._device.arrays)
+            self._change = SuiteChange(weaker, (other,) if other else ())
+        except Exception as error:
+            # What cannot be compared is not known to be as strict as before.
+            facts = {"what": "suites", **self._describe(error)}
+            self._change = SuiteChange((Reason("weaker_unknown", facts),))
 
     def _check_all(self) -> Iterator[AccuracyCase | StoredTensor]:
         suite, own, job = self._judged.accuracy, self._loaded.accuracy, self._job
@@ -127,6 +154,7 @@ class Worker:
 
     def measure(self, *, right: bool) -> None:
         """Time the performance cases, if the kernel is right and the device is an accelerator."""
+        self._compare()
         # Two revisions are timed alike, whatever the other's own suite has.
         suite, own = (op.timed_suite(self._job.cache) for op in (self._judged, self._loaded))
         chosen = choose_cases(own.cases, self._job.pattern, self._job.cases)
@@ -144,7 +172,8 @@ class Worker:
         fitting = [path for path in known if f"{self._device.info.key}-".startswith(f"{path.stem}-")]
         path = max(fitting, key=lambda each: len(each.stem), default=None)
         tuned = hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path and path.is_file() else None
-        self._send(replace(done, tuned=tuned, late=self._cut))
+        change = None if self._job.process else self._change
+        self._send(replace(done, tuned=tuned, late=self._cut, change=change))
         if failure:
             self._send(Failed(failure))
 
@@ -171,6 +200,7 @@ class Worker:
             self._send(Doing("prepare", op, case))
             subjects.append(prepare(bench, before or params, case, None if before else own))
             self._send(Prepared(subjects[-1].facts))
+        self._compare_references(bench, subjects)
         if self._base:
             # Some register theirs when they are first called.
             refuse_operators(self._device, self._base.registered)
@@ -199,6 +229,24 @@ class Worker:
             self._send(Finished(replace(whole, blocks=(), suspicion=found), short))
         share = busy_s / seconds if seconds and not fake else None
         return replace(done, measure_s=seconds, busy_share=share, limits=limits)
+
+    def _compare_references(self, bench: Rig, subjects: Sequence[Subject]) -> None:
+        """Note the first case in which head's reference takes longer than the base's, by which it is timed."""
+        job, before, own = self._job, self._before, self._loaded.performance
+        if self._change is None or before is None or self._judged is self._loaded or job.process:
+            return
+        if describe_suite(before.performance)["reference"] == describe_suite(own)["reference"]:
+            return
+        for subject in subjects:
+            if subject.suite is None and not subject.broken and not bench.late:
+                inputs = bound_inputs(bench.suite, subject.params, self._device.arrays.device, job.seed)
+                try:
+                    slower = find_slower(before.performance, own, inputs, subject.case, self._device)
+                except Exception:  # head's own reference is called by its own suite, which says so
+                    return
+                if slower:
+                    self._change = replace(self._change, weaker=(*self._change.weaker, slower))
+                    return
 
     def _make_bench(self, suite: Performance) -> Rig:
         job = self._job
@@ -247,7 +295,7 @@ def load_base(job: Job, device: Accelerator, before: frozenset[str]) -> LoadedBa
     base, files = job.base, job.ops[0]
     if base is None:
         return NO_BASE
-    timed = device.absent is None and not job.turns
+    timed = device.absent is None and not job.turns and bool(base.plan.cases)
     try:
         refuse_operators(device, before)
         try:
@@ -259,9 +307,9 @@ def load_base(job: Job, device: Accelerator, before: frozenset[str]) -> LoadedBa
         if timed:
             raise
         return LoadedBase(note=because("judged_by_own", error.reason, op=files.op))
-    judges = other if base.judges else None
+    found = LoadedBase(other if base.compares else None, base.judges)
     if not timed:
-        return LoadedBase(judges)
+        return found
     kernel = BaseKernel(
         kernel=other.performance.kernel,
         root=Path(base.root),
@@ -270,7 +318,7 @@ def load_base(job: Job, device: Accelerator, before: frozenset[str]) -> LoadedBa
         plan=base.plan,
         registered=before,
     )
-    return LoadedBase(judges, kernel)
+    return replace(found, kernel=kernel)
 
 
 def spoil(loaded: LoadedOp, device: Accelerator) -> LoadedOp:

@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from tests.flow.test_cheats import HONEST, write
 from tests.git_repositories import alone, commit_all, git
 
 SPEED = "US_PER_MEGABYTE = 320.0"
@@ -38,6 +39,12 @@ def kinds(answer, suite, case=None):
     return [row["reason"]["kind"], *(also["kind"] for also in row["also"])]
 
 
+def weaker(project):
+    """What of the op's suites asks for less, as the run has it."""
+    (op,) = project.run_record().ops
+    return {each.facts["what"] for each in op.change.weaker}
+
+
 def notes(answer):
     return [note["kind"] for note in json.loads(answer.out)["notes"]]
 
@@ -51,6 +58,7 @@ def test_inputs_of_zeros_hide_no_wrong_kernel(topic):
 
     assert answer.code == 2
     assert answer.rows["scale", "accuracy", None]["verdict"] == "WRONG"
+    assert {"values", "inputs"} <= weaker(topic)
     assert any(each.of_base and each.failure for op in topic.run_record().ops for each in op.accuracy)
 
 
@@ -63,14 +71,19 @@ def test_a_parameter_that_nobody_needs_ends_no_duel(topic):
     answer = check(topic)
 
     assert (answer.code, verdicts(answer)) == (2, {"REGRESSED"})
+    assert kinds(answer, "suites") == ["change_lacks_files", "proof_signature"]
+    lacking = answer.rows["scale", "suites", None]["reason"]["facts"]
+    assert (lacking["kind"], lacking["files"]) == ("interface", "scale_accuracy.py")
 
 
-def test_a_slower_reference_and_more_bytes_are_not_what_the_kernel_is_timed_by(topic):
+def test_a_slower_reference_and_more_bytes_weaken_a_suite_and_time_no_kernel(topic):
     topic.edit("scale", "performance", "480.0", "960.0")
     topic.edit("scale", "performance", "2 * rows", "8 * rows")
 
-    check(topic)
+    answer = check(topic)
 
+    assert (answer.code, answer.rows["scale", "suites", None]["verdict"]) == (2, "WEAKENED")
+    assert weaker(topic) == {"reference", "numbers"}
     (op,) = topic.run_record().ops
     assert {case.bytes_moved for case in op.performance} == {2 * rows * 128 * 4 for rows in (256, 512)}
 
@@ -114,3 +127,144 @@ def test_what_the_bases_suites_need_when_they_are_called_leaves_the_change_unjud
     assert answer.code == 3
     assert kinds(answer, "accuracy")[0] == "judged_by_own_late"
     assert verdicts(answer) == {"PASS"}  # in two processes
+
+
+# --- what got weaker --------------------------------------------------------------------------------------------------
+
+LOOSE = """    kernel=kernel,
+    tolerance={"float32": (1e9, 1e9)},
+    tolerance_reason="trust me",
+    layouts=("contiguous",),
+    deterministic=False,"""
+
+
+def loosen(project):
+    project.edit("scale", "accuracy", "    kernel=kernel,", LOOSE)
+    project.edit("scale", "accuracy", "rows=[1, 7, 64]", "rows=[7]")
+    project.edit("scale", "performance", "rows=[256, 512]", "rows=[256]")
+
+
+def test_fewer_cases_a_larger_tolerance_and_lost_flags_fail_and_are_said_first(topic):
+    loosen(topic)
+
+    answer = check(topic)
+
+    assert (answer.code, answer.rows["scale", "suites", None]["verdict"]) == (2, "WEAKENED")
+    assert weaker(topic) == {"cases", "layouts", "tolerance", "flags"}
+    first = [note for note in notes(answer) if note.startswith("weaker")]
+    assert first == notes(answer)[: len(first)] and "change_suites" in notes(answer)
+    report = (topic.root / "reports" / "report.md").read_text()
+    assert report.index("the accuracy suite lost cases: 6 of 9") < report.index("The gate fails")
+    shown = topic.perfci("compare", str(topic.root / "reports")).out
+    assert shown.index("the tolerance of float32") < shown.index("WEAKENED")
+    # Judged later and from the record alone it is the same.
+    assert topic.perfci("compare", str(topic.root / "reports")).code == 2
+
+
+def test_what_is_declared_with_a_reason_is_taken_until_its_day(topic):
+    loosen(topic)
+    limits = topic.root / "thresholds" / "scale.yaml"
+    limits.parent.mkdir()
+    entries = [
+        f'  - {{weaker: {what}, why: "agreed with everybody", until: 2099-01-31}}'
+        for what in ("cases", "layouts", "tolerance", "flags")
+    ]
+    limits.write_text("\n".join(["expected:", *entries, ""]))
+
+    answer = check(topic)
+
+    assert (answer.code, answer.rows["scale", "suites", None]["verdict"]) == (3, "EXPECTED")  # a case is REMOVED
+    assert notes(answer).count("weaker_added") == 4
+    limits.write_text(limits.read_text().replace("2099", "2020", 1))
+    ended = check(topic)
+    assert (ended.code, kinds(ended, "suites")[:2]) == (2, ["weakened", "weaker_fewer"])
+    # What an earlier change declared says nothing about this one.
+    limits.write_text(limits.read_text().replace("2020", "2099", 1))
+    git(topic.root, "checkout", "-q", "-B", "main")
+    commit_all(topic.root)
+    git(topic.root, "checkout", "-q", "-B", "topic")
+    topic.edit("scale", "accuracy", "cols=[1, 31, 128]", "cols=[31]")
+    assert check(topic).rows["scale", "suites", None]["verdict"] == "WEAKENED"
+
+
+# --- kinds of change --------------------------------------------------------------------------------------------------
+
+
+def test_a_faster_kernel_alone_is_a_change_of_tuning(topic):
+    topic.edit("scale", "triton", SPEED, "US_PER_MEGABYTE = 319.0")
+
+    answer = check(topic)
+
+    assert (answer.code, "change_tuning" in notes(answer)) == (0, True)
+    assert ("scale", "suites", None) not in answer.rows
+
+
+def mean_more(project):
+    """The op adds one to its factor from now on, and its reference says so too."""
+    for part in ("triton", "baseline"):
+        project.edit("scale", part, "x.dtype.type(factor)", "x.dtype.type(factor + 1)")
+
+
+def test_another_answer_takes_all_four_files_and_a_persons_word(topic):
+    mean_more(topic)
+    lacking = check(topic)
+    assert (lacking.code, lacking.rows["scale", "accuracy", None]["verdict"]) == (2, "WRONG")
+    assert kinds(lacking, "suites") == ["change_lacks_files", "answers_differ"]
+    files = lacking.rows["scale", "suites", None]["reason"]["facts"]["files"]
+    assert files == "scale_accuracy.py, scale_performance.py"
+
+    for part in ("accuracy", "performance"):
+        topic.edit("scale", part, "    kernel=kernel,", "    kernel=kernel,  # of the factor and one")
+    whole = check(topic)
+    assert (whole.code, whole.rows["scale", "accuracy", None]["verdict"]) == (3, "PASS")
+    assert kinds(whole, "suites") == ["change_other_answers", "answers_differ"]
+    assert "change_logic" in notes(whole)
+
+    limits = topic.root / "thresholds" / "scale.yaml"
+    limits.parent.mkdir()
+    limits.write_text('expected:\n  - {weaker: answers, why: "as the model asks", until: 2099-01-31}\n')
+    declared = check(topic)
+    assert declared.rows["scale", "suites", None]["verdict"] == "EXPECTED"
+
+
+def test_outputs_of_another_dtype_are_a_change_of_the_interface(topic):
+    topic.edit("scale", "triton", "np.empty(x.shape, x.dtype)", "np.empty(x.shape, np.float64)")
+    topic.edit(
+        "scale", "baseline", "return x * x.dtype.type(factor)", "return (x * x.dtype.type(factor)).astype(float)"
+    )
+
+    answer = check(topic)
+
+    assert answer.code == 2
+    assert kinds(answer, "suites") == ["change_lacks_files", "answers_formed"]
+    assert "change_interface" in notes(answer)
+
+
+# --- Triton's interpreter ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_on_a_machine_without_a_gpu_the_bases_suites_judge_as_well(tmp_path, monkeypatch, project):
+    """Three times instead of twice, in kernel and reference, and a tolerance that takes anything."""
+    alone(monkeypatch, tmp_path)
+    root = project.root = tmp_path / "torch"
+    write(root, HONEST)
+    (root / ".gitignore").write_text("reports/\n__pycache__/\n")
+    git(root, "init", "-q", "-b", "main")
+    commit_all(root)
+    git(root, "checkout", "-q", "-b", "topic")
+    project.edit("double", "triton", "x * 2.0", "x * 3.0")
+    project.edit("double", "baseline", "x * 2", "x * 3")
+    project.edit("double", "accuracy", 'values=("normal",)', 'values=("normal",), tolerance={"float32": (1e9, 1e9)}')
+    commit_all(root)
+
+    answer = project.perfci("check", "--device", "cpu", "--suite", "accuracy", "--format", "json", "--seed", "7")
+
+    assert answer.code == 2, answer.err
+    assert answer.rows["double", "accuracy", None]["verdict"] == "WRONG"
+    row = answer.rows["double", "suites", None]
+    assert (row["reason"]["facts"]["kind"], [each["kind"] for each in row["also"]]) == (
+        "logic",
+        ["answers_differ", "weaker_tolerance"],
+    )

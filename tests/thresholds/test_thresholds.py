@@ -222,9 +222,21 @@ def test_an_entry_is_about_the_cases_that_its_pattern_fits_and_no_others(tmp_pat
     assert len(thresholds.expected("softmax")) == 3
 
 
+def test_an_entry_declares_what_of_a_suite_asks_for_less_and_allows_no_slow_down(tmp_path):
+    thresholds = _load(
+        tmp_path, softmax=_listed('{weaker: tolerance, why: "sums in float16", until: 2027-01-31}', ENTRY)
+    )
+
+    assert [entry.weaker for entry in thresholds.expected("softmax")] == ["tolerance", None]
+    assert [entry.up_to for entry in thresholds.expected("softmax", "rows=4096,cols=1")] == [0.06]
+
+
 @pytest.mark.parametrize(
     ("entry", "wanted"),
     [
+        ('{weaker: speed, why: "x", until: 2027-01-31}', "what got weaker, one of answers, cases"),
+        ("{weaker: cases, until: 2027-01-31}", "lacks why"),
+        ('{weaker: cases, up_to: 6 %, why: "x", until: 2027-01-31}', "up_to"),
         (_with(case=None), "lacks case"),
         (_with(case="rows"), "a pattern for case ids"),
         (_with(up_to="0 %"), "a percentage above 0 % and up to 1000 %"),

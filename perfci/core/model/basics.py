@@ -65,6 +65,7 @@ class Verdict(StrEnum):
     SUSPECT = "SUSPECT"
     REMOVED = "REMOVED"
     NEW = "NEW"
+    WEAKENED = "WEAKENED"
 
     @property
     def gate(self) -> Gate:
@@ -74,16 +75,17 @@ class Verdict(StrEnum):
         return Gate.WARNS if self in _WARNS else Gate.OK
 
 
-_FAILS = frozenset({Verdict.REGRESSED, Verdict.WRONG, Verdict.TOO_SLOW, Verdict.ERROR})
+_FAILS = frozenset({Verdict.REGRESSED, Verdict.WRONG, Verdict.TOO_SLOW, Verdict.WEAKENED, Verdict.ERROR})
 _WARNS = frozenset({Verdict.INCONCLUSIVE, Verdict.DRIFTED, Verdict.STALE, Verdict.SUSPECT, Verdict.REMOVED})
 
 
 class Suite(StrEnum):
-    """Which of an op's two suites a case belongs to, or that it is about its compiled kernels."""
+    """Which of an op's two suites a case belongs to, or that it is about its compiled kernels or its suites."""
 
     ACCURACY = "accuracy"
     PERFORMANCE = "performance"
     COMPILED = "compiled"
+    SUITES = "suites"
 
 
 @dataclass(frozen=True)

@@ -306,6 +306,14 @@ class PerformanceCase:
 
 
 @dataclass(frozen=True)
+class SuiteChange:
+    """What a change does to an op's suites and reference, compared with those of its base."""
+
+    weaker: tuple[Reason, ...] = ()  # what they ask less of
+    differs: tuple[Reason, ...] = ()  # what the reference answers otherwise
+
+
+@dataclass(frozen=True)
 class OpRun:
     """Everything that one op's worker processes reported."""
 
@@ -323,3 +331,4 @@ class OpRun:
     wall_s: Amount | None = None  # seconds of its first worker, or pair of them, from its start to its end
     late: Reason | None = None  # the time limit was reached before it was begun, or before its first worker was done
     stored: tuple[StoredTensor, ...] = ()  # what it stores in low precision, if its accuracy suite declares that
+    change: SuiteChange | None = None  # None if the base has the same files, or its suites are not known

@@ -25,6 +25,8 @@ class Expected:
     file: str = field(default="", compare=False)  # relative to the project's root
     line: Count = field(default=0, compare=False)
     added: bool = field(default=False, compare=False)  # by the merge request itself: its base has no such entry
+    weaker: str | None = None
+    """what of the op's suites asks for less since this change: cases, tolerance, inputs. It allows no slow-down then"""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class PlannedBase:
     failure: Reason | None = None
     """why it cannot be held against at all: no such op, another signature, a broken contract"""
     apart: Reason | None = None  # why the two revisions need a process each
+    signature: tuple[str, ...] = ()  # parameters of its kernel, with their defaults
     unjudged: Reason | None = None  # why its suites do not judge the change although its kernel can be called alike
 
 

@@ -1,0 +1,130 @@
+"""What a change does to an op beside its kernel: suites that got weaker, and the kind of change, by evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+
+from perfci.core.model import Expected, Fact, Judgement, OpRun, PlannedOp, Reason, Run, Suite, Verdict
+from perfci.core.wording import because
+
+PARTS = ("baseline", "triton", "accuracy", "performance")
+"""Files of an op that all belong to a change of its interface or logic, in the order in which they are written."""
+
+_OTHER_ANSWERS = frozenset({"answers_differ", "answers_raise"})
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What kind of change it is."""
+
+    name: str  # tuning, suites, interface or logic
+    proof: Reason
+    missing: tuple[str, ...] = ()  # files that belong to such a change, and that it leaves as they are
+
+    @property
+    def settled(self) -> bool:
+        """Whether the change means something else than its base, as all of its files say."""
+        return self.name in {"interface", "logic"} and not self.missing
+
+
+def find_kind(op: PlannedOp, found: OpRun | None) -> Kind | None:
+    """Returns the kind of a change. None if the op's files are the base's, or nobody could compare them."""
+    base, change = op.base, found.change if found else None
+    if base is None or base.same or change is None or found is None:
+        return None
+    changed = {part for part in PARTS if any(path.endswith(f"/{op.op}_{part}.py") for path in base.changed)}
+    missing = tuple(f"{op.op}_{part}.py" for part in PARTS if part not in changed)
+    wrong = any(check.of_base and check.failure for check in found.accuracy)
+    if base.signature and base.signature != op.signature:
+        before, after = ", ".join(base.signature), ", ".join(op.signature)
+        return Kind("interface", Reason("proof_signature", {"before": before, "after": after}), missing)
+    for proof in change.differs:
+        if proof.kind == "answers_formed":
+            return Kind("interface", proof, missing)
+        if proof.kind in _OTHER_ANSWERS and wrong:
+            return Kind("logic", proof, missing)
+    checks = len([check for check in found.accuracy if not check.failure])
+    return Kind("tuning" if "triton" in changed or not changed else "suites", Reason("proof_same", {"checks": checks}))
+
+
+def take_own(op: PlannedOp, found: OpRun | None) -> OpRun | None:
+    """Returns the record of an op by its own suites alone, if the base's suites are about something else."""
+    kind = find_kind(op, found)
+    if found is None or kind is None or not kind.settled:
+        return found
+    own = tuple(check for check in found.accuracy if not check.of_base)
+    return replace(found, accuracy=own) if own else found
+
+
+def list_weaker(op: PlannedOp, found: OpRun | None) -> tuple[Reason, ...]:
+    """Returns what a change's suites ask less of."""
+    kind = find_kind(op, found)
+    if found is None or found.change is None or kind is None:
+        return ()
+    other = [each for each in found.change.differs if each.kind in _OTHER_ANSWERS] if kind.name != "logic" else []
+    answers = [because("weaker_answers", each, op=op.op, what="answers") for each in other]
+    return (*(Reason(each.kind, {**each.facts, "op": op.op}) for each in found.change.weaker), *answers)
+
+
+def judge_change(run: Run, op: PlannedOp, found: OpRun | None) -> Judgement | None:
+    """Returns the row about an op's suites and files. None if there is nothing that anybody has to agree to."""
+    kind, weaker = find_kind(op, found), list_weaker(op, found)
+    if kind is None or run.plan.base is None or not run.plan.base.suites:
+        return None
+    entries = {entry.weaker: entry for entry in _list_entries(run, op.op)}
+    open_ = [each for each in weaker if each.facts.get("what") not in entries]
+    told = tuple(_declare(entries[str(each.facts["what"])]) for each in weaker if each not in open_)
+    facts: dict[str, Fact] = {"op": op.op, "kind": kind.name}
+    if kind.missing and kind.name in {"interface", "logic"}:
+        lacks = Reason("change_lacks_files", {**facts, "files": ", ".join(kind.missing)})
+        return _row(op, Verdict.WEAKENED, (lacks, kind.proof, *open_, *told))
+    if open_:
+        what = [*dict.fromkeys(str(each.facts["what"]) for each in open_)]
+        example = f"- {{weaker: {what[0]}, why: ..., until: 2027-01-31}}"
+        weakened = Reason("weakened", {"op": op.op, "what": ", ".join(what), "entry": example})
+        return _row(op, Verdict.WEAKENED, (weakened, *open_, *told))
+    if kind.name == "logic" or (kind.name == "interface" and kind.proof.kind == "answers_formed"):
+        if entry := entries.get("answers"):
+            return _row(op, Verdict.EXPECTED, (_declare(entry), kind.proof, *told))
+        return _row(op, Verdict.INCONCLUSIVE, (Reason("change_other_answers", facts), kind.proof, *told))
+    return _row(op, Verdict.EXPECTED, (*told, *weaker)) if weaker else None
+
+
+def note_weaker(run: Run) -> Iterator[Reason]:
+    """Returns what got weaker in any op."""
+    found = {op.op: op for op in run.ops}
+    for op in run.plan.ops:
+        yield from list_weaker(op, found.get(op.op))
+
+
+def note_kinds(run: Run) -> Iterator[Reason]:
+    """Returns the kind of each op's change, and what proves it."""
+    found = {op.op: op for op in run.ops}
+    for op in run.plan.ops:
+        if kind := find_kind(op, found.get(op.op)):
+            yield because(f"change_{kind.name}", kind.proof, op=op.op)
+
+
+def _list_entries(run: Run, op: str) -> Sequence[Expected]:
+    """The change's own declarations that hold on the day of the run. Those of its base were about other changes."""
+    base, day = run.plan.base, run.created[:10]
+    entries = base.expected if base else ()
+    return [each for each in entries if each.op == op and each.weaker and each.added and _holds(each.until, day)]
+
+
+def _holds(until: str, day: str) -> bool:
+    try:
+        return date.fromisoformat(day) <= date.fromisoformat(until)
+    except ValueError:
+        return True
+
+
+def _declare(entry: Expected) -> Reason:
+    facts: Mapping[str, Fact] = {"file": entry.file, "line": entry.line, "until": entry.until}
+    return Reason("weaker_declared", {**facts, "what": entry.weaker, "why": entry.why.rstrip(".。 ")})
+
+
+def _row(op: PlannedOp, verdict: Verdict, reasons: tuple[Reason, ...]) -> Judgement:
+    return Judgement(op.op, Suite.SUITES, None, verdict, reasons)
