@@ -137,7 +137,7 @@ def verify_answers(suite: Accuracy, device: Accelerator) -> AccuracyCase | None:
     for params in suite.cases:
         check = Check(params, "normal", "contiguous", FIXED_SEEDS[0], fresh=False)
         try:
-            outputs = flat(suite.reference(**_make_inputs(suite, device.arrays, check)))
+            outputs = flat(suite.reference(**make_inputs(suite, device.arrays, check)))
         except Exception:
             return None  # which the check of this case reports
         found |= {str(value) for output in outputs for value in np.unique(device.arrays.host(output))[:2]}
