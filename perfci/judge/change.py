@@ -24,9 +24,9 @@ class Kind:
     missing: tuple[str, ...] = ()  # files that belong to such a change, and that it leaves as they are
 
     @property
-    def settled(self) -> bool:
-        """Whether the change means something else than its base, as all of its files say."""
-        return self.name in {"interface", "logic"} and not self.missing
+    def answers(self) -> bool:
+        """Whether it answers otherwise than its base, in values or form. Another signature alone leaves the answers."""
+        return self.proof.kind in {*_OTHER_ANSWERS, "answers_formed"}
 
 
 def find_kind(op: PlannedOp, found: OpRun | None) -> Kind | None:
@@ -37,14 +37,14 @@ def find_kind(op: PlannedOp, found: OpRun | None) -> Kind | None:
     changed = {part for part in PARTS if any(path.endswith(f"/{op.op}_{part}.py") for path in base.changed)}
     missing = tuple(f"{op.op}_{part}.py" for part in PARTS if part not in changed)
     wrong = any(check.of_base and check.failure for check in found.accuracy)
-    if base.signature and base.signature != op.signature:
-        before, after = ", ".join(base.signature), ", ".join(op.signature)
-        return Kind("interface", Reason("proof_signature", {"before": before, "after": after}), missing)
     for proof in change.differs:
         if proof.kind == "answers_formed":
             return Kind("interface", proof, missing)
         if proof.kind in _OTHER_ANSWERS and wrong:
             return Kind("logic", proof, missing)
+    if base.signature and base.signature != op.signature:
+        before, after = ", ".join(base.signature), ", ".join(op.signature)
+        return Kind("interface", Reason("proof_signature", {"before": before, "after": after}), missing)
     checks = len([check for check in found.accuracy if not check.failure])
     return Kind("tuning" if "triton" in changed or not changed else "suites", Reason("proof_same", {"checks": checks}))
 
@@ -52,7 +52,7 @@ def find_kind(op: PlannedOp, found: OpRun | None) -> Kind | None:
 def take_own(op: PlannedOp, found: OpRun | None) -> OpRun | None:
     """Returns the record of an op by its own suites alone, if the base's suites are about something else."""
     kind = find_kind(op, found)
-    if found is None or kind is None or not kind.settled:
+    if found is None or kind is None or kind.missing or not kind.answers:
         return found
     own = tuple(check for check in found.accuracy if not check.of_base)
     return replace(found, accuracy=own) if own else found
@@ -85,7 +85,7 @@ def judge_change(run: Run, op: PlannedOp, found: OpRun | None) -> Judgement | No
         example = f"- {{weaker: {what[0]}, why: ..., until: 2027-01-31}}"
         weakened = Reason("weakened", {"op": op.op, "what": ", ".join(what), "entry": example})
         return _row(op, Verdict.WEAKENED, (weakened, *open_, *told))
-    if kind.name == "logic" or (kind.name == "interface" and kind.proof.kind == "answers_formed"):
+    if kind.answers:
         if entry := entries.get("answers"):
             return _row(op, Verdict.EXPECTED, (_declare(entry), kind.proof, *told))
         return _row(op, Verdict.INCONCLUSIVE, (Reason("change_other_answers", facts), kind.proof, *told))

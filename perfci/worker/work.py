@@ -71,7 +71,8 @@ class Worker:
         self._describe = functools.partial(describe_exception, folder=self._folder)
         unknown = explain_unknown_triton() if device.info.kind != "fake" else None
         self._notes = tuple(note for note in (unknown, base.note) if note)
-        self._before, self._change = base.op, None if base.op is None else SuiteChange()
+        self._before = base.op
+        self._change: SuiteChange | None = None
         if base.op is not None and base.judges:
             self._judged = loaded.judged_by(base.op)
         self._verify_s: float | None = None
@@ -106,7 +107,7 @@ class Worker:
 
     def _compare(self) -> None:
         """Compare head's suites with those of the base, once."""
-        if self._before is None or self._job.process or self._is_late() or self._change != SuiteChange():
+        if self._before is None or self._job.process or self._change or self._is_late():
             return
         before, after = ((op.accuracy, op.performance) for op in (self._before, self._loaded))
         self._send(Doing("suites", self._op))

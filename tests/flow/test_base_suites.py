@@ -187,6 +187,39 @@ def test_what_is_declared_with_a_reason_is_taken_until_its_day(topic):
     assert check(topic).rows["scale", "suites", None]["verdict"] == "WEAKENED"
 
 
+def test_honest_edits_weaken_nothing(topic):
+    """Comments, another tile, the same reference in other words, more and renamed cases, a stricter tolerance."""
+    topic.edit("scale", "triton", SPEED, "US_PER_MEGABYTE = 320.1  # a tile of 128")
+    topic.edit(
+        "scale", "baseline", "return x * x.dtype.type(factor)", "scale = x.dtype.type(factor)\n    return scale * x"
+    )
+    topic.edit("scale", "baseline", "rng = np", "generator = np")
+    topic.edit("scale", "baseline", "some = rng", "some = generator")
+    topic.edit("scale", "accuracy", "rows=[1, 7, 64]", "rows=[1, 7, 64, 65]")
+    topic.edit(
+        "scale", "accuracy", 'cols=[1, 31, 128], dtype=["float32"]', 'cols=[1, 31, 128], dtype=["float32", "float16"]'
+    )
+    topic.edit(
+        "scale", "accuracy", "    kernel=kernel,", '    kernel=kernel,\n    tolerance={"float32": (1e-6, 1e-7)},'
+    )
+    topic.edit("scale", "baseline", "def make_inputs(rows, cols, dtype, device, seed)",
+               "def make_inputs(rows, cols, dtype, device, seed, batch=1)")  # fmt: skip
+    topic.edit("scale", "performance", "cases=perfci.grid(rows=[256, 512], cols=[128], dtype=[\"float32\"]),",
+               "cases=perfci.grid(rows=[256, 512, 768], cols=[128], dtype=[\"float32\"], batch=[1]),\n"
+               "    renamed={f\"rows={n},cols=128,dtype=float32,batch=1\": f\"rows={n},cols=128,dtype=float32\" "
+               "for n in (256, 512)},")  # fmt: skip
+    topic.edit("scale", "performance", "lambda rows, cols, dtype:", "lambda rows, cols, dtype, batch:")
+
+    answer = check(topic)
+
+    assert ("scale", "suites", None) not in answer.rows, kinds(answer, "suites")
+    assert answer.code == 0
+    assert verdicts(answer) == {"PASS", "NEW"}
+    assert {case.case: case.base is not None for op in topic.run_record().ops for case in op.performance} == {
+        f"rows={rows},cols=128,dtype=float32,batch=1": rows < 768 for rows in (256, 512, 768)
+    }
+
+
 # --- kinds of change --------------------------------------------------------------------------------------------------
 
 

@@ -61,6 +61,7 @@ def declared(weaker="cases", until="2026-07-01", *, added=True):
         (op(), ran(differs=(FORMED,), wrong=True), "interface", 3),
         (op(), ran(differs=(DIFFER,), wrong=True), "logic", 3),
         (op(*ALL), ran(differs=(DIFFER,), wrong=True), "logic", 0),
+        (op(*ALL, signature=("x", "y=2")), ran(differs=(DIFFER,), wrong=True), "logic", 0),
         (op(*ALL), ran(wrong=True), "tuning", 0),  # both references say that it is wrong
     ],
 )
@@ -109,3 +110,11 @@ def test_a_change_of_logic_is_judged_by_its_own_suites_and_warns():
     assert row(op(*ALL), found, declared("answers")).verdict == "EXPECTED"
     assert [check.of_base for check in take_own(op(*ALL), found).accuracy] == [False]
     assert take_own(op(), found) is found
+
+
+def test_another_signature_alone_excuses_no_wrong_answer():
+    found = ran(wrong=True)
+
+    assert take_own(op(*ALL, signature=("x", "y=2")), found) is found
+    assert row(op(*ALL, signature=("x", "y=2")), found) is None
+    assert row(op(*ALL, signature=("x", "y=2")), ran(differs=(DIFFER,), wrong=True)).verdict == "INCONCLUSIVE"
