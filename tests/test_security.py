@@ -792,6 +792,35 @@ def test_a_kernel_writes_neither_checkout_nor_base_nor_reports_nor_git_nor_the_j
     assert {row["verdict"] for row in json.loads(out)["verdicts"]} <= {"PASS", "NEW", "UNCHANGED"}
 
 
+EDITS = """    import os, pathlib
+    rules = {place} / "thresholds" / "relu.yaml"
+    rules.parent.mkdir(exist_ok=True)
+    rules.write_text("tau: {{0: 50 %}}\\n")
+    fake.work("""
+
+
+@pytest.mark.parametrize("base", [False, True], ids=["change", "base"])
+def test_rules_that_a_kernel_edits_while_it_runs_judge_nothing(branch, base):
+    """As on a machine that cannot keep it from writing."""
+    path = branch.root / "kernels" / "relu" / "relu_triton.py"
+    # The base's files lie beside the folder that is the worker's own.
+    beside = "pathlib.Path(os.environ['TMPDIR']).parents[2] / 'base'"
+    place = beside if base else f"pathlib.Path({str(branch.root)!r})"
+    (branch.root / "thresholds").mkdir(exist_ok=True)
+    (branch.root / "thresholds" / "relu.yaml").write_text("tau: {0: 1 %}\n")
+    path.write_text(path.read_text().replace("320.0", "328.0").replace("    fake.work(", EDITS.format(place=place)))
+    commit(branch, "an edit at run time")
+    with mock.patch.dict(os.environ, branch.variables, clear=True):
+        git(branch.root, "update-ref", "refs/remotes/origin/main", "main")
+
+    variables = {"PERFCI_WRITABLE": "/", "CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main"}
+    branch.perfci("check", "relu", "--device", "fake", "--seed", "7", "--budget", "0.05", **variables)
+
+    code, out, err = branch.said["check"]
+    assert code == 1, out
+    assert "edited while kernels ran" in err
+
+
 def test_what_python_compiled_into_a_checkout_is_neither_run_nor_written(branch):
     """A cache that names its source's content is believed by Python without a look at the source."""
     path = branch.root / "kernels" / "relu" / "relu_triton.py"

@@ -96,7 +96,11 @@ def write_base(bench: Bench, base: Base, name: str = FOLDER) -> BaseTree | Reaso
     inner = settings.reports.is_relative_to(settings.root)
     without = [settings.reports.relative_to(settings.root).as_posix()] if inner else []
     root = materialise(settings.root, base.commit, bench.folder / name, without)
-    return root if isinstance(root, Reason) else BaseTree(base, move_settings(settings, root))
+    if isinstance(root, Reason):
+        return root
+    tree = BaseTree(base, move_settings(settings, root))
+    hold_rules(bench, tree.settings)
+    return tree
 
 
 def move_settings(settings: Settings, root: Path) -> Settings:
@@ -167,6 +171,14 @@ def hash_rules(rules: Settings) -> str:
     for board in sorted(map(board_key, rules.quarantine)):
         found.update(f"quarantine\0{board}\n".encode(errors="replace"))
     return found.hexdigest()
+
+
+def hold_rules(bench: Bench, *projects: Settings) -> None:
+    """Note the thresholds and baselines of projects before a kernel runs. Raises UsageError if they differ later."""
+    for each in projects:
+        found = hash_rules(each)
+        if bench.sealed.setdefault(each.root, found) != found:
+            raise UsageError("rules_edited", folder=str(each.root))
 
 
 def baseline_commit(settings: Settings) -> str | None:

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ class Bench:
     folder: Path  # the run's own: compiled kernels, the base revision's files
     listener: Listener
     home: Path | None = None  # root of the project under test if `settings` are those of another revision of it
+    sealed: dict[Path, str] = field(default_factory=dict)
+    """root of a project -> digest of its thresholds and baselines, from before a kernel ran"""
 
 
 @contextmanager

@@ -40,10 +40,12 @@ def check(settings: Settings, request: Request, command: str, listener: Listener
         known = not any(note.kind == "triton_unknown" for op in run.ops for note in op.notes)
         if run.plan.device == "cpu" and Suite.PERFORMANCE in request.suites:
             base = tree if isinstance(tree, BaseTree) else None
+            rules = base_stage.choose_rules(run.plan.base, base, settings)
             if known and environment.installed_versions(COMPILERS[:2]):
                 run = dataclasses.replace(run, static=compile_ops(bench, request, base)[0])
                 store.write_run(run, settings.reports)
-            judgements = decide(run, settings, judged_by=base_stage.choose_rules(run.plan.base, base, settings))
+            base_stage.hold_rules(bench, settings, rules)
+            judgements = decide(run, settings, judged_by=rules)
     return run, judgements
 
 
@@ -61,6 +63,7 @@ def record_run(
     """Plan a run, then verify and measure every planned op, each in a worker of its own."""
     settings, base = bench.settings, tree if isinstance(tree, BaseTree) else None
     shutil.rmtree(settings.reports / LOGS, ignore_errors=True)
+    base_stage.hold_rules(bench, settings)
     found = describe_ops(bench, request)
     planned = base_stage.plan_ops(bench, base, request, found.ops) if base else found.ops
     against = base_stage.make_against(tree, ops(settings), request)
@@ -86,6 +89,7 @@ def settle(
 ) -> tuple[Run, Judgements]:
     """Judge a run whose first looks were taken, fetch what the judge lacks, and judge again."""
     rules = base_stage.choose_rules(run.plan.base, tree, bench.settings)
+    base_stage.hold_rules(bench, bench.settings, rules)
     judgements = decide(run, bench.settings, judged_by=rules)
     for _ in range(ROUNDS):
         if not judgements.needs:
@@ -93,6 +97,7 @@ def settle(
         recorder = Recorder(bench, request, run, tree, plant)
         for needs in order_needs(judgements) if request.deadline else [judgements.needs]:
             run = recorder.record_again(needs)
+        base_stage.hold_rules(bench, bench.settings, rules)
         judgements = decide(run, bench.settings, judged_by=rules)
         if recorder.idle:
             break
@@ -141,10 +146,12 @@ def static(settings: Settings, request: Request, command: str, listener: Listene
     with claim_bench(settings, listener) as bench:
         tree = base_stage.find(bench, request)
         base = tree if isinstance(tree, BaseTree) else None
+        base_stage.hold_rules(bench, settings)
         found, planned = compile_ops(bench, request, base)
         plan = make_plan(request, planned, OFFLINE.kind, base_stage.make_against(tree, ops(settings), request))
         run = dataclasses.replace(new_run(settings, plan, OFFLINE, command), static=found)
         rules = base_stage.choose_rules(plan.base, base, settings)
         refuse_looser(plan, rules, run.environment, run.created)
         store.write_run(run, settings.reports)
+        base_stage.hold_rules(bench, settings, rules)
         return run, decide(run, settings, judged_by=rules)

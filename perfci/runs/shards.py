@@ -184,6 +184,12 @@ def _measure_shard(bench: Bench, part: ShardPart, mine: Plan, shard: Shard, comm
         duel=mine.duel,
         deadline=part.limit.deadline,
     )
+    tree = base_stage.write_base(bench, mine.base) if mine.base else None
+    if isinstance(tree, Reason):
+        raise UsageError(tree.kind, **tree.facts)
+    rules = base_stage.choose_rules(mine.base, tree, bench.settings)
+    base_stage.hold_rules(bench, bench.settings, rules)
+    _refuse_difference(RULES, bench.sealed[rules.root][:DIGITS], part.sharded.rules[:DIGITS])
     found = describe_ops(bench, request)
     _refuse_difference(as_fact("device"), found.device.kind, mine.device)
     here, planned = {op.op: op for op in found.ops}, []
@@ -194,11 +200,6 @@ def _measure_shard(bench: Bench, part: ShardPart, mine: Plan, shard: Shard, comm
             _refuse_difference(as_fact("cases"), f"{op.op} {differing[0]}", None)
         planned.append(dataclasses.replace(op, failure=other.failure))
     mine = dataclasses.replace(mine, ops=tuple(planned), devices=found.devices)
-    tree = base_stage.write_base(bench, mine.base) if mine.base else None
-    if isinstance(tree, Reason):
-        raise UsageError(tree.kind, **tree.facts)
-    rules = base_stage.choose_rules(mine.base, tree, bench.settings)
-    _refuse_difference(RULES, base_stage.hash_rules(rules)[:DIGITS], part.sharded.rules[:DIGITS])
     run = dataclasses.replace(new_run(bench.settings, mine, found.device, command), shard=shard)
     refuse_looser(mine, rules, run.environment, run.created)
     seconds = {each.op: each.seconds for each in part.sharded.ops}

@@ -116,6 +116,7 @@ def retry(
         if not cases:
             return blank, Judgements(())
         request = dataclasses.replace(request, ops=tuple(dict.fromkeys(case.op for case in cases)))
+        base_stage.hold_rules(bench, settings)
         found = describe_ops(bench, request)
         if found.device.key != device.key:
             raise UsageError("again_device", run=earlier.id, planned=device.key, found=found.device.key)
@@ -183,6 +184,7 @@ def compare_with_release(
             if release.kind == "release_none":  # no fault: a project may not have made one yet
                 return blank, Judgements((), notes=(release,))
             raise UsageError(release.kind, **release.facts)
+        base_stage.hold_rules(bench, settings)
         found = describe_ops(bench, request)
         if found.device.kind in UNTIMED:
             raise DeviceError("release_not_timed")
@@ -400,6 +402,7 @@ def _measure(
             _keep(settings, dataclasses.replace(run, stopped=stop.signal_name), [*runs, *partial])
             raise
         run = _keep(settings, run, runs)
+    base_stage.hold_rules(bench, settings)
     return run, decide(run, settings)
 
 
