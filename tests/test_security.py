@@ -15,6 +15,7 @@ import json
 import os
 import py_compile
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,8 @@ import yaml
 
 import perfci
 from perfci.cli.main import run as command
+from perfci.ops.fingerprint.tree import Tree
+from perfci.store import signature
 from perfci.worker.confine import landlock_version
 from tests.git_repositories import git
 
@@ -153,6 +156,11 @@ def row_sum(x):
     os._exit(7)
 """
 LAST_WORDS = "\x1b[31m::error::<script>@all\u202e\n/close\n##[error]x\n"
+
+
+SCRIPT = Path(sys.executable).with_name("perfci")
+PROGRAM = [str(SCRIPT)] if SCRIPT.is_file() else [sys.executable, "-P", "-m", "perfci"]
+"""What jobs call; `python -m perfci` without -P looks into the current folder first, as Python does."""
 
 
 class Flow:
@@ -639,22 +647,24 @@ def test_a_link_in_the_place_of_the_lock_is_not_followed(given):
 
 @pytest.mark.parametrize("name", [*TAGS, "/close", "", "a" * 5000])
 def test_whatever_a_plan_and_its_shards_hold_is_shown_as_text(given, name):
-    """A job that imported ops could write both as it likes, one fitting the other."""
-    plan = given.reports / "plan.json"
+    """A job that imported ops could write all of it as it likes, one fitting the other."""
+    merged(given)
+    plan, path = given.reports / "plan.json", given.reports / "run.json"
     base = {"commit": name, "how": name, "name": name, "rules": True, "changed_rules": [name], "changed_pins": [name]}
+    run = renamed(json.loads(path.read_text()), "relu", name)
+    run["plan"]["base"], run["created"], run["command"] = base, name, name
+    path.write_text(json.dumps(run))
     known = renamed(json.loads(plan.read_text()), "relu", name)
     known["plan"]["base"] = base
     plan.write_text(json.dumps(known))
-    for path in given.reports.glob("shards/*/run.json"):
-        run = renamed(json.loads(path.read_text()), "relu", name)
-        run["plan"]["base"], run["created"], run["command"] = base, name, name
-        run["shard"]["plan"] = hashlib.sha256(plan.read_bytes()).hexdigest()
-        path.write_text(json.dumps(run))
 
-    code, _, _ = merged(given)
+    given.perfci("report", str(given.reports), "--to", "md,junit")
+    shown = given.said["report"][0]
     note = given.perfci("ci", "note", str(given.reports), "--dry-run")
+    refused, _, err = merged(given)
 
-    assert code in {0, 2, 3}
+    assert (shown, refused) == (0, 1)
+    assert err.startswith("perfci: ") and "Traceback" not in err
     assert matching(everything(given), UNSEEN) == matching(everything(given), WORKFLOW) == {}
     assert load("gitlab_markdown", TESTS / "gitlab" / "gitlab_markdown.py").findings(note) == []
     assert given.outside.read_text() == "precious"
@@ -821,6 +831,114 @@ def test_rules_that_a_kernel_edits_while_it_runs_judge_nothing(branch, base):
     assert "edited while kernels ran" in err
 
 
+SEEKS = """
+
+import glob, os
+KEY = {first!r} + {rest!r}
+for place in ["/proc/self/environ", *glob.glob("/proc/[0-9]*/environ"), *glob.glob("/proc/[0-9]*/task/*/environ")]:
+    try:
+        with open(place, "rb") as file:
+            print("READ", flush=True)
+            if KEY in file.read():
+                print("LEAKED", place, flush=True)
+    except OSError:
+        pass
+print("LEAKED" if KEY.decode() in str(os.environ) else "sought", flush=True)
+"""
+
+
+@pytest.mark.skipif(not landlock_version(), reason="this kernel has no Landlock")
+def test_a_kernel_cannot_read_the_key_that_its_run_is_signed_with(branch):
+    """Neither from its own variables, nor from those of perfci, of its shell, or of any other process."""
+    key = "k3y-" + "0123456789abcdef" * 3
+    path = branch.root / "kernels" / "relu" / "relu_triton.py"
+    path.write_text(path.read_text() + SEEKS.format(first=key[:4].encode(), rest=key[4:].encode()))
+    commit(branch, "look for the key")
+    variables = {**branch.variables, "PERFCI_SIGNING_KEY": key}
+    variables.pop("PERFCI_WRITABLE")
+
+    line = shlex.join(
+        [*PROGRAM, "check", "relu", "--device", "fake", "--budget", "0.05", "--project", str(branch.root)]
+    )
+    done = subprocess.run(["sh", "-c", f"{line}; exit $?"], env=variables, capture_output=True, text=True, check=False)
+
+    log = branch.files["reports/logs/relu.log"].decode()
+    assert done.returncode == 0, done.stderr
+    assert "READ" in log and "sought" in log
+    assert "LEAKED" not in log
+    assert key.encode() not in b"".join(branch.files.values())
+    with mock.patch.dict(os.environ, variables, clear=True):
+        signature.check(branch.reports)
+
+
+def test_a_run_of_another_commit_becomes_no_note(branch):
+    """Such as one that was committed with the change: no file can name the commit that it is part of."""
+    check_alone(branch, "relu")
+    (branch.root / ".gitignore").unlink()
+    commit(branch, "with reports")
+
+    branch.posted(str(branch.reports))
+
+    code, out, err = branch.said["note"]
+    assert (code, out) == (1, "") and "this pipeline is of" in err
+    assert branch.server.notes == []
+    assert branch.perfci("ci", "note", str(branch.reports), GITHUB_STEP_SUMMARY=str(branch.outside)) == ""
+    assert branch.outside.read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["run.json", "launches.jsonl.gz", "run.json.sig"])
+def test_a_shard_that_is_not_as_it_was_signed_is_not_merged(shards, tmp_path, name):
+    found = Flow(tmp_path)
+    shutil.copytree(shards.root, found.root)
+    found.variables["PERFCI_SIGNING_KEY"] = "s" * 32
+    plan, path = str(found.reports / "plan.json"), found.reports / "shards" / "1" / name
+    for index in (1, 2):
+        found.perfci("check", "--plan", plan, "--shard", f"{index}/2")
+    honest = merged(found)
+    with mock.patch.dict(os.environ, found.variables, clear=True):
+        signature.check(found.reports)
+    text = path.read_bytes()
+    path.write_bytes(text.replace(b'"relu"', b'"relu" ') if name == "run.json" else text[:-3])
+
+    other = merged(found)
+    (found.reports / "shards" / "1" / "run.json.sig").unlink()
+    missing = merged(found)
+
+    assert honest[0] in {0, 3}, honest
+    assert other[0] == missing[0] == 1
+    assert "not as they were signed" in other[2]
+
+
+def test_a_note_of_a_run_that_is_not_as_it_was_signed_is_not_written(given):
+    merged(given)
+    given.variables["PERFCI_SIGNING_KEY"] = "s" * 32
+
+    given.posted(str(given.reports))
+
+    code, _, err = given.said["note"]
+    assert code == 1 and "has no signature" in err
+    assert given.server.notes == []
+
+
+def test_kernels_are_not_run_beside_a_key_that_they_could_read(branch, monkeypatch):
+    monkeypatch.setattr("perfci.worker.confine.landlock_version", lambda: 0)
+    branch.variables["PERFCI_SIGNING_KEY"] = "s" * 32
+
+    check_alone(branch, "relu")
+
+    code, _, err = branch.said["check"]
+    assert code == 1 and "kernels could read it here" in err
+    assert not (branch.reports / "run.json").exists()
+
+
+def test_a_key_that_could_be_guessed_is_refused(given):
+    given.variables["PERFCI_SIGNING_KEY"] = "short"
+
+    code, _, err = merged(given)
+
+    assert code == 1 and "fewer than 32 characters" in err
+
+
 def test_what_python_compiled_into_a_checkout_is_neither_run_nor_written(branch):
     """A cache that names its source's content is believed by Python without a look at the source."""
     path = branch.root / "kernels" / "relu" / "relu_triton.py"
@@ -873,10 +991,6 @@ def test_a_message_that_is_none_is_no_more_than_a_value_error(line):
         unpack(line)
 
 
-SCRIPT = Path(sys.executable).with_name("perfci")
-PROGRAM = [str(SCRIPT)] if SCRIPT.is_file() else [sys.executable, "-P", "-m", "perfci"]
-"""What jobs call; `python -m perfci` without -P looks into the current folder first, as Python does."""
-
 MODULES = (
     *("torch", "triton", "yaml", "msgspec", "numpy", "rich", "typer", "matplotlib", "jinja2", "gitlab", "requests"),
     *("sitecustomize", "usercustomize", "conftest", "json", "typing", "relu", "relu_triton", "kernels", "_launch"),
@@ -905,6 +1019,15 @@ def checkout(shards, tmp_path_factory):
     settings = '[tool.perfci]\nenvironment = ["HOME"]\n[tool.pytest.ini_options]\naddopts = "-p torch"\n'
     (found.root / "pyproject.toml").write_text(settings)
     found.outside = mark
+    # As if they had been there when the plan was made.
+    plan = found.reports / "plan.json"
+    known, tree = json.loads(plan.read_text()), Tree(found.root, kernels)
+    known["ops"] = [{**each, "files": tree.fingerprint(each["op"]).digest} for each in known["ops"]]
+    plan.write_text(json.dumps(known))
+    for path in found.reports.glob("shards/*/run.json"):
+        run = json.loads(path.read_text())
+        run["shard"]["plan"] = hashlib.sha256(plan.read_bytes()).hexdigest()
+        path.write_text(json.dumps(run))
     return found
 
 

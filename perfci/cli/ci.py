@@ -21,13 +21,15 @@ from perfci.cli.progress import Progress
 from perfci.core.errors import UsageError
 from perfci.core.model import DuelWhat, Reason, ShardPlan
 from perfci.core.wording import say, sentence
+from perfci.git.command import parse_commit
 from perfci.gitlab import note as notes
 from perfci.gitlab.note_text import compose, find_links, marker
 from perfci.report.text import BLOCK_LIMIT, plain
 from perfci.runs.decide import decide
 from perfci.runs.effective_thresholds import parse_options
 from perfci.runs.plan import Request
-from perfci.runs.shards import merge_shards, plan_shards
+from perfci.runs.shards import merge_shards, plan_shards, refuse_foreign_plan
+from perfci.store import signature
 from perfci.store.files import encode, refuse_missing_folder
 
 SHOWN = 8  # ops of a shard that are named
@@ -98,12 +100,23 @@ def merge(
     plan: Annotated[Path, option("--plan", "The plan of its shards.", metavar="FILE")] = Path("plan.json"),
     runs: Annotated[list[Path], argument("RUN...", "Runs of its shards, or the folder that holds them.", "none")] = [],  # noqa: B006
     out: Annotated[Path | None, option("--out", "Where to write it all.", "the project's reports/", "DIR")] = None,
+    op: options.Ops = [],  # noqa: B006
+    case: options.Case = None,
+    device: options.DeviceOption = "auto",
+    suite: options.SuiteOption = "both",
+    against: options.Against = None,
+    duel: options.Duel = "changed",
+    threshold: options.Threshold = [],  # noqa: B006
+    peers: options.Peers = False,
     strict: options.Strict = False,
     html: options.Html = False,
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
-    """Join the runs of a plan's shards, judge them as one, and write reports/; needs no device and no torch."""
+    """Join the runs of a plan's shards, judge them as one, and write reports/; needs no device and no torch.
+
+    Options that choose what is compared are those that the plan was made with.
+    """
     where = language.load(project)
     where = dataclasses.replace(where, reports=out.resolve()) if out else where
     sharded, digest = store.read_plan(plan)
@@ -111,6 +124,19 @@ def merge(
     target = (where.reports / store.RUN_FILE).resolve()
     if target in {each.resolve() for each in found}:
         raise UsageError("merge_over_shard", path=str(target))
+    request = Request(
+        ops=tuple(op),
+        pattern=case,
+        device=device,
+        suites=SUITES[suite],
+        against=against,
+        duel=DuelWhat(duel),
+        thresholds=parse_options(threshold) if threshold else {},
+        peers=peers,
+    )
+    refuse_foreign_plan(where, sharded, request)
+    for each in found:
+        signature.check(each)
     parts = [(store.read_run(each), each.parent) for each in found]
     run, judgements = merge_shards(where, sharded, digest, parts, get_command())
     return conclude(run, judgements, where, strict=strict, json=output == "json", html=html)
@@ -136,6 +162,12 @@ def note(
     except ValueError as error:
         raise UsageError("note_key_malformed", key=key) from error
     found = store.read_run(run or where.reports)
+    here = os.environ.get("CI_COMMIT_SHA") or parse_commit(where.root, "HEAD")
+    if not dry_run:
+        signature.check(run or where.reports)
+        if here is not None and found.environment.commit != here:
+            # Of another pipeline, or one that came with the change.
+            raise UsageError("note_other_commit", run=found.id, found=found.environment.commit, commit=here)
     judgements = decide(found, where)
     if dry_run:
         sys.stdout.write(compose(found, judgements, find_links(os.environ, report), key=key))

@@ -154,6 +154,24 @@ def plan_ops(bench: Bench, tree: BaseTree, request: Request, head: Sequence[Plan
     )
 
 
+def compare_files(tree: BaseTree | None, settings: Settings, planned: Sequence[PlannedOp]) -> tuple[PlannedOp, ...]:
+    """Planned ops with what files show of the base: whether it has the op, and which files differ. Imports nothing."""
+    if tree is None:
+        return tuple(dataclasses.replace(op, base=None) for op in planned)
+    ours, base = (Tree(each.root, each.kernels) for each in (settings, tree.settings))
+    theirs, found = {op.op for op in _ops(tree)}, []
+    for op in planned:
+        prints = (ours.fingerprint(op.op), base.fingerprint(op.op)) if op.op in theirs else None
+        if op.failure or prints is None or prints[0].same_as(prints[1]):
+            known = _planned_base(op, prints, None, tree)
+        else:
+            known = dataclasses.replace(
+                op.base or PlannedBase(), same=False, changed=prints[0].changed_files(prints[1])
+            )
+        found.append(dataclasses.replace(op, base=known))
+    return tuple(found)
+
+
 def are_unchanged(tree: BaseTree, settings: Settings, names: Iterable[str]) -> bool:
     """Whether the files of all these ops are the base's own."""
     ours, base = (Tree(each.root, each.kernels) for each in (settings, tree.settings))

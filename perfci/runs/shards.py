@@ -6,11 +6,12 @@ A shard takes other shards' p values for 1, so whatever it finds slower the whol
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +20,19 @@ import perfci
 from perfci import store
 from perfci.core import deadline
 from perfci.core.errors import PerfciError, Stopped, UsageError
-from perfci.core.model import UNTIMED, Device, Judgements, Plan, PlannedBase, PlannedOp, Reason, Run, Shard, ShardPlan
+from perfci.core.model import (
+    UNTIMED,
+    Device,
+    Judgements,
+    Plan,
+    PlannedBase,
+    PlannedOp,
+    Reason,
+    Run,
+    Shard,
+    ShardedOp,
+    ShardPlan,
+)  # fmt: skip
 from perfci.core.model import UsedBoard as Board
 from perfci.core.settings import ALL, ONE, Settings
 from perfci.core.wording import as_fact, spoken
@@ -34,15 +47,18 @@ from perfci.runs.decide import decide, open_rules
 from perfci.runs.describe import Described, describe_ops, find_violation
 from perfci.runs.effective_thresholds import alpha_of, refuse_looser
 from perfci.runs.merge import DIGITS, merge
-from perfci.runs.plan import Request, make_plan, share_out
+from perfci.runs.plan import Request, cases_to_run, make_plan, share_out
 from perfci.runs.record import Recorder, new_run
 from perfci.store import launches
+from perfci.store.files import encode
 
 FOLDER = "shards"  # in the reports folder: shards/<number>/run.json of each shard that was measured here
 
 AUTO, CPU, FAKE = "auto", "cpu", "fake"
 
 RULES = as_fact("thresholds or baselines")
+
+LONGEST = 100  # characters of a difference that are shown
 
 UNKNOWN = Device(AUTO, "no device", "none")
 
@@ -215,6 +231,65 @@ def _refuse_difference(what: str, found: str | None, planned: str | None) -> Non
 # --- all of them ------------------------------------------------------------------------------------------------------
 
 
+def refuse_foreign_plan(settings: Settings, sharded: ShardPlan, request: Request) -> None:
+    """Raise UsageError if a plan is not what `plan_shards` makes of this checkout and request, as far as files show.
+
+    It was made where ops are imported, so that an op could have written it. Here nothing is imported.
+    """
+    plan, chosen = sharded.plan, [op.op for op in select(settings, request.ops)]
+    _refuse_difference(as_fact("op"), ", ".join(chosen), ", ".join(op.op for op in plan.ops))
+    request = dataclasses.replace(request, seed=plan.seed, budget_s=plan.budget_s)
+    with open_bench(settings, lambda _: None) as bench:
+        tree = base_stage.find(bench, request)
+        base = tree if isinstance(tree, BaseTree) else None
+        against = base_stage.make_against(tree, ops(settings), request)
+        rules = base_stage.choose_rules(against.base, base, settings)
+        digest, known = base_stage.hash_rules(rules), base_stage.compare_files(base, settings, plan.ops)
+    alpha = alpha_of(rules, request.thresholds)
+    whole = make_plan(request, known, plan.device if request.device == AUTO else request.device, against, alpha)
+    whole = dataclasses.replace(
+        whole,
+        # With --all more is measured than has to be.
+        skip_unchanged=whole.skip_unchanged and plan.skip_unchanged,
+        boards=plan.boards,
+    )
+    shares, prints = {each.op: each for each in sharded.ops}, _fingerprint(settings, chosen)
+    parts = []
+    for op in whole.ops:
+        part, needed = shares.get(op.op, ShardedOp(op.op, 0)), bool(cases_to_run(whole, op))
+        skipped = whole.skip_unchanged and op.base is not None and op.base.same
+        # Every suite has cases. An op for which the plan lists none has to be one of which nothing is measured.
+        needed = needed or not (op.failure or skipped or whole.filter)
+        parts.append(
+            dataclasses.replace(part, shard=(part.shard or 1) * needed, files=prints[op.op] if needed else part.files)
+        )
+    here = dataclasses.replace(
+        sharded,
+        commit=parse_commit(settings.root, "HEAD"),
+        rules=digest,
+        alpha=alpha,
+        plan=whole,
+        ops=tuple(parts),
+        family=whole.family,
+    )
+    # As they are stored, where numbers have fewer digits.
+    found, planned = (json.loads(encode(each, Path("plan.json"))) for each in (here, sharded))
+    for place, ours, theirs in _list_differences(found, planned):
+        _refuse_difference(place, ours, theirs)
+
+
+def _list_differences(here: object, planned: object, place: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yields what differs in two trees of JSON, with its place: plan.base.commit."""
+    if isinstance(here, dict) and isinstance(planned, dict):
+        for name in here | planned:
+            yield from _list_differences(here.get(name), planned.get(name), f"{place}.{name}".lstrip("."))
+    elif isinstance(here, list) and isinstance(planned, list) and len(here) == len(planned):
+        for number, pair in enumerate(zip(here, planned, strict=True)):
+            yield from _list_differences(*pair, f"{place}.{number}")
+    elif here != planned:
+        yield place, str(here)[:LONGEST], str(planned)[:LONGEST]
+
+
 def merge_shards(
     settings: Settings, sharded: ShardPlan, digest: str, found: Sequence[tuple[Run, Path]], command: str
 ) -> tuple[Run, Judgements]:
@@ -228,8 +303,9 @@ def merge_shards(
     with open_rules(run, settings) as rules:
         _refuse_difference(RULES, base_stage.hash_rules(rules)[:DIGITS], sharded.rules[:DIGITS])
     with store.claim_reports(settings.reports):
-        store.write_run(run, settings.reports)
+        # A signature covers both.
         launches.join_launches(settings.reports, {run.id: folder for run, folder in found}.values())
+        store.write_run(run, settings.reports)
     return run, decide(run, settings)
 
 

@@ -419,8 +419,9 @@ def _keep(settings: Settings, whole: Run, runs: Sequence[Run]) -> Run:
         limits=join_limits([run.limits for run in runs]),
         wall_s=round(sum(run.wall_s or 0.0 for run in runs), 3),
     )
-    store.write_run(run, settings.reports)
+    # A signature covers both.
     join_launches(settings.reports, [settings.reports / FOLDER / str(number) for number in range(1, len(runs) + 1)])
+    store.write_run(run, settings.reports)
     return run
 
 

@@ -16,6 +16,7 @@ from perfci.core import locks
 from perfci.core.errors import StoredFileError
 from perfci.core.files import read_regular
 from perfci.core.model import Baseline, Run, ShardPlan
+from perfci.store import signature
 from perfci.store.files import decode, encode, refuse_to_overwrite_unreadable, write_atomically
 
 NAME = re.compile(r"\w[\w.+-]{0,99}")  # an op's name or a device's key that names a file: no path, no hidden file
@@ -55,7 +56,9 @@ def write_run(run: Run, folder: Path) -> Path:
     """Write `folder/run.json` and give its path. Raises StoredFileError, also for an unreadable file in its place."""
     path = folder / RUN_FILE
     refuse_to_overwrite_unreadable(path)
-    return write_atomically(path, encode(run, path))
+    data = encode(run, path)
+    signature.sign(path, data)
+    return write_atomically(path, data)
 
 
 def read_plan(path: Path) -> tuple[ShardPlan, str]:

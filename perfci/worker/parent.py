@@ -24,6 +24,7 @@ from perfci.core import locks
 from perfci.core.codec import encode
 from perfci.core.errors import PerfciError
 from perfci.core.model import Reason
+from perfci.store.signature import KEY, find_key
 from perfci.worker import confine
 from perfci.worker.protocol import Doing, Failed, Job, LockAsked, Message, Ready, Turn, TurnAsked, ends, unpack
 
@@ -103,6 +104,8 @@ def confined(command: Sequence[str], writable: Iterable[Path]) -> list[str]:
 @contextmanager
 def start_worker(job: Job, around: WorkerEnvironment) -> Iterator[Running]:
     """Start a worker and give it its job. It is killed at the end of the context at the latest."""
+    if find_key() and not confine.landlock_version():
+        raise PerfciError("signing_unconfined", name=KEY)
     reading, writing = os.pipe()
     try:
         around.log.parent.mkdir(parents=True, exist_ok=True)

@@ -41,7 +41,8 @@ class Sharded:
         return self.project.perfci("check", "--plan", str(self.file), "--shard", f"{index}/{count}", *arguments)
 
     def merge(self, *arguments):
-        runs = arguments or (str(self.root / "reports" / "shards"),)
+        given = not arguments or arguments[0].startswith("--")
+        runs = (*([str(self.root / "reports" / "shards")] if given else []), *arguments)
         return self.project.perfci("ci", "merge", *runs, "--plan", str(self.file), "--format", "json")
 
     @property
@@ -143,6 +144,95 @@ def test_what_no_file_changed_is_planned_without_a_worker_and_its_shards_end_at_
     assert (run.ops, run.plan.ops, run.shard.done, run.shard.count) == ((), (), True, 2)
     assert answer.code == 0
     assert {verdict for op in ("relu", "row_sum", "scale") for verdict in answer.verdicts(op)} == {"UNCHANGED"}
+
+
+def forge(**changes):
+    """Another value in the plan itself, by name."""
+    return lambda stored: stored["plan"].update(changes)
+
+
+def forge_op(**changes):
+    def write(stored):
+        op = next(each for each in stored["plan"]["ops"] if each["op"] == "scale")
+        op.update({**changes, "base": {**op["base"], **changes.get("base", {})}})
+
+    return write
+
+
+def say_unchanged(stored):
+    """All that a plan says of an op that is the base's own."""
+    forge_op(base={"same": True, "changed": []})(stored)
+    stored["plan"]["duel_family"] = 0
+    next(each for each in stored["ops"] if each["op"] == "scale").update(shard=0, files="")
+
+
+def leave_out(stored):
+    for ops in (stored["ops"], stored["plan"]["ops"]):
+        ops[:] = [each for each in ops if each["op"] != "scale"]
+
+
+def compare_with_itself(stored):
+    stored["plan"]["base"].update(commit=stored["commit"], how="asked", name="HEAD")
+
+
+def give_other_files(stored):
+    next(each for each in stored["ops"] if each["op"] == "scale").update(files="0" * 64)
+
+
+FORGERIES = {
+    "unchanged": (say_unchanged, "same"),
+    "left out": (leave_out, "relu, row_sum, scale"),
+    "the base is the change": (compare_with_itself, "plan.base.commit"),
+    "no base": (forge(base=None, duel="none"), "plan.base"),
+    "nothing timed": (forge(device="cpu"), "plan.device"),
+    "no duel": (forge(duel="none"), "plan.duel"),
+    "accuracy alone": (forge(suites=["accuracy"]), "plan.suites"),
+    "some cases": (forge(filter="rows=1"), "plan.filter"),
+    "other thresholds": (forge(thresholds={"tau": "50 %"}), "plan.thresholds"),
+    "a larger family": (lambda stored: stored.update(family=900), "family"),
+    "more duels": (forge(duel_family=900), "plan.duel_family"),
+    "no cases": (forge_op(accuracy=[], performance=[], base={"performance": []}), "plan"),
+    "other files": (give_other_files, "files"),
+    "rules of its own": (lambda stored: stored["plan"]["base"].update(changed_rules=[]), "plan.base.changed_rules"),
+    "another commit": (lambda stored: stored.update(commit="0" * 40), "commit"),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_plan_that_is_not_what_the_checkout_gives_is_refused(topic, monkeypatch, name):
+    """It comes from a job that imports ops: one of them could have written it."""
+    rules = topic.root / "thresholds" / "relu.yaml"
+    rules.parent.mkdir(exist_ok=True)
+    rules.write_text("tau: {0: 50 %}\n")
+    topic.slow_down()
+    commit_all(topic.root)
+    git(topic.root, "update-ref", "refs/remotes/origin/main", "main")
+    monkeypatch.setenv("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "main")
+    assert topic.plan().code == 0
+    (topic.root / "reports" / "shards").mkdir()
+    honest = topic.merge("--device", "fake")
+    edit, place = FORGERIES[name]
+    stored = json.loads(topic.file.read_text())
+    edit(stored)
+    topic.file.write_text(json.dumps(stored))
+
+    answer = topic.merge("--device", "fake")
+
+    assert honest.code == 2  # shards are missing
+    assert answer.code == 1 and place in answer.err
+
+
+def test_what_a_plan_was_asked_for_is_asked_of_the_merge_too(topic):
+    topic.slow_down()
+    commit_all(topic.root)
+    topic.plan("--op", "scale", "--against", "HEAD~1", "--case", "rows=256*")
+    (topic.root / "reports" / "shards").mkdir()
+
+    same = topic.merge("--op", "scale", "--against", "HEAD~1", "--case", "rows=256*")
+    other = topic.merge("--op", "scale", "--against", "HEAD~1")
+
+    assert (same.code, other.code) == (2, 1)
+    assert "plan.filter" in other.err
 
 
 def test_all_measures_what_is_unchanged_too(topic):
