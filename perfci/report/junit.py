@@ -20,7 +20,18 @@ from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
 
-from perfci.core.model import Gate, Judgement, Judgements, OpRun, PerformanceCase, PlannedOp, Run, Suite, Verdict
+from perfci.core.model import (
+    AccuracyCase,
+    Gate,
+    Judgement,
+    Judgements,
+    OpRun,
+    PerformanceCase,
+    PlannedOp,
+    Run,
+    Suite,
+    Verdict,
+)
 from perfci.core.wording import say, sentence
 from perfci.report.steps import repeat
 from perfci.report.text import BLOCK_LIMIT, block, plain, shorten
@@ -74,6 +85,10 @@ def make_cases(run: Run, judgements: Judgements) -> Iterator[Testcase]:
     """The planned cases of each op, then what else was judged. A name that comes again has a number behind it."""
     judged = {(row.op, row.suite, row.case, row.target): row for row in judgements.rows}
     ran = {op.op: op for op in run.ops}
+    timed = {(done.op, each.case): each for done in run.ops for each in done.performance}
+    checks: dict[tuple[str, str], list[AccuracyCase]] = {}
+    for name, check in ((done.op, check) for done in run.ops for check in done.accuracy):
+        checks.setdefault((name, check.case), []).append(check)
     made: list[Testcase] = []
     planned: set[object] = set()
     for op in run.plan.ops:
@@ -82,7 +97,8 @@ def make_cases(run: Run, judgements: Judgements) -> Iterator[Testcase]:
         for suite, case in cases:
             if suite in run.plan.suites:
                 planned.add((op.op, suite, case, None))
-                made.append(_make_case(run, op, ran.get(op.op), suite, case, judged))
+                found = checks.get((op.op, case), []) if suite is Suite.ACCURACY else timed.get((op.op, case))
+                made.append(_make_case(run, op, ran.get(op.op), suite, case, judged, found))
     others = [row for key, row in judged.items() if key not in planned]
     made += [_make_judged(run, row, None) for row in others if row.case is not None]
     shown = {(test.op, test.verdict) for test in made}
@@ -96,16 +112,23 @@ def make_cases(run: Run, judgements: Judgements) -> Iterator[Testcase]:
         yield replace(test, classname=classname, name=name if count == 1 else f"{name} ({count})")
 
 
-def _make_case(run: Run, op: PlannedOp, found: OpRun | None, suite: Suite, case: str, judged: _Judged) -> Testcase:
-    """A planned case: judged itself, or explained by its op's row."""
+def _make_case(
+    run: Run,
+    op: PlannedOp,
+    found: OpRun | None,
+    suite: Suite,
+    case: str,
+    judged: _Judged,
+    measured: PerformanceCase | Sequence[AccuracyCase] | None,
+) -> Testcase:
+    """A planned case: judged itself, or explained by its op's row. measured: what the run has of it."""
     row = judged.get((op.op, suite, case, None))
     if row:
-        measured = next((each for each in found.performance if each.case == case), None) if found else None
-        return _make_judged(run, row, measured if suite is Suite.PERFORMANCE else None)
+        return _make_judged(run, row, measured if isinstance(measured, PerformanceCase) else None)
     whole = judged.get((op.op, Suite.ACCURACY, None, None))
     test = Testcase(op.op, f"{op.op}.{suite}", case, "skipped", None, (), _write_command(run, op.op, case))
     if suite is Suite.ACCURACY:
-        checks = [check for check in found.accuracy if check.case == case] if found else []
+        checks = measured if isinstance(measured, Sequence) else ()
         unchecked = [check.unchecked for check in checks if check.unchecked]
         reasons = whole.reasons if whole else ()
         if checks and len(unchecked) == len(checks):

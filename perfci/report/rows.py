@@ -139,7 +139,8 @@ def write_summary(judgements: Judgements, exit_code: int | None = None) -> str:
 
 def write_worst(judgements: Judgements) -> str:
     """Writes the counts of the verdicts that decide the gate: 1 REGRESSED, 2 WRONG."""
-    found = count_verdicts(row for row in make_rows(judgements) if row.gate is judgements.gate)
+    gate = judgements.gate
+    found = count_verdicts(row for row in make_rows(judgements) if row.gate is gate)
     return write_tally(sorted(found.items(), key=lambda item: list(Verdict).index(item[0])))
 
 

@@ -178,6 +178,9 @@ def find_losses(
     Slower by more than twice tau, and by that much more than the reference: what moves both is no kernel's fault.
     """
     found = {}
+    accepted = {(each.case, each.cache): each for each in (stored.cases if stored else ())}
+    epochs = [frozenset(run.epoch.cases) if run.epoch else frozenset() for run in runs]
+    past = {(run.run, each.case, each.cache): each for run in runs for each in run.cases}
     for case in fresh.cases:
         environment = next(run.environment for run in fresh.runs if run.id == case.blocks[0].run)
         times = _find_medians(case)
@@ -185,7 +188,7 @@ def find_losses(
         where: dict[str, Fact] = {"op": fresh.op, "case": case.case}
         old = None
         if stored and (stored.device, stored.timer) == (environment.device.key, environment.timer):
-            old = next((each for each in stored.cases if each.case == case.case and each.cache == case.cache), None)
+            old = accepted.get((case.case, case.cache))
         if stored and old and old.blocks and (facts := _measure_loss(times, _find_medians(old), allowed)):
             used = {block.run for block in old.blocks}
             then = [run.environment for run in stored.runs if run.id in used]
@@ -194,11 +197,11 @@ def find_losses(
             found[case.case] = Reason("accept_lost_elsewhere" if moved else "accept_lost", where | facts)
             continue
         # The first runs of the case since its last epoch that were made in the same environment.
-        began = max((at for at, run in enumerate(runs) if run.epoch and case.case in run.epoch.cases), default=0)
+        began = max((at for at, cases in enumerate(epochs) if case.case in cases), default=0)
         own = {run.id for run in fresh.runs}
         alike = [run for run in runs[began:] if run.run not in own and not unmixable(run.environment, environment)]
-        known = [(run, each) for run in alike for each in run.cases if each.case == case.case]
-        timed = [(run, each.kernel_us, each.reference_us) for run, each in known if each.cache == case.cache]
+        known = [(run, past.get((run.run, case.case, case.cache))) for run in alike]
+        timed = [(run, each.kernel_us, each.reference_us) for run, each in known if each]
         first = [(run, kernel.median_us, reference.median_us) for run, kernel, reference in timed if reference][:FIRST]
         if first:
             before = statistics.median(us for _, us, _ in first), statistics.median(us for _, _, us in first)

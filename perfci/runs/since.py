@@ -20,7 +20,7 @@ from pathlib import Path
 
 from perfci import store
 from perfci.core.errors import DeviceError, Stopped, UsageError
-from perfci.core.model.baseline import Baseline
+from perfci.core.model.baseline import Baseline, BaselineCase
 from perfci.core.model.basics import Fact, Gate, Reason, Suite, Verdict
 from perfci.core.model.decision import Judgements
 from perfci.core.model.history import HistoryRun
@@ -140,11 +140,12 @@ def _find_open_cases(earlier: Run, settings: Settings) -> tuple[list[AgainCase],
     baselines, base = read_context(earlier, settings).baselines, earlier.plan.base
     # A case without a stored commit of its own has the one that the run was compared with.
     other = base.commit if base and base.how == How.BASELINE else None
+    stored = {(op, each.case): each for op, known in baselines.items() for each in known.cases}
     found, undecided = [], set()
     for row in decide(earlier, settings).rows:
         if row.suite is not Suite.PERFORMANCE or row.case is None:
             continue
-        commit = _find_last_commit(row.case, baselines.get(row.op)) or other
+        commit = _find_last_commit(stored.get((row.op, row.case)), baselines.get(row.op)) or other
         failure = None if commit else Reason("again_no_commit", {"op": row.op, "case": row.case})
         is_open = row.verdict is Verdict.INCONCLUSIVE
         if is_open or (other and commit != other and row.verdict.gate is not Gate.FAILS):
@@ -154,9 +155,8 @@ def _find_open_cases(earlier: Run, settings: Settings) -> tuple[list[AgainCase],
     return found, undecided
 
 
-def _find_last_commit(name: str, baseline: Baseline | None) -> str | None:
+def _find_last_commit(stored: BaselineCase | None, baseline: Baseline | None) -> str | None:
     """Returns the newest recorded, clean commit of the runs that a case's stored blocks come from."""
-    stored = next((each for each in baseline.cases if each.case == name), None) if baseline else None
     if baseline is None or stored is None:
         return None
     sources = {block.run for block in stored.blocks}
