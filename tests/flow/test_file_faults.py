@@ -71,9 +71,10 @@ def full_for(monkeypatch, name: str) -> None:
         if Path(where).name == name or Path(where).name.startswith(f".{name}."):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), where)
 
-    def opening(path, *arguments, **options):
-        no_room(os.fsdecode(path))
-        return opened(path, *arguments, **options)
+    def opening(path, flags, *arguments, **options):
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            no_room(os.fsdecode(path))
+        return opened(path, flags, *arguments, **options)
 
     def syncing(file):
         no_room(str(Path(f"/proc/self/fd/{file}").readlink()))
