@@ -11,6 +11,7 @@ import numpy as np
 
 from perfci.core.model import ErrorStats, Reason
 from perfci.core.wording import as_fact
+from perfci.device.seam import DtypeFacts
 
 Host = np.ndarray[Any, Any]
 
@@ -195,6 +196,58 @@ def break_answer(standard: Standard, dtype: str, rms: float) -> dict[str, Host]:
 
     order = sorted(wrong, key=lambda name: (name in EXCUSED, name == ROUNDED))
     return {name: wrong[name] for name in order if change(name) > 0.99}
+
+
+GROWTH = 6.0  # honest kernels that sum or take exponentials in another way differ by less
+_SUMMED = 4.0
+_FLOAT32 = 2.0**-24  # unit roundoff of what kernels sum in
+
+
+@dataclass(frozen=True)
+class Growth:
+    """An error that is larger than the base's by more than rounding explains, relative to the answer."""
+
+    error: float
+    other: float  # the base's
+    limit: float
+    index: tuple[int, ...]  # of the worst element
+    of_norm: bool  # the errors are norms, not those of the worst element
+
+
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
+def find_growth(
+    head: Host, base: Host, exact: Host, usual: Host, facts: DtypeFacts, terms: int, largest: float
+) -> Growth | None:
+    """Returns how the error of head's output grew beyond rounding, None if it did not.
+
+    Each output is rounded once to its dtype, with unit roundoff u. A sum of n terms in float32 errs by a multiple of
+    sqrt(n) u32 relative to its terms (Higham and Mary, A new approach to probabilistic rounding error analysis, SIAM J.
+    Sci. Comput. 41, 2019, theorem 2.4), the exponential of x by |x| u32, its condition number. So an error may be
+    GROWTH times the base's, plus s (u + (_SUMMED sqrt(n) + |x|) u32). For s, the whole answer's norm and, for the
+    worst element, its own size plus its row's root mean square: rows of small numbers are judged by themselves.
+    In float32 the error of the reference, `usual`, counts as the base's does: one order may be exact by chance.
+    """
+    finite = np.isfinite(head) & np.isfinite(base) & np.isfinite(exact) & np.isfinite(usual)
+    if not finite.any():
+        return None
+    right = np.where(finite, exact, 0.0)
+    narrow = facts.epsilon > 2 * _FLOAT32
+    compared = (head, base) if narrow else (head, base, usual)
+    errors = [np.where(finite, np.abs(each - right), 0.0) for each in compared]
+    unit = facts.epsilon / 2
+    unit += (_FLOAT32 if narrow else unit) * (_SUMMED * math.sqrt(terms) + min(largest, 128.0))
+    # Kernels may take numbers below float32's normal ones for 0.
+    least = max(facts.smallest_subnormal, 2.0**-126)
+    rows = np.sqrt(np.square(right).mean(axis=-1, keepdims=True)) if right.ndim else np.abs(right)
+    size = np.where(rows > least, np.abs(right) + rows, np.inf)
+    shares = [np.maximum(each - least, 0.0) / size for each in errors]
+    index = tuple(int(i) for i in np.unravel_index(int(shares[0].argmax()), right.shape))
+    whole, most = float(np.linalg.norm(right)), least * math.sqrt(right.size)
+    norms = [max(float(np.linalg.norm(each)) - most, 0.0) / whole if whole > most else 0.0 for each in errors]
+    for mine, *others in (norms, [float(each.max()) for each in shares]):
+        if mine > (limit := GROWTH * max(others) + unit):
+            return Growth(mine, others[0], limit, index, others == norms[1:])
+    return None
 
 
 def times_allowed(why: Reason) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,22 +27,30 @@ def bound_inputs(suite: Accuracy | Performance, params: Params, device: str, see
     return dict(inputs)
 
 
-def fill_inputs(inputs: Inputs, arrays: Arrays, values: str, seed: int, products: int = 0) -> dict[str, Any]:
+def fill_inputs(
+    inputs: Inputs, arrays: Arrays, values: str, seed: int, products: int = 0, constants: Sequence[float] = ()
+) -> dict[str, Any]:
     """Returns inputs with every floating-point array filled anew. `normal` keeps what make_inputs made.
 
     products: of how many products of two inputs an output element is the sum. 0 if inputs are not multiplied.
+    constants: numbers that the kernel may treat in another way than those beside them.
     """
-    if values == "normal":
+    if values in {"normal", "edges"}:
         return dict(inputs)
-    rng, found = np.random.default_rng(seed), {}
-    for name, value in inputs.items():
-        found[name] = value
-        facts = arrays.dtype_facts(value) if arrays.is_array(value) else None
-        if facts is not None:
-            if products:
-                # Past the largest number the answer depends on the order of summation, even for PyTorch.
-                facts = dataclasses.replace(facts, largest=math.sqrt(facts.largest / products))
-            found[name] = arrays.like(_draw(values, arrays.host(value), facts, rng), value)
+    rng, found = np.random.default_rng(seed), dict(inputs)
+    facts = {name: arrays.dtype_facts(value) for name, value in inputs.items() if arrays.is_array(value)}
+    floats = {name: known for name, known in facts.items() if known is not None}
+    if values in {"one nan", "one infinity"} and floats:
+        floats = dict([list(floats.items())[rng.integers(len(floats))]])
+    classes = [arrays.host(inputs[name]) for name in facts if name not in floats]
+    for name, known in floats.items():
+        # Past the largest number the answer depends on the order of summation, even for PyTorch.
+        largest = math.sqrt(known.largest / products) if products else known.largest
+        normal = arrays.host(inputs[name])
+        # A class that another input names is the one that stands out.
+        fitting = (each for each in classes if each.dtype.kind == "i" and each.shape == normal.shape[:-1])
+        given = _Given(normal, dataclasses.replace(known, largest=largest), next(fitting, None), constants)
+        found[name] = arrays.like(_draw(values, given, rng), inputs[name])
     return found
 
 
@@ -55,18 +63,56 @@ def flat(output: Any) -> list[Any]:
     return [output]
 
 
-def _draw(values: str, normal: Host, facts: DtypeFacts, rng: np.random.Generator) -> Host:
+@dataclasses.dataclass(frozen=True)
+class _Given:
+    """What an array is filled for."""
+
+    normal: Host  # as make_inputs made it
+    facts: DtypeFacts
+    classes: Host | None  # the index that each row is about
+    constants: Sequence[float]
+
+
+def _draw(values: str, given: _Given, rng: np.random.Generator) -> Host:
     """float64 values that are representable in the dtype but for rounding."""
-    shape = normal.shape
+    normal, facts = given.normal, given.facts
+    shape, cols = normal.shape, normal.shape[-1] if normal.ndim else 1
     sign: Host = rng.choice([-1.0, 1.0], shape)
     special = rng.integers(0, _SPECIALS, shape) == 0
     steps = max(int(facts.smallest_normal / facts.smallest_subnormal) - 1, 1)
+    # Ops that take no negative numbers get none.
+    signed = np.sign(normal)
 
     def cancel() -> Host:
         """Neighbours of opposite sign and nearly equal size, so that sums lose most of their digits."""
         size = rng.uniform(0.99, 1.01, shape) * 64.0
-        alternating = np.where(np.arange(shape[-1] if shape else 1) % 2 == 0, 1.0, -1.0)
+        alternating = np.where(np.arange(cols) % 2 == 0, 1.0, -1.0)
         return size * (alternating if shape else alternating[0])
+
+    def stand_out() -> Host:
+        """In each row one number above all others, so that a probability computed of it is nearly 1."""
+        if not normal.size or not shape:
+            return normal
+        classes = rng.integers(0, cols, shape[:-1]) if given.classes is None else given.classes % cols
+        raised: Host = normal.copy()
+        top = normal.max(axis=-1) + rng.uniform(2.0, 12.0, shape[:-1])
+        np.put_along_axis(raised, classes[..., None].astype(np.int64), top[..., None], axis=-1)
+        return raised
+
+    def round_off() -> Host:
+        step = math.sqrt(float(np.square(normal).mean())) if normal.size else 1.0
+        return np.round(normal / (step or 1.0)) * step
+
+    def surround() -> Host:
+        around = [factor * each for each in given.constants for factor in (1.0, 1 - facts.epsilon, 1 + facts.epsilon)]
+        drawn: Host = rng.choice([*around, *(each + step for each in given.constants for step in (-1.0, 1.0))], shape)
+        return np.where(signed < 0, -1.0, 1.0) * np.minimum(np.abs(drawn), facts.largest)
+
+    def replace_one(by: float) -> Host:
+        one: Host = normal.copy()
+        if one.size:
+            one.flat[rng.integers(one.size)] = by
+        return one
 
     draws: dict[str, Callable[[], Host]] = {
         "zeros": lambda: np.zeros(shape),
@@ -77,5 +123,13 @@ def _draw(values: str, normal: Host, facts: DtypeFacts, rng: np.random.Generator
         "nan": lambda: np.where(special, np.nan, normal),
         "inf": lambda: np.where(special, sign * np.inf, normal),
         "cancellation": cancel,
+        "confident": stand_out,
+        "ties": round_off,
+        "sorted": lambda: np.sort(normal, axis=-1) if shape else normal,
+        "repeated": lambda: normal[..., np.arange(cols) // 4 * 4] if shape else normal,
+        "wide": lambda: signed * 2.0 ** rng.uniform(-20.0, min(10.0, math.log2(facts.largest) / 3), shape),
+        "constants": surround,
+        "one nan": lambda: replace_one(math.nan),
+        "one infinity": lambda: replace_one(float(rng.choice([-1.0, 1.0])) * math.inf),
     }
     return draws[values]()

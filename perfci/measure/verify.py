@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from perfci.core.model import AccuracyCase, Fact, Reason
+from perfci.core.wording import as_fact
 from perfci.device.seam import Accelerator, Arrays, Inputs, Race, not_interpreted
 from perfci.measure.bench import Describe
 from perfci.measure.closeness import (
@@ -25,12 +26,13 @@ from perfci.measure.closeness import (
     break_answer,
     errors_of,
     excess,
+    find_growth,
     first_index,
     relative_l2,
     tolerance,
 )
 from perfci.measure.inputs import bound_inputs, fill_inputs, flat
-from perfci.ops.spec import Accuracy, Params, case_id, matches
+from perfci.ops.spec import SEARCHED, Accuracy, Params, case_id, matches
 
 FIXED_SEEDS = (0, 1)  # Seeds of every run. One more is drawn afresh.
 
@@ -48,6 +50,7 @@ class Check:
     layout: str
     seed: int
     fresh: bool
+    constants: tuple[float, ...] = ()  # numbers that the values `constants` lie around
 
     @property
     def case(self) -> str:
@@ -71,18 +74,23 @@ def checks(suite: Accuracy, seed: int, pattern: str | None) -> Iterator[Check]:
         for fixed in FIXED_SEEDS:
             yield Check(params, "normal", "contiguous", fixed, fresh=False)
         yield Check(params, "normal", "contiguous", seed, fresh=True)
-    if suite.probe_cases is None:
-        probes = [*{str(params.get("dtype")): params for params in chosen}.values()]
-    else:
-        probes = [params for params in suite.probe_cases if matches(case_id(params), pattern)]
-    for params in probes:
+    for params in list_probes(suite, pattern):
         ways = [(values, "contiguous") for values in suite.values if values != "normal"]
         ways += [("normal", layout) for layout in suite.layouts if layout != "contiguous"]
         yield from (Check(params, values, layout, 0, fresh=False) for values, layout in ways)
 
 
-def verify(suite: Accuracy, device: Accelerator, check: Check, describe: Describe) -> AccuracyCase:
-    """Make one check. Whatever the kernel does becomes the result's failure."""
+def list_probes(suite: Accuracy, pattern: str | None) -> list[Params]:
+    """Returns the cases that get all values and layouts."""
+    cases = suite.cases if suite.probe_cases is None else suite.probe_cases
+    found = [params for params in cases if matches(case_id(params), pattern)]
+    return found if suite.probe_cases is not None else [*{str(each.get("dtype")): each for each in found}.values()]
+
+
+def verify(
+    suite: Accuracy, device: Accelerator, check: Check, describe: Describe, base: Callable[..., Any] | None = None
+) -> AccuracyCase:
+    """Make one check. Whatever the kernel does becomes the result's failure. base: the kernel as it was before."""
     arrays = device.arrays
     try:
         inputs = make_inputs(suite, arrays, check)
@@ -107,9 +115,15 @@ def verify(suite: Accuracy, device: Accelerator, check: Check, describe: Describ
         return result
     # The L2 errors are of all outputs together.
     errors, usual = (relative_l2(each for each in column if each) for column in list(zip(*compared, strict=True))[1:])
-    return replace(
+    result = replace(
         result, errors=replace(result.errors, l2=errors), reference_errors=replace(result.reference_errors, l2=usual)
     )
+    searched, fault = check.values in SEARCHED, result.failure.kind if result.failure else None
+    if base is not None and not fault and (check.fresh or searched):
+        return _find_less_exact(calls, base, expected, plain, result)
+    if base is None and searched and fault in {None, "wrong_values"}:
+        return _find_less_exact(calls, None, expected, plain, replace(result, failure=None))
+    return result
 
 
 def verify_rejections(suite: Accuracy, device: Accelerator, describe: Describe) -> Iterator[AccuracyCase]:
@@ -164,6 +178,44 @@ def verify_memory(suite: Accuracy, device: Accelerator, seed: int) -> AccuracyCa
     return check.result(failure=leak if grown > 0 else None)
 
 
+def _find_less_exact(
+    calls: _Calls, base: Callable[..., Any] | None, expected: list[Any], plain: list[Any], result: AccuracyCase
+) -> AccuracyCase:
+    """Returns the result, as a failure if the kernel is less exact than the base's on the same inputs.
+
+    Without a base the reference takes its place, and only what is beyond the tolerance is a failure.
+    """
+    arrays, suite = calls.arrays, calls.suite
+    given = [value for value in calls.inputs.values() if arrays.is_array(value)]
+    shapes = [arrays.facts(value).shape for value in given]
+    floats = [arrays.host(value) for value in given if arrays.dtype_facts(value)]
+    largest = max((float(np.abs(each).max(where=np.isfinite(each), initial=0.0)) for each in floats), default=0.0)
+    try:
+        others = flat(base(**calls.inputs)) if base else plain
+        if [arrays.facts(each) for each in others] != [arrays.facts(each) for each in plain]:
+            return result
+    except Exception:
+        return result  # a base that cannot be called is none to compare with
+    for actual, other, wanted, usual in zip(calls.first, others, expected, plain, strict=True):
+        if (facts := arrays.dtype_facts(actual)) is None:
+            continue
+        head, before, right, common = map(arrays.host, (actual, other, wanted, usual))
+        # A sum has no more terms than the longest axis, or than there are inputs to each output.
+        inputs = sum(map(math.prod, shapes)) // max(head.size, 1)
+        terms = max(calls.terms, inputs, *(max(shape, default=1) for shape in shapes))
+        rtol, atol = tolerance(facts.name, suite.tolerance, calls.terms)
+        beyond = excess(head, right, rtol, atol * _estimate_term(calls)) > 0
+        if (base or beyond.any()) and (grown := find_growth(head, before, right, common, facts, terms, largest)):
+            scale = as_fact("the answer's norm") if grown.of_norm else as_fact("the element's size and its row's")
+            whose = as_fact("the base's kernel") if base else as_fact("the reference in this dtype")
+            numbers = {"value": grown.error, "other": grown.other, "limit": grown.limit}
+            texts = {"case": calls.case, "scale": scale, "whose": whose, "index": str(grown.index)}
+            reason = Reason("less_exact", {**texts, **numbers})
+            stated = suite.tolerance_reason is not None and facts.name in (suite.tolerance or {})
+            return replace(result, unchecked=reason) if stated else replace(result, failure=reason)
+    return result
+
+
 @dataclass(frozen=True)
 class _Calls:
     """Two calls of the kernel on the same inputs: their outputs, and what became of memory."""
@@ -194,7 +246,8 @@ def make_inputs(suite: Accuracy, arrays: Arrays, check: Check) -> dict[str, Any]
     """The inputs of a check, with its values and in its layout."""
     made = bound_inputs(suite, check.params, arrays.device, check.seed)
     terms = suite.reduces(**check.params) if suite.reduces else 1
-    filled = fill_inputs(made, arrays, check.values, check.seed, terms if suite.uses_dot else 0)
+    products = terms if suite.uses_dot else 0
+    filled = fill_inputs(made, arrays, check.values, check.seed, products, check.constants)
     return arrays.place(filled, check.layout)
 
 

@@ -16,6 +16,13 @@ Params = Mapping[str, Any]  # one case's parameters by name, as given to `make_i
 VALUES = ("normal", "zeros", "ones", "tiny", "large", "subnormal", "nan", "inf", "cancellation")
 """Kinds of values that the accuracy suite fills floating-point inputs with."""
 
+SEARCHED = (
+    "confident", "ties", "sorted", "repeated", "wide", "constants", "subnormal", "one nan", "one infinity", "edges",
+)  # fmt: skip
+"""Kinds of values on which faults are searched that a suite does not see. Most are made of the suite's own inputs: one
+number of each row far above the others, few distinct numbers, sorted rows, runs of equal numbers, magnitudes far apart,
+numbers around the literals of the kernel's file, one NaN, one infinity. `edges` are sizes around those literals."""
+
 CACHES: tuple[Cache, ...] = get_args(Cache)
 """What the L2 cache holds when a timed launch begins: nothing of the launch's own, or what the same call just used."""
 

@@ -23,6 +23,7 @@ from perfci.measure.blocks import is_short, measure, measure_in_turns
 from perfci.measure.inputs import bound_inputs, flat
 from perfci.measure.lowprec.declared import check_stored_tensors
 from perfci.measure.prepare import prepare, warm_up_peers
+from perfci.measure.search import plan_search, search
 from perfci.measure.suites import CALLS, describe_suite, find_other_answers, find_slower, find_weaker
 from perfci.measure.suspect import suspicions
 from perfci.ops.spec import Params, Performance, case_id
@@ -72,6 +73,7 @@ class Worker:
         unknown = explain_unknown_triton() if device.info.kind != "fake" else None
         self._notes = tuple(note for note in (unknown, base.note) if note)
         self._before = base.op
+        self._earlier = base.op.accuracy.kernel if base.op else None  # as exact as head's has to be
         self._change: SuiteChange | None = None
         if base.op is not None and base.judges:
             self._judged = loaded.judged_by(base.op)
@@ -97,6 +99,9 @@ class Worker:
             # Its reference means something else than the base's, and the kernel agrees with its own.
             self._judged, wrong[True] = self._loaded, False
         right = not any(wrong.values())
+        for found in self._search() if right else ():
+            self._send(found)
+            right &= found.failure is None
         if right and self._job.pattern is None and not self._is_late():
             leak = accuracy_stage.verify_memory(self._judged.accuracy, self._device, self._job.seed)
             if leak:
@@ -137,7 +142,7 @@ class Worker:
             if self._is_late():
                 break
             self._send(Doing("accuracy", self._op, check.case, done, len(planned)))
-            found = accuracy_stage.verify(each, self._device, check, self._describe)
+            found = accuracy_stage.verify(each, self._device, check, self._describe, self._earlier)
             yield replace(found, of_base=before != now and each is suite)
         if suite.quantised is not None:
             self._send(Doing("accuracy", self._op, "stored tensors"))
@@ -152,6 +157,17 @@ class Worker:
                 yield from accuracy_stage.verify_rejections(own, self._device, self._describe)
             if same := accuracy_stage.verify_answers(suite, self._device):
                 yield replace(same, of_base=before != now)
+
+    def _search(self) -> Iterator[AccuracyCase]:
+        """Faults on inputs that the suite does not have."""
+        suite, job, base = self._judged.accuracy, self._job, self._earlier
+        planned = plan_search(suite, job.seed, job.pattern, duel=base is not None)
+        for done, check in enumerate(planned):
+            if self._is_late():
+                return
+            self._send(Doing("accuracy", self._op, f"{check.case}, {check.values}", done, len(planned)))
+            if found := search(suite, self._device, check, self._describe, base):
+                yield found
 
     def measure(self, *, right: bool) -> None:
         """Time the performance cases, if the kernel is right and the device is an accelerator."""

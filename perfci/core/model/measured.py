@@ -164,7 +164,9 @@ class AccuracyCase:
     """One accuracy check: a case with one kind of values, layout and seed."""
 
     case: str  # id: rows=7,cols=1023,dtype=float16
-    values: str  # normal, zeros, ones, tiny, large, subnormal, nan, inf, cancellation
+    values: str
+    """normal, zeros, ones, tiny, large, subnormal, nan, inf, cancellation. Of a search: confident, ties, sorted,
+    repeated, wide, constants, subnormal, one nan, one infinity, edges"""
     layout: str  # contiguous, strided, expanded
     seed: Whole
     fresh: bool = False  # this seed was drawn for this run; `--seed` repeats it

@@ -1,0 +1,99 @@
+"""A search for inputs that a suite does not have, and on which the kernel is worse than the base's, or than PyTorch."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from perfci.core.model import AccuracyCase
+from perfci.device.seam import Accelerator
+from perfci.measure.bench import Describe
+from perfci.measure.verify import Check, checks, list_probes, verify
+from perfci.ops.spec import SEARCHED, Accuracy, case_id
+
+SHARE = 8  # one more check for so many of the suite's own
+MOST_ELEMENTS = 1 << 17  # of a size that is tried: Triton's interpreter is slow
+BLOCKS = (8, 4096)  # least and most that a literal says of a block
+_LARGEST = 1e4  # literals beyond are limits of dtypes
+
+_NEEDED = {
+    "confident": {"large", "cancellation"},
+    "wide": {"large", "cancellation"},
+    "constants": {"large", "cancellation"},
+    "subnormal": {"subnormal"},
+    "one nan": {"nan"},
+    "one infinity": {"inf"},
+}
+"""Kinds of values -> those of which a suite has to have one, if there is no base to compare with."""
+
+
+def plan_search(suite: Accuracy, seed: int, pattern: str | None, *, duel: bool) -> list[Check]:
+    """Returns the checks of a search, others with every seed but for confident rows. A pattern gets all that fit it.
+
+    duel: there is a base to compare with.
+    """
+    probes, constants = list_probes(suite, pattern), read_constants(suite.kernel)
+    known = set(suite.values)
+    # Inputs of a suite with normal values alone may depend on each other.
+    kinds = [each for each in SEARCHED if each not in {"edges", *known}] if len(known) > 1 else []
+    kinds = [each for each in kinds if duel or not known.isdisjoint(_NEEDED.get(each, known))]
+    kinds = [each for each in kinds if constants or each != "constants"]
+    found = [
+        Check(params, values, "contiguous", seed, fresh=True, constants=constants)
+        for values in kinds
+        for params in probes
+    ]
+    # Sizes are whole numbers of the cases that differ among them.
+    axes = {name for params in suite.cases for name, value in params.items() if value != suite.cases[0].get(name)}
+    blocks = {int(each) for each in constants if BLOCKS[0] <= each <= BLOCKS[1]}
+    edges = (
+        {**params, axis: block + step}
+        for params in probes
+        for axis in sorted(axes)
+        if type(params.get(axis)) is int and params[axis] > 1
+        for block in sorted(blocks)
+        for step in (-1, 0, 1)
+    )
+    ids = {case_id(params) for params in suite.cases}
+    for params in edges:
+        size = math.prod(value for value in params.values() if type(value) is int)
+        if 0 < size <= MOST_ELEMENTS and case_id(params) not in ids:
+            found.append(Check(params, "edges", "contiguous", seed, fresh=True))
+    random.Random(seed).shuffle(found)
+    found.sort(key=lambda check: check.values != "confident")
+    return found if pattern else found[: sum(1 for _ in checks(suite, seed, pattern)) // SHARE]
+
+
+def search(
+    suite: Accuracy, device: Accelerator, check: Check, describe: Describe, base: Callable[..., Any] | None
+) -> AccuracyCase | None:
+    """Make one check of a search. None if it shows no fault, or one that the base has too."""
+    found = verify(suite, device, check, describe, base)
+    if found.failure is None:
+        return found if found.unchecked and found.unchecked.kind == "less_exact" else None
+    kind = found.failure.kind
+    if kind in {"reference_raised", "out_of_memory"}:
+        return None
+    if base is None:
+        # Nobody knows which inputs the kernel refuses.
+        return None if found.raised else found
+    if kind == "less_exact":
+        return found
+    return None if verify(replace(suite, kernel=base), device, check, describe).failure else found
+
+
+def read_constants(kernel: Callable[..., Any]) -> tuple[float, ...]:
+    """Returns the numbers in the file of a kernel."""
+    try:
+        tree = ast.parse(Path(inspect.getsourcefile(inspect.unwrap(kernel)) or "").read_bytes())
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return ()
+    literals = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    numbers = {float(each) for each in literals if isinstance(each, int | float)}
+    return tuple(sorted(each for each in numbers if 0 < each <= _LARGEST))

@@ -1,0 +1,181 @@
+"""Faults that a suite does not see, found on other values and sizes, and in comparison with the base's kernel."""
+
+import numpy as np
+import pytest
+
+from perfci.core.wording import sentence
+from perfci.device.fake import FakeDevice, FakeSpec
+from perfci.measure.search import SHARE, plan_search, read_constants, search
+from perfci.measure.verify import Check, checks, verify
+from perfci.ops.spec import SEARCHED, VALUES, Accuracy, grid
+
+SEED = 4711
+BLOCK = 128  # a literal of this file: sizes around it are tried
+
+
+def describe(error):
+    return {"error": type(error).__name__, "message": str(error), "file": "op.py", "line": 1}
+
+
+@pytest.fixture
+def device():
+    return FakeDevice(FakeSpec(), 1)
+
+
+def suite(kernel, reference=None, **fields):
+    """A suite as `perfci new` writes it."""
+    usual = {
+        "make_inputs": make_inputs,
+        "cases": grid(rows=[1, 13], cols=[1, 127, 128], dtype=["float32", "float16"]),
+        "probe_cases": grid(rows=[5], cols=[31], dtype=["float32", "float16"]),
+        "layouts": ("contiguous",),
+    }
+    return Accuracy(kernel, reference or kernel, **{**usual, **fields})
+
+
+def make_inputs(rows, cols, dtype, device, seed):
+    rng = np.random.default_rng(seed)
+    return {"x": rng.standard_normal((rows, cols)).astype(dtype), "target": rng.integers(0, cols, rows)}
+
+
+@np.errstate(invalid="ignore")
+def probabilities(x):
+    powers = np.exp(x - x.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def gradient(x, target):
+    wide = np.float64 if x.dtype == np.float64 else np.float32
+    found = probabilities(x.astype(wide))
+    found[np.arange(len(x)), target] -= 1
+    return found.astype(x.dtype)
+
+
+def gradient_that_loses_its_class(x, target):
+    """1 is subtracted from a probability that was rounded to the output's dtype: a Liger release did so."""
+    found = probabilities(x.astype(np.float32)).astype(x.dtype)
+    found[np.arange(len(x)), target] -= x.dtype.type(1)
+    return found
+
+
+def find(tried, device, base=None, pattern=None):
+    planned = plan_search(tried, SEED, pattern, duel=base is not None)
+    results = [search(tried, device, each, describe, base) for each in planned]
+    return [each for each in results if each]
+
+
+def are_right(tried, device):
+    return all(verify(tried, device, each, describe).failure is None for each in checks(tried, SEED, None))
+
+
+def test_a_gradient_that_loses_its_true_class_passes_its_suite_and_is_found_on_confident_rows(device):
+    tried = suite(gradient_that_loses_its_class, gradient)
+    assert are_right(tried, device)
+
+    alone, beside_base = find(tried, device), find(tried, device, gradient)
+
+    for found, kind in ((alone, "less_exact"), (beside_base, "wrong_values")):
+        assert [(each.values, each.case, each.seed) for each in found if each.values == "confident"] == [
+            ("confident", "rows=5,cols=31,dtype=float16", SEED)
+        ]
+        assert found[0].failure.kind == kind
+    assert find(suite(gradient), device) == find(suite(gradient), device, gradient) == []
+
+
+def test_a_fault_that_the_base_has_too_is_not_the_changes(device):
+    tried = suite(gradient_that_loses_its_class, gradient)
+
+    assert find(tried, device, gradient_that_loses_its_class) == []
+
+
+def softmax(x, target):
+    wide = np.float64 if x.dtype == np.float64 else np.float32
+    return probabilities(x.astype(wide)).astype(x.dtype)
+
+
+@np.errstate(invalid="ignore")
+def softmax_by_powers_of_two(x, target):
+    powers = np.exp2((x - x.max(axis=-1, keepdims=True)).astype(np.float32) * np.float32(1.4426950408889634))
+    total = np.add.reduce(powers[:, ::-1], axis=1, keepdims=True)
+    return (powers * (np.float32(1) / total)).astype(x.dtype)
+
+
+def softmax_in_half(x, target):
+    return probabilities(x.astype(np.float16)).astype(x.dtype)
+
+
+def test_an_error_that_grew_beyond_rounding_is_wrong_within_the_tolerance_and_doubtful_by_an_owners_word(device):
+    wide = {"float32": (1e-2, 1e-2)}
+    given = Check({"rows": 13, "cols": 128, "dtype": "float32"}, "normal", "contiguous", SEED, fresh=True)
+
+    def compare(kernel, **fields):
+        return verify(suite(kernel, softmax, tolerance=wide, **fields), device, given, describe, softmax)
+
+    wrong, doubtful = compare(softmax_in_half), compare(softmax_in_half, tolerance_reason="half is enough")
+
+    assert wrong.failure.kind == doubtful.unchecked.kind == "less_exact"
+    assert wrong.failure.facts["value"] > 100 * wrong.failure.facts["other"]
+    assert "{" not in sentence(wrong.failure)
+    assert doubtful.failure is None
+    assert compare(softmax_by_powers_of_two).failure is None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("values", SEARCHED)
+def test_sums_in_another_order_and_powers_of_two_have_not_grown(device, values, dtype):
+    for seed in range(20):
+        params = {"rows": 7, "cols": 61, "dtype": dtype}
+        given = Check(params, values, "contiguous", seed, fresh=True, constants=(0.5, 20.0))
+
+        found = verify(suite(softmax_by_powers_of_two, softmax), device, given, describe, softmax)
+
+        assert found.failure is None, sentence(found.failure)
+
+
+def test_a_size_beside_a_block_is_tried(device):
+    def double(x):
+        return x * 2
+
+    def without_last_column(x):
+        found = x * 2
+        if x.shape[1] == BLOCK + 1:
+            found[:, -1] = 0
+        return found
+
+    def made(rows, cols, dtype, device, seed):
+        return {"x": make_inputs(rows, cols, dtype, device, seed)["x"]}
+
+    tried = suite(without_last_column, double, make_inputs=made)
+    assert are_right(tried, device)
+
+    found = find(tried, device, pattern="*")
+
+    assert {(each.values, each.failure.kind) for each in found} == {("edges", "less_exact")}
+    assert all("cols=129" in each.case for each in found)
+
+
+def test_a_search_costs_a_share_of_the_suite_and_the_seed_repeats_it():
+    tried = suite(softmax)
+
+    planned = plan_search(tried, SEED, None, duel=True)
+
+    assert len(planned) == len(list(checks(tried, SEED, None))) // SHARE
+    assert planned == plan_search(tried, SEED, None, duel=True)
+    assert planned != plan_search(tried, SEED + 1, None, duel=True)
+    assert {each.values for each in plan_search(tried, SEED, "*", duel=True)} == set(SEARCHED) - set(VALUES)
+
+
+def test_what_a_suite_leaves_out_is_searched_beside_a_base_only():
+    tried = suite(softmax, values=("normal", "zeros"))
+
+    def kinds(duel):
+        return {each.values for each in plan_search(tried, SEED, "*", duel=duel)}
+
+    assert kinds(duel=True) == set(SEARCHED)
+    assert kinds(duel=False) == {"ties", "sorted", "repeated", "edges"}
+    assert {each.values for each in plan_search(suite(softmax, values=["normal"]), SEED, "*", duel=True)} == {"edges"}
+
+
+def test_constants_are_the_numbers_in_the_kernels_file():
+    assert {BLOCK, 1.4426950408889634} <= set(read_constants(softmax))
+    assert read_constants(len) == ()
