@@ -7,6 +7,7 @@ timers npu_profiler    records of CUPTI and of Ascend's profiler first, event pa
 npu_runtime npu_host   torch_npu and triton-ascend loaded in their order; what stands in their way
 nvml npu_smi           device state without torch
 launches capture source   what a call does: launches, torch operations, sources
+replay                 a call as data, and the same call repeated from it
 offline board virtual targets   a device that is not there: compiles, and launches nothing
 binaries               registers, spills, instructions and occupancy of a binary
 interpreter arithmetic   Triton's interpreter, corrected

@@ -14,15 +14,16 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime.autotuner import Autotuner
 
 from perfci.core.model import Identity, LaunchIdentity, Reason
 from perfci.device.binaries import artefact
 from perfci.device.launches import Launched, watch_launches
+from perfci.device.replay import Storages, Tape
 from perfci.device.source import is_installed, is_own, plain_function, stable
-from perfci.device.tensors import operator_namespaces
+from perfci.device.tensors import TorchArrays, operator_namespaces
+from perfci.ops.recording import Recording
 
 BUILT_IN = operator_namespaces() | {"higher_order"}  # of torch itself: this module is imported before any op's files
 
@@ -72,6 +73,7 @@ class Captured:
         self.blind: Reason | None = None  # what could not be seen first, if anything
         self._storages = Storages()
         self._muted = 0
+        self.tape: Tape | None = None
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -94,6 +96,17 @@ class Captured:
         words += [f"{key}={self.text(value)}" for key, value in sorted(kwargs.items())]
         self.operation(f"{name}({', '.join(words)})")
 
+    def take(self, function: Any, args: Any, kwargs: Mapping[str, Any], result: Any) -> None:
+        """Record an operation, if the call is recorded."""
+        if self.tape and not self._muted:
+            self.tape.take_operation(function, args, kwargs, result)
+
+    def order(self, text: str) -> None:
+        """Note a call that orders the device's work, or waits for it."""
+        self.operation(text)
+        if self.tape:
+            self.tape.refuse(text)
+
     def choice(self, text: str) -> None:
         """Note once what a tuner chose, or may choose."""
         if text not in self._choices:
@@ -106,6 +119,8 @@ class Captured:
     def launch(self, launch: Launched) -> None:
         if self._muted:
             return
+        if self.tape:
+            self.tape.take_launch(launch)
         self.launched.append(replace(launch, arguments={}))  # which would keep tensors alive
         self._operations.append(f"launch {launch.name}")
         self._launches.append(self._identity(launch))
@@ -159,20 +174,6 @@ class Captured:
         )
 
 
-class Storages:
-    """Numbers storages in the order in which they are seen. None is given twice, though memory is."""
-
-    def __init__(self) -> None:
-        self._seen: dict[int, tuple[int, StorageWeakRef]] = {}
-
-    def of(self, storage: torch.UntypedStorage) -> int:
-        key = storage._cdata
-        if key not in self._seen:
-            # The weak reference keeps the storage's own address from being given to another.
-            self._seen[key] = len(self._seen), StorageWeakRef(storage)
-        return self._seen[key][0]
-
-
 def note(text: str) -> None:
     """Note in every capture under way what happens on the device."""
     for capture in _open:
@@ -201,9 +202,12 @@ def note_unknown(kind: str, what: str) -> Reason:
 
 
 @contextmanager
-def watch_calls(around: Callable[[], AbstractContextManager[Any]] = nullcontext) -> Iterator[Captured]:
-    """Note what the calls inside do. `around` is entered around the bodies of Python operators."""
+def watch_calls(
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext, tape: Tape | None = None
+) -> Iterator[Captured]:
+    """Note what the calls inside do. `around` is entered around the bodies of Python operators. `tape` records them."""
     capture = Captured()
+    capture.tape = tape
     with ExitStack() as stack:
         stack.enter_context(watch_launches(capture.launch))
         stack.enter_context(_watch_tuners(capture))
@@ -249,7 +253,9 @@ class _Operations(Mode):
         kwargs = kwargs or {}
         self._capture.call(str(func), args, kwargs)
         if getattr(func, "namespace", "higher_order") in BUILT_IN:
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+            self._capture.take(func, args, kwargs, result)
+            return result
         body = _body(func)
         if body is None:
             note_unknown("captured_opaque", f"the operator {func}")
@@ -320,10 +326,24 @@ def _watch_functions(stack: ExitStack, capture: Captured) -> None:
         owners.append((getattr(owner, class_name, None) if class_name else owner, names))
     for owner, name in ((owner, name) for owner, names in owners for name in names):
         label = f"{getattr(owner, '__qualname__', 'torch')}.{name.removeprefix('_')}()"
-        watch(owner, name, lambda *_, label=label: capture.operation(label))
+        watch(owner, name, lambda *_, label=label: capture.order(label))
     for module, class_name, name, what in OPAQUE:
         owner = getattr(sys.modules.get(module), class_name, None)
         watch(owner, name, lambda *_, what=what: note_unknown("captured_opaque", what))
     # Functions that torch.compile made: under a dispatch mode torch calls the plain ones in their place.
     frames, report = sys.modules.get("torch._dynamo.eval_frame"), functools.partial(note_unknown, "captured_opaque")
     watch(frames, "_maybe_set_eval_frame", lambda made: callable(made) and report("torch.compile"))
+
+
+def record_call(function: Callable[..., Any], inputs: Mapping[str, Any], arrays: TorchArrays) -> Recording | Reason:
+    """Call a function once and return the recording, or why the call cannot be repeated."""
+    tape = Tape(inputs, arrays)
+    with watch_calls(tape=tape) as captured:
+        output = function(**inputs)
+    recording = tape.finish(key_of(inputs), output)
+    return captured.blind or recording or tape.refusal or Reason("captured_nothing")
+
+
+def key_of(inputs: Mapping[str, Any]) -> str:
+    """All that a call is given but the arrays' content. Two calls with one key do the same on the device."""
+    return Captured().text(inputs)

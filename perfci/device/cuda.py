@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,12 +14,16 @@ import triton
 import triton.language as tl
 
 from perfci.core.errors import DeviceError
-from perfci.core.model import Device, DeviceState
+from perfci.core.model import Device, DeviceState, Reason
+from perfci.device.capture import key_of, record_call
 from perfci.device.nvml import NvmlBoard
-from perfci.device.seam import Session
+from perfci.device.replay import Program
+from perfci.device.seam import Inputs, Session
+from perfci.device.targets import explain_unknown_triton
 from perfci.device.tensors import TorchArrays
 from perfci.device.timers import activity_session, event_session
 from perfci.device.torch_device import TorchDevice
+from perfci.ops.recording import Recording
 
 _COPY_SHIFT = 37 << 16  # of each further pair's target: no power of two, so that its pages lie otherwise
 _SPIN_CYCLES = 150_000  # about 80 us at an H200's clock: longer than a Python wrapper takes to launch
@@ -67,6 +72,7 @@ class CudaDevice(TorchDevice):
     """The first visible GPU."""
 
     backend = "cuda"
+    can_replay = True
     unavailable = "activity_unavailable"
     timing = (
         "torch.profiler.profile", "torch.profiler.profile.__enter__", "torch.profiler.profile.__exit__",
@@ -92,11 +98,20 @@ class CudaDevice(TorchDevice):
             mig=self._board.mig(properties.name, properties.multi_processor_count),
             power_limit_w=self._board.power_limit_w(),
         )
-        self.arrays = TorchArrays("cuda")
+        self.arrays = self._tensors = TorchArrays("cuda")
         self._flush: Flush
 
     def state(self) -> DeviceState:
         return self._board.state()
+
+    def record(self, function: Callable[..., Any], inputs: Inputs) -> Recording | Reason:
+        return explain_unknown_triton() or record_call(function, inputs, self._tensors)
+
+    def play(self, recording: Recording, folder: Path) -> Callable[..., Any]:
+        return Program(recording, folder, self._tensors)
+
+    def key_of(self, inputs: Inputs) -> str:
+        return key_of(inputs)
 
     def _make_flush(self) -> None:
         self._flush = Flush(self.info.l2_bytes or 0, "cuda")

@@ -271,6 +271,13 @@ class FakeDevice(seam.Accelerator):
             # By identity, as two captures that heard the same are equal lists.
             _heard[:] = [spent for spent in _heard if spent is not capture.spent]
 
+    def spent_us(self, capture: Any) -> Sequence[float]:
+        return tuple(capture.spent)
+
+    def spend(self, us: Sequence[float]) -> None:
+        for each in us:
+            work(each)
+
     def endurance(self) -> FakeEndurance:
         return FakeEndurance(self._spec.memory_bytes)
 
@@ -283,6 +290,13 @@ class FakeDevice(seam.Accelerator):
 
 def _is_gone(spec: FakeSpec) -> bool:
     return bool(spec.gone_file) and Path(spec.gone_file).exists()
+
+
+def _root(array: Array) -> Array:
+    """The array that owns the memory."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 # --- arrays -----------------------------------------------------------------------------------------------------------
@@ -365,6 +379,29 @@ class NumpyArrays(seam.Arrays):
 
     def deviation(self, actual: Array, expected: Array) -> None:
         """Never: the host computes them."""
+
+    def memory_of(self, array: Array) -> seam.Memory:
+        root = _root(array)
+        offset = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+        return seam.Memory(
+            root.__array_interface__["data"][0], root.nbytes, str(array.dtype), array.shape, array.strides, offset
+        )
+
+    def bytes_of(self, array: Array) -> memoryview:
+        root = _root(array)
+        flat = root if root.flags.c_contiguous else root.T
+        return flat.reshape(-1).view(np.uint8).data if root.size else memoryview(bytearray())
+
+    def view(self, memory: Any, place: seam.Memory) -> Array:
+        given = self.bytes_of(memory) if isinstance(memory, np.ndarray) else memory
+        return np.ndarray(place.shape, np.dtype(place.dtype), given, place.offset, place.strides)
+
+    def spell(self, value: Any) -> Any:
+        known = isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic))
+        return {"numpy": str(np.dtype(value))} if known else None
+
+    def unspell(self, spelled: Mapping[str, Any]) -> Any:
+        return np.dtype(spelled["numpy"])
 
     def _upcast(self, array: Array) -> Array:
         return self.host(array)

@@ -8,12 +8,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from perfci.core.errors import DeviceError
 from perfci.core.model import CompiledKernel, Device, DeviceState, ErrorStats, Identity, Limits, Reason
+from perfci.ops.recording import Recording
 
 Inputs = Mapping[str, Any]  # a call's arguments by name
 
@@ -142,6 +144,18 @@ class Argument:
     origin: int  # of tensors that are copies of each other the same
 
 
+@dataclass(frozen=True)
+class Memory:
+    """Where an array lies: what a process needs to lay another one over the same bytes."""
+
+    key: int  # the same for arrays that share memory
+    size: int  # bytes of the whole memory
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]  # in bytes for numpy, in elements for torch, as each has them
+    offset: int  # of the first element, likewise
+
+
 class Arrays(ABC):
     """Inputs and outputs of kernels: torch tensors, or numpy arrays on the fake device."""
 
@@ -184,16 +198,21 @@ class Arrays(ABC):
         """Dense copies, to compare the inputs with later."""
         return self._map(self._copy, inputs)
 
-    def refill(self, inputs: Inputs, fresh: Inputs) -> None:
-        """Write other values into the same buffers if all can be overwritten, and the calls differ in arrays alone."""
+    def refill(self, inputs: Inputs, fresh: Inputs) -> bool:
+        """Write other values into the same buffers if all can be overwritten, and the calls differ in arrays alone.
+
+        Returns whether it did.
+        """
         pairs = list(itertools.zip_longest(leaves(inputs), leaves(fresh)))
         for old, new in pairs:
             plain = isinstance(old, int | float | str | None)
             if self.is_array(old) is not self.is_array(new) or (plain and old != new):
-                return
+                return False
         pairs = [(old, new) for old, new in pairs if self.is_array(old)]
-        if all(self._can_overwrite(old, new) for old, new in pairs):
-            self._overwrite(pairs)
+        if not all(self._can_overwrite(old, new) for old, new in pairs):
+            return False
+        self._overwrite(pairs)
+        return True
 
     @abstractmethod
     def spoil(self, array: Any) -> None:
@@ -230,6 +249,41 @@ class Arrays(ABC):
     def nbytes(self, value: Any) -> int:
         """Bytes of an array. 0 for anything else."""
         return int(value.nbytes) if self.is_array(value) else 0
+
+    @abstractmethod
+    def memory_of(self, array: Any) -> Memory:
+        """Where an array lies."""
+
+    @abstractmethod
+    def bytes_of(self, array: Any) -> memoryview:
+        """All bytes of the memory that an array on the host lies in, to be read and written."""
+
+    @abstractmethod
+    def view(self, memory: Any, place: Memory) -> Any:
+        """An array laid over bytes, or over the memory of another array."""
+
+    def twin(self, array: Any) -> Any:
+        """An array laid over a copy of the same memory, on a device whose memory others open. Else None."""
+        return None
+
+    def open_to_others(self, array: Any) -> str | None:
+        """Returns a handle by which another process opens a device's memory. None for memory on the host."""
+        return None
+
+    def take_back(self) -> None:  # noqa: B027 - only a GPU's memory is open to others
+        """Free memory that was open to another process, once that has closed it."""
+
+    def open_foreign(self, handle: str) -> Any:
+        """An array over the memory of another process."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def spell(self, value: Any) -> Any:
+        """A dtype or the like as JSON: a mapping with one key. None for anything else."""
+
+    @abstractmethod
+    def unspell(self, spelled: Mapping[str, Any]) -> Any:
+        """The dtype or the like that was spelled. Raises TypeError for anything else."""
 
     def memory_in_use(self) -> int | None:
         """Bytes that the process holds on the device. None if unknown."""
@@ -358,6 +412,7 @@ class Accelerator:
     arrays: Arrays  # its inputs and outputs
     timer: str | None = None  # name of the timer in use, known from `start_timer` on. None if nothing can be timed
     absent: Reason | None = None  # why speed can't be measured here
+    can_replay = False  # whether calls can be recorded, and repeated by another process
 
     def count(self) -> int:
         """Devices of this model that the process could use, this one included."""
@@ -400,6 +455,25 @@ class Accelerator:
     def capture_work(self) -> AbstractContextManager[Capture]:
         """Collect what the calls inside do on the device. Not while timing, and after what they compile and tune."""
         return nullcontext(Uncaptured())
+
+    def spent_us(self, capture: Capture) -> Sequence[float]:
+        """What captured calls claim to have taken, of a device without hardware."""
+        return ()
+
+    def spend(self, us: Sequence[float]) -> None:
+        """Take the time that another process's call claims, on a device without hardware."""
+
+    def record(self, function: Callable[..., Any], inputs: Inputs) -> Recording | Reason | None:
+        """Call a function once. Returns how to repeat it, why that cannot be, or None if this device never can."""
+        return None
+
+    def play(self, recording: Recording, folder: Path) -> Callable[..., Any]:
+        """The recorded call, ready to be repeated. Binaries are written to the folder."""
+        raise NotImplementedError
+
+    def key_of(self, inputs: Inputs) -> str:
+        """All that a call is given but the arrays' content: calls with one key have one recording."""
+        raise NotImplementedError
 
     def fallbacks(self, identity: Identity) -> tuple[str, ...]:
         """Operations of a captured call that the host computes, since the device has nothing for them."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,7 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from perfci.core.model import ErrorStats
-from perfci.device.seam import ArrayFacts, Arrays, Deviation, DtypeFacts, Mismatch, leaves, other_number
+from perfci.device.seam import ArrayFacts, Arrays, Deviation, DtypeFacts, Memory, Mismatch, leaves, other_number
 
 Host = np.ndarray[Any, Any]
 
@@ -98,6 +100,60 @@ class TorchArrays(Arrays):
             return ((_float64(left), _float64(right)) for left, right in self._chunks(actual, expected))
 
         return measure_deviation(pieces, tuple(actual.shape))
+
+    def memory_of(self, array: torch.Tensor) -> Memory:
+        storage = array.untyped_storage()
+        place = tuple(array.shape), array.stride(), array.storage_offset()
+        return Memory(storage.data_ptr() or id(array), storage.nbytes(), _name(array.dtype), *place)
+
+    def bytes_of(self, array: torch.Tensor) -> memoryview:
+        storage = array.untyped_storage()
+        return memoryview((ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr())).cast("B")
+
+    def view(self, memory: Any, place: Memory) -> torch.Tensor:
+        if not isinstance(memory, torch.Tensor):
+            empty = torch.empty(0, dtype=torch.uint8)
+            memory = torch.frombuffer(memory, dtype=torch.uint8) if len(memory) else empty
+        made = torch.empty(0, dtype=getattr(torch, place.dtype), device=memory.device)
+        return made.set_(memory.untyped_storage(), place.offset, place.shape, place.strides)
+
+    def twin(self, array: torch.Tensor) -> torch.Tensor | None:
+        if array.device.type == "cpu":
+            return None
+        storage, made = array.untyped_storage().clone(), torch.empty(0, dtype=array.dtype, device=array.device)
+        return made.set_(storage, array.storage_offset(), array.shape, array.stride())
+
+    def open_to_others(self, array: torch.Tensor) -> str | None:
+        if array.device.type == "cpu":
+            return None
+        parts = array.untyped_storage()._share_cuda_()
+        return json.dumps([part.hex() if isinstance(part, bytes) else part for part in parts])
+
+    def take_back(self) -> None:
+        if self.device == "cuda":
+            torch.cuda.ipc_collect()
+
+    def open_foreign(self, handle: str) -> torch.Tensor:
+        device, memory, size, offset, counter, place, event, needed = json.loads(handle)
+        parts = bytes.fromhex(memory), size, offset, bytes.fromhex(counter), place, bytes.fromhex(event), needed
+        storage = torch.UntypedStorage._new_shared_cuda(device, *parts)
+        return torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage)
+
+    def spell(self, value: Any) -> Any:
+        match value:
+            case torch.dtype() | torch.layout() | torch.memory_format():
+                return {"torch": str(value).removeprefix("torch.")}
+            case torch.device():
+                return {"device": value.type}
+        return None
+
+    def unspell(self, spelled: Mapping[str, Any]) -> Any:
+        if "device" in spelled:
+            return torch.device(spelled["device"])
+        found = getattr(torch, spelled["torch"])
+        if not isinstance(found, torch.dtype | torch.layout | torch.memory_format):
+            raise TypeError(f"torch.{spelled['torch']} is no dtype")
+        return found
 
     def memory_in_use(self) -> int | None:
         module = torch.get_device_module(self.device)

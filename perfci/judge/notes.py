@@ -23,7 +23,7 @@ from perfci.core.model import (
     Run,
     Verdict,
 )
-from perfci.core.wording import say
+from perfci.core.wording import because, say
 from perfci.judge.change import note_kinds, note_weaker
 from perfci.judge.duel import identity_counts
 from perfci.judge.expected import why_of
@@ -64,6 +64,10 @@ def note_run(
     yield from _once(note for op in run.ops for note in op.notes if note.kind == "triton_unknown")
     yield from _once(op.base.failure or op.base.unjudged for op in plan.ops if op.base)
     yield from _once(op.base.apart for op in plan.ops if op.base and not op.base.same)
+    for op in run.ops:
+        reported = [case.self_reported for case in op.performance if case.self_reported]
+        for why in (each for each in _once(reported) if each.kind != "case_is_new"):
+            yield because("self_reported", why, op=op.op, cases=reported.count(why))
     # No verdict is about peers. Each failure is named once. That a peer does not support a case is no failure.
     if missing := note_missing_peers(plan):
         yield missing

@@ -153,6 +153,7 @@ class _QueuedBlock:
     warm: bool  # each timed call follows untimed ones of its own
     order: list[str] = field(default_factory=list)  # arms in the order of their timed launches
     arm: str = REFERENCE  # whose code runs, make_inputs being the reference's
+    seed: int = 0  # of the values that its inputs hold
     whole: bool = True  # False if an arm raised on the way
     state: DeviceState = field(default_factory=DeviceState)
 
@@ -208,7 +209,7 @@ def _launch_all(bench: Rig, block: _QueuedBlock) -> None:
     subject = block.subject
     suite, seed = bench.suite_of(subject), bench.draw_seed(subject.case, block.index)
     padding = bench.device.pad(seed)
-    inputs = bound_inputs(suite, subject.params, bench.device.arrays.device, seed)
+    inputs, block.seed = bound_inputs(suite, subject.params, bench.device.arrays.device, seed), seed
     arms = _list_arms(bench, subject, inputs)
     for arm in arms * BLOCK_WARMUP:
         block.arm = arm.arm
@@ -230,8 +231,9 @@ def _launch_all(bench: Rig, block: _QueuedBlock) -> None:
     block.session.pause()
     if kept_round is not None and not bench.as_base:
         block.arm = REFERENCE
+        arrays, errors = bench.device.arrays, subject.errors
+        subject.failure = subject.failure or _find_changed(bench, block, inputs)
         for output in kept:
-            arrays, errors = bench.device.arrays, subject.errors
             failure = wrong_output(suite, arrays, subject.params, inputs, output, errors)
             # The first that is wrong ends the case.
             subject.failure = subject.failure or failure
@@ -268,9 +270,26 @@ def _refill(bench: Rig, block: _QueuedBlock, arms: Sequence[Arm], seed: int) -> 
     block.arm = under_test.arm
     for _ in range(WARMING if block.warm else 0):
         under_test()
-    bench.device.arrays.refill(under_test.inputs, fresh)
+    if bench.device.arrays.refill(under_test.inputs, fresh):
+        block.seed = seed ^ 1
     del fresh
     return [under_test()] if block.warm else []
+
+
+def _find_changed(bench: Rig, block: _QueuedBlock, inputs: Inputs) -> Reason | None:
+    """Inputs that the launches have changed. None if `make_inputs` gives other values for the same seed."""
+    subject, arrays = block.subject, bench.device.arrays
+
+    def differ(left: Inputs, right: Inputs) -> list[str]:
+        return [
+            name for name, value in left.items() if arrays.is_array(value) and not arrays.same_bits(value, right[name])
+        ]
+
+    made, again = (bound_inputs(bench.suite_of(subject), subject.params, arrays.device, block.seed) for _ in range(2))
+    changed = differ(inputs, made)
+    if not changed or differ(made, again):
+        return None
+    return Reason("input_changed", {"case": subject.case, "inputs": ", ".join(changed)})
 
 
 def _blame(bench: Rig, subject: Subject, arm: str, error: Exception) -> None:

@@ -162,7 +162,7 @@ def _call_base(
         del output
         with bench.device.peak_memory() as peak:
             capture = _capture(bench, base.kernel, inputs)
-        return _BaseCall(capture, peak_bytes=None if peak.bytes is None else peak.bytes - kept)
+        return _BaseCall(capture, peak_bytes=None if peak.bytes is None else max(peak.bytes - kept, 0))
     except Exception as error:
         return _BaseCall(failure=bench.explain(case, error, "base_raised"))
 

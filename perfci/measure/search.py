@@ -91,7 +91,8 @@ def search(
 def read_constants(kernel: Callable[..., Any]) -> tuple[float, ...]:
     """Returns the numbers in the file of a kernel."""
     try:
-        tree = ast.parse(Path(inspect.getsourcefile(inspect.unwrap(kernel)) or "").read_bytes())
+        file = getattr(kernel, "source_file", None) or inspect.getsourcefile(inspect.unwrap(kernel)) or ""
+        tree = ast.parse(Path(file).read_bytes())
     except (OSError, TypeError, SyntaxError, ValueError):
         return ()
     literals = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]

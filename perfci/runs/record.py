@@ -8,13 +8,27 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 
 import perfci
 from perfci import git, store
 from perfci.core import deadline, environment
 from perfci.core.deadline import Timetable
 from perfci.core.errors import Stopped
-from perfci.core.model import UNTIMED, Device, Environment, Limits, Need, OpRun, Plan, PlannedOp, Reason, Run, Suite
+from perfci.core.model import (
+    UNTIMED,
+    AccuracyCase,
+    Device,
+    Environment,
+    Limits,
+    Need,
+    OpRun,
+    Plan,
+    PlannedOp,
+    Reason,
+    Run,
+    Suite,
+)
 from perfci.core.settings import Settings
 from perfci.core.wording import because
 from perfci.ops.identity import DuelPlan
@@ -29,7 +43,21 @@ from perfci.store import launches
 from perfci.worker.gather import Gathered
 from perfci.worker.pair import PairSide, run_pair
 from perfci.worker.parent import LATE, WorkerEnvironment, run_worker
-from perfci.worker.protocol import DONE, BaseFiles, Doing, Job, Measured, Message, Ready
+from perfci.worker.protocol import (
+    DONE,
+    BaseFiles,
+    Doing,
+    Finished,
+    Host,
+    HostLost,
+    Job,
+    Measured,
+    Message,
+    OpDone,
+    Prepared,
+    Ready,
+    Refused,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +71,8 @@ class Plant:
 NOTHING_PLANTED = Plant()
 
 ENDS_RUN = frozenset({"device_gone", "device_taken"})  # failures that every later op would share
+
+SPLIT = frozenset({"cuda", "cpu", "fake"})  # devices whose calls can be handed to another process
 
 AFTER_S = 1.0  # seconds after head's end that its base is ended
 
@@ -264,10 +294,110 @@ class Recorder:
         self._bench.listener(Doing(DONE, start.op))
 
     def _start_afresh(self, gathered: Gathered, job: Job) -> None:
-        gathered.forget_times()
-        launches.drop_launches(self._settings.reports, job.ops[0].op, job.process)
+        cases = job.cases if job.own else None
+        gathered.forget_times(cases)
+        launches.drop_launches(self._settings.reports, job.ops[0].op, job.process, cases)
 
     def _measure(self, job: Job, gathered: Gathered, hear: Listener) -> Reason | None:
+        """A process with the base's suites, and one for the op's own code. What they cannot time comes after."""
+        planned = self._planned(job.ops[0].op)
+        if not self._can_judge_apart(planned, job):
+            return self._measure_together(job, gathered, hear)
+        refused: dict[str, Reason] = {}
+        first, blameless, wrong = OpDone(), True, False
+
+        def listen(message: Message) -> None:
+            nonlocal first, blameless, wrong
+            if isinstance(message, Refused):
+                refused[message.case] = message.reason
+            else:
+                first = message if isinstance(message, OpDone) else first
+                blameless &= not isinstance(message, HostLost)
+                wrong |= isinstance(message, AccuracyCase) and message.failure is not None
+                hear(message)
+
+        failure = run_worker(self._judge_job(job), self._around(job, self._tree), listen)
+        if failure and not (blameless and gathered.begun and failure.kind != LATE and not _ends_run(failure)):
+            return failure
+        if why := failure or gathered.apart(None):  # the base's code may have ended its process
+            self._start_afresh(gathered, job)
+            job = dataclasses.replace(job, suites=_rest(job, gathered))
+            refused = dict.fromkeys(planned.performance, why)
+        elif wrong and _changes_suites(planned):
+            # The change may mean something else than the base: both suites are needed beside each other to tell.
+            gathered.forget_all()
+            refused = dict.fromkeys(planned.performance, Reason("logic_changed"))
+        elif rest := self._rest_of_own(planned, job, refused):
+            job = rest
+        else:
+            return None
+
+        def relay(message: Message) -> None:
+            if isinstance(message, Prepared | Finished):
+                case = dataclasses.replace(message.case, self_reported=refused[message.case.case])
+                message = dataclasses.replace(message, case=case)
+            if isinstance(message, OpDone) and job.own:
+                late, change = first.late or message.late, message.change or first.change
+                seconds = (first.measure_s or 0.0) + (message.measure_s or 0.0)
+                message = dataclasses.replace(first, late=late, measure_s=seconds, change=change)
+            if isinstance(message, AccuracyCase) and job.own:
+                gathered.note_base_suite()
+            hear(message)
+
+        return self._measure_together(job, gathered, relay)
+
+    def _rest_of_own(self, planned: PlannedOp, job: Job, refused: dict[str, Reason]) -> Job | None:
+        """The job of what only the op's own process can do: its own suites, and cases that the judge's left out."""
+        assert planned.base is not None
+        new = [case for case in planned.performance if case not in planned.base.performance]
+        refused |= dict.fromkeys(new, Reason("case_is_new"))
+        stored = planned.stored and Suite.ACCURACY in job.suites
+        checks = not job.process and (_changes_suites(planned) or stored)
+        cases = tuple(case for case in refused if job.cases is None or case in job.cases)
+        if not checks and not (cases and Suite.PERFORMANCE in job.suites):
+            return None
+        assert job.base is not None
+        plan = dataclasses.replace(job.base.plan, cases=tuple(case for case in job.base.plan.cases if case in cases))
+        base = dataclasses.replace(job.base, plan=plan)
+        return dataclasses.replace(
+            job, suites=job.suites if checks else (Suite.PERFORMANCE,), cases=cases, base=base, own=True
+        )
+
+    def _can_judge_apart(self, planned: PlannedOp, job: Job) -> bool:
+        """Whether the base's suites can judge the op's kernel from another process."""
+        tree, device = self._tree, self._run.plan.device
+        return bool(
+            job.base and job.base.judges and tree and not tree.base.python and not planned.renamed and device in SPLIT
+        )
+
+    def _judge_job(self, job: Job) -> Job:
+        """The job of the process that has the base's suites, and nothing of the op under test but answers."""
+        assert job.base is not None
+        base, around = job.base, self._around(job)
+        served = dataclasses.replace(job, task="serve", base=None, lock=False, peers=False)
+        host = Host(
+            served,
+            around.environment,
+            str(around.folder),
+            str(around.log),
+            around.limit_s,
+            around.python,
+            str(around.shown_from or around.folder),
+            tuple(map(str, around.writable)),
+        )
+        return dataclasses.replace(
+            job,
+            ops=(dataclasses.replace(job.ops[0], folder=base.folder),),
+            shared_folder=base.shared_folder,
+            root=base.root,
+            head_root=job.head_root or job.root,
+            cases=base.plan.cases
+            if job.cases is None
+            else tuple(each for each in job.cases if each in base.plan.cases),
+            host=host,
+        )
+
+    def _measure_together(self, job: Job, gathered: Gathered, hear: Listener) -> Reason | None:
         """One process for both revisions. One each if they are known to need it, or show that they do."""
         op = job.ops[0].op
         known = self._planned(op).base
@@ -367,6 +497,13 @@ class Recorder:
             limits=join_limits([self._run.limits, limits or Limits()]),
             wall_s=round(time.monotonic() - self._began, 3),
         )
+
+
+def _changes_suites(planned: PlannedOp) -> bool:
+    """Whether an op differs from its base in more than its kernel and the kernel's tuned files."""
+    kernel = {f"{planned.op}_triton.py", "tuned"}
+    changed = planned.base.changed if planned.base else ()
+    return any(kernel.isdisjoint({Path(file).name, Path(file).parent.name}) for file in changed)
 
 
 def _ends_run(failure: Reason) -> bool:

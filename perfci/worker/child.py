@@ -21,6 +21,7 @@ from perfci.device.seam import Accelerator
 from perfci.device.targets import find_triton_versions, release
 from perfci.ops.spec import case_id, matches
 from perfci.worker.apart import forget_others, is_of, settle, stray_import
+from perfci.worker.handover import HostLostError, UnsharedError
 from perfci.worker.load import LoadedOp, import_roots, list_signature, load_op
 from perfci.worker.protocol import (
     BASE,
@@ -28,6 +29,7 @@ from perfci.worker.protocol import (
     Doing,
     Examined,
     Failed,
+    HostLost,
     Job,
     LockAsked,
     MessageChannel,
@@ -179,25 +181,45 @@ def _examine(job: Job, channel: MessageChannel) -> None:
 def _measure(job: Job, channel: MessageChannel) -> None:
     """Verify an op and time it, alone or beside the base revision."""
     from perfci.measure.bench import InseparableError, PeerLostError
-    from perfci.worker.work import LoadedBase, Worker, load_base, spoil
+    from perfci.worker.work import NO_BASE, LoadedBase, Worker, load_base, own_base, spoil
 
     def load(device: Accelerator) -> tuple[LoadedOp, LoadedBase]:
         before = device.list_namespaces()
         loaded = _load(job.ops[0], job)
+        if job.host:
+            return loaded, NO_BASE
         if job.arm == BASE:
             # Head has the device, and prepares its cases alone.
             channel.ask(TurnAsked())
         return loaded, load_base(job, device, before)
 
     try:
-        with _open_op(job, channel, load) as (device, (loaded, base)):
-            worker = Worker(job, channel, device, spoil(loaded, device) if job.spoiled else loaded, base)
+        with _open_op(job, channel, load) as (device, (own, before)), ExitStack() as stack:
+            loaded, base, remote = own, before, None
+            if job.host:
+                from perfci.worker.remote import connect
+
+                remote = stack.enter_context(connect(job.host, device, channel))
+                kernel, loaded = own_base(job, device, own, remote), remote.judge(own)
+                base = LoadedBase(own, judges=True, kernel=kernel)
+            worker = Worker(job, channel, device, spoil(loaded, device) if job.spoiled else loaded, base, remote)
             right = worker.verify() if Suite.ACCURACY in job.suites and not job.process else True
             worker.measure(right=right)
-    except InseparableError as error:
+    except (InseparableError, UnsharedError) as error:
         channel.send(Apart(error.reason))
+    except HostLostError as error:
+        channel.send(HostLost(error.reason))
+        channel.send(Failed(error.reason))
     except PeerLostError as error:
         channel.send(Failed(error.reason))
+
+
+def _serve(job: Job, channel: MessageChannel) -> None:
+    """Make calls of an op for the process that judges it, which has the device."""
+    from perfci.worker import serve
+
+    with _open_op(job, channel, lambda _: _load(job.ops[0], job)) as (device, loaded):
+        serve.run(job, channel, device, loaded)
 
 
 def _tune(job: Job, channel: MessageChannel) -> None:
@@ -246,6 +268,7 @@ def _run_without_device(job: Job, channel: MessageChannel) -> None:
 _TASKS = {
     "describe": _describe,
     "measure": _measure,
+    "serve": _serve,
     "examine": _examine,
     "static": _run_without_device,
     "tune": _tune,

@@ -16,7 +16,7 @@ class Gathered:
 
     def __init__(self, start: OpRun, board: str | None = None) -> None:
         """`start`: what is known of the op. `board`: UUID of the run's own. Blocks from another note theirs."""
-        self._op, self._board = start, board
+        self._op, self._start, self._board = start, start, board
         self._again = bool(start.performance)
         self._elsewhere: str | None = None
         self._stage = ""
@@ -26,13 +26,19 @@ class Gathered:
         self.late = False  # the time was up before all was done
         self.met_peers = False  # whether peers were called
         self.limits = Limits()
+        self._cases: dict[str, PerformanceCase] = {}
+        self._blocks: dict[str, list[Block]] = {}
         self.forget_times()
 
-    def forget_times(self) -> None:
-        """Go back to what was known of the performance cases at the start."""
-        self._cases: dict[str, PerformanceCase] = {case.case: case for case in self._op.performance}
-        self._blocks: dict[str, list[Block]] = {case.case: list(case.blocks) for case in self._op.performance}
-        self._whole.clear()
+    def forget_times(self, cases: Collection[str] | None = None) -> None:
+        """Go back to what was known of these performance cases, or of all, at the start."""
+        known = {case.case: case for case in self._op.performance}
+        for name in (*self._cases, *known) if cases is None else cases:
+            self._cases.pop(name, None)
+            self._blocks.pop(name, None)
+            if name in known:
+                self._cases[name], self._blocks[name] = known[name], list(known[name].blocks)
+            self._whole.discard(name)
 
     def hear(self, message: Message) -> None:
         """Take one message."""
@@ -71,6 +77,22 @@ class Gathered:
         """Add a note about the op as a whole."""
         self._notes = (*self._notes, reason)
 
+    def forget_all(self) -> None:
+        """Go back to what was known at the start."""
+        self._op = self._start
+        self.forget_times()
+
+    def note_base_suite(self) -> None:
+        """Note that the checks so far are those of the base's suite, and that the op's own differs."""
+        if not any(check.of_base for check in self._op.accuracy):
+            before = tuple(dataclasses.replace(check, of_base=True) for check in self._op.accuracy)
+            self._op = dataclasses.replace(self._op, accuracy=before)
+
+    @property
+    def begun(self) -> bool:
+        """Whether the op's functions were called, so that they may be to blame for how the worker ended."""
+        return self._stage not in {"", "start", "import"}
+
     @property
     def checking(self) -> bool:
         """Whether accuracy is what it was last at: it is not known that all of it is done."""
@@ -85,7 +107,8 @@ class Gathered:
         """Returns why the revisions need a process each, after a worker for both. None if they do not."""
         if failure and self._stage in {"prepare", "measure"}:
             return because("died_together", failure, op=self._op.op)
-        return None if failure else self._apart
+        reason, self._apart = self._apart, None
+        return None if failure else reason
 
     def op_run(
         self, failure: Reason | None = None, late: Reason | None = None, wanted: Collection[str] | None = None

@@ -92,6 +92,8 @@ def import_named(path: Path, name: str, kind: type[Any], shared: Path) -> Any:
 
 def describe_exception(error: BaseException, folder: Path) -> dict[str, Fact]:
     """Returns type, message, and the last line of the op's own files that the exception passed through."""
+    if described := getattr(error, "described", None):  # it was raised in another process
+        return dict(described)
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
     frame = own[-1] if own else (frames[-1] if frames else None)

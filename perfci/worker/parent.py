@@ -26,7 +26,20 @@ from perfci.core.errors import PerfciError
 from perfci.core.model import Reason
 from perfci.store.signature import KEY, find_key
 from perfci.worker import confine
-from perfci.worker.protocol import Doing, Failed, Job, LockAsked, Message, Ready, Turn, TurnAsked, ends, unpack
+from perfci.worker.handover import Call, Called
+from perfci.worker.protocol import (
+    Doing,
+    Failed,
+    Hosted,
+    Job,
+    LockAsked,
+    Message,
+    Ready,
+    Turn,
+    TurnAsked,
+    ends,
+    unpack,
+)
 
 LAST_WORDS, LAST_LINES = 400, 3  # characters and lines of a dead worker's output that its reason quotes at most
 
@@ -102,21 +115,23 @@ def confined(command: Sequence[str], writable: Iterable[Path]) -> list[str]:
 
 
 @contextmanager
-def start_worker(job: Job, around: WorkerEnvironment) -> Iterator[Running]:
-    """Start a worker and give it its job. It is killed at the end of the context at the latest."""
+def start_worker(job: Job, around: WorkerEnvironment, descriptors: tuple[int, ...] = ()) -> Iterator[Running]:
+    """Start a worker, which inherits the descriptors, and give it its job. It is killed when the context ends."""
     if find_key() and not confine.landlock_version():
         raise PerfciError("signing_unconfined", name=KEY)
     reading, writing = os.pipe()
+    command = [around.python, "-P", "-X", "faulthandler", "-m", "perfci.worker.child"]
     try:
         around.log.parent.mkdir(parents=True, exist_ok=True)
         process = subprocess.Popen(
             # Fault handler: the log then holds the stack of a segmentation fault. -P: a perfci in the folder, as in a
             # base of perfci's own repository, must not be taken for this one.
-            confined([around.python, "-P", "-X", "faulthandler", "-m", "perfci.worker.child"], around.writable),
+            # The judge's process runs none of the op's own code, and confines the one that does.
+            command if job.host else confined(command, around.writable),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            pass_fds=[writing],
+            pass_fds=[writing, *descriptors],
             env=dict(around.environment),
             cwd=around.folder,
             start_new_session=True,
@@ -158,6 +173,8 @@ class Running:
         self._asking = False
         self._done = False  # it has sent its last message
         self._lock: int | None = None  # the open file of the device's lock, once it was asked for
+        self._hosted: list[int] = []  # groups of processes that it started
+        self._ended = False
         self.over = False  # nothing more will be heard of it
         self.failure: Reason | None = None  # why it failed as a whole. Known once it is over
 
@@ -188,12 +205,17 @@ class Running:
             self._finish(None if self._done else self._explain("worker_hung", limit_s=self._around.limit_s))
         return heard
 
-    def answer(self, turn: Turn) -> None:
-        """Answer its question for a turn."""
-        self._asking, self._spoke = False, time.monotonic()
-        self.write(turn)
+    @property
+    def pid(self) -> int:
+        """Of its process, and of the group of all that it starts."""
+        return self._process.pid
 
-    def write(self, record: Job | Turn) -> None:
+    def answer(self, record: Turn | Call) -> None:
+        """Answer its question for a turn, or for the next call."""
+        self._asking, self._spoke = False, time.monotonic()
+        self.write(record)
+
+    def write(self, record: Job | Turn | Call) -> None:
         """Write a line to it. A worker that is dead by now is heard of when its pipe ends."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
@@ -203,6 +225,9 @@ class Running:
     def end(self) -> None:
         """Kill it and whatever it started."""
         self.over = True
+        if self._ended:
+            return
+        self._ended = True
         self._kill()
         os.close(self._reading)
         if self._lock is not None:
@@ -233,7 +258,9 @@ class Running:
                 self._doing = message
             if isinstance(message, LockAsked) or (isinstance(message, Ready) and self._lock is not None):
                 self._lend_lock(message)
-            self._asking = isinstance(message, TurnAsked)
+            if isinstance(message, Hosted):
+                self._hosted.append(message.pid)
+            self._asking = isinstance(message, TurnAsked | Called)
             self._done = self._done or ends(self._job, message)
             heard.append(message)
         if len(self._rest) > LONGEST and not self.over:
@@ -273,8 +300,9 @@ class Running:
 
     def _kill(self) -> None:
         """End it and whatever it started. A process can only have left its group if this kernel cannot fence it in."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        for group in (self._process.pid, *self._hosted):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGKILL)
         self._process.wait()
         # One that died before it read its job leaves some of it unsent.
         with contextlib.suppress(BrokenPipeError):

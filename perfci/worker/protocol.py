@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
@@ -29,6 +30,7 @@ from perfci.lab.tune.records import Attempt, Config, Regime
 from perfci.ops.identity import DuelPlan
 from perfci.scaffold.sketch import Sketch
 from perfci.thresholds.limits import CaseThresholds
+from perfci.worker.handover import Called
 
 BASE = "base"  # arm of a worker that times the base revision, in the second of two processes
 DONE = "done"  # stage of an op whose workers have ended, sent by the parent to those who watch several at once
@@ -86,10 +88,24 @@ class SketchFiles:
 
 
 @dataclass(frozen=True)
+class Host:
+    """A process for an op's own code, which the judge's process starts: its job and what it runs in."""
+
+    job: Job
+    environment: Mapping[str, str]
+    folder: str
+    log: str
+    limit_s: float
+    python: str
+    shown_from: str
+    writable: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Job:
     """Everything that a worker needs to know: the first and only line on its standard input."""
 
-    task: str  # describe, measure, static, examine, tune, chain, soak or sketch
+    task: str  # describe, measure, serve, static, examine, tune, chain, soak or sketch
     ops: tuple[OpFiles, ...]
     shared_folder: str  # the folder of all ops, whose `_*.py` files they share
     device: str  # auto (describe only), cuda, cpu or fake
@@ -109,6 +125,10 @@ class Job:
     head_root: str | None = None
     """of the project under test, where these ops are the base's: nothing may come from there"""
     base: BaseFiles | None = None
+    host: Host | None = None
+    """the process of the op under test, where this one is the judge's and these ops are the base's"""
+    own: bool = False  # check only what the op's own suite has beyond the base's
+    arena: int = -1  # descriptor of the memory by which calls are handed over
     arm: str = "kernel"
     """what the op's kernel is timed as: kernel, or base in the second of two processes that take turns"""
     turns: bool = False  # take blocks on request, in turns with another process
@@ -184,6 +204,28 @@ class Finished:
 
     case: PerformanceCase
     short: bool = False  # the time was up before it had the blocks that it should have
+
+
+@dataclass(frozen=True)
+class Hosted:
+    """The worker has started a process group, which has to end with it."""
+
+    pid: int
+
+
+@dataclass(frozen=True)
+class HostLost:
+    """The process of the op's own code has ended, and with it what the judge's process can do."""
+
+    reason: Reason
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A performance case that the judge's process cannot time without the op's own code, and why."""
+
+    case: str
+    reason: Reason
 
 
 @dataclass(frozen=True)
@@ -282,6 +324,7 @@ Message = (
     | Prepared
     | Measured
     | Finished
+    | Refused
     | OpDone
     | StaticOp
     | Sketch
@@ -295,6 +338,9 @@ Message = (
     | Apart
     | TurnAsked
     | LockAsked
+    | Hosted
+    | HostLost
+    | Called
     | Failed
 )
 """What a worker sends. Records of a run are sent as they are."""
@@ -336,12 +382,20 @@ class MessageChannel:
     def __init__(self, descriptor: int, read_answer: Callable[[], str]) -> None:
         self._descriptor = descriptor
         self._read_answer = read_answer
+        self._doing: Doing | None = None
+        self._spoke = 0.0
 
     def send(self, message: Message) -> None:
         """Send one message, whole."""
+        self._doing, self._spoke = message if isinstance(message, Doing) else self._doing, time.monotonic()
         data = pack(message)
         while data:
             data = data[os.write(self._descriptor, data) :]
+
+    def stay_alive(self) -> None:
+        """Say again what is being done, after a second of silence."""
+        if self._doing and time.monotonic() - self._spoke > 1.0:
+            self.send(self._doing)
 
     def ask(self, message: Message) -> str:
         """Send a message that is answered, and wait for the line."""

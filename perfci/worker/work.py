@@ -5,20 +5,21 @@ from __future__ import annotations
 import functools
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfci.core.codec import decode
 from perfci.core.errors import ContractError
-from perfci.core.model import AccuracyCase, Limits, Reason, StoredTensor, Suite, SuiteChange
+from perfci.core.model import AccuracyCase, Block, Limits, Reason, StoredTensor, Suite, SuiteChange
 from perfci.core.wording import because
 from perfci.device.seam import Accelerator, not_interpreted
 from perfci.device.source import inputs_digest
 from perfci.device.targets import explain_unknown_triton
 from perfci.measure import verify as accuracy_stage
-from perfci.measure.bench import BaseKernel, InseparableError, Rig, Subject, refuse_operators
+from perfci.measure.bench import KERNEL, BaseKernel, InseparableError, Rig, Subject, refuse_operators
 from perfci.measure.blocks import is_short, measure, measure_in_turns
 from perfci.measure.inputs import bound_inputs, flat
 from perfci.measure.lowprec.declared import check_stored_tensors
@@ -40,9 +41,13 @@ from perfci.worker.protocol import (
     OpDone,
     Prepared,
     Ready,
+    Refused,
     Turn,
     TurnAsked,
 )
+
+if TYPE_CHECKING:
+    from perfci.worker.remote import RemoteOp
 
 
 @dataclass(frozen=True)
@@ -62,13 +67,21 @@ class Worker:
     """One op on one device."""
 
     def __init__(
-        self, job: Job, channel: MessageChannel, device: Accelerator, loaded: LoadedOp, base: LoadedBase = NO_BASE
+        self,
+        job: Job,
+        channel: MessageChannel,
+        device: Accelerator,
+        loaded: LoadedOp,
+        base: LoadedBase = NO_BASE,
+        remote: RemoteOp | None = None,
     ) -> None:
+        """`remote`: the op under test, if this is the judge's process and has the base's suites."""
+        self._remote = remote
         self._job, self._channel, self._send = job, channel, channel.send
         self._device, self._loaded, self._base = device, loaded, base.kernel
         # Head's kernel in the suites that judge it: the base's, if there is one that can be called alike.
         self._judged = loaded
-        self._op, self._folder = job.ops[0].op, Path(job.ops[0].folder)
+        self._op, self._folder = job.ops[0].op, Path((job.host.job if job.host else job).ops[0].folder)
         self._describe = functools.partial(describe_exception, folder=self._folder)
         unknown = explain_unknown_triton() if device.info.kind != "fake" else None
         self._notes = tuple(note for note in (unknown, base.note) if note)
@@ -78,6 +91,7 @@ class Worker:
         if base.op is not None and base.judges:
             self._judged = loaded.judged_by(base.op)
         self._verify_s: float | None = None
+        self._host_us: dict[str, float | None] = {}
         self._cut = False  # the time was up before all was done
 
     def _is_late(self) -> bool:
@@ -99,11 +113,12 @@ class Worker:
             # Its reference means something else than the base's, and the kernel agrees with its own.
             self._judged, wrong[True] = self._loaded, False
         right = not any(wrong.values())
-        for found in self._search() if right else ():
+        for found in self._search() if right and not self._job.own else ():
             self._send(found)
             right &= found.failure is None
         if right and self._job.pattern is None and not self._is_late():
-            leak = accuracy_stage.verify_memory(self._judged.accuracy, self._device, self._job.seed)
+            with self._remote.calls_there() if self._remote else nullcontext():
+                leak = accuracy_stage.verify_memory(self._judged.accuracy, self._device, self._job.seed)
             if leak:
                 self._send(leak)
                 right = leak.failure is None
@@ -131,11 +146,14 @@ class Worker:
     def _check_all(self) -> Iterator[AccuracyCase | StoredTensor]:
         suite, own, job = self._judged.accuracy, self._loaded.accuracy, self._job
         before, now = describe_suite(suite), describe_suite(own)
-        planned = [(suite, check) for check in accuracy_stage.checks(suite, job.seed, job.pattern)]
+        judged = list(accuracy_stage.checks(suite, job.seed, job.pattern))
+        planned = [] if job.own else [(suite, check) for check in judged]
+        if job.own and self._before is None:
+            planned = [(own, check) for check in judged]
         if before != now:
             # Head's own checks too, but for those that the base's suite makes in the same way.
             alike = all(before[name] == now[name] for name in CALLS)
-            made = {check.name for _, check in planned} if alike else set()
+            made = {check.name for check in judged} if alike else set()
             extra = accuracy_stage.checks(own, job.seed, job.pattern)
             planned += [(own, check) for check in extra if check.name not in made]
         for done, (each, check) in enumerate(planned):
@@ -144,14 +162,14 @@ class Worker:
             self._send(Doing("accuracy", self._op, check.case, done, len(planned)))
             found = accuracy_stage.verify(each, self._device, check, self._describe, self._earlier)
             yield replace(found, of_base=before != now and each is suite)
-        if suite.quantised is not None:
+        if suite.quantised is not None and not job.host:  # which the op's own process does
             self._send(Doing("accuracy", self._op, "stored tensors"))
             for tensor in check_stored_tensors(suite, self._device, job.pattern, self._describe):
                 yield tensor
                 if self._is_late():
                     break
         if job.pattern is None and not self._is_late():
-            for found in accuracy_stage.verify_rejections(suite, self._device, self._describe):
+            for found in () if job.own else accuracy_stage.verify_rejections(suite, self._device, self._describe):
                 yield replace(found, of_base=before != now)
             if before["rejects"] != now["rejects"]:
                 yield from accuracy_stage.verify_rejections(own, self._device, self._describe)
@@ -177,6 +195,8 @@ class Worker:
         chosen = choose_cases(own.cases, self._job.pattern, self._job.cases)
         done = OpDone(notes=self._notes, verify_s=self._verify_s)
         failure = None
+        if self._job.own and self._before and self._device.absent is None and Suite.PERFORMANCE in self._job.suites:
+            self._compare_references(choose_cases(self._before.performance.cases, self._job.pattern))
         if not (Suite.PERFORMANCE in self._job.suites and chosen and right) or self._is_late():
             pass
         elif self._device.absent:
@@ -215,9 +235,13 @@ class Worker:
             case = case_id(params)
             before = known.get(own.renamed.get(case, case))
             self._send(Doing("prepare", op, case))
-            subjects.append(prepare(bench, before or params, case, None if before else own))
-            self._send(Prepared(subjects[-1].facts))
-        self._compare_references(bench, subjects)
+            if subject := self._prepare(bench, before or params, case, None if before else own):
+                subjects.append(subject)
+                self._send(Prepared(subject.facts))
+        if self._remote:
+            self._remote.end()
+        if not job.own:  # which has compared them
+            self._compare_references([each.params for each in subjects if each.suite is None and not each.broken])
         if self._base:
             # Some register theirs when they are first called.
             refuse_operators(self._device, self._base.registered)
@@ -233,9 +257,9 @@ class Worker:
 
         began = time.monotonic()
         if job.turns:
-            busy_s = measure_in_turns(bench, subjects, lambda *block: self._send(Measured(*block)), ask_turn)
+            busy_s = measure_in_turns(bench, subjects, self._send_block, ask_turn)
         else:
-            busy_s = measure(bench, subjects, lambda *block: self._send(Measured(*block)))
+            busy_s = measure(bench, subjects, self._send_block)
         seconds = time.monotonic() - began
         self._cut |= len(subjects) < len(chosen)
         for subject in subjects:
@@ -247,23 +271,45 @@ class Worker:
         share = busy_s / seconds if seconds and not fake else None
         return replace(done, measure_s=seconds, busy_share=share, limits=limits)
 
-    def _compare_references(self, bench: Rig, subjects: Sequence[Subject]) -> None:
-        """Note the first case in which head's reference takes longer than the base's, by which it is timed."""
+    def _compare_references(self, cases: Sequence[Params]) -> None:
+        """Note the first of these cases in which head's reference takes longer than the base's, which times it."""
         job, before, own = self._job, self._before, self._loaded.performance
         if self._change is None or before is None or self._judged is self._loaded or job.process:
             return
         if describe_suite(before.performance)["reference"] == describe_suite(own)["reference"]:
             return
-        for subject in subjects:
-            if subject.suite is None and not subject.broken and not bench.late:
-                inputs = bound_inputs(bench.suite, subject.params, self._device.arrays.device, job.seed)
+        for params in cases:
+            if not self._is_late():
+                inputs = bound_inputs(before.performance, params, self._device.arrays.device, job.seed)
                 try:
-                    slower = find_slower(before.performance, own, inputs, subject.case, self._device)
+                    slower = find_slower(before.performance, own, inputs, case_id(params), self._device)
                 except Exception:  # head's own reference is called by its own suite, which says so
                     return
                 if slower:
                     self._change = replace(self._change, weaker=(*self._change.weaker, slower))
                     return
+
+    def _prepare(self, bench: Rig, params: Params, case: str, own: Performance | None) -> Subject | None:
+        """A case ready to be timed. None if that cannot be done without the op's own code."""
+        remote = self._remote
+        if remote is None:
+            return prepare(bench, params, case, own)
+        remote.recorded = remote.refused = None
+        subject = prepare(bench, params, case, own)
+        if remote.refused:
+            self._send(Refused(subject.case, remote.refused))
+            return None
+        if (made := remote.recorded) and made.compile_s is not None:
+            subject.facts = replace(subject.facts, compile_s=made.compile_s, compiled=made.compiled)
+            self._host_us[subject.case] = made.recording.host_us if made.recording else None
+        return subject
+
+    def _send_block(self, case: str, block: Block, launches_us: Mapping[str, tuple[float, ...]]) -> None:
+        if case in self._host_us:  # of the op's own process: here the call is repeated
+            arms = {arm: replace(each, host_us=None) for arm, each in block.arms.items()}
+            arms[KERNEL] = replace(arms[KERNEL], host_us=self._host_us[case])
+            block = replace(block, arms=arms)
+        self._send(Measured(case, block, launches_us))
 
     def _make_bench(self, suite: Performance) -> Rig:
         job = self._job
@@ -280,10 +326,10 @@ class Worker:
             limits=job.limits,
             planted=job.planted,
             as_base=job.arm == BASE,
-            own_root=Path(job.root) if job.head_root else None,
-            head_root=Path(job.head_root) if job.head_root else None,
+            own_root=Path(job.root) if job.head_root and not job.host else None,
+            head_root=Path(job.head_root) if job.head_root and not job.host else None,
             # The fake device does not see the partner.
-            partners=int(job.turns and self._device.info.kind != "fake"),
+            partners=int((job.turns or job.host is not None) and self._device.info.kind != "fake"),
             # Whoever gives the turns ends them: neither side may lack a block that the other took.
             until_s=None if job.turns else job.until_s,
             op=self._op,
@@ -312,7 +358,7 @@ def load_base(job: Job, device: Accelerator, before: frozenset[str]) -> LoadedBa
     base, files = job.base, job.ops[0]
     if base is None:
         return NO_BASE
-    timed = device.absent is None and not job.turns and bool(base.plan.cases)
+    timed = device.absent is None and not job.turns and bool(base.plan.cases) and Suite.PERFORMANCE in job.suites
     try:
         refuse_operators(device, before)
         try:
@@ -336,6 +382,23 @@ def load_base(job: Job, device: Accelerator, before: frozenset[str]) -> LoadedBa
         registered=before,
     )
     return replace(found, kernel=kernel)
+
+
+def own_base(job: Job, device: Accelerator, loaded: LoadedOp, remote: RemoteOp) -> BaseKernel | None:
+    """The base's kernel in a process whose own op is the base's."""
+    from perfci.worker.remote import repeat_own
+
+    if job.base is None:
+        return None
+    suite = loaded.performance
+    return BaseKernel(
+        kernel=repeat_own(suite.kernel, device, remote.folder),
+        root=Path(job.root),
+        head_root=Path(job.head_root or job.root),
+        inputs=inputs_digest(suite.make_inputs),
+        plan=job.base.plan,
+        registered=device.list_namespaces(),
+    )
 
 
 def spoil(loaded: LoadedOp, device: Accelerator) -> LoadedOp:

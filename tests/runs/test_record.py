@@ -128,12 +128,15 @@ CRASH = Reason("worker_died", {"op": "relu", "where": "measure", "signal": "SIGS
 def test_a_changed_op_is_measured_beside_its_base_and_an_unchanged_one_not_at_all(measure, workers, forked):
     run = measure(forked)
 
-    assert workers.measured() == [("relu", 0, None)]
+    assert workers.measured() == [("relu", 0, CASES)]
     (job,) = (job for job in workers.jobs if job.task == "measure")
     assert (job.base.plan.cases, job.base.plan.duel.value, job.base.plan.skip_unchanged) == (CASES, "changed", True)
-    assert job.root == str(forked.root)
-    assert Path(job.base.folder).relative_to(job.base.root) == Path("kernels/relu")
-    assert not Path(job.base.root).is_relative_to(forked.root)
+    # The judge's process has the base's files, and starts one for the op's own.
+    assert Path(job.ops[0].folder).relative_to(job.root) == Path("kernels/relu")
+    assert not Path(job.root).is_relative_to(forked.root)
+    own = job.host.job
+    assert (own.task, own.root, own.base, own.lock) == ("serve", str(forked.root), None, False)
+    assert Path(own.ops[0].folder).is_relative_to(forked.root)
     assert [(op.op, op.performance, op.failure) for op in run.ops if op.op == "scale"] == [("scale", (), None)]
     assert [(op.op, op.base.same, op.base.changed) for op in run.plan.ops] == [
         ("relu", False, ("kernels/relu/relu_triton.py",)),
@@ -159,23 +162,25 @@ def test_revisions_that_turn_out_inseparable_get_a_process_each_from_then_on(mea
 
     remeasure(run, forked, Request(seed=7), [Need("relu", "rows=2", 1)], heard.append)
 
-    assert len(workers.pairs) == 2 and workers.measured() == [("relu", 0, None)]
+    judged = ("relu", 0, CASES), ("relu", 1, ("rows=2",))
+    assert len(workers.pairs) == 2 and workers.measured() == [judged[0], ("relu", 0, None), judged[1]]
     assert (workers.pairs[1][0].job.process, workers.pairs[1][1].job.cases) == (1, ("rows=2",))
 
 
-def test_a_worker_that_died_with_both_revisions_is_followed_by_one_for_each(measure, workers, forked):
+def test_a_judges_process_that_died_is_followed_by_one_for_both_revisions(measure, workers, forked):
+    """The base's own code may have ended it."""
     workers.dies["measure", "relu"] = CRASH
 
     run = measure(forked)
 
     assert run.ops[0].failure is None
-    assert run.plan.ops[0].base.apart.kind == "died_together"
-    assert len(workers.pairs) == 1
+    assert workers.measured() == [("relu", 0, CASES), ("relu", 0, None)]
     # The measurements of the one that died are made again, also in the file of raw launches.
     assert [len(case.blocks) for case in run.ops[0].performance] == [1, 1]
+    assert {case.self_reported.kind for case in run.ops[0].performance} == {CRASH.kind}
     assert len(launches.read_launches(forked.reports).rows) == 2 * len(CASES)
     # The accuracy was known and is not checked again.
-    assert workers.pairs[0][0].job.suites == (Suite.PERFORMANCE,) and len(run.ops[0].accuracy) == 1
+    assert workers.jobs[-1].suites == (Suite.PERFORMANCE,) and len(run.ops[0].accuracy) == 1
 
 
 def test_an_audited_case_of_an_unchanged_op_is_all_that_is_measured_of_it(measure, workers, forked):

@@ -302,6 +302,8 @@ class PerformanceCase:
     cache: Cache = "cold"
     late: Reason | None = None
     """why it lacks evidence: the time limit was reached before it had its blocks, or further processes"""
+    self_reported: Reason | None = None
+    """why the process that timed it also ran the op's own code, where a base's suites judge the op"""
     compile_again_s: tuple[Amount, ...] = ()
     """the same first call in the fresh processes that looked again, in their order"""
     peers: tuple[PeerArm, ...] = ()  # in the suite's order. None if they were not asked for

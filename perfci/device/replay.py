@@ -1,0 +1,296 @@
+"""Records what a call does on a device, and repeats it in a process that runs none of the op's Python.
+
+A launch is repeated by Triton from its binary, an operation of torch by its name on the same arguments.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import triton
+from torch.multiprocessing.reductions import StorageWeakRef
+from triton.compiler import CompiledKernel
+
+from perfci.core.model import Reason
+from perfci.device.binaries import artefact
+from perfci.device.launches import Launched
+from perfci.device.seam import Inputs, leaves
+from perfci.device.source import digest, stable
+from perfci.device.tensors import TorchArrays
+from perfci.ops.recording import Binary, Recording, Step, UnspelledError, spell, unspell
+
+NAMESPACES = ("aten", "prims")  # of operations that are repeated
+REFUSED = frozenset({"from_file", "_local_scalar_dense", "record_stream"})
+"""Operations that reach beyond the device: a file, a value that Python reads, another stream."""
+
+_DESCRIPTOR = ("base", "shape", "strides", "block_shape", "padding", "round_f32_to_tf32")  # of a tensor, for TMA
+
+
+class UnreplayableError(Exception):
+    """A call that cannot be repeated from what it did. The reason says what of it."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.reason = Reason("not_replayable", {"what": what})
+
+
+class Storages:
+    """Numbers storages in the order in which they are seen. None is given twice, though memory is."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[int, StorageWeakRef]] = {}
+
+    def of(self, storage: torch.UntypedStorage) -> int:
+        key = storage._cdata
+        if key not in self._seen:
+            # The weak reference keeps the storage's own address from being given to another.
+            self._seen[key] = len(self._seen), StorageWeakRef(storage)
+        return self._seen[key][0]
+
+
+class Tape:
+    """Takes down one call while it runs. What it cannot take down is kept as the reason why there is no recording."""
+
+    def __init__(self, inputs: Inputs, arrays: TorchArrays) -> None:
+        self._arrays = arrays
+        self._storages = Storages()
+        self._numbers: dict[tuple[Any, ...], int] = {}
+        self._steps: list[Step] = []
+        self._binaries: dict[str, tuple[int, Binary]] = {}
+        self.refusal: Reason | None = None
+        for value in leaves(inputs):
+            if isinstance(value, torch.Tensor):
+                self._attempt(functools.partial(self._number, value, new=True))
+        self._inputs = tuple(self._attempt(functools.partial(self._encode, each)) for each in inputs.values())
+
+    def take_operation(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+        """Take down one operation of torch and its result."""
+
+        def take() -> None:
+            name = str(function)
+            namespace, plain, *_ = name.split(".")
+            if namespace not in NAMESPACES or plain in REFUSED:
+                raise UnreplayableError(name)
+            given = tuple(map(self._encode, args))
+            named = {key: self._encode(value) for key, value in kwargs.items()}
+            if any(not isinstance(each, torch.Tensor | None) for each in leaves(result)):
+                raise UnreplayableError(f"{name}, whose result Python reads")
+            for each in leaves(result):
+                if each is not None:
+                    self._number(each, new=True)
+            self._steps.append(Step(name, given=given, named=named, gives=self._encode(result)))
+
+        self._attempt(take)
+
+    def take_launch(self, launch: Launched) -> None:
+        """Take down one launch of a Triton kernel."""
+
+        def take() -> None:
+            key = artefact(launch.kernel)
+            if key not in self._binaries:
+                self._binaries[key] = len(self._binaries), _describe_binary(launch)
+            number, binary = self._binaries[key]
+            types = dict(binary.signature)
+            given = tuple(self._encode(value, types.get(name)) for name, value in launch.arguments.items())
+            self._steps.append(Step(binary=number, grid=launch.grid, given=given))
+
+        self._attempt(take)
+
+    def refuse(self, what: str) -> None:
+        """Note what cannot be repeated. The first reason stands."""
+        self.refusal = self.refusal or UnreplayableError(what).reason
+
+    def finish(self, key: str, output: Any) -> Recording | None:
+        """Returns the recording of the call, None if there is a `refusal`."""
+        given = self._attempt(lambda: self._encode(output))
+        if not self._steps:
+            self.refuse("a call that does nothing on the device")
+        if self.refusal:
+            return None
+        binaries = tuple(binary for _, binary in self._binaries.values())
+        return Recording(key, self._inputs, tuple(self._steps), given, binaries)
+
+    def _attempt(self, function: Callable[[], Any]) -> Any:
+        try:
+            return None if self.refusal else function()
+        except UnreplayableError as error:
+            self.refusal = error.reason
+
+    def _number(self, tensor: torch.Tensor, *, new: bool = False) -> int:
+        """The number of a tensor, known by its memory: torch treats tensors differently that somebody else holds."""
+        if tensor.device.type != self._arrays.device:
+            raise UnreplayableError(f"a tensor on {tensor.device.type}")
+        if type(tensor) not in {torch.Tensor, torch.nn.Parameter} or tensor.layout is not torch.strided:
+            raise UnreplayableError(f"a {type(tensor).__name__} of layout {tensor.layout}")
+        place = self._storages.of(tensor.untyped_storage()), tensor.storage_offset()
+        key = (*place, tensor.dtype, tuple(tensor.shape), tensor.stride())
+        if not new and key not in self._numbers:
+            raise UnreplayableError("a tensor that was made before the call")
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def _encode(self, value: Any, kind: Any = None) -> Any:
+        """A value as a recording has it. kind: its type in a kernel's signature."""
+        if kind == "constexpr":  # part of the binary
+            return {"constant": stable(value)}
+        if isinstance(kind, list | tuple):
+            return {"tuple": [self._encode(each, of) for each, of in zip(value, kind, strict=True)]}
+        try:
+            return spell(value, self._spell)
+        except UnspelledError as error:
+            raise UnreplayableError(str(error)) from None
+
+    def _spell(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return {"tensor": self._number(value)}
+        if isinstance(value, torch.device) and value.type != self._arrays.device:
+            raise UnreplayableError(f"work on {value.type}")
+        if isinstance(getattr(value, "base", None), torch.Tensor) and hasattr(value, "block_shape"):
+            parts = {name: getattr(value, name) for name in _DESCRIPTOR if hasattr(value, name)}
+            return {"descriptor": {name: self._encode(part) for name, part in parts.items()}}
+        return self._arrays.spell(value)
+
+
+def _describe_binary(launch: Launched) -> Binary:
+    kernel = launch.kernel
+    image, signature = kernel.asm.get("cubin"), getattr(kernel.src, "signature", None)
+    if not isinstance(image, bytes) or signature is None:
+        raise UnreplayableError(f"the kernel {launch.name}, which has no cubin")
+    metadata = {**kernel.metadata._asdict(), "target": vars(kernel.metadata.target)}
+    return Binary(launch.name, image, json.dumps(metadata, default=str), tuple(signature.items()))
+
+
+# --- repeating --------------------------------------------------------------------------------------------------------
+
+
+class Program:
+    """One recorded call, ready to be repeated."""
+
+    def __init__(self, recording: Recording, folder: Path, arrays: TorchArrays) -> None:
+        """`folder`: the binaries are written there."""
+        triton.set_allocator(_allocate)
+        self._recording, self._arrays = recording, arrays
+        kernels = _load_binaries(recording, folder)
+        steps = recording.steps
+        self._steps = [(step, _operator(step) if step.operation else kernels[step.binary]) for step in steps]
+        used = enumerate(_tensors((step.given, step.named, step.gives)) for step in steps)
+        last = {number: at for at, numbers in used for number in numbers}
+        kept = {*_tensors(recording.inputs), *_tensors(recording.output)}
+        self._done: list[list[int]] = [[] for _ in steps]  # tensors that a step is the last to use
+        for number, at in last.items():
+            if number not in kept:
+                self._done[at].append(number)
+
+    def __call__(self, **inputs: Any) -> Any:
+        """Repeat the call with these inputs."""
+        table: dict[int, Any] = {}
+        _bind(self._recording.inputs, tuple(inputs.values()), table)
+
+        def special(spelled: Mapping[str, Any]) -> Any:
+            ((kind, inner),) = spelled.items()
+            match kind:
+                case "tensor":
+                    return table[inner]
+                case "constant":
+                    return Constant(inner)
+                case "descriptor":
+                    return TensorDescriptor(**{name: unspell(each, special) for name, each in inner.items()})
+            return self._arrays.unspell(spelled)
+
+        for (step, function), done in zip(self._steps, self._done, strict=True):
+            given = unspell(step.given, special)
+            if step.operation:
+                result = function(*given, **{name: unspell(value, special) for name, value in step.named.items()})
+                _bind(step.gives, result, table)
+                del result
+            else:
+                function[step.grid](*given)
+            del given
+            for number in done:
+                table.pop(number, None)
+        return unspell(self._recording.output, special)
+
+
+def _operator(step: Step) -> Any:
+    namespace, name, overload = step.operation.split(".")
+    if namespace not in NAMESPACES or name in REFUSED:
+        raise UnreplayableError(step.operation)
+    return getattr(getattr(getattr(torch.ops, namespace), name), overload)
+
+
+def _load_binaries(recording: Recording, folder: Path) -> list[Any]:
+    """Triton's kernels of a recording. They have no source but a name, and parameters by position."""
+    found = []
+    for binary in recording.binaries:
+        stem = digest(binary.image + binary.metadata.encode())
+        paths = {"kernel.json": folder / f"{stem}.json", "kernel.cubin": folder / f"{stem}.cubin"}
+        paths["kernel.json"].write_text(binary.metadata)
+        paths["kernel.cubin"].write_bytes(binary.image)
+        signature = {name: _nested(kind) for name, kind in binary.signature}
+        function = SimpleNamespace(fn=_name(binary.function), arg_names=list(signature))
+        constants = {(at,): None for at, kind in enumerate(signature.values()) if kind == "constexpr"}
+        source = SimpleNamespace(fn=function, signature=signature, constants=constants)
+        found.append(CompiledKernel(source, {name: str(path) for name, path in paths.items()}, stem))
+    return found
+
+
+def _name(name: str) -> Any:
+    return SimpleNamespace(__name__=name)
+
+
+def _nested(kind: Any) -> Any:
+    return tuple(map(_nested, kind)) if isinstance(kind, list) else kind
+
+
+def _allocate(size: int, _alignment: int, _stream: object) -> torch.Tensor:
+    """Scratch memory that a launch asks for."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")
+
+
+def _tensors(value: Any) -> Iterator[int]:
+    """The numbers of all tensors in a value."""
+    if isinstance(value, Mapping):
+        if isinstance(number := value.get("tensor"), int):
+            yield number
+        for each in value.values():
+            yield from _tensors(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _tensors(each)
+
+
+def _bind(pattern: Any, value: Any, table: dict[int, Any]) -> None:
+    """Enter a value's tensors under the numbers that a recording gives them."""
+    if isinstance(pattern, Mapping):
+        if "tensor" in pattern:
+            table[pattern["tensor"]] = value
+        elif "mapping" in pattern:
+            for key, each in pattern["mapping"].items():
+                _bind(each, value[key], table)
+        elif "tuple" in pattern:
+            _bind(pattern["tuple"], value, table)
+    elif isinstance(pattern, list | tuple):
+        for each, part in zip(pattern, value, strict=True):
+            _bind(each, part, table)
+
+
+class Constant:
+    """A parameter whose value is compiled into the binary. Only captures read it."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+class TensorDescriptor:
+    """A view of a tensor by tiles, as Triton's launcher reads it."""
+
+    def __init__(self, **parts: Any) -> None:
+        vars(self).update(parts)

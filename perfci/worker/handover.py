@@ -1,0 +1,152 @@
+"""Calls handed to another process: values as JSON, arrays through memory that both map, or by a driver's handles."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from perfci.core.model import CompiledKernel, Fact, Reason
+from perfci.device.seam import Arrays, Memory
+from perfci.ops.recording import Recording, spell, unspell
+
+SIZE = 1 << 33  # bytes that one call may hand over. Pages that nobody writes take no memory
+_PAGE = 4096
+
+
+class HostLostError(BaseException):
+    """The op's process has ended. The reason says how. No handler of what kernels raise takes it."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.kind)
+        self.reason = reason
+
+
+class UnsharedError(BaseException):
+    """A call that cannot be handed to another process, and why. No handler of what kernels raise takes it."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.kind)
+        self.reason = reason
+
+
+class Arena:
+    """Memory that two processes map. Neither can change its size."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._memory = memoryview(mmap.mmap(descriptor, SIZE))
+
+    @classmethod
+    def create(cls) -> Arena:
+        """A new one, whose descriptor a child process inherits."""
+        descriptor = os.memfd_create("perfci", os.MFD_ALLOW_SEALING)
+        os.ftruncate(descriptor, SIZE)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        return cls(descriptor)
+
+    def part(self, place: int, size: int) -> memoryview:
+        """Returns bytes of it. Raises ValueError for what lies outside."""
+        if not 0 <= place <= place + size <= SIZE:
+            raise ValueError(f"{size} bytes at {place} do not fit")
+        return self._memory[place : place + size]
+
+
+@dataclass(frozen=True)
+class Lent:
+    """The memory behind one or several arrays of a call."""
+
+    size: int
+    place: int = 0  # in the arena
+    handle: str = ""  # of a GPU's memory, by which another process opens it
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a kernel that another process is asked to make."""
+
+    suite: str  # accuracy or performance: whose kernel
+    inputs: Mapping[str, Any]  # values, arrays as {"array": {...}}
+    memory: tuple[Lent, ...]
+    free: int  # where in the arena the answer may begin
+    filler: str | None = None  # what fresh memory is filled with
+    races: bool = False
+    record: bool = False  # answer with a recording, if the call can be repeated from one
+
+
+@dataclass(frozen=True)
+class Called:
+    """What came of it."""
+
+    output: Any = None
+    memory: tuple[Lent, ...] = ()  # behind the outputs, where it is not that of inputs
+    again: tuple[int, ...] = ()  # number of each: the same as in the answer before if it is the same memory
+    error: Mapping[str, Fact] | None = None  # what the kernel raised
+    kinds: tuple[str, ...] = ()  # names of the exception's classes
+    damage: int = 0  # guard zones written into
+    races: tuple[tuple[str, int, tuple[int, int]], ...] = ()
+    spent_us: tuple[float, ...] = ()  # what it claims on a device without hardware
+    in_use: int | None = None  # bytes of device memory
+    recording: Recording | None = None
+    refusal: Reason | None = None  # why there is no recording
+    compile_s: float | None = None
+    compiled: tuple[CompiledKernel, ...] = ()
+
+
+@dataclass
+class Lender:
+    """Puts a call's arrays into memory that the other process sees, each memory once."""
+
+    arrays: Arrays
+    arena: Arena
+    free: int = 0
+    copied: bool = False  # lend copies of memory that would stay open to the other process
+    known: dict[int, int] = field(default_factory=dict)  # key of a memory -> its number
+    lent: list[Lent] = field(default_factory=list)
+    held: list[Any] = field(default_factory=list)  # an array of each
+
+    def spell(self, value: Any) -> Any:
+        """A value as JSON. Raises UnspelledError for what cannot be handed over."""
+        return spell(value, self._spell_array)
+
+    def _spell_array(self, value: Any) -> Any:
+        if not self.arrays.is_array(value):
+            return self.arrays.spell(value)
+        memory = self.arrays.memory_of(value)
+        if memory.key not in self.known:
+            self.known[memory.key] = len(self.lent)
+            self.held.append(value)
+            self.lent.append(self._lend(value, memory))
+        numbers = {"dtype": memory.dtype, "shape": memory.shape, "strides": memory.strides, "offset": memory.offset}
+        return {"array": {"memory": self.known[memory.key], **numbers}}
+
+    def _lend(self, value: Any, memory: Memory) -> Lent:
+        if self.copied and (twin := self.arrays.twin(value)) is not None:
+            value = self.held[-1] = twin
+        if handle := self.arrays.open_to_others(value):
+            return Lent(memory.size, handle=handle)
+        place, self.free = self.free, -(-(self.free + memory.size) // _PAGE) * _PAGE
+        self.arena.part(place, memory.size)[:] = self.arrays.bytes_of(value)
+        return Lent(memory.size, place)
+
+    def take_back(self) -> None:
+        """Take over what the other process wrote into the memory that was lent."""
+        for lent, value in zip(self.lent, self.held, strict=True):
+            if not lent.handle and not (own := self.arrays.bytes_of(value)).readonly:
+                own[:] = self.arena.part(lent.place, lent.size)
+
+
+def borrow(value: Any, arrays: Arrays, find: Callable[[int], Any]) -> Any:
+    """A value from JSON. `find` gives a memory by its number: bytes, or an array that lies in it."""
+
+    def unspell_array(spelled: Mapping[str, Any]) -> Any:
+        inner = spelled.get("array")
+        if inner is None:
+            return arrays.unspell(spelled)
+        part = Memory(0, 0, inner["dtype"], tuple(inner["shape"]), tuple(inner["strides"]), inner["offset"])
+        return arrays.view(find(inner["memory"]), part)
+
+    return unspell(value, unspell_array)

@@ -1,0 +1,239 @@
+"""The judge's side of an op that runs in a process of its own: its kernel is called there, or repeated here.
+
+The op's process gets the inputs of one call at a time, and gives outputs back, which are copied before an answer is
+computed. On a GPU it gives a recording of the call, which this process repeats without it.
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from perfci.core.model import Fact, Reason, Suite
+from perfci.device.seam import Accelerator, Inputs, NotInterpretedError, Race
+from perfci.ops.recording import Recording, UnspelledError
+from perfci.worker.handover import Arena, Call, Called, HostLostError, Lender, Lent, UnsharedError, borrow
+from perfci.worker.load import LoadedOp
+from perfci.worker.parent import Running, WorkerEnvironment, start_worker, wait
+from perfci.worker.protocol import Host, Hosted, MessageChannel
+
+_KINDS = {
+    kind.__name__: kind for kind in (TypeError, ValueError, NotImplementedError, MemoryError, NotInterpretedError)
+}
+
+
+class _Watch:
+    """Damage of guard zones, here and in the op's process."""
+
+    def __init__(self, here: Any) -> None:
+        self._here, self.damage = here, 0
+
+    def count_damage(self) -> int:
+        return int(self._here.count_damage()) + self.damage
+
+
+class RemoteOp:
+    """An op in a process of its own, and how its calls are made."""
+
+    def __init__(
+        self, process: Running, device: Accelerator, arena: Arena, folder: Path, source: Path, alive: Callable[[], None]
+    ) -> None:
+        """`folder`: of recorded binaries. source: the kernel's file. alive: called while the process works."""
+        self._source = source
+        self._process, self._device, self._arena, self.folder, self._alive = process, device, arena, folder, alive
+        self._allocations, self._races = device.arrays.watch_allocations, device.watch_races
+        self._programs: dict[tuple[str, str], Callable[..., Any] | Reason] = {}
+        self._outputs: dict[int, Any] = {}  # memory of the last answer's outputs by number
+        self._watch: _Watch | None = None
+        self._filler: str | None = None
+        self._seen: list[Race] | None = None
+        self.recorded: Called | None = None  # the last answer with a recording
+        self.refused: Reason | None = None  # why a call of the performance suite is not repeated
+        self._in_use: int | None = None  # bytes that the other process holds on the device
+        self._there = False
+        vars(device.arrays)["watch_allocations"] = self._watch_allocations
+        vars(device)["watch_races"] = self._watch_races
+        vars(device)["out_of_memory"] = functools.partial(_is_out_of_memory, device.out_of_memory)
+
+    def kernel(self, suite: Suite) -> Callable[..., Any]:
+        """The kernel of one of its suites, to be called here."""
+
+        def call(**inputs: Any) -> Any:
+            return self._run(suite, inputs)
+
+        vars(call)["source_file"] = self._source  # where a search looks for its constants
+        return call
+
+    def judge(self, suites: LoadedOp) -> LoadedOp:
+        """Returns the judge's suites with this op's kernel."""
+        accuracy, performance = (self.kernel(suite) for suite in (Suite.ACCURACY, Suite.PERFORMANCE))
+        return replace(
+            suites,
+            accuracy=replace(suites.accuracy, kernel=accuracy),
+            performance=replace(suites.performance, kernel=performance),
+        )
+
+    @contextmanager
+    def calls_there(self) -> Iterator[None]:
+        """Inside, no call is repeated here, and memory in use is that of the op's process."""
+        arrays = vars(self._device.arrays)
+        self._there, arrays["memory_in_use"] = True, lambda: self._in_use
+        try:
+            yield
+        finally:
+            self._there = False
+            del arrays["memory_in_use"]
+
+    def end(self) -> None:
+        """End the process if nothing more will be asked of it: every call is repeated here."""
+        if self._device.can_replay:
+            self._process.end()
+
+    def _run(self, suite: Suite, inputs: Inputs) -> Any:
+        if self._device.can_replay and not self._there:
+            place = suite, self._device.key_of(inputs)
+            known = self._programs.get(place) or self._programs.setdefault(place, self._record(suite, inputs))
+            if not isinstance(known, Reason):
+                return known(**inputs)
+            if suite is Suite.PERFORMANCE:
+                self.refused = known
+                raise RuntimeError(known.kind)
+        answer, lender = self._ask(suite, inputs, record=False)
+        lender.take_back()
+        return self._receive(answer, lender)
+
+    def _record(self, suite: Suite, inputs: Inputs) -> Callable[..., Any] | Reason:
+        """How a call is repeated, or why it cannot be."""
+        answer = self._ask(suite, inputs, record=True)[0]
+        self.recorded = answer
+        self._device.arrays.take_back()
+        if answer.recording is None:
+            return answer.refusal or Reason("captured_nothing")
+        return self._device.play(answer.recording, self.folder)
+
+    def _ask(self, suite: Suite, inputs: Inputs, *, record: bool) -> tuple[Called, Lender]:
+        # Memory of a GPU would stay open to the other process, so it gets a copy.
+        lender = Lender(self._device.arrays, self._arena, copied=True)
+        try:
+            spelled = {name: lender.spell(value) for name, value in inputs.items()}
+        except UnspelledError as error:
+            raise UnsharedError(Reason("not_handed_over", {"what": str(error)})) from None
+        races = self._seen is not None
+        call = Call(suite, spelled, tuple(lender.lent), lender.free, self._filler, races, record)
+        self._device.synchronize()
+        self._process.answer(call)
+        answer = self.hear()
+        self._in_use = answer.in_use
+        if answer.error is not None:
+            lender.take_back()
+            raise _raise_as(answer.error, answer.kinds)
+        return answer, lender
+
+    def hear(self) -> Called:
+        """Wait for the process's next answer. Raises HostLostError if it ends before."""
+        while True:
+            wait([self._process])
+            self._alive()
+            for message in self._process.hear():
+                if isinstance(message, Called):
+                    return message
+            if self._process.over:
+                raise HostLostError(self._process.failure or Reason("worker_silent"))
+
+    def _receive(self, answer: Called, lender: Lender) -> Any:
+        """The outputs, copied, and what was seen of the call."""
+        arrays, known = self._device.arrays, self._outputs
+        self._outputs = {}
+        memory: list[Any] = list(lender.held)
+        for number, lent in zip(answer.again, answer.memory, strict=True):
+            content = self._copy(lent)
+            if number in known and len(known[number]) == len(content):
+                known[number][:] = content
+                content = known[number]
+            self._outputs[number] = content
+            memory.append(content)
+        if self._watch:
+            self._watch.damage += answer.damage
+        if self._seen is not None:
+            self._seen += [Race(*race) for race in answer.races]
+        self._device.spend(answer.spent_us)
+        return borrow(answer.output, arrays, lambda number: memory[number])
+
+    def _copy(self, lent: Lent) -> Any:
+        if lent.handle:
+            return self._device.arrays.open_foreign(lent.handle).clone()
+        return bytearray(self._arena.part(lent.place, lent.size))
+
+    @contextmanager
+    def _watch_allocations(self, filler: str) -> Iterator[_Watch]:
+        with self._allocations(filler) as here:
+            self._watch, self._filler = _Watch(here), filler
+            try:
+                yield self._watch
+            finally:
+                self._watch, self._filler = None, None
+
+    @contextmanager
+    def _watch_races(self) -> Iterator[list[Race]]:
+        with self._races() as here:
+            self._seen = []
+            try:
+                yield self._seen
+            finally:
+                self._seen.extend(here)
+                self._seen = None
+
+
+def _raise_as(facts: Mapping[str, Fact], kinds: tuple[str, ...]) -> Exception:
+    """An exception of the op's process: of the same built-in kinds, with the facts that describe it there."""
+    bases = tuple(kind for name, kind in _KINDS.items() if name in kinds)[:1] or (RuntimeError,)
+    error: Exception = type("RemoteError", bases, {"described": facts, "kinds": kinds})(str(facts.get("message", "")))
+    return error
+
+
+@contextmanager
+def connect(host: Host, device: Accelerator, channel: MessageChannel) -> Iterator[RemoteOp]:
+    """Start an op's process, which ends with the context."""
+    arena = Arena.create()
+    around = WorkerEnvironment(
+        host.environment,
+        Path(host.folder),
+        Path(host.log),
+        host.limit_s,
+        host.python,
+        Path(host.shown_from),
+        writable=tuple(map(Path, host.writable)),
+    )
+    with tempfile.TemporaryDirectory(prefix="perfci-") as folder:
+        job = replace(host.job, arena=arena.descriptor)
+        with start_worker(job, around, (arena.descriptor,)) as process:
+            channel.send(Hosted(process.pid))
+            files = job.ops[0]
+            source = Path(files.folder) / f"{files.op}_triton.py"
+            op = RemoteOp(process, device, arena, Path(folder), source, channel.stay_alive)
+            op.hear()  # it is ready
+            yield op
+
+
+def repeat_own(function: Callable[..., Any], device: Accelerator, folder: Path) -> Callable[..., Any]:
+    """A function of this process, repeated from recordings as the other process's kernel is, if that is possible."""
+    programs: dict[str, Callable[..., Any]] = {}
+
+    def call(**inputs: Any) -> Any:
+        key = device.key_of(inputs)
+        if key not in programs:
+            function(**inputs)  # it compiles and tunes
+            recording = device.record(function, inputs)
+            programs[key] = device.play(recording, folder) if isinstance(recording, Recording) else function
+        return programs[key](**inputs)
+
+    return call if device.can_replay else function
+
+
+def _is_out_of_memory(here: Callable[[BaseException], bool], error: BaseException) -> bool:
+    return "OutOfMemoryError" in getattr(error, "kinds", ()) or here(error)

@@ -1,0 +1,121 @@
+"""Runs one op's own code for another process, which judges it: makes the calls that it is asked for, and no other."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from perfci.core.codec import decode
+from perfci.core.model import Reason, Suite
+from perfci.device.seam import Accelerator, Arrays, Memory
+from perfci.worker.handover import Arena, Call, Called, Lender, Lent, borrow
+from perfci.worker.load import LoadedOp, describe_exception
+from perfci.worker.protocol import Job, MessageChannel
+
+
+def run(job: Job, channel: MessageChannel, device: Accelerator, loaded: LoadedOp) -> None:
+    """Answer calls until the other process ends this one."""
+    server = _Server(Arena(job.arena), device, loaded, Path(job.ops[0].folder))
+    answer = Called()
+    while True:
+        answer = server.answer(decode(channel.ask(answer), Call))
+
+
+HOST_CALLS = 11  # whose median is how long a call keeps the host
+
+
+class _Server:
+    def __init__(self, arena: Arena, device: Accelerator, loaded: LoadedOp, folder: Path) -> None:
+        self._arena, self._device, self._loaded, self._folder = arena, device, loaded, folder
+        self._kept: Any = None  # the last answer's outputs: memory that is used again while they live shows
+        self._numbers: dict[int, int] = {}  # key of a memory of the last answer -> its number
+        self._next = 0
+
+    def answer(self, call: Call) -> Called:
+        """Make one call."""
+        arrays, suite = self._device.arrays, call.suite
+        kernel = (self._loaded.accuracy if suite == Suite.ACCURACY else self._loaded.performance).kernel
+        given: dict[int, Any] = {}
+
+        def find(number: int) -> Any:
+            if number not in given:
+                given[number] = _open(call.memory[number], arrays, self._arena)
+            return given[number]
+
+        inputs = {name: borrow(value, arrays, find) for name, value in call.inputs.items()}
+        try:
+            if call.record and (recorded := self._record(kernel, inputs)):
+                return recorded
+            return self._call(call, kernel, inputs, given)
+        except Exception as error:
+            kinds = tuple(kind.__name__ for kind in type(error).__mro__[:-2])
+            return Called(error=describe_exception(error, self._folder), kinds=kinds)
+
+    def _record(self, kernel: Any, inputs: dict[str, Any]) -> Called | None:
+        """The call as a recording. None on a device that never has any."""
+        device = self._device
+        with device.record_kernels() as kernels:
+            began = time.perf_counter()
+            output = kernel(**inputs)
+            device.synchronize()
+            seconds = time.perf_counter() - began
+        del output
+        recording = device.record(kernel, inputs)
+        if recording is None:
+            return None
+        device.synchronize()
+        used = device.arrays.memory_in_use()
+        compiled = tuple(kernels[name] for name in sorted(kernels))
+        if isinstance(recording, Reason):
+            return Called(refusal=recording, compile_s=seconds, compiled=compiled, in_use=used)
+        host_us = [_time_host(kernel, inputs) for _ in range(HOST_CALLS)]
+        device.synchronize()
+        recording = replace(recording, host_us=statistics.median(host_us))
+        return Called(recording=recording, compile_s=seconds, compiled=compiled, in_use=used)
+
+    def _call(self, call: Call, kernel: Any, inputs: dict[str, Any], given: dict[int, Any]) -> Called:
+        device, arrays = self._device, self._device.arrays
+        with ExitStack() as stack:
+            watch = stack.enter_context(arrays.watch_allocations(call.filler)) if call.filler else None
+            races = stack.enter_context(device.watch_races()) if call.races else ()
+            capture = stack.enter_context(device.capture_work())
+            output = kernel(**inputs)
+            device.synchronize()
+        lender = Lender(arrays, self._arena, call.free)
+        for number, memory in given.items():  # an output may lie in an input's memory
+            lender.known[arrays.memory_of(memory).key] = number
+        lender.lent, mine = list(call.memory), len(call.memory)
+        spelled = lender.spell(output)
+        numbers = {}
+        for key, number in lender.known.items():
+            if number >= mine:
+                numbers[key] = self._numbers.get(key, self._next)
+                self._next += numbers[key] == self._next
+        self._kept, self._numbers = output, numbers
+        return Called(
+            output=spelled,
+            memory=tuple(lender.lent[mine:]),
+            again=tuple(numbers.values()),
+            damage=watch.count_damage() if watch else 0,
+            races=tuple((race.kind, race.addresses, race.programs) for race in races),
+            spent_us=tuple(device.spent_us(capture)),
+            in_use=arrays.memory_in_use(),
+        )
+
+
+def _time_host(kernel: Any, inputs: dict[str, Any]) -> float:
+    """Microseconds that a call keeps the host."""
+    began = time.perf_counter()
+    kernel(**inputs)
+    return 1e6 * (time.perf_counter() - began)
+
+
+def _open(lent: Lent, arrays: Arrays, arena: Arena) -> Any:
+    """An array over a memory that was lent."""
+    if lent.handle:
+        return arrays.open_foreign(lent.handle)
+    return arrays.view(arena.part(lent.place, lent.size), Memory(0, lent.size, "uint8", (lent.size,), (1,), 0))

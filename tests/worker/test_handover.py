@@ -1,0 +1,125 @@
+"""Arrays handed over through memory that two processes map."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfci.device.fake import NumpyArrays
+from perfci.ops.recording import UnspelledError, spell, unspell
+from perfci.worker.handover import Arena, Lender, borrow
+
+
+@pytest.fixture
+def arena():
+    return Arena.create()
+
+
+def hand_over(arena, arrays, *values):
+    """What the other process makes of values, and the lender."""
+    lender = Lender(arrays, arena)
+    spelled = lender.spell(list(values))
+    return borrow(
+        spelled, arrays, lambda number: arena.part(lender.lent[number].place, lender.lent[number].size)
+    ), lender
+
+
+def numpy_layouts():
+    room = np.arange(48.0)
+    yield room
+    yield room.reshape(6, 8)[1:5, ::2]
+    yield room.reshape(6, 8).T
+    yield room[::-3]
+    yield np.broadcast_to(room[:1], (5, 4))
+    yield np.zeros((0, 3))
+    yield np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    yield np.arange(5, dtype=np.int8)
+
+
+@pytest.mark.parametrize("array", [*numpy_layouts()], ids=lambda array: f"{array.dtype}{array.shape}{array.strides}")
+def test_an_array_arrives_with_values_and_layout(array, arena):
+    (found,), _ = hand_over(arena, NumpyArrays(), array)
+
+    assert np.array_equal(found, array)
+    assert (found.strides, found.dtype) == (array.strides, array.dtype)
+
+
+@pytest.mark.torch
+def test_a_tensor_arrives_with_values_and_layout(arena):
+    torch = pytest.importorskip("torch")
+    from perfci.device.tensors import TorchArrays
+
+    room = torch.arange(48, dtype=torch.float32)
+    layouts = [
+        room,
+        room.view(6, 8)[1:5, ::2],
+        room.view(6, 8).t(),
+        room[:1].expand(5, 4),
+        torch.empty(0, 3),
+        torch.ones(3, dtype=torch.bfloat16),
+        torch.ones(4, dtype=torch.float8_e4m3fn),
+        torch.tensor(3.0),
+    ]
+    found, _ = hand_over(arena, TorchArrays("cpu"), *layouts)
+
+    for got, sent in zip(found, layouts, strict=True):
+        assert (got.shape, got.stride(), got.dtype) == (sent.shape, sent.stride(), sent.dtype)
+        assert torch.equal(got.float(), sent.float())
+
+
+def test_arrays_that_share_memory_share_it_there_too(arena):
+    room = np.arange(8.0)
+
+    (left, right, other), lender = hand_over(arena, NumpyArrays(), room[:4], room[2:6], np.ones(2))
+
+    assert np.shares_memory(left, right)
+    assert not np.shares_memory(left, other)
+    assert len(lender.lent) == 2
+
+
+def test_what_the_other_process_writes_is_taken_back_around_the_array_too(arena):
+    room = np.zeros(8)
+    inner = room[2:6]
+
+    (found,), lender = hand_over(arena, NumpyArrays(), inner)
+    found += 1.0
+    arena.part(lender.lent[0].place, 8)[:] = np.float64(9.0).tobytes()
+    lender.take_back()
+
+    assert room.tolist() == [9.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0]
+
+
+def test_what_lies_outside_the_memory_cannot_be_reached(arena):
+    forged = {"array": {"memory": 0, "dtype": "float64", "shape": [100], "strides": [8], "offset": 0}}
+
+    for change in ({}, {"offset": -8, "shape": [1]}, {"strides": [-8], "shape": [3]}):
+        value = {"array": forged["array"] | change}
+        with pytest.raises((ValueError, TypeError)):
+            borrow(value, NumpyArrays(), lambda _: arena.part(0, 64))
+    for place, size in ((-1, 4), (0, 1 << 40), (1 << 33, 1)):
+        with pytest.raises(ValueError, match="do not fit"):
+            arena.part(place, size)
+
+
+def test_an_object_that_is_no_value_is_not_handed_over(arena):
+    with pytest.raises(UnspelledError, match="function"):
+        hand_over(arena, NumpyArrays(), lambda: None)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(VALUES)
+def test_every_plain_value_is_spelled_and_read_back(value):
+    def refuse(_):
+        return None
+
+    assert repr(unspell(spell(value, refuse), refuse)) == repr(value)
