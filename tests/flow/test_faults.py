@@ -81,7 +81,8 @@ def test_a_kernel_that_hangs_is_stopped_at_the_limit(project):
 
 
 def test_a_wrong_timed_output_is_wrong_though_the_accuracy_suite_passes(project):
-    project.edit("relu", "triton", "return out", "out[x.shape[0] > 300 and -1] += x.shape[0] > 300; return out")
+    # Its numbers must not lead the search to the size at which it is wrong.
+    project.edit("relu", "triton", "return out", "out[x.shape[0] >> 9 and -1] += x.shape[0] >> 9; return out")
 
     answer = project.check("relu")
 

@@ -107,7 +107,8 @@ def test_a_second_run_into_the_same_reports_folder_is_refused_and_told_by_whom(p
 
 
 @needs_full
-def test_a_disk_that_fills_up_while_measuring_keeps_what_was_measured(project):
+def test_a_disk_that_fills_up_while_measuring_keeps_what_was_measured(project, monkeypatch):
+    monkeypatch.setenv("PERFCI_WRITABLE", str(project.root))
     launches = project.root / "reports" / "launches.jsonl.gz"
     code = (
         f"import os; here = {str(launches)!r}; "
@@ -228,7 +229,8 @@ def test_baselines_that_cannot_be_written_are_named_by_accept(project):
 # --- the device -------------------------------------------------------------------------------------------------------
 
 
-def test_a_device_that_vanishes_ends_the_run_with_what_it_has(project):
+def test_a_device_that_vanishes_ends_the_run_with_what_it_has(project, monkeypatch):
+    monkeypatch.setenv("PERFCI_WRITABLE", str(project.root))
     gone = project.root / "gone"
     configure(project, "", f'gone_file = "{gone}"')
     plant(project, "row_sum", f"x.size > 20_000 and open({str(gone)!r}, 'w').close()")
