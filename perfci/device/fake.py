@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_type_hints
-from unittest import mock
 
 import numpy as np
 
@@ -344,6 +343,8 @@ class NumpyArrays(seam.Arrays):
     @contextmanager
     def watch_allocations(self, filler: str) -> Iterator[Any]:
         """Fill what `numpy.empty` and `numpy.empty_like` give. Guard nothing: numpy offers no hook for that."""
+        from unittest import mock  # which imports much
+
         value = np.nan if filler == "nan" else FILLER
 
         def fill(make: Callable[..., Array]) -> Callable[..., Array]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 from collections.abc import Callable, Mapping
@@ -43,6 +42,8 @@ class Arena:
     @classmethod
     def create(cls) -> Arena:
         """A new one, whose descriptor a child process inherits."""
+        import fcntl  # which Windows lacks
+
         descriptor = os.memfd_create("perfci", os.MFD_ALLOW_SEALING)
         os.ftruncate(descriptor, SIZE)
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
