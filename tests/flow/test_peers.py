@@ -227,7 +227,8 @@ def test_shards_take_peers_from_the_plan_and_are_merged_with_them(project):
 
     refused = project.perfci("check", "--plan", plan, "--shard", "1/2", "--peers")
     codes = [project.perfci("check", "--plan", plan, "--shard", f"{index}/2").code for index in (1, 2)]
-    answer = project.perfci("ci", "merge", str(project.root / "reports" / "shards"), "--plan", plan, "--format", "json")
+    shards, again = str(project.root / "reports" / "shards"), (*asked[:6], "--device", "fake", "--peers")
+    answer = project.perfci("ci", "merge", shards, "--plan", plan, "--format", "json", *again)
 
     assert refused.code == 1 and "--peers" in refused.err
     assert (codes, answer.code) == ([0, 0], 0), answer.err
