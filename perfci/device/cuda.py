@@ -15,9 +15,7 @@ import triton.language as tl
 
 from perfci.core.errors import DeviceError
 from perfci.core.model import Device, DeviceState, Reason
-from perfci.device.capture import key_of, record_call
 from perfci.device.nvml import NvmlBoard
-from perfci.device.replay import Program
 from perfci.device.seam import Inputs, Session
 from perfci.device.targets import explain_unknown_triton
 from perfci.device.tensors import TorchArrays
@@ -72,7 +70,6 @@ class CudaDevice(TorchDevice):
     """The first visible GPU."""
 
     backend = "cuda"
-    can_replay = True
     unavailable = "activity_unavailable"
     timing = (
         "torch.profiler.profile", "torch.profiler.profile.__enter__", "torch.profiler.profile.__exit__",
@@ -99,18 +96,25 @@ class CudaDevice(TorchDevice):
             power_limit_w=self._board.power_limit_w(),
         )
         self.arrays = self._tensors = TorchArrays("cuda")
+        self.can_replay = explain_unknown_triton() is None
         self._flush: Flush
 
     def state(self) -> DeviceState:
         return self._board.state()
 
     def record(self, function: Callable[..., Any], inputs: Inputs) -> Recording | Reason:
-        return explain_unknown_triton() or record_call(function, inputs, self._tensors)
+        from perfci.device.capture import record_call  # which a Triton of other insides cannot be asked for
+
+        return record_call(function, inputs, self._tensors)
 
     def play(self, recording: Recording, folder: Path) -> Callable[..., Any]:
+        from perfci.device.replay import Program
+
         return Program(recording, folder, self._tensors)
 
     def key_of(self, inputs: Inputs) -> str:
+        from perfci.device.capture import key_of
+
         return key_of(inputs)
 
     def _make_flush(self) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from perfci.core.model import Fact, Reason, Suite
+from perfci.core.wording import say
 from perfci.device.seam import Accelerator, Inputs, NotInterpretedError, Race
 from perfci.ops.recording import Recording, UnspelledError
 from perfci.worker.handover import Arena, Call, Called, HostLostError, Lender, Lent, UnsharedError, borrow
@@ -198,7 +199,9 @@ def _raise_as(facts: Mapping[str, Fact], kinds: tuple[str, ...]) -> Exception:
 
 @contextmanager
 def connect(host: Host, device: Accelerator, channel: MessageChannel) -> Iterator[RemoteOp]:
-    """Start an op's process, which ends with the context."""
+    """Start an op's process, which ends with the context. Raises UnsharedError if calls must be repeated and cannot."""
+    if device.info.kind == "cuda" and not device.can_replay:
+        raise UnsharedError(Reason("not_replayable", {"what": say("calls of a Triton that perfci does not know")}))
     arena = Arena.create()
     around = WorkerEnvironment(
         host.environment,
