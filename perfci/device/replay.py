@@ -23,7 +23,7 @@ from perfci.device.launches import Launched
 from perfci.device.seam import Inputs, leaves
 from perfci.device.source import digest, stable
 from perfci.device.tensors import TorchArrays
-from perfci.ops.recording import Binary, Recording, Step, UnspelledError, spell, unspell
+from perfci.ops.recording import RecordedBinary, RecordedStep, Recording, UnspelledError, spell, unspell
 
 NAMESPACES = ("aten", "prims")  # of operations that are repeated
 REFUSED = frozenset({"from_file", "_local_scalar_dense", "record_stream"})
@@ -61,8 +61,8 @@ class Tape:
         self._arrays = arrays
         self._storages = Storages()
         self._numbers: dict[tuple[Any, ...], int] = {}
-        self._steps: list[Step] = []
-        self._binaries: dict[str, tuple[int, Binary]] = {}
+        self._steps: list[RecordedStep] = []
+        self._binaries: dict[str, tuple[int, RecordedBinary]] = {}
         self.refusal: Reason | None = None
         for value in leaves(inputs):
             if isinstance(value, torch.Tensor):
@@ -84,7 +84,7 @@ class Tape:
             for each in leaves(result):
                 if each is not None:
                     self._number(each, new=True)
-            self._steps.append(Step(name, given=given, named=named, gives=self._encode(result)))
+            self._steps.append(RecordedStep(name, given=given, named=named, gives=self._encode(result)))
 
         self._attempt(take)
 
@@ -98,7 +98,7 @@ class Tape:
             number, binary = self._binaries[key]
             types = dict(binary.signature)
             given = tuple(self._encode(value, types.get(name)) for name, value in launch.arguments.items())
-            self._steps.append(Step(binary=number, grid=launch.grid, given=given))
+            self._steps.append(RecordedStep(binary=number, grid=launch.grid, given=given))
 
         self._attempt(take)
 
@@ -156,13 +156,13 @@ class Tape:
         return self._arrays.spell(value)
 
 
-def _describe_binary(launch: Launched) -> Binary:
+def _describe_binary(launch: Launched) -> RecordedBinary:
     kernel = launch.kernel
     image, signature = kernel.asm.get("cubin"), getattr(kernel.src, "signature", None)
     if not isinstance(image, bytes) or signature is None:
         raise UnreplayableError(f"the kernel {launch.name}, which has no cubin")
     metadata = {**kernel.metadata._asdict(), "target": vars(kernel.metadata.target)}
-    return Binary(launch.name, image, json.dumps(metadata, default=str), tuple(signature.items()))
+    return RecordedBinary(launch.name, image, json.dumps(metadata, default=str), tuple(signature.items()))
 
 
 # --- repeating --------------------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ class Program:
         return unspell(self._recording.output, special)
 
 
-def _operator(step: Step) -> Any:
+def _operator(step: RecordedStep) -> Any:
     namespace, name, overload = step.operation.split(".")
     if namespace not in NAMESPACES or name in REFUSED:
         raise UnreplayableError(step.operation)
@@ -232,15 +232,11 @@ def _load_binaries(recording: Recording, folder: Path) -> list[Any]:
         paths["kernel.json"].write_text(binary.metadata)
         paths["kernel.cubin"].write_bytes(binary.image)
         signature = {name: _nested(kind) for name, kind in binary.signature}
-        function = SimpleNamespace(fn=_name(binary.function), arg_names=list(signature))
+        function = SimpleNamespace(fn=SimpleNamespace(__name__=binary.function), arg_names=list(signature))
         constants = {(at,): None for at, kind in enumerate(signature.values()) if kind == "constexpr"}
         source = SimpleNamespace(fn=function, signature=signature, constants=constants)
         found.append(CompiledKernel(source, {name: str(path) for name, path in paths.items()}, stem))
     return found
-
-
-def _name(name: str) -> Any:
-    return SimpleNamespace(__name__=name)
 
 
 def _nested(kind: Any) -> Any:

@@ -285,9 +285,12 @@ def _find_changed(bench: Rig, block: _QueuedBlock, inputs: Inputs) -> Reason | N
             name for name, value in left.items() if arrays.is_array(value) and not arrays.same_bits(value, right[name])
         ]
 
-    made, again = (bound_inputs(bench.suite_of(subject), subject.params, arrays.device, block.seed) for _ in range(2))
+    def make() -> Inputs:
+        return bound_inputs(bench.suite_of(subject), subject.params, arrays.device, block.seed)
+
+    made = make()
     changed = differ(inputs, made)
-    if not changed or differ(made, again):
+    if not changed or differ(made, make()):
         return None
     return Reason("input_changed", {"case": subject.case, "inputs": ", ".join(changed)})
 

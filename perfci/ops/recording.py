@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Binary:
+class RecordedBinary:
     """A compiled kernel and what a launch of it needs."""
 
     function: str  # its name in the source
@@ -19,7 +19,7 @@ class Binary:
 
 
 @dataclass(frozen=True)
-class Step:
+class RecordedStep:
     """One launch, or one operation of torch. Values are as in `Recording`."""
 
     operation: str = ""  # aten.add.Tensor. Empty for a launch
@@ -41,9 +41,9 @@ class Recording:
 
     key: str  # all that the call was given but the arrays' content: another call needs another recording
     inputs: tuple[Any, ...]  # values of the arguments, in the order of their names
-    steps: tuple[Step, ...]
+    steps: tuple[RecordedStep, ...]
     output: Any
-    binaries: tuple[Binary, ...] = ()
+    binaries: tuple[RecordedBinary, ...] = ()
     host_us: float | None = None  # how long the call kept the host, median of several
 
 

@@ -66,7 +66,7 @@ class Lent:
 
 
 @dataclass(frozen=True)
-class Call:
+class KernelCall:
     """A call of a kernel that another process is asked to make."""
 
     suite: str  # accuracy or performance: whose kernel

@@ -26,7 +26,7 @@ from perfci.core.errors import PerfciError
 from perfci.core.model import Reason
 from perfci.store.signature import KEY, find_key
 from perfci.worker import confine
-from perfci.worker.handover import Call, Called
+from perfci.worker.handover import Called, KernelCall
 from perfci.worker.protocol import (
     Doing,
     Failed,
@@ -210,12 +210,12 @@ class Running:
         """Of its process, and of the group of all that it starts."""
         return self._process.pid
 
-    def answer(self, record: Turn | Call) -> None:
+    def answer(self, record: Turn | KernelCall) -> None:
         """Answer its question for a turn, or for the next call."""
         self._asking, self._spoke = False, time.monotonic()
         self.write(record)
 
-    def write(self, record: Job | Turn | Call) -> None:
+    def write(self, record: Job | Turn | KernelCall) -> None:
         """Write a line to it. A worker that is dead by now is heard of when its pipe ends."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):

@@ -18,7 +18,7 @@ from perfci.core.model import Fact, Reason, Suite
 from perfci.core.wording import say
 from perfci.device.seam import Accelerator, Inputs, NotInterpretedError, Race
 from perfci.ops.recording import Recording, UnspelledError
-from perfci.worker.handover import Arena, Call, Called, HostLostError, Lender, Lent, UnsharedError, borrow
+from perfci.worker.handover import Arena, Called, HostLostError, KernelCall, Lender, Lent, UnsharedError, borrow
 from perfci.worker.load import LoadedOp
 from perfci.worker.parent import Running, WorkerEnvironment, start_worker, wait
 from perfci.worker.protocol import Host, Hosted, MessageChannel
@@ -125,7 +125,7 @@ class RemoteOp:
         except UnspelledError as error:
             raise UnsharedError(Reason("not_handed_over", {"what": str(error)})) from None
         races = self._seen is not None
-        call = Call(suite, spelled, tuple(lender.lent), lender.free, self._filler, races, record)
+        call = KernelCall(suite, spelled, tuple(lender.lent), lender.free, self._filler, races, record)
         self._device.synchronize()
         self._process.answer(call)
         answer = self.hear()

@@ -12,7 +12,7 @@ from typing import Any
 from perfci.core.codec import decode
 from perfci.core.model import Reason, Suite
 from perfci.device.seam import Accelerator, Arrays, Memory
-from perfci.worker.handover import Arena, Call, Called, Lender, Lent, borrow
+from perfci.worker.handover import Arena, Called, KernelCall, Lender, Lent, borrow
 from perfci.worker.load import LoadedOp, describe_exception
 from perfci.worker.protocol import Job, MessageChannel
 
@@ -22,7 +22,7 @@ def run(job: Job, channel: MessageChannel, device: Accelerator, loaded: LoadedOp
     server = _Server(Arena(job.arena), device, loaded, Path(job.ops[0].folder))
     answer = Called()
     while True:
-        answer = server.answer(decode(channel.ask(answer), Call))
+        answer = server.answer(decode(channel.ask(answer), KernelCall))
 
 
 HOST_CALLS = 11  # whose median is how long a call keeps the host
@@ -35,7 +35,7 @@ class _Server:
         self._numbers: dict[int, int] = {}  # key of a memory of the last answer -> its number
         self._next = 0
 
-    def answer(self, call: Call) -> Called:
+    def answer(self, call: KernelCall) -> Called:
         """Make one call."""
         arrays, suite = self._device.arrays, call.suite
         kernel = (self._loaded.accuracy if suite == Suite.ACCURACY else self._loaded.performance).kernel
@@ -77,7 +77,7 @@ class _Server:
         recording = replace(recording, host_us=statistics.median(host_us))
         return Called(recording=recording, compile_s=seconds, compiled=compiled, in_use=used)
 
-    def _call(self, call: Call, kernel: Any, inputs: dict[str, Any], given: dict[int, Any]) -> Called:
+    def _call(self, call: KernelCall, kernel: Any, inputs: dict[str, Any], given: dict[int, Any]) -> Called:
         device, arrays = self._device, self._device.arrays
         with ExitStack() as stack:
             watch = stack.enter_context(arrays.watch_allocations(call.filler)) if call.filler else None

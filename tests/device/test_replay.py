@@ -13,7 +13,7 @@ from perfci.core.model import Reason  # noqa: E402
 from perfci.device.capture import key_of, record_call, watch_calls  # noqa: E402
 from perfci.device.replay import Program, UnreplayableError  # noqa: E402
 from perfci.device.tensors import TorchArrays  # noqa: E402
-from perfci.ops.recording import Recording, Step  # noqa: E402
+from perfci.ops.recording import RecordedStep, Recording  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -135,7 +135,7 @@ def test_a_call_that_reads_a_file_is_not_repeated(tmp_path):
     "name", ["aten.from_file.default", "aten._local_scalar_dense.default", "profiler._record_function_enter.default"]
 )
 def test_a_forged_recording_calls_nothing_that_reaches_beyond_the_device(name, tmp_path):
-    forged = Recording("", ({"tensor": 0},), (Step(name, given=({"tensor": 0},)),), {"tensor": 0})
+    forged = Recording("", ({"tensor": 0},), (RecordedStep(name, given=({"tensor": 0},)),), {"tensor": 0})
 
     with pytest.raises(UnreplayableError):
         Program(forged, tmp_path, HOST)
@@ -143,7 +143,9 @@ def test_a_forged_recording_calls_nothing_that_reaches_beyond_the_device(name, t
 
 @pytest.mark.parametrize("spelled", [{"torch": "load"}, {"torch": "ops"}, {"other": 1}])
 def test_a_forged_value_becomes_no_object(spelled, tmp_path):
-    step = Step("aten.add.Tensor", given=({"tensor": 0}, {"tensor": 0}), named={"alpha": spelled}, gives={"tensor": 1})
+    step = RecordedStep(
+        "aten.add.Tensor", given=({"tensor": 0}, {"tensor": 0}), named={"alpha": spelled}, gives={"tensor": 1}
+    )
     program = Program(Recording("", ({"tensor": 0},), (step,), {"tensor": 1}), tmp_path, HOST)
 
     with pytest.raises((TypeError, KeyError)):
