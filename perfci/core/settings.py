@@ -75,7 +75,7 @@ def _refuse_links(settings: Settings) -> None:
         inner = folder.relative_to(settings.root)
         way = (settings.root / part for part in (*reversed(inner.parents), inner))
         below = (Path(place, each) for place, folders, _ in os.walk(folder) for each in folders)
-        if link := next((path for path in (*way, *below) if path != settings.root and path.is_symlink()), None):
+        if link := next((path for path in (*way, *below) if path != settings.root and os.path.islink(path)), None):
             raise UsageError("folder_linked", path=str(link), name=name)
 
 

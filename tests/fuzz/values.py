@@ -122,6 +122,7 @@ def _rounded(value: float) -> float:
 
 _PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     str: texts,
+    bytes: st.binary(max_size=12),
     bool: st.booleans(),
     int: st.integers(-(2**63), 2**63 - 1),
     float: st.one_of(st.floats(0, 100), st.floats(allow_nan=False, allow_infinity=False)).map(_rounded),

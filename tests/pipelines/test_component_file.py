@@ -291,7 +291,7 @@ def test_merge_takes_its_options_and_says_where_the_report_will_be(shell, strict
         script, **{**variables, "PERFCI_STRICT": str(strict).lower(), "PERFCI_HTML": str(html).lower()}
     )
 
-    options = ["reports/shards", "--project", ".", "--plan", "reports/plan.json"]
+    options = ["reports/shards", "--project", ".", "--device", "cuda", "--plan", "reports/plan.json"]
     assert calls == [["perfci", "ci", "merge", *options, *["--html"] * html, *["--strict"] * strict]]
     assert done.returncode == 2
     page = "report.html" if html else "report.md"

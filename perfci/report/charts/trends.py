@@ -132,10 +132,11 @@ def draw_errors(ways: Sequence[StoredTensor], title: str) -> Figure:
     low, high = _find_ends(ways)
     floor = 10.0 ** math.floor(math.log10(1 / max(*(each.errors.count for each in ways), 10)))
     first, second = panels[:, 0]
-    style.set_log(first.xaxis, low, high, _write_power)
-    style.set_log(first.yaxis, floor, 1.0, _write_power)
+    # Ends first: without them a logarithmic axis looks for a positive value, and errors may all be zero.
     first.set_xlim(low, high)
     first.set_ylim(floor, 1.3)
+    style.set_log(first.xaxis, low, high, _write_power)
+    style.set_log(first.yaxis, floor, 1.0, _write_power)
     second.set_ylim(0, 1.06)
     first.set_ylabel("share of values")
     second.set_ylabel("cumulative share")
