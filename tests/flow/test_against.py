@@ -19,6 +19,7 @@ from perfci import store
 from perfci.core.wording import sentence
 from perfci.store import launches
 from tests.git_repositories import alone, commit_all, git
+from tests.processes import runs
 
 OPS = ("relu", "row_sum", "scale")
 SPEED = "US_PER_MEGABYTE = 320.0"
@@ -463,7 +464,7 @@ def test_a_signal_in_the_middle_of_a_duel_keeps_what_was_measured_and_leaves_nob
     assert run.stopped == signal.Signals(number).name
     relu = next(op for op in run.ops if op.op == "relu")
     assert all(len(case.blocks) == 12 and case.base.duelled for case in relu.performance)
-    assert not [pid for pid in pids.read_text().split() if Path(f"/proc/{pid}").exists()]
+    assert not [pid for pid in pids.read_text().split() if runs(pid)]
     judged = topic.perfci("compare", str(reports), "--format", "json")
     assert (judged.code, verdict(judged, "relu", 256)[0]) == (3, "INCONCLUSIVE")
 

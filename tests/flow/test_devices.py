@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
 from perfci import store
 from perfci.store.launches import read_launches
+from tests.processes import runs
 
 OPS = ("relu", "row_sum", "scale")
 
@@ -125,4 +125,4 @@ def test_a_signal_ends_the_workers_of_all_boards(project, boards, monkeypatch):
     assert process.returncode == 143, out + err
     run = store.read_run(project.root / "reports")
     assert (run.stopped, [op.op for op in run.ops]) == ("SIGTERM", ["relu", "scale"])
-    assert not any(Path(f"/proc/{file.read_text()}").exists() for file in files)
+    assert not any(runs(file.read_text()) for file in files)

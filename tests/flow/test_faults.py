@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
 from perfci import store
+from tests.processes import runs
 
 KERNEL_FAULTS = {
     "raises": ("np.maximum(x, 0, out=out)", "raise RuntimeError('no such stream')", "ERROR", "no such stream"),
@@ -214,14 +214,6 @@ def test_a_worker_ends_when_its_parent_is_killed(project, monkeypatch):
     process.communicate(timeout=30)
 
     worker = int(pid.read_text())
-    while time.monotonic() < deadline and _alive(worker):
+    while time.monotonic() < deadline and runs(worker):
         time.sleep(0.05)
-    assert not _alive(worker)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return status != "Z"
+    assert not runs(worker)

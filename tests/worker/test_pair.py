@@ -41,6 +41,7 @@ from perfci.worker.protocol import (
     Turn,
     TurnAsked,
 )
+from tests.processes import runs
 
 A, B = "rows=1", "rows=2"
 DEVICE = Device("fake", "Fake One", "fake-one")
@@ -380,7 +381,7 @@ class Pair:
     def alive(self):
         """Workers that are left behind."""
         pids = [int(path.read_text()) for path in self.folder.glob("*/*.pid")]
-        return [pid for pid in pids if os.path.exists(f"/proc/{pid}")]  # noqa: PTH110
+        return [pid for pid in pids if runs(pid)]
 
 
 @pytest.fixture

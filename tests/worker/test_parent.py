@@ -16,6 +16,7 @@ from perfci.core.wording import sentence
 from perfci.worker import parent
 from perfci.worker.parent import WorkerEnvironment, run_worker, side_by_side, start_worker, wait, working
 from perfci.worker.protocol import Doing, Job, OpDone, OpFiles, Ready, Turn, TurnAsked
+from tests.processes import runs
 
 HEAD = """
 import os, signal, subprocess, sys, threading, time
@@ -64,18 +65,11 @@ def worker(tmp_path, monkeypatch):
     return Worker(tmp_path, monkeypatch)
 
 
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def gone(pid):
     deadline = time.monotonic() + DEADLINE_S
-    while alive(pid) and time.monotonic() < deadline:
+    while runs(pid) and time.monotonic() < deadline:
         time.sleep(0.01)
-    return not alive(pid)
+    return not runs(pid)
 
 
 def test_a_worker_that_ends_well_has_no_failure_and_every_message_is_heard(worker):
@@ -154,7 +148,7 @@ def test_whatever_interrupts_the_parent_kills_the_worker_and_its_children(worker
             listener=listener,
         )
 
-    assert not alive(worker.pid)
+    assert not runs(worker.pid)
     assert gone(int((worker.folder / "child").read_text()))
 
 
@@ -279,7 +273,7 @@ def test_what_one_lane_raises_ends_all_others_and_their_workers(worker, error):
         side_by_side([lanes.lane("relu"), lanes.lane("other")])
 
     assert sorted(lanes.ended) == ["other", "relu"]
-    assert len(lanes.pids) == 2 and not any(alive(pid) for pid in lanes.pids)
+    assert len(lanes.pids) == 2 and not any(runs(pid) for pid in lanes.pids)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
