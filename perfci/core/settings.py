@@ -75,7 +75,8 @@ def _refuse_links(settings: Settings) -> None:
         inner = folder.relative_to(settings.root)
         way = (settings.root / part for part in (*reversed(inner.parents), inner))
         below = (Path(place, each) for place, folders, _ in os.walk(folder) for each in folders)
-        if link := next((path for path in (*way, *below) if path != settings.root and os.path.islink(path)), None):
+        found = (path for path in (*way, *below) if path != settings.root)
+        if link := next((path for path in found if os.path.islink(path)), None):  # noqa: PTH114 one too long is none
             raise UsageError("folder_linked", path=str(link), name=name)
 
 

@@ -75,7 +75,7 @@ def judge_change(run: Run, op: PlannedOp, found: OpRun | None) -> Judgement | No
         return None
     entries = {entry.weaker: entry for entry in _list_entries(run, op.op)}
     open_ = [each for each in weaker if each.facts.get("what") not in entries]
-    told = tuple(_declare(entries[str(each.facts["what"])]) for each in weaker if each not in open_)
+    told = tuple(declare(entries[str(each.facts["what"])]) for each in weaker if each not in open_)
     facts: dict[str, Fact] = {"op": op.op, "kind": kind.name}
     if kind.missing and kind.name in {"interface", "logic"}:
         lacks = Reason("change_lacks_files", {**facts, "files": ", ".join(kind.missing)})
@@ -87,7 +87,7 @@ def judge_change(run: Run, op: PlannedOp, found: OpRun | None) -> Judgement | No
         return _row(op, Verdict.WEAKENED, (weakened, *open_, *told))
     if kind.answers:
         if entry := entries.get("answers"):
-            return _row(op, Verdict.EXPECTED, (_declare(entry), kind.proof, *told))
+            return _row(op, Verdict.EXPECTED, (declare(entry), kind.proof, *told))
         return _row(op, Verdict.INCONCLUSIVE, (Reason("change_other_answers", facts), kind.proof, *told))
     return _row(op, Verdict.EXPECTED, (*told, *weaker)) if weaker else None
 
@@ -121,7 +121,8 @@ def _holds(until: str, day: str) -> bool:
         return True
 
 
-def _declare(entry: Expected) -> Reason:
+def declare(entry: Expected) -> Reason:
+    """Returns who agreed to what."""
     facts: Mapping[str, Fact] = {"file": entry.file, "line": entry.line, "until": entry.until}
     return Reason("weaker_declared", {**facts, "what": entry.weaker, "why": entry.why.rstrip(".。 ")})
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from perfci.core.model import Block, Expected, Gate, Judgement, Need, PerformanceCase, Reason, Suite, Verdict
-from perfci.judge import expected, figures
+from perfci.judge import change, expected, figures
 from perfci.judge.duel import judge_against_base
 from perfci.judge.findings import Context, Finding, judge_span, judge_time
 from perfci.store.past.lines import KERNEL
-from perfci.thresholds.limits import CaseThresholds
+from perfci.thresholds.limits import WORK, CaseThresholds
 
 GRAVITY = (
     Verdict.WRONG, Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.INCONCLUSIVE, Verdict.DRIFTED, Verdict.STALE,
@@ -19,6 +19,9 @@ GRAVITY = (
 
 THROTTLING = frozenset({"thermal", "power_brake"})
 """Throttling that makes an answer doubtful. The ordinary power cap does not."""
+
+PROOFS = frozenset({"above_bandwidth", "calls_reference", "timing_function_replaced"})
+"""Suspicions that prove that a time is not that of the kernel's work. They fail the gate unless its owners agreed."""
 
 _BEYOND_DOUBT = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.IMPROVED, Verdict.DRIFTED})
 _IN_DOUBT = frozenset({Verdict.INCONCLUSIVE, Verdict.PASS, Verdict.STALE, Verdict.EXPECTED})
@@ -30,12 +33,20 @@ def judge_case(
     """A timed case's verdict, and the need for fresh processes. allowed: its expected entries, each as if it holds."""
     comparison, answers = context.comparison, _answer_questions(case, context)
     wide = [(entry, _answer_questions(case, within)) for entry, within in allowed]
-    excused = expected.excuse(answers, wide, expected.day_of(context.run))
+    day = expected.day_of(context.run)
+    excused = expected.excuse(answers, wide, day)
     found = sorted(excused.found.values(), key=lambda each: (GRAVITY.index(each.verdict), not each.exact))
     hindered = 2 * sum(bool(_throttled(block) or block.state.foreign_processes) for block in case.blocks)
     mostly_hindered = hindered > len(case.blocks)
     verdict, reasons = _decide(found, case, mostly_hindered)
-    fails = verdict.gate is Gate.FAILS
+    fails, proven = verdict.gate is Gate.FAILS, any(reason.kind in PROOFS for reason in case.suspicion)
+    if proven:
+        entries = (each for each in context.thresholds.expected(comparison.op) if each.weaker == WORK)
+        entry = next((each for each in entries if expected.stage(each, day) is expected.Standing.HOLDS), None)
+        example = f"- {{weaker: {WORK}, why: ..., until: 2027-01-31}}"
+        undeclared = Reason("proof_undeclared", {"op": comparison.op, "entry": example})
+        told = change.declare(entry) if entry else undeclared
+        proven, reasons = entry is None, (reasons[0], told, *reasons[1:])
     wanted = [finding.processes for finding in found if finding.unsettled]
     # What fails beyond doubt needs no more device time: the other questions could not change the gate.
     decided = fails and not found[0].unsettled
@@ -55,6 +66,7 @@ def judge_case(
         p_adjusted=adjusted if comparison.duel or comparison.screens else None,
         expected=excused.entry if fails or verdict is Verdict.EXPECTED else None,
         warns=excused.overdue and verdict is Verdict.EXPECTED,
+        fails=proven,
         suggested=expected.suggest(answers, context) if fails else None,
     )
     return row, Need(comparison.op, comparison.case, max(wanted)) if open_question else None

@@ -228,8 +228,8 @@ def _tabulate_clocks(clocks: Clocks) -> Table:
 def _explain(run: Run, judgements: Judgements) -> Iterator[str]:
     """Returns a paragraph a subject that the page has."""
     yield say(
-        "REGRESSED, WRONG, TOO_SLOW, WEAKENED and ERROR fail the gate, INCONCLUSIVE, DRIFTED, STALE, SUSPECT and "
-        "REMOVED warn."
+        "REGRESSED, WRONG, TOO_SLOW, WEAKENED, ERROR and what is SUSPECT by proof fail the gate. INCONCLUSIVE, "
+        "DRIFTED, STALE, SUSPECT and REMOVED warn."
     )
     if not is_only_compiled(run):
         yield phrase(

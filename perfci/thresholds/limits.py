@@ -17,6 +17,9 @@ Lines = Mapping[tuple[str | None, str], int]
 """(pattern of a case, or None, key) -> line, in the order in which values count."""
 
 
+WORK = "work"  # what a declaration names that a kernel leaves to others, such as a library
+
+
 @dataclass(frozen=True)
 class CaseThresholds:
     """What one case is judged by. Ratios are of 1, times microseconds."""

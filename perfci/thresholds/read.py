@@ -16,7 +16,7 @@ from perfci.core.errors import StoredFileError
 from perfci.core.model import Expected
 from perfci.core.wording import say
 from perfci.thresholds.layers import ALPHA, Relaxed
-from perfci.thresholds.limits import CaseThresholds, Lines, Listed, OpThresholds, Steps, Thresholds, override
+from perfci.thresholds.limits import WORK, CaseThresholds, Lines, Listed, OpThresholds, Steps, Thresholds, override
 from perfci.thresholds.place import Place, find_meant, list_yaml, make_unknown_error, read, shorten_text
 
 DEFAULT = "default"
@@ -28,9 +28,9 @@ MOST = 10.0
 
 WEAKER = (
     "answers", "cases", "flags", "inputs", "large cases", "layouts", "numbers", "probed dtypes", "reference", "rejects",
-    "stored tensors", "tolerance", "values",
+    "stored tensors", "tolerance", "values", WORK,
 )  # fmt: skip
-"""What of an op's suites may ask for less since a change."""
+"""What of an op's suites may ask for less since a change, and the work that its kernel leaves to others."""
 
 WHY_LENGTH = 300  # characters of a reason
 

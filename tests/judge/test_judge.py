@@ -2,10 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.core.model import Gate, Need, PerformanceCase, PlannedOp, Reason, Suite, Verdict
+from perfci.core.model import Expected, Gate, Need, PerformanceCase, PlannedOp, Reason, Suite, Verdict
 from perfci.core.wording import sentence
 from perfci.judge import judge
-from perfci.thresholds.limits import Thresholds
+from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
 from tests.decision_examples import CASE, again, baseline, blocks, check, environment, judged, plan, row_of, run
 
 BOOM = Reason("boom", {"what": "it broke"})
@@ -187,6 +187,34 @@ def test_a_suspicious_measurement_decides_before_anything_else():
     assert row_of(found).verdict is Verdict.SUSPECT
     assert row_of(found).reasons[0] == BOOM
     assert found.needs == ()
+
+
+@pytest.mark.parametrize("kind", ["above_bandwidth", "calls_reference", "timing_function_replaced"])
+def test_what_is_suspect_by_proof_fails_the_gate_until_somebody_agrees_to_it(kind):
+    proof = Reason(kind, {"case": CASE, "name": "x", "operation": "aten.mm", "gbps": 9e3, "limit": 4e3})
+    measured = run(PerformanceCase(CASE, blocks=blocks(), suspicion=(proof,)))
+
+    def judge_with(*entries):
+        ops = {"op": OpThresholds(CaseThresholds(), expected=entries)}
+        return judge(measured, {"op": baseline()}, Thresholds(CaseThresholds(), ops=ops))
+
+    agreed = Expected("op", "*", 0.0, "a library does it", "2099-01-01", weaker="work")
+    open_, closed = judge_with(), judge_with(agreed)
+    others = [replace(agreed, weaker="values"), replace(agreed, until="2026-01-31")]
+
+    assert (row_of(open_).verdict, open_.gate) == (Verdict.SUSPECT, Gate.FAILS)
+    assert "- {weaker: work, why:" in sentence(row_of(open_).reasons[1])
+    assert (row_of(closed).verdict, closed.gate) == (Verdict.SUSPECT, Gate.WARNS)
+    assert "a library does it" in sentence(row_of(closed).reasons[1])
+    assert all(judge_with(each).gate is Gate.FAILS for each in others)
+
+
+def test_what_only_looks_odd_warns():
+    odd = Reason("other_stream", {"case": CASE})
+
+    found = judged(run(PerformanceCase(CASE, blocks=blocks(), suspicion=(odd,))), baseline())
+
+    assert (row_of(found).verdict, found.gate) == (Verdict.SUSPECT, Gate.WARNS)
 
 
 # --- cases without a time ---------------------------------------------------------------------------------------------

@@ -88,11 +88,14 @@ class Judgement:
     target: str | None = None  # what a compiled kernel was compiled for
     expected: Expected | None = None  # the entry that excuses it, or that does not reach so far, or no more
     warns: bool = False  # the gate warns although the verdict is fine: the entry that excuses it has expired
+    fails: bool = False  # the gate fails although the verdict only warns: it rests on proof, and nobody agreed to it
     suggested: Suggestion | None = None  # the entry that would excuse it, if one could
 
     @property
     def gate(self) -> Gate:
         """What this row does to the merge request."""
+        if self.fails:
+            return Gate.FAILS
         return Gate.WARNS if self.warns and self.verdict.gate is Gate.OK else self.verdict.gate
 
 
