@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from perfci.core.model import Identity, PerformanceCase, Reason
+from perfci.core.model import Identity, Limits, PerformanceCase, Reason
 from perfci.device.seam import Accelerator
 from perfci.statistics import exact
 
@@ -15,12 +15,24 @@ SUSPICIOUS_SHARE = 1.05
 CACHE_MULTIPLE = 4  # only a case that moves so many times the L2 cache can be compared with the bandwidth of memory
 
 
-def suspicions(case: PerformanceCase, device: Accelerator, copy_gbps: float | None) -> tuple[Reason, ...]:
-    """Returns what looks like cheating or a broken measurement."""
+SUSPICIOUS_RATE = 1.5
+"""Of the measured rate of a matrix product, which the power cap holds down to 0.7 or 0.8 of the peak."""
+
+_SLOWER_HERE = frozenset({"float32", "float64"})  # torch's product keeps all their bits, a kernel's may use tf32
+
+
+def suspicions(case: PerformanceCase, device: Accelerator, limits: Limits) -> tuple[Reason, ...]:
+    """Returns what looks like cheating or a broken measurement. limits: what the device was measured to reach."""
     found = [Reason("timing_function_replaced", {"name": name}) for name in device.find_tampered()]
-    l2 = device.info.l2_bytes
-    if case.blocks and case.bytes_moved and copy_gbps and l2 and case.bytes_moved >= CACHE_MULTIPLE * l2:
-        us = exact.summary([block.arms["kernel"].time.median_us for block in case.blocks]).median_us
+    times_us = [block.arms["kernel"].time.median_us for block in case.blocks if "kernel" in block.arms]
+    if not times_us:  # a base in a process of its own has none
+        return tuple(found)
+    us = exact.summary(times_us).median_us
+    peak = None if case.dtype in _SLOWER_HERE else limits.matmul_tflops.get(case.dtype or "")
+    if case.flops and peak and case.flops / us / 1e6 > SUSPICIOUS_RATE * peak:
+        found.append(Reason("above_rate", {"case": case.case, "tflops": case.flops / us / 1e6, "limit": peak}))
+    l2, copy_gbps = device.info.l2_bytes, limits.copy_gbps
+    if case.bytes_moved and copy_gbps and l2 and case.bytes_moved >= CACHE_MULTIPLE * l2:
         # As much as the cache holds may be written back only after the kernel has ended. A warm cache may hold as much
         # of the inputs when it begins.
         unmoved = 2 * l2 if case.cache == "warm" else l2

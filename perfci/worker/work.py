@@ -266,7 +266,7 @@ class Worker:
             short = is_short(bench, subject)
             self._cut |= short
             whole = subject.summarise()
-            found = (*subject.suspicion, *suspicions(whole, self._device, limits.copy_gbps))
+            found = (*subject.suspicion, *suspicions(whole, self._device, limits))
             self._send(Finished(replace(whole, blocks=(), suspicion=found), short))
         share = busy_s / seconds if seconds and not fake else None
         return replace(done, measure_s=seconds, busy_share=share, limits=limits)

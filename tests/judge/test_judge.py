@@ -189,9 +189,9 @@ def test_a_suspicious_measurement_decides_before_anything_else():
     assert found.needs == ()
 
 
-@pytest.mark.parametrize("kind", ["above_bandwidth", "calls_reference", "timing_function_replaced"])
+@pytest.mark.parametrize("kind", ["above_bandwidth", "above_rate", "calls_reference", "timing_function_replaced"])
 def test_what_is_suspect_by_proof_fails_the_gate_until_somebody_agrees_to_it(kind):
-    proof = Reason(kind, {"case": CASE, "name": "x", "operation": "aten.mm", "gbps": 9e3, "limit": 4e3})
+    proof = Reason(kind, {"case": CASE, "name": "x", "operation": "aten.mm", "gbps": 9e3, "tflops": 2e3, "limit": 4e3})
     measured = run(PerformanceCase(CASE, blocks=blocks(), suspicion=(proof,)))
 
     def judge_with(*entries):

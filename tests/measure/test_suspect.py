@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from perfci.core.model import Identity, LaunchIdentity
+from perfci.core.model import Identity, LaunchIdentity, Limits
 from perfci.measure.suspect import calls_reference, suspicions
 from tests.measure.scripted import Scripted
 
@@ -27,12 +27,27 @@ def test_more_than_the_measured_bandwidth_is_suspicious(scripted):
     l2 = scripted.device.info.l2_bytes
     case = timed_case(scripted, 106_000_000 + l2)
 
-    (found,) = suspicions(case, scripted.device, copy_gbps=100.0)
+    (found,) = suspicions(case, scripted.device, Limits(100.0))
 
     assert found.kind == "above_bandwidth"
     assert found.facts["gbps"] == pytest.approx(106.0)
-    assert suspicions(case, scripted.device, copy_gbps=102.0) == ()
-    assert suspicions(case, scripted.device, copy_gbps=None) == ()
+    assert suspicions(case, scripted.device, Limits(102.0)) == ()
+    assert suspicions(case, scripted.device, Limits()) == ()
+
+
+@pytest.mark.parametrize(("dtype", "suspicious"), [("float16", True), ("float32", False), ("int8", False)])
+def test_more_than_any_product_computes_is_suspicious_if_a_product_bounds_it(scripted, dtype, suspicious):
+    case = dataclasses.replace(timed_case(scripted, 1), dtype=dtype)
+    us = case.blocks[0].arms["kernel"].time.median_us
+    limits = Limits(None, {"float16": 1.0, "float32": 1.0})
+
+    below, above = (
+        suspicions(dataclasses.replace(case, flops=int(share * us * 1e6)), scripted.device, limits)
+        for share in (1.4, 1.6)
+    )
+
+    assert below == ()
+    assert [each.kind for each in above] == ["above_rate"] * suspicious
 
 
 # --- the reference's own operations -----------------------------------------------------------------------------------
