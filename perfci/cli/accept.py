@@ -16,7 +16,7 @@ from perfci import git, store
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
 from perfci.cli.options import argument, flag, option
-from perfci.cli.output import STYLES, Grid, Paragraph, print_json, print_lines, print_parts, relative
+from perfci.cli.output import STYLES, Grid, Paragraph, print_found, print_json, print_lines, relative
 from perfci.core import settings, units
 from perfci.core.errors import UsageError
 from perfci.core.model import Difference, Gate, Reason
@@ -91,18 +91,12 @@ def accept(
     found = [store.read_run(path) for path in runs or [where.reports]]
     if environment:
         moved = rebaseline_runs(found, where, op, RebaselineOptions(write, why or "", tuple(include), dirty))
-        if json:
-            print_json([describe_for_programs(one) for one in moved])
-        else:
-            print_parts(show_moves(moved, wrote=write))
+        print_found([describe_for_programs(one) for one in moved], show_moves(moved, wrote=write), json=json)
         if any(one.failure for one in moved):
             return Exit.PERFCI_FAILED
         return Exit.GATE_FAILED if any(one.withheld for one in moved) else Exit.OK
     accepted = accept_runs(found, where, op, AcceptOptions(dirty, (why or "") if slower else None, case))
-    if json:
-        print_json([pick(one, "op accepted refused said") for one in accepted])
-    else:
-        print_parts(describe_acceptances(accepted))
+    print_found([pick(one, "op accepted refused said") for one in accepted], describe_acceptances(accepted), json=json)
     return Exit.GATE_FAILED if any(one.refused for one in accepted) else Exit.OK
 
 

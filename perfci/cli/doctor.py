@@ -12,7 +12,7 @@ from rich.text import Text
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
 from perfci.cli.options import flag
-from perfci.cli.output import STYLES, Grid, Paragraph, get_command, print_json, print_parts
+from perfci.cli.output import STYLES, Grid, Paragraph, get_command, print_found, print_json, print_parts
 from perfci.cli.progress import Progress
 from perfci.core import units
 from perfci.core.model import Gate
@@ -49,10 +49,7 @@ def doctor(
     request = Request(tuple(op), case, device, budget, seed, timer)
     with Progress() as progress:
         found = try_itself(where, request, get_command(), progress)
-    if json:
-        print_json(found)
-    else:
-        print_parts(show_trials(found))
+    print_found(found, show_trials(found), json=json)
     return Exit.OK if found.passed else Exit.GATE_FAILED
 
 

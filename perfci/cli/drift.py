@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from perfci.cli.exits import Exit, exit_code
-from perfci.cli.output import STYLES, Grid, Paragraph, print_json, print_parts
+from perfci.cli.output import STYLES, Grid, Paragraph, print_found, print_json, print_parts
 from perfci.core import units
 from perfci.core.environment import list_differences
 from perfci.core.errors import UsageError
@@ -89,10 +89,7 @@ def show_drift(histories: Sequence[History], pattern: str | None, where: Setting
     found = [one for one in every if one.cases or one.tensors or pattern is None]
     if every and not found:
         raise UsageError("no_case_fits", pattern=pattern, ops=", ".join(one.history.op for one in every))
-    if json:
-        print_json([_to_json(one) for one in found])
-    else:
-        print_parts(separate([_show_drift(one) for one in found]))
+    print_found([_to_json(one) for one in found], separate([_show_drift(one) for one in found]), json=json)
     return exit_code(Gate.WARNS if any(one.found for one in found) else Gate.OK, strict=strict)
 
 

@@ -115,6 +115,14 @@ def print_json(answer: Any) -> None:
     write_json(encode(data.write_plain(answer)).decode())
 
 
+def print_found(answer: Any, parts: Iterable[RenderableType], *, json: bool) -> None:
+    """Prints an answer for programs, or its parts for people."""
+    if json:
+        print_json(answer)
+    else:
+        print_parts(parts)
+
+
 def write_json(json: str) -> None:
     """Prints JSON without terminal commands. It is written as bytes, so that no line ends change."""
     text = _UNSEEN.sub(lambda found: f"\\u{ord(found.group()):04x}", json.rstrip("\n"))

@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
 from perfci.cli.options import argument, flag, option
-from perfci.cli.output import STYLES, Grid, Paragraph, print_json, print_parts
+from perfci.cli.output import STYLES, Grid, Paragraph, print_found, print_json, print_parts
 from perfci.core import units
 from perfci.core.model import Gate, Reason
 from perfci.core.wording import say, sentence
@@ -50,10 +50,7 @@ def show(
 ) -> int:
     """Explain every value in force: built in, a file's line, earned by accepted runs, or relaxed; measures nothing."""
     found = explain(language.load(project), op, case, device, key)
-    if output == "json":
-        print_json(found)
-    else:
-        print_parts(_show_values(found))
+    print_found(found, _show_values(found), json=output == "json")
     return Exit.OK
 
 
@@ -70,10 +67,7 @@ def tighten(
     if write:
         refuse_in_pipeline(os.environ)
     found = tighten_by_history(where, op, device, write=write)
-    if output == "json":
-        print_json(found)
-    else:
-        print_parts(_show_earned(found, wrote=write))
+    print_found(found, _show_earned(found, wrote=write), json=output == "json")
     return Exit.PERFCI_FAILED if any(one.failure for one in found) else Exit.OK
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
 from perfci.cli.options import argument, flag, option
-from perfci.cli.output import Grid, Paragraph, print_json, print_parts, relative
+from perfci.cli.output import Grid, Paragraph, print_found, relative
 from perfci.cli.progress import Progress
 from perfci.core import units
 from perfci.core.wording import say, sentence
@@ -55,10 +55,7 @@ def tune(
         found = tune_op(where, request, progress, spec=device_spec, write=write)
     table = found.search.path.with_suffix(".md")
     write_atomically(table, write_candidates(found).encode())
-    if output == "json":
-        print_json(to_json(found))
-    else:
-        print_parts(show_tuning(found, table))
+    print_found(to_json(found), show_tuning(found, table), json=output == "json")
     return Exit.WARNINGS if found.late else Exit.OK
 
 
