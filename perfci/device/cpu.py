@@ -163,11 +163,7 @@ def _join_accesses(accesses: list[tuple[Array, Array, int]]) -> tuple[Array, Arr
 def _two_stores(stores: tuple[Array, Array, Array]) -> Race | None:
     addresses, bits, programs = stores
     clash = (addresses[1:] == addresses[:-1]) & (programs[1:] != programs[:-1]) & (bits[1:] != bits[:-1])
-    if not clash.any():
-        return None
-    first = int(clash.argmax())
-    count = np.unique(addresses[1:][clash]).size
-    return Race("two stores", count, (int(programs[first]), int(programs[first + 1])))
+    return _describe_clash("two stores", clash, addresses[1:], programs, programs[1:])
 
 
 def _load_and_store(loads: tuple[Array, Array, Array], stores: tuple[Array, Array, Array]) -> Race | None:
@@ -179,8 +175,11 @@ def _load_and_store(loads: tuple[Array, Array, Array], stores: tuple[Array, Arra
     place = np.searchsorted(stored, addresses)
     place[place == stored.size] = 0
     clash = (stored[place] == addresses) & (stored_by[place] != programs) & (stored_bits[place] != bits)
+    return _describe_clash("load and store", clash, addresses, programs, stored_by[place])
+
+
+def _describe_clash(kind: str, clash: Array, addresses: Array, programs: Array, others: Array) -> Race | None:
     if not clash.any():
         return None
     first = int(clash.argmax())
-    count = np.unique(addresses[clash]).size
-    return Race("load and store", count, (int(programs[first]), int(stored_by[place][first])))
+    return Race(kind, np.unique(addresses[clash]).size, (int(programs[first]), int(others[first])))

@@ -46,10 +46,6 @@ class NpuHost:
     place: NpuPlace | None = None  # the chip that a process gets
     has_gpu: bool = False  # an NVIDIA driver is loaded too
 
-    @property
-    def has_ascend(self) -> bool:
-        return bool(self.nodes or self.found or {"torch-npu", "triton-ascend"} & self.packages.keys())
-
 
 @dataclass(frozen=True)
 class Trap:
@@ -92,7 +88,7 @@ def look(
 
 def traps(host: NpuHost, *, opened: bool = False) -> Iterator[Trap]:
     """What is in the way, in a run's order. That a worker has opened the device refutes what would have kept it."""
-    if host.has_ascend:
+    if host.nodes or host.found or {"torch-npu", "triton-ascend"} & host.packages.keys():
         found = (trap for rule in (_check_packages, _check_cann, _check_device) for trap in rule(host))
         yield from (trap for trap in found if not (opened and trap.reason.kind in REFUTED))
 
