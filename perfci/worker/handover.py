@@ -16,20 +16,20 @@ SIZE = 1 << 33  # bytes that one call may hand over. Pages that nobody writes ta
 _PAGE = 4096
 
 
-class HostLostError(BaseException):
-    """The op's process has ended. The reason says how. No handler of what kernels raise takes it."""
+class HandoverError(BaseException):
+    """A call that another process does not make, and why. No handler of what kernels raise takes it."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.kind)
         self.reason = reason
 
 
-class UnsharedError(BaseException):
-    """A call that cannot be handed to another process, and why. No handler of what kernels raise takes it."""
+class HostLostError(HandoverError):
+    """The op's process has ended. The reason says how."""
 
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(reason.kind)
-        self.reason = reason
+
+class UnsharedError(HandoverError):
+    """A call that cannot be handed to another process."""
 
 
 class Arena:

@@ -62,7 +62,7 @@ def choose_cases(cases: Sequence[Params], pattern: str | None, names: Sequence[s
 def load_op(op: str, folder: Path, shared: Path) -> LoadedOp:
     """Import both suites. Raises ContractError that names file and line for whatever the files do wrong."""
     paths = {name: folder / f"{op}_{name}.py" for name in ("accuracy", "performance")}
-    with _import_from(folder, shared):
+    with import_from(folder, shared):
         accuracy = _import_suite(paths["accuracy"], "accuracy", Accuracy)
         performance = _import_suite(paths["performance"], "performance", Performance)
     with checking(file := paths["accuracy"].name):
@@ -86,7 +86,7 @@ def import_roots(folder: Path, shared: Path) -> list[str]:
 
 def import_named(path: Path, name: str, kind: type[Any], shared: Path) -> Any:
     """Returns what a file binds to a name, imported as when it is run by its path. ContractError if it is no `kind`."""
-    with _import_from(path.parent, shared):
+    with import_from(path.parent, shared):
         return _import_suite(path, name, kind)
 
 
@@ -122,8 +122,8 @@ def list_signature(function: Any) -> tuple[str, ...]:
 
 
 @contextmanager
-def _import_from(folder: Path, shared: Path) -> Iterator[None]:
-    """As when a suite is run by its path."""
+def import_from(folder: Path, shared: Path) -> Iterator[None]:
+    """Has imports look in an op's folders, as when a suite is run by its path."""
     before = list(sys.path)
     sys.path[:0] = import_roots(folder, shared)
     try:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from perfci.device.targets import LINE_FREE, Target, explain_unknown_triton, tar
 from perfci.measure.inputs import bound_inputs
 from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.apart import forget_others
-from perfci.worker.load import choose_cases, describe_exception, import_roots, load_op
+from perfci.worker.load import choose_cases, describe_exception, import_from, load_op
 from perfci.worker.protocol import Doing, Job, Message, OpFiles
 
 if TYPE_CHECKING:
@@ -58,16 +57,11 @@ def install_target(target: Target) -> None:
     offline.install(target)
 
 
-@contextmanager
-def import_path(files: OpFiles, job: Job) -> Iterator[None]:
+def import_path(files: OpFiles, job: Job) -> AbstractContextManager[None]:
     """The op's folders, for imports that its functions make when they are called."""
-    before, folder, shared = list(sys.path), Path(files.folder), Path(job.shared_folder)
+    folder, shared = Path(files.folder), Path(job.shared_folder)
     forget_others(folder, shared)
-    sys.path[:0] = import_roots(folder, shared)
-    try:
-        yield
-    finally:
-        sys.path[:] = before
+    return import_from(folder, shared)
 
 
 def explain_failure(seen: CallOutcome, folder: Path, case: str, kind: str) -> Reason | None:
