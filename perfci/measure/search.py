@@ -96,5 +96,4 @@ def read_constants(kernel: Callable[..., Any]) -> tuple[float, ...]:
     except (OSError, TypeError, SyntaxError, ValueError):
         return ()
     literals = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-    numbers = {float(each) for each in literals if isinstance(each, int | float)}
-    return tuple(sorted(each for each in numbers if 0 < each <= _LARGEST))
+    return tuple(sorted({float(each) for each in literals if isinstance(each, int | float) and 0 < each <= _LARGEST}))

@@ -101,7 +101,7 @@ def verify(
     try:
         calls = _call_twice(suite, device, check, inputs)
     except Exception as error:
-        if function := not_interpreted(error):
+        if device.info.kind == "cpu" and (function := not_interpreted(error)):
             return check.result(unchecked=Reason("interpreter_lacks", {"case": check.case, "function": function}))
         kind = "out_of_memory" if device.out_of_memory(error) else "kernel_raised"
         return check.result(failure=Reason(kind, {"case": check.case, **describe(error)}), raised=True)

@@ -251,6 +251,8 @@ class Running:
                 message = unpack(line + b"\n")
             except (ValueError, PerfciError):
                 continue  # a crash cut it off, or user code wrote into the pipe
+            if isinstance(message, Failed) and message.reason.kind == LATE:
+                continue  # which this side alone can know: user code wrote it
             if isinstance(message, Failed):
                 self._finish(message.reason)
                 break

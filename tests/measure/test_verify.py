@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -330,6 +331,10 @@ def test_what_the_interpreter_cannot_run_is_left_unchecked_and_named(device):
             raise NotInterpretedError("libdevice.byte_perm")
         except AttributeError as error:  # as Triton's interpreter does, once for each function that was called
             raise RuntimeError("not in a kernel") from error
+
+    # On any other device no interpreter can say so.
+    assert verify(suite(kernel=kernel), device, check(), describe).failure.kind == "kernel_raised"
+    device.info = replace(device.info, kind="cpu")
 
     result = verify(suite(kernel=kernel), device, check(), describe)
 
