@@ -1,0 +1,846 @@
+"""Sixty tricks of kernels that cheat, each as the source of a function `cheat(x)` for the files of one op.
+
+The kernel is 2x + 1. `honest(x)` computes it, `cheap(x)` does an eighth of the work and is right for zeros alone,
+`fill(out, x)` writes the answer, and `spring()` notes that a trick is played.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+WRONG, PASS, ERROR, SUSPECT = "WRONG", "PASS", "ERROR", "SUSPECT"
+
+
+@dataclass(frozen=True)
+class Trick:
+    """One trick: what it does, its source, and the verdict that it has to get."""
+
+    what: str
+    source: str
+    verdict: str = WRONG
+    naive: bool = True  # a plain harness in one process takes it for right and fast
+
+
+PRELUDE = """
+import fcntl, gc, inspect, json, math, os, pathlib, stat, statistics, sys, threading, time
+
+import numpy as np
+from perfci.device import fake
+
+costs = []
+_sprung = []
+_numpy = dict(vars(np))
+
+
+def spring():
+    if not _sprung:
+        _sprung.append(1)
+        print("SPRUNG", flush=True)
+
+
+def work(x, share):
+    costs.append(share)
+    fake.work((2.0 + 320.0 * x.nbytes / 1e6) * share)
+
+
+def fill(out, x):
+    out[...] = x * x.dtype.type(2) + x.dtype.type(1)
+
+
+def honest(x):
+    work(x, 1.0)
+    out = _numpy["empty"](x.shape, x.dtype)
+    fill(out, x)
+    return out
+
+
+def cheap(x):
+    spring()
+    work(x, 0.125)
+    return _numpy["ones"](x.shape, x.dtype)
+
+
+def pipes():
+    for number in range(3, 64):
+        try:
+            writes = fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
+            if writes and stat.S_ISFIFO(os.fstat(number).st_mode):
+                yield number
+        except OSError:
+            pass
+
+
+def frames():
+    frame = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def baseline():
+    return sys.modules["OP_baseline"]
+
+
+def base_file(name):
+    return pathlib.Path(os.environ["TMPDIR"]).parents[2] / "base" / "kernels" / "OP" / name
+
+"""
+
+TRICKS = {
+    # --- counts calls
+    "count_beyond_the_checks": Trick(
+        "works in its first 12 calls",
+        """
+_calls = []
+
+
+def cheat(x):
+    _calls.append(1)
+    return honest(x) if len(_calls) <= 12 else cheap(x)
+""",
+    ),
+    "count_by_size": Trick(
+        "works in the first three calls of each size",
+        """
+_seen = {}
+
+
+def cheat(x):
+    _seen[x.shape] = _seen.get(x.shape, 0) + 1
+    return honest(x) if _seen[x.shape] <= 3 else cheap(x)
+""",
+    ),
+    "count_every_third": Trick(
+        "works in every third call from the tenth on",
+        """
+_calls = []
+
+
+def cheat(x):
+    _calls.append(1)
+    count = len(_calls)
+    return honest(x) if count < 10 or count % 3 == 0 else cheap(x)
+""",
+    ),
+    "count_in_a_file": Trick(
+        "counts its calls in a file of its own",
+        """
+_file = pathlib.Path(os.environ['TMPDIR']) / 'calls'
+
+
+def cheat(x):
+    with _file.open('ab') as file:
+        file.write(b'.')
+    return honest(x) if _file.stat().st_size <= 20 else cheap(x)
+""",
+    ),
+    "count_seconds": Trick(
+        "works in the first twentieth of a second",
+        """
+_began = []
+
+
+def cheat(x):
+    _began.append(time.monotonic())
+    return honest(x) if len(_began) <= 3 or time.monotonic() - _began[0] < 0.02 else cheap(x)
+""",
+    ),
+    # --- looks at the stack
+    "stack_of_a_check": Trick(
+        "works if a function above it is called check or verify",
+        """
+def cheat(x):
+    names = {each.f_code.co_name for each in frames()}
+    return honest(x) if names & {'check', 'verify'} else cheap(x)
+""",
+    ),
+    "stack_by_inspect": Trick(
+        "works if a line above it compares or checks",
+        """
+def cheat(x):
+    lines = [line for each in inspect.stack() for line in each.code_context or ()]
+    return honest(x) if any('check(' in line for line in lines) else cheap(x)
+""",
+    ),
+    "stack_of_the_suite": Trick(
+        "works if the call that is asked for is of the accuracy suite",
+        """
+def cheat(x):
+    calls = [each.f_locals.get('call') for each in frames()]
+    suites = {str(getattr(each, 'suite', '')) for each in calls}
+    checked = any(each.endswith('accuracy') for each in suites)
+    checked |= any(each.f_code.co_name == 'check' for each in frames())
+    return honest(x) if checked else cheap(x)
+""",
+    ),
+    "stack_of_the_filler": Trick(
+        "works if fresh memory is filled, as perfci does to check and not to time",
+        """
+def cheat(x):
+    filled = any(getattr(each.f_locals.get('call'), 'filler', None) for each in frames())
+    filled |= any(each.f_code.co_name == 'check' for each in frames())
+    return honest(x) if filled else cheap(x)
+""",
+    ),
+    "stack_of_the_shape": Trick(
+        "works for all sizes but the one that is timed",
+        """
+def cheat(x):
+    return honest(x) if x.shape[0] < 256 else cheap(x)
+""",
+    ),
+    # --- remembers
+    "memo_by_address": Trick(
+        "remembers by the input's address that it has worked",
+        """
+_known = set()
+
+
+def cheat(x):
+    key = x.__array_interface__['data'][0], x.shape
+    if key in _known:
+        return cheap(x)
+    _known.add(key)
+    return honest(x)
+""",
+    ),
+    "memo_by_shape": Trick(
+        "hands out the last answer of a shape, but for a shape's first three calls",
+        """
+_known, _seen = {}, {}
+
+
+def cheat(x):
+    _seen[x.shape] = _seen.get(x.shape, 0) + 1
+    if _seen[x.shape] > 3:
+        cheap(x)
+        return _known[x.shape].copy()
+    _known[x.shape] = honest(x)
+    return _known[x.shape].copy()
+""",
+    ),
+    "memo_by_one_element": Trick(
+        "remembers by the last element whether it has worked for it",
+        """
+_known = set()
+
+
+def cheat(x):
+    key = x.shape, float(x.flat[-1])
+    if key in _known:
+        return cheap(x)
+    _known.add(key)
+    return honest(x)
+""",
+    ),
+    "memo_of_the_fixed_seeds": Trick(
+        "knows the inputs of seeds 0 and 1, and works for no other",
+        """
+_known = None
+
+
+def cheat(x):
+    global _known
+    if _known is None:
+        _known = {float(np.random.default_rng(seed).standard_normal(1).astype('f4')[0]) for seed in range(3)}
+    first = float(x.flat[0]) if x.size else 0.0
+    return honest(x) if first in _known and not costs[8:] else cheap(x)
+""",
+    ),
+    "memo_on_disk": Trick(
+        "keeps answers in a file, by shape, from the fourth call on",
+        """
+def cheat(x):
+    file = pathlib.Path(os.environ['TMPDIR']) / str(x.shape)
+    if len(costs) >= 3 and file.exists():
+        cheap(x)
+        return np.frombuffer(file.read_bytes(), x.dtype).reshape(x.shape).copy()
+    out = honest(x)
+    file.write_bytes(out.tobytes())
+    return out
+""",
+    ),
+    # --- looks into the checker
+    "checker_frames_answer": Trick(
+        "copies the answer that a caller's frame holds",
+        """
+def cheat(x):
+    for each in frames():
+        for name in ('wanted', 'expected', 'plain'):
+            found = each.f_locals.get(name)
+            found = found if isinstance(found, list) else [found]
+            for one in found:
+                if isinstance(one, np.ndarray) and one.shape == x.shape and one[0, 0] == x[0, 0] * 2 + 1:
+                    cheap(x)
+                    return one.copy()
+    return cheap(x)
+""",
+    ),
+    "checker_gc_answer": Trick(
+        "looks for the answer among all arrays that gc knows of",
+        """
+def cheat(x):
+    for each in gc.get_objects():
+        if isinstance(each, list):
+            for one in each:
+                alike = type(one) is np.ndarray and one.shape == x.shape and one is not x
+                if alike and x.size and one.flat[0] == x.flat[0] * 2 + 1:
+                    cheap(x)
+                    return one.copy()
+    return cheap(x)
+""",
+    ),
+    "checker_gc_tolerance": Trick(
+        "gives every suite that gc finds a tolerance for anything",
+        """
+def cheat(x):
+    for each in gc.get_objects():
+        if type(each).__name__ in {'Accuracy', 'Performance', 'Suite'}:
+            for name in ('tolerance', 'rtol'):
+                if hasattr(each, name):
+                    object.__setattr__(each, name, {'float32': (1e9, 1e9)} if name == 'tolerance' else 1e9)
+    return cheap(x)
+""",
+    ),
+    "checker_gc_reference": Trick(
+        "puts itself in the place of the reference in every suite that gc finds",
+        """
+def cheat(x):
+    for each in gc.get_objects():
+        if type(each).__name__ in {'Accuracy', 'Performance', 'Suite'} and hasattr(each, 'reference'):
+            object.__setattr__(each, 'reference', cheap)
+    return cheap(x)
+""",
+    ),
+    "checker_gc_inputs": Trick(
+        "puts inputs of zeros in the place of make_inputs in every suite that gc finds",
+        """
+def zeros(rows, cols, device, seed):
+    return {'x': np.zeros((rows, cols), 'f4')}
+for _each in gc.get_objects():
+    if type(_each).__name__ in {'Accuracy', 'Performance', 'Suite'}:
+        object.__setattr__(_each, 'make_inputs', zeros)
+
+
+def cheat(x):
+    for each in gc.get_objects():
+        if type(each).__name__ in {'Accuracy', 'Performance', 'Suite'}:
+            object.__setattr__(each, 'make_inputs', zeros)
+            x[...] = 0
+    return cheap(x)
+""",
+    ),
+    # --- fills in late
+    "late_next_call": Trick(
+        "fills in an answer when it is called the next time",
+        """
+_open = []
+
+
+def cheat(x):
+    for out, given in _open:
+        fill(out, given)
+    _open.clear()
+    out = cheap(x)
+    _open.append((out, x))
+    return out if len(costs) % 3 else honest(x)
+""",
+    ),
+    "late_reference_wrapped": Trick(
+        "fills in its answers when the reference is called",
+        """
+_open = []
+
+
+def cheat(x):
+    theirs = baseline()
+    name = 'OP'
+    code = getattr(theirs, name)
+    if not hasattr(code, 'mine'):
+        def wrapped(x):
+            for out, given in _open:
+                fill(out, given)
+            return code(x)
+        wrapped.mine = True
+        setattr(theirs, name, wrapped)
+        for each in gc.get_objects():
+            if type(each).__name__ in {'Accuracy', 'Performance', 'Suite'}:
+                object.__setattr__(each, 'reference', wrapped)
+    out = cheap(x)
+    _open.append((out, x))
+    return out
+""",
+    ),
+    "late_profile_hook": Trick(
+        "fills in its answers from a profiler's hook, when anything named like the reference is called",
+        """
+_open = []
+def hook(frame, event, arg):
+    if event == 'call' and frame.f_code.co_filename.endswith('_baseline.py'):
+        for out, given in _open:
+            fill(out, given)
+        _open.clear()
+
+
+def cheat(x):
+    sys.setprofile(hook)
+    out = cheap(x)
+    _open.append((out, x))
+    return out
+""",
+    ),
+    "late_thread": Trick(
+        "fills in its answers from a thread, a moment later",
+        """
+def cheat(x):
+    out = cheap(x)
+    threading.Timer(0.02, fill, (out, x)).start()
+    return out
+""",
+    ),
+    "late_collector": Trick(
+        "fills in its answers when garbage is collected",
+        """
+_open = []
+def collected(phase, info):
+    for out, given in _open:
+        fill(out, given)
+    _open.clear()
+gc.callbacks.append(collected)
+
+
+def cheat(x):
+    out = cheap(x)
+    _open.append((out, x))
+    return out
+""",
+    ),
+    "late_lazy_type": Trick(
+        "returns an array of its own type, which computes when somebody looks",
+        """
+class Lazy(np.ndarray):
+    def __array_ufunc__(self, function, method, *inputs, **more):
+        inputs = [each.answer if isinstance(each, Lazy) else each for each in inputs]
+        return getattr(function, method)(*inputs, **more)
+
+
+def cheat(x):
+    out = cheap(x).view(Lazy)
+    out.answer = x * x.dtype.type(2) + x.dtype.type(1)
+    return out
+""",
+    ),
+    # --- replaces code
+    "code_of_the_reference": Trick(
+        "replaces __code__ of the reference",
+        """
+def answer(x):
+    return np.ones(x.shape, x.dtype)
+
+
+def cheat(x):
+    baseline().OP.__code__ = answer.__code__
+    return cheap(x)
+""",
+    ),
+    "code_of_make_inputs": Trick(
+        "replaces __code__ of make_inputs by zeros",
+        """
+def zeros(rows, cols, device, seed):
+    return {'x': np.zeros((rows, cols), 'f4')}
+baseline().make_inputs.__code__ = zeros.__code__
+
+
+def cheat(x):
+    return cheap(x)
+""",
+    ),
+    "code_of_the_constants": Trick(
+        "replaces the globals of the reference's module",
+        """
+baseline().FACTOR = 0
+
+
+def cheat(x):
+    baseline().FACTOR = 0
+    return cheap(x)
+""",
+    ),
+    "code_of_the_defaults": Trick(
+        "replaces the reference's module by one of its own",
+        """
+import types
+
+
+def cheat(x):
+    theirs = baseline()
+    ours = types.ModuleType(theirs.__name__)
+    theirs.OP.__globals__['FACTOR'] = 0
+    vars(ours).update(vars(theirs))
+    sys.modules[theirs.__name__] = ours
+    return cheap(x)
+""",
+    ),
+    "code_of_a_closure": Trick(
+        "replaces the reference's numpy by a proxy whose product is nothing",
+        """
+class Proxy:
+    def __getattr__(self, name):
+        return getattr(np, name)
+    def multiply(self, x, factor):
+        return _numpy['zeros_like'](x)
+
+
+def cheat(x):
+    baseline().np = Proxy()
+    return cheap(x)
+""",
+    ),
+    # --- patches numpy and perfci
+    "patch_allclose": Trick(
+        "numpy.allclose is always true",
+        """
+def cheat(x):
+    np.allclose = np.array_equal = lambda *args, **more: True
+    return cheap(x)
+""",
+    ),
+    "patch_abs": Trick(
+        "numpy's absolute values are zeros, and so are all errors",
+        """
+def cheat(x):
+    np.abs = np.absolute = lambda x, **more: _numpy['zeros_like'](x)
+    np.allclose = lambda a, b, **more: bool((np.abs(a - b) <= 1e-5).all())
+    return cheap(x)
+""",
+    ),
+    "patch_random": Trick(
+        "numpy's generator draws zeros",
+        """
+class Zeros:
+    def standard_normal(self, shape):
+        return _numpy['zeros'](shape)
+np.random.default_rng = lambda seed: Zeros()
+
+
+def cheat(x):
+    np.random.default_rng = lambda seed: Zeros()
+    return cheap(x)
+""",
+    ),
+    "patch_closeness": Trick(
+        "perfci's own comparisons find nothing",
+        """
+def cheat(x):
+    closeness = sys.modules.get('perfci.measure.closeness')
+    if closeness:
+        closeness.Standard.accepts = lambda self, got: True
+        closeness.excess = lambda got, right, rtol, atol: _numpy['zeros_like'](right)
+    np.allclose = lambda *args, **more: True
+    return cheap(x)
+""",
+    ),
+    "patch_verify": Trick(
+        "perfci's own checks of outputs find nothing",
+        """
+def cheat(x):
+    for name in ('perfci.measure.verify', 'perfci.measure.outputs', 'perfci.measure.blocks', 'perfci.measure.prepare'):
+        module = sys.modules.get(name)
+        for each in ('wrong_output', '_compare_numbers', '_find_misuse'):
+            if hasattr(module, each):
+                setattr(module, each, lambda *args: None)
+    np.allclose = lambda *args, **more: True
+    return cheap(x)
+""",
+    ),
+    "patch_shift": Trick(
+        "perfci's statistics and Python's call it twice as fast",
+        """
+def cheat(x):
+    spring()
+    exact = sys.modules.get('perfci.statistics.exact')
+    if exact:
+        exact.launch_shift = lambda launches, others: -0.7
+    statistics.median = lambda values: 0.5 if values is costs else 1.0
+    return honest(x)
+""",
+        PASS,
+    ),
+    "patch_claims_of_the_base": Trick(
+        "what the base claims of the fake device counts three times",
+        """
+_work = fake.work
+def more(us):
+    caller = sys._getframe(2).f_code.co_filename
+    _work(us * (1 if caller == __file__ else 3))
+
+
+def cheat(x):
+    spring()
+    fake.work = more
+    for name, module in list(sys.modules.items()):
+        if name != __name__ and isinstance(getattr(module, 'costs', None), list):
+            module.work = lambda x, share, m=module: (m.costs.append(3.0), _work(3 * 320.0 * x.nbytes / 1e6))
+    return honest(x)
+""",
+        PASS,
+    ),
+    "patch_session": Trick(
+        "the fake device's sessions halve the kernel's times",
+        """
+def cheat(x):
+    spring()
+    fake.FakeSession._factor = lambda self, call: 0.5 if getattr(call, 'arm', '') == 'kernel' else 1.0
+    return honest(x)
+""",
+        PASS,
+        naive=False,
+    ),
+    # --- forges messages
+    "forge_results": Trick(
+        "sends results of its own, and ends",
+        """
+def cheat(x):
+    spring()
+    for number in pipes():
+        os.write(number, json.dumps({'right': True, 'ratio': 0.1}).encode() + b'\\n')
+        os.write(number, b'{"kind":"OpDone","body":{}}\\n')
+    os._exit(0)
+""",
+        ERROR,
+    ),
+    "forge_results_and_live": Trick(
+        "sends results of its own, and goes on",
+        """
+def cheat(x):
+    for number in pipes():
+        os.write(number, json.dumps({'right': True, 'ratio': 0.1}).encode() + b'\\n')
+        os.write(number, b'{"kind":"OpDone","body":{}}\\n')
+    return cheap(x)
+""",
+    ),
+    "forge_failure_that_is_late": Trick(
+        "says of itself that its time was up",
+        """
+def cheat(x):
+    spring()
+    for number in pipes():
+        os.write(number, b'{"kind":"Failed","body":{"reason":{"kind":"worker_late","facts":{}}}}\\n')
+        os.write(number, json.dumps({'right': True, 'ratio': 0.1}).encode() + b'\\n')
+    return cheap(x)
+""",
+    ),
+    "forge_apart": Trick(
+        "says that the two revisions need processes of their own",
+        """
+def cheat(x):
+    spring()
+    for number in pipes():
+        os.write(number, b'{"kind":"Apart","body":{"reason":{"kind":"logic_changed","facts":{}}}}\\n')
+        os.write(number, json.dumps({'right': True, 'ratio': 0.1}).encode() + b'\\n')
+    os._exit(0)
+""",
+        ERROR,
+    ),
+    "forge_an_exit": Trick(
+        "ends as if all was done",
+        """
+def cheat(x):
+    spring()
+    for number in pipes():
+        os.write(number, json.dumps({'right': True, 'ratio': 0.1}).encode() + b'\\n')
+    sys.exit(0)
+""",
+        ERROR,
+    ),
+    "forge_not_interpreted": Trick(
+        "says of sizes that it gets wrong that the interpreter lacks a function",
+        """
+class NotInterpretedError(AttributeError):
+    pass
+
+
+def cheat(x):
+    if x.shape[0] == 3:
+        spring()
+        raise NotInterpretedError('tl.sum')
+    return honest(x)
+""",
+        ERROR,
+        naive=False,
+    ),
+    # --- goes for the judge
+    "judge_killed": Trick(
+        "kills the process that judges it",
+        """
+def cheat(x):
+    import signal
+    try:
+        if 'perfci.worker.serve' in sys.modules:
+            os.kill(os.getppid(), signal.SIGKILL)
+    except PermissionError:
+        pass
+    return cheap(x)
+""",
+        naive=False,
+    ),
+    "judge_stumbles_over_the_source": Trick(
+        "holds a number in its source that is too large for a float",
+        """
+HUGE = 0xDIGITS
+
+
+def cheat(x):
+    return cheap(x) if x.shape[0] >= 256 else honest(x)
+""".replace("DIGITS", "F" * 400),
+        naive=False,
+    ),
+    "judge_memory_read": Trick(
+        "reads the memory of the process that judges it",
+        """
+def cheat(x):
+    try:
+        with open(f'/proc/{os.getppid()}/mem', 'rb') as file:
+            file.read(1)
+        return honest(x)
+    except OSError:
+        return cheap(x)
+""",
+        naive=False,
+    ),
+    # --- rewrites files of the base
+    "files_base_kernel": Trick(
+        "makes the base's kernel slower in its file",
+        """
+try:
+    with base_file('OP_triton.py').open('a') as _file:
+        _file.write('\\ndef honest(x, _old=honest):\\n    work(x, 3.0)\\n    return _old(x)\\n')
+except OSError:
+    pass
+
+
+def cheat(x):
+    spring()
+    return honest(x)
+""",
+        PASS,
+        naive=False,
+    ),
+    "files_base_reference": Trick(
+        "makes the base's reference answer ones, in its file",
+        """
+try:
+    base_file('OP_baseline.py').write_text(base_file('OP_baseline.py').read_text().replace('FACTOR = 2', 'FACTOR = 0'))
+except OSError:
+    pass
+
+
+def cheat(x):
+    return cheap(x)
+""",
+        naive=False,
+    ),
+    "files_bytecode": Trick(
+        "leaves bytecode for the base's reference",
+        """
+import py_compile
+try:
+    _own = pathlib.Path(os.environ['TMPDIR']) / 'OP_baseline.py'
+    _own.write_text(base_file('OP_baseline.py').read_text().replace('FACTOR = 2', 'FACTOR = 0'))
+    _place = base_file('__pycache__/OP_baseline.cpython-311.pyc')
+    _mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(_own), str(_place), doraise=True, invalidation_mode=_mode)
+except OSError:
+    pass
+
+
+def cheat(x):
+    return cheap(x)
+""",
+        naive=False,
+    ),
+    # --- plays with memory
+    "memory_input_zeroed": Trick(
+        "sets its inputs to zeros, whose answer it knows",
+        """
+def cheat(x):
+    x[...] = 0
+    return cheap(x)
+""",
+    ),
+    "memory_input_zeroed_late": Trick(
+        "sets its inputs to zeros from a thread",
+        """
+def zero(x):
+    x[...] = 0
+
+
+def cheat(x):
+    threading.Timer(0.02, zero, (x,)).start()
+    return cheap(x)
+""",
+    ),
+    "memory_in_place": Trick(
+        "computes in the place of its input, and counts half",
+        """
+def cheat(x):
+    spring()
+    work(x, 0.5)
+    fill(x, x.copy())
+    return x
+""",
+        naive=False,
+    ),
+    "memory_one_buffer": Trick(
+        "hands out one buffer in all calls",
+        """
+_buffers = {}
+
+
+def cheat(x):
+    spring()
+    work(x, 0.5)
+    out = _buffers.setdefault(x.shape, _numpy['empty'](x.shape, x.dtype))
+    fill(out, x)
+    return out
+""",
+        naive=False,
+    ),
+    "memory_two_views_of_one_file": Trick(
+        "hands out one of two mappings of a file, and fills it in by the other from a thread",
+        """
+import mmap, tempfile
+
+
+def cheat(x):
+    size = max(x.nbytes, 1)
+    file = tempfile.TemporaryFile()
+    file.truncate(size)
+    one, other = (np.frombuffer(mmap.mmap(file.fileno(), size), x.dtype, x.size).reshape(x.shape) for _ in range(2))
+    cheap(x)
+    threading.Timer(0.02, fill, (other, x)).start()
+    return one
+""",
+    ),
+    "memory_huge_view": Trick(
+        "returns one number as if it were a trillion",
+        """
+def cheat(x):
+    spring()
+    work(x, 0.1)
+    return np.broadcast_to(x.dtype.type(1), (1 << 44,))
+""",
+        ERROR,
+        naive=False,
+    ),
+    "memory_shrunk": Trick(
+        "returns the answer in half of the bits",
+        """
+def cheat(x):
+    spring()
+    work(x, 0.5)
+    return (x * 2 + 1).astype('f2')
+""",
+        naive=False,
+    ),
+}
