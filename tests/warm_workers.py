@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import fcntl
 import importlib
+import itertools
 import json
 import os
 import signal
@@ -17,19 +18,33 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from perfci.core.environment import worker_environment
+from perfci.worker import confine, parent
 
 COMMAND = [sys.executable, "-P", "-X", "faulthandler", "-m", "perfci.worker.child"]
-MODULES = ("perfci.worker.child", "perfci.worker.work", "perfci.device.fake")
+CONFINED = [sys.executable, "-I", "-S", confine.__file__]
+"""What COMMAND follows, and folders, if the worker runs an op's own code."""
+
+MODULES = (
+    "perfci.worker.child",
+    "perfci.worker.work",
+    "perfci.worker.remote",
+    "perfci.worker.serve",
+    "perfci.device.fake",
+)
 INTERPRETED = ("torch", "triton", "triton.language", "perfci.device.cpu")
 """What a worker on Triton's interpreter needs as well."""
 
 AT_START = ("PYTHON", "LD_", "LC_", "LANG", "OMP_", "TORCH_", "TRITON_INTERPRET")
 """Beginnings of the variables that Python and its libraries read as they start."""
+
+LATER = {"TORCH_EXTENSIONS_DIR"}
+"""Those that are read when they are needed."""
 
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
@@ -72,7 +87,7 @@ class WarmWorkers:
         interpret = "TRITON_INTERPRET" in options["env"]
         if interpret not in self._servers:
             modules = (*MODULES, *INTERPRETED) if interpret else MODULES
-            self._servers[interpret] = Server(self._environments[interpret], modules)
+            self._servers[interpret] = Server.begin(self._environments[interpret], modules)
         return self._servers[interpret].start(command, **options)
 
     def close(self) -> None:
@@ -83,36 +98,56 @@ class WarmWorkers:
 class Server:
     """The process that workers are forked from, for those with these variables."""
 
-    def __init__(self, environment: Mapping[str, str], modules: Sequence[str]) -> None:
+    def __init__(self, orders: socket.socket, variables: dict[str, Any], end: Callable[[], object]) -> None:
+        """`orders`: this process's side of what the other serves. end: called when there are no more."""
+        self._socket, self._variables, self._end = orders, variables, end
+        self._prctl = ctypes.CDLL(None).prctl
+
+    @classmethod
+    def begin(cls, environment: Mapping[str, str], modules: Sequence[str]) -> Server:
+        """In a new interpreter, which has imported these modules."""
         import perfci
 
         given = environment.get("PYTHONPATH")
-        path = os.pathsep.join([str(Path(perfci.__file__).parents[1]), *([given] if given else [])])
-        environment = {**environment, "PYTHONPATH": path}
-        self._variables = _read_at_start(environment)
-        self._socket, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        root = str(Path(perfci.__file__).parents[1])
+        environment = {**environment, "PYTHONPATH": os.pathsep.join([root, *([given] if given else [])])}
+        mine, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with orders:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 [*COMMAND[:4], __file__, *modules, str(orders.fileno())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 pass_fds=[orders.fileno()],
                 env=environment,
             )
-        self._prctl = ctypes.CDLL(None).prctl
+        return cls(mine, _read_at_start(environment), process.communicate)
+
+    @classmethod
+    def fork(cls, variables: dict[str, Any]) -> Server:
+        """In a copy of this process, which has not begun its own work. It ends with this one."""
+        mine, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if not os.fork():
+            mine.close()
+            serve(orders)
+            sys.modules[MODULES[0]].main()
+            sys.exit()
+        orders.close()
+        return cls(mine, variables, lambda: None)
 
     def start(self, command: list[str], **options: Any) -> Forked | subprocess.Popen[bytes]:
         """A worker. Other interpreters, and other variables for them, are left to subprocess.Popen."""
         environment = dict(options["env"])
-        if command != COMMAND or _read_at_start(environment) != self._variables:
+        confined = command[: len(CONFINED)] == CONFINED
+        folders, program = (command[len(CONFINED)], command[len(CONFINED) + 1 :]) if confined else (None, command)
+        if program != COMMAND or _read_at_start(environment) != self._variables:
             return subprocess.Popen(command, **options)
         (stdin, writing), (reading, stdout) = os.pipe(), os.pipe()
-        (events,) = options["pass_fds"]
-        order = json.dumps([environment, str(options["cwd"]), events]).encode()
+        passed = list(options["pass_fds"])
+        order = json.dumps([environment, str(options["cwd"]), folders, passed]).encode()
         # The worker's own parent ends at once. This process then is the one to wait for the worker.
         self._prctl(_SUBREAPER, 1)
         try:
-            socket.send_fds(self._socket, [order], [stdin, stdout, events])
+            socket.send_fds(self._socket, [order], [stdin, stdout, *passed])
             pid = int(self._socket.recv(64))
         finally:
             self._prctl(_SUBREAPER, 0)
@@ -122,21 +157,21 @@ class Server:
 
     def close(self) -> None:
         self._socket.close()
-        self._process.communicate()
+        self._end()
 
 
 def _read_at_start(environment: Mapping[str, str]) -> dict[str, Any]:
-    """A worker's modules are found in a folder of its run's first, which needs no new interpreter."""
-    known = {name: value for name, value in environment.items() if name.startswith(AT_START)}
+    """Without what needs no new interpreter: folders of its own, such as that in which modules are found first."""
+    known = {name: value for name, value in environment.items() if name.startswith(AT_START) and name not in LATER}
     return known | {"PYTHONPATH": environment.get("PYTHONPATH", "").split(os.pathsep)[1:]}
 
 
 def serve(orders: socket.socket) -> None:
     """Fork a worker for each order. Returns in the workers alone."""
     while True:
-        order, fds, _, _ = socket.recv_fds(orders, 1 << 20, 3)
+        order, fds, _, _ = socket.recv_fds(orders, 1 << 20, 8)
         if not order:
-            sys.exit()
+            os._exit(0)
         reading, writing = os.pipe()
         between = os.fork()
         if not between and not os.fork():
@@ -152,17 +187,25 @@ def serve(orders: socket.socket) -> None:
             os.close(fd)
 
 
-def become(fds: list[int], environment: dict[str, str], folder: str, events: int) -> None:
-    """Take a worker's variables, folder and pipes."""
+def become(fds: list[int], environment: dict[str, str], folder: str, writable: str | None, passed: list[int]) -> None:
+    """Take a worker's variables, folder, pipes and confinement. writable: None if it runs no code of an op."""
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    sys.path.insert(0, environment["PYTHONPATH"].split(os.pathsep)[0])
-    reading, printing, sending = (fcntl.fcntl(fd, fcntl.F_DUPFD, events + 1) for fd in fds)
-    for source, target in ((reading, 0), (printing, 1), (printing, 2), (sending, events)):
+    targets = [0, 1, *passed]
+    aside = [fcntl.fcntl(fd, fcntl.F_DUPFD, max(targets) + 1) for fd in fds]
+    for source, target in zip(aside, targets, strict=True):
         os.dup2(source, target)
-    os.closerange(3, events)
-    os.closerange(events + 1, sending + 1)
+    os.dup2(1, 2)
+    for first, last in itertools.pairwise(sorted({2, *passed, max(aside) + 1})):
+        os.closerange(first + 1, last)
+    if writable is None:
+        # A judge starts the process of the op's own code.
+        started = Server.fork(_read_at_start(environment))
+        parent.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": started.start})  # type: ignore[assignment]
+    else:
+        confine.confine([each for each in writable.split(os.pathsep) if each])
+    sys.path.insert(0, environment["PYTHONPATH"].split(os.pathsep)[0])
 
 
 if __name__ == "__main__":

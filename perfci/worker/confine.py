@@ -115,16 +115,21 @@ def _checked(result: int) -> int:
     return result
 
 
+def confine(folders: Sequence[str]) -> None:
+    """Confine this process and whatever it starts."""
+    libc = ctypes.CDLL(None)
+    for capability in CAPABILITIES:
+        libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP, which has an effect for root alone
+    libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS: what follows needs no privileges then
+    restrict_writing(folders)
+    stay_in_group()
+
+
 def main() -> None:
     """Confine this process, and become the program."""
     folders, *program = sys.argv[1:]
     if sys.platform == "linux":
-        libc = ctypes.CDLL(None)
-        for capability in CAPABILITIES:
-            libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP, which has an effect for root alone
-        libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS: what follows needs no privileges then
-        restrict_writing([folder for folder in folders.split(os.pathsep) if folder])
-        stay_in_group()
+        confine([folder for folder in folders.split(os.pathsep) if folder])
     try:
         os.execvp(program[0], program)
     except OSError as error:
