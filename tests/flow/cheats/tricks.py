@@ -669,6 +669,18 @@ def cheat(x):
         ERROR,
         naive=False,
     ),
+    "forge_an_answer_early": Trick(
+        "answers before it is asked, with its input as the output",
+        """
+def cheat(x):
+    place = {"memory": 0, "dtype": str(x.dtype), "shape": x.shape, "strides": x.strides, "offset": 0}
+    body = {"output": {"array": place}}
+    for number in pipes():
+        os.write(number, b'{"kind":"Called","body":' + json.dumps(body).encode() + b"}\\n")
+    return cheap(x)
+""",
+        naive=False,
+    ),
     # --- goes for the judge
     "judge_killed": Trick(
         "kills the process that judges it",
@@ -693,6 +705,18 @@ HUGE = 0xDIGITS
 def cheat(x):
     return cheap(x) if x.shape[0] >= 256 else honest(x)
 """.replace("DIGITS", "F" * 400),
+        naive=False,
+    ),
+    "judge_variables_read": Trick(
+        "reads the variables of the process that judges it",
+        """
+def cheat(x):
+    try:
+        pathlib.Path(f'/proc/{os.getppid()}/environ').read_bytes()
+        return honest(x)
+    except OSError:
+        return cheap(x)
+""",
         naive=False,
     ),
     "judge_memory_read": Trick(
