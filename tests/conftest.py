@@ -7,7 +7,10 @@ import functools
 import importlib.util
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -67,6 +70,25 @@ def compile_perfci() -> None:
     found = importlib.util.find_spec("perfci")
     if found is not None and found.origin is not None:
         compileall.compile_dir(Path(found.origin).parent, quiet=2, rx=re.compile("demo_project"))
+
+
+@pytest.fixture(scope="session")
+def warm_workers():
+    """Starts the workers of checks in this process, if possible."""
+    from tests.warm_workers import WarmWorkers
+
+    started = WarmWorkers()
+    yield started
+    started.close()
+
+
+@pytest.fixture(autouse=True)
+def _warm_workers(request, monkeypatch):
+    """Not for tests/worker, whose workers are started as perfci does."""
+    if sys.platform == "linux" and Path(__file__).with_name("worker") not in request.path.parents:
+        started = request.getfixturevalue("warm_workers")
+        instead = {**vars(subprocess), "Popen": started.start}
+        monkeypatch.setattr("perfci.worker.parent.subprocess", SimpleNamespace(**instead))
 
 
 def missing_packages() -> list[str]:

@@ -36,6 +36,9 @@ MODULES = (
     "perfci.worker.remote",
     "perfci.worker.serve",
     "perfci.device.fake",
+    "numpy.ma",
+    "numpy.random",
+    "unittest.mock",
 )
 INTERPRETED = ("torch", "triton", "triton.language", "perfci.device.cpu")
 """What a worker on Triton's interpreter needs as well."""

@@ -8,11 +8,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -20,7 +18,6 @@ from perfci import store
 from perfci.cli.main import run
 from perfci.core.model import Run
 from perfci.report.plots import Gallery
-from tests.warm_workers import WarmWorkers
 
 
 @dataclass(frozen=True)
@@ -131,24 +128,6 @@ def no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     """Drawing takes half of a check's time, and tests/report looks at all pictures."""
     if "pictures" not in request.fixturenames:
         monkeypatch.setattr("perfci.report.plots.Painter.draw_all", lambda _: Gallery({}))
-
-
-@pytest.fixture(scope="session")
-def warm_workers() -> Iterator[WarmWorkers | None]:
-    """Starts the workers of checks in this process, if possible."""
-    if sys.platform != "linux":
-        yield None
-        return
-    started = WarmWorkers()
-    yield started
-    started.close()
-
-
-@pytest.fixture(autouse=True)
-def _warm_workers(warm_workers: WarmWorkers | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    if warm_workers is not None:
-        instead = {**vars(subprocess), "Popen": warm_workers.start}
-        monkeypatch.setattr("perfci.worker.parent.subprocess", SimpleNamespace(**instead))
 
 
 @pytest.fixture(scope="session")
