@@ -1,0 +1,107 @@
+"""Whether a repeated recording takes as long as the call that was recorded, case by case, on a GPU.
+
+    python benchmarks/replayed_times.py [OP ...] [--blocks 24] [--out replayed.csv]
+
+Three arms of one process share their inputs and are launched in random order: the kernel called directly, its
+recording, and the kernel called directly once more, which shows how far two equal arms differ by chance. The shift of
+an arm is the mean over blocks of its log ratio to the first. Calls without a recording are listed with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import statistics
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from perfci.core.model import Reason, peer_arm
+from perfci.device import open_device
+from perfci.measure.bench import KERNEL, Rig
+from perfci.measure.blocks import take_blocks
+from perfci.measure.inputs import bound_inputs
+from perfci.measure.prepare import prepare
+from perfci.worker.load import describe_exception, load_op
+
+KERNELS = Path(__file__).resolve().parents[1] / "kernels"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("ops", nargs="*", metavar="OP")
+    parser.add_argument("--blocks", type=int, default=24)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    ops = options.ops or sorted(path.parent.name for path in KERNELS.glob("*/*_triton.py"))
+    device = open_device("cuda", seed=1)
+    device.start_timer()
+    rows: list[dict[str, Any]] = []
+    for op in ops:
+        suite = load_op(op, KERNELS / op, KERNELS).performance
+        folder = KERNELS / op
+        rig = Rig(suite, device, partial(describe_exception, folder=folder), 1, 0, 1e9, time.monotonic())
+        with tempfile.TemporaryDirectory() as binaries:
+            for params in suite.cases:
+                rows.append({"op": op, **compare(rig, params, Path(binaries), options.blocks)})
+        print(summarise(op, [row for row in rows if row["op"] == op]), flush=True)
+    print(summarise("all", rows))
+    if options.out:
+        with options.out.open("w", newline="") as file:
+            writer = csv.DictWriter(file, sorted({key for row in rows for key in row}))
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def compare(rig: Rig, params: Any, folder: Path, blocks: int) -> dict[str, Any]:
+    """Time one case. Returns its shifts, log scale, and the direct call's median in microseconds."""
+    subject = prepare(rig, params)
+    if subject.broken:
+        return {"case": subject.case, "why": str(subject.facts.failure)}
+    suite, device = rig.suite, rig.device
+    inputs = bound_inputs(suite, params, device.arrays.device, 1)
+    recording = device.record(suite.kernel, inputs)
+    if isinstance(recording, Reason) or recording is None:
+        return {"case": subject.case, "why": str(recording)}
+    subject.peers = {"replayed": device.play(recording, folder), "again": suite.kernel}
+    take_blocks(rig, [(subject, index) for index in range(blocks)], lambda *_: None)
+    shifts = {
+        name: [block.shifts[f"{KERNEL}/{peer_arm(name)}"] for block in subject.blocks if peer_arm(name) in block.arms]
+        for name in ("replayed", "again")
+    }
+    if not all(shifts.values()):
+        return {"case": subject.case, "why": str(subject.failure or subject.facts.peers)}
+    median_us = statistics.median(block.arms[KERNEL].time.median_us for block in subject.blocks)
+    found: dict[str, Any] = {"case": subject.case, "us": round(median_us, 3)}
+    for name, many in shifts.items():
+        found |= {name: statistics.mean(many), f"{name}_error": statistics.stdev(many) / math.sqrt(len(many))}
+    return found
+
+
+def summarise(op: str, rows: list[dict[str, Any]]) -> str:
+    """One line: how many were compared, and the largest shifts of cases over 10 us and of all."""
+    timed = [row for row in rows if "why" not in row]
+    for row in rows:
+        if "why" in row and op != "all":
+            print(f"{op} {row['case']}: {row['why']}", file=sys.stderr)
+    if not timed:
+        return f"{op}: nothing of {len(rows)} compared"
+    parts = []
+    for name in ("replayed", "again"):
+        long = [row for row in timed if row["us"] > 10] or timed
+        worst = max(long, key=lambda row: abs(row[name]))
+        within = sum(abs(row[name]) <= 0.002 for row in long)
+        mean = statistics.mean(row[name] for row in long)
+        parts.append(
+            f"{name}: {within} of {len(long)} over 10 us within 0.2 %, mean {mean:+.4%}, worst {worst[name]:+.3%} "
+            f"(± {1.96 * worst[f'{name}_error']:.3%}, {worst['us']} us, {worst['case']})"
+        )
+    return f"{op}: {len(timed)} of {len(rows)} cases; " + "; ".join(parts)
+
+
+if __name__ == "__main__":
+    main()
