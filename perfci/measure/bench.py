@@ -12,8 +12,9 @@ from typing import Any
 from perfci.core.model import Block, ErrorStats, Fact, PeerArm, PerformanceCase, Reason
 from perfci.core.model.basics import worst
 from perfci.device.seam import Accelerator, Inputs
+from perfci.measure.inputs import bound_inputs
 from perfci.ops.identity import DuelPlan
-from perfci.ops.spec import Params, Performance
+from perfci.ops.spec import Params, Performance, case_id
 from perfci.thresholds.limits import CaseThresholds
 
 Describe = Callable[[BaseException], Mapping[str, Fact]]
@@ -168,6 +169,7 @@ class Rig:
     until_s: float | None = None
     op: str = ""
     order: random.Random = field(init=False)
+    _numbers: dict[str, Mapping[str, Any]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", random.Random(self.seed + self.process))
@@ -175,6 +177,14 @@ class Rig:
     def suite_of(self, subject: Subject) -> Performance:
         """Returns the suite that a case belongs to."""
         return subject.suite or self.suite
+
+    def make_inputs(self, suite: Performance, params: Params, seed: int) -> dict[str, Any]:
+        """Returns a case's inputs. Where calls are repeated, numbers are its first ones, as a recording holds them."""
+        made = bound_inputs(suite, params, self.device.arrays.device, seed)
+        if self.device.can_replay:
+            numbers = {name: value for name, value in made.items() if isinstance(value, int | float)}
+            made |= self._numbers.setdefault(case_id(params), numbers)
+        return made
 
     @property
     def late(self) -> bool:

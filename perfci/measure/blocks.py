@@ -209,7 +209,7 @@ def _launch_all(bench: Rig, block: _QueuedBlock) -> None:
     subject = block.subject
     suite, seed = bench.suite_of(subject), bench.draw_seed(subject.case, block.index)
     padding = bench.device.pad(seed)
-    inputs, block.seed = bound_inputs(suite, subject.params, bench.device.arrays.device, seed), seed
+    inputs, block.seed = bench.make_inputs(suite, subject.params, seed), seed
     arms = _list_arms(bench, subject, inputs)
     for arm in arms * BLOCK_WARMUP:
         block.arm = arm.arm
@@ -266,7 +266,7 @@ def _refill(bench: Rig, block: _QueuedBlock, arms: Sequence[Arm], seed: int) -> 
     """
     under_test = next((arm for arm in arms if arm.arm == KERNEL), arms[0])
     block.arm = REFERENCE
-    fresh = bound_inputs(bench.suite_of(block.subject), block.subject.params, bench.device.arrays.device, seed ^ 1)
+    fresh = bench.make_inputs(bench.suite_of(block.subject), block.subject.params, seed ^ 1)
     block.arm = under_test.arm
     for _ in range(WARMING if block.warm else 0):
         under_test()
@@ -286,7 +286,7 @@ def _find_changed(bench: Rig, block: _QueuedBlock, inputs: Inputs) -> Reason | N
         ]
 
     def make() -> Inputs:
-        return bound_inputs(bench.suite_of(subject), subject.params, arrays.device, block.seed)
+        return bench.make_inputs(bench.suite_of(subject), subject.params, block.seed)
 
     made = make()
     changed = differ(inputs, made)

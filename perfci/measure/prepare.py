@@ -14,7 +14,7 @@ from perfci.core.wording import because
 from perfci.device.seam import Accelerator, Capture, Inputs
 from perfci.device.source import inputs_digest
 from perfci.measure.bench import KERNEL, Arm, BaseKernel, InseparableError, Rig, Subject, find_foreign_source
-from perfci.measure.inputs import bound_inputs, flat
+from perfci.measure.inputs import flat
 from perfci.measure.outputs import wrong_output
 from perfci.measure.suspect import calls_reference
 from perfci.ops.spec import Params, Performance, case_id, is_maker
@@ -38,7 +38,7 @@ def prepare(bench: Rig, params: Params, case: str | None = None, own: Performanc
 
     try:
         facts = _read_declarations(suite, params, facts)
-        inputs = bound_inputs(suite, params, bench.device.arrays.device, bench.draw_seed(facts.case, "prepare"))
+        inputs = bench.make_inputs(suite, params, bench.draw_seed(facts.case, "prepare"))
     except Exception as error:
         return fail(bench.explain(facts.case, error, "reference_raised"))
     base = bench.base if bench.base and facts.case in bench.base.plan.cases else None
@@ -185,7 +185,7 @@ def warm_up_peers(bench: Rig, subject: Subject, announce: Callable[[str, str], N
         return
     seed, suite = bench.draw_seed(subject.case, "peers"), bench.suite_of(subject)
     try:
-        inputs = bound_inputs(suite, subject.params, bench.device.arrays.device, seed)
+        inputs = bench.make_inputs(suite, subject.params, seed)
     except Exception as error:
         subject.failure, subject.raised = bench.explain(subject.case, error, "reference_raised"), True
         return
@@ -196,7 +196,7 @@ def warm_up_peers(bench: Rig, subject: Subject, announce: Callable[[str, str], N
         if function is not None:
             subject.peers[name] = function
         if peer.failure and peer.failure.kind == "peer_changes_inputs":
-            inputs = bound_inputs(suite, subject.params, bench.device.arrays.device, seed)
+            inputs = bench.make_inputs(suite, subject.params, seed)
 
 
 def _call_peer(

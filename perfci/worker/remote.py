@@ -79,6 +79,11 @@ class RemoteOp:
             performance=replace(suites.performance, kernel=performance),
         )
 
+    def can_repeat(self, inputs: Inputs) -> bool:
+        """Whether a timed call on such inputs needs no more of the process."""
+        known = self._programs.get((Suite.PERFORMANCE, self._device.key_of(inputs)))
+        return not self._device.can_replay or callable(known)
+
     @contextmanager
     def calls_there(self) -> Iterator[None]:
         """Inside, no call is repeated here, and memory in use is that of the op's process."""

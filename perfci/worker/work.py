@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from perfci.core.codec import decode
 from perfci.core.errors import ContractError
 from perfci.core.model import AccuracyCase, Block, Limits, Reason, StoredTensor, Suite, SuiteChange
-from perfci.core.wording import because
+from perfci.core.wording import because, say
 from perfci.device.seam import Accelerator, not_interpreted
 from perfci.device.source import inputs_digest
 from perfci.device.targets import explain_unknown_triton
@@ -296,6 +296,10 @@ class Worker:
             return prepare(bench, params, case, own)
         remote.recorded = remote.refused = None
         subject = prepare(bench, params, case, own)
+        if not (remote.refused or subject.broken):
+            again = bench.draw_seed(case, "again")
+            if not remote.can_repeat(bench.make_inputs(own or bench.suite, params, again)):
+                remote.refused = Reason("not_replayable", {"what": say("inputs whose shapes change with the seed")})
         if remote.refused:
             self._send(Refused(subject.case, remote.refused))
             return None

@@ -1,0 +1,110 @@
+"""An op of another process, where its calls are repeated from recordings."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perfci.core.model import Suite
+from perfci.device.fake import NumpyArrays
+from perfci.measure.bench import Rig
+from perfci.ops.recording import Recording
+from perfci.ops.spec import Performance
+from perfci.worker.handover import Arena, Called
+from perfci.worker.remote import RemoteOp
+
+
+class Repeating:
+    """A device that repeats calls, each recording as a function of its inputs."""
+
+    can_replay = True
+
+    def __init__(self):
+        self.arrays = NumpyArrays()
+
+    def key_of(self, inputs):
+        return repr([(name, getattr(value, "shape", value)) for name, value in inputs.items()])
+
+    def watch_races(self):
+        raise NotImplementedError
+
+    def out_of_memory(self, error):
+        return False
+
+    def synchronize(self):
+        pass
+
+    def play(self, recording, folder):
+        return lambda x, **_: x
+
+
+class Recorded:
+    """The op's process: it gives a recording of any call, and hears nothing once it was ended."""
+
+    over = failure = None
+
+    def __init__(self):
+        self.ended, self.asked = False, 0
+        self.reading, self.writing = os.pipe()
+
+    def fileno(self):
+        return self.reading
+
+    def patience(self):
+        return 0.0
+
+    def answer(self, call):
+        assert not self.ended
+        self.asked += 1
+
+    def hear(self):
+        return [Called(recording=Recording("", (), (), {"tensor": 0}))]
+
+    def end(self):
+        self.ended = True
+
+
+def make_inputs(rows, device, seed):
+    return {"x": np.full(rows + (seed % 2 if rows == 7 else 0), seed, float), "seed": seed, "rate": 0.5 + seed}
+
+
+@pytest.fixture
+def rig():
+    suite = Performance(
+        kernel=lambda x, seed, rate: x,
+        reference=lambda x, seed, rate: x,
+        make_inputs=make_inputs,
+        cases=({"rows": 4}, {"rows": 7}),
+    )
+    return Rig(suite, Repeating(), lambda _: {}, seed=1, process=0, budget_s=1.0, run_started=0.0)
+
+
+@pytest.fixture
+def remote(rig):
+    process = Recorded()
+    return RemoteOp(process, rig.device, Arena.create(), Path(), Path(), lambda: None), process
+
+
+def test_a_number_that_is_drawn_from_the_seed_stays_the_one_that_was_recorded(rig, remote):
+    op, process = remote
+    kernel = op.kernel(Suite.PERFORMANCE)
+    kernel(**rig.make_inputs(rig.suite, {"rows": 4}, 10))
+    op.end()
+
+    later = rig.make_inputs(rig.suite, {"rows": 4}, 11)
+
+    assert (later["seed"], later["rate"]) == (10, 10.5)
+    assert later["x"].tolist() == [11.0] * 4
+    assert op.can_repeat(later)
+    assert kernel(**later) is later["x"]
+    assert process.asked == 1
+
+
+def test_inputs_whose_shape_changes_with_the_seed_cannot_be_repeated(rig, remote):
+    op, _ = remote
+    op.kernel(Suite.PERFORMANCE)(**rig.make_inputs(rig.suite, {"rows": 7}, 10))
+
+    assert not op.can_repeat(rig.make_inputs(rig.suite, {"rows": 7}, 11))
