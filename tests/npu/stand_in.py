@@ -1,8 +1,8 @@
 """Builds the `npu` device of the tests and makes the environment in which perfci finds it.
 
-The device is one C++ file (device/npu_device.cpp) that g++ compiles against torch's headers, in some fifteen
-seconds; it is kept in the user's cache for this torch, this Python and this source. `device/site` holds what stands in for torch_npu
-and for triton-ascend's backend, `device/bin` what stands in for npu-smi.
+The device is one C++ file (device/npu_device.cpp) that g++ compiles against torch's headers, in some fifteen seconds.
+It is kept in the user's cache for this torch, this Python and this source. `device/site` holds what stands in for
+torch_npu and for triton-ascend's backend, `device/bin` what stands in for npu-smi.
 
 By hand, from the repository: eval "$(python tests/npu/stand_in.py)", then perfci check --device npu
 """
