@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
@@ -72,23 +73,25 @@ def compile_perfci() -> None:
         compileall.compile_dir(Path(found.origin).parent, quiet=2, rx=re.compile("demo_project"))
 
 
-@pytest.fixture(scope="session")
-def warm_workers():
-    """Starts the workers of checks in this process, if possible."""
+@pytest.fixture(scope="session", autouse=True)
+def _warm_workers():
+    """Workers of checks in this process are forked. A copy of this file alone goes without."""
+    if sys.platform != "linux" or not Path(__file__).with_name("warm_workers.py").exists():
+        yield
+        return
     from tests.warm_workers import WarmWorkers
 
     started = WarmWorkers()
-    yield started
+    with mock.patch("perfci.worker.parent.subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": started.start})):
+        yield
     started.close()
 
 
 @pytest.fixture(autouse=True)
-def _warm_workers(request, monkeypatch):
-    """Not for tests/worker, whose workers are started as perfci does."""
-    if sys.platform == "linux" and Path(__file__).with_name("worker") not in request.path.parents:
-        started = request.getfixturevalue("warm_workers")
-        instead = {**vars(subprocess), "Popen": started.start}
-        monkeypatch.setattr("perfci.worker.parent.subprocess", SimpleNamespace(**instead))
+def _cold_workers(request, monkeypatch):
+    """Each test of tests/worker starts its own as perfci does."""
+    if Path(__file__).with_name("worker") in request.path.parents:
+        monkeypatch.setattr("perfci.worker.parent.subprocess", subprocess)
 
 
 def missing_packages() -> list[str]:

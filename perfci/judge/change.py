@@ -46,7 +46,8 @@ def find_kind(op: PlannedOp, found: OpRun | None) -> Kind | None:
         before, after = ", ".join(base.signature), ", ".join(op.signature)
         return Kind("interface", Reason("proof_signature", {"before": before, "after": after}), missing)
     checks = len([check for check in found.accuracy if not check.failure])
-    return Kind("tuning" if "triton" in changed or not changed else "suites", Reason("proof_same", {"checks": checks}))
+    proof = Reason("proof_same", {"checks": checks}) if checks else Reason("proof_unchecked")
+    return Kind("tuning" if "triton" in changed or not changed else "suites", proof)
 
 
 def take_own(op: PlannedOp, found: OpRun | None) -> OpRun | None:

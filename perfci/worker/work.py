@@ -296,7 +296,7 @@ class Worker:
             return prepare(bench, params, case, own)
         remote.recorded = remote.refused = None
         subject = prepare(bench, params, case, own)
-        if not (remote.refused or subject.broken):
+        if self._device.can_replay and not (remote.refused or subject.broken):
             again = bench.draw_seed(case, "again")
             if not remote.can_repeat(bench.make_inputs(own or bench.suite, params, again)):
                 remote.refused = Reason("not_replayable", {"what": say("inputs whose shapes change with the seed")})

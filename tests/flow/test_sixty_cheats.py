@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from perfci.cli.main import run
 from perfci.worker.confine import landlock_version
 from tests.flow.cheats import naive
 from tests.flow.cheats.tricks import ERROR, PASS, PRELUDE, SUSPECT, TRICKS, WRONG
@@ -24,6 +28,9 @@ pytestmark = [
 
 HONEST = "def cheat(x):\n    spring()\n    return honest(x)\n"
 BEST = "the_honest_kernel"  # an op beside the cheats
+
+COLD = ("patch_claims_of_the_base", "judge_variables_read")
+"""Cheats with what a process gets at its start: their workers are not forked."""
 
 BASELINE = """
 import numpy as np
@@ -78,6 +85,19 @@ class Judged:
     naive: dict[str, dict | None]
 
 
+def check(root: Path, ops: Sequence[str]) -> Judged:
+    """What perfci found of some ops."""
+    printed = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    with contextlib.redirect_stdout(printed):
+        command = ["check", *ops, "--device", "fake", "--format", "json", "--seed", "7", "--budget", "0.05"]
+        code = run([*command, "--deadline", "3600", "--project", str(root)])
+    printed.seek(0)
+    verdicts: dict[str, set[str]] = {op: set() for op in ops}
+    for row in json.load(printed)["verdicts"]:
+        verdicts[row["op"]].add(row["verdict"])
+    return Judged(code, verdicts, {op: (root / "reports" / "logs" / f"{op}.log").read_text() for op in ops}, {})
+
+
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory) -> Judged:
     """One merge request in which every op but one begins to cheat."""
@@ -109,18 +129,19 @@ def judged(tmp_path_factory) -> Judged:
         for op, trick in TRICKS.items():
             write_op(root, op, trick.source)
         commit_all(root)
-    command = [sys.executable, "-m", "perfci", "check", "--device", "fake", "--format", "json", "--seed", "7"]
-    command += ["--budget", "0.05", "--deadline", "3600", "--project", str(root)]
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
-    assert done.stdout, done.stderr
-    verdicts: dict[str, set[str]] = {op: set() for op in names}
-    for row in json.loads(done.stdout)["verdicts"]:
-        verdicts[row["op"]].add(row["verdict"])
-    logs = {op: (root / "reports" / "logs" / f"{op}.log").read_text() for op in names}
+        patch.delenv("PERFCI_WRITABLE", raising=False)
+        first = check(root, [op for op in names if op not in COLD])
+        patch.setattr("perfci.worker.parent.subprocess", subprocess)
+        second = check(root, COLD)
     command = [sys.executable, naive.__file__, str(root / "kernels"), str(base), BEST, *TRICKS]
     plain = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
     found = dict(line.split(" ", 1) for line in plain.stdout.splitlines())
-    return Judged(done.returncode, verdicts, logs, {op: json.loads(text) for op, text in found.items()})
+    return Judged(
+        first.code,
+        first.verdicts | second.verdicts,
+        first.logs | second.logs,
+        {op: json.loads(text) for op, text in found.items()},
+    )
 
 
 def test_the_honest_kernel_passes_and_the_others_fail_the_gate(judged):
