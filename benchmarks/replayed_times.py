@@ -24,7 +24,6 @@ from perfci.core.model import Reason, peer_arm
 from perfci.device import open_device
 from perfci.measure.bench import KERNEL, Rig
 from perfci.measure.blocks import take_blocks
-from perfci.measure.inputs import bound_inputs
 from perfci.measure.prepare import prepare
 from perfci.worker.load import describe_exception, load_op
 
@@ -63,8 +62,7 @@ def compare(rig: Rig, params: Any, folder: Path, blocks: int) -> dict[str, Any]:
     if subject.broken:
         return {"case": subject.case, "why": str(subject.facts.failure)}
     suite, device = rig.suite, rig.device
-    inputs = bound_inputs(suite, params, device.arrays.device, 1)
-    recording = device.record(suite.kernel, inputs)
+    recording = device.record(suite.kernel, rig.make_inputs(suite, params, 1))
     if isinstance(recording, Reason) or recording is None:
         return {"case": subject.case, "why": str(recording)}
     subject.peers = {"replayed": device.play(recording, folder), "again": suite.kernel}
@@ -83,7 +81,7 @@ def compare(rig: Rig, params: Any, folder: Path, blocks: int) -> dict[str, Any]:
 
 
 def summarise(op: str, rows: list[dict[str, Any]]) -> str:
-    """One line: how many were compared, and the largest shifts of cases over 10 us and of all."""
+    """One line: how many were compared, and the shifts of those over 10 us. Of all, if none takes as long."""
     timed = [row for row in rows if "why" not in row]
     for row in rows:
         if "why" in row and op != "all":

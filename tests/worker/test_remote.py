@@ -85,7 +85,9 @@ def rig():
 @pytest.fixture
 def remote(rig):
     process = Recorded()
-    return RemoteOp(process, rig.device, Arena.create(), Path(), Path(), lambda: None), process
+    yield RemoteOp(process, rig.device, Arena.create(), Path(), Path(), lambda: None), process
+    os.close(process.reading)
+    os.close(process.writing)
 
 
 def test_a_number_that_is_drawn_from_the_seed_stays_the_one_that_was_recorded(rig, remote):
