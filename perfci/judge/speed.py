@@ -20,7 +20,7 @@ GRAVITY = (
 THROTTLING = frozenset({"thermal", "power_brake"})
 """Throttling that makes an answer doubtful. The ordinary power cap does not."""
 
-PROOFS = frozenset({"above_bandwidth", "above_rate", "calls_reference", "timing_function_replaced"})
+PROOFS = frozenset({"above_bandwidth", "above_rate", "beyond_clock", "calls_reference", "timing_function_replaced"})
 """Suspicions that prove that a time is not that of the kernel's work. They fail the gate unless its owners agreed."""
 
 _BEYOND_DOUBT = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.IMPROVED, Verdict.DRIFTED})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -94,6 +95,9 @@ class Subject:
     errors: list[ErrorStats] = field(default_factory=list)
     peers: dict[str, Callable[..., Any]] = field(default_factory=dict)
     suite: Performance | None = None  # whose case it is, if not that of the rig
+    wall_us: float = math.inf  # what a call of the kernel takes by the clock at least, of calls in a row
+    renewals: list[float] = field(default_factory=list)
+    """how much longer than usual the first launch on other values took, log scale, less the same of the reference"""
 
     @property
     def case(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import secrets
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from perfci.device.seam import WARMING, Accelerator, Inputs, Launch, Session
 from perfci.measure.bench import BASE, KERNEL, REFERENCE, Arm, Listener, Rig, Subject
 from perfci.measure.inputs import bound_inputs
 from perfci.measure.outputs import wrong_output
+from perfci.measure.prepare import WARM_WINDOW
 from perfci.ops.spec import Params, Performance
 from perfci.statistics import duel_rule, exact
 from perfci.thresholds.limits import CaseThresholds
@@ -154,6 +156,7 @@ class _QueuedBlock:
     order: list[str] = field(default_factory=list)  # arms in the order of their timed launches
     arm: str = REFERENCE  # whose code runs, make_inputs being the reference's
     seed: int = 0  # of the values that its inputs hold
+    renewed: int | None = None  # the round from which on they hold other values than before
     whole: bool = True  # False if an arm raised on the way
     state: DeviceState = field(default_factory=DeviceState)
 
@@ -205,7 +208,7 @@ def _queue_block(bench: Rig, session: Session, subject: Subject, index: int) -> 
 
 
 def _launch_all(bench: Rig, block: _QueuedBlock) -> None:
-    """Warm up, then the rounds of one block. In some blocks the output of one round is verified."""
+    """Warm up, then the rounds of one block. The output of one round is verified, which is chosen after its launch."""
     subject = block.subject
     suite, seed = bench.suite_of(subject), bench.draw_seed(subject.case, block.index)
     padding = bench.device.pad(seed)
@@ -214,29 +217,35 @@ def _launch_all(bench: Rig, block: _QueuedBlock) -> None:
     for arm in arms * BLOCK_WARMUP:
         block.arm = arm.arm
         arm()
-    kept: list[Any] = []
-    kept_round = _choose_verified_round(bench, subject, block.index)
+    renewed = _choose_renewed_round(bench, subject, block.index)
+    kept, candidates, untimed = None, 0, list[Any]()
     for turn in range(subject.rounds):
-        if turn == kept_round:
+        if turn == renewed:
             block.session.aside()
-            kept += _refill(bench, block, arms, seed)
+            untimed, candidates = _refill(bench, block, arms, seed, turn), 0
+        candidates += 1
         for arm in bench.order.sample(arms, len(arms)):
             block.arm = arm.arm
             output = block.session.launch(arm, warm=block.warm)
             block.order.append(arm.arm)
-            if turn == kept_round and arm.arm == KERNEL:
-                kept.append(output)
+            # Each round since the values changed is equally likely to be the one, and no kernel can know which it is.
+            if arm.arm == KERNEL and secrets.randbelow(candidates) == 0:
+                kept = output
             # Freed before the next launch, so that every launch draws its output from the same pool.
             del output
     block.session.pause()
-    if kept_round is not None and not bench.as_base:
-        block.arm = REFERENCE
-        arrays, errors = bench.device.arrays, subject.errors
-        subject.failure = subject.failure or _find_changed(bench, block, inputs)
-        for output in kept:
-            failure = wrong_output(suite, arrays, subject.params, inputs, output, errors)
-            # The first that is wrong ends the case.
-            subject.failure = subject.failure or failure
+    if bench.as_base:
+        return
+    if block.index == 0:
+        block.arm, calls = KERNEL, Arm(KERNEL, suite.kernel, inputs)
+        subject.wall_us = min(subject.wall_us, 1e6 * bench.device.window_s(calls, WARM_WINDOW) / WARM_WINDOW)
+    block.arm = REFERENCE
+    arrays, errors = bench.device.arrays, subject.errors
+    subject.failure = subject.failure or _find_changed(bench, block, inputs)
+    for output in (*untimed, kept):
+        failure = wrong_output(suite, arrays, subject.params, inputs, output, errors)
+        # The first that is wrong ends the case.
+        subject.failure = subject.failure or failure
     del padding
 
 
@@ -251,15 +260,15 @@ def _list_arms(bench: Rig, subject: Subject, inputs: Inputs) -> list[Arm]:
     return arms + [Arm(peer_arm(name), function, inputs) for name, function in subject.peers.items()]
 
 
-def _choose_verified_round(bench: Rig, subject: Subject, index: int) -> int | None:
-    """Returns the round to verify, by the block's seed, so that a base in another process changes values there too."""
+def _choose_renewed_round(bench: Rig, subject: Subject, index: int) -> int | None:
+    """Returns the round before which values change, by the block's seed, so that a base in another process agrees."""
     if index % duel_rule.FIRST == duel_rule.FIRST - 1:
         return subject.rounds - 1
-    drawn = random.Random(bench.draw_seed(subject.case, f"{index}/verified")).randrange(subject.rounds)
+    drawn = random.Random(bench.draw_seed(subject.case, f"{index}/renewed")).randrange(subject.rounds)
     return {0: 0, duel_rule.FIRST // 2: drawn}.get(index)
 
 
-def _refill(bench: Rig, block: _QueuedBlock, arms: Sequence[Arm], seed: int) -> list[Any]:
+def _refill(bench: Rig, block: _QueuedBlock, arms: Sequence[Arm], seed: int, turn: int) -> list[Any]:
     """Put other values into the same buffers, so that an answer remembered from a launch before is wrong.
 
     If the cache is warm, a kernel could do the work in the untimed calls. So the values change before the last of them.
@@ -271,7 +280,7 @@ def _refill(bench: Rig, block: _QueuedBlock, arms: Sequence[Arm], seed: int) -> 
     for _ in range(WARMING if block.warm else 0):
         under_test()
     if bench.device.arrays.refill(under_test.inputs, fresh):
-        block.seed = seed ^ 1
+        block.seed, block.renewed = seed ^ 1, turn
     del fresh
     return [under_test()] if block.warm else []
 
@@ -348,6 +357,9 @@ def _read_block(bench: Rig, queued: _QueuedBlock, launches: Iterator[Launch], he
         arm: tuple(launch.time_us * (factor if arm == KERNEL else 1.0) for launch in many)
         for arm, many in by_arm.items()
     }
+    if queued.renewed is not None and not queued.warm and KERNEL in times:
+        extra = [math.log(times[arm][queued.renewed] / statistics.median(times[arm])) for arm in (KERNEL, REFERENCE)]
+        subject.renewals.append(extra[0] - extra[1])
     others = [*(arm for arm in (REFERENCE, BASE) if arm in times), *filter(is_peer, times)] if KERNEL in times else []
     block = Block(
         index=queued.index,

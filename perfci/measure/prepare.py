@@ -70,7 +70,7 @@ def prepare(bench: Rig, params: Params, case: str | None = None, own: Performanc
         suspicion = _find_cheats(bench, suite, facts, inputs)
     except Exception as error:
         return fail(bench.explain(facts.case, error, "reference_raised"))
-    return Subject(params, facts, rounds(us), suspicion=suspicion, suite=own)
+    return Subject(params, facts, rounds(us), suspicion=suspicion, suite=own, wall_us=us)
 
 
 def rounds(us: float) -> int:
@@ -84,14 +84,15 @@ def rounds(us: float) -> int:
 
 
 def warm_up(device: Accelerator, call: Arm) -> tuple[int, float]:
-    """Returns the launches made, and microseconds a launch in the last window."""
-    last, spent, made = 0.0, 0.0, 0
+    """Returns the launches made, and microseconds a launch in the shortest window."""
+    last, shortest, spent, made = 0.0, math.inf, 0.0, 0
     while True:
         window = device.window_s(call, WARM_WINDOW)
         made += WARM_WINDOW
         spent += window
+        shortest = min(shortest, window)
         if abs(window - last) <= WARM_AGREEMENT * window or spent >= WARM_LIMIT_S:
-            return made, 1e6 * window / WARM_WINDOW
+            return made, 1e6 * shortest / WARM_WINDOW
         last = window
 
 

@@ -316,10 +316,16 @@ class Recorder:
                 wrong |= isinstance(message, AccuracyCase) and message.failure is not None
                 hear(message)
 
-        failure = run_worker(self._judge_job(job), self._around(job, self._tree), listen)
-        if failure and not (blameless and gathered.begun and failure.kind != LATE and not _ends_run(failure)):
-            return failure
-        if why := failure or gathered.apart(None):  # the base's code may have ended its process
+        judge, around = self._judge_job(job), self._around(job, self._tree)
+        failure = run_worker(judge, around, listen)
+        if failure:
+            if not (blameless and gathered.begun and failure.kind != LATE and not _ends_run(failure)):
+                return failure
+            # If the base alone does not end the process, the change did.
+            alone = dataclasses.replace(judge, host=None, base=None, peers=False)
+            if run_worker(alone, around, lambda _: None) is None:
+                return because("judge_ended", failure, op=planned.op)
+        if why := failure or gathered.apart(None):
             self._start_afresh(gathered, job)
             job = dataclasses.replace(job, suites=_rest(job, gathered))
             refused = dict.fromkeys(planned.performance, why)

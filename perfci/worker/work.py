@@ -265,9 +265,8 @@ class Worker:
         for subject in subjects:
             short = is_short(bench, subject)
             self._cut |= short
-            whole = subject.summarise()
-            found = (*subject.suspicion, *suspicions(whole, self._device, limits))
-            self._send(Finished(replace(whole, blocks=(), suspicion=found), short))
+            found = (*subject.suspicion, *suspicions(subject, self._device, limits))
+            self._send(Finished(replace(subject.summarise(), blocks=(), suspicion=found), short))
         share = busy_s / seconds if seconds and not fake else None
         return replace(done, measure_s=seconds, busy_share=share, limits=limits)
 

@@ -7,6 +7,8 @@ import shutil
 
 import pytest
 
+from perfci.core.model import Reason
+from perfci.runs import record
 from tests.flow.test_cheats import HONEST, write
 from tests.git_repositories import alone, commit_all, git
 
@@ -278,6 +280,39 @@ def test_outputs_of_another_dtype_are_a_change_of_the_interface(topic):
 
 @pytest.mark.torch
 @pytest.mark.slow
+def killing(monkeypatch, *, base_too):
+    """Processes that judge end by themselves, and the base's own as well if `base_too`."""
+    real = record.run_worker
+
+    def run_worker(job, around, heard):
+        failure = real(job, around, heard)
+        ended = job.host is not None or (base_too and job.base is None and job.task == "measure")
+        facts = {"op": "scale", "where": "measure", "words": "-", "log": "-"}
+        return Reason("worker_killed", facts) if ended else failure
+
+    monkeypatch.setattr(record, "run_worker", run_worker)
+
+
+def test_a_change_that_ends_the_process_that_judges_it_is_an_error(topic, monkeypatch):
+    topic.edit("scale", "triton", SPEED, "US_PER_MEGABYTE = 200.0")
+    killing(monkeypatch, base_too=False)
+
+    answer = check(topic)
+
+    assert answer.code == 2
+    assert kinds(answer, "performance") == ["judge_ended"]
+
+
+def test_a_base_that_ends_its_own_process_leaves_the_op_to_judge_itself_which_is_said(topic, monkeypatch):
+    topic.edit("scale", "triton", SPEED, "US_PER_MEGABYTE = 200.0")
+    killing(monkeypatch, base_too=True)
+
+    answer = check(topic)
+
+    assert verdicts(answer) == {"IMPROVED"}
+    assert "self_reported" in notes(answer)
+
+
 def test_on_a_machine_without_a_gpu_the_bases_suites_judge_as_well(tmp_path, monkeypatch, project):
     """Three times instead of twice, in kernel and reference, and a tolerance that takes anything."""
     alone(monkeypatch, tmp_path)

@@ -5,6 +5,7 @@ import pytest
 from perfci.core.model import Expected, Gate, Need, PerformanceCase, PlannedOp, Reason, Suite, Verdict
 from perfci.core.wording import sentence
 from perfci.judge import judge
+from perfci.judge.speed import PROOFS
 from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
 from tests.decision_examples import CASE, again, baseline, blocks, check, environment, judged, plan, row_of, run
 
@@ -189,7 +190,7 @@ def test_a_suspicious_measurement_decides_before_anything_else():
     assert found.needs == ()
 
 
-@pytest.mark.parametrize("kind", ["above_bandwidth", "above_rate", "calls_reference", "timing_function_replaced"])
+@pytest.mark.parametrize("kind", sorted(PROOFS))
 def test_what_is_suspect_by_proof_fails_the_gate_until_somebody_agrees_to_it(kind):
     proof = Reason(kind, {"case": CASE, "name": "x", "operation": "aten.mm", "gbps": 9e3, "tflops": 2e3, "limit": 4e3})
     measured = run(PerformanceCase(CASE, blocks=blocks(), suspicion=(proof,)))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import itertools
+import random
+from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
 
 from perfci.device.seam import WARMING
+from perfci.measure import blocks
+from perfci.measure import prepare as prepare_module
 from perfci.measure.bench import InseparableError
 from perfci.measure.blocks import BLOCK_WARMUP, FIRST_BLOCKS, MOST_BLOCKS, SWEEPS_A_SESSION
 from perfci.measure.prepare import rounds
@@ -65,10 +69,10 @@ def test_every_block_of_every_case_has_inputs_of_its_own(scripted):
     scripted.measure()
 
     seeds = [seed for _, seed in scripted.seeds]
-    # One for preparing, one a block, and other values for each of the four that are verified, which are made again to
-    # see whether the kernel has changed them.
+    # One for preparing, one a block, and other values for four of them. The last values of each block are made again
+    # to see whether the kernel has changed them.
     assert len(set(seeds)) == 3 * (1 + FIRST_BLOCKS + 4)
-    assert sorted(map(seeds.count, set(seeds))) == [1] * 3 * (1 + FIRST_BLOCKS) + [2] * 3 * 4
+    assert sorted(map(seeds.count, set(seeds))) == [1] * 3 * (1 + 4) + [2] * 3 * FIRST_BLOCKS
 
 
 def test_the_runs_seed_repeats_inputs_and_order_and_another_process_has_its_own():
@@ -99,34 +103,30 @@ def test_a_noisy_case_gets_more_blocks_up_to_the_most():
 # --- what is verified -------------------------------------------------------------------------------------------------
 
 
-def test_the_first_a_random_and_every_fourth_blocks_last_timed_output_are_verified():
-    """Planted in one launch each: only a wrong launch that is among the verified ones is found."""
-    count = rounds(KERNEL_US)
+def test_an_output_of_every_block_is_verified_and_any_since_its_values_changed_may_be_the_one(monkeypatch):
+    count, drawn = rounds(KERNEL_US), random.Random(1)
+    monkeypatch.setattr("perfci.measure.blocks.secrets.randbelow", drawn.randrange)
+    verified, turns = [], defaultdict(set)
 
-    def found(block, turn, seed=3):
-        scripted = Scripted()
-        scripted.cases = CASES[:1]
-        calls = {"kernel": 0}
-        # The preparation calls twice; a block warms up and then goes its rounds.
-        wrong = 2 + block * (BLOCK_WARMUP + count) + BLOCK_WARMUP + turn + 1
+    def note(suite, arrays, params, inputs, output, errors=None):
+        verified.append(int(output[0, 0]))
 
-        def kernel(x):
-            calls["kernel"] += 1
-            return x * 2 + (calls["kernel"] == wrong)
+    for module in (blocks, prepare_module):
+        monkeypatch.setattr(module, "wrong_output", note)
+    for _ in range(60):
+        scripted, calls = Scripted(), itertools.count(1)
+        scripted.cases, scripted.kernel = CASES[:1], lambda x, calls=calls: np.full_like(x, next(calls))
+        verified.clear()
+        scripted.measure()
+        # The preparation calls twice. A block warms up, and then goes its rounds.
+        places = [divmod(number - 3, BLOCK_WARMUP + count) for number in verified[1:]]
+        assert [block for block, _ in places] == list(range(FIRST_BLOCKS))
+        for block, place in places:
+            turns[block].add(place - BLOCK_WARMUP)
 
-        scripted.kernel = kernel
-        (subject,) = scripted.measure(seed=seed).values()
-        return subject.failure is not None and subject.failure.kind == "timed_output_wrong"
-
-    assert found(0, 0)
-    assert not found(0, 1)
-    for last in (3, FIRST_BLOCKS - 1):
-        assert found(last, count - 1)
-        assert not found(last, count - 2)
-    middle = {seed: [turn for turn in range(count) if found(2, turn, seed)] for seed in range(4)}
-    assert all(len(turns) == 1 for turns in middle.values())
-    assert len({turns[0] for turns in middle.values()}) > 1
-    assert not any(found(1, turn) for turn in range(count))
+    # Values change before the first round of block 0, before the last one of every fourth, and never in block 1.
+    assert turns[0] == turns[1] == set(range(count))
+    assert turns[3] == turns[7] == {count - 1}
 
 
 # --- what goes wrong --------------------------------------------------------------------------------------------------
@@ -324,16 +324,16 @@ def test_between_the_calls_that_warm_and_the_timed_one_nothing_changes(scripted)
     scripted.cases, scripted.fields = CASES[:1], {"cache": "warm"}
     scripted.measure()
 
-    group, verified = 1 + WARMING, (0, 2, 3, 7)
+    group, renewed = 1 + WARMING, (0, 2, 3, 7)
     at, changing = 2, []  # behind what prepares
     for index in range(FIRST_BLOCKS):
-        calls = at + BLOCK_WARMUP, at + BLOCK_WARMUP + group * (rounds(KERNEL_US) + (index in verified))
+        calls = at + BLOCK_WARMUP, at + BLOCK_WARMUP + group * (rounds(KERNEL_US) + (index in renewed))
         groups = [seen[start : start + group] for start in range(*calls, group)]
         changing.append([calls for calls in groups if len(set(calls)) > 1])
         at = calls[1]
     assert at == len(seen)
-    # Only in a verified block do values change, before the last call of a group that is not timed.
-    assert [len(groups) for groups in changing] == [1 if index in verified else 0 for index in range(FIRST_BLOCKS)]
+    # Only in some blocks do values change, before the last call of a group that is not timed.
+    assert [len(groups) for groups in changing] == [1 if index in renewed else 0 for index in range(FIRST_BLOCKS)]
     assert all(len(set(calls[:WARMING])) == 1 for groups in changing for calls in groups)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import sys
 
+import numpy as np
 import pytest
 
 from perfci.core.model import Identity, LaunchIdentity, Limits
 from perfci.measure.suspect import calls_reference, suspicions
-from tests.measure.scripted import Scripted
+from tests.measure.scripted import KERNEL_US, REFERENCE_US, Scripted
 
 
 @pytest.fixture
@@ -17,10 +18,9 @@ def scripted():
     return Scripted()
 
 
-def timed_case(scripted, bytes_moved):
+def timed_case(scripted, bytes_moved=1):
     scripted.fields = {"bytes_moved": lambda rows, dtype: bytes_moved}
-    subject = scripted.measure()["rows=5,dtype=float32"]
-    return dataclasses.replace(subject.facts, blocks=tuple(subject.blocks))
+    return scripted.measure()["rows=5,dtype=float32"]
 
 
 def test_more_than_the_measured_bandwidth_is_suspicious(scripted):
@@ -37,17 +37,76 @@ def test_more_than_the_measured_bandwidth_is_suspicious(scripted):
 
 @pytest.mark.parametrize(("dtype", "suspicious"), [("float16", True), ("float32", False), ("int8", False)])
 def test_more_than_any_product_computes_is_suspicious_if_a_product_bounds_it(scripted, dtype, suspicious):
-    case = dataclasses.replace(timed_case(scripted, 1), dtype=dtype)
+    case = timed_case(scripted)
     us = case.blocks[0].arms["kernel"].time.median_us
     limits = Limits(None, {"float16": 1.0, "float32": 1.0})
 
-    below, above = (
-        suspicions(dataclasses.replace(case, flops=int(share * us * 1e6)), scripted.device, limits)
-        for share in (1.4, 1.6)
-    )
+    def judge(share):
+        case.facts = dataclasses.replace(case.facts, dtype=dtype, flops=int(share * us * 1e6))
+        return [each.kind for each in suspicions(case, scripted.device, limits)]
 
-    assert below == ()
-    assert [each.kind for each in above] == ["above_rate"] * suspicious
+    assert (judge(1.4), judge(1.6)) == ([], ["above_rate"] * suspicious)
+
+
+# --- what the timer does not see --------------------------------------------------------------------------------------
+
+
+def test_calls_in_a_row_that_take_far_longer_by_the_clock_than_by_the_timer_are_suspicious(scripted):
+    seconds = 1.2e-6
+    scripted.device.window_s = lambda call, launches: launches * seconds * KERNEL_US
+    assert suspicions(timed_case(scripted), scripted.device, Limits()) == ()
+
+    seconds = 2.6e-6
+    (found,) = suspicions(timed_case(scripted), scripted.device, Limits())
+
+    assert found.kind == "beyond_clock"
+    assert found.facts["clock_us"] == pytest.approx(2.6 * KERNEL_US)
+
+
+def test_one_quick_window_shows_that_a_slow_clock_was_an_accident(scripted):
+    windows = iter([9e-6, 9e-6] * 3)  # while the cases are prepared
+    scripted.device.window_s = lambda call, launches: launches * next(windows, 1e-6) * KERNEL_US
+
+    assert suspicions(timed_case(scripted), scripted.device, Limits()) == ()
+
+
+def test_a_call_that_keeps_the_host_for_as_long_hides_no_work(scripted):
+    scripted.device.window_s = lambda call, launches: launches * 9e-6 * KERNEL_US
+    case = timed_case(scripted)
+    for block in case.blocks:
+        block.arms["kernel"] = dataclasses.replace(block.arms["kernel"], host_us=8.5 * KERNEL_US)
+
+    assert suspicions(case, scripted.device, Limits()) == ()
+
+
+# --- answers that are remembered --------------------------------------------------------------------------------------
+
+
+class Remembering:
+    """A kernel that computes only if its input is not that of the call before, and the launches' times."""
+
+    def __init__(self, extra):
+        self.extra, self.last, self.us = extra, None, KERNEL_US
+
+    def __call__(self, x):
+        same = self.last is not None and np.array_equal(self.last, x)
+        self.last, self.us = x.copy(), KERNEL_US if same else KERNEL_US * (1 + self.extra)
+        return x * 2
+
+    def time_us(self, arm, rows):
+        return self.us if arm == "kernel" else REFERENCE_US
+
+
+@pytest.mark.parametrize(("extra", "kinds"), [(0.0, []), (0.08, []), (0.5, ["answer_remembered"])])
+def test_a_kernel_whose_first_call_on_other_values_takes_longer_remembers_its_answer(extra, kinds):
+    kernel = Remembering(extra)
+    scripted = Scripted(kernel.time_us)
+    scripted.kernel = kernel
+
+    found = suspicions(timed_case(scripted), scripted.device, Limits())
+
+    assert [each.kind for each in found] == kinds
+    assert all(each.facts["extra"] == pytest.approx(extra, rel=0.05) for each in found)
 
 
 # --- the reference's own operations -----------------------------------------------------------------------------------
