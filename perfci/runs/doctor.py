@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +26,7 @@ from perfci.runs.describe import make_describe_job
 from perfci.runs.effective_thresholds import ended
 from perfci.runs.plan import Request
 from perfci.worker import confine
-from perfci.worker.parent import run_worker
+from perfci.worker.parent import confined, run_worker
 from perfci.worker.protocol import Examined, Message, Ready
 
 DECLARED = {"Python": ((3, 11), (3, 13)), "torch": ((2, 6), (2, 13)), "Triton": KNOWN}
@@ -66,6 +68,7 @@ class Facts:
     npu: NpuHost = field(default_factory=NpuHost)
     landlock: int = 0  # version. 0: kernels can write whatever their user can
     fenced: bool = False  # no process can leave its worker's group
+    isolated: bool = False  # workers see no process outside
     here: git.Revision | Reason | None = None  # what is checked out, or why git cannot say
     lock_folder: str = ""
     lock_writable: bool = True
@@ -106,6 +109,11 @@ def gather(settings: Settings, kind: str, listener: Listener) -> Facts:
         npu=look(os.environ, has_gpu=has_nvidia),
         landlock=confine.landlock_version(),
         fenced=confine.can_fence(),
+        # Behind the one that collects ended processes, a worker is the second of its namespace.
+        isolated=subprocess.run(
+            confined([sys.executable, "-Sc", "import os; print(os.getpid())"], ()), capture_output=True, check=False
+        ).stdout.strip()
+        == b"2",
         here=git.read(settings.root),
         lock_folder=str(lock),
         lock_writable=is_writable(lock),
@@ -193,7 +201,7 @@ def _judge_host(facts: Facts) -> Iterator[DoctorFinding]:
     if interpret not in {"", "0"}:
         yield _find(NOTE, "doctor_interpret", value=interpret)
     if facts.landlock and facts.fenced:
-        yield _find(OK, "doctor_confined", version=facts.landlock)
+        yield _find(OK, "doctor_isolated" if facts.isolated else "doctor_confined", version=facts.landlock)
     else:
         yield _find(NOTE, "doctor_unconfined" if not facts.landlock else "doctor_unfenced")
 

@@ -1,4 +1,4 @@
-"""Runs a program that writes to few folders and leaves no process behind, as far as this kernel can see to that.
+"""Runs a program that writes to few folders, sees no other process and leaves none behind, as far as possible here.
 
 `python -I -S confine.py FOLDERS PROGRAM ARGUMENT...`, with FOLDERS separated as in PATH. It needs the standard library
 alone, and ends before Python looks for any file of the project. Whatever the program starts is confined as it is.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
+import signal
 import stat
 import struct
 import sys
@@ -30,6 +32,11 @@ MEMORY = frozenset({"mem", "kmem", "port", "nvram", "kmsg"})  # devices that lea
 
 CAPABILITIES = (16, 17, 19, 21, 22, 27, 38, 39)
 """Of root, which lead past it too: modules, raw I/O, ptrace, administration, reboot, device nodes, perfmon, bpf."""
+
+# Of linux/sched.h, linux/mount.h and linux/prctl.h.
+NEW_MOUNTS, NEW_USER, NEW_PIDS = 1 << 17, 1 << 28, 1 << 29
+PRIVATE, PLAIN = 1 << 18 | 1 << 14, 0b1110  # all mounts from here on. No set-user-id, devices or programs
+DIE_WITH_PARENT = 1
 
 
 def landlock_version() -> int:
@@ -93,6 +100,86 @@ def stay_in_group() -> None:
     _checked(_call(seccomp, 1, SPEC_ALLOW, struct.pack("@HP", len(program), ctypes.addressof(code))))
 
 
+def can_isolate() -> bool:
+    """Returns whether a process can be kept from seeing those outside. Tries it in a process of its own.
+
+    Not beside an NPU, whose tools know processes by their numbers outside.
+    """
+    if sys.platform != "linux" or any(each.name.startswith("davinci") for each in os.scandir("/dev")):
+        return False
+    if trial := os.fork():
+        return os.waitpid(trial, 0)[1] == 0
+    status = 1
+    with contextlib.suppress(OSError):
+        _leave_processes()
+        if inner := os.fork():
+            status = os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1])
+        else:
+            _mount_proc()
+            status = 0
+    os._exit(status)
+
+
+def isolate() -> None:
+    """Go on in a process that sees no other but those that it starts. This one waits for it, and ends as it does.
+
+    Between them is the first process inside. When it ends, the kernel kills whatever is left there.
+    """
+    if not can_isolate():
+        return
+    reading, writing = os.pipe()
+    _leave_processes()
+    if os.fork():
+        _close_all_but(reading)
+        status = int(os.read(reading, 16) or -signal.SIGKILL)
+        if status < 0:
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            with contextlib.suppress(OSError):  # there is nothing to set for SIGKILL
+                signal.signal(-status, signal.SIG_DFL)
+            os.kill(os.getpid(), -status)
+        os._exit(status)
+    ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
+    _mount_proc()
+    if not (program := os.fork()):
+        os.close(reading)
+        os.close(writing)
+        return
+    _close_all_but(writing)
+    ended, status = 0, 0
+    while ended != program:
+        ended, status = os.wait()
+    os.write(writing, str(os.waitstatus_to_exitcode(status)).encode())
+    os._exit(0)
+
+
+def _leave_processes() -> None:
+    """Have this process's next child be the first of a namespace of processes. Raises OSError."""
+    uid, gid = os.getuid(), os.getgid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(NEW_PIDS):  # which root may do
+        _checked(libc.unshare(NEW_PIDS | NEW_USER))
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+            handle = os.open(f"/proc/self/{name}", os.O_WRONLY)
+            os.write(handle, text.encode())
+            os.close(handle)
+
+
+def _mount_proc() -> None:
+    """Show this process and those below in /proc the processes of their own namespace. Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    _checked(libc.unshare(NEW_MOUNTS))
+    _checked(libc.mount(b"none", b"/", None, ctypes.c_ulong(PRIVATE), None))
+    _checked(libc.mount(b"proc", b"/proc", b"proc", ctypes.c_ulong(PLAIN), None))
+
+
+def _close_all_but(descriptor: int) -> None:
+    """Close what the program inside shall be the only one to have open."""
+    for number in [int(each.name) for each in os.scandir("/proc/self/fd")]:
+        if number > 2 and number != descriptor:
+            with contextlib.suppress(OSError):
+                os.close(number)
+
+
 def _devices(folder: str = "/dev") -> Iterator[str]:
     """Yields the machine's character devices, which accelerators are."""
     with contextlib.suppress(OSError):  # a folder of others
@@ -129,6 +216,7 @@ def main() -> None:
     """Confine this process, and become the program."""
     folders, *program = sys.argv[1:]
     if sys.platform == "linux":
+        isolate()
         confine([folder for folder in folders.split(os.pathsep) if folder])
     try:
         os.execvp(program[0], program)

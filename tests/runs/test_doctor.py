@@ -24,6 +24,7 @@ HEALTHY = Facts(
     has_nvidia=True,
     landlock=6,
     fenced=True,
+    isolated=True,
     here=CLEAN,
     lock_folder="/var/lock",
     reports="/project/reports",
@@ -59,7 +60,7 @@ def packages(**changes: str | None) -> dict[str, str]:
 def test_a_healthy_machine_has_nothing_to_mend():
     assert {each.level for each in examine(HEALTHY)} == {Level.OK}
     assert kinds(HEALTHY) == {
-        "doctor_torch", "doctor_triton", "doctor_device", "doctor_timer", "doctor_state", "doctor_confined",
+        "doctor_torch", "doctor_triton", "doctor_device", "doctor_timer", "doctor_state", "doctor_isolated",
         "doctor_commit",
         "doctor_reports",
     }  # fmt: skip
@@ -69,6 +70,7 @@ def test_a_bare_machine_is_told_what_it_cannot_do():
     assert kinds(BARE, Level.PROBLEM) == set()
     assert kinds(BARE, Level.NOTE) == {"doctor_no_device", "doctor_unconfined"}
     assert "doctor_unfenced" in kinds(dataclasses.replace(BARE, landlock=1), Level.NOTE)
+    assert "doctor_confined" in kinds(dataclasses.replace(BARE, landlock=1, fenced=True), Level.OK)
 
 
 @pytest.mark.parametrize(
@@ -180,6 +182,7 @@ B2 = Device("npu", "Ascend910B2", "ascend910b2", driver="25.5.1", runtime="CANN 
 ASCEND = Facts(
     landlock=6,
     fenced=True,
+    isolated=True,
     python="3.11.7",
     packages={"torch": "2.6.0+cpu", "torch-npu": "2.6.0", "triton-ascend": "3.2.0", "numpy": "1.26.4"},
     device=B2,
