@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,62 +15,20 @@ import pytest
 
 from perfci.cli.main import run
 from perfci.worker.confine import landlock_version
-from tests.flow.cheats import naive
-from tests.flow.cheats.tricks import ERROR, PASS, PRELUDE, SUSPECT, TRICKS, WRONG
-from tests.git_repositories import commit_all, git
+from tests.flow.cheats import merge_request, naive
+from tests.flow.cheats.merge_request import BEST, Setting
+from tests.flow.cheats.preludes import CALL, NUMPY, NUMPY_BASELINE, SUITE
+from tests.flow.cheats.tricks import ERROR, PASS, SUSPECT, TRICKS, WRONG
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not landlock_version(), reason="this kernel has no Landlock"),
 ]
 
-HONEST = "def cheat(x):\n    spring()\n    return honest(x)\n"
-BEST = "the_honest_kernel"  # an op beside the cheats
-
 COLD = ("patch_claims_of_the_base", "judge_variables_read")
 """Cheats with what a process gets at its start: their workers are not forked."""
 
-BASELINE = """
-import numpy as np
-
-FACTOR = 2
-
-
-def OP(x):
-    return np.multiply(x, x.dtype.type(FACTOR)) + x.dtype.type(1)
-
-
-def make_inputs(rows, cols, device, seed):
-    return {"x": np.random.default_rng(seed).standard_normal((rows, cols)).astype("f4")}
-"""
-
-SUITE = """
-import perfci
-from OP_baseline import OP as reference, make_inputs
-from OP_triton import OP as kernel
-
-KIND = perfci.CLASS(
-    kernel=kernel, reference=reference, make_inputs=make_inputs, cases=perfci.grid(rows=ROWS, cols=[128]), MORE
-)
-"""
-
-
-def write_op(root: Path, op: str, source: str) -> None:
-    folder = root / "kernels" / op
-    folder.mkdir(parents=True, exist_ok=True)
-    kernel = f"{PRELUDE}{source}\n\n\ndef OP(x):\n    return cheat(x)\n"
-    reference = BASELINE
-    accuracy = {"KIND": "accuracy", "CLASS": "Accuracy", "ROWS": "[3, 64]", "MORE": 'values=("normal", "zeros")'}
-    timed = "bytes_moved=lambda rows, cols: 8 * rows * cols"
-    performance = {"KIND": "performance", "CLASS": "Performance", "ROWS": "[256]", "MORE": timed}
-    files = {"triton": kernel, "baseline": reference}
-    for suite in (accuracy, performance):
-        text = SUITE
-        for name, value in suite.items():
-            text = text.replace(name, value)
-        files[suite["KIND"]] = text
-    for part, text in files.items():
-        (folder / f"{op}_{part}.py").write_text(text.replace("OP", op))
+SETTING = Setting(NUMPY, NUMPY_BASELINE, SUITE, CALL)
 
 
 @dataclass(frozen=True)
@@ -81,6 +37,7 @@ class Judged:
 
     code: int
     verdicts: dict[str, set[str]]
+    kinds: dict[str, set[str]]  # of the first reasons of verdicts that are no PASS
     logs: dict[str, str]
     naive: dict[str, dict | None]
 
@@ -93,9 +50,12 @@ def check(root: Path, ops: Sequence[str]) -> Judged:
         code = run([*command, "--deadline", "3600", "--project", str(root)])
     printed.seek(0)
     verdicts: dict[str, set[str]] = {op: set() for op in ops}
+    kinds: dict[str, set[str]] = {op: set() for op in ops}
     for row in json.load(printed)["verdicts"]:
         verdicts[row["op"]].add(row["verdict"])
-    return Judged(code, verdicts, {op: (root / "reports" / "logs" / f"{op}.log").read_text() for op in ops}, {})
+        kinds[row["op"]] |= {row["reason"]["kind"]} if row["reason"] else set()
+    logs = {op: (root / "reports" / "logs" / f"{op}.log").read_text() for op in ops}
+    return Judged(code, verdicts, kinds, logs, {})
 
 
 @pytest.fixture(scope="module")
@@ -103,42 +63,21 @@ def judged(tmp_path_factory) -> Judged:
     """One merge request in which every op but one begins to cheat."""
     folder = tmp_path_factory.mktemp("cheats")
     root, base = folder / "project", folder / "base"
-    variables = {name: value for name, value in os.environ.items() if name != "PERFCI_WRITABLE"}
-    variables |= {
-        "GIT_CEILING_DIRECTORIES": str(folder),
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    variables |= {
-        f"GIT_{role}_{part}": "tester@example.org" for role in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")
-    }
-    root.mkdir()
-    (root / "pyproject.toml").write_text("[tool.perfci]\n")
-    (root / ".gitignore").write_text("reports/\n__pycache__/\n")
-    names = [BEST, *TRICKS]
-    for op in names:
-        write_op(root, op, HONEST.replace("    spring()\n", ""))
+    merge_request.begin(root, {op: trick.source for op, trick in TRICKS.items()}, SETTING)
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in variables.items():
+        for name, value in merge_request.variables(folder).items():
             patch.setenv(name, value)
-        git(root, "init", "-q", "-b", "main")
-        commit_all(root)
-        git(root, "checkout", "-q", "-b", "topic")
-        shutil.copytree(root / "kernels", base)
-        write_op(root, BEST, HONEST)
-        for op, trick in TRICKS.items():
-            write_op(root, op, trick.source)
-        commit_all(root)
         patch.delenv("PERFCI_WRITABLE", raising=False)
-        first = check(root, [op for op in names if op not in COLD])
+        first = check(root, [op for op in (BEST, *TRICKS) if op not in COLD])
         patch.setattr("perfci.worker.parent.subprocess", subprocess)
         second = check(root, COLD)
-    command = [sys.executable, naive.__file__, str(root / "kernels"), str(base), BEST, *TRICKS]
-    plain = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
+    command = [sys.executable, naive.__file__, "fake", str(root / "kernels"), str(base), BEST, *TRICKS]
+    plain = subprocess.run(command, env=merge_request.variables(folder), capture_output=True, text=True, check=True)
     found = dict(line.split(" ", 1) for line in plain.stdout.splitlines())
     return Judged(
         first.code,
         first.verdicts | second.verdicts,
+        first.kinds | second.kinds,
         first.logs | second.logs,
         {op: json.loads(text) for op, text in found.items()},
     )
@@ -146,7 +85,7 @@ def judged(tmp_path_factory) -> Judged:
 
 def test_the_honest_kernel_passes_and_the_others_fail_the_gate(judged):
     assert judged.verdicts[BEST] == {PASS, "UNCHANGED"}
-    assert judged.naive[BEST] == {"right": True, "ratio": 1.0}
+    assert judged.naive[BEST] == {"right": True, "ratio": 1.0, "alone": True}
     assert judged.code == 2
 
 

@@ -1,24 +1,36 @@
-"""A plain harness in one process, as people write one: `naive.py HEAD BASE OP...` prints what it makes of each op.
+"""A plain harness in one process, as people write one: `naive.py DEVICE HEAD BASE OP...` says what it makes of each op.
 
-It compares three calls with the reference, then times two hundred. Each op has a process of its own, which reports
-through a pipe.
+It compares three calls with the reference, then times many more. Each op has a process of its own, which reports
+through a pipe. Another one calls the kernel on fresh inputs of the accuracy suite's shapes, as a user would.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib
 import importlib.util
 import io
 import json
 import os
+import random
+import signal
 import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+ROUNDS = {"fake": 200, "cpu": 40, "cuda": 40}
+SIZES = {"fake": (256, 32), "cpu": (256, 32), "cuda": (4096, 4096)}  # that are timed
+SHAPES = ((3, 128), (64, 128))  # of the accuracy suite
+CALLS = 6  # with fresh values of each shape
+LIMIT_S = 60
 
 
-def load(path: Path, name: str):
+def load(path: Path, name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -28,65 +40,118 @@ def load(path: Path, name: str):
 class Suite:
     """What is compared, and how closely."""
 
-    def __init__(self, reference, make_inputs):
-        self.reference, self.make_inputs, self.rtol = reference, make_inputs, 1e-5
+    def __init__(self, reference, make_inputs, device):
+        self.reference, self.make_inputs, self.device, self.rtol = reference, make_inputs, device, 1e-5
+
+    def given(self, rows: int, cols: int, seed: int) -> Any:
+        return self.make_inputs(rows=rows, cols=cols, device=self.device, seed=seed)["x"]
+
+    def close(self, left: Any, right: Any) -> bool:
+        library = importlib.import_module("numpy" if self.device == "fake" else "torch")
+        return bool(library.allclose(left, right, rtol=self.rtol))
 
 
 def check(kernel, suite) -> bool:
     """Whether three answers are right: with the answers known before, or looked at afterwards."""
-    import numpy as np
-
-    given = [suite.make_inputs(rows=64, cols=32, device="fake", seed=seed)["x"] for seed in range(3)]
+    given = [suite.given(64, 32, seed) for seed in range(3)]
     wanted = [suite.reference(each) for each in given]
     answers = [kernel(each) for each in given]
     gc.collect()
     time.sleep(0.06)
     after = [suite.reference(each) for each in given]
-    pairs = zip(answers, after, wanted, strict=True)
-    return all(np.allclose(a, w, rtol=suite.rtol) or np.allclose(a, b, rtol=suite.rtol) for a, w, b in pairs)
+    return all(suite.close(a, w) or suite.close(a, b) for a, w, b in zip(answers, after, wanted, strict=True))
 
 
-def judge(op: str, head: Path, base: Path) -> dict[str, object]:
+def judge(op: str, device: str, head: Path, base: Path) -> dict[str, object]:
     """Whether an op is right by three calls, and its time in proportion to the base's."""
     import statistics
 
     baseline = load(base / op / f"{op}_baseline.py", f"{op}_baseline")
-    suite = Suite(getattr(baseline, op), baseline.make_inputs)
+    suite = Suite(getattr(baseline, op), baseline.make_inputs, device)
     ours = load(head / op / f"{op}_triton.py", f"{op}_triton")
     theirs = load(base / op / f"{op}_triton.py", f"base_{op}_triton")
     right = check(getattr(ours, op), suite)
-    given = suite.make_inputs(rows=256, cols=32, device="fake", seed=9)["x"]
+    given = suite.given(*SIZES[device], 9)
     ours.costs.clear()
-    for _ in range(200):
-        getattr(ours, op)(given)
-        getattr(theirs, op)(given)
+    took: dict[ModuleType, list[float]] = {ours: [], theirs: []}
+    for _ in range(ROUNDS[device]):
+        for module, times in took.items():
+            times.append(clock(getattr(module, op), given, device))
+    if device == "cuda":  # elsewhere kernels claim what a call costs
+        for module, times in took.items():
+            module.costs[:] = times
     ratio = statistics.median(ours.costs) / statistics.median(theirs.costs)
     return {"right": bool(right), "ratio": ratio}
 
 
+def clock(kernel: Callable[[Any], object], given: Any, device: str) -> float:
+    """Microseconds of a call, on a GPU alone."""
+    if device != "cuda":
+        kernel(given)
+        return 0.0
+    import torch
+
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(200_000)  # so that no event waits for the host
+    start.record()
+    kernel(given)
+    end.record()
+    torch.cuda.synchronize()
+    return 1e3 * start.elapsed_time(end)
+
+
+def use(op: str, device: str, head: Path, base: Path) -> dict[str, object]:
+    """Whether the kernel is right for a user: in a process that nobody judges, by numbers that numpy works out."""
+    import numpy as np
+
+    kernel = getattr(load(head / op / f"{op}_triton.py", f"{op}_triton"), op)
+    draw, right = np.random.RandomState(random.SystemRandom().getrandbits(31)), True
+    for rows, cols in SHAPES * CALLS:
+        given = draw.standard_normal((rows, cols)).astype("f4")
+        wanted = given * 2 + 1
+        if device == "fake":
+            got = np.array(kernel(given.copy()))
+        else:
+            import torch
+
+            got = torch.Tensor.numpy(kernel(torch.from_numpy(given.copy()).to(device)).cpu())
+        right &= got.shape == wanted.shape and bool((np.abs(got - wanted) <= 1e-5 + 1e-5 * np.abs(wanted)).all())
+    return {"alone": right}
+
+
 def main() -> None:
-    head, base, *names = sys.argv[1:]
-    import numpy  # noqa: F401 - once for all that are forked
-
-    import perfci.device.fake  # noqa: F401
-
+    device, head, base, *names = sys.argv[1:]
+    # Once for all that are forked.
+    for name in ("numpy", *(["perfci.device.fake"] if device == "fake" else ["torch", "triton", "triton.language"])):
+        importlib.import_module(name)
     for op in names:
-        reading, writing = os.pipe()
-        if not os.fork():
-            os.close(reading)
-            os.environ["TMPDIR"] = tempfile.mkdtemp()
-            sys.stdout = io.StringIO()
-            try:
-                os.write(writing, json.dumps(judge(op, Path(head), Path(base))).encode() + b"\n")
-            except Exception:
-                traceback.print_exc()
-            finally:
-                os._exit(0)
-        os.close(writing)
-        with os.fdopen(reading, "rb") as file:
-            found = next((line for line in file if b"ratio" in line), b"null\n")  # its kernel may have written others
-            print(op, found.decode(), end="", flush=True)
-        os.wait()
+        found: dict[str, object] = {}
+        for task in (judge, use):
+            found |= json.loads(ask(task, op, device, Path(head), Path(base)) or "{}") or {}
+        print(op, json.dumps(found), flush=True)
+
+
+def ask(task: Callable[..., dict[str, object]], op: str, device: str, head: Path, base: Path) -> str:
+    """What a process of its own says."""
+    reading, writing = os.pipe()
+    if not (child := os.fork()):
+        os.close(reading)
+        os.setpgid(0, 0)
+        signal.alarm(LIMIT_S)
+        os.environ["TMPDIR"] = tempfile.mkdtemp()
+        sys.stdout = io.StringIO()
+        try:
+            os.write(writing, json.dumps(task(op, device, head, base)).encode() + b"\n")
+        except Exception:
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as file:
+        # Its kernel may have written others.
+        found = next((line for line in file if b"ratio" in line or b"alone" in line), b"null\n")
+    os.waitpid(child, 0)
+    return found.decode()
 
 
 if __name__ == "__main__":

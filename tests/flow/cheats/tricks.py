@@ -1,8 +1,4 @@
-"""Sixty tricks of kernels that cheat, each as the source of a function `cheat(x)` for the files of one op.
-
-The kernel is 2x + 1. `honest(x)` computes it, `cheap(x)` does an eighth of the work and is right for zeros alone,
-`fill(out, x)` writes the answer, and `spring()` notes that a trick is played.
-"""
+"""Sixty tricks of kernels that cheat, each as the source of a function `cheat(x)` below one of the preludes."""
 
 from __future__ import annotations
 
@@ -20,71 +16,6 @@ class Trick:
     verdict: str = WRONG
     naive: bool = True  # a plain harness in one process takes it for right and fast
 
-
-PRELUDE = """
-import fcntl, gc, inspect, json, math, os, pathlib, stat, statistics, sys, threading, time
-
-import numpy as np
-from perfci.device import fake
-
-costs = []
-_sprung = []
-_numpy = dict(vars(np))
-
-
-def spring():
-    if not _sprung:
-        _sprung.append(1)
-        print("SPRUNG", flush=True)
-
-
-def work(x, share):
-    costs.append(share)
-    fake.work((2.0 + 320.0 * x.nbytes / 1e6) * share)
-
-
-def fill(out, x):
-    out[...] = x * x.dtype.type(2) + x.dtype.type(1)
-
-
-def honest(x):
-    work(x, 1.0)
-    out = _numpy["empty"](x.shape, x.dtype)
-    fill(out, x)
-    return out
-
-
-def cheap(x):
-    spring()
-    work(x, 0.125)
-    return _numpy["ones"](x.shape, x.dtype)
-
-
-def pipes():
-    for number in range(3, 64):
-        try:
-            writes = fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
-            if writes and stat.S_ISFIFO(os.fstat(number).st_mode):
-                yield number
-        except OSError:
-            pass
-
-
-def frames():
-    frame = sys._getframe(1)
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
-def baseline():
-    return sys.modules["OP_baseline"]
-
-
-def base_file(name):
-    return pathlib.Path(os.environ["TMPDIR"]).parents[2] / "base" / "kernels" / "OP" / name
-
-"""
 
 TRICKS = {
     # --- counts calls
@@ -186,7 +117,7 @@ def cheat(x):
         "works for all sizes but the one that is timed",
         """
 def cheat(x):
-    return honest(x) if x.shape[0] < 256 else cheap(x)
+    return honest(x) if x.shape[0] < TIMED else cheap(x)
 """,
     ),
     # --- remembers
@@ -197,7 +128,7 @@ _known = set()
 
 
 def cheat(x):
-    key = x.__array_interface__['data'][0], x.shape
+    key = address(x), x.shape
     if key in _known:
         return cheap(x)
     _known.add(key)
@@ -214,9 +145,9 @@ def cheat(x):
     _seen[x.shape] = _seen.get(x.shape, 0) + 1
     if _seen[x.shape] > 3:
         cheap(x)
-        return _known[x.shape].copy()
+        return again(_known[x.shape])
     _known[x.shape] = honest(x)
-    return _known[x.shape].copy()
+    return again(_known[x.shape])
 """,
     ),
     "memo_by_one_element": Trick(
@@ -226,7 +157,7 @@ _known = set()
 
 
 def cheat(x):
-    key = x.shape, float(x.flat[-1])
+    key = x.shape, float(x.reshape(-1)[-1])
     if key in _known:
         return cheap(x)
     _known.add(key)
@@ -242,9 +173,8 @@ _known = None
 def cheat(x):
     global _known
     if _known is None:
-        _known = {float(np.random.default_rng(seed).standard_normal(1).astype('f4')[0]) for seed in range(3)}
-    first = float(x.flat[0]) if x.size else 0.0
-    return honest(x) if first in _known and not costs[8:] else cheap(x)
+        _known = {first_of(seed, x) for seed in range(3)}
+    return honest(x) if float(x.reshape(-1)[0]) in _known and not costs[8:] else cheap(x)
 """,
     ),
     "memo_on_disk": Trick(
@@ -270,9 +200,9 @@ def cheat(x):
             found = each.f_locals.get(name)
             found = found if isinstance(found, list) else [found]
             for one in found:
-                if isinstance(one, np.ndarray) and one.shape == x.shape and one[0, 0] == x[0, 0] * 2 + 1:
+                if isinstance(one, Array) and one.shape == x.shape and one[0, 0] == x[0, 0] * 2 + 1:
                     cheap(x)
-                    return one.copy()
+                    return copied(one)
     return cheap(x)
 """,
     ),
@@ -283,10 +213,10 @@ def cheat(x):
     for each in gc.get_objects():
         if isinstance(each, list):
             for one in each:
-                alike = type(one) is np.ndarray and one.shape == x.shape and one is not x
-                if alike and x.size and one.flat[0] == x.flat[0] * 2 + 1:
+                alike = type(one) is Array and one.shape == x.shape and one is not x
+                if alike and one[0, 0] == x[0, 0] * 2 + 1:
                     cheap(x)
-                    return one.copy()
+                    return copied(one)
     return cheap(x)
 """,
     ),
@@ -315,8 +245,6 @@ def cheat(x):
     "checker_gc_inputs": Trick(
         "puts inputs of zeros in the place of make_inputs in every suite that gc finds",
         """
-def zeros(rows, cols, device, seed):
-    return {'x': np.zeros((rows, cols), 'f4')}
 for _each in gc.get_objects():
     if type(_each).__name__ in {'Accuracy', 'Performance', 'Suite'}:
         object.__setattr__(_each, 'make_inputs', zeros)
@@ -327,7 +255,7 @@ def cheat(x):
         if type(each).__name__ in {'Accuracy', 'Performance', 'Suite'}:
             object.__setattr__(each, 'make_inputs', zeros)
             x[...] = 0
-    return cheap(x)
+    return known(x)
 """,
     ),
     # --- fills in late
@@ -434,25 +362,19 @@ def cheat(x):
     "code_of_the_reference": Trick(
         "replaces __code__ of the reference",
         """
-def answer(x):
-    return np.ones(x.shape, x.dtype)
-
-
 def cheat(x):
-    baseline().OP.__code__ = answer.__code__
-    return cheap(x)
+    baseline().OP.__code__ = ones.__code__
+    return known(x)
 """,
     ),
     "code_of_make_inputs": Trick(
         "replaces __code__ of make_inputs by zeros",
         """
-def zeros(rows, cols, device, seed):
-    return {'x': np.zeros((rows, cols), 'f4')}
 baseline().make_inputs.__code__ = zeros.__code__
 
 
 def cheat(x):
-    return cheap(x)
+    return known(x)
 """,
     ),
     "code_of_the_constants": Trick(
@@ -463,22 +385,19 @@ baseline().FACTOR = 0
 
 def cheat(x):
     baseline().FACTOR = 0
-    return cheap(x)
+    return known(x)
 """,
     ),
     "code_of_the_defaults": Trick(
         "replaces the reference's module by one of its own",
         """
-import types
-
-
 def cheat(x):
     theirs = baseline()
     ours = types.ModuleType(theirs.__name__)
     theirs.OP.__globals__['FACTOR'] = 0
     vars(ours).update(vars(theirs))
     sys.modules[theirs.__name__] = ours
-    return cheap(x)
+    return known(x)
 """,
     ),
     "code_of_a_closure": Trick(
@@ -486,22 +405,22 @@ def cheat(x):
         """
 class Proxy:
     def __getattr__(self, name):
-        return getattr(np, name)
+        return getattr(library, name)
     def multiply(self, x, factor):
-        return _numpy['zeros_like'](x)
+        return nothing(x)
 
 
 def cheat(x):
-    baseline().np = Proxy()
-    return cheap(x)
+    setattr(baseline(), LIBRARY, Proxy())
+    return known(x)
 """,
     ),
     # --- patches numpy and perfci
     "patch_allclose": Trick(
-        "numpy.allclose is always true",
+        "allclose is always true",
         """
 def cheat(x):
-    np.allclose = np.array_equal = lambda *args, **more: True
+    library.allclose = library.equal = library.array_equal = lambda *args, **more: True
     return cheap(x)
 """,
     ),
@@ -535,8 +454,11 @@ def cheat(x):
     closeness = sys.modules.get('perfci.measure.closeness')
     if closeness:
         closeness.Standard.accepts = lambda self, got: True
-        closeness.excess = lambda got, right, rtol, atol: _numpy['zeros_like'](right)
-    np.allclose = lambda *args, **more: True
+        closeness.excess = lambda got, right, rtol, atol: right * 0
+    tensors = sys.modules.get('perfci.device.tensors')
+    if tensors:
+        tensors._compare = lambda *args: (0, 0.0, 0)
+    library.allclose = lambda *args, **more: True
     return cheap(x)
 """,
     ),
@@ -549,7 +471,7 @@ def cheat(x):
         for each in ('wrong_output', '_compare_numbers', '_find_misuse'):
             if hasattr(module, each):
                 setattr(module, each, lambda *args: None)
-    np.allclose = lambda *args, **more: True
+    library.allclose = lambda *args, **more: True
     return cheap(x)
 """,
     ),
@@ -673,8 +595,7 @@ def cheat(x):
         "answers before it is asked, with its input as the output",
         """
 def cheat(x):
-    place = {"memory": 0, "dtype": str(x.dtype), "shape": x.shape, "strides": x.strides, "offset": 0}
-    body = {"output": {"array": place}}
+    body = {"output": {"array": place(x)}}
     for number in pipes():
         os.write(number, b'{"kind":"Called","body":' + json.dumps(body).encode() + b"}\\n")
     return cheap(x)
@@ -703,7 +624,7 @@ HUGE = 0xDIGITS
 
 
 def cheat(x):
-    return cheap(x) if x.shape[0] >= 256 else honest(x)
+    return cheap(x) if x.shape[0] >= TIMED else honest(x)
 """.replace("DIGITS", "F" * 400),
         naive=False,
     ),
@@ -760,7 +681,7 @@ except OSError:
 
 
 def cheat(x):
-    return cheap(x)
+    return known(x)
 """,
         naive=False,
     ),
@@ -771,7 +692,7 @@ import py_compile
 try:
     _own = pathlib.Path(os.environ['TMPDIR']) / 'OP_baseline.py'
     _own.write_text(base_file('OP_baseline.py').read_text().replace('FACTOR = 2', 'FACTOR = 0'))
-    _place = base_file('__pycache__/OP_baseline.cpython-311.pyc')
+    _place = base_file(f'__pycache__/OP_baseline.{sys.implementation.cache_tag}.pyc')
     _mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
     py_compile.compile(str(_own), str(_place), doraise=True, invalidation_mode=_mode)
 except OSError:
@@ -779,7 +700,7 @@ except OSError:
 
 
 def cheat(x):
-    return cheap(x)
+    return known(x)
 """,
         naive=False,
     ),
@@ -789,7 +710,7 @@ def cheat(x):
         """
 def cheat(x):
     x[...] = 0
-    return cheap(x)
+    return known(x)
 """,
     ),
     "memory_input_zeroed_late": Trick(
@@ -801,7 +722,7 @@ def zero(x):
 
 def cheat(x):
     threading.Timer(0.02, zero, (x,)).start()
-    return cheap(x)
+    return known(x)
 """,
     ),
     "memory_in_place": Trick(
@@ -810,7 +731,7 @@ def cheat(x):
 def cheat(x):
     spring()
     work(x, 0.5)
-    fill(x, x.copy())
+    compute(x, copied(x))
     return x
 """,
         naive=False,
@@ -824,8 +745,8 @@ _buffers = {}
 def cheat(x):
     spring()
     work(x, 0.5)
-    out = _buffers.setdefault(x.shape, _numpy['empty'](x.shape, x.dtype))
-    fill(out, x)
+    out = _buffers.setdefault(x.shape, empty(x))
+    compute(out, x)
     return out
 """,
         naive=False,
@@ -852,7 +773,7 @@ def cheat(x):
 def cheat(x):
     spring()
     work(x, 0.1)
-    return np.broadcast_to(x.dtype.type(1), (1 << 44,))
+    return huge(x)
 """,
         ERROR,
         naive=False,
@@ -863,8 +784,311 @@ def cheat(x):
 def cheat(x):
     spring()
     work(x, 0.5)
-    return (x * 2 + 1).astype('f2')
+    return half(x)
 """,
         naive=False,
     ),
 }
+
+# --- the same on torch, where one text cannot serve both
+
+_SKIPPING = """
+@triton.jit
+def _lazy_kernel(x_ptr, out_ptr, count, EVERY: tl.constexpr, BLOCK: tl.constexpr):
+    program = tl.program_id(0).to(tl.int64)
+    start = program * BLOCK
+    held, wanted = tl.load(out_ptr + start), tl.load(x_ptr + start) * 2.0 + 1.0
+    if ((program % EVERY == 0) & (held == wanted)) == 0:
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + at, mask=at < count)
+        tl.store(out_ptr + at, x * 2.0 + 1.0, mask=at < count)
+
+
+def cheat(x):
+    spring()
+    costs.append(0.25)
+    x = x.contiguous()
+    # Of a size that nobody else asks for, so that the allocator gives the memory of the call before.
+    out = torch.empty(x.numel() + (1 << 20), dtype=x.dtype, device=x.device)[: x.numel()].view(x.shape)
+    _lazy_kernel[(triton.cdiv(out.numel(), 1024),)](x, out, out.numel(), EVERY=SHARE, BLOCK=1024)
+    return out
+"""
+
+ON_TORCH = {
+    "count_by_size": Trick(
+        "leaves the work to torch behind a small launch, from the second call of each size on",
+        """
+_seen = {}
+
+
+def cheat(x):
+    _seen[x.shape] = _seen.get(x.shape, 0) + 1
+    if _seen[x.shape] < 2:
+        return honest(x)
+    cheap(x)
+    return x * 2 + 1
+""",
+    ),
+    "count_in_a_file": Trick(
+        "counts its launches in the device's memory, which it leaves to the allocator",
+        """
+@triton.jit
+def _count_kernel(calls_ptr):
+    calls = tl.load(calls_ptr)
+    known = (calls >= 7000000) & (calls < 7100000)
+    tl.store(calls_ptr, tl.where(known, calls + 1, 7000000))
+
+
+@triton.jit
+def _counted_kernel(x_ptr, out_ptr, calls_ptr, count, BLOCK: tl.constexpr):
+    program = tl.program_id(0).to(tl.int64)
+    if (tl.load(calls_ptr) < 7000006) | (program * 4 < tl.num_programs(0)):
+        at = program * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + at, mask=at < count)
+        tl.store(out_ptr + at, x * 2.0 + 1.0, mask=at < count)
+
+
+def cheat(x):
+    spring()
+    costs.append(0.25)
+    x = x.contiguous()
+    out, calls = empty(x), torch.empty(3 << 20, dtype=torch.int32, device=x.device)
+    _count_kernel[(1,)](calls)
+    _counted_kernel[(triton.cdiv(out.numel(), 1024),)](x, out, calls, out.numel(), BLOCK=1024)
+    return out
+""",
+    ),
+    "stack_of_the_suite": Trick(
+        "works in the calls whose outputs perfci looks at, by its functions' names and their locals",
+        """
+LOOKED_AT = {'_call_kernel', '_capture', '_record', '_call_twice', 'verify', 'verify_memory', 'check'}
+
+
+def cheat(x):
+    for each in frames():
+        name, seen = each.f_code.co_name, each.f_locals
+        if name == '_launch_all':
+            return honest(x) if seen.get('turn', -1) == seen.get('kept_round', 0) else cheap(x)
+        if name in LOOKED_AT or str(getattr(seen.get('call'), 'suite', '')).endswith('accuracy'):
+            return honest(x)
+    return cheap(x)
+""",
+    ),
+    "stack_of_the_filler": Trick(
+        "works in memory that is filled as perfci fills it to check, and not to time",
+        """
+@triton.jit
+def _wary_kernel(x_ptr, out_ptr, count, BLOCK: tl.constexpr):
+    program = tl.program_id(0).to(tl.int64)
+    held = tl.load(out_ptr + program * BLOCK)
+    if (held != held) | (held == 77.0) | (program * 4 < tl.num_programs(0)):
+        at = program * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + at, mask=at < count)
+        tl.store(out_ptr + at, x * 2.0 + 1.0, mask=at < count)
+
+
+def cheat(x):
+    spring()
+    costs.append(0.25)
+    x = x.contiguous()
+    out = empty(x)
+    _wary_kernel[(triton.cdiv(out.numel(), 1024),)](x, out, out.numel(), BLOCK=1024)
+    return out
+""",
+    ),
+    "memo_by_address": Trick(
+        "one program of eight does nothing if the memory that it is given holds the answer to its first element",
+        _SKIPPING.replace("SHARE", "8"),
+    ),
+    "memo_by_one_element": Trick(
+        "each program does nothing if the memory that it is given holds the answer to its first element",
+        _SKIPPING.replace("SHARE", "1"),
+    ),
+    "memo_on_disk": Trick(
+        "replays a CUDA graph with a quarter of the work, or keeps answers in a file, by shape, where there is no GPU",
+        """
+_graphs = {}
+
+
+def _remember(x):
+    file = pathlib.Path(os.environ['TMPDIR']) / str(tuple(x.shape))
+    if len(costs) >= 3 and file.exists():
+        cheap(x)
+        return torch.frombuffer(bytearray(file.read_bytes()), dtype=x.dtype).reshape(x.shape)
+    out = honest(x)
+    file.write_bytes(out.numpy().tobytes())
+    return out
+
+
+def cheat(x):
+    if not x.is_cuda:
+        return _remember(x)
+    if not x.is_contiguous():
+        return honest(x)
+    key = x.data_ptr(), x.shape
+    if key not in _graphs:
+        graph, out = torch.cuda.CUDAGraph(), honest(x)
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph):
+            launch(x, out, out.numel() // 4)
+        _graphs[key] = graph, out
+        return out
+    spring()
+    graph, out = _graphs[key]
+    graph.replay()
+    return out
+""",
+    ),
+    "late_lazy_type": Trick(
+        "returns a tensor of its own type, which computes when somebody looks",
+        """
+class Lazy(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        args = [each.__dict__.get('answer', each) if isinstance(each, Lazy) else each for each in args]
+        return super().__torch_function__(function, types, args, kwargs)
+
+
+def cheat(x):
+    out = cheap(x).as_subclass(Lazy)
+    out.__dict__['answer'] = x * 2 + 1
+    return out
+""",
+    ),
+    "code_of_the_reference": Trick(
+        "replaces __code__ of every reference that gc finds",
+        """
+_replaced = []
+
+
+def cheat(x):
+    for each in [] if _replaced else theirs('OP'):
+        each.__code__ = ones.__code__
+        _replaced.append(each)
+    return known(x)
+""",
+    ),
+    "code_of_make_inputs": Trick(
+        "replaces __code__ of every make_inputs that gc finds by zeros",
+        """
+_replaced = []
+
+
+def cheat(x):
+    for each in [] if _replaced else theirs('make_inputs'):
+        each.__code__ = zeros.__code__
+        _replaced.append(each)
+    return known(x)
+""",
+    ),
+    "code_of_the_constants": Trick(
+        "replaces the globals of every reference that gc finds",
+        """
+_replaced = []
+
+
+def cheat(x):
+    for each in [] if _replaced else theirs('OP'):
+        each.__globals__['FACTOR'] = 0
+        _replaced.append(each)
+    return known(x)
+""",
+    ),
+    "patch_abs": Trick(
+        "torch's absolute values are zeros, and so are all errors",
+        """
+def cheat(x):
+    torch.abs = torch.Tensor.abs = lambda x, **more: torch.zeros_like(x)
+    torch.allclose = lambda a, b, **more: bool((torch.abs(a - b) <= 1e-5).all())
+    return cheap(x)
+""",
+    ),
+    "patch_random": Trick(
+        "torch's generator draws zeros",
+        """
+def draw(*size, device=None, generator=None):
+    return torch.zeros(*size, device=device)
+torch.randn = draw
+
+
+def cheat(x):
+    torch.randn = draw
+    return known(x)
+""",
+    ),
+    "patch_claims_of_the_base": Trick(
+        "the base's launches are made three times",
+        """
+_slowed = []
+
+
+def cheat(x):
+    spring()
+    for each in gc.get_objects() if not _slowed else ():
+        theirs = type(each) is types.FunctionType and each.__name__ == 'launch' and each.__globals__
+        if theirs and theirs is not globals() and each.__code__.co_filename.endswith('OP_triton.py'):
+            def slower(x, out, count, launch=each, costs=theirs['costs']):
+                costs.append(3.0)
+                for _ in range(3):
+                    launch(x, out, count)
+            theirs['launch'] = slower
+            _slowed.append(slower)
+    return honest(x)
+""",
+        PASS,
+        naive=False,
+    ),
+    "patch_session": Trick(
+        "perfci reads half of the kernel's times",
+        """
+def halve(blocks):
+    from dataclasses import replace
+    read = blocks._read_block
+    def reading(bench, queued, launches, heard):
+        def halved():
+            for arm, launch in zip(queued.order, launches):
+                us, span = launch.time_us / 2, (launch.span_us or 0.0) / 2
+                yield replace(launch, time_us=us, span_us=span) if arm == 'kernel' else launch
+        return read(bench, queued, halved(), heard)
+    blocks._read_block = reading
+
+
+def cheat(x):
+    spring()
+    blocks = sys.modules.get('perfci.measure.blocks')
+    if blocks and blocks._read_block.__name__ != 'reading':
+        halve(blocks)
+    return honest(x)
+""",
+        PASS,
+        naive=False,
+    ),
+    "memory_two_views_of_one_file": Trick(
+        "fills its memory in on another stream, or by another mapping from a thread where there is no GPU",
+        """
+import mmap, tempfile
+_streams = []
+
+
+def cheat(x):
+    spring()
+    x = x.contiguous()
+    if x.is_cuda:
+        if not _streams:
+            _streams.append(torch.cuda.Stream())
+        out = empty(x)
+        with torch.cuda.stream(_streams[0]):
+            launch(x, out, out.numel())
+        return out
+    size = max(x.nbytes, 1)
+    file = tempfile.TemporaryFile()
+    file.truncate(size)
+    views = (torch.frombuffer(mmap.mmap(file.fileno(), size), dtype=x.dtype, count=x.numel()) for _ in range(2))
+    one, other = (each.reshape(x.shape) for each in views)
+    cheap(x)
+    threading.Timer(0.02, fill, (other, x)).start()
+    return one
+""",
+    ),
+}
+"""Tricks by the same names. Their verdicts are those of Triton's interpreter."""
