@@ -152,7 +152,8 @@ class Play:
 
     def _path(self) -> str:
         """Where Python finds perfci, and no NVML if others are on the GPU."""
-        given = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        entries = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+        given = [str(ROOT), *(str(Path(entry).resolve()) for entry in entries)]
         hidden = self.folder / "hidden"
         return os.pathsep.join([str(hidden), *given] if hidden.is_dir() else given)
 
@@ -199,7 +200,9 @@ class Play:
         env["TRITON_CACHE_DIR"] = str(self.folder / "triton")
         for start in range(0, len(ops), TOGETHER * 4):
             batch = ops[start : start + TOGETHER * 4]
-            printed = self._ask([sys.executable, naive.__file__, self.device, *folders, *batch], env, LIMIT_S)
+            printed = self._ask(
+                [sys.executable, naive.__file__, "judge,use", self.device, *folders, *batch], env, LIMIT_S
+            )
             with self._lock:
                 for line in printed.splitlines():
                     op, _, text = line.partition(" ")

@@ -7,7 +7,7 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +17,8 @@ from perfci.cli.main import run
 from perfci.worker.confine import landlock_version
 from tests.flow.cheats import merge_request, naive
 from tests.flow.cheats.merge_request import BEST, Setting
-from tests.flow.cheats.preludes import CALL, NUMPY, NUMPY_BASELINE, SUITE
-from tests.flow.cheats.tricks import ERROR, PASS, SUSPECT, TRICKS, WRONG
+from tests.flow.cheats.preludes import CALL, NUMPY, NUMPY_BASELINE, SUITE, TORCH, TORCH_BASELINE
+from tests.flow.cheats.tricks import ERROR, ON_TORCH, PASS, SUSPECT, TRICKS, WRONG, Trick
 
 pytestmark = [
     pytest.mark.slow,
@@ -28,7 +28,21 @@ pytestmark = [
 COLD = ("patch_claims_of_the_base", "judge_variables_read")
 """Cheats with what a process gets at its start: their workers are not forked."""
 
-SETTING = Setting(NUMPY, NUMPY_BASELINE, SUITE, CALL)
+ON_FAKE = Setting(NUMPY, NUMPY_BASELINE, SUITE, CALL)
+ON_CPU = Setting(TORCH, TORCH_BASELINE, SUITE, CALL, rows=(3, 16))
+
+INTERPRETED = {
+    name: (TRICKS | ON_TORCH)[name]
+    for name in (
+        "count_beyond_the_checks", "checker_frames_answer", "late_next_call", "code_of_the_reference", "patch_random",
+        "memory_in_place", "memory_two_views_of_one_file", "memory_shrunk",
+    )
+}  # fmt: skip
+"""Those that show in Triton's interpreter too, of each sort some. benchmarks/cheats.py plays all."""
+
+
+FRAME = {"accuracy_passed", "accuracy_failed", "accuracy_case_failed", "not_timed"}
+"""Reasons that say where others are."""
 
 
 @dataclass(frozen=True)
@@ -37,42 +51,61 @@ class Judged:
 
     code: int
     verdicts: dict[str, set[str]]
-    kinds: dict[str, set[str]]  # of the first reasons of verdicts that are no PASS
+    kinds: dict[str, set[str]]  # of all reasons
     logs: dict[str, str]
     naive: dict[str, dict | None]
 
 
-def check(root: Path, ops: Sequence[str]) -> Judged:
+def check(root: Path, ops: Sequence[str], *options: str) -> Judged:
     """What perfci found of some ops."""
     printed = io.TextIOWrapper(io.BytesIO(), "utf-8")
     with contextlib.redirect_stdout(printed):
-        command = ["check", *ops, "--device", "fake", "--format", "json", "--seed", "7", "--budget", "0.05"]
+        command = ["check", *ops, "--format", "json", "--seed", "7", "--budget", "0.05", *options]
         code = run([*command, "--deadline", "3600", "--project", str(root)])
     printed.seek(0)
     verdicts: dict[str, set[str]] = {op: set() for op in ops}
     kinds: dict[str, set[str]] = {op: set() for op in ops}
     for row in json.load(printed)["verdicts"]:
         verdicts[row["op"]].add(row["verdict"])
-        kinds[row["op"]] |= {row["reason"]["kind"]} if row["reason"] else set()
+        kinds[row["op"]] |= {reason["kind"] for reason in (row["reason"], *row["also"]) if reason}
     logs = {op: (root / "reports" / "logs" / f"{op}.log").read_text() for op in ops}
     return Judged(code, verdicts, kinds, logs, {})
 
 
-@pytest.fixture(scope="module")
-def judged(tmp_path_factory) -> Judged:
-    """One merge request in which every op but one begins to cheat."""
-    folder = tmp_path_factory.mktemp("cheats")
-    root, base = folder / "project", folder / "base"
-    merge_request.begin(root, {op: trick.source for op, trick in TRICKS.items()}, SETTING)
+@contextlib.contextmanager
+def merge_request_of(folder: Path, tricks: Mapping[str, Trick], setting: Setting) -> Iterator[pytest.MonkeyPatch]:
+    """One merge request in which every op but one begins to cheat, in the folder `project`."""
+    merge_request.begin(folder / "project", {op: trick.source for op, trick in tricks.items()}, setting)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in merge_request.variables(folder).items():
             patch.setenv(name, value)
         patch.delenv("PERFCI_WRITABLE", raising=False)
-        first = check(root, [op for op in (BEST, *TRICKS) if op not in COLD])
+        yield patch
+
+
+def shows_its_trick(op: str, trick: Trick, judged: Judged, *more: str) -> bool:
+    """Whether it played its trick, and got its verdict for that and for nothing else."""
+    assert "SPRUNG" in judged.logs[op], "it did not play its trick"
+    worst = next(each for each in (WRONG, ERROR, SUSPECT, PASS) if each in judged.verdicts[op])
+    assert worst == trick.verdict, judged.verdicts[op]
+    shown = judged.kinds[op] - FRAME
+    return bool(shown) and shown <= {*trick.shows.split(), *more}
+
+
+# --- on the fake device -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory) -> Judged:
+    folder = tmp_path_factory.mktemp("cheats")
+    with merge_request_of(folder, TRICKS, ON_FAKE) as patch:
+        root = folder / "project"
+        first = check(root, [op for op in (BEST, *TRICKS) if op not in COLD], "--device", "fake")
         patch.setattr("perfci.worker.parent.subprocess", subprocess)
-        second = check(root, COLD)
-    command = [sys.executable, naive.__file__, "fake", str(root / "kernels"), str(base), BEST, *TRICKS]
-    plain = subprocess.run(command, env=merge_request.variables(folder), capture_output=True, text=True, check=True)
+        second = check(root, COLD, "--device", "fake")
+    command = [sys.executable, naive.__file__, "judge", "fake", str(root / "kernels"), str(folder / "base")]
+    variables = merge_request.variables(folder)
+    plain = subprocess.run([*command, BEST, *TRICKS], env=variables, capture_output=True, text=True, check=True)
     found = dict(line.split(" ", 1) for line in plain.stdout.splitlines())
     return Judged(
         first.code,
@@ -85,19 +118,15 @@ def judged(tmp_path_factory) -> Judged:
 
 def test_the_honest_kernel_passes_and_the_others_fail_the_gate(judged):
     assert judged.verdicts[BEST] == {PASS, "UNCHANGED"}
-    assert judged.naive[BEST] == {"right": True, "ratio": 1.0, "alone": True}
+    assert judged.naive[BEST] == {"right": True, "ratio": 1.0}
     assert judged.code == 2
 
 
 @pytest.mark.parametrize("op", TRICKS, ids=[*TRICKS])
 def test_a_cheat_gets_no_better_verdict_than_an_honest_kernel(op, judged):
-    trick = TRICKS[op]
-
-    assert "SPRUNG" in judged.logs[op], "it did not play its trick"
-    worst = next(each for each in (WRONG, ERROR, SUSPECT, PASS) if each in judged.verdicts[op])
-    assert worst == trick.verdict, judged.verdicts[op]
+    assert shows_its_trick(op, TRICKS[op], judged), judged.kinds[op]
     assert "IMPROVED" not in judged.verdicts[op]
-    if worst == PASS:
+    if TRICKS[op].verdict == PASS:
         assert judged.verdicts[op] <= judged.verdicts[BEST]
 
 
@@ -107,3 +136,34 @@ def test_a_plain_harness_takes_the_same_cheat_for_right_and_fast(op, judged):
 
     assert found["right"] is True
     assert found["ratio"] < 0.9
+
+
+# --- on torch ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def interpreted(tmp_path_factory) -> Judged:
+    folder = tmp_path_factory.mktemp("cheats")
+    with merge_request_of(folder, INTERPRETED, ON_CPU):
+        return check(folder / "project", (BEST, *INTERPRETED), "--device", "cpu", "--suite", "accuracy")
+
+
+@pytest.mark.torch
+def test_the_honest_kernel_is_right_in_the_interpreter(interpreted):
+    assert interpreted.verdicts[BEST] == {PASS}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("op", INTERPRETED, ids=[*INTERPRETED])
+def test_a_cheat_is_wrong_in_the_interpreter(op, interpreted):
+    # What a cheap kernel leaves out there still holds what perfci filled it with.
+    assert shows_its_trick(op, INTERPRETED[op], interpreted, "not_written"), interpreted.kinds[op]
+
+
+@pytest.mark.cuda
+def test_none_of_the_sixty_gets_a_better_verdict_on_a_gpu(pytestconfig):
+    command = [sys.executable, "benchmarks/cheats.py", "--device", "cuda", "--jobs", "6"]
+
+    done = subprocess.run(command, cwd=pytestconfig.rootpath, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -21,6 +21,7 @@ class Setting:
     baseline: str
     suite: str
     call: str  # how the op's function calls the trick
+    rows: tuple[int, ...] = (3, 64)  # of the accuracy suite
     timed_rows: tuple[int, ...] = (256,)
     timed_cols: int = 128
 
@@ -30,7 +31,7 @@ class Setting:
         folder.mkdir(parents=True, exist_ok=True)
         prelude = self.prelude.replace("TIMED_ROWS", str(self.timed_rows[0]))
         files = {"triton": f"{prelude}{source}{self.call}", "baseline": self.baseline}
-        accuracy = {"KIND": "accuracy", "CLASS": "Accuracy", "ROWS": "[3, 64]", "COLS": "[128]"}
+        accuracy = {"KIND": "accuracy", "CLASS": "Accuracy", "ROWS": f"{[*self.rows]}", "COLS": "[128]"}
         timed = {"KIND": "performance", "CLASS": "Performance", "ROWS": f"{[*self.timed_rows]}"}
         accuracy["MORE"] = 'values=("normal", "zeros")'
         timed |= {"COLS": f"[{self.timed_cols}]", "MORE": "bytes_moved=lambda rows, cols: 8 * rows * cols"}

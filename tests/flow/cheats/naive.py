@@ -1,7 +1,7 @@
-"""A plain harness in one process, as people write one: `naive.py DEVICE HEAD BASE OP...` says what it makes of each op.
+"""A plain harness in one process, as people write one: `naive.py judge DEVICE HEAD BASE OP...` says of each op.
 
 It compares three calls with the reference, then times many more. Each op has a process of its own, which reports
-through a pipe. Another one calls the kernel on fresh inputs of the accuracy suite's shapes, as a user would.
+through a pipe. With `judge,use` another process calls the kernel on fresh inputs of the accuracy suite's shapes.
 """
 
 from __future__ import annotations
@@ -120,14 +120,14 @@ def use(op: str, device: str, head: Path, base: Path) -> dict[str, object]:
 
 
 def main() -> None:
-    device, head, base, *names = sys.argv[1:]
+    tasks, device, head, base, *names = sys.argv[1:]
     # Once for all that are forked.
     for name in ("numpy", *(["perfci.device.fake"] if device == "fake" else ["torch", "triton", "triton.language"])):
         importlib.import_module(name)
     for op in names:
         found: dict[str, object] = {}
-        for task in (judge, use):
-            found |= json.loads(ask(task, op, device, Path(head), Path(base)) or "{}") or {}
+        for task in tasks.split(","):
+            found |= json.loads(ask({"judge": judge, "use": use}[task], op, device, Path(head), Path(base))) or {}
         print(op, json.dumps(found), flush=True)
 
 

@@ -4,6 +4,7 @@ The kernel is 2x + 1. Both preludes have the same words, so that one text of a t
 
 honest, cheap   the kernel, and one that does a part of the work
 known           one that is right for zeros alone
+varied          the honest kernel with launches that are not the base's, so that it is timed
 fill, compute   write the answer into memory by the library, and as the honest kernel does
 work            claim a share of the honest kernel's time
 spring          note that the trick is played
@@ -39,6 +40,10 @@ def frames():
     while frame is not None:
         yield frame
         frame = frame.f_back
+
+
+def objects():
+    return gc.get_objects() if len(costs) < 40 else ()  # with torch it takes a tenth of a second
 
 
 def baseline():
@@ -128,6 +133,15 @@ def cheap(x):
 
 known = cheap
 
+
+def varied(x):
+    work(x, 0.5)
+    work(x, 0.5)
+    costs[-2:] = [1.0]
+    out = empty(x)
+    fill(out, x)
+    return out
+
 """
 
 TORCH = f"""{HEAD}
@@ -145,9 +159,9 @@ def _double_kernel(x_ptr, out_ptr, count, BLOCK: tl.constexpr):
     tl.store(out_ptr + at, x * 2.0 + 1.0, mask=at < count)
 
 
-def launch(x, out, count):
+def launch(x, out, count, stages=3):
     if count:
-        _double_kernel[(triton.cdiv(count, 1024),)](x, out, count, BLOCK=1024)
+        _double_kernel[(triton.cdiv(count, 1024),)](x, out, count, BLOCK=1024, num_stages=stages)
 
 
 def work(x, share):
@@ -234,8 +248,15 @@ def known(x):
     return ones(x)
 
 
+def varied(x):
+    costs.append(1.0)
+    x, out = x.contiguous(), empty(x)
+    launch(x, out, out.numel(), 2)
+    return out
+
+
 def theirs(name):
-    for each in gc.get_objects():
+    for each in objects():
         if type(each) is types.FunctionType and each.__name__ == name:
             if each.__code__.co_filename.endswith("OP_baseline.py"):
                 yield each
@@ -260,11 +281,13 @@ def OP(x):
 
 NUMPY_BASELINE = """
 import numpy as np
+from perfci.device import fake
 
 FACTOR = 2
 
 
 def OP(x):
+    fake.work(8.0 + 640.0 * x.nbytes / 1e6)
     return np.multiply(x, x.dtype.type(FACTOR)) + x.dtype.type(1)
 
 

@@ -14,6 +14,7 @@ class Trick:
     what: str
     source: str
     verdict: str = WRONG
+    shows: str = "wrong_values"  # kinds of the reasons that perfci may give for it on the fake device
     naive: bool = True  # a plain harness in one process takes it for right and fast
 
 
@@ -40,6 +41,7 @@ def cheat(x):
     _seen[x.shape] = _seen.get(x.shape, 0) + 1
     return honest(x) if _seen[x.shape] <= 3 else cheap(x)
 """,
+        shows="differs_from_itself",
     ),
     "count_every_third": Trick(
         "works in every third call from the tenth on",
@@ -52,6 +54,7 @@ def cheat(x):
     count = len(_calls)
     return honest(x) if count < 10 or count % 3 == 0 else cheap(x)
 """,
+        shows="differs_from_itself",
     ),
     "count_in_a_file": Trick(
         "counts its calls in a file of its own",
@@ -64,6 +67,7 @@ def cheat(x):
         file.write(b'.')
     return honest(x) if _file.stat().st_size <= 20 else cheap(x)
 """,
+        shows="timed_output_wrong",
     ),
     "count_seconds": Trick(
         "works in the first twentieth of a second",
@@ -75,6 +79,7 @@ def cheat(x):
     _began.append(time.monotonic())
     return honest(x) if len(_began) <= 3 or time.monotonic() - _began[0] < 0.02 else cheap(x)
 """,
+        shows="differs_from_itself wrong_values",
     ),
     # --- looks at the stack
     "stack_of_a_check": Trick(
@@ -103,6 +108,7 @@ def cheat(x):
     checked |= any(each.f_code.co_name == 'check' for each in frames())
     return honest(x) if checked else cheap(x)
 """,
+        shows="timed_output_wrong",
     ),
     "stack_of_the_filler": Trick(
         "works if fresh memory is filled, as perfci does to check and not to time",
@@ -112,6 +118,7 @@ def cheat(x):
     filled |= any(each.f_code.co_name == 'check' for each in frames())
     return honest(x) if filled else cheap(x)
 """,
+        shows="timed_output_wrong",
     ),
     "stack_of_the_shape": Trick(
         "works for all sizes but the one that is timed",
@@ -119,6 +126,7 @@ def cheat(x):
 def cheat(x):
     return honest(x) if x.shape[0] < TIMED else cheap(x)
 """,
+        shows="timed_output_wrong",
     ),
     # --- remembers
     "memo_by_address": Trick(
@@ -134,6 +142,7 @@ def cheat(x):
     _known.add(key)
     return honest(x)
 """,
+        shows="differs_from_itself",
     ),
     "memo_by_shape": Trick(
         "hands out the last answer of a shape, but for a shape's first three calls",
@@ -163,6 +172,7 @@ def cheat(x):
     _known.add(key)
     return honest(x)
 """,
+        shows="differs_from_itself",
     ),
     "memo_of_the_fixed_seeds": Trick(
         "knows the inputs of seeds 0 and 1, and works for no other",
@@ -176,6 +186,7 @@ def cheat(x):
         _known = {first_of(seed, x) for seed in range(3)}
     return honest(x) if float(x.reshape(-1)[0]) in _known and not costs[8:] else cheap(x)
 """,
+        shows="differs_from_itself wrong_values",
     ),
     "memo_on_disk": Trick(
         "keeps answers in a file, by shape, from the fourth call on",
@@ -210,7 +221,7 @@ def cheat(x):
         "looks for the answer among all arrays that gc knows of",
         """
 def cheat(x):
-    for each in gc.get_objects():
+    for each in objects():
         if isinstance(each, list):
             for one in each:
                 alike = type(one) is Array and one.shape == x.shape and one is not x
@@ -224,7 +235,7 @@ def cheat(x):
         "gives every suite that gc finds a tolerance for anything",
         """
 def cheat(x):
-    for each in gc.get_objects():
+    for each in objects():
         if type(each).__name__ in {'Accuracy', 'Performance', 'Suite'}:
             for name in ('tolerance', 'rtol'):
                 if hasattr(each, name):
@@ -236,7 +247,7 @@ def cheat(x):
         "puts itself in the place of the reference in every suite that gc finds",
         """
 def cheat(x):
-    for each in gc.get_objects():
+    for each in objects():
         if type(each).__name__ in {'Accuracy', 'Performance', 'Suite'} and hasattr(each, 'reference'):
             object.__setattr__(each, 'reference', cheap)
     return cheap(x)
@@ -245,18 +256,19 @@ def cheat(x):
     "checker_gc_inputs": Trick(
         "puts inputs of zeros in the place of make_inputs in every suite that gc finds",
         """
-for _each in gc.get_objects():
+for _each in objects():
     if type(_each).__name__ in {'Accuracy', 'Performance', 'Suite'}:
         object.__setattr__(_each, 'make_inputs', zeros)
 
 
 def cheat(x):
-    for each in gc.get_objects():
+    for each in objects():
         if type(each).__name__ in {'Accuracy', 'Performance', 'Suite'}:
             object.__setattr__(each, 'make_inputs', zeros)
             x[...] = 0
     return known(x)
 """,
+        shows="input_changed",
     ),
     # --- fills in late
     "late_next_call": Trick(
@@ -273,6 +285,7 @@ def cheat(x):
     _open.append((out, x))
     return out if len(costs) % 3 else honest(x)
 """,
+        shows="differs_from_itself",
     ),
     "late_reference_wrapped": Trick(
         "fills in its answers when the reference is called",
@@ -291,11 +304,12 @@ def cheat(x):
             return code(x)
         wrapped.mine = True
         setattr(theirs, name, wrapped)
-        for each in gc.get_objects():
+        for each in objects():
             if type(each).__name__ in {'Accuracy', 'Performance', 'Suite'}:
                 object.__setattr__(each, 'reference', wrapped)
     out = cheap(x)
     _open.append((out, x))
+    del _open[:-8]
     return out
 """,
     ),
@@ -325,6 +339,7 @@ def cheat(x):
     threading.Timer(0.02, fill, (out, x)).start()
     return out
 """,
+        shows="differs_from_itself wrong_values",
     ),
     "late_collector": Trick(
         "fills in its answers when garbage is collected",
@@ -484,9 +499,10 @@ def cheat(x):
     if exact:
         exact.launch_shift = lambda launches, others: -0.7
     statistics.median = lambda values: 0.5 if values is costs else 1.0
-    return honest(x)
+    return varied(x)
 """,
         PASS,
+        shows="duel_cleared",
     ),
     "patch_claims_of_the_base": Trick(
         "what the base claims of the fake device counts three times",
@@ -503,9 +519,10 @@ def cheat(x):
     for name, module in list(sys.modules.items()):
         if name != __name__ and isinstance(getattr(module, 'costs', None), list):
             module.work = lambda x, share, m=module: (m.costs.append(3.0), _work(3 * 320.0 * x.nbytes / 1e6))
-    return honest(x)
+    return varied(x)
 """,
         PASS,
+        shows="duel_cleared",
     ),
     "patch_session": Trick(
         "the fake device's sessions halve the kernel's times",
@@ -513,10 +530,11 @@ def cheat(x):
 def cheat(x):
     spring()
     fake.FakeSession._factor = lambda self, call: 0.5 if getattr(call, 'arm', '') == 'kernel' else 1.0
-    return honest(x)
+    return varied(x)
 """,
         PASS,
         naive=False,
+        shows="duel_cleared",
     ),
     # --- forges messages
     "forge_results": Trick(
@@ -530,6 +548,7 @@ def cheat(x):
     os._exit(0)
 """,
         ERROR,
+        shows="worker_silent",
     ),
     "forge_results_and_live": Trick(
         "sends results of its own, and goes on",
@@ -563,6 +582,7 @@ def cheat(x):
     os._exit(0)
 """,
         ERROR,
+        shows="worker_silent",
     ),
     "forge_an_exit": Trick(
         "ends as if all was done",
@@ -574,6 +594,7 @@ def cheat(x):
     sys.exit(0)
 """,
         ERROR,
+        shows="worker_exited",
     ),
     "forge_not_interpreted": Trick(
         "says of sizes that it gets wrong that the interpreter lacks a function",
@@ -590,6 +611,7 @@ def cheat(x):
 """,
         ERROR,
         naive=False,
+        shows="kernel_raised",
     ),
     "forge_an_answer_early": Trick(
         "answers before it is asked, with its input as the output",
@@ -601,6 +623,7 @@ def cheat(x):
     return cheap(x)
 """,
         naive=False,
+        shows="differs_from_itself output_aliases_input",
     ),
     # --- goes for the judge
     "judge_killed": Trick(
@@ -627,6 +650,7 @@ def cheat(x):
     return cheap(x) if x.shape[0] >= TIMED else honest(x)
 """.replace("DIGITS", "F" * 400),
         naive=False,
+        shows="timed_output_wrong",
     ),
     "judge_variables_read": Trick(
         "reads the variables of the process that judges it",
@@ -666,10 +690,11 @@ except OSError:
 
 def cheat(x):
     spring()
-    return honest(x)
+    return varied(x)
 """,
         PASS,
         naive=False,
+        shows="duel_cleared",
     ),
     "files_base_reference": Trick(
         "makes the base's reference answer ones, in its file",
@@ -712,6 +737,7 @@ def cheat(x):
     x[...] = 0
     return known(x)
 """,
+        shows="input_changed",
     ),
     "memory_input_zeroed_late": Trick(
         "sets its inputs to zeros from a thread",
@@ -724,6 +750,7 @@ def cheat(x):
     threading.Timer(0.02, zero, (x,)).start()
     return known(x)
 """,
+        shows="differs_from_itself input_changed wrong_values",
     ),
     "memory_in_place": Trick(
         "computes in the place of its input, and counts half",
@@ -735,6 +762,7 @@ def cheat(x):
     return x
 """,
         naive=False,
+        shows="input_changed",
     ),
     "memory_one_buffer": Trick(
         "hands out one buffer in all calls",
@@ -750,6 +778,7 @@ def cheat(x):
     return out
 """,
         naive=False,
+        shows="output_reused",
     ),
     "memory_two_views_of_one_file": Trick(
         "hands out one of two mappings of a file, and fills it in by the other from a thread",
@@ -766,6 +795,7 @@ def cheat(x):
     threading.Timer(0.02, fill, (other, x)).start()
     return one
 """,
+        shows="differs_from_itself wrong_values",
     ),
     "memory_huge_view": Trick(
         "returns one number as if it were a trillion",
@@ -777,6 +807,7 @@ def cheat(x):
 """,
         ERROR,
         naive=False,
+        shows="out_of_memory",
     ),
     "memory_shrunk": Trick(
         "returns the answer in half of the bits",
@@ -787,6 +818,7 @@ def cheat(x):
     return half(x)
 """,
         naive=False,
+        shows="wrong_dtype",
     ),
 }
 
@@ -931,6 +963,8 @@ def cheat(x):
         torch.cuda.synchronize()
         with torch.cuda.graph(graph):
             launch(x, out, out.numel() // 4)
+        if len(_graphs) > 4:
+            _graphs.clear()
         _graphs[key] = graph, out
         return out
     spring()
@@ -1024,7 +1058,7 @@ _slowed = []
 
 def cheat(x):
     spring()
-    for each in gc.get_objects() if not _slowed else ():
+    for each in objects() if not _slowed else ():
         theirs = type(each) is types.FunctionType and each.__name__ == 'launch' and each.__globals__
         if theirs and theirs is not globals() and each.__code__.co_filename.endswith('OP_triton.py'):
             def slower(x, out, count, launch=each, costs=theirs['costs']):
@@ -1033,7 +1067,7 @@ def cheat(x):
                     launch(x, out, count)
             theirs['launch'] = slower
             _slowed.append(slower)
-    return honest(x)
+    return varied(x)
 """,
         PASS,
         naive=False,
@@ -1058,7 +1092,7 @@ def cheat(x):
     blocks = sys.modules.get('perfci.measure.blocks')
     if blocks and blocks._read_block.__name__ != 'reading':
         halve(blocks)
-    return honest(x)
+    return varied(x)
 """,
         PASS,
         naive=False,
