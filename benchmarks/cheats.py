@@ -86,7 +86,7 @@ def setting(device: str, *, unrecorded: bool) -> Setting:
         return Setting(preludes.NUMPY, preludes.NUMPY_BASELINE, preludes.SUITE, preludes.CALL)
     call = preludes.UNRECORDED if unrecorded else preludes.CALL
     rows, cols = ((4096, 8192), 4096) if device == "cuda" else ((256,), 128)
-    return Setting(preludes.TORCH, preludes.TORCH_BASELINE, preludes.SUITE, call, rows, cols)
+    return Setting(preludes.TORCH, preludes.TORCH_BASELINE, preludes.SUITE, call, timed_rows=rows, timed_cols=cols)
 
 
 def choose(device: str, only: Sequence[str]) -> dict[str, Trick]:
