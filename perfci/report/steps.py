@@ -115,7 +115,7 @@ def _fill(command: str, row: Judgement, run: Run) -> str:
         run=RUN_FILE,
         op=quote(row.op),
         case=quote(row.case or ""),
-        seed=run.plan.seed,
+        seed=next((op.seed for op in run.ops if op.op == row.op and op.seed is not None), run.plan.seed),
         budget=units.significant(4 * run.plan.budget_s),
         target=quote(row.target or ""),
         against=_name_base(run, row),
@@ -123,9 +123,10 @@ def _fill(command: str, row: Judgement, run: Run) -> str:
 
 
 def repeat(run: Run) -> str:
-    """The command that repeats a run: the same inputs, the same order of measuring, the same base."""
+    """The command that repeats a run against the same base, and of one op with the same inputs."""
+    seed = run.ops[0].seed if len(run.ops) == 1 and run.ops[0].seed is not None else run.plan.seed
     if run.plan.again:
-        return run.command if "--seed" in run.command else f"{run.command} --seed {run.plan.seed}"
+        return run.command if "--seed" in run.command else f"{run.command} --seed {seed}"
     ops = " ".join(quote(op.op) for op in run.plan.ops or run.ops)
     only = f" --case {quote(run.plan.filter)}" if run.plan.filter else ""
     options = "".join(f" --threshold {quote(f'{key}={text}')}" for key, text in run.plan.thresholds.items())
@@ -133,7 +134,7 @@ def repeat(run: Run) -> str:
     if run.static and is_only_compiled(run):
         targets = quote(",".join(run.static.targets))
         return f"perfci check --static {ops}{only} --target {targets}{_name_base(run)}{options}"
-    return " ".join(f"perfci check {ops}{only} --seed {run.plan.seed}{_name_base(run)}".split()) + options
+    return " ".join(f"perfci check {ops}{only} --seed {seed}{_name_base(run)}".split()) + options
 
 
 def _name_base(run: Run, row: Judgement | None = None) -> str:

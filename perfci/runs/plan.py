@@ -100,6 +100,7 @@ def make_plan(
         deadline_note=request.deadline_note,
         thresholds=request.thresholds,
         peers=request.peers,
+        seed_given=request.seed is not None,
     )
 
 

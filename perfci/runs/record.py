@@ -38,7 +38,7 @@ from perfci.runs.describe import list_op_files
 from perfci.runs.effective_thresholds import of_run
 from perfci.runs.merge import join_limits
 from perfci.runs.pasts import add_accepted
-from perfci.runs.plan import Request
+from perfci.runs.plan import Request, draw_seed
 from perfci.store import launches
 from perfci.worker.gather import Gathered
 from perfci.worker.pair import PairSide, run_pair
@@ -205,7 +205,8 @@ class Recorder:
             ops=(self._files[op],),
             shared_folder=str(settings.kernels),
             device=run_plan.device,
-            seed=run_plan.seed,
+            # Drawn anew, so that no op finds it in the plan, or in what was saved of the processes before.
+            seed=run_plan.seed if run_plan.seed_given else draw_seed(),
             suites=run_plan.suites,
             pattern=run_plan.filter,
             cases=cases,
@@ -289,7 +290,8 @@ class Recorder:
             if not job.process:
                 took_s = time.monotonic() - began
                 self._times = self._times.noting(start.op, took_s)
-                found = dataclasses.replace(found, wall_s=round(took_s, 3))
+                seed = None if self._run.plan.seed_given else job.seed
+                found = dataclasses.replace(found, wall_s=round(took_s, 3), seed=seed)
             self._keep(found, gathered.limits)
         self._bench.listener(Doing(DONE, start.op))
 
@@ -380,7 +382,7 @@ class Recorder:
         """The job of the process that has the base's suites, and nothing of the op under test but answers."""
         assert job.base is not None
         base, around = job.base, self._around(job)
-        served = dataclasses.replace(job, task="serve", base=None, lock=False, peers=False)
+        served = dataclasses.replace(job, task="serve", base=None, lock=False, peers=False, seed=0)
         host = Host(
             served,
             around.environment,

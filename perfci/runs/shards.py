@@ -251,6 +251,7 @@ def refuse_foreign_plan(settings: Settings, sharded: ShardPlan, request: Request
         whole,
         # With --all more is measured than has to be.
         skip_unchanged=whole.skip_unchanged and plan.skip_unchanged,
+        seed_given=plan.seed_given,
         boards=plan.boards,
     )
     shares, prints = {each.op: each for each in sharded.ops}, _fingerprint(settings, chosen)

@@ -72,6 +72,26 @@ def test_the_seed_of_a_run_repeats_its_inputs_and_its_fake_times(project):
     assert times[0] == times[1]
 
 
+def test_a_seed_that_nobody_gave_is_in_no_file_while_the_op_runs_and_repeats_its_inputs_later(project):
+    project.edit("scale", "triton", "def scale(x", "SEEN = open('reports/run.json').read()\n\n\ndef scale(x")
+    project.edit("relu", "triton", "    return out", "    out[x > 2.5] = 0\n    return out")
+    project.perfci("check", "relu", "scale", "--device", "fake")
+    run = project.run_record()
+    seeds = {op.op: op.seed for op in run.ops}
+    assert len({run.plan.seed, *seeds.values()}) == 3
+
+    def fresh():
+        (op,) = [op for op in project.run_record().ops if op.op == "relu"]
+        return [check for check in op.accuracy if check.fresh]
+
+    first = fresh()
+    project.perfci("check", "relu", "--device", "fake", "--seed", str(seeds["relu"]))
+
+    assert first == fresh()
+    assert any(check.failure for check in first)
+    assert project.run_record().ops[0].seed is None
+
+
 def test_strict_mode_fails_on_warnings(project):
     project.first_check()
     project.accept()

@@ -336,3 +336,4 @@ class OpRun:
     late: Reason | None = None  # the time limit was reached before it was begun, or before its first worker was done
     stored: tuple[StoredTensor, ...] = ()  # what it stores in low precision, if its accuracy suite declares that
     change: SuiteChange | None = None  # None if the base has the same files, or its suites are not known
+    seed: Whole | None = None  # of its first process, unless it is the plan's

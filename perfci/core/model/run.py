@@ -196,6 +196,7 @@ class Plan:
     thresholds: Mapping[str, str] = field(default_factory=dict)
     """key -> value of --threshold, as it was typed: what the run is judged by instead of the files' values"""
     peers: bool = False  # --peers: the implementations that suites name are timed too. Nothing is judged by them
+    seed_given: bool = False  # by --seed. Else each op gets a seed that no file holds while it is measured
 
     @functools.cached_property
     def family(self) -> int:
