@@ -14,7 +14,6 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime.autotuner import Autotuner
 
 from perfci.core.model import Identity, LaunchIdentity, Reason
@@ -22,7 +21,7 @@ from perfci.device.binaries import artefact
 from perfci.device.launches import Launched, watch_launches
 from perfci.device.replay import Storages, Tape
 from perfci.device.source import is_installed, is_own, plain_function, stable
-from perfci.device.tensors import TorchArrays, operator_namespaces
+from perfci.device.tensors import Mode, TorchArrays, operator_namespaces
 from perfci.ops.recording import Recording
 
 BUILT_IN = operator_namespaces() | {"higher_order"}  # of torch itself: this module is imported before any op's files
@@ -229,16 +228,6 @@ def _is_known(name: str, path: Path) -> bool:
     caches = [Path.home() / ".triton", *(Path(folder) for folder in folders if folder)]
     made = name.startswith("__triton") or name in {"cuda_utils", "hip_utils", "npu_utils"}
     return made or is_installed(str(path)) or any(path.is_relative_to(folder) for folder in caches)
-
-
-class Mode(TorchDispatchMode):
-    """A dispatch mode that stands for itself: torch hides others from torch._dynamo, whose import takes a second."""
-
-    supports_higher_order_operators = True
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
 
 
 class _Operations(Mode):

@@ -218,7 +218,17 @@ _FILLED = frozenset(
 )
 
 
-class _GuardedAllocations(TorchDispatchMode):
+class Mode(TorchDispatchMode):
+    """A dispatch mode that stands for itself: torch hides others from torch._dynamo, whose import takes a second."""
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class _GuardedAllocations(Mode):
     """Replaces every fresh allocation by the middle of a larger one, whose ends show writes past its own.
 
     What is uninitialised is NaN (the largest integer) or GUARD_VALUE, so that it differs between two calls.
