@@ -12,8 +12,9 @@ fresh values. The exit code is 1 if there is any.
 With `--unrecorded` each op reads a value in the calls that another process judges, and is right there. So its own
 process has to time it, and there it plays its trick.
 
-`--out` gets the table, all rows as JSON and every run.json after each few ops, so that a run that is cut off keeps
-what it has. With several jobs on one GPU perfci is kept from NVML, which would count the others as strangers.
+`--out` gets the table, all rows as JSON and each run.json (in runs.zip) after every few ops, so that a run that is
+cut off keeps what it has. With several jobs on one GPU perfci is kept from NVML, which would count the others as
+strangers.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import sys
 import tempfile
 import threading
 import time
+import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -74,7 +76,7 @@ class Found:
     def is_better(self, honest: Found | None, device: str) -> bool:
         """Whether the verdict is better than an honest kernel's."""
         if device == "cpu":
-            return bool(self.verdicts) and set(self.verdicts) <= PASSES and not self.alone
+            return bool(self.verdicts) and set(self.verdicts) <= PASSES and self.alone is False
         usual = min(honest.times, default=1.0) if honest else 1.0
         passing = Found(self.op, self.what, rows=[row for row in self.rows if row["verdict"] in PASSES])
         return "IMPROVED" in self.verdicts or min(passing.times, default=1.0) < FASTER * usual
@@ -189,20 +191,20 @@ class Play:
             log = reports / "logs" / f"{op}.log"
             found.sprung = log.is_file() and "SPRUNG" in log.read_text(errors="replace")
         if self.out and (reports / "run.json").is_file():
-            shutil.copy(reports / "run.json", self.out / f"run-{ops[0]}.json")
+            with zipfile.ZipFile(self.out / "runs.zip", "a", zipfile.ZIP_DEFLATED) as kept:
+                kept.write(reports / "run.json", f"run-{ops[0]}.json")
         self._tell(", ".join(f"{op} {'/'.join(self.found[op].verdicts) or 'not judged'}" for op in ops))
 
     def _harness(self, ops: Sequence[str]) -> None:
-        """Ask the plain harness, and whether a user gets right answers."""
+        """Ask the plain harness and, where little is timed, whether a user gets right answers."""
         folders = str(self.folder / "project" / "kernels"), str(self.folder / "base")
         env = merge_request.variables(self.folder) | {"TMPDIR": str(self.folder / "tmp"), "PYTHONPATH": self._path()}
         env |= {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"} if self.device == "cpu" else {}
         env["TRITON_CACHE_DIR"] = str(self.folder / "triton")
+        tasks = "judge" if self.device == "cuda" else "judge,use"
         for start in range(0, len(ops), TOGETHER * 4):
             batch = ops[start : start + TOGETHER * 4]
-            printed = self._ask(
-                [sys.executable, naive.__file__, "judge,use", self.device, *folders, *batch], env, LIMIT_S
-            )
+            printed = self._ask([sys.executable, naive.__file__, tasks, self.device, *folders, *batch], env, LIMIT_S)
             with self._lock:
                 for line in printed.splitlines():
                     op, _, text = line.partition(" ")
@@ -210,7 +212,7 @@ class Play:
                         said = json.loads(text)
                         found = self.found[op]
                         found.right, found.ratio = said.get("right"), said.get("ratio")
-                        found.alone = said.get("alone", False)
+                        found.alone = said.get("alone", False) if "use" in tasks else None
                 self._tell(f"the plain harness has done {start + len(batch)} ops")
 
     def _tell(self, text: str) -> None:
@@ -240,7 +242,7 @@ class Play:
         believed = sum(found.right is True and found.ratio < FASTER for op, found in self.found.items() if op != BEST)
         unplayed = [op for op in judged if not self.found[op].sprung]
         lines += ["", f"A plain harness takes {believed} of {len(self.found) - 1} for right and faster."]
-        if self.device != "cuda" and (wrong := [op for op in judged if self.found[op].alone is False]):
+        if wrong := [op for op in judged if self.found[op].alone is False]:
             lines.append(f"{len(wrong)} give a user wrong answers.")
         if unplayed:
             lines.append(f"Not played while perfci looked: {', '.join(unplayed)}.")
@@ -272,6 +274,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tricks = choose(options.device, options.only)
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
+        for name in ("runs.zip", "stderr.txt"):
+            (options.out / name).unlink(missing_ok=True)
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.path.insert(0, str(ROOT))

@@ -15,6 +15,7 @@ import pytest
 
 from perfci.cli.main import run
 from perfci.worker.confine import landlock_version
+from tests.benchmark_modules import imported
 from tests.flow.cheats import merge_request, naive
 from tests.flow.cheats.merge_request import BEST, Setting
 from tests.flow.cheats.preludes import CALL, NUMPY, NUMPY_BASELINE, SUITE, TORCH, TORCH_BASELINE
@@ -167,3 +168,36 @@ def test_none_of_the_sixty_gets_a_better_verdict_on_a_gpu(pytestconfig):
     done = subprocess.run(command, cwd=pytestconfig.rootpath, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+# --- what counts as better --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def found(pytestconfig, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with imported(pytestconfig.rootpath / "benchmarks", "cheats") as modules:
+
+        def find(*verdicts: str, times: Sequence[float] = (), alone: bool = True):
+            rows = [{"verdict": verdicts[-1], "kernel_us": each, "base_us": 1.0} for each in times]
+            return modules.cheats.Found("op", "what", verdicts=[*verdicts], rows=rows, alone=alone)
+
+        yield find
+
+
+def test_a_verdict_is_better_if_it_is_improved_or_passes_in_less_than_the_honest_time(found):
+    honest = found(PASS, times=[1.0, 0.98])
+
+    assert found(PASS, "IMPROVED", times=[1.0]).is_better(honest, "cuda")
+    assert found(PASS, times=[1.0, 0.9]).is_better(honest, "cuda")
+    assert not found(PASS, times=[0.97]).is_better(honest, "cuda")
+    assert not found(PASS, WRONG, times=[0.5]).is_better(honest, "cuda")
+    assert not found(PASS).is_better(honest, "cuda")
+
+
+def test_on_the_cpu_a_verdict_is_better_if_it_passes_a_kernel_that_is_wrong_for_its_user(found):
+    honest = found(PASS)
+
+    assert found(PASS, "UNCHANGED", alone=False).is_better(honest, "cpu")
+    assert not found(PASS, "UNCHANGED").is_better(honest, "cpu")
+    assert not found(PASS, WRONG, alone=False).is_better(honest, "cpu")

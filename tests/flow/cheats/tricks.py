@@ -623,7 +623,7 @@ def cheat(x):
     return cheap(x)
 """,
         naive=False,
-        shows="differs_from_itself output_aliases_input",
+        shows="differs_from_itself output_aliases_input wrong_shape wrong_values",
     ),
     # --- goes for the judge
     "judge_killed": Trick(
