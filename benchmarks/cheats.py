@@ -203,6 +203,8 @@ class Play:
         env["TRITON_CACHE_DIR"] = str(self.folder / "triton")
         tasks = "judge" if self.device == "cuda" else "judge,use"
         for start in range(0, len(ops), TOGETHER * 4):
+            if self._ended:
+                return
             batch = ops[start : start + TOGETHER * 4]
             printed = self._ask([sys.executable, naive.__file__, tasks, self.device, *folders, *batch], env, LIMIT_S)
             with self._lock:

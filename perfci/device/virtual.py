@@ -14,7 +14,7 @@ import torch
 from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from perfci.device.capture import Mode, Storages, note, note_unknown
+from perfci.device.capture import Storages, note, note_unknown
 
 DEVICE = torch.device("cuda", 0)
 META = torch.device("meta")

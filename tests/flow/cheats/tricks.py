@@ -1078,19 +1078,19 @@ def cheat(x):
 def halve(blocks):
     from dataclasses import replace
     read = blocks._read_block
-    def reading(bench, queued, launches, heard):
+    def reading(bench, queued, launches, *more):
         def halved():
             for arm, launch in zip(queued.order, launches):
                 us, span = launch.time_us / 2, (launch.span_us or 0.0) / 2
                 yield replace(launch, time_us=us, span_us=span) if arm == 'kernel' else launch
-        return read(bench, queued, halved(), heard)
+        return read(bench, queued, halved(), *more)
     blocks._read_block = reading
 
 
 def cheat(x):
     spring()
     blocks = sys.modules.get('perfci.measure.blocks')
-    if blocks and blocks._read_block.__name__ != 'reading':
+    if hasattr(blocks, '_read_block') and blocks._read_block.__name__ != 'reading':
         halve(blocks)
     return varied(x)
 """,
