@@ -15,6 +15,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from perfci.device.capture import Storages, note, note_unknown
+from perfci.device.tensors import Mode
 
 DEVICE = torch.device("cuda", 0)
 META = torch.device("meta")

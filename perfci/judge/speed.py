@@ -39,14 +39,18 @@ def judge_case(
     hindered = 2 * sum(bool(_throttled(block) or block.state.foreign_processes) for block in case.blocks)
     mostly_hindered = hindered > len(case.blocks)
     verdict, reasons = _decide(found, case, mostly_hindered)
-    fails, proven = verdict.gate is Gate.FAILS, any(reason.kind in PROOFS for reason in case.suspicion)
-    if proven:
+    proven = any(reason.kind in PROOFS for reason in case.suspicion)
+    claimed = verdict is Verdict.IMPROVED and case.self_reported is not None
+    if proven or claimed:
         entries = (each for each in context.thresholds.expected(comparison.op) if each.weaker == WORK)
         entry = next((each for each in entries if expected.stage(each, day) is expected.Standing.HOLDS), None)
-        example = f"- {{weaker: {WORK}, why: ..., until: 2027-01-31}}"
-        undeclared = Reason("proof_undeclared", {"op": comparison.op, "entry": example})
-        told = change.declare(entry) if entry else undeclared
-        proven, reasons = entry is None, (reasons[0], told, *reasons[1:])
+        facts = {"op": comparison.op, "entry": f"- {{weaker: {WORK}, why: ..., until: 2027-01-31}}"}
+        if entry or proven:
+            told = change.declare(entry) if entry else Reason("proof_undeclared", facts)
+            proven, reasons = entry is None, (reasons[0], told, *reasons[1:])
+        else:
+            verdict, reasons = Verdict.INCONCLUSIVE, (Reason("faster_self_reported", facts), *reasons)
+    fails = verdict.gate is Gate.FAILS
     wanted = [finding.processes for finding in found if finding.unsettled]
     # What fails beyond doubt needs no more device time: the other questions could not change the gate.
     decided = fails and not found[0].unsettled

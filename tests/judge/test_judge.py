@@ -210,6 +210,22 @@ def test_what_is_suspect_by_proof_fails_the_gate_until_somebody_agrees_to_it(kin
     assert all(judge_with(each).gate is Gate.FAILS for each in others)
 
 
+def test_what_is_faster_by_its_own_word_alone_is_in_doubt_until_somebody_trusts_it():
+    reported = PerformanceCase(CASE, blocks=again(0.95), self_reported=Reason("case_is_new"))
+
+    def judge_with(case, *entries):
+        ops = {"op": OpThresholds(CaseThresholds(), expected=entries)}
+        row = row_of(judge(run(case), {"op": baseline()}, Thresholds(CaseThresholds(), ops=ops)))
+        return row.verdict, row.reasons[0].kind
+
+    trusted = Expected("op", "*", 0.0, "a CUDA graph", "2099-01-01", weaker="work")
+
+    assert judge_with(reported) == (Verdict.INCONCLUSIVE, "faster_self_reported")
+    assert judge_with(reported, trusted) == (Verdict.IMPROVED, "faster_confirmed")
+    assert judge_with(replace(reported, self_reported=None)) == (Verdict.IMPROVED, "faster_confirmed")
+    assert judge_with(replace(reported, blocks=blocks())) == (Verdict.PASS, "no_change")
+
+
 def test_what_only_looks_odd_warns():
     odd = Reason("other_stream", {"case": CASE})
 
