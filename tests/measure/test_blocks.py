@@ -69,10 +69,10 @@ def test_every_block_of_every_case_has_inputs_of_its_own(scripted):
     scripted.measure()
 
     seeds = [seed for _, seed in scripted.seeds]
-    # One for preparing, one a block, and other values for four of them. The last values of each block are made again
-    # to see whether the kernel has changed them.
+    # One for preparing, one a block, and other values for four of them, which are made again to see whether the kernel
+    # has changed them.
     assert len(set(seeds)) == 3 * (1 + FIRST_BLOCKS + 4)
-    assert sorted(map(seeds.count, set(seeds))) == [1] * 3 * (1 + 4) + [2] * 3 * FIRST_BLOCKS
+    assert sorted(map(seeds.count, set(seeds))) == [1] * 3 * (1 + FIRST_BLOCKS) + [2] * 3 * 4
 
 
 def test_the_runs_seed_repeats_inputs_and_order_and_another_process_has_its_own():
