@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
 import sys
-import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 import triton
 import triton.testing
-from torch.overrides import TorchFunctionMode
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from perfci.device.seam import Argument, SketchLaunch
-from perfci.device.sketched import kernels
-from perfci.device.virtual import VirtualGenerator
-
-META = torch.device("meta")
+from perfci.device.sketched import PassingFor, kernels, name_npu
+from perfci.device.virtual import META, VirtualGenerator
 
 
 class Absent(float):
@@ -56,47 +51,38 @@ class Absent(float):
     def __enter__(self) -> Any:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        return None
+    def __exit__(self, *_: object) -> bool:
+        return self.path.endswith(".raises")
 
     def __iter__(self) -> Iterator[Any]:
         return iter(())
 
 
-def parametrize(names: Any, values: Any, **_: Any) -> Callable[[Any], Any]:
-    """As pytest.mark.parametrize."""
-
-    def mark(function: Any) -> Any:
-        own = types.SimpleNamespace(name="parametrize", args=(names, values))
-        function.pytestmark = [*getattr(function, "pytestmark", []), own]
-        return function
-
-    return mark
-
-
 @dataclass
-class Rehearsal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class Rehearsal:
     """What is answered while it lasts, and what was launched."""
 
     device: str  # cuda or npu: where tensors claim to lie
-    missing: Collection[str] = ()  # top-level packages that may be absent
-    functions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of an absent harness: kernel, reference
+    missing: Collection[str] = ()  # modules that get a stand-in
+    functions: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # of an absent harness: kernel, reference
     launches: list[SketchLaunch] = field(default_factory=list)
+    failed: Callable[[str, BaseException], None] = lambda *_: None  # is told of each case of a test that raises
 
     @contextmanager
     def going(self) -> Iterator[None]:
         """Torch and Triton are replaced meanwhile, in this process."""
-        with suppress(RuntimeError):  # torch_npu is installed, and has done so
-            torch.utils.rename_privateuse1_backend("npu")
-        cuda = torch.cuda
+        name_npu()
         with ExitStack() as stack:
+            # torch imports its compiler for meta tensors, which takes longer than all the rest, and asks nothing of it.
+            modules = {"torch._dynamo": self.stand_in("dynamo")} | {name: self.stand_in(name) for name in self.missing}
+            stack.enter_context(mock.patch.dict(sys.modules, modules))
             for owner, name, value in (
                 (torch, "cuda", self.stand_in("torch.cuda")),
                 (torch, "npu", self.stand_in("torch.npu")),
+                (torch, "compile", self.stand_in("compile")),
                 (torch, "Generator", VirtualGenerator),
                 (torch.testing, "assert_close", lambda *_, **__: None),
                 (torch.Tensor, "npu", lambda tensor, *_, **__: tensor),
-                (torch.Tensor, "is_npu", property(lambda _: self.device == "npu")),
                 (torch.nn.Module, "npu", lambda module, *_, **__: module),
                 (triton.testing, "do_bench", _do_bench),
                 (triton.testing.Mark, "run", _run_mark),
@@ -104,12 +90,10 @@ class Rehearsal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
                 (Autotuner, "run", lambda tuner, *a, **b: tuner.fn.run(*a, **b | tuner.configs[0].all_kwargs())),
                 (JITFunction, "run", lambda kernel, *args, **kwargs: self._launch(kernel, args, **kwargs)),
             ):
-                stack.callback(setattr, owner, name, getattr(owner, name, None))
-                setattr(owner, name, value)
+                stack.enter_context(mock.patch.object(owner, name, value, create=True))
             triton.runtime.driver.set_active(self.stand_in("triton.driver"))
-            sys.meta_path.insert(0, self)
-            stack.callback(sys.meta_path.remove, self)
-            stack.enter_context(_Tensors(self.device, cuda))
+            stack.enter_context(META)
+            stack.enter_context(_Tensors(self.device, META, frozenset({"cuda", "npu", "cpu"})))
             yield
 
     kernels = staticmethod(kernels)
@@ -119,19 +103,14 @@ class Rehearsal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """What a tensor looks like. None for anything else."""
         if not isinstance(value, torch.Tensor):
             return None
-        with torch._C.DisableTorchFunction():
-            dtype, origin = str(value.dtype).removeprefix("torch."), id(getattr(value, "_origin", value))
-            text, numbers = getattr(value, "_made", (None, ()))
-            return Argument(tuple(value.shape), dtype, text, numbers, origin)
+        dtype, origin = str(value.dtype).removeprefix("torch."), getattr(value, "_origin", value)
+        return Argument(tuple(value.shape), dtype, getattr(value, "_made", None), origin)
 
     @staticmethod
-    def tensor(shape: Sequence[int], dtype: str) -> Any:
-        return torch.empty(list(shape), dtype=getattr(torch, dtype), device=META)
-
-    @staticmethod
-    def evaluate(text: str, params: Mapping[str, Any]) -> Any:
-        """A shape or a value, as perfci itself wrote it into make_inputs."""
-        return eval(text, {"torch": torch}, dict(params))
+    def evaluate(text: str, params: Mapping[str, Any], dtype: str = "float32") -> Any:
+        """A line of make_inputs, as perfci itself wrote it."""
+        given = {"torch": torch, "dtype": getattr(torch, dtype), "device": META, "generator": None}
+        return eval(text, given, dict(params))
 
     @staticmethod
     def shape_of(value: Any) -> tuple[tuple[int, ...], ...] | None:
@@ -142,24 +121,27 @@ class Rehearsal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def stand_in(self, path: str) -> Any:
         """What stands for something by its dotted path."""
         name = path.rpartition(".")[2]
-        known = self.functions.get("kernel" if "triton" in path else "reference", {})
-        if name in known:
-            return known[name]
-        if name == "parametrize":
-            return parametrize
-        return self.device if name.lower() == "device" and not path.startswith("torch.") else Absent(self, path)
+        known = dict(self.functions.get("kernel" if "triton" in path else "reference", {}))
+        known |= {"parametrize": self._parametrize, "param": _param, "device": self.device, "DEVICE": self.device}
+        return known[name] if name in known and not path.startswith("torch.") else Absent(self, path)
 
-    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        ours = name.split(".", maxsplit=1)[0] in self.missing
-        return importlib.machinery.ModuleSpec(name, self, is_package=True) if ours else None
+    def _parametrize(self, names: str | Sequence[str], rows: Sequence[Any], **_: Any) -> Callable[[Any], Any]:
+        """As pytest.mark.parametrize, but such that the test can be called without these arguments."""
+        keys = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+        cases = [dict(zip(keys, row if len(keys) > 1 else (row,), strict=True)) for row in rows]
 
-    def create_module(self, spec: Any) -> types.ModuleType:
-        module = types.ModuleType(spec.name)
-        module.__getattr__ = Absent(self, spec.name).__getattr__  # type: ignore[method-assign]
-        return module
+        def decorate(test: Any) -> Any:
+            def run(**given: Any) -> None:
+                for case in cases:
+                    try:
+                        test(**given, **case)
+                    except Exception as error:  # others have their turn
+                        self.failed(run.__name__, error)
 
-    def exec_module(self, module: types.ModuleType) -> None:
-        pass
+            run.__name__, run.__module__ = test.__name__, test.__module__
+            return run
+
+        return decorate
 
     def _launch(self, kernel: Any, args: Sequence[Any], *, grid: Any, **kwargs: Any) -> None:
         parameters = kernel.signature.parameters.values()
@@ -169,6 +151,11 @@ class Rehearsal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         sizes = tuple(int(each) for each in (found if isinstance(found, Sequence) else (found,)))
         constants = {each.name: given[each.name] for each in kernel.params if each.is_constexpr and each.name in given}
         self.launches.append(SketchLaunch(sizes, constants, kernel.src))
+
+
+def _param(*values: Any, **_: Any) -> Any:
+    """As pytest.param."""
+    return values if len(values) > 1 else values[0]
 
 
 def _do_bench(function: Callable[[], Any], *_: Any, quantiles: Any = None, **__: Any) -> Any:
@@ -187,15 +174,17 @@ def _run_mark(mark: Any, *_: Any, **__: Any) -> None:
 
 # --- tensors ----------------------------------------------------------------------------------------------------------
 
-_MADE = frozenset({"randn", "rand", "zeros", "ones", "empty", "randint", "full", "randn_like", "rand_like"})
-_FACTORIES = _MADE | {
-    "arange", "linspace", "tensor", "as_tensor", "eye", "randperm", "empty_strided", "normal", "logspace",
-    "tril_indices", "zeros_like", "ones_like", "empty_like", "full_like", "randint_like",
-}  # fmt: skip
-_DRAWN = frozenset(
-    {"randn", "rand", "randint", "randperm", "normal", "randn_like", "rand_like", "randint_like", "normal_", "uniform_",
-     "random_", "bernoulli_", "exponential_"}
-)  # fmt: skip
+_MADE: Mapping[str, str] = {
+    "randn": "{{shape}}, generator=generator",
+    "rand": "{{shape}}, generator=generator",
+    "randint": "{low}, {high}, {{shape}}, generator=generator",
+    "full": "{{shape}}, {value}",
+    "zeros": "{{shape}}",
+    "ones": "{{shape}}",
+    "empty": "{{shape}}",
+}
+"""function of torch -> its arguments but for dtype and device"""
+
 _VALUES: Mapping[str, Any] = {
     "item": 0.0, "tolist": [], "__bool__": False, "__float__": 0.0, "__int__": 0, "__index__": 0, "allclose": True,
     "equal": True, "numpy": np.zeros(()), "__array__": np.zeros(()),
@@ -203,84 +192,45 @@ _VALUES: Mapping[str, Any] = {
 _SIGNS = {"mul": "*", "__rmul__": "*", "add": "+", "__radd__": "+", "sub": "-", "div": "/", "true_divide": "/"}
 _UNARY = frozenset({"abs", "exp", "sigmoid", "tanh", "square", "sqrt", "neg"})
 _COPIES = frozenset(
-    {"to", "contiguous", "clone", "detach", "float", "half", "bfloat16", "double", "type", "requires_grad_", "cuda",
-     "npu", "cpu", "pin_memory"}
-)  # fmt: skip
+    {"to", "contiguous", "clone", "detach", "float", "half", "bfloat16", "double", "type", "requires_grad_"}
+)
 _VIEWS = frozenset({"t", "transpose", "permute", "swapaxes", "T", "mT"})
 
 
-class _Tensors(TorchFunctionMode):
+class _Tensors(PassingFor):
     """Every tensor is a meta tensor that claims to lie on the device, and knows the expression that made it."""
 
-    def __init__(self, device: str, cuda: Any) -> None:
-        super().__init__()
-        self._device = device
-        self._cuda = cuda
-
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = {name: value for name, value in (kwargs or {}).items() if name != "generator"}
         name = getattr(func, "__name__", "")
-        if name == "__get__":
-            name = getattr(func.__self__, "__name__", "")
-            if name in {"is_cuda", "is_cpu", "is_meta"}:
-                return name == f"is_{self._device}"
-            if name == "device":
-                return torch.device(self._device, 0)
-        if func is torch.device:
-            return func(self._device, *args) if args and isinstance(args[0], int) else func(*args, **given)
         if name in _VALUES:
             return _VALUES[name]
-        if name in {"cuda", "npu", "cpu", "pin_memory"}:
+        if name in {"cpu", "pin_memory"}:
             return args[0]
-        if name in _FACTORIES or "device" in given:
-            given["device"] = META
-        named = (torch.device, str) if name == "to" else torch.device
-        args = [META if isinstance(value, named) else value for value in args]
-        absent, torch.cuda = torch.cuda, self._cuda  # torch itself asks for it
-        try:
-            result = _drawn(name, args, given) if name in _DRAWN else func(*args, **given)
-            if isinstance(result, torch.Tensor) and not result.is_meta:
-                result = result.to(META)
-        finally:
-            torch.cuda = absent
-        if isinstance(result, torch.Tensor):
-            _note(name, result, args, given)
+        if name == "__get__":
+            name = getattr(func.__self__, "__name__", "")
+        given = {key: value for key, value in (kwargs or {}).items() if key != "generator"}
+        result = super().__torch_function__(func, types, args, given)
+        if isinstance(result, torch.Tensor) and not (args and result is args[0]):
+            result = result if result.is_meta else result.to(META)
+            result._made = _describe(name, args, given)
+            if name in _COPIES:
+                result._origin = getattr(args[0], "_origin", args[0])
         return result
 
 
-def _drawn(name: str, args: Sequence[Any], given: Mapping[str, Any]) -> Any:
-    """A tensor of random numbers without any: torch would import torch._dynamo for them, which takes seconds."""
-    if name.endswith("_"):
-        return args[0]
-    if name.endswith("_like"):
-        return torch.empty_like(args[0], dtype=given.get("dtype"), device=META)
-    lists = [each for each in (*args, given.get("size")) if isinstance(each, list | tuple)]
-    size = lists[-1] if lists else [int(each) for each in args]
-    whole = torch.int64 if name in {"randint", "randperm"} else None
-    return torch.empty(size, dtype=given.get("dtype") or whole, device=META)
-
-
-def _note(name: str, result: Any, args: Sequence[Any], given: Mapping[str, Any]) -> None:
-    """Note how a tensor was made, as far as a line of Python can express it."""
-    first = args[0] if args else None
-    text, numbers = getattr(first, "_made", (None, ()))
-    if name in _MADE:
-        name, numbers = name.removesuffix("_like"), ()
-        if name == "randint":
-            bounds = [each for each in args if isinstance(each, int)]
-            bounds = [given.get("low", 0), given.get("high", 1)] if not bounds else [0, *bounds][-2:]
-            numbers = tuple(map(int, bounds))
-        elif name == "full":
-            numbers = (given.get("fill_value", args[-1]),)
-        drawn = "generator=generator, " if name.startswith("rand") else ""
-        places = {"randint": "{0}, {1}, {shape}", "full": "{shape}, {0}"}.get(name, "{shape}")
-        result._made = (f"torch.{name}({places}, {drawn}dtype={{dtype}}, device=device)", numbers)
-    elif text and name in _SIGNS and len(args) == 2 and isinstance(args[1], int | float):
-        inner = text if text.endswith(")") else f"({text})"
-        result._made = (f"{inner} {_SIGNS[name]} {{{len(numbers)}}}", (*numbers, args[1]))
-    elif text and name in _UNARY and len(args) == 1:
-        result._made = (f"{text if text.endswith(')') else f'({text})'}.{name}()", numbers)
-    elif name in _COPIES | _VIEWS and isinstance(first, torch.Tensor):
-        result._made = (text, numbers)
-    if name in _COPIES and result is not first and isinstance(first, torch.Tensor):
-        result._origin = getattr(first, "_origin", first)
+def _describe(name: str, args: Sequence[Any], given: Mapping[str, Any]) -> str | None:
+    """The expression that makes a tensor, with {shape} and {dtype}. None if no line of Python makes it."""
+    maker = name.removesuffix("_like")
+    if maker in _MADE:
+        bounds = [int(each) for each in args if isinstance(each, int)] or [given.get("low", 0), given.get("high", 1)]
+        low, high = [0, 0, *bounds][-2:]
+        arguments = _MADE[maker].format(low=low, high=high, value=given.get("fill_value", args[-1] if args else 0))
+        return f"torch.{maker}({arguments}, dtype={{dtype}}, device=device)"
+    text: str | None = getattr(args[0], "_made", None) if args else None
+    if text is None or name in _COPIES | _VIEWS:
+        return text
+    inner = text if text.endswith(")") else f"({text})"
+    if name in _UNARY and len(args) == 1:
+        return f"{inner}.{name}()"
+    number = len(args) == 2 and isinstance(args[1], int | float)
+    return f"{inner} {_SIGNS[name]} {args[1]}" if name in _SIGNS and number else None

@@ -139,9 +139,8 @@ class Argument:
 
     shape: tuple[int, ...]
     dtype: str
-    text: str | None  # the expression that made it, with {shape} and {0}, {1}, ... or None if unknown
-    numbers: tuple[float, ...]  # what stands for {0}, {1}, ... in the text
-    origin: int  # of tensors that are copies of each other the same
+    text: str | None  # the expression that made it, with {shape} and {dtype}. None if unknown
+    origin: Any = None  # the tensor itself, or the one that it is a copy of
 
 
 @dataclass(frozen=True)

@@ -21,24 +21,23 @@ from torch.overrides import TorchFunctionMode
 def kernels() -> Iterator[dict[str, Any]]:
     """The Triton kernels that are defined meanwhile, by name, even if a function of that name hides them later."""
     made: dict[str, Any] = {}
-    noting: dict[str, Any] = {name: _noting(getattr(triton, name), made) for name in ("jit", "autotune", "heuristics")}
-    with mock.patch.multiple(triton, **noting):
+
+    def noting(decorator: Callable[..., Any]) -> Any:
+        @functools.wraps(decorator)
+        def note(*args: Any, **options: Any) -> Any:
+            result = inner = decorator(*args, **options)
+            if not hasattr(result, "run"):  # a decorator with options
+                return noting(result)
+            while hasattr(inner, "fn"):
+                inner = inner.fn
+            made[inner.__name__] = result
+            return result
+
+        return note
+
+    jit, autotune, heuristics = map(noting, (triton.jit, triton.autotune, triton.heuristics))
+    with mock.patch.multiple(triton, jit=jit, autotune=autotune, heuristics=heuristics):
         yield made
-
-
-def _noting(decorator: Callable[..., Any], made: dict[str, Any]) -> Callable[..., Any]:
-    @functools.wraps(decorator)
-    def note(*args: Any, **options: Any) -> Any:
-        result = decorator(*args, **options)
-        if not hasattr(result, "run"):  # a decorator with options
-            return _noting(result, made)
-        inner = result
-        while hasattr(inner, "fn"):
-            inner = inner.fn
-        made[inner.__name__] = result
-        return result
-
-    return note
 
 
 def wrap(function: Any, device: str, hidden: dict[str, Any] | None = None) -> Callable[..., Any]:
@@ -47,10 +46,7 @@ def wrap(function: Any, device: str, hidden: dict[str, Any] | None = None) -> Ca
     `hidden` are the kernels of its module. One that has the function's own name gets this name back in the module, as
     the function launches it by that.
     """
-    with contextlib.suppress(RuntimeError):  # there is an NPU, which has the name already
-        torch.utils.rename_privateuse1_backend("npu")
-    if not hasattr(torch.Tensor, "is_npu"):
-        torch.Tensor.is_npu = property(lambda tensor: "npu" in (_PassingFor.kind, tensor.device.type))
+    name_npu()
     if hidden:
         vars(sys.modules[function.__module__])[function.__name__] = hidden[function.__name__]
 
@@ -58,42 +54,45 @@ def wrap(function: Any, device: str, hidden: dict[str, Any] | None = None) -> Ca
         found = next((each.device for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)), None)
         if found is None or found.type == device:
             return function(*args, **kwargs)
-        before = torch.cuda.device, _PassingFor.kind
-        torch.cuda.device, _PassingFor.kind = contextlib.nullcontext, device
-        try:
-            with _PassingFor(found):
-                return function(*args, **kwargs)
-        finally:
-            torch.cuda.device, _PassingFor.kind = before
+        with mock.patch.object(torch.cuda, "device", contextlib.nullcontext), PassingFor(device, found):
+            return function(*args, **kwargs)
 
     return call
 
 
-class _PassingFor(TorchFunctionMode):
+def name_npu() -> None:
+    """Let torch know devices of the name npu, which torch_npu does where there is one."""
+    with contextlib.suppress(RuntimeError):  # it has the name already
+        torch.utils.rename_privateuse1_backend("npu")
+    if not hasattr(torch.Tensor, "is_npu"):
+        torch.Tensor.is_npu = property(lambda tensor: tensor.device.type == "npu")
+
+
+class PassingFor(TorchFunctionMode):
     """Answers what is asked about tensors of one device as if they lay on another, and keeps all work on the first."""
 
-    kind = ""  # what tensors pass for now: cuda, npu or nothing
-
-    def __init__(self, real: torch.device) -> None:
+    def __init__(self, kind: str, real: torch.device, others: frozenset[str] = frozenset()) -> None:
+        """`kind`: cuda or npu, what tensors pass for. `others`: further devices whose tensors are on `real` too."""
         super().__init__()
-        self._real = real
+        self._kind, self._real, self._claimed = kind, real, {kind, *others}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         if name == "__get__":
             asked = getattr(func.__self__, "__name__", "")
-            if asked in {"is_cuda", "is_npu"}:
-                return asked == f"is_{self.kind}"
+            if asked in {"is_cuda", "is_npu", "is_cpu", "is_meta"}:
+                return asked == f"is_{self._kind}"
             if asked == "device":
-                return torch.device(self.kind, 0)
+                return torch.device(self._kind, 0)
         elif func is torch.device:
-            return func(*args, **(kwargs or {}))
+            numbered = args and isinstance(args[0], int)  # torch.device(0) is of the device that there is
+            return func(self._kind, *args) if numbered else func(*args, **(kwargs or {}))
         elif name in {"cuda", "npu"}:
             return args[0]
         there = {key: self._there(value) for key, value in (kwargs or {}).items()}
         return func(*map(self._there, args), **there)
 
     def _there(self, value: Any) -> Any:
-        named = isinstance(value, str) and value.split(":")[0] == self.kind
-        claimed = isinstance(value, torch.device) and value.type == self.kind
+        named = isinstance(value, str) and value.split(":")[0] in self._claimed
+        claimed = isinstance(value, torch.device) and value.type in self._claimed
         return self._real if named or claimed else value

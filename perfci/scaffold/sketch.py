@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import math
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -92,12 +92,20 @@ class Sketch:
 
 def draft(op: str, sketch: Sketch, sources: Mapping[str, str]) -> Draft:
     """Returns the op's files. `sources` are the functions' own files, name -> text, which are kept as they are."""
-    suites = sketch.suites
+    suites, dtypes = sketch.suites, [f"torch.{name}" for name in sketch.suites.dtypes]
+    edges = [_write_grid(grid, "dtype=DTYPES") for grid in suites.edges]
+    # A case of the tests that is an edge stands among these.
+    others = [case for case in suites.cases if not any(_has(grid, case) for grid in suites.edges)]
+    probe = f"probe_cases=perfci.grid({', '.join(_write_grid(suites.probe, 'dtype=DTYPES'))}),"
+    about = "sizes around the ends of its blocks." if edges else "the sizes of its tests."
+    accuracy = [*_write_cases([*_group(others), *edges]), *([probe] if suites.probe else []), *suites.accuracy]
+    speed = [*_write_cases(_group(suites.speed)), "# bytes_moved and flops would give GB/s and TFLOP/s."]
+    speed += suites.performance
     texts = {
         "triton": _write_side(op, sketch, sketch.kernel, "the kernel"),
         "baseline": _write_side(op, sketch, sketch.reference, "what the op means") + "\n\n" + _write_inputs(suites),
-        "accuracy": _write_accuracy(suites),
-        "performance": _write_performance(suites),
+        "accuracy": _write_suite(op, "accuracy", about, accuracy, f"DTYPES = [{', '.join(dtypes)}]\n\n"),
+        "performance": _write_suite(op, "performance", "name here whose sizes these are.", speed),
     }
     shared = {}
     if sketch.kernel.device or sketch.reference.device:
@@ -109,14 +117,15 @@ def _write_side(op: str, sketch: Sketch, side: SketchFunction, about: str) -> st
     """`<op>_triton.py`, or `<op>_baseline.py` without make_inputs."""
     name = side.call.removeprefix("source.").removesuffix("()")
     own = side.call.startswith("source.")
-    lines = [f'"""{op}: {about}, {name}{f" of {side.module} as it is" if own else ""}."""', "", "import torch"]
     imported = f"import {side.module} as source" if own else f"import {side.module}"
-    lines += ["", f"import {SHARED}"] if side.device else []
+    lines = [f'"""{op}: {about}, {name}{f" of {side.module} as it is" if own else ""}."""', "", "import torch"]
+    if side.device:
+        lines += ["", f"import {SHARED}"]
     if side.hides:
         lines += ["", f"with {SHARED}.kernels() as hidden:", f"    {imported}"]
     elif side.module != "torch":
-        lines += [*([] if side.device else [""]), imported]
-    made = side.call if side.call.endswith(")") else None
+        lines += [imported] if side.device else ["", imported]
+    made = side.call if side.call.endswith(")") else ""
     if side.device:
         made = f'{SHARED}.wrap({side.call}, "{side.device}"{", hidden" if side.hides else ""})'
     lines += ["", f"_call = {made}"] if made else []
@@ -129,63 +138,29 @@ def _write_inputs(suites: Suites) -> str:
     """The function make_inputs."""
     sizes = [f"{axis}: {kind}" for axis, kind in suites.axes.items()]
     takes = [*sizes, "dtype: torch.dtype", "device: str", "seed: int"]
+    body = ['"""Inputs of one case by the names of the op\'s arguments; one seed always gives the same values."""']
+    if any("generator" in make for make in suites.inputs.values()):
+        body.append("generator = torch.Generator(device).manual_seed(seed)")
+    body += ["return {", *(f'    "{name}": {make},' for name, make in suites.inputs.items()), "}"]
     head = fit("def make_inputs(", takes, ") -> dict[str, object]:")
-    random = any("generator" in make for make in suites.inputs.values())
-    body = [
-        '"""Inputs of one case by the names of the op\'s arguments; one seed always gives the same values."""',
-        *(["generator = torch.Generator(device).manual_seed(seed)"] if random else []),
-        "return {",
-        *(f'    "{name}": {make},' for name, make in suites.inputs.items()),
-        "}",
-    ]
     return "\n".join([*head, *(f"    {line}" for line in body)]) + "\n"
 
 
-def _write_accuracy(suites: Suites) -> str:
-    """The accuracy suite's file."""
-    grids, seen = _group(suites.cases), [dict(case) for case in suites.cases]
-    for axes in suites.edges:
-        values = [*axes.values(), [f"torch.{dtype}" for dtype in suites.dtypes]]
-        points = [dict(zip([*axes, "dtype"], point, strict=True)) for point in itertools.product(*values)]
-        fresh = [point for point in points if point not in seen]
-        grids += [_write_grid(axes, "dtype=DTYPES")] if fresh == points else _group(fresh)
-        seen += fresh
-    probe = _write_grid(suites.probe, "dtype=DTYPES")
-    dtypes = f"DTYPES = [{', '.join(f'torch.{name}' for name in suites.dtypes)}]"
-    about = "sizes around the ends of its blocks." if suites.edges else "the sizes of its tests."
-    lines = [*_write_cases(grids), *([f"probe_cases=perfci.grid({', '.join(probe)}),"] if suites.probe else [])]
-    return _write_suite(suites.op, "accuracy", about, [*lines, *suites.accuracy], f"{dtypes}\n\n")
-
-
-def _write_performance(suites: Suites) -> str:
-    """The performance suite's file."""
-    lines = [*_write_cases(_group(suites.speed)), "# bytes_moved and flops would give GB/s and TFLOP/s."]
-    return _write_suite(suites.op, "performance", "name here whose sizes these are.", [*lines, *suites.performance])
-
-
-def _write_cases(grids: Sequence[Sequence[str]]) -> list[str]:
-    lines = [line for grid in grids for line in fit("*perfci.grid(", grid, "),", " " * 8)]
-    return ["cases=(", *(f"    {line}" for line in lines), "),"]
+def _has(grid: Mapping[str, tuple[str, ...]], case: Case) -> bool:
+    return all(case[axis] in values for axis, values in grid.items())
 
 
 def _group(cases: Sequence[Case]) -> list[list[str]]:
-    """The cases as few grids, each once and in order: one if they are all combinations of values."""
-    groups: dict[tuple[str, ...], list[Case]] = {}
-    for case in {tuple(case.items()): case for case in cases}.values():
-        groups.setdefault(tuple(case), []).append(case)
-    grids = []
-    for group in groups.values():
-        axes = {name: list(dict.fromkeys(case[name] for case in group)) for name in group[0]}
-        if len([*itertools.product(*axes.values())]) == len(group):
-            grids.append(_write_grid(axes))
-            continue
-        by_shape: dict[tuple[tuple[str, str], ...], list[str]] = {}
-        for case in group:
-            shape = tuple((name, value) for name, value in case.items() if name != "dtype")
-            by_shape.setdefault(shape, []).append(case["dtype"])
-        grids += [_write_grid({**{name: [value] for name, value in shape}, "dtype": dtypes})
-                  for shape, dtypes in by_shape.items()]  # fmt: skip
-    return grids
+    """The cases as few grids: one if they are all combinations of values, else one a shape."""
+    axes = {name: list(dict.fromkeys(case[name] for case in cases)) for name in (cases[0] if cases else ())}
+    if math.prod(map(len, axes.values())) == len(cases):
+        return [_write_grid(axes)]
+    shapes: dict[tuple[str, ...], list[str]] = {}
+    for case in cases:
+        *shape, dtype = case.values()
+        shapes.setdefault(tuple(shape), []).append(dtype)
+    values = [[*([side] for side in shape), dtypes] for shape, dtypes in shapes.items()]
+    return [_write_grid(dict(zip(axes, each, strict=True))) for each in values]
 
 
 def _write_grid(axes: Mapping[str, Sequence[str]], *more: str) -> list[str]:
@@ -193,12 +168,17 @@ def _write_grid(axes: Mapping[str, Sequence[str]], *more: str) -> list[str]:
     return [*(f"{name}=[{', '.join(values)}]" for name, values in axes.items()), *more]
 
 
+def _write_cases(grids: Sequence[Sequence[str]]) -> list[str]:
+    lines = [line for grid in grids for line in fit("*perfci.grid(", grid, "),", " " * 8)]
+    return ["cases=(", *(f"    {line}" for line in lines), "),"]
+
+
 def _write_suite(op: str, part: str, about: str, lines: Sequence[str], before: str = "") -> str:
     imports = write_imports(op)
-    fields = ["kernel=kernel,", "reference=reference,", "make_inputs=make_inputs,", *lines]
+    fields = "\n".join(["kernel=kernel,", "reference=reference,", "make_inputs=make_inputs,", *lines])
     return (
         f'"""{part.title()} of {op}: {about}"""\n\n'
         f"import perfci\nimport torch\n{imports['import_baseline']}\n{imports['import_triton']}\n\n"
-        f"{before}{part} = perfci.{part.title()}(\n{textwrap.indent(chr(10).join(fields), '    ')}\n)\n"
+        f"{before}{part} = perfci.{part.title()}(\n{textwrap.indent(fields, '    ')}\n)\n"
         f'if __name__ == "__main__":\n    perfci.main({part})\n'
     )

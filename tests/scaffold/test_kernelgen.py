@@ -181,6 +181,21 @@ def test_inputs_that_the_kernel_refuses_are_no_cases(said):
     assert cases(said["refusing"], "accuracy") == ["N=100,dtype=float32"]
 
 
+def test_tests_run_with_all_their_parameters_and_the_cases_before_an_error_are_carried_over(said):
+    assert cases(said["pytest"], "accuracy") == ["shape=(3, 5),dtype=float32", "shape=(7, 11),dtype=float32"]
+    assert cases(said["ends"], "accuracy") == ["size=3,dtype=float32"]
+    assert [reason.facts["error"] for reason in said["ends"].left] == ["NameError"]
+    assert cases(said["on_import"], "accuracy") == ["N=100,dtype=float32"]
+
+
+def test_integers_are_drawn_as_the_test_draws_them(said):
+    assert said["indices"].suites.inputs["ids"].startswith("torch.randint(0, 50, (size,), ")
+
+
+def test_sizes_that_the_kernel_refuses_are_said(said):
+    assert [reason.kind for reason in said["multiples"].look] == ["look_refused"]
+
+
 # --- what cannot be converted
 
 

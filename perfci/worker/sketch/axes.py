@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from perfci.device.seam import Argument, SketchLaunch
@@ -13,7 +12,7 @@ from perfci.device.seam import Argument, SketchLaunch
 if TYPE_CHECKING:
     from perfci.device.rehearsal import Rehearsal
 
-MOST_TRIALS = 3000  # Ways to name the sides that are tried at most. Each takes less than a millisecond.
+MOST_TRIALS = 3000  # ways to take sides apart that are tried at most. Each takes less than a millisecond
 
 SIZES = ((3, 5, 7, 11, 13, 17, 19, 23, 29, 31), (192, 320, 448, 704, 832, 1088, 1216, 1472, 1856, 1984))
 """Sizes that distinguish axes, the second ones for functions that refuse what no block divides."""
@@ -21,7 +20,8 @@ SIZES = ((3, 5, 7, 11, 13, 17, 19, 23, 29, 31), (192, 320, 448, 704, 832, 1088, 
 USUAL = {1: ("size",), 2: ("rows", "cols"), 3: ("batch", "rows", "cols"), 4: ("batch", "heads", "rows", "cols")}
 TAKEN = frozenset({"dtype", "device", "seed", "generator", "torch", "shape", "i", "_"})
 
-Place = tuple[str, int | None]  # a side of a tensor, or an argument that is a number, with None
+Place = tuple[str, int | None]  # a side of a tensor, counted from its end, or an argument that is a number, with None
+Groups = Sequence[Sequence[Place]]  # places of one size each
 
 
 @dataclass
@@ -51,6 +51,12 @@ class Call:
         dtypes = [each.dtype for each in self.tensors.values()]
         return next((each for each in dtypes if "float" in each), dtypes[0])
 
+    def size(self, place: Place) -> int:
+        """The size of a side, or the number that an argument is."""
+        name, axis = place
+        found: int = self.given[name] if axis is None else self.given[name].shape[axis]
+        return found
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -65,22 +71,20 @@ class Outcome:
 class Form:
     """How the arguments of a call follow from a case's parameters. All of it is text as in make_inputs."""
 
-    axes: tuple[str, ...]
-    shapes: Mapping[str, str]  # tensor -> its shape, such as (rows, cols)
-    dtypes: Mapping[str, str]  # tensor -> its dtype, such as float16, in trials
-    values: Mapping[str, str]  # argument that is no tensor -> its value
     kernel: Callable[..., Any]
     reference: Callable[..., Any]  # takes the kernel's arguments
     rehearsal: Rehearsal
+    axes: tuple[str, ...] = ()
+    shapes: Mapping[str, str] = field(default_factory=dict)  # tensor -> its shape, such as (rows, cols)
+    inputs: Mapping[str, str] = field(default_factory=dict)  # argument -> what makes it
+    dtype: str = ""  # of trials
 
     def try_case(self, params: Mapping[str, Any]) -> Outcome | None:
         """Returns what kernel and reference give for a case. None if one of them refuses it."""
         going = self.rehearsal
 
         def make_arguments() -> dict[str, Any]:
-            shapes = {name: going.evaluate(text, params) for name, text in self.shapes.items()}
-            tensors = {name: going.tensor(shape, self.dtypes[name]) for name, shape in shapes.items()}
-            return tensors | {name: going.evaluate(text, params) for name, text in self.values.items()}
+            return {name: going.evaluate(text, params, self.dtype) for name, text in self.inputs.items()}
 
         try:
             del going.launches[:]
@@ -96,17 +100,15 @@ class Form:
             return {"shape": tuple(sizes[:2])}
         return dict(zip(self.axes, sizes, strict=False))
 
+    def agrees(self) -> bool:
+        """Whether kernel and reference take distinct sizes, and their outputs have the same shapes."""
+        trials = (self.try_case(self.make_distinct(sizes)) for sizes in SIZES)
+        return any(done and done.kernel == done.reference for done in trials)
+
 
 def make_call(function: Any, texts: Sequence[str], defaults: Mapping[str, Any]) -> Callable[..., Any]:
     """Returns a function that takes the kernel's arguments, and passes them on as the texts say: `x`, `dim=-1`."""
-
-    def call(**given: Any) -> Any:
-        pairs = [text.rpartition("=") for text in texts]
-        values = [(name, eval(value, {}, {**defaults, **given})) for name, _, value in pairs]
-        named = {name: value for name, value in values if name}
-        return function(*(value for name, value in values if not name), **named)
-
-    return call
+    return lambda **given: eval(f"_called({', '.join(texts)})", {"_called": function}, {**defaults, **given})
 
 
 def write_tuple(parts: Sequence[str]) -> str:
@@ -121,82 +123,99 @@ def list_sides(text: str) -> list[str]:
 
 def find_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call], bool]:
     """Returns the form of the calls, the calls that have it, and whether a trial has shown it to be right."""
-    ranks = [[len(each.shape) for each in call.tensors.values()] for call in calls]
-    dtypes = {name: each.dtype for name, each in calls[0].tensors.items()}
-    values = {name: repr(value) for name, value in calls[0].given.items() if not isinstance(value, Argument)}
-    start = replace(start, dtypes=dtypes, values=values)
-    alike = [call for call, rank in zip(calls, ranks, strict=True) if rank == ranks[0]]
-    if len(alike) < len(calls):
-        found, evaluate = {}, start.rehearsal.evaluate
-        for name in dtypes:
-            pairs = [(next(iter(call.tensors.values())).shape, call.tensors[name].shape) for call in calls]
-            texts = ("shape", "shape[-1:]", "shape[:-1]", "shape[-2:]", "shape[:1]")
-            fits = (text for text in texts if all(evaluate(text, {"shape": one}) == own for one, own in pairs))
-            found[name] = next(fits, "")
-        if all(found.values()):
-            form = replace(start, axes=("shape",), shapes=found)
-            return form, list(calls), form.try_case(form.make_distinct()) is not None
-    forms = list(_list_forms(start, alike))
-    for distinct in SIZES:
-        for form in forms:
-            done = form.try_case(form.make_distinct(distinct))
-            if done and done.kernel == done.reference:
-                return form, alike, True
-    return forms[-1], alike, False
-
-
-def _list_forms(start: Form, calls: Sequence[Call]) -> Iterator[Form]:
-    """Yields forms in which as few sides as possible are the same first, and the usual one last.
-
-    Sides that differ somewhere are two axes. One that moves with exactly one side of another tensor is that one's axis.
-    """
     first = calls[0]
-    ranks = {name: len(each.shape) for name, each in first.tensors.items()}
-    places: list[Place] = [(name, axis) for name, rank in ranks.items() for axis in range(rank)]
+    ranks = [[len(each.shape) for each in call.tensors.values()] for call in calls]
+    alike = [call for call, rank in zip(calls, ranks, strict=True) if rank == ranks[0]]
+    if len(alike) < len(calls) and (shapes := _find_shapes(start, calls)):
+        form = _write_inputs(start, ("shape",), shapes, {}, calls)
+        return form, list(calls), form.try_case(form.make_distinct()) is not None
+    places: list[Place] = [(name, axis) for name, each in first.tensors.items() for axis in range(-len(each.shape), 0)]
     places += [(name, None) for name, value in first.given.items() if type(value) is int and value > 16]
-    sizes = {
-        (name, axis): tuple(call.given[name] if axis is None else call.given[name].shape[axis] for call in calls)
-        for name, axis in places
-    }
-    options: list[list[Place | None]] = []
-    for number, (name, axis) in enumerate(places):
-        earlier = [other for other in places[:number] if other[1] is not None and sizes[other] == sizes[name, axis]]
-        if axis is not None:
-            # Sides at the same distance from the end first.
-            earlier.sort(key=lambda other: abs(ranks[name] - axis - (ranks[other[0]] - (other[1] or 0))))
-        bound = len(earlier) == 1 and len({*sizes[name, axis]}) > 1 and earlier[0][0] != name
-        options.append([*earlier] or [None] if bound or axis is None else [None, *earlier])
-    usual = [
-        next((other for other in known if other and other[0] != place[0]), None)
-        for place, known in zip(places, options, strict=True)
-    ]
-    ways = list(itertools.product(*options)) if math.prod(map(len, options)) <= MOST_TRIALS else []
-    ways.sort(key=lambda way: len(way) - way.count(None))
-    for way in (*ways, usual):
-        tied = dict(zip(places, way, strict=True))
-        if any(other is not None and tied[other] is not None for other in way):
-            continue  # tied to one that is tied itself
-        roots = [place for place in places if tied[place] is None and place[1] is not None]
-        names = _name_axes(roots, calls, sizes)
-        axis_of = {place: names[tied[place] or place] for place in places if (tied[place] or place) in names}
-        shapes = {name: write_tuple([axis_of[name, axis] for axis in range(rank)]) for name, rank in ranks.items()}
-        numbers = {name: axis_of[name, None] for name, at in places if at is None and (name, None) in axis_of}
-        yield replace(start, axes=tuple(names.values()), shapes=shapes, values={**start.values, **numbers})
+    sizes = {place: tuple(call.size(place) for call in alike) for place in places}
+    groups = [[place for place in places if sizes[place] == own] for own in dict.fromkeys(sizes.values())]
+    right = _fill(start, groups, alike).agrees()
+    return _fill(start, _take_apart(start, groups, alike) if right else groups, alike), alike, right
 
 
-def _name_axes(
-    roots: Sequence[Place], calls: Sequence[Call], sizes: Mapping[Place, tuple[int, ...]]
-) -> dict[Place, str]:
-    """The test's own name for an axis, if it has exactly one, else a usual one."""
-    chosen = [number for number, call in enumerate(calls) if call.part == "accuracy"] or [*range(len(calls))]
-    known = set.intersection(*({*calls[number].names} for number in chosen))
-    own = {name: [calls[number].names[name] for number in chosen] for name in sorted(known - TAKEN)}
-    found: dict[Place, str] = {}
-    for place in roots:
-        fitting = [name for name, values in own.items() if values == [sizes[place][number] for number in chosen]]
-        unique = len(fitting) == 1 and [sizes[each] for each in roots].count(sizes[place]) == 1
-        rank = len(calls[0].tensors[place[0]].shape)
-        usual = USUAL.get(rank, tuple(f"d{number}" for number in range(rank)))[place[1] or 0]
-        name = fitting[0] if unique else usual if place[0] == roots[0][0] else f"{place[0]}_{usual}".lower()
-        found[place] = f"{name}_" if name in found.values() else name
+def _find_shapes(start: Form, calls: Sequence[Call]) -> dict[str, str] | None:
+    """The tensors' shapes as parts of the first one's, for calls whose tensors have other numbers of axes."""
+    found, evaluate = {}, start.rehearsal.evaluate
+    for name in calls[0].tensors:
+        pairs = [(next(iter(call.tensors.values())).shape, call.tensors[name].shape) for call in calls]
+        texts = ("shape", "shape[-1:]", "shape[:-1]", "shape[-2:]", "shape[:1]")
+        fits = (text for text in texts if all(evaluate(text, {"shape": one}) == own for one, own in pairs))
+        found[name] = next(fits, "")
+    return found if all(found.values()) else None
+
+
+def _take_apart(start: Form, groups: Groups, calls: Sequence[Call]) -> Groups:
+    """Gives sides of one size axes of their own, as few sides at a time as kernel and reference allow."""
+    found = list(groups)
+    for group in groups:
+        varies = len({call.size(group[0]) for call in calls}) > 1
+        if varies and len(group) == 2 and group[0][0] != group[1][0]:
+            continue  # a side that moves with exactly one of another tensor
+        rest, apart = group, group
+        while apart:
+            kept = [other for other in found if other is not rest]
+            ways = itertools.islice(_list_ways(rest), MOST_TRIALS)
+            fits = (way for way in ways if _fill(start, [*kept, *way], calls).agrees())
+            apart, rest = next(fits, ([], rest))
+            found = [*kept, *([apart] if apart else []), rest]
+    return found
+
+
+def _list_ways(group: Sequence[Place]) -> Iterator[tuple[list[Place], list[Place]]]:
+    """Yields the ways to divide places into two groups that have a tensor's side each."""
+    for count in range(1, len(group) // 2 + 1):
+        for chosen in itertools.combinations(group, count):
+            way = list(chosen), [place for place in group if place not in chosen]
+            if all(any(axis is not None for _, axis in places) for places in way):
+                yield way
+
+
+def _fill(start: Form, groups: Groups, calls: Sequence[Call]) -> Form:
+    """The form in which each group that has a side is an axis."""
+    ranks = {name: len(each.shape) for name, each in calls[0].tensors.items()}
+    sides: list[Place] = [(name, axis) for name, rank in ranks.items() for axis in range(-rank, 0)]
+    own = sorted((group for group in groups if group[0] in sides), key=lambda group: sides.index(group[0]))
+    names = _name_axes([group[0] for group in own], calls)
+    axis_of = {place: axis for axis, group in zip(names, own, strict=True) for place in group}
+    shapes = {name: write_tuple([axis_of[name, axis] for axis in range(-rank, 0)]) for name, rank in ranks.items()}
+    numbers = {name: axis for (name, at), axis in axis_of.items() if at is None}
+    return _write_inputs(start, tuple(names), shapes, numbers, calls)
+
+
+def _write_inputs(
+    start: Form, axes: tuple[str, ...], shapes: Mapping[str, str], numbers: Mapping[str, str], calls: Sequence[Call]
+) -> Form:
+    """The form with what makes its inputs: a tensor as the first call's test did, a number that is an axis by that."""
+    inputs = {name: numbers.get(name, repr(value)) for name, value in calls[0].given.items()}
+    for name, tensor in calls[0].tensors.items():
+        own = all(call.tensors[name].dtype == call.dtype for call in calls)
+        most = "2" if tensor.dtype == "bool" else "1 << 4"
+        text = f"torch.randint(0, {most}, {{shape}}, generator=generator, dtype={{dtype}}, device=device)"
+        if tensor.dtype.startswith("float8"):
+            text = "torch.randn({shape}, generator=generator, device=device).to({dtype})"
+        elif "float" in tensor.dtype:
+            text = "torch.randn({shape}, generator=generator, dtype={dtype}, device=device)"
+        dtype = "dtype" if own else f"torch.{tensor.dtype}"
+        inputs[name] = (tensor.text or text).format(shape=shapes[name], dtype=dtype)
+    return replace(start, axes=axes, shapes=shapes, inputs=inputs, dtype=calls[0].dtype)
+
+
+def _name_axes(sides: Sequence[Place], calls: Sequence[Call]) -> list[str]:
+    """Names of the axes that begin with these sides: the test's own name if it has exactly one, else a usual one."""
+    chosen = [call for call in calls if call.part == "accuracy"] or calls
+    known = set.intersection(*({*call.names} for call in chosen)) - TAKEN
+    own = {name: [call.names[name] for call in chosen] for name in sorted(known)}
+    sizes = [[call.size(side) for call in chosen] for side in sides]
+    found = list[str]()
+    for (tensor, axis), size in zip(sides, sizes, strict=True):
+        fitting = [name for name, values in own.items() if values == size]
+        rank = len(calls[0].tensors[tensor].shape)
+        usual = USUAL.get(rank, tuple(f"d{number}" for number in range(rank)))[axis or 0]
+        usual = usual if tensor == sides[0][0] else f"{tensor}_{usual}".lower()
+        name = fitting[0] if len(fitting) == 1 and sizes.count(size) == 1 else usual
+        found.append(f"{name}_" if name in found else name)
     return found
