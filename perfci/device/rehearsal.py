@@ -64,7 +64,7 @@ class Rehearsal:
 
     device: str  # cuda or npu: where tensors claim to lie
     missing: Collection[str] = ()  # modules that get a stand-in
-    functions: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # of an absent harness: kernel, reference
+    functions: dict[tuple[str, str], Any] = field(default_factory=dict)  # of a harness: (kernel or reference, name)
     launches: list[SketchLaunch] = field(default_factory=list)
     failed: Callable[[str, BaseException], None] = lambda *_: None  # is told of each case of a test that raises
 
@@ -121,9 +121,9 @@ class Rehearsal:
     def stand_in(self, path: str) -> Any:
         """What stands for something by its dotted path."""
         name = path.rpartition(".")[2]
-        known = dict(self.functions.get("kernel" if "triton" in path else "reference", {}))
-        known |= {"parametrize": self._parametrize, "param": _param, "device": self.device, "DEVICE": self.device}
-        return known[name] if name in known and not path.startswith("torch.") else Absent(self, path)
+        known = {"parametrize": self._parametrize, "param": _param, "device": self.device, "DEVICE": self.device}
+        own = self.functions.get(("kernel" if "triton" in path else "reference", name), known.get(name))
+        return Absent(self, path) if own is None or path.startswith("torch.") else own
 
     def _parametrize(self, names: str | Sequence[str], rows: Sequence[Any], **_: Any) -> Callable[[Any], Any]:
         """As pytest.mark.parametrize, but such that the test can be called without these arguments."""
@@ -190,7 +190,6 @@ _VALUES: Mapping[str, Any] = {
     "equal": True, "numpy": np.zeros(()), "__array__": np.zeros(()),
 }  # fmt: skip
 _SIGNS = {"mul": "*", "__rmul__": "*", "add": "+", "__radd__": "+", "sub": "-", "div": "/", "true_divide": "/"}
-_UNARY = frozenset({"abs", "exp", "sigmoid", "tanh", "square", "sqrt", "neg"})
 _COPIES = frozenset(
     {"to", "contiguous", "clone", "detach", "float", "half", "bfloat16", "double", "type", "requires_grad_"}
 )
@@ -212,13 +211,13 @@ class _Tensors(PassingFor):
         result = super().__torch_function__(func, types, args, given)
         if isinstance(result, torch.Tensor) and not (args and result is args[0]):
             result = result if result.is_meta else result.to(META)
-            result._made = _describe(name, args, given)
+            result._made = _describe(name, args, given, result)
             if name in _COPIES:
                 result._origin = getattr(args[0], "_origin", args[0])
         return result
 
 
-def _describe(name: str, args: Sequence[Any], given: Mapping[str, Any]) -> str | None:
+def _describe(name: str, args: Sequence[Any], given: Mapping[str, Any], result: Any) -> str | None:
     """The expression that makes a tensor, with {shape} and {dtype}. None if no line of Python makes it."""
     maker = name.removesuffix("_like")
     if maker in _MADE:
@@ -227,10 +226,12 @@ def _describe(name: str, args: Sequence[Any], given: Mapping[str, Any]) -> str |
         arguments = _MADE[maker].format(low=low, high=high, value=given.get("fill_value", args[-1] if args else 0))
         return f"torch.{maker}({arguments}, dtype={{dtype}}, device=device)"
     text: str | None = getattr(args[0], "_made", None) if args else None
-    if text is None or name in _COPIES | _VIEWS:
+    if text is None or result.is_floating_point() != args[0].is_floating_point():
+        return None
+    if name in _COPIES | _VIEWS:
         return text
     inner = text if text.endswith(")") else f"({text})"
-    if name in _UNARY and len(args) == 1:
+    if len(args) == 1 and callable(getattr(torch.Tensor, name, None)) and result.shape == args[0].shape:
         return f"{inner}.{name}()"
     number = len(args) == 2 and isinstance(args[1], int | float)
     return f"{inner} {_SIGNS[name]} {args[1]}" if name in _SIGNS and number else None

@@ -33,10 +33,8 @@ def make_suites(op: str, form: Form, calls: Sequence[Call], source: str) -> tupl
     grids, refused = _find_edges(form) if done else ([], str(form.make_distinct()))
     look += [Reason("look_refused", {"op": op, "case": refused})] if refused else []
     # The probe case has sizes that no block divides, if the function takes them.
-    sizes = [_LITTLE] * (len(form.axes) - 6) + [3, 3, 5, 7, 33, 100][-len(form.axes) :]
-    points: list[dict[str, Any]] = [dict(zip(form.axes, sizes, strict=False)), form.make_distinct()]
-    if form.axes == ("shape",):
-        points = [{"shape": (33, 100)}, {"shape": (100,)}]
+    sizes = [3, 3, 5, 7, 33, 100][-2 if form.axes == ("shape",) else -len(form.axes) :]
+    points = form.make_distinct(sizes), form.make_distinct()
     probe = next((each for each in points if form.try_case(each)), {})
     fixed = {name: (form.inputs[name],) for name in varying}
     annotations = {name: type(first.given[name]).__name__ for name in varying}
