@@ -12,7 +12,7 @@ from perfci.cli import drift as drifts
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
 from perfci.cli.options import flag, option
-from perfci.cli.output import STYLES, Grid, Paragraph, print_json, print_parts
+from perfci.cli.output import STYLES, Grid, Paragraph, print_found
 from perfci.core import units
 from perfci.core.errors import UsageError
 from perfci.core.model import Gate, HistoryStored
@@ -70,10 +70,8 @@ def history(
     found = [one for one in every if one.cases or one.stored or case is None]
     if histories and not found:
         raise UsageError("no_case_fits", pattern=case, ops=", ".join(one.op for one in histories))
-    if json:
-        print_json([_to_json(one, last) for one in found])
-    else:
-        print_parts(drifts.separate([_show(one, last or SHOWN, whole=case is not None) for one in found]))
+    shown = drifts.separate([_show(one, last or SHOWN, whole=case is not None) for one in found])
+    print_found([_to_json(one, last) for one in found], shown, json=json)
     return Exit.WARNINGS if any(one.history.problems for one in found) else Exit.OK
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from perfci.core import units
 from perfci.core.model import KernelBinary, Static, StaticOp
 from perfci.core.wording import say, sentence
@@ -11,15 +9,6 @@ from perfci.report.against import CASES
 from perfci.report.text import code, list_some, phrase, plain
 from perfci.report.view import Section, Table, make_table
 from perfci.report.words import write_count
-
-
-@dataclass(frozen=True)
-class Binary:
-    """One kernel of an op for one target, the base's own in its place, and the cases that launch it."""
-
-    now: KernelBinary
-    before: KernelBinary | None  # None without a base, or if that case of the base has no kernel of this name
-    cases: tuple[str, ...]
 
 
 def make_section(static: Static | None) -> Section | None:
@@ -52,10 +41,20 @@ def make_section(static: Static | None) -> Section | None:
 
 
 def tabulate_kernels(static: Static, op: StaticOp) -> Table:
-    """Returns the figures of an op's kernels for one target, each with the base's if that differs."""
+    """Returns the figures of an op's kernels for one target, each with the base's if that differs.
+
+    A kernel that several cases launch has one row, in the order of their first launches.
+    """
     base = next((one for one in static.base_ops if (one.op, one.target) == (op.op, op.target)), None)
+    known = {case.case: {one.name: one for one in case.binaries} for case in base.cases} if base else {}
+    found: dict[tuple[str, str, str | None], tuple[KernelBinary, KernelBinary | None, list[str]]] = {}
+    for case in op.cases:
+        for now in case.binaries:
+            before = known.get(case.case, {}).get(now.name)
+            key = (now.name, now.artefact, before.artefact if before else None)
+            found.setdefault(key, (now, before, []))[2].append(code(case.case))
     rows = []
-    for one in find_binaries(op, base):
+    for now, before, cases in found.values():
         pairs = [
             [
                 write_count(side.registers),
@@ -66,22 +65,9 @@ def tabulate_kernels(static: Static, op: StaticOp) -> Table:
                 write_count(side.warps),
                 "-" if side.occupancy is None else f"{100 * side.occupancy:.0f} %",
             ]
-            for side in (one.before or one.now, one.now)
+            for side in (before or now, now)
         ]
-        figures = (now if before in {now, "-"} else f"{before} -> {now}" for before, now in zip(*pairs, strict=True))
-        rows.append((code(one.now.name), *figures, list_some(list(map(code, one.cases)), CASES)))
+        figures = (new if old in {new, "-"} else f"{old} -> {new}" for old, new in zip(*pairs, strict=True))
+        rows.append((code(now.name), *figures, list_some(cases, CASES)))
     heads = "kernel | registers: | spills: | local: | shared: | instructions: | warps: | occupancy: | cases"
     return make_table(heads, rows)
-
-
-def find_binaries(op: StaticOp, base: StaticOp | None) -> tuple[Binary, ...]:
-    """Returns the distinct pairs of a kernel and the base's, in order of their first launch."""
-    known = {case.case: {one.name: one for one in case.binaries} for case in base.cases} if base else {}
-    found: dict[tuple[str, str, str | None], Binary] = {}
-    for case in op.cases:
-        for binary in case.binaries:
-            before = known.get(case.case, {}).get(binary.name)
-            key = (binary.name, binary.artefact, before.artefact if before else None)
-            seen = found.setdefault(key, Binary(binary, before, ()))
-            found[key] = replace(seen, cases=(*seen.cases, case.case))
-    return tuple(found.values())

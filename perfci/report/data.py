@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from perfci.core.model import Comparison, Judgement, Judgements, Look, Reason, Run
+from perfci.core.model import Comparison, Judgement, Judgements, Reason, Run
 from perfci.core.wording import sentence
 from perfci.report import rows
 
@@ -60,22 +60,17 @@ def _write_run(run: Run) -> dict[str, Any]:
 
 def _write_row(row: Judgement) -> dict[str, Any]:
     seen = row.comparison or Comparison(row.op, row.case or "")
+    # Ratios - 1 where the record holds logarithms.
+    duel, names = seen.duel, "blocks processes p_slower p_faster p_differs"
     return {
         **pick(row, "op suite case target verdict gate p_adjusted"),
         "reason": row.reasons[0] if row.reasons else None,
         "also": row.reasons[1:],
         "change": rows.find_change(row),
         **pick(seen, "speedup kernel_us reference_us baseline_us base_us"),
-        "duel": _write_duel(seen.duel) if seen.duel else None,
+        "duel": duel and pick(duel, names, allowed=math.expm1(duel.tau), by_process=[*map(math.expm1, duel.medians)]),
         "expected": pick(row.expected, "case up_to why until file line") if row.expected else None,
         "suggested": pick(row.suggested, "file line below replaces") if row.suggested else None,
         "differs": [pick(each, "field before after moves") for each in seen.differs],
         "peers": [pick(each, "name us ratio faster", reason=each.failure) for each in seen.peers],
     }
-
-
-def _write_duel(look: Look) -> dict[str, Any]:
-    """Ratios - 1 if the record holds logarithms."""
-    by_process = [math.expm1(median) for median in look.medians]
-    names = "blocks processes p_slower p_faster p_differs"
-    return pick(look, names, allowed=math.expm1(look.tau), by_process=by_process)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 
 from perfci.core.model import Interval, Judgement
@@ -13,17 +12,6 @@ from perfci.report import rows, words
 from perfci.report.ceilings import find_unsound
 from perfci.report.text import code
 from perfci.report.view import Section, make_table
-
-
-@dataclass(frozen=True)
-class Mean:
-    """Of some cases' speedups."""
-
-    cases: int
-    speedup: Interval  # geometric mean
-    least: float
-    greatest: float
-    slower: int  # cases whose whole interval lies below 1
 
 
 def average_speedups(speedups: Sequence[Interval]) -> Interval:
@@ -48,16 +36,6 @@ def _quantile(confidence: float) -> float:
     return NormalDist().inv_cdf(min(0.5 + confidence / 2, 1 - 1e-9))
 
 
-def average_ops(judged: Iterable[Judgement]) -> dict[str, Mean]:
-    """Of every op with a case whose speedup is known and sound, in the order of the judgements."""
-    means = {}
-    for op, speedups in find_sound(judged).items():
-        values = [one.value for one in speedups]
-        slower = sum(one.high < 1 for one in speedups)
-        means[op] = Mean(len(values), average_speedups(speedups), min(values), max(values), slower)
-    return means
-
-
 def find_sound(judged: Iterable[Judgement]) -> dict[str, list[Interval]]:
     """Speedups by op, without those of cases that are WRONG, ERROR or SUSPECT, and of numbers that no ratio can be."""
     known = list(judged)
@@ -78,13 +56,14 @@ def is_ratio(speedup: Interval) -> bool:
 
 def compare_ops(judged: Sequence[Judgement]) -> Section | None:
     """One row an op. None if there are fewer than two ops, whose sections have the same."""
-    found = average_ops(judged)
+    found = find_sound(judged)
     if len(found) < 2:
         return None
+    shown = []
+    for op, speedups in found.items():
+        ends = (words.write_ratio(end(one.value for one in speedups)) for end in (min, max))
+        slower = sum(one.high < 1 for one in speedups)
+        mean = words.write_speedup(average_speedups(speedups))
+        shown.append((code(op), str(len(speedups)), mean, *ends, str(slower)))
     heads = "op | cases: | geometric mean speedup | lowest: | highest: | slower than the reference:"
-    shown = (
-        (code(op), str(one.cases), words.write_speedup(one.speedup), words.write_ratio(one.least),
-         words.write_ratio(one.greatest), str(one.slower))
-        for op, one in found.items()
-    )  # fmt: skip
     return Section(say("Speedup by op"), table=make_table(heads, shown))

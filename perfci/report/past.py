@@ -159,13 +159,6 @@ def write_day(run: HistoryRun) -> str:
     return plain(run.created[:10], 16)
 
 
-def write_commits(mark: Mark) -> Iterator[str]:
-    """Of the runs on either side, as far as they are known: plain, shortened."""
-    for run in (mark.before, mark.after):
-        where = run.environment
-        yield plain(where.commit or "-", 60)[:12] + ("+" if where.dirty else "")
-
-
 def make_section(op: OpRun, run: Run, past: Past | None, pictures: Sequence[Picture] = ()) -> Section | None:
     """What the accepted runs show beside this one. None if no history has any of its cases."""
     if past is None:
@@ -233,8 +226,9 @@ def tabulate_marks(found: Sequence[Mark]) -> Table:
     """A row a mark."""
     rows = []
     for mark in found:
-        before, after = write_commits(mark)
-        between = say("{before} and {after}", before=code(before), after=code(after))
+        sides = (run.environment for run in (mark.before, mark.after))
+        before, after = (code(plain(one.commit or "-", 60)[:12] + ("+" if one.dirty else "")) for one in sides)
+        between = say("{before} and {after}", before=before, after=after)
         why = "; ".join(_explain(mark))
         rows.append((mark.name, plain(mark.after.created[:10], 16), between, why, _write_steps(mark.changes)))
     return make_table("mark | date | between | what explains it | steps of the kernel", rows)

@@ -127,7 +127,8 @@ def build(baselines: Path, root: Path, folder: Path) -> Built:
 
     Raises UsageError if `folder` holds anything that perfci did not make, StoredFileError if it cannot be written.
     """
-    places = list_places(baselines)
+    found = [path for path in baselines.glob(f"*/*{ENDING}") if not path.name.startswith(".")]
+    places = sorted(OpOnDevice(path.parent.name, path.name.removesuffix(ENDING)) for path in found)
     shown = baselines.relative_to(root) if baselines.is_relative_to(root) else baselines
     notes = [] if places else [Reason("site_without_history", {"folder": shown.as_posix()})]
     warnings, entries = list(notes), list[Entry]()
@@ -146,12 +147,6 @@ def build(baselines: Path, root: Path, folder: Path) -> Built:
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------------
-
-
-def list_places(baselines: Path) -> tuple[OpOnDevice, ...]:
-    """Every op on every device model that has a history, by name."""
-    found = [path for path in baselines.glob(f"*/*{ENDING}") if not path.name.startswith(".")]
-    return tuple(sorted(OpOnDevice(path.parent.name, path.name.removesuffix(ENDING)) for path in found))
 
 
 def read_kept(baselines: Path, place: OpOnDevice, root: Path) -> Kept:

@@ -26,9 +26,10 @@ def part(section, title):
 def test_a_kernel_that_several_cases_launch_is_one_row():
     short, long = KernelBinary("k", "aa", 32), KernelBinary("k", "bb", 96)
 
-    found = compiled.find_binaries(op(case("n=1", short), case("n=2", short), case("n=3", long)), None)
+    head = op(case("n=1", short), case("n=2", short), case("n=3", long))
+    rows = compiled.tabulate_kernels(Static(("sm_90",), "triton", (head,)), head).rows
 
-    assert [(one.now.artefact, one.cases) for one in found] == [("aa", ("n=1", "n=2")), ("bb", ("n=3",))]
+    assert [tuple(map(spell, cells)) for cells in rows] == [("`k`", "32", "`n=1`, `n=2`"), ("`k`", "96", "`n=3`")]
 
 
 def test_a_figure_stands_beside_the_bases_if_both_are_known_and_differ():

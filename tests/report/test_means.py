@@ -5,6 +5,7 @@ import pytest
 
 from perfci.core.model import Interval, Verdict
 from perfci.report import means
+from perfci.report.text import spell
 
 
 def interval(value, share=0.01, confidence=0.95):
@@ -40,18 +41,25 @@ def test_the_interval_covers_the_true_mean_as_often_as_it_says():
 def test_cases_whose_time_says_nothing_are_left_out(examples, verdict):
     judged = [row(examples, "softmax", "n=1", 2.0), row(examples, "softmax", "n=2", 100.0, verdict)]
 
-    found = means.average_ops(judged)["softmax"]
-
-    assert (found.cases, found.greatest) == (1, 2.0)
+    assert [one.value for one in means.find_sound(judged)["softmax"]] == [2.0]
 
 
 def test_ops_have_means_of_their_own(examples):
-    judged = [row(examples, "a", "n=1", 2.0), row(examples, "b", "n=1", 1.0), row(examples, "b", "n=2", 1.0)]
+    judged = [row(examples, "a", "n=1", 2.0), row(examples, "b", "n=1", 1.0), row(examples, "b", "n=2", 1.5)]
 
-    assert {op: one.cases for op, one in means.average_ops(judged).items()} == {"a": 1, "b": 2}
+    rows = [[spell(cell) for cell in cells] for cells in means.compare_ops(judged).table.rows]
+    assert [(op, cases, *ends) for op, cases, _, *ends, _ in rows] == [
+        ("`a`", "1", "2.00x", "2.00x"),
+        ("`b`", "2", "1.00x", "1.50x"),
+    ]
+
+
+def test_one_op_alone_has_no_table_of_means(examples):
+    assert means.compare_ops([row(examples, "a", "n=1", 2.0)]) is None
 
 
 def test_slower_than_the_reference_is_what_lies_below_1_with_its_whole_interval(examples):
     judged = [row(examples, "a", f"n={i}", speedup) for i, speedup in enumerate((0.9, 0.99, 1.2))]
 
-    assert means.average_ops(judged)["a"].slower == 1  # 0.99 has an interval up to 1.005
+    rows = means.compare_ops([*judged, row(examples, "b", "n=1", 2.0)]).table.rows
+    assert [cells[-1] for cells in rows] == ["1", "0"]  # 0.99 has an interval up to 1.005

@@ -7,6 +7,7 @@ from markdown_it import MarkdownIt
 
 from perfci import report
 from perfci.report import past
+from perfci.report.text import spell
 from perfci.statistics.changepoints import Cause
 from tests import past_examples as examples
 from tests.past_examples import CASES, CREPT, DRIVER, LOSS, STEPPED, TAKEN
@@ -63,9 +64,8 @@ def test_marks_have_the_commits_that_they_fall_between_and_what_explains_them(ni
     step = next(
         mark for mark in marks.values() if any(each.case == STEPPED for each in mark.changes) and not mark.fields
     )
-    assert list(past.write_commits(step)) == [
-        found.runs[place].environment.commit[:12] for place in (examples.STEP - 1, examples.STEP)
-    ]
+    before, after = (found.runs[place].environment.commit[:12] for place in (examples.STEP - 1, examples.STEP))
+    assert spell(past.tabulate_marks([step]).rows[0][2]) == f"`{before}` and `{after}`"
     assert [mark.name for mark in marks.values()] == ["A", "B", "C", "D", "E"]
 
 
