@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from perfci.cli.exits import Exit
-from perfci.cli.output import Grid, Paragraph, print_json, print_parts
+from perfci.cli.output import Grid, Paragraph, print_found
 from perfci.cli.progress import Progress
 from perfci.core import units
 from perfci.core.model import Reason
@@ -28,12 +28,8 @@ def print_chains(request: Request, where: Settings, *, json: bool) -> int:
     """Check chains and print what came of it; gives the exit code."""
     with Progress() as progress:
         found = check_chains(where, request, progress)
-    if json:
-        print_json(to_json(found))
-    elif found.results:
-        print_parts(show_chains(found))
-    else:
-        print_parts([sentence(Reason("chain_none", {"folder": str(where.kernels / FOLDER)}))])
+    none = [sentence(Reason("chain_none", {"folder": str(where.kernels / FOLDER)}))]
+    print_found(to_json(found), show_chains(found) if found.results else none, json=json)
     return get_exit_code(found)
 
 

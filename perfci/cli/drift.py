@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from perfci.cli.exits import Exit, exit_code
-from perfci.cli.output import STYLES, Grid, Paragraph, print_found, print_json, print_parts
+from perfci.cli.output import STYLES, Grid, Paragraph, print_found
 from perfci.core import units
 from perfci.core.environment import list_differences
 from perfci.core.errors import UsageError
@@ -173,24 +173,17 @@ def show_boards(histories: Sequence[History], device: str | None, where: Setting
         unknown = [board for board in where.quarantine if board_key(board) not in seen]
         problems += [Reason("board_unknown", {"board": board}) for board in unknown]
     quarantine = {board_key(each) for each in where.quarantine}
-    if json:
-        print_json([
-            {
-                "device": key,
-                "boards": [
-                    {
-                        **pick(one, "board runs inconclusive overturned spread nulls outside"),
-                        "quarantined": board_key(one.board) in quarantine,
-                        "said": describe_board(one, key),
-                    }
-                    for one in each
-                ],
-            }
-            for key, each in found.items()
-        ])  # fmt: skip
-    else:
-        print_parts(separate([_show_device(key, each, quarantine) for key, each in found.items()]))
-        print_parts(Paragraph(problem, 2, STYLES[Gate.WARNS]) for problem in problems)
+    names = "board runs inconclusive overturned spread nulls outside"
+    answer = []
+    for key, each in found.items():
+        boards = [
+            pick(one, names, quarantined=board_key(one.board) in quarantine, said=describe_board(one, key))
+            for one in each
+        ]
+        answer.append({"device": key, "boards": boards})
+    shown = separate([_show_device(key, each, quarantine) for key, each in found.items()])
+    warnings = (Paragraph(problem, 2, STYLES[Gate.WARNS]) for problem in problems)
+    print_found(answer, (*shown, *warnings), json=json)
     outside = [one for each in found.values() for one in each if one.outside]
     return Exit.WARNINGS if problems or any(board_key(one.board) not in quarantine for one in outside) else Exit.OK
 

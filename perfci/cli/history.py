@@ -104,29 +104,26 @@ def _write_point(point: HistoryPoint) -> Mapping[str, Any]:
 def _show(one: OpHistory, most: int, *, whole: bool) -> Iterator[RenderableType]:
     yield Paragraph(drifts.write_head(one.history), style="bold")
     yield from (Paragraph(reason, 2, STYLES[Gate.WARNS]) for reason in one.history.problems)
-    if len(one.cases) <= EACH or whole:
-        for case, points in one.cases.items():
-            yield from _show_runs(case, points, most)
-    else:
+    cases = "case | runs: | kernel: | change: | first: | speedup:", (2, 4, 5, 6), ""
+    tensors = "tensor | runs: | p99 abs: | clipped: | divergence: | change: | first:", (2, 4, 5, 6, 7)
+    for_cases = say("Every run of a case: --case, with its id or a glob.")
+    for_tensors = say("Every run of these: --case 'stored=*'; of one tensor: --case 'stored=NAME,*'.")
+    for found, (headings, places, title), hint in (
+        (one.cases, cases, for_cases),
+        (one.stored, (*tensors, say("Stored in low precision:")), for_tensors),
+    ):
+        if len(found) <= EACH or whole:
+            for case, points in found.items():
+                yield from _show_runs(case, points, most)
+            continue
+        if title:
+            yield ""
         lines = []
-        for case, points in one.cases.items():
-            _, _, time, _, change, first, speedup, _ = _write_cells(points[-1])
-            lines.append((case, str(len(points)), time, change, first, speedup))
-        yield Grid(make_table("case | runs: | kernel: | change: | first: | speedup:", lines))
-        yield Paragraph(say("Every run of a case: --case, with its id or a glob."), 2, "dim")
-    if len(one.stored) <= EACH or whole:
-        for case, points in one.stored.items():
-            yield from _show_runs(case, points, most)
-        return
-    tensors = []
-    for case, points in one.stored.items():
-        _, _, p99, _, clipped, divergence, change, first, _ = _write_cells(points[-1])
-        name = case.removeprefix(f"{STORED}=")
-        tensors.append((name, str(len(points)), p99, clipped, divergence, change, first))
-    yield ""
-    headings = "tensor | runs: | p99 abs: | clipped: | divergence: | change: | first:"
-    yield Grid(make_table(headings, tensors), say("Stored in low precision:"))
-    yield Paragraph(say("Every run of these: --case 'stored=*'; of one tensor: --case 'stored=NAME,*'."), 2, "dim")
+        for case, points in found.items():
+            cells = _write_cells(points[-1])
+            lines.append((case.removeprefix(f"{STORED}="), str(len(points)), *(cells[at] for at in places)))
+        yield Grid(make_table(headings, lines), title)
+        yield Paragraph(hint, 2, "dim")
 
 
 def _show_runs(case: str, points: Sequence[HistoryPoint], most: int) -> Iterator[RenderableType]:

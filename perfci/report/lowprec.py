@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from perfci.core import units
-from perfci.core.model import Extent, Judgement, OpRun, Reason, StoredTensor, Suite, Verdict
+from perfci.core.model import Extent, Judgement, OpRun, StoredTensor, Suite, Verdict
 from perfci.core.wording import say, sentence
 from perfci.measure.lowprec.advice import families, way
 from perfci.ops.spec import is_stored
@@ -28,26 +28,23 @@ def make_parts(op: OpRun, judged: Sequence[Judgement]) -> Iterator[Section]:
         "numbers. *Clipped*: the share of values beyond the scale times the dtype's largest number. *Divergence*: "
         "Kullback-Leibler, of the errors' histogram from the newest accepted run's, nats; 0 where there is none."
     )
-    title = say("{op}: stored in low precision", op=name)
-    yield Section(title, (note,), table=_tabulate(op, find_beyond(judged)))
-    causes = (
-        (code(row.case or ""), plain(sentence(row.reasons[0])),
-         " ".join(plain(sentence(reason)) for reason in row.reasons[1:]) or "-")
-        for row in _find_stored(judged)
-        if row.reasons and row.reasons[0].kind.startswith(_KINDS)
-    )  # fmt: skip
+    title, bad = say("{op}: stored in low precision", op=name), find_beyond(judged)
+    yield Section(title, (note,), table=_tabulate(op, bad))
+    first = {case: row.reasons for case, row in bad.items() if row.reasons[0].kind.startswith(_KINDS)}
+    told = {case: [plain(sentence(reason)) for reason in reasons] for case, reasons in first.items()}
+    causes = ((code(case), why, " ".join(advice) or "-") for case, (why, *advice) in told.items())
     table = make_table("case | what is beyond its limit, and why | advice", causes)
     yield Section(say("{op}: likely causes, and what to do", op=name), table=table)
 
 
-def find_beyond(judged: Sequence[Judgement]) -> Mapping[str, Reason]:
-    """Case of each stored tensor beyond its limits -> why."""
-    found = ((row.case or "", reason) for row in _find_stored(judged) for reason in row.reasons)
-    return {case: reason for case, reason in found if reason.kind.startswith(_KINDS)}
-
-
-def _find_stored(judged: Sequence[Judgement]) -> Iterator[Judgement]:
-    return (row for row in judged if row.suite is Suite.ACCURACY and row.case is not None and is_stored(row.case))
+def find_beyond(judged: Sequence[Judgement]) -> Mapping[str, Judgement]:
+    """Case of each stored tensor beyond its limits -> its judgement."""
+    known = {row.case: row for row in judged if row.suite is Suite.ACCURACY and row.case is not None}
+    return {
+        case: row
+        for case, row in known.items()
+        if is_stored(case) and any(reason.kind.startswith(_KINDS) for reason in row.reasons)
+    }
 
 
 def choose_tensors(op: OpRun, judged: Sequence[Judgement]) -> list[tuple[StoredTensor, ...]]:
@@ -63,7 +60,7 @@ def choose_tensors(op: OpRun, judged: Sequence[Judgement]) -> list[tuple[StoredT
     return found
 
 
-def _tabulate(op: OpRun, bad: Mapping[str, Reason]) -> Table:
+def _tabulate(op: OpRun, bad: Mapping[str, Judgement]) -> Table:
     shown = []
     for found in (each for ways in families(op.stored).values() for each in ways):
         errors = found.errors
