@@ -121,7 +121,8 @@ class Rehearsal:
     def stand_in(self, path: str) -> Any:
         """What stands for something by its dotted path."""
         name = path.rpartition(".")[2]
-        known = {"parametrize": self._parametrize, "param": _param, "device": self.device, "DEVICE": self.device}
+        known: dict[str, Any] = {"device": self.device, "DEVICE": self.device, "parametrize": self._parametrize}
+        known["param"] = lambda *values, **_: values if len(values) > 1 else values[0]
         own = self.functions.get(("kernel" if "triton" in path else "reference", name), known.get(name))
         return Absent(self, path) if own is None or path.startswith("torch.") else own
 
@@ -151,11 +152,6 @@ class Rehearsal:
         sizes = tuple(int(each) for each in (found if isinstance(found, Sequence) else (found,)))
         constants = {each.name: given[each.name] for each in kernel.params if each.is_constexpr and each.name in given}
         self.launches.append(SketchLaunch(sizes, constants, kernel.src))
-
-
-def _param(*values: Any, **_: Any) -> Any:
-    """As pytest.param."""
-    return values if len(values) > 1 else values[0]
 
 
 def _do_bench(function: Callable[[], Any], *_: Any, quantiles: Any = None, **__: Any) -> Any:

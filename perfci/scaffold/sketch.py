@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import textwrap
@@ -95,7 +96,8 @@ def draft(op: str, sketch: Sketch, sources: Mapping[str, str]) -> Draft:
     suites, dtypes = sketch.suites, [f"torch.{name}" for name in sketch.suites.dtypes]
     edges = [_write_grid(grid, "dtype=DTYPES") for grid in suites.edges]
     # A case of the tests that is an edge stands among these.
-    others = [case for case in suites.cases if not any(_has(grid, case) for grid in suites.edges)]
+    known = {point for grid in suites.edges for point in itertools.product(*grid.values())}
+    others = [case for case in suites.cases if tuple(case.values())[:-1] not in known]
     probe = f"probe_cases=perfci.grid({', '.join(_write_grid(suites.probe, 'dtype=DTYPES'))}),"
     about = "sizes around the ends of its blocks." if edges else "the sizes of its tests."
     accuracy = [*_write_cases([*_group(others), *edges]), *([probe] if suites.probe else []), *suites.accuracy]
@@ -144,10 +146,6 @@ def _write_inputs(suites: Suites) -> str:
     body += ["return {", *(f'    "{name}": {make},' for name, make in suites.inputs.items()), "}"]
     head = fit("def make_inputs(", takes, ") -> dict[str, object]:")
     return "\n".join([*head, *(f"    {line}" for line in body)]) + "\n"
-
-
-def _has(grid: Mapping[str, tuple[str, ...]], case: Case) -> bool:
-    return all(case[axis] in values for axis, values in grid.items())
 
 
 def _group(cases: Sequence[Case]) -> list[list[str]]:
