@@ -13,7 +13,7 @@ from rich.text import Text
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
 from perfci.cli.options import argument, flag, option
-from perfci.cli.output import STYLES, Paragraph, get_command, print_json, print_parts
+from perfci.cli.output import STYLES, Paragraph, get_command, print_found, print_parts
 from perfci.cli.progress import Progress
 from perfci.core import units
 from perfci.core.model import Fact, Gate, Interval
@@ -57,10 +57,7 @@ def bisect(
     )
     with Progress(moving) as progress:
         found = bisect_op(where, asked, get_command(), progress, audience)
-    if json:
-        print_json(to_json(found))
-    else:
-        print_parts(show_bisection(found), out)
+    print_found(to_json(found), show_bisection(found), json=json, console=out)
     return get_exit_code(found)
 
 

@@ -14,7 +14,7 @@ from perfci.cli import language, options
 from perfci.cli.chains import print_chains
 from perfci.cli.exits import Exit
 from perfci.cli.options import argument, flag, option
-from perfci.cli.output import conclude, get_command, print_answer, print_lines, print_verdicts, relative, write_json
+from perfci.cli.output import conclude, get_command, print_lines, print_verdicts, relative, write_json
 from perfci.cli.progress import Progress
 from perfci.cli.soak import print_soak
 from perfci.core import deadline as deadlines
@@ -162,7 +162,7 @@ def check(
             run, judgements = flow.check(where, request, get_command(), progress)
     if run.plan.again and not run.plan.ops:
         if json:
-            print_answer(run, judgements)
+            print_verdicts(run, judgements, json=True)
         else:
             print_lines(*map(sentence, judgements.notes), nothing)
         return Exit.OK
@@ -206,11 +206,11 @@ def _check_shard(plan: Path, shard: str, device: str, limit: deadlines.JobLimit,
     with Progress() as progress:
         run, judgements = check_shard(where, part, get_command(), progress)
     if json:
-        print_answer(run, judgements)
+        print_verdicts(run, judgements, json=True)
         return Exit.OK
     shard = f"{part.index}/{part.count}"
     if run.ops:
-        print_verdicts(run, judgements, shard=shard)
+        print_verdicts(run, judgements, json=False, shard=shard)
     else:
         print_lines(say("Shard {shard}: there is nothing for it to measure.", shard=shard))
     print_lines(say("Run: {path}", path=relative(where.reports / store.RUN_FILE)))

@@ -12,7 +12,7 @@ from rich.text import Text
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
 from perfci.cli.options import flag
-from perfci.cli.output import STYLES, Grid, Paragraph, get_command, print_found, print_json, print_parts
+from perfci.cli.output import STYLES, Grid, Paragraph, get_command, print_found
 from perfci.cli.progress import Progress
 from perfci.core import units
 from perfci.core.model import Gate
@@ -60,14 +60,13 @@ def _examine(where: Settings, *, json: bool) -> int:
     """Findings about this machine; 3 if any is a problem."""
     with Progress() as progress:
         findings = examination.examine(examination.gather(where, "auto", progress))
-    if json:
-        print_json(findings)
-    else:
-        words = {"problem": say("problem"), "note": say("note"), "ok": say("ok")}
-        styles = {"problem": STYLES[Gate.FAILS], "note": STYLES[Gate.WARNS], "ok": STYLES[Gate.OK]}
-        for one in sorted(findings, key=lambda each: list(words).index(each.level)):
-            level = set_cell_size(words[one.level], 8), styles[one.level]
-            print_parts([Text.assemble(level, "  ", plain(sentence(one.reason)))])
+    words = {"problem": say("problem"), "note": say("note"), "ok": say("ok")}
+    styles = {"problem": STYLES[Gate.FAILS], "note": STYLES[Gate.WARNS], "ok": STYLES[Gate.OK]}
+    shown = (
+        Text.assemble((set_cell_size(words[one.level], 8), styles[one.level]), "  ", plain(sentence(one.reason)))
+        for one in sorted(findings, key=lambda each: list(words).index(each.level))
+    )
+    print_found(findings, shown, json=json)
     return Exit.WARNINGS if any(one.level is examination.Level.PROBLEM for one in findings) else Exit.OK
 
 

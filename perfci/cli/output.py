@@ -115,12 +115,12 @@ def print_json(answer: Any) -> None:
     write_json(encode(data.write_plain(answer)).decode())
 
 
-def print_found(answer: Any, parts: Iterable[RenderableType], *, json: bool) -> None:
+def print_found(answer: Any, parts: Iterable[RenderableType], *, json: bool, console: Console | None = None) -> None:
     """Prints an answer for programs, or its parts for people."""
     if json:
         print_json(answer)
     else:
-        print_parts(parts)
+        print_parts(parts, console)
 
 
 def write_json(json: str) -> None:
@@ -193,8 +193,13 @@ def sum_up(judgements: Judgements, *, strict: bool = False, shard: str | None = 
     return Paragraph(text, style=STYLES[Gate.FAILS if failed_by_warning else judgements.gate])
 
 
-def print_verdicts(run: Run, judgements: Judgements, *, strict: bool = False, shard: str | None = None) -> None:
-    """Prints the verdict table with its notes, and the closing line."""
+def print_verdicts(
+    run: Run, judgements: Judgements, *, json: bool, strict: bool = False, shard: str | None = None
+) -> None:
+    """Prints the verdicts for programs, or their table with its notes and the closing line."""
+    if json:
+        print_json(data.to_json(judgements, run))
+        return
     print_parts(list_verdicts(judgements, run))
     for text, lines in make_pastings(judgements):
         print_parts([text])
@@ -203,20 +208,12 @@ def print_verdicts(run: Run, judgements: Judgements, *, strict: bool = False, sh
     print_parts([*describe_peers(judgements.rows), sum_up(judgements, strict=strict, shard=shard)])
 
 
-def print_answer(run: Run, judgements: Judgements) -> None:
-    """Prints the verdicts for programs."""
-    print_json(data.to_json(judgements, run))
-
-
 def conclude(run: Run, judgements: Judgements, where: Settings, *, strict: bool, json: bool, html: bool = False) -> int:
     """Prints the verdicts, writes the report, and returns the exit code."""
     from perfci import report
 
     # The verdicts first: they are known even if the report cannot be written.
-    if json:
-        print_answer(run, judgements)
-    else:
-        print_verdicts(run, judgements, strict=strict)
+    print_verdicts(run, judgements, json=json, strict=strict)
     formats = (*report.STANDARD, *(["html"] if html else []))
     written = write_report(run, judgements, where, where.reports, formats)
     if not json:

@@ -14,7 +14,7 @@ from rich.text import Text
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
 from perfci.cli.options import argument, flag, option
-from perfci.cli.output import STYLES, Paragraph, print_json, print_lines, print_parts, relative
+from perfci.cli.output import STYLES, Paragraph, print_found, print_lines, relative
 from perfci.cli.progress import Progress
 from perfci.core.errors import UsageError
 from perfci.core.model import Gate, PlannedOp
@@ -135,15 +135,12 @@ def list_(
     project: options.Project = options.HERE,
 ) -> int:
     """List the ops with their cases, those of tensors stored in low precision included, and the chains of ops."""
-    where, json = language.load(project), output == "json"
+    where = language.load(project)
     with Progress() as progress:
         ops = flow.describe(where, Request(tuple(op), case, device), progress).ops
-    if json:
-        print_json(ops)
-    else:
-        print_parts(show_ops(ops))
-        if not op and (names := ", ".join(find_chains(where.kernels))):
-            print_lines("", say("Chains of ops: {names}", names=names))
+    names = "" if op else ", ".join(find_chains(where.kernels))
+    chains = ["", say("Chains of ops: {names}", names=names)] if names else []
+    print_found(ops, [*show_ops(ops), *chains], json=output == "json")
     return Exit.PERFCI_FAILED if any(each.failure for each in ops) else Exit.OK
 
 

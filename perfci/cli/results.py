@@ -12,7 +12,7 @@ from perfci import store
 from perfci.cli import details, language, options
 from perfci.cli.exits import Exit, exit_code
 from perfci.cli.options import argument, flag, option
-from perfci.cli.output import print_answer, print_json, print_lines, print_parts, print_verdicts, relative, write_report
+from perfci.cli.output import print_found, print_lines, print_verdicts, relative, write_report
 from perfci.core.errors import UsageError
 from perfci.core.model import OpRun
 from perfci.core.wording import say, sentence
@@ -37,10 +37,7 @@ def compare(
     where = language.load(project)
     found = store.read_run(run or where.reports)
     judgements = decide(found, where, _existing(baseline))
-    if output == "json":
-        print_answer(found, judgements)
-    else:
-        print_verdicts(found, judgements, strict=strict)
+    print_verdicts(found, judgements, json=output == "json", strict=strict)
     return exit_code(judgements.gate, strict=strict)
 
 
@@ -76,11 +73,9 @@ def show(
     compiled = {one.case for each in found.static.ops for one in each.cases} if found.static else set()
     if case and not any(matches(each, case) for each in measured | compiled):
         raise UsageError("no_case_fits", ops=", ".join(each.op for each in chosen), pattern=case)
-    if output == "json":
-        print_json([_only(each, case) for each in chosen])
-        return Exit.OK
-    for each in chosen:
-        print_parts(details.show_op(_only(each, case), judgements.rows, found, case))
+    answer = [_only(each, case) for each in chosen]
+    shown = (part for each in answer for part in details.show_op(each, judgements.rows, found, case))
+    print_found(answer, shown, json=output == "json")
     return Exit.OK
 
 

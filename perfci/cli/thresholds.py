@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
 from perfci.cli.options import argument, flag, option
-from perfci.cli.output import STYLES, Grid, Paragraph, print_found, print_json, print_parts
+from perfci.cli.output import STYLES, Grid, Paragraph, print_found
 from perfci.core import units
 from perfci.core.model import Gate, Reason
 from perfci.core.wording import say, sentence
@@ -89,13 +89,11 @@ def relax(
     where = language.load(project)
     entry, replaced = write_relaxed(where, key, op, why=why, until=until, case=case, device=device, to=to)
     note, path = relaxed_note(entry, None), plain(entry.file)
-    if output == "json":
-        print_json({**write_plain(note), "written": entry.file, "replaced": replaced})
-        return Exit.OK
+    answer = {**write_plain(note), "written": entry.file, "replaced": replaced}
     new = say("Written: {path}", path=path)
     written = say("Written in the place of an older entry: {path}", path=path) if replaced else new
     commit = say("It holds for merge requests once it is on their target branch: commit it.")
-    print_parts([written, sentence(note), commit])
+    print_found(answer, [written, sentence(note), commit], json=output == "json")
     return Exit.OK
 
 
