@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import shutil
 import statistics
 import subprocess
 import sys
@@ -23,12 +22,12 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 
 from startup import machine
 
 from perfci import store
+from perfci.cli.demo import write_project
 from perfci.core.model import Block, Run
 
 WALL_SHARE = 40.0
@@ -86,8 +85,7 @@ def print_speed(counts: list[int]) -> None:
 
 def fake_project(root: Path, devices: int) -> Path:
     """The demo's ops, several times."""
-    with resources.as_file(resources.files("perfci.cli") / "demo_project") as source:
-        shutil.copytree(source, root, ignore=shutil.ignore_patterns("__pycache__", "reports"))
+    write_project(root)
     for folder in sorted((root / "kernels").iterdir()):
         for number in range(1, COPIES):
             copied(folder, folder.with_name(f"{folder.name}_{number}"))

@@ -13,10 +13,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from importlib import resources
 from pathlib import Path
 
 from startup import machine
+
+from perfci.cli.demo import write_project
 
 OPS = 200
 AIM_S = 5
@@ -31,8 +32,7 @@ def git(root: Path, *arguments: str) -> None:
 
 def project(root: Path, ops: int) -> None:
     """So many ops of four files each, on a branch that differs from main in a document."""
-    with resources.as_file(resources.files("perfci.cli") / "demo_project") as demo:
-        shutil.copytree(demo, root, ignore=shutil.ignore_patterns("__pycache__", "reports"))
+    write_project(root)
     files = {path.name: path.read_text() for path in (root / "kernels" / SOURCE).glob("*.py")}
     shutil.rmtree(root / "kernels")
     for number in range(ops):

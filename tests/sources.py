@@ -10,8 +10,8 @@ PACKAGE = Path(perfci.__file__).parent
 
 
 def files() -> list[Path]:
-    """Every module, without the demo project, whose files belong to an op."""
-    return [path for path in sorted(PACKAGE.rglob("*.py")) if "demo_project" not in path.parts]
+    """Every module."""
+    return sorted(PACKAGE.rglob("*.py"))
 
 
 @functools.cache

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +15,7 @@ import pytest
 import yaml
 
 from perfci import store
+from perfci.cli.demo import write_project
 from tests.git_repositories import alone, commit_all, git
 
 ROOT = Path(__file__).parents[1]
@@ -183,8 +183,7 @@ def repository(tmp_path, monkeypatch):
     """The demo project on a branch beside main, and a perfci on the PATH."""
     alone(monkeypatch, tmp_path)
     root = tmp_path / "work"
-    with resources.as_file(resources.files("perfci.cli") / "demo_project") as source:
-        shutil.copytree(source, root, ignore=shutil.ignore_patterns("__pycache__", "reports"))
+    write_project(root)
     (root / ".gitignore").write_text("reports/\n__pycache__/\n")
     git(root, "init", "-q", "-b", "main")
     commit_all(root)

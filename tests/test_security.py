@@ -19,7 +19,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from importlib import resources
 from pathlib import Path
 from unittest import mock
 from xml.etree import ElementTree
@@ -28,6 +27,7 @@ import pytest
 import yaml
 
 import perfci
+from perfci.cli.demo import write_project
 from perfci.cli.main import run as command
 from perfci.ops.fingerprint.tree import Tree
 from perfci.store import signature
@@ -245,8 +245,7 @@ def load(name: str, path: Path):
 
 
 def project(root: Path) -> None:
-    with resources.as_file(resources.files("perfci.cli") / "demo_project") as source:
-        shutil.copytree(source, root, ignore=shutil.ignore_patterns("__pycache__", "reports"))
+    write_project(root)
     (root / ".gitignore").write_text("reports/\n__pycache__/\n")
     for path in root.glob("kernels/*/*_accuracy.py"):
         path.write_text(path.read_text().replace("rows=[1, 7, 64], cols=[1, 31, 128]", "rows=[7], cols=[31]"))
@@ -528,8 +527,7 @@ def test_the_page_runs_nothing_and_asks_nothing_of_a_network(flow, tmp_path):
 def shards(tmp_path_factory):
     """A plan with the runs of its two shards, as jobs of a merge request leave them for the job that merges."""
     found = Flow(tmp_path_factory.mktemp("shards"))
-    with resources.as_file(resources.files("perfci.cli") / "demo_project") as source:
-        shutil.copytree(source, found.root, ignore=shutil.ignore_patterns("__pycache__", "reports"))
+    write_project(found.root)
     found.perfci(
         "ci", "plan", "--device", "fake", "--shards", "2", "--budget", "0.05", "--out", str(found.reports / "plan.json")
     )

@@ -21,7 +21,7 @@ TORCH = "perfci.device."
 pure = ("perfci.device.fake", "perfci.core.locks", "perfci.device.seam", "perfci.device.nvml")
 for module in pkgutil.walk_packages(perfci.__path__, "perfci."):
     left_out = module.name.startswith(TORCH) and module.name not in pure
-    if not (left_out or "demo_project" in module.name or module.name == "perfci.__main__"):
+    if not (left_out or module.name == "perfci.__main__"):
         importlib.import_module(module.name)
         print(module.name)
 """

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-import shutil
 import tempfile
 from collections.abc import Iterator
-from importlib import resources
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +16,28 @@ from perfci.cli.options import option
 from perfci.cli.output import print_parts
 from perfci.core.errors import UsageError
 from perfci.core.wording import say
+from perfci.scaffold import new
+
+_OPS = {
+    "relu": {
+        "takes": "x", "inputs": "", "meaning": "negative numbers become zero", "us": "320.0", "limits": "",
+        "result": "np.maximum(x, 0)  # a NaN stays one", "shape": "x.shape", "compute": "np.maximum(x, 0, out=out)",
+    },
+    "row_sum": {
+        "takes": "x", "inputs": "", "meaning": "the sum of every row", "us": "200.0",
+        "limits": "    reduces=lambda rows, cols, dtype: cols,\n"
+        '    values=("normal", "zeros", "ones", "tiny", "nan", "cancellation"),\n',
+        "result": "x.sum(axis=1)", "shape": "x.shape[0]", "compute": "out[:] = x.sum(axis=1)",
+    },
+    "scale": {
+        "takes": "x, factor", "inputs": ', "factor": 0.5', "meaning": "x times a factor", "us": "320.0", "limits": "",
+        "result": "x * x.dtype.type(factor)", "shape": "x.shape",
+        "compute": "np.multiply(x, x.dtype.type(factor), out=out)",
+    },
+}  # fmt: skip
+"""What tells the ops apart: facts of the templates of their files."""
+
+_SETTINGS = "[tool.perfci.fake]\nlaunch_noise = 0.004\nblock_noise = 0.001\n"
 
 _PLANTED = {"scale": ("MEGABYTE = 320.0", "MEGABYTE = 333.6"), "row_sum": ("x.sum(axis=1)", "x[:, :-1].sum(axis=1)")}
 """op, and the edit of its `_triton` file that plants a mistake"""
@@ -30,8 +50,7 @@ def demo(
     if keep and keep.exists() and not (keep.is_dir() and not any(keep.iterdir())):
         raise UsageError("demo_folder_taken", folder=str(keep))
     folder = Path(keep or tempfile.mkdtemp(prefix="perfci-demo-"))
-    with resources.as_file(resources.files("perfci.cli") / "demo_project") as source:
-        shutil.copytree(source, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    write_project(folder)
     _print(say("A project on a fake device: {folder}", folder=str(folder)))
     _print("", "$ perfci check --no-judge && perfci accept")
     with _silence():
@@ -58,6 +77,13 @@ def demo(
 
 
 COMMANDS = {"demo": demo}
+
+
+def write_project(folder: Path) -> None:
+    """Write the demo's project, which has no mistake yet."""
+    for op, facts in _OPS.items():
+        new.write(new.place(op, folder / "kernels", {}), new.draft_from_template(op, "demo", **facts))
+    (folder / "pyproject.toml").write_text(_SETTINGS, encoding="utf-8", newline="\n")
 
 
 @contextlib.contextmanager

@@ -81,11 +81,15 @@ def write(found: OpPlace, draft: Draft) -> tuple[Path, ...]:
     return tuple(texts)
 
 
-def draft_from_template(op: str, kind: str) -> Draft:
-    """Returns an op to fill in: `op` is a pointwise one in Triton, `fake_op` one for the fake device without torch."""
+def draft_from_template(op: str, kind: str, **facts: str) -> Draft:
+    """Returns an op to fill in: `op` is a pointwise one in Triton, `fake_op` one for the fake device without torch.
+
+    `demo` needs facts about the op.
+    """
     files = resources.files("perfci.scaffold").joinpath("templates", kind)
     texts = {part: files.joinpath(f"{part}.py.txt").read_text(encoding="utf-8") for part in PARTS}
-    return Draft({part: string.Template(text).substitute(op=op, **write_imports(op)) for part, text in texts.items()})
+    facts |= {"op": op, **write_imports(op)}
+    return Draft({part: string.Template(text).substitute(facts) for part, text in texts.items()})
 
 
 def write_imports(op: str) -> dict[str, str]:

@@ -9,12 +9,12 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 
 import pytest
 
 from perfci import store
+from perfci.cli.demo import write_project
 from perfci.cli.main import run
 from perfci.core.model import Run
 from perfci.report.plots import Gallery
@@ -138,8 +138,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
 @pytest.fixture
 def project(tmp_path: Path, capsys: pytest.CaptureFixture[str], measured: Measured) -> Project:
     root = tmp_path / "project"
-    with resources.as_file(resources.files("perfci.cli") / "demo_project") as source:
-        shutil.copytree(source, root, ignore=shutil.ignore_patterns("__pycache__", "reports"))
+    write_project(root)
     return Project(root, capsys, measured)
 
 

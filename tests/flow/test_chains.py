@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
-from importlib import resources
 from pathlib import Path
 
 import pytest
 
+from perfci.cli.demo import write_project
 from perfci.cli.main import run
 
 CHAIN = """
@@ -167,8 +166,7 @@ def test_the_projects_own_chains_are_right_in_tritons_interpreter(tmp_path, caps
 def demo(tmp_path, capsys):
     """Lists what the demo's project has, one more chain with it."""
     root = tmp_path / "demo"
-    with resources.as_file(resources.files("perfci.cli") / "demo_project") as source:
-        shutil.copytree(source, root, ignore=shutil.ignore_patterns("__pycache__", "reports"))
+    write_project(root)
     folder = root / "kernels" / "_chains"
     folder.mkdir()
     text = CHAIN.replace("BREAKS", "pass").replace("from shout.shout_triton import shout", "shout = lambda x: x * 3")

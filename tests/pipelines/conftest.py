@@ -7,12 +7,12 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 import pytest
 import yaml
 
+from perfci.cli.demo import write_project
 from tests.git_repositories import alone, commit_all, git
 from tests.gitlab.gitlab_server import GitLab
 
@@ -66,8 +66,7 @@ class Repository:
         self.seen = folder / "seen.txt"
         """commands that jobs ran, each with the secrets that it was given"""
         self._folder = folder
-        with resources.as_file(resources.files("perfci.cli") / "demo_project") as source:
-            shutil.copytree(source, self.root, ignore=shutil.ignore_patterns("__pycache__", "reports"))
+        write_project(self.root)
         (self.root / ".gitignore").write_text("reports/\n__pycache__/\n")
         shutil.copy(COMPONENT, self.root / "check.yml")
         given = {"device": "fake", "shards": 2, "tags": ["any"], **inputs}
