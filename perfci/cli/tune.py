@@ -76,10 +76,9 @@ def show_tuning(found: Tuning, table: Path) -> Iterator[RenderableType]:
         yield Paragraph(say("{tried} candidates tried, {failed} failed", tried=choice.tried, failed=choice.failed), 2)
         if (best := list_candidates(found, choice, BEST)).rows:
             yield Grid(best)
-        failed = [each for each in _list_tried(found, choice) if each.failure]
-        for kind, count in Counter(each.failure.kind for each in failed if each.failure).most_common():
-            first = next(each for each in failed if each.failure and each.failure.kind == kind)
-            example = f"{_name(first.config)}: {sentence(first.failure)}" if first.failure else ""
+        failed = [(each.failure, _name(each.config)) for each in _list_tried(found, choice) if each.failure]
+        for kind, count in Counter(why.kind for why, _ in failed).most_common():
+            example = next(f"{name}: {sentence(why)}" for why, name in failed if why.kind == kind)
             yield Paragraph(say("{count} failed: {example}", count=count, example=example), 2, "dim")
         yield Paragraph(_describe_choice(choice), 2)
     if found.modelled:

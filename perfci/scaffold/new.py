@@ -84,7 +84,7 @@ def write(found: OpPlace, draft: Draft) -> tuple[Path, ...]:
 def draft_from_template(op: str, kind: str, **facts: str) -> Draft:
     """Returns an op to fill in: `op` is a pointwise one in Triton, `fake_op` one for the fake device without torch.
 
-    `demo` needs facts about the op.
+    `demo` and `sketch` need facts about the op.
     """
     files = resources.files("perfci.scaffold").joinpath("templates", kind)
     texts = {part: files.joinpath(f"{part}.py.txt").read_text(encoding="utf-8") for part in PARTS}

@@ -7,14 +7,14 @@ import math
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 
 from perfci.core.errors import UsageError
 from perfci.core.model import Reason
 from perfci.ops.fingerprint.finder import PARTS
-from perfci.scaffold.new import Draft, fit, write_imports
+from perfci.scaffold.new import Draft, draft_from_template, fit
 
 Case = Mapping[str, str]  # one case's parameters as text: {"rows": "4096", "dtype": "torch.float16"}
 SHARED = "_sketched"  # module beside the ops that calls sketches on devices that they were not written for
@@ -93,26 +93,35 @@ class Sketch:
 
 def draft(op: str, sketch: Sketch, sources: Mapping[str, str]) -> Draft:
     """Returns the op's files. `sources` are the functions' own files, name -> text, which are kept as they are."""
-    suites, dtypes = sketch.suites, [f"torch.{name}" for name in sketch.suites.dtypes]
-    edges = [_write_grid(grid, "dtype=DTYPES") for grid in suites.edges]
+    suites = sketch.suites
     # A case of the tests that is an edge stands among these.
     known = {point for grid in suites.edges for point in itertools.product(*grid.values())}
     others = [case for case in suites.cases if tuple(case.values())[:-1] not in known]
+    edges = [_write_grid(grid, "dtype=DTYPES") for grid in suites.edges]
     probe = f"probe_cases=perfci.grid({', '.join(_write_grid(suites.probe, 'dtype=DTYPES'))}),"
-    about = "sizes around the ends of its blocks." if edges else "the sizes of its tests."
     accuracy = [*_write_cases([*_group(others), *edges]), *([probe] if suites.probe else []), *suites.accuracy]
     speed = [*_write_cases(_group(suites.speed)), "# bytes_moved and flops would give GB/s and TFLOP/s."]
-    speed += suites.performance
-    texts = {
-        "triton": _write_side(op, sketch, sketch.kernel, "the kernel"),
-        "baseline": _write_side(op, sketch, sketch.reference, "what the op means") + "\n\n" + _write_inputs(suites),
-        "accuracy": _write_suite(op, "accuracy", about, accuracy, f"DTYPES = [{', '.join(dtypes)}]\n\n"),
-        "performance": _write_suite(op, "performance", "name here whose sizes these are.", speed),
-    }
+    kinds = {**suites.axes, "dtype": "torch.dtype", "device": "str", "seed": "int"}
+    takes = [f"{name}: {kind}" for name, kind in kinds.items()]
+    inputs = ["return {", *(f'    "{name}": {make},' for name, make in suites.inputs.items()), "}"]
+    if any("generator" in make for make in suites.inputs.values()):
+        inputs = ["generator = torch.Generator(device).manual_seed(seed)", *inputs]
+    made = draft_from_template(
+        op,
+        "sketch",
+        kernel=_write_side(op, sketch, sketch.kernel, "the kernel"),
+        reference=_write_side(op, sketch, sketch.reference, "what the op means"),
+        make_inputs="\n".join(fit("def make_inputs(", takes, ") -> dict[str, object]:")),
+        inputs=_indent(inputs),
+        about="sizes around the ends of its blocks." if edges else "the sizes of its tests.",
+        dtypes=", ".join(f"torch.{name}" for name in suites.dtypes),
+        accuracy=_indent(accuracy),
+        performance=_indent([*speed, *suites.performance]),
+    )
     shared = {}
     if sketch.kernel.device or sketch.reference.device:
         shared[f"{SHARED}.py"] = resources.files("perfci.device").joinpath("sketched.py").read_text(encoding="utf-8")
-    return Draft(texts, sketch.look, sketch.left, sketch.carried, own=sources, shared=shared)
+    return replace(made, look=sketch.look, left=sketch.left, carried=sketch.carried, own=sources, shared=shared)
 
 
 def _write_side(op: str, sketch: Sketch, side: SketchFunction, about: str) -> str:
@@ -132,20 +141,7 @@ def _write_side(op: str, sketch: Sketch, side: SketchFunction, about: str) -> st
         made = f'{SHARED}.wrap({side.call}, "{side.device}"{", hidden" if side.hides else ""})'
     lines += ["", f"_call = {made}"] if made else []
     body = fit(f"return {'_call' if made else side.call}(", side.arguments, ")", "    ")
-    lines += ["", "", *fit(f"def {op}(", sketch.parameters, "):"), *(f"    {line}" for line in body)]
-    return "\n".join(lines) + "\n"
-
-
-def _write_inputs(suites: Suites) -> str:
-    """The function make_inputs."""
-    sizes = [f"{axis}: {kind}" for axis, kind in suites.axes.items()]
-    takes = [*sizes, "dtype: torch.dtype", "device: str", "seed: int"]
-    body = ['"""Inputs of one case by the names of the op\'s arguments; one seed always gives the same values."""']
-    if any("generator" in make for make in suites.inputs.values()):
-        body.append("generator = torch.Generator(device).manual_seed(seed)")
-    body += ["return {", *(f'    "{name}": {make},' for name, make in suites.inputs.items()), "}"]
-    head = fit("def make_inputs(", takes, ") -> dict[str, object]:")
-    return "\n".join([*head, *(f"    {line}" for line in body)]) + "\n"
+    return "\n".join([*lines, "", "", *fit(f"def {op}(", sketch.parameters, "):"), _indent(body)])
 
 
 def _group(cases: Sequence[Case]) -> list[list[str]]:
@@ -171,12 +167,5 @@ def _write_cases(grids: Sequence[Sequence[str]]) -> list[str]:
     return ["cases=(", *(f"    {line}" for line in lines), "),"]
 
 
-def _write_suite(op: str, part: str, about: str, lines: Sequence[str], before: str = "") -> str:
-    imports = write_imports(op)
-    fields = "\n".join(["kernel=kernel,", "reference=reference,", "make_inputs=make_inputs,", *lines])
-    return (
-        f'"""{part.title()} of {op}: {about}"""\n\n'
-        f"import perfci\nimport torch\n{imports['import_baseline']}\n{imports['import_triton']}\n\n"
-        f"{before}{part} = perfci.{part.title()}(\n{textwrap.indent(fields, '    ')}\n)\n"
-        f'if __name__ == "__main__":\n    perfci.main({part})\n'
-    )
+def _indent(lines: Sequence[str]) -> str:
+    return textwrap.indent("\n".join(lines), "    ")
