@@ -68,13 +68,9 @@ def _show_case(case: ChainCase) -> Iterator[RenderableType]:
         headings = "stage | so far: | PyTorch: | growth: | PyTorch: | largest so far: | PyTorch:"
         yield Grid(make_table(headings, map(_make_row, case.stages)), indent=4)
     if case.whole and case.limit:
-        text = say(
-            "whole: {error:n}, allowed {limit:n}; at most {largest:n}, allowed {most:n}",
-            error=case.whole.l2,
-            limit=case.limit.l2,
-            largest=case.whole.max_abs,
-            most=case.limit.max_abs,
-        )
+        whole, limit = case.whole, case.limit
+        facts = {"error": whole.l2, "limit": limit.l2, "largest": whole.max_abs, "most": limit.max_abs}
+        text = say("whole: {error:n}, allowed {limit:n}; at most {largest:n}, allowed {most:n}", **facts)
         yield Paragraph(text, 4)
     yield from (Paragraph(reason, 4, "red") for reason in case.failures)
     yield from (Paragraph(reason, 4, "yellow") for reason in case.notes)

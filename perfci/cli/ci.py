@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from perfci import store
 from perfci.cli import language, options
 from perfci.cli.check import SUITES
@@ -34,12 +32,8 @@ from perfci.store.files import encode, refuse_missing_folder
 
 SHOWN = 8  # ops of a shard that are named
 
-ci = typer.Typer(
-    name="ci",
-    help="What pipelines call: a plan for several runners, their runs merged, and the note of a merge request.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings=options.CONTEXT,
+ci = options.make_group(
+    "ci", "What pipelines call: a plan for several runners, their runs merged, and the note of a merge request."
 )
 
 COMMANDS = {"ci": ci}

@@ -61,6 +61,11 @@ def refuse_together(ctx: Any, modes: Mapping[str, str]) -> None:
         raise UsageError("option_needs", option=write(name), needed=needed)
 
 
+def make_group(name: str, text: str) -> typer.Typer:
+    """A command that has commands of its own."""
+    return typer.Typer(name=name, help=text, no_args_is_help=True, rich_markup_mode=None, context_settings=CONTEXT)
+
+
 def option(name: str, text: str, default: str | None = None, metavar: str | None = None, **more: Any) -> Any:
     """An option with its help. `default` describes what holds without it. None if its value does."""
     return typer.Option(name, help=text, show_default=default or True, metavar=metavar, **more)

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Annotated
 
-import typer
 from rich.console import RenderableType
 
 from perfci.cli import language, options
@@ -30,12 +29,8 @@ from perfci.thresholds.write import show as show_number
 
 _RUN = 12  # characters of a run's id
 
-thresholds = typer.Typer(
-    name="thresholds",
-    help="What every case is judged by: show where it comes from, tighten what was earned, relax for a time.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings=options.CONTEXT,
+thresholds = options.make_group(
+    "thresholds", "What every case is judged by: show where it comes from, tighten what was earned, relax for a time."
 )
 
 

@@ -111,13 +111,8 @@ def _describe_choice(choice: Choice) -> str:
         return say("takes {config}; what it had does not work here", config=config)
     if change.low == change.high:
         return say("takes {config}: {change:+%}", config=config, change=change.value)
-    return say(
-        "takes {config}: {change:+%} (95 %: {low:+%} to {high:+%})",
-        config=config,
-        change=change.value,
-        low=change.low,
-        high=change.high,
-    )
+    facts = {"change": change.value, "low": change.low, "high": change.high}
+    return say("takes {config}: {change:+%} (95 %: {low:+%} to {high:+%})", config=config, **facts)
 
 
 def find_recovery(found: Tuning) -> Mapping[str, float]:

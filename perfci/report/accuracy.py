@@ -21,14 +21,9 @@ def describe_failures(op: OpRun) -> Iterator[str]:
     failed = [check for check in op.accuracy if check.failure]
     first = list({check.case: check for check in reversed(failed)}.values())[::-1][:FAILURES]
     for check in first:
-        yield say(
-            "{case} ({values} values, {layout}, seed {seed}): {why}",
-            case=code(check.case),
-            values=plain(check.values),
-            layout=plain(check.layout),
-            seed=check.seed,
-            why=plain(sentence(check.failure)) if check.failure else "",
-        )
+        why = plain(sentence(check.failure)) if check.failure else ""
+        facts = {"case": code(check.case), "values": plain(check.values), "layout": plain(check.layout), "why": why}
+        yield say("{case} ({values} values, {layout}, seed {seed}): {why}", seed=check.seed, **facts)
     if rest := len(failed) - len(first):
         yield say("{count:more accuracy check|more accuracy checks} failed; run.json holds them all.", count=rest)
 

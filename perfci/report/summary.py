@@ -34,16 +34,10 @@ def _describe_verdicts(judgements: Judgements) -> Iterator[str]:
         title = say("Slower as expected") if expected else say("Faster") if row.verdict is Verdict.IMPROVED else title
         groups.setdefault(title, {}).setdefault(row.verdict, []).append(row)
     for title in (say("Fails"), say("Warns"), say("Faster"), say("Slower as expected")):
-        found = groups.get(title, {})
-        parts = [
-            say(
-                "{count} {verdict}: {where}",
-                count=counts[verdict],
-                verdict=verdict,
-                where=list_some([_locate(max(alike, key=_rate)), *[""] * (counts[verdict] - 1)], 1),
-            )
-            for verdict, alike in found.items()
-        ]
+        parts = []
+        for verdict, alike in groups.get(title, {}).items():
+            where = list_some([_locate(max(alike, key=_rate)), *[""] * (counts[verdict] - 1)], 1)
+            parts.append(say("{count} {verdict}: {where}", count=counts[verdict], verdict=verdict, where=where))
         if parts:
             yield phrase("**{title}**: {what}.", title=title, what="; ".join(parts))
 
