@@ -189,7 +189,6 @@ _SIGNS = {"mul": "*", "__rmul__": "*", "add": "+", "__radd__": "+", "sub": "-", 
 _COPIES = frozenset(
     {"to", "contiguous", "clone", "detach", "float", "half", "bfloat16", "double", "type", "requires_grad_"}
 )
-_VIEWS = frozenset({"t", "transpose", "permute", "swapaxes", "T", "mT"})
 
 
 class _Tensors(PassingFor):
@@ -224,7 +223,7 @@ def _describe(name: str, args: Sequence[Any], given: Mapping[str, Any], result: 
     text: str | None = getattr(args[0], "_made", None) if args else None
     if text is None or result.is_floating_point() != args[0].is_floating_point():
         return None
-    if name in _COPIES | _VIEWS:
+    if name in _COPIES or result._is_view():
         return text
     inner = text if text.endswith(")") else f"({text})"
     if len(args) == 1 and callable(getattr(torch.Tensor, name, None)) and result.shape == args[0].shape:
