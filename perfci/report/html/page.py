@@ -104,23 +104,19 @@ def make_lines(material: Material) -> list[Line]:
     pictures = {(op, one.case): one for op, found in material.pictures.items() for one in found.cases}
     lines = list[Line]()
     for row, judgement in _pair_rows(material.judgements):
-        line = Line(
-            row=row,
-            key=f"{plain(row.op, 160)}/{plain(row.where, 160)}",
-            op=plain(row.op, 160),
-            case=" ".join(filter(None, (plain(row.about), code(row.case or "")))),
-            numbers=_find_numbers(row, judgement),
-        )
-        if judgement is not None:
-            key = (row.op, row.case or "")
-            speed = judgement.suite is Suite.PERFORMANCE
-            line = replace(
-                line,
-                why=tuple(_explain(judgement, timed.get(key) if speed else None)),
-                commands=tuple(_write_commands(judgement, material.run)),
-                picture=pictures.get(key) if speed else None,
+        place = (row.op, row.case or "") if judgement and judgement.suite is Suite.PERFORMANCE else ("", "")
+        lines.append(
+            Line(
+                row=row,
+                key=f"{plain(row.op, 160)}/{plain(row.where, 160)}",
+                op=plain(row.op, 160),
+                case=" ".join(filter(None, (plain(row.about), code(row.case or "")))),
+                numbers=_find_numbers(row, judgement),
+                why=tuple(_explain(judgement, timed.get(place))) if judgement else (),
+                commands=tuple(_write_commands(judgement, material.run)) if judgement else (),
+                picture=pictures.get(place),
             )
-        lines.append(line)
+        )
     lines.sort(key=lambda line: line.rank)
     fine = [line for line in lines if not line.row.aloud]
     folded = {id(line) for line in fine[FINE_LINES:]}
