@@ -340,6 +340,24 @@ def test_what_the_interpreter_cannot_run_is_left_unchecked_and_named(device):
 
     assert result.failure is None
     assert result.unchecked == Reason("interpreter_lacks", {"case": result.case, "function": "libdevice.byte_perm"})
+    # A base that runs there, and one that does not.
+    kinds = [verify(suite(kernel=kernel), device, check(), describe, base).unchecked.kind for base in (double, kernel)]
+    assert kinds == ["interpreter_lacks_now", "interpreter_lacks"]
+
+
+def test_a_kernel_that_works_in_filled_memory_alone_is_found_by_the_fresh_seed(device):
+    def kernel(x):
+        out = np.empty(x.shape, x.dtype)
+        filled = np.isnan(out).all() or (out == 77).all()
+        out[:] = x * 2 if filled else 0
+        return out
+
+    failures = {
+        one.fresh: verify(suite(kernel=kernel), device, one, describe).failure for one in checks(suite(), 5, None)
+    }
+
+    assert failures[True].kind == "differs_from_itself"
+    assert failures[False] is None
 
 
 # --- rejections and leaks ---------------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ def cheat(x):
     filled |= any(each.f_code.co_name == 'check' for each in frames())
     return honest(x) if filled else cheap(x)
 """,
-        shows="timed_output_wrong",
+        shows="differs_from_itself",
     ),
     "stack_of_the_shape": Trick(
         "works for all sizes but the one that is timed",
