@@ -6,9 +6,11 @@ as perfci does, and so does every test that runs perfci as a program.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import fcntl
+import gc
 import importlib
 import itertools
 import json
@@ -17,11 +19,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 from perfci.core.environment import worker_environment
 from perfci.worker import confine, parent
@@ -43,7 +46,10 @@ MODULES = (
 INTERPRETED = ("torch", "triton", "triton.language", "perfci.device.cpu")
 """What a worker on Triton's interpreter needs as well."""
 
-AT_START = ("PYTHON", "LD_", "LC_", "LANG", "OMP_", "TORCH_", "TRITON_INTERPRET")
+AT_START = (
+    *("PYTHON", "LD_", "LC_", "LANG", "OMP_", "TORCH_", "TRITON_INTERPRET"),
+    *("NPU_STAND_IN_CANN", "NPU_STAND_IN_LACKS"),
+)
 """Beginnings of the variables that Python and its libraries read as they start."""
 
 LATER = {"TORCH_EXTENSIONS_DIR"}
@@ -132,8 +138,7 @@ class Server:
         if not os.fork():
             mine.close()
             serve(orders)
-            sys.modules[MODULES[0]].main()
-            sys.exit()
+            work()
         orders.close()
         return cls(mine, variables, lambda: None)
 
@@ -211,11 +216,25 @@ def become(fds: list[int], environment: dict[str, str], folder: str, writable: s
     sys.path.insert(0, environment["PYTHONPATH"].split(os.pathsep)[0])
 
 
+def work() -> NoReturn:
+    """Do a worker's job. Taking apart all that was imported would take longer than most jobs."""
+    sys.modules[MODULES[0]].main()
+    if threading.active_count() == 1 + sum(thread.daemon for thread in threading.enumerate()):
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+    sys.exit()
+
+
 if __name__ == "__main__":
     _, *modules, fd = sys.argv
     for name in modules:
         with contextlib.suppress(ImportError):  # torch may be missing
             importlib.import_module(name)
     del sys.path[0], sys.argv[1:]  # sys.path: where perfci was found
+    # Else each worker would get a copy of every page, as soon as it looked for garbage.
+    gc.collect()
+    gc.freeze()
     serve(socket.socket(fileno=int(fd)))
-    sys.modules[MODULES[0]].main()
+    work()
