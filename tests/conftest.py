@@ -23,6 +23,8 @@ def pytest_configure(config):
         os.environ.pop(name, None)
     # As many tests run at a time as there are cores. If each took all of them, they would wait for one another.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # Compiling all tests is most of what each process does before its first test. It may keep what it compiled.
+    sys.dont_write_bytecode = False
     if not hasattr(config, "workerinput"):
         compile_perfci()
     # xdist begins with the files of most tests, the longest of which are often of few: see the order below.

@@ -1,6 +1,7 @@
 """Every reason has its sentence and every text its words, in each language that perfci speaks."""
 
 import ast
+import functools
 import re
 from importlib import resources
 from pathlib import Path
@@ -33,6 +34,7 @@ SAYERS = {
 }
 
 
+@functools.cache
 def said() -> dict[str, str]:
     """Every text given to `say` or `as_fact` in the source -> its file."""
     found: dict[str, str] = {}
@@ -53,9 +55,6 @@ def said() -> dict[str, str]:
     for path in PACKAGE.rglob("*.j2"):
         found |= dict.fromkeys(re.findall(r"\bsay\(\s*\"([^\"]*)\"", path.read_text(encoding="utf-8")), path.name)
     return found
-
-
-SAID = said()
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -90,19 +89,19 @@ def test_every_sentence_names_the_same_facts_in_every_language(language):
 def test_every_text_has_its_words_in_every_language_and_none_is_left_over(language):
     there = phrases(language)
 
-    assert {text: where for text, where in SAID.items() if text not in there} == {}
-    assert sorted(there.keys() - SAID) == []
+    assert {text: where for text, where in said().items() if text not in there} == {}
+    assert sorted(there.keys() - said()) == []
 
 
 @pytest.mark.parametrize("language", OTHERS)
 def test_every_text_names_the_same_facts_in_every_language(language):
     there = phrases(language)
 
-    assert [text for text in SAID if facts_of(text) != facts_of(there[text])] == []
+    assert [text for text in said() if facts_of(text) != facts_of(there[text])] == []
 
 
 def test_all_texts_have_known_formats():
-    fields = {(text, *field) for text in SAID for field in facts_of(text)}
+    fields = {(text, *field) for text in said() for field in facts_of(text)}
 
     assert [text for text, name, spec in sorted(fields) if not name.isidentifier() or spec not in FORMATS] == []
 

@@ -31,6 +31,8 @@ FLAGS = (
     "-DTORCH_EXTENSION_NAME=npu_device",
     "-DTORCH_API_INCLUDE_EXTENSION_H",
 )
+OTHERS = ("CI_", "TRITON_", "ASCEND_", "TORCH_")
+"""Beginnings of the variables that are not this machine's."""
 ASCEND = "3.2.0"
 """The version of the stand-in for triton-ascend."""
 
@@ -88,8 +90,7 @@ def environment(folder: Path) -> dict[str, str]:
     _distribution(site, "triton-ascend", ASCEND, "[triton.backends]\nascend = npu_triton\n")
     toolkit = _toolkit(folder)
     path = os.pathsep.join([str(library()), str(HERE / "site"), str(site)])
-    others = ("CI_", "TRITON_", "ASCEND_", "TORCH_")
-    passed = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+    passed = {name: value for name, value in os.environ.items() if not name.startswith(OTHERS)}
     return passed | {
         "PYTHONPATH": path,
         "PATH": os.pathsep.join([str(HERE / "bin"), os.environ.get("PATH", "")]),

@@ -5,13 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import perfci
+from perfci import load
 from tests.git_repositories import alone, commit_all, git
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
@@ -38,7 +36,7 @@ class Checked:
         }
 
     def performance(self, op: str):
-        run = perfci.load(self.project / "reports").run
+        run = load(self.project / "reports").run
         return next(each for each in run.ops if each.op == op).performance
 
 
@@ -80,28 +78,26 @@ def change(project: Path, op: str, *edits: tuple[str, str]) -> None:
     commit_all(project)
 
 
-def check(npu: dict[str, str], project: Path, *arguments: str) -> Checked:
-    command = [sys.executable, "-m", "perfci", "check", "--device", "npu", "--format", "json", "--seed", "7"]
-    done = subprocess.run(
-        [*command, "--budget", "0.05", *arguments],
-        cwd=project,
-        env=npu | {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.stdout, done.stderr
-    return Checked(done.returncode, json.loads(done.stdout)["verdicts"], done.stdout + done.stderr, project)
+@pytest.fixture
+def check(perfci, project):
+    """Checks it, with variables that plant something."""
+
+    def checked(*arguments: str, **planted: str) -> Checked:
+        options = ["--device", "npu", "--format", "json", "--seed", "7", "--budget", "0.05"]
+        code, out, err = perfci(project, "check", *options, *arguments, **planted)
+        assert out, err
+        return Checked(code, json.loads(out)["verdicts"], out + err, project)
+
+    return checked
 
 
-def test_a_first_check_is_green_and_reports_what_the_chip_and_its_records_tell(npu, project):
-    found = check(npu, project, "scale", "--case", "*cols=[23]*", "--html")
+def test_a_first_check_is_green_and_reports_what_the_chip_and_its_records_tell(check, project):
+    found = check("scale", "--case", "*cols=[23]*", "--html")
 
     assert found.code == 0, found.text
     assert set(found.told("scale", "accuracy")) == {"PASS"}
     assert set(found.told("scale", "performance")) == {"NEW"}
-    told = perfci.load(project / "reports").run.environment
+    told = load(project / "reports").run.environment
     assert (told.timer, told.device.kind, told.device.key) == ("activity", "npu", "ascend910b2")
     assert told.device.driver == "25.2.0"
     assert told.device.runtime == "CANN 8.5.0"
@@ -115,13 +111,13 @@ def test_a_first_check_is_green_and_reports_what_the_chip_and_its_records_tell(n
         assert "Ascend910B2" in (project / "reports" / name).read_text("utf-8")
 
 
-def test_a_slower_kernel_is_regressed_and_a_wrong_one_is_wrong_and_not_timed(npu, branch):
+def test_a_slower_kernel_is_regressed_and_a_wrong_one_is_wrong_and_not_timed(check, branch):
     load = "    value = tl.load(x + offsets, mask=inside)\n"
     again = "    value = tl.where(inside, value, tl.load(x + offsets, mask=inside, cache_modifier='.cg'))\n"
     change(branch, "scale", (load, load + again))
     change(branch, "row_sum", ("mask=offsets < cols", "mask=offsets < cols - 1"))
 
-    found = check(npu, branch, "--case", "*cols=[!1]*")
+    found = check("--case", "*cols=[!1]*")
 
     assert found.code == 2, found.text
     assert "REGRESSED" in found.told("scale", "performance")
@@ -133,47 +129,47 @@ def test_a_slower_kernel_is_regressed_and_a_wrong_one_is_wrong_and_not_timed(npu
     assert "REGRESSED" in (branch / "reports" / "report.md").read_text("utf-8")
 
 
-def test_a_kernel_that_is_only_written_otherwise_has_the_same_artefact_and_is_unchanged(npu, branch):
+def test_a_kernel_that_is_only_written_otherwise_has_the_same_artefact_and_is_unchanged(check, branch):
     change(branch, "scale", ("    offsets = tl.", "    # every element once\n    offsets = tl."))
 
-    found = check(npu, branch, *ONE_CASE)
+    found = check(*ONE_CASE)
 
     assert found.code == 0, found.text
     assert set(found.told("scale", "performance")) == {"UNCHANGED"}
 
 
-def test_records_that_are_missing_are_no_number(npu, project):
-    found = check(npu | {"NPU_STAND_IN_PROFILER": "missing"}, project, *ONE_CASE, "--suite", "performance")
+def test_records_that_are_missing_are_no_number(check, project):
+    found = check(*ONE_CASE, "--suite", "performance", NPU_STAND_IN_PROFILER="missing")
 
     assert found.code == 2, found.text
     assert "The profiler left no kernel_details.csv" in found.told("scale", "performance")["ERROR"]
     assert all(not case.blocks for case in found.performance("scale"))
 
 
-def test_records_that_come_late_are_waited_for(npu, project):
-    found = check(npu | {"NPU_STAND_IN_PROFILER": "late"}, project, *ONE_CASE, "--suite", "performance")
+def test_records_that_come_late_are_waited_for(check, project):
+    found = check(*ONE_CASE, "--suite", "performance", NPU_STAND_IN_PROFILER="late")
 
     assert found.code == 0, found.text
     assert set(found.told("scale", "performance")) == {"NEW"}
 
 
-def test_an_operation_that_falls_back_to_the_cpu_is_said_by_name(npu, project):
+def test_an_operation_that_falls_back_to_the_cpu_is_said_by_name(check, project):
     change(project, "scale", ("    return out", "    return out + torch.special.i1(torch.zeros_like(out))"))
 
-    found = check(npu | {"NPU_STAND_IN_LACKS": "special_i1"}, project, *ONE_CASE)
+    found = check(*ONE_CASE, NPU_STAND_IN_LACKS="special_i1")
 
     reason = found.told("scale", "performance")
     assert "SUSPECT" in reason, found.text
     assert "special_i1" in reason["SUSPECT"]
 
 
-def test_a_kernel_that_has_the_cpu_do_its_work_launches_nothing_and_is_not_timed(npu, project):
+def test_a_kernel_that_has_the_cpu_do_its_work_launches_nothing_and_is_not_timed(check, project):
     path = project / "kernels" / "scale" / "scale_triton.py"
     text = path.read_text("utf-8")
     body = "    return torch.div(x.cpu(), 1 / factor).to(x.device)\n"
     path.write_text(text[: text.index("    x = x.contiguous()")] + body, encoding="utf-8")
 
-    found = check(npu, project, *ONE_CASE, "--suite", "performance")
+    found = check(*ONE_CASE, "--suite", "performance")
 
     assert found.code == 2, found.text
     assert "launched nothing on the device" in found.told("scale", "performance")["WRONG"]
@@ -186,34 +182,18 @@ def test_a_kernel_that_has_the_cpu_do_its_work_launches_nothing_and_is_not_timed
         ({"NPU_STAND_IN_TARGET": "cuda"}, "triton-ascend"),
     ],
 )
-def test_a_machine_that_cannot_run_kernels_is_one_clear_sentence(npu, project, planted, sentence):
-    done = subprocess.run(
-        [sys.executable, "-m", "perfci", "check", "--device", "npu", *ONE_CASE],
-        cwd=project,
-        env=npu | planted,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+def test_a_machine_that_cannot_run_kernels_is_one_clear_sentence(perfci, project, planted, sentence):
+    code, _, err = perfci(project, "check", "--device", "npu", *ONE_CASE, **planted)
 
-    assert done.returncode == 1
-    assert sentence in done.stderr
-    assert "Traceback" not in done.stderr
+    assert code == 1
+    assert sentence in err
+    assert "Traceback" not in err
 
 
-def test_doctor_sees_the_chip_its_timer_and_nothing_in_the_way(npu, project):
-    done = subprocess.run(
-        [sys.executable, "-m", "perfci", "doctor"],
-        cwd=project,
-        env=npu,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+def test_doctor_sees_the_chip_its_timer_and_nothing_in_the_way(perfci, project):
+    _, out, _ = perfci(project, "doctor")
 
-    told = [line.split(maxsplit=1) for line in done.stdout.splitlines()]
+    told = [line.split(maxsplit=1) for line in out.splitlines()]
     assert [sentence for kind, sentence in told if kind == "problem"] == []
     for sentence in ("Ascend910B2 (ascend910b2), driver 25.2.0, CANN 8.5.0.", "Timer: activity."):
         assert ["ok", sentence] in told
