@@ -447,7 +447,7 @@ def hostile() -> tuple[Run, Judgements]:
     return run([op], hurt, command=HOSTILE), Judgements(rows, notes=(failed,))
 
 
-def large(ops: int = 10, cases: int = 50) -> tuple[Run, Judgements]:
+def large(ops: int = 10, cases: int = 20) -> tuple[Run, Judgements]:
     runs, rows = [], []
     for o in range(ops):
         measured = [

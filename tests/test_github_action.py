@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import yaml
 from perfci import store
 from perfci.cli.demo import write_project
 from tests.git_repositories import alone, commit_all, git
+from tests.program import COMMAND
 
 ROOT = Path(__file__).parents[1]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
@@ -191,7 +193,7 @@ def repository(tmp_path, monkeypatch):
     git(root, "checkout", "-q", "-b", "topic")
     program = tmp_path / "job" / "bin" / "perfci"
     program.parent.mkdir(parents=True)
-    program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -P -m perfci "$@"\n')
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {shlex.join(COMMAND)} "$@"\n')
     program.chmod(0o755)
     return root
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import subprocess
+import sys
 import time
 
 import pytest
@@ -163,12 +165,15 @@ def test_foreign_processes_withhold_a_verdict_that_would_fail(project):
 
 
 @pytest.mark.parametrize("part", ["accuracy", "performance"])
-def test_a_suite_runs_by_its_path(project, part):
-    import subprocess
-    import sys
+def test_a_suite_runs_by_its_path_and_imports_what_it_does_in_a_check(project, part, tmp_path_factory):
+    (project.root / "mylib").mkdir()
+    (project.root / "mylib" / "tiles.py").write_text("ROWS = 256\n")
+    (project.root / "kernels" / "rates.py").write_text("TOP = 320.0\n")
+    project.edit("relu", "triton", "import numpy", "import rates\nfrom mylib import tiles\nimport numpy")
 
     done = subprocess.run(
         [sys.executable, str(project.op_file("relu", part)), "--device", "fake"],
+        cwd=tmp_path_factory.mktemp("elsewhere"),
         capture_output=True,
         text=True,
         check=False,
@@ -179,29 +184,6 @@ def test_a_suite_runs_by_its_path(project, part):
     assert [op.op for op in run.ops] == ["relu"]
     assert bool(run.ops[0].performance) == (part == "performance")
     assert bool(run.ops[0].accuracy) == (part == "accuracy")
-
-
-@pytest.mark.parametrize("part", ["accuracy", "performance"])
-def test_a_suite_that_runs_by_its_path_imports_what_it_does_in_a_check(project, part, tmp_path_factory):
-    import subprocess
-    import sys
-
-    (project.root / "mylib").mkdir()
-    (project.root / "mylib" / "tiles.py").write_text("ROWS = 256\n")
-    (project.root / "kernels" / "rates.py").write_text("TOP = 320.0\n")
-    project.edit("relu", "triton", "import numpy", "import rates\nfrom mylib import tiles\nimport numpy")
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-
-    done = subprocess.run(
-        [sys.executable, str(project.op_file("relu", part)), "--device", "fake"],
-        cwd=elsewhere,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert done.returncode == 0, done.stderr
-    assert [op.op for op in project.run_record().ops] == ["relu"]
 
 
 def test_show_tells_the_numbers_of_a_case(project):

@@ -198,8 +198,7 @@ FORGERIES = {
 }
 
 
-@pytest.mark.parametrize("name", FORGERIES)
-def test_a_plan_that_is_not_what_the_checkout_gives_is_refused(topic, monkeypatch, name):
+def test_a_plan_that_is_not_what_the_checkout_gives_is_refused(topic, monkeypatch):
     """It comes from a job that imports ops: one of them could have written it."""
     rules = topic.root / "thresholds" / "relu.yaml"
     rules.parent.mkdir(exist_ok=True)
@@ -210,16 +209,19 @@ def test_a_plan_that_is_not_what_the_checkout_gives_is_refused(topic, monkeypatc
     monkeypatch.setenv("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "main")
     assert topic.plan().code == 0
     (topic.root / "reports" / "shards").mkdir()
-    honest = topic.merge("--device", "fake")
-    edit, place = FORGERIES[name]
-    stored = json.loads(topic.file.read_text())
-    edit(stored)
-    topic.file.write_text(json.dumps(stored))
+    text = topic.file.read_text()
 
-    answer = topic.merge("--device", "fake")
+    honest = topic.merge("--device", "fake")
+    answers = {}
+    for name, (edit, _) in FORGERIES.items():
+        stored = json.loads(text)
+        edit(stored)
+        topic.file.write_text(json.dumps(stored))
+        answers[name] = topic.merge("--device", "fake")
 
     assert honest.code == 2  # shards are missing
-    assert answer.code == 1 and place in answer.err
+    for name, (_, place) in FORGERIES.items():
+        assert answers[name].code == 1 and place in answers[name].err, name
 
 
 def test_what_a_plan_was_asked_for_is_asked_of_the_merge_too(topic):
@@ -250,31 +252,25 @@ def planned(topic):
     return topic
 
 
-@pytest.mark.parametrize(
-    ("shard", "words"),
-    [("0/2", "no shard 0"), ("3/2", "no shard 3"), ("1/3", "2 shards"), ("/", "--shard 2/3"), ("a/b", "--shard 2/3")],
-)
-def test_a_shard_that_the_plan_does_not_have_is_refused(planned, shard, words):
-    answer = planned.project.perfci("check", "--plan", str(planned.file), "--shard", shard)
+def test_a_shard_that_the_plan_does_not_have_is_refused(planned):
+    wrong = {"0/2": "no shard 0", "3/2": "no shard 3", "1/3": "2 shards", "/": "--shard 2/3", "a/b": "--shard 2/3"}
+    for shard, words in wrong.items():
+        answer = planned.project.perfci("check", "--plan", str(planned.file), "--shard", shard)
 
-    assert (answer.code, answer.out, answer.err.count("\n")) == (1, "", 1)
-    assert words in answer.err
+        assert (answer.code, answer.out, answer.err.count("\n")) == (1, "", 1)
+        assert words in answer.err
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
+def test_what_the_plan_fixes_cannot_be_given_to_a_shard(planned):
+    for option in (
         ("relu",), ("--case", "rows=*"), ("--seed", "0"), ("--budget", "2"), ("--against", "main"),
         ("--duel", "all"), ("--suite", "accuracy"), ("--timer", "event"), ("--base-python", "python3"), ("--html",),
         ("--strict",),
-    ],
-    ids=lambda option: option[0],
-)  # fmt: skip
-def test_what_the_plan_fixes_cannot_be_given_to_a_shard(planned, option):
-    answer = planned.shard(1, 2, *option)
+    ):  # fmt: skip
+        answer = planned.shard(1, 2, *option)
 
-    assert (answer.code, answer.err.count("\n")) == (1, 1)
-    assert "--plan does not go with" in answer.err
+        assert (answer.code, answer.err.count("\n")) == (1, 1), option
+        assert "--plan does not go with" in answer.err
 
 
 def test_a_shard_with_other_files_or_another_device_is_refused(planned):

@@ -3,6 +3,7 @@
 import functools
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import yaml
 from perfci.cli.demo import write_project
 from tests.git_repositories import alone, commit_all, git
 from tests.gitlab.gitlab_server import GitLab
+from tests.program import COMMAND
 
 ROOT = Path(__file__).parents[2]
 COMPONENT = ROOT / "templates" / "check.yml"
@@ -73,7 +75,7 @@ class Repository:
         pipeline = {"include": [{"local": "check.yml", "inputs": given}]}
         (self.root / ".gitlab-ci.yml").write_text(yaml.safe_dump(pipeline))
         self._share()
-        self._stand_in("perfci", f'exec "{Path(sys.executable).parent / "perfci"}" "$@"')
+        self._stand_in("perfci", f'exec {shlex.join(COMMAND)} "$@"')
         self._stand_in("python3", f'exec "{sys.executable}" "$@"')
 
     def _share(self) -> None:

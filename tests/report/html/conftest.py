@@ -101,9 +101,9 @@ def parse():
     return parsed
 
 
-@pytest.fixture(scope="module")
-def page(examples, sentences, tmp_path_factory):
-    """An example's page by name, written once a module."""
+@pytest.fixture(scope="session")
+def page(examples, tmp_path_factory):
+    """An example's page by name, written once."""
 
     @functools.cache
     def make(name: str) -> Page:

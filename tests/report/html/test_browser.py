@@ -98,7 +98,7 @@ def test_long_suites_are_folded_until_they_are_asked_for(shown):
     folded = len(keys(found))
     found.js("document.getElementById('unfold').click()")
 
-    assert (folded, len(keys(found))) == (50, 500)
+    assert (folded, len(keys(found))) == (50, 200)
     assert found.js("document.getElementById('unfold').hidden")
 
 
