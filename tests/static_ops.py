@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
 import subprocess
@@ -10,8 +12,12 @@ import threading
 from pathlib import Path
 
 from perfci.core.codec import encode
+from perfci.device.targets import LINE_FREE
 from perfci.worker.protocol import Job, OpFiles
+from perfci.worker.static import HIDDEN
+from tests.warm_workers import COMMAND, MODULES, Server
 
+ROOT = Path(__file__).parents[1]
 HEADER = "import torch\nimport triton\nimport triton.language as tl\n\n"
 
 BASELINE = """import torch
@@ -154,24 +160,37 @@ def run(
     """What a worker says that compiles the ops for a target; program: in place of the worker's own."""
     read, written = os.pipe()
     environment = os.environ | {"TRITON_CACHE_DIR": str(cache), "OMP_NUM_THREADS": "1"} | variables
-    command = [sys.executable, *(["-c", program] if program else ["-m", "perfci.worker.child"])]
-    with subprocess.Popen(
+    given = [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
+    command, start = ([sys.executable, "-c", program], subprocess.Popen) if program else (COMMAND, server().start)
+    child = start(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[written],
-        env=environment,
-    ) as child:  # fmt: skip
-        os.close(written)
-        # Read beside the messages: Triton prints whole listings of what it cannot assemble.
-        output: list[bytes] = []
-        reader = threading.Thread(target=lambda: output.append(child.stdout.read()))
-        reader.start()
-        child.stdin.write(encode(job(root, ops, target, written, pattern=pattern, cases=cases)) + b"\n")
-        child.stdin.flush()
-        with os.fdopen(read, "rb") as pipe:
-            lines = pipe.read().splitlines()
-        child.stdin.close()
-        reader.join()
-        assert child.wait() == 0, output[0].decode(errors="replace")[-3000:]
+        env=environment | {"PYTHONPATH": os.pathsep.join([str(ROOT), *given])}, cwd=Path.cwd(),
+    )  # fmt: skip
+    os.close(written)
+    # Read beside the messages: Triton prints whole listings of what it cannot assemble.
+    output: list[bytes] = []
+    reader = threading.Thread(target=lambda: output.append(child.stdout.read()))
+    reader.start()
+    child.stdin.write(encode(job(root, ops, target, written, pattern=pattern, cases=cases)) + b"\n")
+    child.stdin.flush()
+    with os.fdopen(read, "rb") as pipe:
+        lines = pipe.read().splitlines()
+    child.stdin.close()
+    reader.join()
+    child.stdout.close()
+    assert child.wait() == 0, output[0].decode(errors="replace")[-3000:]
     return Said(lines)
+
+
+@functools.cache
+def server() -> Server:
+    """Forks workers that have imported torch and Triton, as on a machine without a device."""
+    made = Server.begin(
+        os.environ | LINE_FREE | HIDDEN | {"OMP_NUM_THREADS": "1"},
+        (*MODULES, "torch", "triton", "triton.language", "perfci.worker.static", "perfci.device.offline"),
+    )
+    atexit.register(made.close)
+    return made
 
 
 def compiled(messages: list[dict]) -> dict[str, dict]:

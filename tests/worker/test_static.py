@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -24,12 +23,8 @@ CASES = '{"n": 4096}, {"n": 100}, {"n": 7}'
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory):
-    """Some of the project's ops, two targets at a time."""
-    caches = {target: tmp_path_factory.mktemp(target) for target in TARGETS}
-    with ThreadPoolExecutor(2) as two:
-        found = two.map(lambda target: run(KERNELS, OPS, target, caches[target]), TARGETS)
-        messages = dict(zip(TARGETS, found, strict=True))
-    return {target: compiled(found) for target, found in messages.items()}
+    """Some of the project's ops by target."""
+    return {target: compiled(run(KERNELS, OPS, target, tmp_path_factory.mktemp(target))) for target in TARGETS}
 
 
 @pytest.mark.parametrize("target", TARGETS)
