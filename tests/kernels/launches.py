@@ -20,7 +20,8 @@ def print_report(report: Callable[[], list[dict[str, Any]]], *ops: str) -> None:
 
     offline.install(target_named("sm_90"))
     sys.path[:0] = [str(KERNELS), *(str(KERNELS / op) for op in ops)]
-    print(json.dumps(report()))
+    print(json.dumps(report()), flush=True)
+    os._exit(0)  # without taking apart all of torch
 
 
 def launched(call: Callable[[], Any]) -> Iterator[tuple[Any, Any, str, dict[str, Any]]]:
