@@ -93,9 +93,6 @@ def _make_deadline(began: float, limit_s: float, reserve_s: float, by: str) -> D
     return Deadline(until.isoformat(timespec="milliseconds").replace("+00:00", "Z"), limit_s, reserve_s, by)
 
 
-# --- who gets how much of it ------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Timetable:
     """How long the ops' first looks are expected to take, corrected by how long finished ones took."""

@@ -99,17 +99,11 @@ def describe(
     import socket
 
     return Environment(
-        device=device,
-        timer=timer,
-        python=platform.python_version(),
-        packages=installed_versions(PACKAGES),
-        host=socket.gethostname(),
-        system=f"{platform.system()} {platform.release()} {platform.machine()}",
-        commit=commit,
-        dirty=dirty,
-        branch=branch,
+        device=device, timer=timer, python=platform.python_version(), packages=installed_versions(PACKAGES),
+        host=socket.gethostname(), system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        commit=commit, dirty=dirty, branch=branch,
         variables=telling(os.environ if variables is None else variables),
-    )
+    )  # fmt: skip
 
 
 def installed_versions(names: Iterable[str]) -> dict[str, str]:
@@ -125,7 +119,7 @@ def telling(variables: Mapping[str, str]) -> dict[str, str]:
 
 def differences(before: Sequence[Environment], after: Environment) -> tuple[Difference, ...]:
     """Returns the fields whose present value no earlier environment has, those that may move a number first."""
-    old, new = [dict(_flat(each)) for each in before], dict(_flat(after))
+    old, new = [dict(flatten(each)) for each in before], dict(flatten(after))
     fields = dict.fromkeys(name for each in (*old, new) for name in each)
     found = [each for name in fields if (each := _compare(name, [one.get(name) for one in old], new.get(name)))]
     return tuple(sorted(found, key=lambda each: not each.moves))
@@ -203,7 +197,7 @@ def _compare(name: str, before: Sequence[Fact], after: Fact) -> Difference | Non
     return Difference(name, old, new, bearing)
 
 
-def _flat(environment: Environment) -> Iterator[tuple[str, Fact]]:
+def flatten(environment: Environment) -> Iterator[tuple[str, Fact]]:
     """Every compared field by its dotted name: device.driver, packages.torch, variables.CUDA_LAUNCH_BLOCKING."""
     for name, value in vars(environment).items():
         if name in UNCOMPARED:

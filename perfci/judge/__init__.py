@@ -5,22 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perfci.core.model import (
-    AgainCase,
-    Baseline,
-    Comparison,
-    Gate,
-    Judgement,
-    Judgements,
-    Need,
-    OpRun,
-    PerformanceCase,
-    PlannedOp,
-    Reason,
-    Run,
-    Suite,
-    Verdict,
-)
+from perfci.core.model.baseline import Baseline
+from perfci.core.model.basics import Gate, Reason, Suite, Verdict
+from perfci.core.model.decision import Comparison, Judgement, Judgements, Need
+from perfci.core.model.measured import OpRun, PerformanceCase
+from perfci.core.model.run import AgainCase, PlannedOp, Run
 from perfci.judge import change, compare, expected, static
 from perfci.judge.accuracy import is_by_limit, is_complete, judge_accuracy
 from perfci.judge.findings import Adjusted, Context, adjust
@@ -192,7 +181,14 @@ class _OpJudge:
             (entry, context(evidence)) for entry, evidence in zip(thresholds.expected(*key), self.widened, strict=False)
         ]
         row, need = judge_case(measured, context(self.plain), allowed)
-        return _mark_late(add_range(row, again, self.run), measured), need
+        row, late = add_range(row, again, self.run), measured.late
+        if late and row.gate is not Gate.FAILS:
+            # The time limit kept evidence from it, and what there is does not fail it.
+            if late.kind == "case_late" or row.verdict is Verdict.INCONCLUSIVE:
+                row = replace(row, verdict=Verdict.INCONCLUSIVE, reasons=(late, *row.reasons), expected=None)
+            else:
+                row = replace(row, reasons=(*row.reasons, late))
+        return row, need
 
     def _is_covered(self) -> bool:
         """Whether the op's own row, or a note, already gives the reason why cases of it were not timed."""
@@ -217,13 +213,3 @@ class _OpJudge:
     def _row(self, case: str | None, verdict: Verdict, *reasons: Reason) -> Row:
         comparison = self.plain.comparisons.get((self.plan.op, case or ""))
         return Judgement(self.plan.op, Suite.PERFORMANCE, case, verdict, reasons, comparison), None
-
-
-def _mark_late(row: Judgement, measured: PerformanceCase) -> Judgement:
-    """A timed case's verdict, if the time limit kept evidence from it: INCONCLUSIVE unless what there is fails it."""
-    late = measured.late
-    if late is None or row.gate is Gate.FAILS:
-        return row
-    if late.kind == "case_late" or row.verdict is Verdict.INCONCLUSIVE:
-        return replace(row, verdict=Verdict.INCONCLUSIVE, reasons=(late, *row.reasons), expected=None)
-    return replace(row, reasons=(*row.reasons, late))

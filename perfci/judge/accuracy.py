@@ -129,9 +129,6 @@ def _describe_unchecked(checks: Sequence[AccuracyCase]) -> Iterator[Reason]:
     yield from seen
 
 
-# --- failures ---------------------------------------------------------------------------------------------------------
-
-
 def _sort_failed(checks: Sequence[AccuracyCase]) -> list[AccuracyCase]:
     """Failed checks, the worst first. Wrong answers before exceptions, since they outweigh them."""
     failed = [(check, check.failure) for check in checks if check.failure]

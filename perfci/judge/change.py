@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
 
 from perfci.core.model import Expected, Fact, Judgement, OpRun, PlannedOp, Reason, Run, Suite, Verdict
 from perfci.core.wording import because
+from perfci.judge.expected import Standing, day_of, stage
 
 PARTS = ("baseline", "triton", "accuracy", "performance")
 """Files of an op that all belong to a change of its interface or logic, in the order in which they are written."""
@@ -110,16 +110,9 @@ def note_kinds(run: Run) -> Iterator[Reason]:
 
 def _list_entries(run: Run, op: str) -> Sequence[Expected]:
     """The change's own declarations that hold on the day of the run. Those of its base were about other changes."""
-    base, day = run.plan.base, run.created[:10]
-    entries = base.expected if base else ()
-    return [each for each in entries if each.op == op and each.weaker and each.added and _holds(each.until, day)]
-
-
-def _holds(until: str, day: str) -> bool:
-    try:
-        return date.fromisoformat(day) <= date.fromisoformat(until)
-    except ValueError:
-        return True
+    entries, day = run.plan.base.expected if run.plan.base else (), day_of(run)
+    mine = [each for each in entries if each.op == op and each.weaker and each.added]
+    return [each for each in mine if stage(each, day) is Standing.HOLDS]
 
 
 def declare(entry: Expected) -> Reason:

@@ -11,36 +11,20 @@ import math
 import statistics
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 
 from perfci.core.environment import REFERENCE_PACKAGES, differences
-from perfci.core.model import (
-    Baseline,
-    BaselineBlock,
-    BaselineCase,
-    Block,
-    Comparison,
-    Difference,
-    Environment,
-    Interval,
-    PeerFigure,
-    PerformanceCase,
-    PlannedOp,
-    Reason,
-    Run,
-    Screen,
-    Suite,
-    board_key,
-    peer_arm,
-)
+from perfci.core.model.baseline import Baseline, BaselineBlock, BaselineCase
+from perfci.core.model.basics import Interval, Reason, Suite
+from perfci.core.model.decision import Comparison, PeerFigure, Screen
+from perfci.core.model.measured import Block, PerformanceCase, peer_arm
+from perfci.core.model.place import Difference, Environment, board_key
+from perfci.core.model.run import PlannedOp, Run
 from perfci.statistics import boards, duel_rule, exact
 from perfci.statistics.exact import Floats
-from perfci.store.past.lines import BASE, DUEL, KERNEL, REFERENCE, SPEEDUP, find_median
+from perfci.store.past.lines import BASE, DUEL, KERNEL, REFERENCE, SPEEDUP, by_process, find_median
 from perfci.thresholds.limits import CaseThresholds, Thresholds
-
-T = TypeVar("T")
 
 RANGE = (0.05, 0.95)  # quantiles of the baseline's reference blocks between which the run shares its thermal regime
 
@@ -98,13 +82,8 @@ def _describe(
     before = stored.blocks if stored else ()
     peers = [(peer, peer_arm(peer.name)) for peer in found.peers] if found and blocks else []
     return Comparison(
-        op=op,
-        case=case,
-        known=stored is not None,
-        measured=bool(blocks),
-        speedup=_speedup(blocks, SPEEDUP),
-        kernel_us=_median_us(blocks, KERNEL),
-        reference_us=_median_us(blocks, REFERENCE),
+        op=op, case=case, known=stored is not None, measured=bool(blocks), speedup=_speedup(blocks, SPEEDUP),
+        kernel_us=_median_us(blocks, KERNEL), reference_us=_median_us(blocks, REFERENCE),
         baseline_us=find_median(block.kernel_us for block in before),
         activities=find_median(block.arms[KERNEL].activities for block in blocks),
         baseline_activities=find_median(block.activities for block in before),
@@ -112,7 +91,7 @@ def _describe(
             PeerFigure(peer.name, _median_us(blocks, arm), _speedup(blocks, f"{KERNEL}/{arm}"), peer.failure)
             for peer, arm in peers
         ),
-    )
+    )  # fmt: skip
 
 
 def _speedup(blocks: Sequence[Block], pair: str) -> Interval | None:
@@ -134,23 +113,15 @@ def _duel(seen: Comparison, blocks: Sequence[Block], limits: CaseThresholds, tim
     base_us = _median_us(both, BASE)
     if base_us is None:
         return seen
-    shifts = _by_process(both, [block.shifts[DUEL] for block in both])
+    shifts = by_process(both, [block.shifts[DUEL] for block in both])
     duel, duel_span = duel_rule.look(list(shifts.values()), limits.allowed(base_us, timer)), None
     arms = [(block.arms[KERNEL], block.arms[BASE]) for block in both]
     spans = [(kernel.span_us or 0.0, base.span_us or 0.0) for kernel, base in arms]
     if all(map(all, spans)) and any(arm.activities != 1 for pair in arms for arm in pair):
         tau = max(limits.span_margin, limits.span_floor_us / statistics.median(base for _, base in spans))
-        shifts = _by_process(both, [math.log(kernel / base) for kernel, base in spans])
+        shifts = by_process(both, [math.log(kernel / base) for kernel, base in spans])
         duel_span = duel_rule.look(list(shifts.values()), tau)
     return replace(seen, duel=duel, duel_span=duel_span, base_us=base_us)
-
-
-def _by_process(blocks: Sequence[Block], quantities: Sequence[T]) -> dict[int, list[T]]:
-    """Quantities, one a block, by process, the first look first."""
-    found: dict[int, list[T]] = {}
-    for block, quantity in sorted(zip(blocks, quantities, strict=True), key=lambda each: each[0].process):
-        found.setdefault(block.process, []).append(quantity)
-    return found
 
 
 # --- what a baseline does not know ------------------------------------------------------------------------------------
@@ -250,7 +221,7 @@ def _screen_case(
         return base
     # The kernel's own time moves with the clock. If the reference moved too, it shows drift, and is never blamed.
     plain = replace(stored, weight=replace(stored.weight, beta=0.0))
-    low, high = exact.quantiles(stored.reference, RANGE)
+    low, high = np.quantile(stored.reference, RANGE).tolist()
     facts = {
         "reference_us": math.exp(_middle(stored.reference)) * (1 + left.reference_change),
         "low_us": math.exp(low),
@@ -267,7 +238,7 @@ def _find_regime(look: _Look, stored: _Stored, limits: CaseThresholds) -> tuple[
 
     Beyond it a kernel follows the clock with a weight from 0 (bound by memory) to 1.5: a change must show under both.
     """
-    low, high = exact.quantiles(stored.reference, RANGE)
+    low, high = np.quantile(stored.reference, RANGE).tolist()
     reference = _middle(look.reference)
     beyond = max(low - reference, reference - high, 0.0)
     if beyond <= NEAR:
@@ -292,7 +263,7 @@ def _looks(blocks: Sequence[Block], kernel_us: Sequence[float]) -> list[_Look]:
     times = [(kernel, block.arms[REFERENCE].time.median_us) for kernel, block in zip(kernel_us, blocks, strict=True)]
     return [
         _Look(process, np.log([kernel for kernel, _ in own]), np.log([reference for _, reference in own]))
-        for process, own in _by_process(blocks, times).items()
+        for process, own in by_process(blocks, times).items()
     ]
 
 
@@ -304,19 +275,14 @@ def _screen(look: _Look, stored: _Stored, margin: float, same: bool = True, allo
     tests = [look.pairs(stored, beta) for beta in (0.0, exact.MAX_WEIGHT)] if blind else [shown]
     change = exact.to_ratio(shown.shift())
     return Screen(
-        process=look.process,
-        blocks=look.kernel.size,
-        baseline_blocks=stored.kernel.size,
-        change=change,
+        process=look.process, blocks=look.kernel.size, baseline_blocks=stored.kernel.size, change=change,
         p_slower=max(test.p_above(threshold) for test in tests),
         p_faster=max(test.p_below(-threshold) for test in tests),
-        beta=stored.weight.beta,
-        correlation=stored.weight.correlation,
-        margin=math.expm1(threshold),
+        beta=stored.weight.beta, correlation=stored.weight.correlation, margin=math.expm1(threshold),
         difference_us=math.exp(_middle(stored.kernel)) * change.value,
         reference_change=math.expm1(_middle(look.reference) - _middle(stored.reference)),
         smallest_p=exact.smallest_p(look.kernel.size, stored.kernel.size),
-    )
+    )  # fmt: skip
 
 
 def _middle(values: Floats) -> float:

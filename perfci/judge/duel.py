@@ -9,6 +9,7 @@ from perfci.core.model import Base, BaseArm, Fact, Look, Reason, Verdict
 from perfci.judge.findings import Context, Finding, judge_span, judge_time, note_environment, screen_drift, screen_span
 from perfci.statistics import duel_rule
 from perfci.statistics.duel_rule import Ruling
+from perfci.statistics.exact import to_ratio
 
 EQUAL = 0.05  # p of the equivalence test below which kernel and base count as equal, for DRIFTED
 
@@ -104,16 +105,11 @@ def _judge_span_duel(base: BaseArm, seen: Look, context: Context) -> Finding | N
 
 
 def _facts(seen: Look, context: Context) -> dict[str, Fact]:
+    change = to_ratio(seen.shift)
     return {
-        "change": math.expm1(seen.shift.value),
-        "low": math.expm1(seen.shift.low),
-        "high": math.expm1(seen.shift.high),
-        "tau": math.expm1(seen.tau),
-        "blocks": seen.blocks,
-        "processes": seen.processes,
-        "base_us": context.comparison.base_us,
-        "kernel_us": context.comparison.kernel_us,
-        "least": math.expm1(min(seen.medians)),
-        "most": math.expm1(max(seen.medians)),
+        "change": change.value, "low": change.low, "high": change.high, "tau": math.expm1(seen.tau),
+        "blocks": seen.blocks, "processes": seen.processes,
+        "base_us": context.comparison.base_us, "kernel_us": context.comparison.kernel_us,
+        "least": math.expm1(min(seen.medians)), "most": math.expm1(max(seen.medians)),
         "family": context.run.plan.duel_family,
-    }
+    }  # fmt: skip

@@ -54,18 +54,19 @@ class Excused:
 
 def day_of(run: Run) -> date | None:
     """The day on which a run was made, by which entries expire. None if its record does not have it."""
-    return _parse_day(run.created[:10])
+    return parse_day(run.created[:10])
 
 
 def stage(entry: Expected, day: date | None) -> Standing:
     """How an entry stands on the day of a run. On an unknown day it holds."""
-    until = _parse_day(entry.until)
+    until = parse_day(entry.until)
     if day is None or (until and day <= until):
         return Standing.HOLDS
     return Standing.OVERDUE if until and day - until <= GRACE else Standing.ENDED
 
 
-def _parse_day(text: str) -> date | None:
+def parse_day(text: str) -> date | None:
+    """A day as ISO 8601 has it. None for anything else."""
     try:
         return date.fromisoformat(text)
     except ValueError:
@@ -135,7 +136,7 @@ def _add_reason(finding: Finding, why: Reason) -> Finding:
 
 
 def _facts(entry: Expected) -> dict[str, Fact]:
-    until = _parse_day(entry.until)
+    until = parse_day(entry.until)
     facts: dict[str, Fact] = {"file": entry.file, "line": entry.line, "up_to": entry.up_to, "why": why_of(entry)}
     return {**facts, "until": entry.until, "ends": (until + GRACE).isoformat() if until and until.year < 9999 else None}
 
@@ -158,9 +159,6 @@ def suggest(found: Answers, context: Context) -> Suggestion | None:
         else:
             reach = max(reach, *(float(facts[name] or 0.0) for name in ("high", "again_high") if name in facts))
     return suggest_expected(context.thresholds, context.comparison.op, context.comparison.case, reach, day + ROOM)
-
-
-# --- entries that nothing needs ---------------------------------------------------------------------------------------
 
 
 def find_unneeded(run: Run, rows: Sequence[Judgement], thresholds: Thresholds) -> Iterator[Reason]:

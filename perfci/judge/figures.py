@@ -38,9 +38,6 @@ def judge_memory(case: PerformanceCase, context: Context) -> Finding | None:
     return None
 
 
-# --- targets of speedup and bandwidth ---------------------------------------------------------------------------------
-
-
 def judge_speedup(case: PerformanceCase, context: Context) -> Finding | None:
     """Returns whether the speedup reaches its target, if there is one."""
     wanted, seen, blocks = context.limits.speedup, context.comparison.speedup, case.blocks
@@ -119,9 +116,6 @@ def judge_bandwidth(case: PerformanceCase, context: Context) -> Finding | None:
     return _judge_target(seen, wanted, again, facts, [f"bandwidth_{end}" for end in ends], CEILING)
 
 
-# --- first call -------------------------------------------------------------------------------------------------------
-
-
 def judge_first_call(case: PerformanceCase, context: Context) -> Finding | None:
     """Returns a finding if the first call, compilation included, takes longer than its limit.
 
@@ -153,9 +147,6 @@ def judge_first_call(case: PerformanceCase, context: Context) -> Finding | None:
     # Runs from before first calls were kept of fresh processes have these processes without them.
     more = kind == "compile_suspected" and len({block.process for block in case.blocks} - {0}) < PROCESSES
     return Finding(verdict, (Reason(kind, facts),), unsettled=more, exact=verdict is not Verdict.PASS)
-
-
-# --- errors -----------------------------------------------------------------------------------------------------------
 
 
 def judge_errors(case: PerformanceCase, context: Context) -> Finding | None:

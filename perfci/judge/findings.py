@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from perfci.core.environment import list_differences
 from perfci.core.model import Block, Comparison, Fact, Reason, Run, Screen, Verdict
 from perfci.statistics import exact
+from perfci.store.past.lines import by_process, find_median
 from perfci.thresholds.limits import CaseThresholds, Thresholds
 
 PROCESSES = 2  # fresh processes that must confirm what the first look suspects
@@ -83,14 +84,8 @@ class Finding:
 
 def medians_again(blocks: Sequence[Block], quantities: Sequence[float | None]) -> list[float]:
     """Returns the median of a quantity in each fresh process. quantities: one a block, None if it does not have it."""
-    by_process: dict[int, list[float]] = {}
-    for block, quantity in zip(blocks, quantities, strict=True):
-        if block.process > 0 and quantity is not None:
-            by_process.setdefault(block.process, []).append(quantity)
-    return [statistics.median(own) for own in by_process.values()]
-
-
-# --- what the stored baseline shows -----------------------------------------------------------------------------------
+    medians = {process: find_median(own) for process, own in by_process(blocks, quantities).items()}
+    return [median for process, median in medians.items() if process > 0 and median is not None]
 
 
 @dataclass(frozen=True)
@@ -215,19 +210,9 @@ def _confirm(change: _Change, screens: Sequence[Screen], context: Context, floor
 def _facts(screens: Sequence[Screen], comparison: Comparison) -> dict[str, Fact]:
     first, again = screens[0], [screen.change.value for screen in screens[1:]]
     return {
-        "change": first.change.value,
-        "low": first.change.low,
-        "high": first.change.high,
-        "margin": first.margin,
-        "difference_us": first.difference_us,
-        "kernel_us": comparison.kernel_us,
-        "baseline_us": comparison.baseline_us,
-        "blocks": first.blocks,
-        "baseline_blocks": first.baseline_blocks,
-        "reference_change": first.reference_change,
-        "activities": comparison.activities,
-        "baseline_activities": comparison.baseline_activities,
-        "processes": len(again),
-        "again_low": min(again, default=None),
-        "again_high": max(again, default=None),
-    }
+        "change": first.change.value, "low": first.change.low, "high": first.change.high, "margin": first.margin,
+        "difference_us": first.difference_us, "kernel_us": comparison.kernel_us, "baseline_us": comparison.baseline_us,
+        "blocks": first.blocks, "baseline_blocks": first.baseline_blocks, "reference_change": first.reference_change,
+        "activities": comparison.activities, "baseline_activities": comparison.baseline_activities,
+        "processes": len(again), "again_low": min(again, default=None), "again_high": max(again, default=None),
+    }  # fmt: skip

@@ -9,20 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from perfci.core.environment import list_differences
-from perfci.core.model import (
-    UNTIMED,
-    AgainCase,
-    Base,
-    Comparison,
-    Difference,
-    Fact,
-    Judgement,
-    OpRun,
-    Plan,
-    Reason,
-    Run,
-    Verdict,
-)
+from perfci.core.model.basics import Fact, Reason, Verdict
+from perfci.core.model.decision import Comparison, Judgement
+from perfci.core.model.measured import OpRun
+from perfci.core.model.place import UNTIMED, Difference
+from perfci.core.model.run import AgainCase, Base, Plan, Run
 from perfci.core.wording import because, say
 from perfci.judge.change import note_kinds, note_weaker
 from perfci.judge.duel import identity_counts

@@ -61,18 +61,14 @@ def judge_case(
         verdict, reasons, failure = Verdict.INCONCLUSIVE, (*failure, *reasons), ()
     adjusted = context.adjusted.duel_slower if comparison.duel else context.adjusted.slower
     row = Judgement(
-        op=comparison.op,
-        suite=Suite.PERFORMANCE,
-        case=comparison.case,
-        verdict=verdict,
+        op=comparison.op, suite=Suite.PERFORMANCE, case=comparison.case, verdict=verdict, comparison=comparison,
         reasons=(*reasons, *failure, *_note_noise(case.blocks, context.limits)),
-        comparison=comparison,
         p_adjusted=adjusted if comparison.duel or comparison.screens else None,
         expected=excused.entry if fails or verdict is Verdict.EXPECTED else None,
         warns=excused.overdue and verdict is Verdict.EXPECTED,
         fails=proven,
         suggested=expected.suggest(answers, context) if fails else None,
-    )
+    )  # fmt: skip
     return row, Need(comparison.op, comparison.case, max(wanted)) if open_question else None
 
 

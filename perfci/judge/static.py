@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from perfci.core import units
 from perfci.core.model import Fact, Judgement, KernelBinary, Reason, Run, StaticCase, StaticOp, Suite, Verdict
-from perfci.core.wording import because, say
+from perfci.core.wording import as_fact, because, say
 from perfci.ops import identity
 from perfci.thresholds.limits import CaseThresholds, Thresholds
 
@@ -14,14 +14,14 @@ OFFLINE = "offline"  # device of a run that compiles and does nothing else
 
 SPILLS, OCCUPANCY = "spill_bytes", "occupancy"
 
-FIGURES: Mapping[str, str] = {
-    "registers": "registers",
-    SPILLS: "spill_bytes",
-    "shared_memory": "shared_bytes",
-    "instructions": "instructions",
-    OCCUPANCY: "occupancy",
+FIGURES: Mapping[str, tuple[str, str]] = {
+    "registers": ("registers", as_fact("registers")),
+    SPILLS: ("spill_bytes", as_fact("spill bytes")),
+    "shared_memory": ("shared_bytes", as_fact("shared memory")),
+    "instructions": ("instructions", as_fact("instructions")),
+    OCCUPANCY: ("occupancy", as_fact("occupancy")),
 }
-"""Threshold -> field of a `KernelBinary`."""
+"""Threshold -> field of a `KernelBinary`, and what people call it."""
 
 
 def judge_static(run: Run, thresholds: Thresholds) -> Iterator[Judgement]:
@@ -113,19 +113,13 @@ def _compare_figures(
     now: Sequence[KernelBinary], before: Sequence[KernelBinary], limits: CaseThresholds
 ) -> tuple[list[Reason], list[Reason]]:
     """Returns figures of kernels beyond what is allowed, and those that are limited and that no tool gave."""
-    words = {
-        SPILLS: say("spill bytes"),
-        "shared_memory": say("shared memory"),
-        "instructions": say("instructions"),
-        OCCUPANCY: say("occupancy"),
-        "registers": say("registers"),
-    }
     gates = {name: float(getattr(limits, name)) for name in FIGURES if getattr(limits, name) is not None}
     pairs = list(_pair(now, before))
     grown, unseen = [], []
     for new, old in pairs:
         for name, allowed in gates.items():
-            was, is_now = getattr(old, FIGURES[name]), getattr(new, FIGURES[name])
+            field, what = FIGURES[name]
+            was, is_now = getattr(old, field), getattr(new, field)
             if was is None or is_now is None:
                 continue
             if name == SPILLS:
@@ -136,13 +130,14 @@ def _compare_figures(
                 beyond, told = is_now > was * (1 + allowed), say("{share:%} more", share=allowed)
             if beyond:
                 write = units.percent if name == OCCUPANCY else str
-                facts: dict[str, Fact] = {"kernel": new.name, "what": words[name], "option": name}
+                facts: dict[str, Fact] = {"kernel": new.name, "what": what, "option": name}
                 facts |= {"before": write(was), "after": write(is_now), "allowed": told}
                 grown.append(Reason("compiled_grew", facts))
     changed = [binary for pair in pairs if pair[0].artefact != pair[1].artefact for binary in pair]
     for name in gates:
-        if blind := next((binary for binary in changed if getattr(binary, FIGURES[name]) is None), None):
-            unseen.append(Reason("compiled_unseen", {"kernel": blind.name, "what": words[name], "option": name}))
+        field, what = FIGURES[name]
+        if blind := next((binary for binary in changed if getattr(binary, field) is None), None):
+            unseen.append(Reason("compiled_unseen", {"kernel": blind.name, "what": what, "option": name}))
     return grown, unseen
 
 

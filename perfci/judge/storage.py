@@ -82,21 +82,12 @@ def _list_statistics(found: StoredTensor) -> dict[str, Fact]:
     """The statistics by which causes are found."""
     last, channels, form = found.before[-1] if found.before else None, found.channels, FORMATS.get(found.dtype)
     return {
-        "dtype": found.dtype,
-        "mode": found.mode,
-        "largest": form.largest if form else None,
-        "clip": found.clip_ratio,
-        "lost": found.lost_ratio,
-        "load": found.load.most,
-        "amax": found.amax.most,
+        "dtype": found.dtype, "mode": found.mode, "largest": form.largest if form else None,
+        "clip": found.clip_ratio, "lost": found.lost_ratio, "load": found.load.most, "amax": found.amax.most,
         "groups": found.groups,
-        "extreme": channels.extreme if channels else 0,
-        "channels": channels.count if channels else 0,
-        "ratio": channels.ratio if channels else 0.0,
-        "axis": channels.axis if channels else None,
-        "mean": found.errors.mean_abs,
-        "p99": found.errors.p99_abs,
-        "mean_accepted": last.mean_abs if last else None,
-        "p99_accepted": last.p99_abs if last else None,
+        "extreme": channels.extreme if channels else 0, "channels": channels.count if channels else 0,
+        "ratio": channels.ratio if channels else 0.0, "axis": channels.axis if channels else None,
+        "mean": found.errors.mean_abs, "p99": found.errors.p99_abs,
+        "mean_accepted": last.mean_abs if last else None, "p99_accepted": last.p99_abs if last else None,
         "since": last.created[:10] if last else None,
-    }
+    }  # fmt: skip

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from perfci.core.model import ErrorStats, Reason
+from perfci.core.model import ErrorStats, Fact, Reason
 from perfci.core.wording import as_fact
 from perfci.device.seam import DtypeFacts
 
@@ -103,18 +103,12 @@ def errors_of(actual: Host, expected: Host) -> Errors:
     p50, p90, p99 = np.quantile(absolute, (0.5, 0.9, 0.99))
     norm, exact = Norm.of(absolute), Norm.of(size)
     stats = ErrorStats(
-        count=int(finite.sum()),
-        max_abs=float(absolute.max()),
-        mean_abs=float(absolute.mean()),
+        count=int(finite.sum()), max_abs=float(absolute.max()), mean_abs=float(absolute.mean()),
         max_rel=float(relative.max()) if relative.size else None,
         mean_rel=float(relative.mean()) if relative.size else None,
-        p50_abs=float(p50),
-        p90_abs=float(p90),
-        p99_abs=float(p99),
-        rmse=norm.rms(int(absolute.size)),
-        l2=norm.over(exact),
-        worst_index=tuple(int(i) for i in worst),
-    )
+        p50_abs=float(p50), p90_abs=float(p90), p99_abs=float(p99),
+        rmse=norm.rms(int(absolute.size)), l2=norm.over(exact), worst_index=tuple(int(i) for i in worst),
+    )  # fmt: skip
     return Errors(stats, norm, exact)
 
 
@@ -198,27 +192,34 @@ def break_answer(standard: Standard, dtype: str, rms: float) -> dict[str, Host]:
     return {name: wrong[name] for name in order if change(name) > 0.99}
 
 
+FEW = 8  # fewer different numbers may all be near 0 by chance
+
+
+def find_accepted(standard: Standard, got: Host, dtype: str, rms: float, *, stated: bool) -> str | None:
+    """Returns a wrong answer that would pass too. stated: a person gave a reason for the tolerance."""
+    if rms and np.unique(standard.rounded[np.isfinite(standard.rounded)]).size >= FEW:
+        excused = EXCUSED if stated else ()
+        # How much rounding changes depends on the numbers, so it has to pass by a clear margin.
+        half = replace(standard, rtol=standard.rtol / 2, atol=standard.atol / 2)
+        for name, wrong in break_answer(standard, dtype, rms).items():
+            if name not in excused and (half if name == ROUNDED else standard).accepts(wrong):
+                return name
+        return None
+    # Few numbers may all be near 0 by chance: what passes only by too large a tolerance says nothing.
+    narrow = replace(standard, atol=min(standard.atol, VACUOUS * rms))
+    return None if stated or narrow.accepts(got) else ONE_ELEMENT
+
+
 GROWTH = 6.0  # honest kernels that sum or take exponentials in another way differ by less
 _SUMMED = 4.0
 _FLOAT32 = 2.0**-24  # unit roundoff of what kernels sum in
 
 
-@dataclass(frozen=True)
-class Growth:
-    """An error that is larger than the base's by more than rounding explains, relative to the answer."""
-
-    error: float
-    other: float  # the base's
-    limit: float
-    index: tuple[int, ...]  # of the worst element
-    of_norm: bool  # the errors are norms, not those of the worst element
-
-
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def find_growth(
     head: Host, base: Host, exact: Host, usual: Host, facts: DtypeFacts, terms: int, largest: float
-) -> Growth | None:
-    """Returns how the error of head's output grew beyond rounding, None if it did not.
+) -> dict[str, Fact] | None:
+    """Returns in facts how the error of head's output grew beyond rounding, relative to the answer. None if it did not.
 
     Each output is rounded once to its dtype, with unit roundoff u. A sum of n terms in float32 errs by a multiple of
     sqrt(n) u32 relative to its terms (Higham and Mary, A new approach to probabilistic rounding error analysis, SIAM J.
@@ -244,9 +245,10 @@ def find_growth(
     index = tuple(int(i) for i in np.unravel_index(int(shares[0].argmax()), right.shape))
     whole, most = float(np.linalg.norm(right)), least * math.sqrt(right.size)
     norms = [max(float(np.linalg.norm(each)) - most, 0.0) / whole if whole > most else 0.0 for each in errors]
-    for mine, *others in (norms, [float(each.max()) for each in shares]):
+    of_element = as_fact("the element's size and its row's"), [float(each.max()) for each in shares]
+    for scale, (mine, *others) in ((as_fact("the answer's norm"), norms), of_element):
         if mine > (limit := GROWTH * max(others) + unit):
-            return Growth(mine, others[0], limit, index, others == norms[1:])
+            return {"value": mine, "other": others[0], "limit": limit, "index": str(index), "scale": scale}
     return None
 
 

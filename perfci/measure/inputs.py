@@ -49,8 +49,9 @@ def fill_inputs(
         normal = arrays.host(inputs[name])
         # A class that another input names is the one that stands out.
         fitting = (each for each in classes if each.dtype.kind == "i" and each.shape == normal.shape[:-1])
-        given = _Given(normal, dataclasses.replace(known, largest=largest), next(fitting, None), constants)
-        found[name] = arrays.like(_draw(values, given, rng), inputs[name])
+        bounded = dataclasses.replace(known, largest=largest)
+        drawn = _draw(values, normal, bounded, next(fitting, None), constants, rng)
+        found[name] = arrays.like(drawn, inputs[name])
     return found
 
 
@@ -63,19 +64,11 @@ def flat(output: Any) -> list[Any]:
     return [output]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Given:
-    """What an array is filled for."""
-
-    normal: Host  # as make_inputs made it
-    facts: DtypeFacts
-    classes: Host | None  # the index that each row is about
-    constants: Sequence[float]
-
-
-def _draw(values: str, given: _Given, rng: np.random.Generator) -> Host:
-    """float64 values that are representable in the dtype but for rounding."""
-    normal, facts = given.normal, given.facts
+def _draw(
+    values: str, normal: Host, facts: DtypeFacts, named: Host | None, constants: Sequence[float],
+    rng: np.random.Generator,
+) -> Host:  # fmt: skip
+    """float64 values that are representable in the dtype but for rounding. named: the index that each row is about."""
     shape, cols = normal.shape, normal.shape[-1] if normal.ndim else 1
     sign: Host = rng.choice([-1.0, 1.0], shape)
     special = rng.integers(0, _SPECIALS, shape) == 0
@@ -93,7 +86,7 @@ def _draw(values: str, given: _Given, rng: np.random.Generator) -> Host:
         """In each row one number above all others, so that a probability computed of it is nearly 1."""
         if not normal.size or not shape:
             return normal
-        classes = rng.integers(0, cols, shape[:-1]) if given.classes is None else given.classes % cols
+        classes = rng.integers(0, cols, shape[:-1]) if named is None else named % cols
         raised: Host = normal.copy()
         top = normal.max(axis=-1) + rng.uniform(2.0, 12.0, shape[:-1])
         np.put_along_axis(raised, classes[..., None].astype(np.int64), top[..., None], axis=-1)
@@ -104,8 +97,8 @@ def _draw(values: str, given: _Given, rng: np.random.Generator) -> Host:
         return np.round(normal / (step or 1.0)) * step
 
     def surround() -> Host:
-        around = [factor * each for each in given.constants for factor in (1.0, 1 - facts.epsilon, 1 + facts.epsilon)]
-        drawn: Host = rng.choice([*around, *(each + step for each in given.constants for step in (-1.0, 1.0))], shape)
+        around = [factor * each for each in constants for factor in (1.0, 1 - facts.epsilon, 1 + facts.epsilon)]
+        drawn: Host = rng.choice([*around, *(each + step for each in constants for step in (-1.0, 1.0))], shape)
         return np.where(signed < 0, -1.0, 1.0) * np.minimum(np.abs(drawn), facts.largest)
 
     def replace_one(by: float) -> Host:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -53,10 +52,11 @@ def find_weaker(before: Suites, after: Suites, device: Accelerator) -> Iterator[
     renamed = {old: new for new, old in after[1].renamed.items()}
     pairs: tuple[tuple[_Suite, _Suite], ...] = ((before[0], after[0]), (before[1], after[1]))
     for old, new in pairs:
+        known = {renamed.get(case, case): params for case, params in ((case_id(each), each) for each in old.cases)}
         yield from _find_fewer(old, new, renamed, device.arrays)
-        yield from _find_looser(old, new, renamed)
+        yield from _find_looser(old, new, known)
         if describe_suite(old)["make_inputs"] != describe_suite(new)["make_inputs"]:
-            yield from _find_narrower(old, new, renamed, device)
+            yield from _find_narrower(old, new, known, device)
 
 
 def find_slower(
@@ -101,9 +101,6 @@ def find_other_answers(before: Accuracy, after: Accuracy, arrays: Arrays) -> Rea
     return found
 
 
-# --- fewer ------------------------------------------------------------------------------------------------------------
-
-
 def _find_fewer(old: _Suite, new: _Suite, renamed: Mapping[str, str], arrays: Arrays) -> Iterator[Reason]:
     """Cases, values, layouts, refused inputs and probes that only the base has."""
 
@@ -119,9 +116,7 @@ def _find_fewer(old: _Suite, new: _Suite, renamed: Mapping[str, str], arrays: Ar
             ("stored tensors", stored[0], stored[1]),
             ("large cases", ids(old.large_cases), ids(new.large_cases)),
         ]
-        probes = [Counter(str(check.params.get("dtype")) for check in _list_probes(suite)) for suite in (old, new)]
-        lost = [dtype for dtype, count in probes[0].items() if probes[1][dtype] < min(count, 1)]
-        lists.append(("probed dtypes", list(probes[0]), [dtype for dtype in probes[0] if dtype not in lost]))
+        lists.append(("probed dtypes", _list_probed(old), _list_probed(new)))
         # One that was renamed makes the same inputs.
         made = [{name: _describe_inputs(make, arrays) for name, make in suite.rejects} for suite in (old, new)]
         kept = [name for name, text in made[0].items() if name in made[1] or text in made[1].values()]
@@ -134,9 +129,11 @@ def _find_fewer(old: _Suite, new: _Suite, renamed: Mapping[str, str], arrays: Ar
             yield Reason("weaker_fewer", {**facts, "names": names})
 
 
-def _list_probes(suite: Accuracy) -> list[Any]:
+def _list_probed(suite: Accuracy) -> list[str]:
+    """Dtypes of the cases that get all values and layouts."""
     found = checks(suite, FIXED_SEEDS[0], None)
-    return [check for check in found if (check.values, check.layout) != ("normal", "contiguous")]
+    probes = [check for check in found if (check.values, check.layout) != ("normal", "contiguous")]
+    return list(dict.fromkeys(str(check.params.get("dtype")) for check in probes))
 
 
 def _describe_inputs(make: Callable[[str], Inputs], arrays: Arrays) -> str:
@@ -153,10 +150,7 @@ def _name(suite: _Suite) -> str:
     return "accuracy" if isinstance(suite, Accuracy) else "performance"
 
 
-# --- looser -----------------------------------------------------------------------------------------------------------
-
-
-def _find_looser(old: _Suite, new: _Suite, renamed: Mapping[str, str]) -> Iterator[Reason]:
+def _find_looser(old: _Suite, new: _Suite, known: Mapping[str, Params]) -> Iterator[Reason]:
     """Larger tolerances, more bytes and operations, and flags without which a check is left out."""
     dtypes = {str(params["dtype"]).removeprefix("torch.") for params in old.cases if "dtype" in params}
     for dtype in sorted({*(old.tolerance or {}), *(new.tolerance or {}), *dtypes}):
@@ -168,19 +162,14 @@ def _find_looser(old: _Suite, new: _Suite, renamed: Mapping[str, str]) -> Iterat
             before, after = (f"rtol {each[0]:g}, atol {each[1]:g}" for each in (was, now))
             facts: dict[str, Fact] = {"what": "tolerance", "suite": _name(old), "dtype": dtype}
             yield Reason("weaker_tolerance", {**facts, "before": before, "after": after})
-    flags = {
-        "deterministic": (True, False),
-        "uses_dot": (False, True),
-        "cache": ("cold", "warm"),
-    }
+    flags = {"deterministic": (True, False), "uses_dot": (False, True), "cache": ("cold", "warm")}
     for name, step in flags.items():
         if (getattr(old, name, None), getattr(new, name, None)) == step:
             facts = {"what": "flags", "name": name}
             yield Reason("weaker_flag", {**facts, "before": str(step[0]), "after": str(step[1])})
-    if getattr(new, "tolerance_reason", None) and not getattr(old, "tolerance_reason", None):
-        facts = {"what": "tolerance", "name": "tolerance_reason", "before": "None"}
-        yield Reason("weaker_flag", {**facts, "after": str(getattr(new, "tolerance_reason", None))})
-    known = {renamed.get(case, case): params for case, params in ((case_id(each), each) for each in old.cases)}
+    if (why := getattr(new, "tolerance_reason", None)) and not getattr(old, "tolerance_reason", None):
+        facts = {"what": "tolerance", "name": "tolerance_reason", "before": "None", "after": str(why)}
+        yield Reason("weaker_flag", facts)
     for name in ("reduces", "bytes_moved", "flops"):
         count, recount = getattr(old, name, None), getattr(new, name, None)
         if count and not recount and name != "reduces":
@@ -197,12 +186,8 @@ def _find_looser(old: _Suite, new: _Suite, renamed: Mapping[str, str]) -> Iterat
                     break
 
 
-# --- inputs -----------------------------------------------------------------------------------------------------------
-
-
-def _find_narrower(old: _Suite, new: _Suite, renamed: Mapping[str, str], device: Accelerator) -> Iterator[Reason]:
+def _find_narrower(old: _Suite, new: _Suite, known: Mapping[str, Params], device: Accelerator) -> Iterator[Reason]:
     """Inputs of the same case and seed that have fewer values, or less of a spread. One reason an argument."""
-    known = {renamed.get(case, case): params for case, params in ((case_id(each), each) for each in old.cases)}
     arrays, named = device.arrays, set[str]()
     for params in new.cases:
         case = case_id(params)

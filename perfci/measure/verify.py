@@ -15,31 +15,15 @@ import numpy as np
 from perfci.core.model import AccuracyCase, Fact, Reason
 from perfci.core.wording import as_fact
 from perfci.device.seam import Accelerator, Arrays, Inputs, Race, not_interpreted
+from perfci.measure import closeness
 from perfci.measure.bench import Describe
-from perfci.measure.closeness import (
-    EXCUSED,
-    ONE_ELEMENT,
-    ROUNDED,
-    VACUOUS,
-    Errors,
-    Host,
-    Standard,
-    break_answer,
-    errors_of,
-    excess,
-    find_growth,
-    first_index,
-    relative_l2,
-    tolerance,
-)
+from perfci.measure.closeness import Errors, Host, Standard, find_growth, relative_l2
 from perfci.measure.inputs import bound_inputs, fill_inputs, flat
 from perfci.ops.spec import SEARCHED, Accuracy, Params, case_id, matches
 
 FIXED_SEEDS = (0, 1)  # Seeds of every run. One more is drawn afresh.
 
 LEAK_CALLS = 8
-
-FEW = 8  # fewer different numbers may all be near 0 by chance
 
 
 @dataclass(frozen=True)
@@ -209,14 +193,11 @@ def _find_less_exact(
         # A sum has no more terms than the longest axis, or than there are inputs to each output.
         inputs = sum(map(math.prod, shapes)) // max(head.size, 1)
         terms = max(calls.terms, inputs, *(max(shape, default=1) for shape in shapes))
-        rtol, atol = tolerance(facts.name, suite.tolerance, calls.terms)
-        beyond = excess(head, right, rtol, atol * _estimate_term(calls)) > 0
+        rtol, atol = closeness.tolerance(facts.name, suite.tolerance, calls.terms)
+        beyond = closeness.excess(head, right, rtol, atol * _estimate_term(calls)) > 0
         if (base or beyond.any()) and (grown := find_growth(head, before, right, common, facts, terms, largest)):
-            scale = as_fact("the answer's norm") if grown.of_norm else as_fact("the element's size and its row's")
             whose = as_fact("the base's kernel") if base else as_fact("the reference in this dtype")
-            numbers = {"value": grown.error, "other": grown.other, "limit": grown.limit}
-            texts = {"case": calls.case, "scale": scale, "whose": whose, "index": str(grown.index)}
-            reason = Reason("less_exact", {**texts, **numbers})
+            reason = Reason("less_exact", {"case": calls.check.case, "whose": whose, **grown})
             stated = suite.tolerance_reason is not None and facts.name in (suite.tolerance or {})
             return replace(result, unchecked=reason) if stated else replace(result, failure=reason)
     return result
@@ -236,11 +217,6 @@ class _Calls:
     changed: tuple[str, ...]  # inputs that no longer hold what they held
     reused: bool  # the second call gave out memory that the first call's output still holds
     races: tuple[Race, ...]
-
-    @property
-    def case(self) -> str:
-        """The case's id."""
-        return self.check.case
 
     @property
     def terms(self) -> int:
@@ -281,7 +257,7 @@ def _call_twice(suite: Accuracy, device: Accelerator, check: Check, inputs: Inpu
 
 def _find_misshapen(calls: _Calls, wanted: list[Any]) -> Iterator[Reason]:
     """Number, type, shape, dtype, device and density of the outputs. Only the first fault is of interest."""
-    case, arrays = calls.case, calls.arrays
+    case, arrays = calls.check.case, calls.arrays
     # The second call's are the kernel's own. Of the first there are copies, which are dense.
     for outputs in (calls.first, calls.second):
         if len(outputs) != len(wanted):
@@ -301,7 +277,7 @@ def _find_misshapen(calls: _Calls, wanted: list[Any]) -> Iterator[Reason]:
 
 def _find_misuse(calls: _Calls) -> Iterator[Reason]:
     """What the calls did to memory that is not their output, and what of that they left out. The gravest first."""
-    case, arrays = calls.case, calls.arrays
+    case, arrays = calls.check.case, calls.arrays
     if calls.changed:
         yield Reason("input_changed", {"case": case, "inputs": ", ".join(calls.changed)})
     given = [value for value in calls.inputs.values() if arrays.is_array(value)]
@@ -328,7 +304,7 @@ def _find_misuse(calls: _Calls) -> Iterator[Reason]:
 
 
 def _locate(case: str, mask: Host) -> dict[str, Fact]:
-    index = str(first_index(mask)) if mask.any() else "-"
+    index = str(closeness.first_index(mask)) if mask.any() else "-"
     return {"case": case, "count": int(mask.sum()), "index": index}
 
 
@@ -343,43 +319,28 @@ def _compare_numbers(
         failure = _find_farthest(result, got, common, differing) if differing.any() else None
         return replace(result, failure=failure), None, None
     dtype = arrays.facts(actual).dtype
-    rtol, atol = tolerance(dtype, suite.tolerance, calls.terms)
+    rtol, atol = closeness.tolerance(dtype, suite.tolerance, calls.terms)
     atol *= _estimate_term(calls)
-    errors, usual_errors = errors_of(got, right), errors_of(common, right)
+    errors, usual_errors = closeness.errors_of(got, right), closeness.errors_of(common, right)
     standard = Standard(right, arrays.round_like(right, actual), common, usual_errors.stats, rtol, atol)
     result = check.result(errors=errors.stats, reference_errors=usual_errors.stats, rtol=rtol, atol=atol)
     if not standard.accepts(got):
         misplaced = standard.misplaced(got)
         if misplaced.any():
-            at = first_index(misplaced)
+            at = closeness.first_index(misplaced)
             facts = {**_locate(check.case, misplaced), "got": str(got[at]), "expected": str(standard.rounded[at])}
             failure = Reason("not_finite", facts)
         else:
-            failure = _find_farthest(result, got, right, excess(got, right, rtol, atol))
+            failure = _find_farthest(result, got, right, closeness.excess(got, right, rtol, atol))
         result = replace(result, failure=failure)
     # perfci chose the size of all other values.
     elif check.values == "normal" and errors.stats.count:
         rms = errors.exact.rms(errors.stats.count)
         stated = suite.tolerance_reason is not None and dtype in (suite.tolerance or {})
-        if broken := _find_accepted(standard, got, dtype, rms, stated=stated):
+        if broken := closeness.find_accepted(standard, got, dtype, rms, stated=stated):
             facts = {"case": check.case, "broken": broken, "atol": atol, "rtol": rtol, "rms": rms, "dtype": dtype}
             result = replace(result, unchecked=Reason("vacuous", facts))
     return result, errors, usual_errors
-
-
-def _find_accepted(standard: Standard, got: Host, dtype: str, rms: float, *, stated: bool) -> str | None:
-    """Returns a wrong answer that would pass too. stated: a person gave a reason for the tolerance."""
-    if rms and np.unique(standard.rounded[np.isfinite(standard.rounded)]).size >= FEW:
-        excused = EXCUSED if stated else ()
-        # How much rounding changes depends on the numbers, so it has to pass by a clear margin.
-        half = replace(standard, rtol=standard.rtol / 2, atol=standard.atol / 2)
-        for name, wrong in break_answer(standard, dtype, rms).items():
-            if name not in excused and (half if name == ROUNDED else standard).accepts(wrong):
-                return name
-        return None
-    # Few numbers may all be near 0 by chance: what passes only by too large a tolerance says nothing.
-    narrow = replace(standard, atol=min(standard.atol, VACUOUS * rms))
-    return None if stated or narrow.accepts(got) else ONE_ELEMENT
 
 
 def _estimate_term(calls: _Calls) -> float:

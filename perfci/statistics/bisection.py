@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from perfci.core.model import Fact, Interval, Reason
+from perfci.statistics.exact import compute_student_tail
 
 BIAS = 0.002
 """Least standard deviation of processes, log. Of 401 processes of unchanged kernels none strayed by more than 0.75 %,
@@ -116,16 +117,12 @@ def estimate_noise(duels: Collection[Shown]) -> Stray:
 def find_tail(deviations: float) -> float:
     """Chance of an error above so many standard deviations, by t(3) or the normal distribution: the larger one.
 
-    t(3) as in Johnson, Kotz, Balakrishnan, Continuous Univariate Distributions 2 (1995), chapter 28; of its variance 3.
+    t(3) has a variance of 3.
 
     >>> round(find_tail(0.0), 6), round(find_tail(1.959964), 6), round(find_tail(3.371998), 6)
     (0.5, 0.025, 0.005001)
     """
-    normal = math.erfc(deviations / math.sqrt(2)) / 2
-    if deviations > 100:  # there the two terms below are one minus almost one; this is the first term of the series
-        return 2 / (3 * math.pi * deviations**3)
-    t = 0.5 - (deviations / (1 + deviations**2) + math.atan(deviations)) / math.pi
-    return max(normal, t)
+    return max(math.erfc(deviations / math.sqrt(2)) / 2, float(compute_student_tail(math.sqrt(3) * deviations, 3)))
 
 
 @dataclass(frozen=True)

@@ -316,18 +316,12 @@ class _Series:
             cause = Cause.REFERENCE if _may_be_reference(figure, shifts) else Cause.KERNEL
         later = [run.epoch.why for run in self.runs[at + 1 :] if run.epoch and self.case in run.epoch.cases]
         return ChangePoint(
-            case=self.case,
-            figure=figure,
-            before=self.runs[at - 1],
-            after=self.runs[at],
-            size=exact.to_ratio(shifts[figure]),
-            runs=(at - low, high - at),
-            cause=cause,
-            moved=moved,
+            case=self.case, figure=figure, before=self.runs[at - 1], after=self.runs[at],
+            size=exact.to_ratio(shifts[figure]), runs=(at - low, high - at), cause=cause, moved=moved,
             reference=math.expm1(shifts[REFERENCE].value) if REFERENCE in shifts else None,
             why=why if why is not None or not later else later[-1],
             lasting=_lasts(self.figures[figure], low, at, high),
-        )
+        )  # fmt: skip
 
     def _find_why(self, at: int) -> str | None:
         epoch = self.runs[at].epoch

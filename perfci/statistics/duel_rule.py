@@ -58,16 +58,12 @@ def look(processes: Sequence[Sequence[float]], tau: float) -> Look:
     mirrored = [-shift for shift in d]
     tested = len(processes) >= min(FINAL)
     return Look(
-        blocks=len(d),
-        processes=len(processes),
-        shift=exact.location(d),
+        blocks=len(d), processes=len(processes), sizes=tuple(map(len, processes)), tau=allowed, shift=exact.location(d),
         p_slower=exact.signed_rank_p(d, allowed) if tested else 1.0,
         p_faster=exact.signed_rank_p(mirrored, allowed) if tested else 1.0,
         medians=tuple(statistics.median(process) for process in processes),
-        sizes=tuple(map(len, processes)),
-        tau=allowed,
         p_differs=max(exact.signed_rank_p(d, -allowed), exact.signed_rank_p(mirrored, -allowed)),
-    )
+    )  # fmt: skip
 
 
 def early(shifts: Sequence[float], tau: float) -> Ruling:

@@ -44,20 +44,6 @@ def summary(launches_us: ArrayLike) -> Summary:
     return Summary(times.size, median, low, p05, p25, p75, p95, high, mean, rsd, outliers)
 
 
-def quantiles(values: Floats, shares: Sequence[float]) -> tuple[float, ...]:
-    """Quantiles of a few values, interpolated linearly (Hyndman and Fan's type 7, numpy's own), without its fees.
-
-    >>> quantiles(np.array([4.0, 1.0, 2.0]), (0.0, 0.25, 1.0))
-    (1.0, 1.5, 4.0)
-    """
-    ordered, found = sorted(values.tolist()), []
-    for share in shares:
-        whole, part = divmod(share * (len(ordered) - 1), 1)
-        low, high = ordered[int(whole)], ordered[min(int(whole) + 1, len(ordered) - 1)]
-        found.append(low + part * (high - low))
-    return tuple(found)
-
-
 def launch_shift(launches_us: ArrayLike, others_us: ArrayLike) -> float:
     """Median of log a - log b over all pairs (Hollander et al., eq. 4.33): a clock that switches hardly moves it."""
     differences = np.subtract.outer(np.log(_positive(launches_us)), np.log(_positive(others_us)))
@@ -278,6 +264,13 @@ def trend(values: ArrayLike, confidence: float = CONFIDENCE) -> Interval:
 
 
 # --- helpers ----------------------------------------------------------------------------------------------------------
+
+
+def compute_student_tail(value: ArrayLike, dof: float) -> Floats:
+    """P(T > value) of Student's t."""
+    from scipy.special import stdtr  # which loads quickly
+
+    return np.asarray(stdtr(dof, -np.asarray(value, dtype=np.float64)))
 
 
 def _positive(launches_us: ArrayLike) -> Floats:

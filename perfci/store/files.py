@@ -24,17 +24,10 @@ _CONFLICT = re.compile(rb"^(<<<<<<<|=======|>>>>>>>)( |$)", re.MULTILINE)  # of 
 
 
 @dataclass(frozen=True)
-class _FormatHead:
-    """The part of every stored file that shows whether this perfci can read the rest."""
+class FormatHead:
+    """The part of every stored file, or line of a file, that shows whether this perfci can read the rest."""
 
-    format: int
-
-
-@dataclass(frozen=True)
-class LineHead:
-    """The part of every line of a file that shows whether this perfci can read the rest."""
-
-    format: int = 1
+    format: int | None = None  # 1 if a line has none
 
 
 def decode(path: Path, kind: type[Record]) -> Record:
@@ -117,13 +110,13 @@ def _read(path: Path) -> bytes:
 def _check_format(path: Path, data: bytes) -> None:
     foreign = StoredFileError("file_foreign", path=str(path))
     try:
-        found = _parse(path, data, _FormatHead).format
+        found = _parse(path, data, FormatHead).format
     except StoredFileError as error:
         raise (foreign if error.reason.kind == "file_unexpected" else error) from error
+    if found is None or found < 1:
+        raise foreign
     if found > FORMAT:
         raise StoredFileError("file_too_new", path=str(path), found=found, supported=FORMAT)
-    if found < 1:
-        raise foreign
 
 
 def _parse(path: Path, data: bytes, kind: type[Record]) -> Record:

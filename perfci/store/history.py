@@ -23,7 +23,7 @@ from perfci.core.errors import StoredFileError
 from perfci.core.files import read_regular
 from perfci.core.model import FORMAT, Epoch, Fact, HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Reason
 from perfci.store import NAME, baseline_path, layout
-from perfci.store.files import LineHead, place_in_json, uncollected, write_atomically
+from perfci.store.files import FormatHead, place_in_json, uncollected, write_atomically
 
 Case = TypeVar("Case", HistoryCase, HistoryAccuracy, HistoryStored)
 
@@ -210,9 +210,9 @@ def _read_line(path: Path, number: int, text: bytes) -> HistoryRun | Reason:
     if _CONFLICT.fullmatch(text):
         return Reason("history_conflicted", place)
     try:
-        head = msgspec.json.decode(text, type=LineHead)
-        if head.format > FORMAT:
-            return Reason("history_too_new", {**place, "found": head.format, "supported": FORMAT})
+        version = msgspec.json.decode(text, type=FormatHead).format or 1
+        if version > FORMAT:
+            return Reason("history_too_new", {**place, "found": version, "supported": FORMAT})
         found = _LINES.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         why = "nested too deeply" if isinstance(error, RecursionError) else str(error)

@@ -15,7 +15,7 @@ import msgspec
 from perfci.core.errors import StoredFileError
 from perfci.core.files import open_regular, read_regular
 from perfci.core.model import FORMAT, Reason
-from perfci.store.files import LineHead, write_atomically
+from perfci.store.files import FormatHead, write_atomically
 
 LAUNCHES_FILE = "launches.jsonl.gz"  # beside run.json in the reports folder
 DECIMALS = 3  # Launch times are kept to the nanosecond. Timers tick at 32 ns.
@@ -100,7 +100,7 @@ def read_launches(folder: Path) -> Launches:
     rows: list[LaunchRow] = []
     try:
         for line in _lines(path):
-            found = msgspec.json.decode(line, type=LineHead).format
+            found = msgspec.json.decode(line, type=FormatHead).format or 1
             if found > FORMAT:
                 raise StoredFileError("file_too_new", path=str(path), found=found, supported=FORMAT)
             rows.append(msgspec.json.decode(line, type=LaunchRow))

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from perfci.core.codec import convert
+from perfci.core.environment import flatten
 from perfci.core.model import Device, Environment
 from perfci.core.wording import say
 from perfci.thresholds.layers import ALPHA, Earned
@@ -30,8 +32,7 @@ KEYS = tuple(key for key in NUMBERS if key != ALPHA)  # thresholds that a case c
 FIELDS = ("value", "from", "to", "bound", "began", "predicted", "date", "runs", "first", "last", "rescaled", "why")
 """Of an entry, in the order in which perfci writes them."""
 
-_NUMERIC = {"processors": int, "l2_bytes": int, "memory_bytes": int, "power_limit_w": float}
-_LEFT_OUT = frozenset({"device.uuid"})  # what another board of the model has otherwise
+_LEFT_OUT = frozenset({"device.key", "device.uuid", "host", "system"})  # the file's name, and what others may have
 
 
 @dataclass(frozen=True)
@@ -125,31 +126,24 @@ def _read_entry(place: Place, op: str, case: str, shown: str) -> Earned:
 
 def flatten_environment(environment: Environment) -> dict[str, str]:
     """What of an environment is kept, by dotted name. No board, no host, no commit."""
-    device = {f"device.{name}": value for name, value in vars(environment.device).items() if name != "key"}
-    rest: dict[str, Any] = {"timer": environment.timer, "python": environment.python}
-    rest |= {f"packages.{name}": version for name, version in sorted(environment.packages.items())}
-    rest |= {f"variables.{name}": value for name, value in sorted(environment.variables.items())}
-    found = {**device, **rest}
-    return {name: str(value) for name, value in found.items() if value is not None and name not in _LEFT_OUT}
+    known = ((name, value) for name, value in flatten(environment) if name not in _LEFT_OUT)
+    return {name: str(value) for name, value in known if value is not None}
 
 
 def _read_environment(place: Place, device: str) -> Environment:
-    single: dict[str, str] = {}
-    parts: dict[str, dict[str, Any]] = {"device": {}, "packages": {}, "variables": {}}
+    parts: dict[str, dict[str, str]] = {"device": {"kind": "", "name": ""}, "packages": {}, "variables": {}}
+    found: dict[str, Any] = {"timer": None, "python": "", "host": "", "system": "", **parts}
     for entry in place.items():
         kind, _, name = entry.key.partition(".")
         text = entry.text(say("a version in quotes"))
         if entry.key in {"timer", "python"}:
-            single[entry.key] = text
+            found[entry.key] = text
         elif name and kind in parts and (kind != "device" or name in Device.__dataclass_fields__):
             parts[kind][name] = text
         else:
             raise entry.error("earned_environment", known="device.driver, timer, python, packages.torch")
-    values = {"kind": "", "name": "", **parts["device"], "key": device}
+    parts["device"]["key"] = device
     try:
-        values |= {name: number(values[name]) for name, number in _NUMERIC.items() if name in values}
+        return convert(found, Environment, strict=False)
     except ValueError as error:
         raise place.unlike(say("numbers of the device as perfci wrote them")) from error
-    packages, variables = parts["packages"], parts["variables"]
-    python = single.get("python", "")
-    return Environment(Device(**values), single.get("timer"), python, packages, "", "", variables=variables)

@@ -29,19 +29,12 @@ def add_history(found: StoredTensor, history: Sequence[HistoryRun]) -> StoredTen
     """Returns the tensor with the figures of the accepted runs (oldest first) and its divergence from the newest."""
     known = [(run, each) for run in history for each in run.stored if each.case == found.case]
     last = next((each.histogram for _, each in reversed(known) if each.histogram is not None), None)
-    before = tuple(
-        AcceptedStorage(
-            run=run.run,
-            created=run.created,
-            mean_abs=each.errors.mean_abs,
-            p99_abs=each.errors.p99_abs,
-            clip_ratio=each.clip_ratio,
-            divergence=each.divergence,
-            extreme=each.extreme,
-        )
-        for run, each in known[-KEPT:]
-    )
-    return replace(found, divergence=divergence(found.histogram, last) if last else 0.0, before=before, accepted=last)
+    before = []
+    for run, each in known[-KEPT:]:
+        errors, figures = each.errors, (each.clip_ratio, each.divergence, each.extreme)
+        before.append(AcceptedStorage(run.run, run.created, errors.mean_abs, errors.p99_abs, *figures))
+    apart = divergence(found.histogram, last) if last else 0.0
+    return replace(found, divergence=apart, before=tuple(before), accepted=last)
 
 
 def dense(found: ErrorHistogram) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from perfci.core.model import AccuracyCase, Fact, Reason, StoredTensor
 from perfci.device.seam import Accelerator, Arrays
+from perfci.measure.bench import Describe
 from perfci.measure.lowprec.storage import FORMATS, HostTensor, measure_figures
 from perfci.ops.spec import STORED, Accuracy, Params, Quantised, Stored, case_id, matches, stored_id
 
 SEED = 0  # the same in every run, so that figures move with code and versions only
-
-Describe = Callable[[BaseException], Mapping[str, Fact]]
 
 _RESERVED = frozenset(",= \t\n")  # characters that would make an id ambiguous
 
@@ -78,15 +77,10 @@ def _check_case(
             continue
         family = {key: value for key, value in params.items() if key not in quantised.ways}
         yield StoredTensor(
-            case=case,
-            tensor=name,
-            mode=str(params.get(quantised.mode, "-")),
-            dtype=dtype,
-            family=stored_id(name, family),
-            seed=SEED,
-            scale_bytes=arrays.nbytes(stored.scale),
+            case=case, tensor=name, mode=str(params.get(quantised.mode, "-")), dtype=dtype,
+            family=stored_id(name, family), seed=SEED, scale_bytes=arrays.nbytes(stored.scale),
             **measure_figures(tensor),
-        )
+        )  # fmt: skip
 
 
 Fault = tuple[str, dict[str, Fact]]  # kind and facts of a reason

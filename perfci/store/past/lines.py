@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -11,9 +12,11 @@ from perfci.core.model import HistoryAccuracy, HistoryCase, HistoryRun, HistoryS
 from perfci.core.model.basics import ErrorStats, Suite, Verdict, worst
 from perfci.core.model.decision import Judgement, Judgements
 from perfci.core.model.history import BoardCounts, Epoch, Spread
-from perfci.core.model.measured import AccuracyCase, ArmBlock, Block, OpRun, PerformanceCase
+from perfci.core.model.measured import AccuracyCase, ArmBlock, Block, OpRun, PerformanceCase, StoredTensor
 from perfci.core.model.run import Run
 from perfci.statistics import exact
+
+T = TypeVar("T")
 
 KERNEL, REFERENCE, BASE = "kernel", "reference", "base"
 SPEEDUP, DUEL = f"{KERNEL}/{REFERENCE}", f"{KERNEL}/{BASE}"
@@ -36,30 +39,20 @@ def make_line(
     if not cases and not inconclusive:  # inconclusive ones give information about the board
         return None
     return HistoryRun(
-        run=run.id,
-        created=run.created,
-        environment=run.environment,
-        cases=cases,
+        run=run.id, created=run.created, environment=run.environment, cases=cases, inconclusive=inconclusive,
         accuracy=find_worst_errors(found.accuracy) if cases else (),
         epoch=epoch if cases else None,
-        inconclusive=inconclusive,
         renamed=planned.renamed if planned else {},
         renamed_from=planned.renamed_from if planned else None,
         boards=_count_by_board(found, run, rows),
-        stored=tuple(
-            HistoryStored(
-                case=each.case,
-                errors=each.errors,
-                clip_ratio=each.clip_ratio,
-                divergence=each.divergence,
-                histogram=each.histogram,
-                amax=each.amax,
-                scale=each.scale,
-                extreme=each.channels.extreme if each.channels else 0,
-            )
-            for each in (found.stored if cases else ())
-        ),
-    )
+        stored=tuple(map(_keep_stored, found.stored if cases else ())),
+    )  # fmt: skip
+
+
+def _keep_stored(found: StoredTensor) -> HistoryStored:
+    extreme = found.channels.extreme if found.channels else 0
+    figures = found.clip_ratio, found.divergence, found.histogram, found.amax, found.scale
+    return HistoryStored(found.case, found.errors, *figures, extreme)
 
 
 def list_first_look(case: PerformanceCase) -> tuple[Block, ...]:
@@ -76,34 +69,30 @@ def _case(case: PerformanceCase, run: Run) -> HistoryCase:
     share = case.bytes_moved / (kernel_us.median_us * 1e3) / copy_gbps if case.bytes_moved and copy_gbps else None
 
     # The duel's shifts, process by process, if kernel and base were timed although they do the same work.
-    null: dict[int, list[float]] = {}
-    if case.base and case.base.same is True and case.base.duelled and not case.base.failure:
-        for block in case.blocks:
-            if DUEL in block.shifts:
-                null.setdefault(block.process, []).append(block.shifts[DUEL])
+    is_null = case.base and case.base.same is True and case.base.duelled and not case.base.failure
+    duelled = [block for block in case.blocks if DUEL in block.shifts] if is_null else []
     return HistoryCase(
-        case=case.case,
-        blocks=len(blocks),
-        kernel_us=kernel_us,
-        reference_us=_spread(references),
+        case=case.case, blocks=len(blocks), kernel_us=kernel_us, reference_us=_spread(references),
         shift=exact.location(shifts).value if shifts else None,
-        span_us=find_median(arm.span_us for arm in kernels),
-        rsd=find_median(arm.time.rsd for arm in kernels),
-        bytes_moved=case.bytes_moved,
-        flops=case.flops,
-        bandwidth_share=share,
-        compile_s=case.compile_s,
-        peak_bytes=case.peak_bytes,
-        errors=case.errors,
-        null=tuple(tuple(null[process]) for process in sorted(null)),
-        cache=case.cache,
-        board=blocks[0].board,
-    )
+        span_us=find_median(arm.span_us for arm in kernels), rsd=find_median(arm.time.rsd for arm in kernels),
+        bytes_moved=case.bytes_moved, flops=case.flops, bandwidth_share=share,
+        compile_s=case.compile_s, peak_bytes=case.peak_bytes, errors=case.errors,
+        null=tuple(map(tuple, by_process(duelled, [block.shifts[DUEL] for block in duelled]).values())),
+        cache=case.cache, board=blocks[0].board,
+    )  # fmt: skip
 
 
 def _spread(arms: Sequence[ArmBlock]) -> Spread:
     low, middle, high = np.quantile([arm.time.median_us for arm in arms], (0.25, 0.5, 0.75))
     return Spread(float(middle), float(low), float(high))
+
+
+def by_process(blocks: Sequence[Block], quantities: Sequence[T]) -> dict[int, list[T]]:
+    """Returns quantities, one a block, by process, the first look first."""
+    found: dict[int, list[T]] = {}
+    for block, quantity in sorted(zip(blocks, quantities, strict=True), key=lambda each: each[0].process):
+        found.setdefault(block.process, []).append(quantity)
+    return found
 
 
 def find_median(values: Iterable[float | None]) -> float | None:

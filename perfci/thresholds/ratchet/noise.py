@@ -121,9 +121,6 @@ def allot_chance(count: int) -> float:
     return MISSED / (look * (look + 1))
 
 
-# --- the model, simulated ---------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Shapes:
     """Mean and squared coefficient of variation of absolute deviations, if a block's scale is 1."""
@@ -160,9 +157,6 @@ def draw_duels(rng: np.random.Generator, count: int, ratio: float) -> Floats:
     shared = math.sqrt(SHARED) * rng.standard_t(PROCESS_DOF, (count, 1, 1))
     both: Floats = e + ratio * (own + shared)
     return both
-
-
-# --- the least tau that this noise bears, by the rule itself on simulated duels ---------------------------------------
 
 
 @dataclass(frozen=True)

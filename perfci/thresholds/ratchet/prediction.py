@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfci.statistics.boards import PRIOR_BOARDS
+from perfci.statistics.exact import compute_student_tail
 
 Floats = NDArray[np.float64]
 
@@ -102,9 +103,6 @@ def count_independent(values: Sequence[float]) -> float:
     return count * (1 - r) / (1 + r) if r > 1 / math.sqrt(count) else float(count)
 
 
-# --- the robust form's factors ----------------------------------------------------------------------------------------
-
-
 @functools.cache
 def find_robust_factor(runs: int, chance: float, dof: int) -> float:
     """MADs above the median of so many values that one more exceeds with this chance, if all have such tails."""
@@ -129,9 +127,6 @@ def _draw_samples(runs: int, dof: int) -> tuple[Floats, Floats]:
     return medians, mads
 
 
-# --- the distributions, from scipy.special, which loads quickly -------------------------------------------------------
-
-
 def find_student_quantile(chance: float, dof: float) -> float:
     """The value that Student's t with so many degrees of freedom exceeds with this chance.
 
@@ -141,13 +136,6 @@ def find_student_quantile(chance: float, dof: float) -> float:
     from scipy.special import stdtrit
 
     return -float(stdtrit(dof, chance))
-
-
-def compute_student_tail(value: ArrayLike, dof: float) -> Floats:
-    """P(T > value) of Student's t."""
-    from scipy.special import stdtr
-
-    return np.asarray(stdtr(dof, -np.asarray(value, dtype=np.float64)))
 
 
 def find_gamma_quantile(chance: float, shape: ArrayLike) -> Floats:
