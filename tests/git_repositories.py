@@ -1,7 +1,11 @@
 """Repositories and clones to ask git about, made by git itself."""
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from perfci.core.errors import GitError
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -21,6 +25,18 @@ def commit_all(folder: Path) -> str:
     git(folder, "add", "--all")
     git(folder, "commit", "-q", "-m", "all of it")
     return git(folder, "rev-parse", "HEAD")
+
+
+def told(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which gives the reason of a GitError as its answer."""
+
+    def answer(*arguments: Any, **options: Any) -> Any:
+        try:
+            return function(*arguments, **options)
+        except GitError as error:
+            return error.reason
+
+    return answer
 
 
 def start(folder: Path) -> Path:

@@ -112,8 +112,7 @@ def new_(
         draft = new.draft_from_template(place.op, "fake_op" if fake else "op")
     written = new.write(place, draft)
     # A file that was copied may break the contract.
-    triton, baseline, accuracy, performance = (place.file(part) for part in new.PARTS)
-    folder = discover.OpFolder(place.op, place.folder, triton, baseline, accuracy, performance)
+    folder = discover.OpFolder(place.op, place.folder)
     print_lines(say("{op} is ready:", op=place.op), *(f"  {relative(path)}" for path in written))
     for title, reasons in (
         (say("Carried over:"), draft.carried),

@@ -38,6 +38,10 @@ class StoredFileError(PerfciError):
     """A stored file is damaged, foreign or of a newer format. It is never overwritten."""
 
 
+class GitError(PerfciError):
+    """Git cannot answer: it, a repository or what was asked for is missing."""
+
+
 class DeviceError(PerfciError):
     """The device, or the timer asked for, cannot be used."""
 

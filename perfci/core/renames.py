@@ -8,11 +8,6 @@ from dataclasses import replace
 from perfci.core.model import Baseline, Plan, PlannedOp
 
 
-def names_of_now(renamed: Mapping[str, str]) -> Mapping[str, str]:
-    """Id before -> id now, from id now -> id before."""
-    return {old: new for new, old in renamed.items()}
-
-
 def with_aliases(baselines: Mapping[str, Baseline], plan: Plan) -> dict[str, Baseline]:
     """The baselines by op as the plan's ops call themselves and their cases. Those of other ops as they are."""
     own = {op.op: baseline_of(op, baselines) for op in plan.ops}
@@ -24,7 +19,7 @@ def baseline_of(op: PlannedOp, baselines: Mapping[str, Baseline]) -> Baseline | 
     stored = baselines.get(op.op) or baselines.get(op.renamed_from or "")
     if stored is None or (stored.op == op.op and not op.renamed):
         return stored
-    now, known = names_of_now(op.renamed), {case.case for case in stored.cases}
+    now, known = {old: new for new, old in op.renamed.items()}, {case.case for case in stored.cases}
     cases = tuple(
         replace(case, case=now.get(case.case, case.case)) for case in stored.cases if now.get(case.case) not in known
     )

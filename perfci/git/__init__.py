@@ -6,9 +6,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfci.core.errors import GitError
 from perfci.core.model import Reason
 from perfci.git import large_files
-from perfci.git.command import git
+from perfci.git.command import ask, git, require
 from perfci.git.repository import find_repository
 
 
@@ -24,15 +25,13 @@ class Revision:
 
 def read(folder: Path) -> Revision | Reason:
     """Returns what is checked out around a folder, or why git cannot say: not installed, no repository, not ours."""
-    repository = find_repository(folder)
-    if isinstance(repository, Reason):
-        return repository
     # What a submodule's own git directory configures is nothing that git may run: each is read on its own, by perfci.
     options = ("--porcelain=v2", "--branch", "--untracked-files=no", "--ignore-submodules=dirty", "-z")
-    status = git(repository.top, "status", *options)
-    listed = git(repository.top, "ls-files", "--stage", "-z") if not isinstance(status, Reason) else status
-    if isinstance(status, Reason) or isinstance(listed, Reason):
-        return status if isinstance(status, Reason) else listed  # type: ignore[return-value]
+    try:
+        top = require(find_repository(folder)).top
+        status, listed = ask(top, "status", *options), ask(top, "ls-files", "--stage", "-z")
+    except GitError as error:
+        return error.reason
     # Headers are `# branch.oid ID` and `# branch.head NAME`. Every other line is a file that differs.
     lines = [line for line in status.split("\0") if line]
     pairs = (line.removeprefix("# ").partition(" ") for line in lines if line.startswith("# branch."))
@@ -40,11 +39,11 @@ def read(folder: Path) -> Revision | Reason:
     commit, branch = heads.get("branch.oid"), heads.get("branch.head")
     modules = (line.partition("\t")[2] for line in listed.split("\0") if line.startswith("160000 "))
     return Revision(
-        root=repository.top,
+        root=top,
         commit=None if commit == "(initial)" else commit,
         branch=None if branch == "(detached)" else branch,
-        dirty=any(not line.startswith("#") and not _is_large_file(repository.top, line) for line in lines)
-        or any(_is_dirty(repository.top / each) for each in modules),
+        dirty=any(not line.startswith("#") and not _is_large_file(top, line) for line in lines)
+        or any(_is_dirty(top / each) for each in modules),
     )
 
 

@@ -7,31 +7,41 @@ import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
+from perfci.core.errors import GitError
 from perfci.core.model import Reason
+from perfci.core.wording import say
 from perfci.git import repository
 
 TIME_LIMIT_S = 60.0  # git may be slow on a network file system, but must not hang the check
 
+T = TypeVar("T")
 _ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
-def git(
-    folder: Path,
-    *arguments: str,
-    variables: Mapping[str, str] | None = None,
-    given: str = "",
-    limit_s: float = TIME_LIMIT_S,
-) -> str | Reason:
+def git(folder: Path, *arguments: str, **options: Any) -> str | Reason:
     """Returns what a git command prints, or a reason with its complaint. File names may be any bytes."""
-    done = run(folder, *arguments, variables=variables, given=given, limit_s=limit_s)
+    done = run(folder, *arguments, **options)
     if isinstance(done, Reason):
         return done
     if done.returncode == 0:
         return os.fsdecode(done.stdout)
-    lines = done.stderr.decode(errors="replace").strip().splitlines() or ["it gave no reason"]
+    lines = done.stderr.decode(errors="replace").strip().splitlines() or [say("it gave no reason")]
     why = next((line.removeprefix("fatal: ") for line in lines if line.startswith("fatal: ")), lines[0])
     return Reason("git_failed", {"folder": str(folder), "why": why.rstrip(".")})
+
+
+def ask(folder: Path, *arguments: str, **options: Any) -> str:
+    """Returns what a git command prints. Raises GitError if git cannot answer. options: as `run` has them."""
+    return require(git(folder, *arguments, **options))
+
+
+def require(found: T | Reason) -> T:
+    """Returns what was found. Raises GitError if it is a reason why nothing was."""
+    if isinstance(found, Reason):
+        raise GitError(found.kind, **found.facts)
+    return found
 
 
 def run(
@@ -89,5 +99,5 @@ def parse_commit(folder: Path, name: str) -> str | None:
 
 
 def is_shallow(folder: Path) -> bool:
-    """Returns whether a clone lacks older commits."""
-    return git(folder, "rev-parse", "--is-shallow-repository") == "true\n"
+    """Returns whether a clone lacks older commits. Raises GitError."""
+    return ask(folder, "rev-parse", "--is-shallow-repository") == "true\n"

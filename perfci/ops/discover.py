@@ -28,10 +28,6 @@ class OpFolder:
 
     op: str
     folder: Path
-    triton: Path
-    baseline: Path
-    accuracy: Path
-    performance: Path
     place: str = ""  # folder from the kernels folder, such as attention/decode/paged
 
     @property
@@ -42,8 +38,8 @@ class OpFolder:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The four files."""
-        return self.triton, self.baseline, self.accuracy, self.performance
+        """The four files, in the order of `PARTS`."""
+        return tuple(self.folder / f"{self.op}_{part}.py" for part in PARTS)
 
 
 def ops(settings: Settings) -> tuple[OpFolder, ...]:
@@ -53,12 +49,8 @@ def ops(settings: Settings) -> tuple[OpFolder, ...]:
     """
     if not settings.kernels.is_dir():
         raise UsageError("no_kernels_folder", folder=str(settings.kernels))
-    found = []
-    for folder in map(Path, op_folders(str(settings.kernels), list_folder)):
-        triton, baseline, accuracy, performance = (folder / f"{folder.name}_{part}.py" for part in PARTS)
-        place = folder.relative_to(settings.kernels).as_posix()
-        found.append(OpFolder(folder.name, folder, triton, baseline, accuracy, performance, place))
-    found.sort(key=lambda op: op.op)
+    folders = sorted(map(Path, op_folders(str(settings.kernels), list_folder)), key=lambda folder: folder.name)
+    found = [OpFolder(each.name, each, each.relative_to(settings.kernels).as_posix()) for each in folders]
     for first, second in itertools.pairwise(found):
         if first.op == second.op:
             raise ContractError("op_twice", op=first.op, first=str(first.folder), second=str(second.folder))
@@ -96,7 +88,7 @@ def check_files(op: OpFolder) -> Reason | None:
 def check_contract(op: OpFolder) -> tuple[Reason, ...]:
     """Returns what breaks the contract in files that can be imported. The worker finds the rest."""
     found: list[Reason] = []
-    for path in (op.triton, op.baseline):
+    for path in op.files[:2]:  # kernel and reference
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # an invalid escape is its author's business

@@ -77,7 +77,8 @@ def accept(
     if not fresh:
         return Acceptance(op, None, refused=refused)
 
-    device, timer = _find_key(runs[0])
+    # Numbers of different device models and timers are never mixed.
+    device, timer = runs[0].environment.device.key, runs[0].environment.timer or "no timer"
     cases: dict[str, BaselineCase] = {}
     sources: dict[str, BaselineRun] = {}
     if existing and (existing.device, existing.timer) == (device, timer):  # else nothing of it can stay
@@ -110,18 +111,11 @@ def _check(op: str, runs: Sequence[Run], *, dirty: bool) -> None:
         # What L2 held when the op was timed is the same for all cases. None if nothing was timed.
         caches = [next((case.cache for case in _find_op(each, op).performance), None) for each in (*runs[:at], run)]
         known = next(filter(None, caches[:-1]), None)
-        pairs = zip(("device", "timer"), _find_key(first), _find_key(run), strict=True)
-        apart = "; ".join(f"{name} {old} -> {new}" for name, old, new in pairs if old != new)
-        apart = apart or list_differences(unmixable(first.environment, run.environment))
+        apart = list_differences(unmixable(first.environment, run.environment))
         if not apart and known and caches[-1] and known != caches[-1]:
             apart = f"cache {known} -> {caches[-1]}"
         if apart:
             raise UsageError("accept_mixed", run=run.id, first=first.id, fields=apart)
-
-
-def _find_key(run: Run) -> tuple[str, str]:
-    """Returns the device model and timer: numbers of different ones are never mixed."""
-    return run.environment.device.key, run.environment.timer or "no timer"
 
 
 def _find_op(run: Run, op: str) -> OpRun:
@@ -165,9 +159,6 @@ def find_refusals(op: str, evidence: Sequence[Evidence], verdicts: Collection[Ve
             if row.case:
                 found.setdefault(row.case, Reason("accept_quarantined", {**reason.facts, "run": run.id}))
     return found
-
-
-# --- losses that nobody agreed on -------------------------------------------------------------------------------------
 
 
 def find_losses(

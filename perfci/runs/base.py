@@ -8,16 +8,15 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from perfci import store
 from perfci.core.codec import decode
 from perfci.core.environment import PACKAGES
-from perfci.core.errors import PerfciError, StoredFileError, UsageError
+from perfci.core.errors import GitError, PerfciError, StoredFileError, UsageError
 from perfci.core.model import Base, DuelWhat, Expected, PlannedBase, PlannedOp, Reason, board_key
-from perfci.core.renames import names_of_now
 from perfci.core.settings import FILE as SETTINGS_FILE
 from perfci.core.settings import Settings
 from perfci.core.settings import at as settings_at
@@ -68,36 +67,58 @@ class BaseTree:
     base: Base
     settings: Settings  # the project's, with every folder in the base's tree
 
+    @property
+    def ops(self) -> tuple[OpFolder, ...]:
+        """The ops that it has."""
+        return ops(self.settings) if self.settings.kernels.is_dir() else ()
 
-def find(bench: Bench, request: Request) -> BaseTree | Reason | None:
-    """Returns the base, or why there is none. None if none is expected. Raises UsageError if one named is missing."""
-    if request.duel is DuelWhat.NONE and request.against is None:
-        return None
+
+@dataclass(frozen=True)
+class FoundBase:
+    """What a run is compared with, if anything, and whose rules judge it."""
+
+    tree: BaseTree | None
+    against: Against
+    rules: Settings
+
+
+def find(bench: Bench, request: Request) -> FoundBase:
+    """Returns the base, with a note if there should be one. Raises UsageError if one that was named is missing."""
     settings = bench.settings
+    if request.duel is DuelWhat.NONE and request.against is None:
+        return take_base(None, request, settings)
     recorded = baseline_commit(settings) if request.against is None else None
-    base = resolve(settings.root, request.against, os.environ, recorded)
-    if isinstance(base, Base) and (python := request.base_python):
-        # A path must not depend on where a worker runs. A link to an interpreter is an interpreter of its own.
-        python = str(Path(python).absolute()) if os.sep in python else shutil.which(python) or python
-        base = dataclasses.replace(base, python=python, packages=_probe(bench, python, request.device))
-    found = write_base(bench, base) if isinstance(base, Base) else base
-    if not isinstance(found, Reason):
-        return _compare_rules(found, settings)
-    if any(os.environ.get(name) for name in MERGE_REQUEST) and request.against is None:
-        return because("merge_without_base", found)
-    if request.against is not None or request.base_python:
-        raise UsageError(found.kind, **found.facts)
-    return found if found.kind not in UNREMARKABLE else None
+    try:
+        base = resolve(settings.root, request.against, os.environ, recorded)
+        if python := request.base_python:
+            # A path must not depend on where a worker runs. A link to an interpreter is an interpreter of its own.
+            python = str(Path(python).absolute()) if os.sep in python else shutil.which(python) or python
+            base = dataclasses.replace(base, python=python, packages=_probe(bench, python, request.device))
+        return take_base(_compare_rules(write_base(bench, base), settings), request, settings)
+    except GitError as error:
+        why = error.reason
+        if any(os.environ.get(name) for name in MERGE_REQUEST) and request.against is None:
+            why = because("merge_without_base", why)
+        elif request.against is not None or request.base_python:
+            raise UsageError(why.kind, **why.facts) from error
+    return FoundBase(None, NOT_AGAINST if why.kind in UNREMARKABLE else Against(note=why), settings)
 
 
-def write_base(bench: Bench, base: Base, name: str = FOLDER) -> BaseTree | Reason:
-    """The base's files, written out once a run, in a folder of the bench of this name."""
+def take_base(tree: BaseTree | None, request: Request, settings: Settings) -> FoundBase:
+    """A tree as the base of a run."""
+    if tree is None:
+        return FoundBase(None, NOT_AGAINST, settings)
+    known = set(list_known_ops(settings) or ())
+    gone = tuple(op.op for op in tree.ops if op.op not in known) if not request.ops and not request.pattern else ()
+    return FoundBase(tree, Against(tree.base, request.duel, gone), choose_rules(tree.base, tree, settings))
+
+
+def write_base(bench: Bench, base: Base, name: str = FOLDER) -> BaseTree:
+    """The base's files, written out once a run, in a folder of the bench of this name. Raises GitError."""
     settings = bench.settings
     inner = settings.reports.is_relative_to(settings.root)
     without = [settings.reports.relative_to(settings.root).as_posix()] if inner else []
     root = materialise(settings.root, base.commit, bench.folder / name, without)
-    if isinstance(root, Reason):
-        return root
     tree = BaseTree(base, move_settings(settings, root))
     hold_rules(bench, tree.settings)
     return tree
@@ -127,26 +148,12 @@ def is_judged_by_base(base: Base | None) -> bool:
     return base is not None and base.rules and bool(base.changed_rules)
 
 
-def make_against(tree: BaseTree | Reason | None, head: Sequence[OpFolder], request: Request) -> Against:
-    """The base as it bears on the plan."""
-    if tree is None:
-        return NOT_AGAINST
-    if isinstance(tree, Reason):
-        return Against(note=tree)
-    known = {op.op for op in head}
-    gone = tuple(op.op for op in _ops(tree) if op.op not in known) if not request.ops and not request.pattern else ()
-    return Against(tree.base, request.duel, gone)
-
-
 def plan_ops(bench: Bench, tree: BaseTree, request: Request, head: Sequence[PlannedOp]) -> tuple[PlannedOp, ...]:
     """Every op with what the base has of it: the same files, or the cases of the base's own suites."""
-    ours, base = (Tree(each.root, each.kernels) for each in (bench.settings, tree.settings))
-    theirs = {op.op: op for op in _ops(tree)}
-    known = [op.op for op in head if op.op in theirs and not op.failure]
-    prints = {op: (ours.fingerprint(op), base.fingerprint(op)) for op in known}
+    prints, python = _fingerprint(tree, bench.settings, head), tree.base.python
+    known = [op for op in tree.ops if op.op in prints]
     # With another toolchain, what it makes of the same files is the question.
-    python = tree.base.python
-    wanted = [theirs[op] for op in known if python or not prints[op][0].same_as(prints[op][1])]
+    wanted = [op for op in known if python or not prints[op.op][0].same_as(prints[op.op][1])]
     described = describe_folders(bench, request, wanted, tree.settings, python).ops if wanted else ()
     found = {op.op: op for op in described}
     return tuple(
@@ -158,25 +165,24 @@ def compare_files(tree: BaseTree | None, settings: Settings, planned: Sequence[P
     """Planned ops with what files show of the base: whether it has the op, and which files differ. Imports nothing."""
     if tree is None:
         return tuple(dataclasses.replace(op, base=None) for op in planned)
-    ours, base = (Tree(each.root, each.kernels) for each in (settings, tree.settings))
-    theirs, found = {op.op for op in _ops(tree)}, []
+    prints, found = _fingerprint(tree, settings, planned), []
     for op in planned:
-        prints = (ours.fingerprint(op.op), base.fingerprint(op.op)) if op.op in theirs else None
-        if op.failure or prints is None or prints[0].same_as(prints[1]):
-            known = _planned_base(op, prints, None, tree)
-        else:
-            known = dataclasses.replace(
-                op.base or PlannedBase(), same=False, changed=prints[0].changed_files(prints[1])
-            )
+        pair = prints.get(op.op)
+        known = _planned_base(op, pair, None, tree)
+        if pair and not pair[0].same_as(pair[1]):
+            known = dataclasses.replace(op.base or PlannedBase(), same=False, changed=pair[0].changed_files(pair[1]))
         found.append(dataclasses.replace(op, base=known))
     return tuple(found)
 
 
-def are_unchanged(tree: BaseTree, settings: Settings, names: Iterable[str]) -> bool:
-    """Whether the files of all these ops are the base's own."""
+def _fingerprint(
+    tree: BaseTree, settings: Settings, planned: Sequence[PlannedOp]
+) -> Mapping[str, tuple[Fingerprint, Fingerprint]]:
+    """The files of each op that both have, here and at the base. Ops that fail are left out."""
     ours, base = (Tree(each.root, each.kernels) for each in (settings, tree.settings))
-    theirs = {op.op for op in _ops(tree)}
-    return all(op in theirs and ours.fingerprint(op).same_as(base.fingerprint(op)) for op in names)
+    theirs = {op.op for op in tree.ops}
+    known = [op.op for op in planned if op.op in theirs and not op.failure]
+    return {op: (ours.fingerprint(op), base.fingerprint(op)) for op in known}
 
 
 def hash_rules(rules: Settings) -> str:
@@ -210,10 +216,6 @@ def baseline_commit(settings: Settings) -> str | None:
     return max(runs, key=lambda run: run.created).environment.commit if runs else None
 
 
-def _ops(tree: BaseTree) -> list[OpFolder]:
-    return list(ops(tree.settings)) if tree.settings.kernels.is_dir() else []
-
-
 def _planned_base(
     head: PlannedOp, prints: tuple[Fingerprint, Fingerprint] | None, base: PlannedOp | None, tree: BaseTree
 ) -> PlannedBase | None:
@@ -224,7 +226,7 @@ def _planned_base(
     if base is None:
         return PlannedBase(same=True, performance=head.performance, cache=head.cache)
     ours, theirs = prints
-    changed, now, failure, apart = ours.changed_files(theirs), names_of_now(head.renamed), None, None
+    changed, failure, apart = ours.changed_files(theirs), None, None
     if base.failure:
         return PlannedBase(changed=changed, failure=because("base_broken", base.failure, op=head.op))
     if not can_be_called_alike(base.signature, head.signature):
@@ -238,6 +240,7 @@ def _planned_base(
     suites = [where for where in theirs.late_imports if not where.partition(":")[0].endswith("_triton.py")]
     unjudged = Reason("judged_by_own_late", {"op": head.op, "where": suites[0]}) if suites else None
     # The base's performance cases by the names that the change gives them.
+    now = {old: new for new, old in head.renamed.items()}
     cases = tuple(now.get(case, case) for case in base.performance)
     return PlannedBase(
         changed=changed,

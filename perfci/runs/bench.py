@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from perfci import store
 from perfci.core import environment
 from perfci.core.settings import Settings
 from perfci.core.temporary import remove_abandoned, temporary_folder
+from perfci.ops.discover import OpFolder
 from perfci.worker.parent import WorkerEnvironment
 from perfci.worker.protocol import Job, Message, OpFiles
 
@@ -101,15 +102,11 @@ def make_environment(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:
     except OSError:  # a doctor is asked why
         logs = bench.folder / LOGS
     return WorkerEnvironment(
-        environment=variables,
-        folder=place.root or settings.root,
-        log=logs / f"{place.name}.log",
-        limit_s=settings.time_limit_s,
-        python=place.python or sys.executable,
-        shown_from=settings.root,
-        until_s=place.until_s,
+        environment=variables, folder=place.root or settings.root, log=logs / f"{place.name}.log",
+        limit_s=settings.time_limit_s, until_s=place.until_s,
+        python=place.python or sys.executable, shown_from=settings.root,
         writable=(own, *(folder for folder in map(Path, ("/dev/shm", *more)) if folder.is_dir())),
-    )
+    )  # fmt: skip
 
 
 def move_path(path: Path, root: Path, other: Path) -> Path:
@@ -152,18 +149,15 @@ def _own_package(bench: Bench) -> Path:
     return bench.folder / "package"
 
 
-def make_job(settings: Settings, task: str, name: str, folder: Path, device: str, seed: int, **more: Any) -> Job:
-    """The job of a worker that works on one op or chain of a project."""
+def list_files(folders: Iterable[OpFolder]) -> tuple[OpFiles, ...]:
+    """Where ops live, for workers."""
+    return tuple(OpFiles(op.op, str(op.folder)) for op in folders)
+
+
+def make_job(settings: Settings, task: str, ops: Sequence[OpFiles], device: str, seed: int, **more: Any) -> Job:
+    """The job of a worker that works on ops, or a chain, of a project."""
+    lock_folder = str(settings.lock_folder) if settings.lock_folder else None
     return Job(
-        task=task,
-        ops=(OpFiles(name, str(folder)),),
-        shared_folder=str(settings.kernels),
-        device=device,
-        seed=seed,
-        run_started=time.monotonic(),
-        lock_folder=str(settings.lock_folder) if settings.lock_folder else None,
-        lock_wait_s=settings.lock_wait_s,
-        root=str(settings.root),
-        fake=settings.fake,
-        **more,
-    )
+        task, tuple(ops), str(settings.kernels), device, seed, root=str(settings.root), fake=settings.fake,
+        run_started=time.monotonic(), lock_folder=lock_folder, lock_wait_s=settings.lock_wait_s, **more,
+    )  # fmt: skip

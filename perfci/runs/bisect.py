@@ -74,8 +74,6 @@ def bisect_op(
     if not options.op:
         raise UsageError("bisect_without_op", good=options.good, bad=options.bad)
     ends = history.find_ends(settings.root, options.good, options.bad)
-    if isinstance(ends, Reason):
-        raise UsageError(ends.kind, **ends.facts)
     own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
     with claim_bench(own, listener) as bench:
         revisions = Revisions(bench, settings, options, command, ends)

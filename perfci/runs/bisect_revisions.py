@@ -7,32 +7,28 @@ import shutil
 import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TypeVar
 
-from perfci.core.errors import PerfciError, UsageError
+from perfci.core.errors import GitError, PerfciError, UsageError
 from perfci.core.model import Base, DuelWhat, Need, Reason, Run, Suite
 from perfci.core.settings import Settings
 from perfci.core.wording import because
 from perfci.git import history
 from perfci.git.base import How
-from perfci.git.checkout import materialise
 from perfci.git.history import Commit
 from perfci.ops.discover import select
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.runs import base as base_stage
-from perfci.runs.base import BaseTree, move_settings
+from perfci.runs.base import BaseTree
 from perfci.runs.bench import LOGS, Bench
 from perfci.runs.describe import describe_ops
 from perfci.runs.plan import NOT_AGAINST, Against, Request, draw_seed, make_plan
 from perfci.runs.record import ENDS_RUN, Recorder, new_run
 from perfci.statistics.bisection import SAME, Rating, Shown
 from perfci.store import launches
+from perfci.store.past.lines import DUEL, by_process
 
 FOLDER = "bisect"  # in the reports folder: the last revision's run and logs
-
-T = TypeVar("T")
-_SHIFT = "kernel/base"
+REVISIONS = "revisions"  # in the run's folder: those that are written out
 
 
 @dataclass(frozen=True)
@@ -93,6 +89,7 @@ class Revisions:
         self.fails_by: TriedRevision | None = None  # BAD's failure, if that is what is searched for
         self._tried: dict[tuple[str, str | None], TriedRevision] = {}
         self._prints: dict[str, Fingerprint] = {}
+        self._trees: dict[str, BaseTree] = {}  # that are written out now
         self._open: tuple[str, str | None, Run, Callable[[Run], Recorder]] | None = None  # of the revision tried last
 
     def suspects(self, good: Collection[str], bad: str) -> Sequence[str]:
@@ -100,9 +97,7 @@ class Revisions:
         root, first_parent = self.settings.root, self._options.first_parent
         paths = () if any(each.opaque for each in self._prints.values()) else self._list_files()
         found = history.list_halving(root, good, bad, paths, first_parent=first_parent)
-        if isinstance(found, Reason) or not found:
-            found = history.list_halving(root, good, bad, first_parent=first_parent)
-        return require(found)
+        return found or history.list_halving(root, good, bad, first_parent=first_parent)
 
     def _list_files(self) -> tuple[str, ...]:
         """Files of the op in every revision that is known by now."""
@@ -110,23 +105,23 @@ class Revisions:
 
     def describe(self, commit: str) -> Commit:
         """Returns a commit's author, date and title."""
-        return require(history.describe(self.settings.root, commit))
+        return history.describe(self.settings.root, commit)
 
     def count(self) -> int:
         """Returns the number of commits between the ends."""
         first_parent = self._options.first_parent
-        return require(history.count_between(self.settings.root, self.good, self.bad, first_parent=first_parent))
+        return history.count_between(self.settings.root, self.good, self.bad, first_parent=first_parent)
 
     def list_changes(self, commit: str) -> tuple[str, ...]:
         """Returns the op's files that a commit changed."""
         known = self._list_files()
-        return tuple(name for name in require(history.list_changes(self.settings.root, commit)) if name in known)
+        return tuple(name for name in history.list_changes(self.settings.root, commit) if name in known)
 
     def check_ends(self) -> None:
         """Raises UsageError if one of the ends lacks the op, or if both have the same files of it."""
         options = self._options
         for commit, name in ((self.bad, options.bad), (self.good, options.good)):
-            if why := self._find_lack(require(self._write_out(commit))):
+            if why := self._find_lack(self._write_out(commit).settings):
                 why = because("bisect_end_lacks_op", why, revision=name)
                 raise UsageError(why.kind, **why.facts)
         if self._prints[self.good].same_as(self._prints[self.bad]):
@@ -143,23 +138,15 @@ class Revisions:
         self.op = chosen[0].op
         return None
 
-    def _write_out(self, commit: str) -> Settings | Reason:
-        """A revision as a project of its own, which is judged by the work tree's thresholds."""
-        folder, settings = self._bench.folder / "revisions" / commit, self.settings
-        if folder.exists():
-            root: Path | Reason = folder / require(history.find_prefix(settings.root))
-        else:
-            reports = settings.reports
-            without = [reports.relative_to(settings.root).as_posix()] if reports.is_relative_to(settings.root) else []
-            root = materialise(settings.root, commit, folder, without)
-        if isinstance(root, Reason):
-            shutil.rmtree(folder, ignore_errors=True)
-            return root
-        moved = move_settings(settings, root)
-        tree = dataclasses.replace(moved, thresholds=settings.thresholds, reports=self._bench.settings.reports)
-        if commit not in self._prints:
-            self._prints[commit] = Tree(tree.root, tree.kernels).fingerprint(self.op)
-        return tree
+    def _write_out(self, commit: str) -> BaseTree:
+        """A revision as a project of its own, which is judged by the work tree's thresholds. Raises GitError."""
+        if commit not in self._trees:
+            written = base_stage.write_base(self._bench, Base(commit, How.AGAIN, commit[:10]), f"{REVISIONS}/{commit}")
+            tree = dataclasses.replace(written.settings, thresholds=self.settings.thresholds)
+            self._trees[commit] = dataclasses.replace(written, settings=tree)
+            if commit not in self._prints:
+                self._prints[commit] = Tree(tree.root, tree.kernels).fingerprint(self.op)
+        return self._trees[commit]
 
     def look(self, commit: str, processes: int) -> Shown | Rating | Reason:
         """Returns the duel with GOOD, whether it fails as BAD does, or why it cannot be tried or fails otherwise."""
@@ -184,27 +171,25 @@ class Revisions:
         self, commit: str, against: str | None, cases: tuple[str, ...] | None = None, processes: int = 1
     ) -> TriedRevision:
         """Returns what a revision shows beside another one, measured unless it is known."""
-        tree = None
-        for _ in range(2):  # the second time its files are known
-            known = self._find_known(commit, against, cases or ())
-            if known and known.has(cases or (), processes):
-                return known
-            tree = tree or self._write_out(commit)
-        if tree is None or isinstance(tree, Reason):
-            found = TriedRevision(commit, against, tree)
-        elif why := self._find_lack(tree):
+        try:
+            for _ in range(2):  # the second time its files are known
+                known = self._find_known(commit, against, cases or ())
+                if known and known.has(cases or (), processes):
+                    return known
+                tree = self._write_out(commit).settings
+            why = self._find_lack(tree)
             found = TriedRevision(commit, against, why)
-        else:
-            try:
+            if why is None:
                 found = self._measure(commit, tree, against, cases, processes)
-            except UsageError as error:  # no case fits, in this revision
-                if commit == self.bad:
-                    raise
-                found = TriedRevision(commit, against, error.reason)
-        # Revisions are many, and each is a whole project.
-        for folder in (self._bench.folder / "revisions").glob("*"):
-            if folder.name not in {self.good, commit, against}:
+        except (GitError, UsageError) as error:  # it cannot be written out, or no case fits in this revision
+            if commit == self.bad:
+                raise
+            found = TriedRevision(commit, against, error.reason)
+        # Revisions are many, and each is a whole project, if it could be written out at all.
+        for folder in (self._bench.folder / REVISIONS).glob("*"):
+            if folder.name not in {self.good, commit, against} & self._trees.keys():
                 shutil.rmtree(folder, ignore_errors=True)
+                self._trees.pop(folder.name, None)
         self._tried[self._find_first_alike(commit), against and self._find_first_alike(against)] = found
         return found
 
@@ -242,7 +227,7 @@ class Revisions:
         shutil.rmtree(tree.reports / LOGS, ignore_errors=True)
         launches.clear_launches(tree.reports)
         bench = dataclasses.replace(self._bench, settings=tree, home=self.settings.root)
-        base = BaseTree(Base(against, How.AGAIN, against[:10]), require(self._write_out(against))) if against else None
+        base = self._write_out(against) if against else None
         timed = base or self.fails_by is None or self.fails_by.late
         duel = DuelWhat.CHANGED if base else DuelWhat.NONE
         suites = (Suite.ACCURACY, Suite.PERFORMANCE) if timed else (Suite.ACCURACY,)
@@ -288,23 +273,14 @@ def read_answer(run: Run, op: str, commit: str, against: str | None) -> TriedRev
     same: list[str] = []
     failures: dict[str, Reason] = {}
     for case in found.performance:
-        blocks = [block for block in case.blocks if _SHIFT in block.shifts]
+        blocks = [block for block in case.blocks if DUEL in block.shifts]
         why = case.failure or (case.base.failure if case.base else Reason("bisect_no_case", {"case": case.case}))
         if why:
             failures[case.case] = why
         elif case.base and case.base.same:
             same.append(case.case)
         elif blocks:
-            shifts: dict[int, list[float]] = {}
-            for block in sorted(blocks, key=lambda each: each.process):
-                shifts.setdefault(block.process, []).append(block.shifts[_SHIFT])
+            shifts = by_process(blocks, [block.shifts[DUEL] for block in blocks])
             duels[case.case] = Shown(tuple(map(tuple, shifts.values())))
             base_us[case.case] = statistics.median(block.arms["base"].time.median_us for block in blocks)
     return dataclasses.replace(tried, duels=duels, base_us=base_us, same=tuple(same), failures=failures)
-
-
-def require(found: T | Reason) -> T:
-    """Returns what git or the disk gave. Raises PerfciError if it gave a reason instead."""
-    if isinstance(found, Reason):
-        raise PerfciError(found.kind, **found.facts)
-    return found

@@ -14,7 +14,7 @@ from perfci.runs.bench import Bench, Listener, WorkerPlace, claim_bench, make_en
 from perfci.runs.describe import describe_folders
 from perfci.runs.plan import Request, draw_seed
 from perfci.worker.parent import run_worker
-from perfci.worker.protocol import ChainPlanned, Doing, Message, Ready
+from perfci.worker.protocol import ChainPlanned, Doing, Message, OpFiles, Ready
 
 FOLDER = "chains"  # in the reports folder: what the workers printed
 
@@ -83,9 +83,8 @@ def _check_chain(bench: Bench, name: str, path: Path, request: Request) -> Chain
     failure: Reason | None = None
     while failure is None and (left is None or left):
         before, at = len(done), None
-        job = make_job(
-            bench.settings, "chain", name, path.parent, request.device, seed, pattern=request.pattern, cases=left
-        )
+        files = (OpFiles(name, str(path.parent)),)
+        job = make_job(bench.settings, "chain", files, request.device, seed, pattern=request.pattern, cases=left)
         failure = run_worker(job, around, hear)
         left = tuple(case for case in planned or () if case not in done)
         if failure and at is not None and at in left:

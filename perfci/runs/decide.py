@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from perfci import store
+from perfci.core.errors import GitError
 from perfci.core.model import Baseline, Judgements, Reason, Run
 from perfci.core.renames import with_aliases
 from perfci.core.settings import Settings
@@ -65,8 +66,10 @@ def open_rules(run: Run, settings: Settings) -> Iterator[Settings]:
         yield settings
         return
     with temporary_folder("rules") as folder:
-        root = materialise(settings.root, base.commit, folder / "base")
-        yield settings if isinstance(root, Reason) else move_settings(settings, root)
+        found = settings
+        with suppress(GitError):
+            found = move_settings(settings, materialise(settings.root, base.commit, folder / "base"))
+        yield found
 
 
 def _add_change(run: Run, limits: Thresholds, settings: Settings, *, planned: bool) -> tuple[Run, Thresholds]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perfci.core.errors import PerfciError
 from perfci.core.model import Device, Fact, PlannedOp, Reason
 from perfci.core.settings import Settings
 from perfci.ops.discover import OpFolder, check_contract, check_files, ops, select
-from perfci.runs.bench import Bench, WorkerPlace, call_both, make_environment
+from perfci.runs.bench import Bench, WorkerPlace, call_both, list_files, make_environment, make_job
 from perfci.runs.plan import Request, draw_seed
 from perfci.worker.parent import run_worker
-from perfci.worker.protocol import Doing, Job, Message, OpFiles, Ready
+from perfci.worker.protocol import Doing, Message, Ready
 
 
 @dataclass(frozen=True)
@@ -53,26 +53,6 @@ def find_violation(op: OpFolder) -> Reason | None:
     return check_files(op) or next(iter(check_contract(op)), None)
 
 
-def make_describe_job(settings: Settings, request: Request, waiting: Sequence[OpFolder]) -> Job:
-    """Returns the job of importing ops."""
-    return Job(
-        task="describe",
-        ops=tuple(OpFiles(op.op, str(op.folder)) for op in waiting),
-        shared_folder=str(settings.kernels),
-        device=request.device,
-        seed=request.seed or draw_seed(),
-        suites=request.suites,
-        pattern=request.pattern,
-        root=str(settings.root),
-        fake=settings.fake,
-    )
-
-
-def list_op_files(settings: Settings) -> Mapping[str, OpFiles]:
-    """Returns where each op of a project lives."""
-    return {op.op: OpFiles(op.op, str(op.folder)) for op in ops(settings)}
-
-
 def _import(
     bench: Bench, request: Request, sound: Sequence[OpFolder], settings: Settings, python: str | None
 ) -> Described:
@@ -86,7 +66,10 @@ def _import(
     place = WorkerPlace(log, request.device, settings.root, python)
     while waiting or ready is None:
         heard: list[Message] = []
-        job = dataclasses.replace(make_describe_job(settings, request, waiting), head_root=head_root)
+        job = make_job(
+            settings, "describe", list_files(waiting), request.device, request.seed or draw_seed(),
+            suites=request.suites, pattern=request.pattern, head_root=head_root,
+        )  # fmt: skip
         failure = run_worker(job, make_environment(bench, place), call_both(heard.append, bench.listener))
         ready = next((m for m in heard if isinstance(m, Ready)), ready)
         if ready is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import platform
 import subprocess
@@ -21,10 +20,9 @@ from perfci.core.settings import Settings
 from perfci.device.npu_host import NpuHost, look, traps
 from perfci.device.targets import KNOWN, release
 from perfci.ops.discover import select
-from perfci.runs.bench import Listener, WorkerPlace, call_both, make_environment, open_bench
-from perfci.runs.describe import make_describe_job
+from perfci.runs.bench import Listener, WorkerPlace, call_both, make_environment, make_job, open_bench
 from perfci.runs.effective_thresholds import ended
-from perfci.runs.plan import Request
+from perfci.runs.plan import draw_seed
 from perfci.worker import confine
 from perfci.worker.parent import confined, run_worker
 from perfci.worker.protocol import Examined, Message, Ready
@@ -84,7 +82,7 @@ def gather(settings: Settings, kind: str, listener: Listener) -> Facts:
     """Look at the machine without importing torch. A worker opens the device and starts its timer."""
     heard: list[Message] = []
     with open_bench(settings, listener) as bench:
-        job = dataclasses.replace(make_describe_job(settings, Request(device=kind), ()), task="examine")
+        job = make_job(settings, "examine", (), kind, draw_seed())
         around = make_environment(bench, WorkerPlace("doctor", kind))
         failure = run_worker(job, around, call_both(heard.append, listener))
     seen = next((each for each in heard if isinstance(each, Examined)), None)
@@ -95,36 +93,27 @@ def gather(settings: Settings, kind: str, listener: Listener) -> Facts:
     except PerfciError as error:
         ops = error.reason
     lock = settings.lock_folder or Path(tempfile.gettempdir())
+    # A container of Docker, Podman or Kubernetes.
+    marks = (Path("/.dockerenv"), Path("/run/.containerenv"))
+    contained = any(mark.exists() for mark in marks) or "KUBERNETES_SERVICE_HOST" in os.environ
+    mounted = _find_existing(lock).stat().st_dev != Path("/").stat().st_dev
     has_nvidia = Path("/proc/driver/nvidia/version").exists()
+    # Behind the one that collects ended processes, a worker is the second of its namespace.
+    number = confined([sys.executable, "-Sc", "import os; print(os.getpid())"], ())
+    isolated = subprocess.run(number, capture_output=True, check=False).stdout.strip() == b"2"
     return Facts(
-        python=platform.python_version(),
-        packages=installed_versions(PACKAGES),
-        variables=telling(os.environ),
-        device=device,
-        state=seen.state if seen else None,
-        device_failure=failure,
-        timer=seen.timer if seen else None,
+        python=platform.python_version(), packages=installed_versions(PACKAGES), variables=telling(os.environ),
+        device=device, device_failure=failure,
+        state=seen.state if seen else None, timer=seen.timer if seen else None,
         has_nvidia=has_nvidia,
         has_cann="ASCEND_HOME_PATH" in os.environ or Path("/usr/local/Ascend/ascend-toolkit").exists(),
         npu=look(os.environ, has_gpu=has_nvidia),
-        landlock=confine.landlock_version(),
-        fenced=confine.can_fence(),
-        # Behind the one that collects ended processes, a worker is the second of its namespace.
-        isolated=subprocess.run(
-            confined([sys.executable, "-Sc", "import os; print(os.getpid())"], ()), capture_output=True, check=False
-        ).stdout.strip()
-        == b"2",
-        here=git.read(settings.root),
-        lock_folder=str(lock),
-        lock_writable=is_writable(lock),
-        lock_shared=not is_container()
-        or (settings.lock_folder is not None and _find_existing(lock).stat().st_dev != Path("/").stat().st_dev),
-        reports=str(settings.reports),
-        reports_writable=is_writable(settings.reports),
-        quarantine=settings.quarantine,
-        thresholds=ended(settings, device),
-        ops=ops,
-    )
+        landlock=confine.landlock_version(), fenced=confine.can_fence(), isolated=isolated,
+        here=git.read(settings.root), lock_folder=str(lock), lock_writable=is_writable(lock),
+        lock_shared=not contained or (settings.lock_folder is not None and mounted),
+        reports=str(settings.reports), reports_writable=is_writable(settings.reports),
+        quarantine=settings.quarantine, thresholds=ended(settings, device), ops=ops,
+    )  # fmt: skip
 
 
 def examine(facts: Facts) -> tuple[DoctorFinding, ...]:
@@ -143,12 +132,6 @@ def is_writable(folder: Path) -> bool:
 
 def _find_existing(folder: Path) -> Path:
     return next((each for each in (folder, *folder.parents) if each.exists()), folder)
-
-
-def is_container() -> bool:
-    """Whether this process runs in a container of Docker, Podman or Kubernetes."""
-    marks = (Path("/.dockerenv"), Path("/run/.containerenv"))
-    return any(mark.exists() for mark in marks) or "KUBERNETES_SERVICE_HOST" in os.environ
 
 
 def _find(level: Level, kind: str, **facts: Fact) -> DoctorFinding:

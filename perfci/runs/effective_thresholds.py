@@ -14,6 +14,7 @@ from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.model import Device, Environment, Fact, Plan, Reason, Run
 from perfci.core.settings import Settings
 from perfci.core.wording import say
+from perfci.judge.expected import parse_day
 from perfci.ops.spec import matches
 from perfci.runs.base import list_known_ops
 from perfci.thresholds.earned import EarnedFile, read_earned
@@ -61,17 +62,13 @@ def over(
     asked: Mapping[str, str] | None = None,
 ) -> InForce:
     """The same of files that were read."""
-    apart, key = {}, where.device.key
+    apart, key, day = {}, where.device.key, parse_day((created or "")[:10])
     for op, file in found.items():
         # Before anything was timed nobody knows by what.
         learnt = file.environment or where
         timed = dataclasses.replace(where, timer=where.timer or learnt.timer)
         if differs := environment.unmixable(learnt, timed):
             apart[op] = environment.list_differences(differs)
-    try:
-        day = date.fromisoformat((created or "")[:10])
-    except ValueError:
-        day = None
     limits = dataclasses.replace(
         written,
         earned={op: file.by_case() for op, file in found.items() if op not in apart},
@@ -93,9 +90,6 @@ def of_run(run: Run, rules: Settings, *, check_ops: bool = False) -> InForce:
 def alpha_of(rules: Settings, asked: Mapping[str, str]) -> float:
     """The chance of any false alarm in a run, by --threshold or the files. Raises StoredFileError."""
     return parse_values(asked).get(ALPHA, load(rules.thresholds).alpha)
-
-
-# --- the command line -------------------------------------------------------------------------------------------------
 
 
 def parse_options(given: Collection[str]) -> dict[str, str]:
@@ -152,9 +146,6 @@ def _find_looser(plan: Plan, found: InForce) -> Iterator[dict[str, Fact]]:
                 where = f"{op} {case}".strip() or "the whole run"
                 yield {"key": key, "value": show(key, value), "holds": show(key, own), "where": where}
                 break
-
-
-# --- notes ------------------------------------------------------------------------------------------------------------
 
 
 def notes(run: Run, found: InForce) -> tuple[tuple[Reason, ...], tuple[Reason, ...]]:

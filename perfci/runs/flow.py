@@ -12,11 +12,10 @@ import shutil
 from perfci import store
 from perfci.core import environment
 from perfci.core.errors import PerfciError
-from perfci.core.model import Device, Judgement, Judgements, Need, Plan, Reason, Run, Suite
+from perfci.core.model import Device, Judgement, Judgements, Need, Plan, Run, Suite
 from perfci.core.settings import Settings
-from perfci.ops.discover import ops
 from perfci.runs import base as base_stage
-from perfci.runs.base import BaseTree
+from perfci.runs.base import BaseTree, FoundBase
 from perfci.runs.bench import LOGS, Bench, Listener, claim_bench, open_bench
 from perfci.runs.decide import decide
 from perfci.runs.describe import describe_ops
@@ -35,43 +34,37 @@ SHORT = frozenset({"too_slow_suspected", "bandwidth_suspected", "compile_suspect
 def check(settings: Settings, request: Request, command: str, listener: Listener) -> tuple[Run, Judgements]:
     """Measure the ops that were asked for, and judge them. Without an accelerator kernels are still compiled."""
     with claim_bench(settings, listener) as bench:
-        tree = base_stage.find(bench, request)
-        run, judgements = check_against(bench, request, command, tree)
+        base = base_stage.find(bench, request)
+        run, judgements = check_against(bench, request, command, base)
         known = not any(note.kind == "triton_unknown" for op in run.ops for note in op.notes)
         if run.plan.device == "cpu" and Suite.PERFORMANCE in request.suites:
-            base = tree if isinstance(tree, BaseTree) else None
-            rules = base_stage.choose_rules(run.plan.base, base, settings)
             if known and environment.installed_versions(COMPILERS[:2]):
-                run = dataclasses.replace(run, static=compile_ops(bench, request, base)[0])
+                run = dataclasses.replace(run, static=compile_ops(bench, request, base.tree)[0])
                 store.write_run(run, settings.reports)
-            base_stage.hold_rules(bench, settings, rules)
-            judgements = decide(run, settings, judged_by=rules)
+            base_stage.hold_rules(bench, settings, base.rules)
+            judgements = decide(run, settings, judged_by=base.rules)
     return run, judgements
 
 
 def check_against(
-    bench: Bench, request: Request, command: str, tree: BaseTree | Reason | None, plant: Plant = NOTHING_PLANTED
+    bench: Bench, request: Request, command: str, base: FoundBase, plant: Plant = NOTHING_PLANTED
 ) -> tuple[Run, Judgements]:
     """Check against a base that was found: record the run, and judge it until the judge needs no more."""
-    run = record_run(bench, request, command, tree, plant)
-    return settle(bench, request, run, tree if isinstance(tree, BaseTree) else None, plant)
+    run = record_run(bench, request, command, base, plant)
+    return settle(bench, request, run, base.tree, plant)
 
 
-def record_run(
-    bench: Bench, request: Request, command: str, tree: BaseTree | Reason | None, plant: Plant = NOTHING_PLANTED
-) -> Run:
+def record_run(bench: Bench, request: Request, command: str, base: FoundBase, plant: Plant = NOTHING_PLANTED) -> Run:
     """Plan a run, then verify and measure every planned op, each in a worker of its own."""
-    settings, base = bench.settings, tree if isinstance(tree, BaseTree) else None
+    settings = bench.settings
     shutil.rmtree(settings.reports / LOGS, ignore_errors=True)
     base_stage.hold_rules(bench, settings)
     found = describe_ops(bench, request)
-    planned = base_stage.plan_ops(bench, base, request, found.ops) if base else found.ops
-    against = base_stage.make_against(tree, ops(settings), request)
-    rules = base_stage.choose_rules(against.base, base, settings)
-    alpha = alpha_of(rules, request.thresholds)
-    plan = make_plan(request, planned, found.device.kind, against, alpha, found.devices)
+    planned = base_stage.plan_ops(bench, base.tree, request, found.ops) if base.tree else found.ops
+    alpha = alpha_of(base.rules, request.thresholds)
+    plan = make_plan(request, planned, found.device.kind, base.against, alpha, found.devices)
     run = new_run(settings, plan, found.device, command)
-    refuse_looser(plan, rules, run.environment, run.created)
+    refuse_looser(plan, base.rules, run.environment, run.created)
     seconds = None
     if plan.deadline:
         try:
@@ -81,7 +74,7 @@ def record_run(
         except (PerfciError, OSError):
             seconds = estimate_seconds(plan, None)
     launches.clear_launches(settings.reports)
-    return Recorder(bench, request, run, base, plant, seconds).record()
+    return Recorder(bench, request, run, base.tree, plant, seconds).record()
 
 
 def settle(
@@ -125,9 +118,6 @@ def order_needs(judgements: Judgements) -> list[tuple[Need, ...]]:
     return [each for each in (tuple(suspects), others) if each]
 
 
-# --- parts of the flow ------------------------------------------------------------------------------------------------
-
-
 def describe(settings: Settings, request: Request, listener: Listener) -> Plan:
     """Discover the ops, import them once, and fix the plan. No base is looked for."""
     with open_bench(settings, listener) as bench:
@@ -144,14 +134,12 @@ def measure(settings: Settings, request: Request, command: str, listener: Listen
 def static(settings: Settings, request: Request, command: str, listener: Listener) -> tuple[Run, Judgements]:
     """Compile every performance case without a device, compare it with the base, and judge. The run has no blocks."""
     with claim_bench(settings, listener) as bench:
-        tree = base_stage.find(bench, request)
-        base = tree if isinstance(tree, BaseTree) else None
+        base = base_stage.find(bench, request)
         base_stage.hold_rules(bench, settings)
-        found, planned = compile_ops(bench, request, base)
-        plan = make_plan(request, planned, OFFLINE.kind, base_stage.make_against(tree, ops(settings), request))
+        found, planned = compile_ops(bench, request, base.tree)
+        plan = make_plan(request, planned, OFFLINE.kind, base.against)
         run = dataclasses.replace(new_run(settings, plan, OFFLINE, command), static=found)
-        rules = base_stage.choose_rules(plan.base, base, settings)
-        refuse_looser(plan, rules, run.environment, run.created)
+        refuse_looser(plan, base.rules, run.environment, run.created)
         store.write_run(run, settings.reports)
-        base_stage.hold_rules(bench, settings, rules)
-        return run, decide(run, settings, judged_by=rules)
+        base_stage.hold_rules(bench, settings, base.rules)
+        return run, decide(run, settings, judged_by=base.rules)

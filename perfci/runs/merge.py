@@ -115,7 +115,6 @@ def _refuse_mixed(runs: Sequence[Run]) -> None:
         refuse(run, runs[0], as_fact("device"), run.environment.device.key, runs[0].environment.device.key)
     timed = [run for run in runs if run.environment.timer]
     for run in timed[1:]:
-        refuse(run, timed[0], as_fact("timer"), run.environment.timer, timed[0].environment.timer)
         apart = unmixable(timed[0].environment, run.environment)
         refuse(run, timed[0], as_fact("environment"), list_differences(apart) if apart else None, None)
 

@@ -12,6 +12,7 @@ from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.model import Device, Environment, HistoryRun, Reason, Suite
 from perfci.core.settings import Settings
 from perfci.core.wording import say
+from perfci.judge.expected import parse_day
 from perfci.ops.spec import is_stored, matches
 from perfci.runs.base import list_known_ops
 from perfci.runs.effective_thresholds import InForce, over, relaxed_note
@@ -233,10 +234,7 @@ def relax(
     why = " ".join(why.split())
     if not why or len(why) > WHY_LENGTH:
         raise UsageError("relax_why", most=WHY_LENGTH)
-    try:
-        last = date.fromisoformat(until) if len(until) == len("2027-01-31") else None
-    except ValueError:
-        last = None
+    last = parse_day(until) if len(until) == len("2027-01-31") else None
     if last is None or not today <= last <= today + LONGEST:
         raise UsageError("relax_until", until=until)
     try:

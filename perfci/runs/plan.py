@@ -124,9 +124,6 @@ def _audited(described: Sequence[PlannedOp], against: Against, seed: int) -> lis
     return [replace(op, audit=tuple(case for case in op.performance if (op.op, case) in chosen)) for op in ops]
 
 
-# --- shards -----------------------------------------------------------------------------------------------------------
-
-
 def cases_to_run(plan: Plan, op: PlannedOp) -> int:
     """How many cases of an op a worker runs, of both suites. 0 for one that needs no worker."""
     if op.failure:

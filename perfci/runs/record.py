@@ -31,10 +31,10 @@ from perfci.core.model import (
 )
 from perfci.core.settings import Settings
 from perfci.core.wording import because
+from perfci.ops.discover import ops
 from perfci.ops.identity import DuelPlan
 from perfci.runs.base import BaseTree, choose_rules
-from perfci.runs.bench import Bench, Listener, WorkerPlace, make_environment
-from perfci.runs.describe import list_op_files
+from perfci.runs.bench import Bench, Listener, WorkerPlace, list_files, make_environment
 from perfci.runs.effective_thresholds import of_run
 from perfci.runs.merge import join_limits
 from perfci.runs.pasts import add_accepted
@@ -94,8 +94,8 @@ class Recorder:
         self._run, self._tree, self._plant = run, tree, plant
         # A re-measurement goes on with the clock of its run.
         self._began = time.monotonic() - (run.wall_s or 0.0)
-        self._files = list_op_files(bench.settings)
-        self._base_files = list_op_files(tree.settings) if tree and tree.settings.kernels.is_dir() else {}
+        self._files = {each.op: each for each in list_files(ops(bench.settings))}
+        self._base_files = {each.op: each for each in (list_files(tree.ops) if tree else ())}
         self._rules = choose_rules(run.plan.base, tree, bench.settings)
         self._limits = of_run(run, self._rules).limits
         self._end = next((op.failure for op in run.ops if op.failure and op.failure.kind in ENDS_RUN), None)

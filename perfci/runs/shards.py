@@ -20,28 +20,15 @@ import perfci
 from perfci import store
 from perfci.core import deadline
 from perfci.core.errors import PerfciError, Stopped, UsageError
-from perfci.core.model import (
-    UNTIMED,
-    Device,
-    Judgements,
-    Plan,
-    PlannedBase,
-    PlannedOp,
-    Reason,
-    Run,
-    Shard,
-    ShardedOp,
-    ShardPlan,
-)  # fmt: skip
+from perfci.core.model import UNTIMED, Device, Judgements, Plan, PlannedOp, Run, Shard, ShardedOp, ShardPlan
 from perfci.core.model import UsedBoard as Board
 from perfci.core.settings import ALL, ONE, Settings
 from perfci.core.wording import as_fact, spoken
 from perfci.git.command import parse_commit
-from perfci.ops.discover import ops, select
+from perfci.ops.discover import select
 from perfci.ops.fingerprint.tree import Tree
 from perfci.runs import base as base_stage
 from perfci.runs import flow
-from perfci.runs.base import BaseTree
 from perfci.runs.bench import BOARD, LOGS, Bench, Listener, claim_bench, name_devices, open_bench
 from perfci.runs.decide import decide, open_rules
 from perfci.runs.describe import Described, describe_ops, find_violation
@@ -92,25 +79,23 @@ def plan_shards(
     base's. Raises UsageError for a request that matches nothing.
     """
     with open_bench(settings, listener) as bench:
-        tree = base_stage.find(bench, request)
-        base = tree if isinstance(tree, BaseTree) else None
-        against = base_stage.make_against(tree, ops(settings), request)
-        rules = base_stage.choose_rules(against.base, base, settings)
-        alpha = alpha_of(rules, request.thresholds)
-        skips = against.skips and not every and not request.peers and request.pattern is None
+        base = base_stage.find(bench, request)
+        alpha = alpha_of(base.rules, request.thresholds)
+        skips = base.against.skips and not every and not request.peers and request.pattern is None
         chosen, found = select(settings, request.ops), None
-        if base and skips and base_stage.are_unchanged(base, settings, [op.op for op in chosen]):
-            unlisted = (PlannedOp(op.op, base=PlannedBase(same=True), unlisted=True) for op in chosen)
-            found = None if any(map(find_violation, chosen)) else Described(UNKNOWN, tuple(unlisted))
+        if skips and not any(map(find_violation, chosen)):
+            unlisted = [PlannedOp(op.op, unlisted=True) for op in chosen]
+            known = base_stage.compare_files(base.tree, settings, unlisted)
+            found = Described(UNKNOWN, known) if all(op.base and op.base.same for op in known) else None
         kind = last.plan.device if last and request.device == AUTO else request.device
         if found is None:
             # Only importing the ops shows their cases. A machine without an accelerator can do that too.
             found = describe_ops(bench, dataclasses.replace(request, device=FAKE if kind == FAKE else AUTO))
             kind = found.device.kind if kind == AUTO else kind
-            if base:
-                found = dataclasses.replace(found, ops=base_stage.plan_ops(bench, base, request, found.ops))
+            if base.tree:
+                found = dataclasses.replace(found, ops=base_stage.plan_ops(bench, base.tree, request, found.ops))
         boards = _choose_boards(request.devices or ONE, kind, found.visible)
-        whole = make_plan(request, found.ops, kind, against, alpha)
+        whole = make_plan(request, found.ops, kind, base.against, alpha)
         whole = dataclasses.replace(whole, boards=boards, skip_unchanged=whole.skip_unchanged and not every)
     shards = len(boards) or shards
     shared = share_out(whole, shards, last)
@@ -119,16 +104,12 @@ def plan_shards(
         perfci=perfci.__version__,
         created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         commit=parse_commit(settings.root, "HEAD"),
-        rules=base_stage.hash_rules(rules),
-        alpha=alpha,
-        shards=shards,
-        timer=request.timer,
-        plan=whole,
+        rules=base_stage.hash_rules(base.rules), alpha=alpha, shards=shards, timer=request.timer, plan=whole,
         ops=tuple(dataclasses.replace(each, files=prints.get(each.op, "")) for each in shared),
         family=whole.family,
         seconds=round(sum(each.seconds for each in shared), 3),
         last=last.id if last else None,
-    )
+    )  # fmt: skip
 
 
 def _choose_boards(wanted: str, kind: str, visible: int) -> tuple[Board, ...]:
@@ -159,19 +140,11 @@ def check_shard(settings: Settings, part: ShardPart, command: str, listener: Lis
         raise UsageError("shard_range", index=part.index, count=part.count, planned=sharded.shards)
     _refuse_difference(as_fact("version of perfci"), perfci.__version__, sharded.perfci)
     _refuse_difference(as_fact("commit"), parse_commit(settings.root, "HEAD"), sharded.commit)
-    if part.device != AUTO:
-        _refuse_difference(as_fact("device"), part.device, sharded.plan.device)
     for op, digest in _fingerprint(settings, [*part.files]).items():
         _refuse_difference(as_fact("files"), f"op {op} {digest[:DIGITS]}", f"op {op} {part.files[op][:DIGITS]}")
-    limit, own = part.limit, tuple(op for op in sharded.plan.ops if op.op in part.files)
-    mine = dataclasses.replace(
-        sharded.plan,
-        ops=own,
-        removed=(),
-        shard_family=sharded.family,
-        deadline=limit.deadline,
-        deadline_note=limit.note,
-    )
+    own, limit = tuple(op for op in sharded.plan.ops if op.op in part.files), part.limit
+    mine = dataclasses.replace(sharded.plan, ops=own, removed=(), shard_family=sharded.family)
+    mine = dataclasses.replace(mine, deadline=limit.deadline, deadline_note=limit.note)
     shard = Shard(part.plan, part.index, part.count)
     with claim_bench(settings, listener) as bench:
         shutil.rmtree(settings.reports / LOGS, ignore_errors=True)
@@ -190,19 +163,11 @@ def _measure_shard(bench: Bench, part: ShardPart, mine: Plan, shard: Shard, comm
     # A worker opens whatever is here. Only a CPU or a fake device has to be asked for by name.
     kind = mine.device if mine.device in {CPU, FAKE} else AUTO
     request = Request(
-        ops=tuple(op.op for op in mine.ops),
-        pattern=mine.filter,
-        device=kind if part.device == AUTO else part.device,
-        budget_s=mine.budget_s,
-        seed=mine.seed,
-        timer=part.sharded.timer,
-        suites=mine.suites,
-        duel=mine.duel,
-        deadline=part.limit.deadline,
-    )
+        ops=tuple(op.op for op in mine.ops), pattern=mine.filter, suites=mine.suites, duel=mine.duel,
+        device=kind if part.device == AUTO else part.device, timer=part.sharded.timer,
+        budget_s=mine.budget_s, seed=mine.seed, deadline=part.limit.deadline,
+    )  # fmt: skip
     tree = base_stage.write_base(bench, mine.base) if mine.base else None
-    if isinstance(tree, Reason):
-        raise UsageError(tree.kind, **tree.facts)
     rules = base_stage.choose_rules(mine.base, tree, bench.settings)
     base_stage.hold_rules(bench, bench.settings, rules)
     _refuse_difference(RULES, bench.sealed[rules.root][:DIGITS], part.sharded.rules[:DIGITS])
@@ -240,20 +205,12 @@ def refuse_foreign_plan(settings: Settings, sharded: ShardPlan, request: Request
     _refuse_difference(as_fact("op"), ", ".join(chosen), ", ".join(op.op for op in plan.ops))
     request = dataclasses.replace(request, seed=plan.seed, budget_s=plan.budget_s)
     with open_bench(settings, lambda _: None) as bench:
-        tree = base_stage.find(bench, request)
-        base = tree if isinstance(tree, BaseTree) else None
-        against = base_stage.make_against(tree, ops(settings), request)
-        rules = base_stage.choose_rules(against.base, base, settings)
-        digest, known = base_stage.hash_rules(rules), base_stage.compare_files(base, settings, plan.ops)
-    alpha = alpha_of(rules, request.thresholds)
-    whole = make_plan(request, known, plan.device if request.device == AUTO else request.device, against, alpha)
-    whole = dataclasses.replace(
-        whole,
-        # With --all more is measured than has to be.
-        skip_unchanged=whole.skip_unchanged and plan.skip_unchanged,
-        seed_given=plan.seed_given,
-        boards=plan.boards,
-    )
+        base = base_stage.find(bench, request)
+        digest, known = base_stage.hash_rules(base.rules), base_stage.compare_files(base.tree, settings, plan.ops)
+    alpha = alpha_of(base.rules, request.thresholds)
+    whole = make_plan(request, known, plan.device if request.device == AUTO else request.device, base.against, alpha)
+    skips = whole.skip_unchanged and plan.skip_unchanged  # with --all more is measured than has to be
+    whole = dataclasses.replace(whole, skip_unchanged=skips, boards=plan.boards, seed_given=plan.seed_given)
     shares, prints = {each.op: each for each in sharded.ops}, _fingerprint(settings, chosen)
     parts = []
     for op in whole.ops:
@@ -261,9 +218,8 @@ def refuse_foreign_plan(settings: Settings, sharded: ShardPlan, request: Request
         skipped = whole.skip_unchanged and op.base is not None and op.base.same
         # Every suite has cases. An op for which the plan lists none has to be one of which nothing is measured.
         needed = needed or not (op.failure or skipped or whole.filter)
-        parts.append(
-            dataclasses.replace(part, shard=(part.shard or 1) * needed, files=prints[op.op] if needed else part.files)
-        )
+        files = prints[op.op] if needed else part.files
+        parts.append(dataclasses.replace(part, shard=(part.shard or 1) * needed, files=files))
     here = dataclasses.replace(
         sharded,
         commit=parse_commit(settings.root, "HEAD"),

@@ -15,11 +15,11 @@ import dataclasses
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from contextlib import suppress
+from dataclasses import dataclass
 
 from perfci import store
-from perfci.core.errors import DeviceError, Stopped, UsageError
+from perfci.core.errors import DeviceError, GitError, Stopped, UsageError
 from perfci.core.model.baseline import Baseline, BaselineCase
 from perfci.core.model.basics import Fact, Gate, Reason, Suite, Verdict
 from perfci.core.model.decision import Judgements
@@ -31,7 +31,7 @@ from perfci.core.settings import Settings
 from perfci.core.wording import because
 from perfci.git.base import How, find_commit
 from perfci.git.command import parse_commit
-from perfci.git.history import LastRelease, count_between, find_last_release, is_ancestor, list_touching
+from perfci.git.history import LastRelease, count_between, find_last_release, is_ancestor
 from perfci.ops.fingerprint.pins import pins_changed
 from perfci.runs import base as base_stage
 from perfci.runs.base import BaseTree
@@ -49,7 +49,7 @@ from perfci.store.launches import clear_launches, join_launches
 FOLDER = "groups"  # in the reports folder: groups/<number>/run.json of each commit's cases
 EVERY = "*"  # the --case pattern of a run that leaves other cases out
 BUDGETS = 2  # times the earlier run's budget, which was too small, unless --budget names one
-SHOWN, MOST_COMMITS = 10, 10_000  # digits of a commit that people read, and commits that are counted
+SHOWN = 10  # digits of a commit that people read
 
 
 @dataclass
@@ -70,19 +70,6 @@ class Group:
             if mine:
                 planned.append(dataclasses.replace(op, accuracy=(), performance=mine, audit=(), base=base))
         return tuple(planned)
-
-
-@dataclass
-class Groups:
-    """All groups of a run, and the cases whose commits are not available."""
-
-    groups: list[Group] = field(default_factory=list)
-    lost: list[AgainCase] = field(default_factory=list)
-
-    @property
-    def cases(self) -> tuple[AgainCase, ...]:
-        """All cases, with the reason if one cannot be duelled."""
-        return (*(case for group in self.groups for case in group.cases), *self.lost)
 
 
 # --- what an earlier run left open ------------------------------------------------------------------------------------
@@ -120,19 +107,21 @@ def retry(
         found = describe_ops(bench, request)
         if found.device.key != device.key:
             raise UsageError("again_device", run=earlier.id, planned=device.key, found=found.device.key)
-        grouped, refused = _group(bench, request, found.ops, cases)
+        groups, refused = _group(bench, request, found.ops, cases)
+        lost = [case for case in cases if case.failure]
         for case, why in refused:
             failure = because("again_not_duelled", why, op=case.op, case=case.case, commit=(case.commit or "")[:SHOWN])
-            grouped.lost.append(dataclasses.replace(case, failure=failure))
+            lost.append(dataclasses.replace(case, failure=failure))
         # Only what was left open is asked again if nothing changed, and stays open if it cannot be asked.
-        grouped.lost = [case for case in grouped.lost if (case.op, case.case) in undecided]
-        for group in grouped.groups:
+        lost = [case for case in lost if (case.op, case.case) in undecided]
+        for group in groups:
             group.cases = [case for case in group.cases if not case.same or (case.op, case.case) in undecided]
-        grouped.groups = [group for group in grouped.groups if group.cases]
-        if not grouped.cases:
+        groups = [group for group in groups if group.cases]
+        again = Again(earlier.id, (*(case for group in groups for case in group.cases), *lost))
+        if not again.cases:
             return blank, Judgements(())
-        plan = _plan(settings, request, found, grouped, Again(earlier.id, grouped.cases))
-        return _measure(bench, request, blank, plan, found.device, grouped.groups, earlier)
+        plan = _plan(settings, request, found, groups, again)
+        return _measure(bench, request, blank, plan, found.device, groups, earlier)
 
 
 def _find_open_cases(earlier: Run, settings: Settings) -> tuple[list[AgainCase], set[tuple[str, str]]]:
@@ -173,51 +162,54 @@ def compare_with_release(
 ) -> tuple[Run, Judgements]:
     """Duel every case with the last release's files, or with those of its epoch since, as a run in the reports folder.
 
-    named: a revision in the release's place. A run without ops has a note why. Raises UsageError if the release is not
+    named: a revision in the release's place. A run without ops has a note why. Raises GitError if the release is not
     available, DeviceError if nothing can be timed.
     """
     request = dataclasses.replace(request, suites=(Suite.PERFORMANCE,), duel=DuelWhat.CHANGED)
     with claim_bench(settings, listener) as bench:
         blank = _begin(bench, request, command, Device("offline", "no device", "offline"), Again())
-        release = find_last_release(settings.root, settings.release_tags, named)
-        if isinstance(release, Reason):
-            if release.kind == "release_none":  # no fault: a project may not have made one yet
-                return blank, Judgements((), notes=(release,))
-            raise UsageError(release.kind, **release.facts)
+        try:
+            release = find_last_release(settings.root, settings.release_tags, named)
+        except GitError as error:
+            if error.reason.kind != "release_none":  # no fault: a project may not have made one yet
+                raise
+            return blank, Judgements((), notes=(error.reason,))
         base_stage.hold_rules(bench, settings)
         found = describe_ops(bench, request)
         if found.device.kind in UNTIMED:
             raise DeviceError("release_not_timed")
         if request.pattern is not None and not any(op.performance for op in found.ops):
             raise UsageError("no_case_fits", pattern=request.pattern, ops=", ".join(op.op for op in found.ops))
-        grouped, notes = _group_since_release(bench, request, found, release)
-        again = Again("", grouped.cases, release.name, notes)
+        groups, lost, notes = _group_since_release(bench, request, found, release)
+        cases = (*(case for group in groups for case in group.cases), *lost)
+        again = Again("", cases, release.name, notes)
         if not again.cases:
             run = dataclasses.replace(blank, plan=dataclasses.replace(blank.plan, again=again))
             store.write_run(run, settings.reports)
             return run, Judgements((), notes=again.said)
-        plan = _plan(settings, request, found, grouped, again)
-        return _measure(bench, request, blank, plan, found.device, grouped.groups)
+        plan = _plan(settings, request, found, groups, again)
+        return _measure(bench, request, blank, plan, found.device, groups)
 
 
 def _group_since_release(
     bench: Bench, request: Request, found: Described, release: LastRelease
-) -> tuple[Groups, tuple[Reason, ...]]:
-    """Returns the cases by the commits that they are duelled with, and notes about those that are left out."""
+) -> tuple[list[Group], list[AgainCase], tuple[Reason, ...]]:
+    """Returns the cases by their commits, those of which these are not available, and notes about what is left out."""
     settings, sound = bench.settings, [op for op in found.ops if not op.failure]
     cases: list[AgainCase] = []
     for op in sound:
         history = read_history(settings.baselines, found.device.key, op.op, formerly=op.renamed_from)
         cases += _choose_commits(settings, op, with_names_of_now(history.runs, op.renamed), release)
-    grouped, refused = _group(bench, request, sound, cases, release)
+    groups, refused = _group(bench, request, sound, cases, release)
+    lost = [case for case in cases if case.failure]
     left_out = {op.op: op.failure for op in found.ops if op.failure}
     for case, why in refused:
         if case.since is not None:
-            grouped.lost.append(_lose_epoch(case))
+            lost.append(_lose_epoch(case))
         else:
             left_out.setdefault(f"{case.op} {case.case}" if why.kind == "base_lacks_case" else case.op, why)
     notes = (because("release_not_duelled", why, op=op, release=release.name) for op, why in left_out.items())
-    return grouped, tuple(notes)
+    return groups, lost, tuple(notes)
 
 
 def _choose_commits(
@@ -230,10 +222,13 @@ def _choose_commits(
         if began and began.epoch:
             commit = began.environment.commit
             lossy = AgainCase(op.op, case, commit, since=began.epoch.why)
-            known = None if commit is None or began.environment.dirty else find_commit(settings.root, commit)
-            if not isinstance(known, str) or is_ancestor(settings.root, known, "HEAD") is not True:
+            known = None
+            with suppress(GitError):
+                commit = find_commit(settings.root, commit) if commit and not began.environment.dirty else None
+                known = commit if commit and is_ancestor(settings.root, commit, "HEAD") else None
+            if known is None:
                 found = _lose_epoch(lossy)
-            elif is_ancestor(settings.root, known, release.commit) is not True:
+            elif not is_ancestor(settings.root, known, release.commit):
                 found = lossy
         yield found
 
@@ -252,20 +247,23 @@ def _group(
     ops: Sequence[PlannedOp],
     cases: Sequence[AgainCase],
     release: LastRelease | None = None,
-) -> tuple[Groups, list[tuple[AgainCase, Reason]]]:
+) -> tuple[list[Group], list[tuple[AgainCase, Reason]]]:
     """Returns the cases by their commits, and those that cannot be duelled with theirs, each with the reason."""
-    root, refused = bench.settings.root, list[tuple[AgainCase, Reason]]()
-    grouped = Groups(lost=[case for case in cases if case.failure])
+    root, groups, refused = bench.settings.root, list[Group](), list[tuple[AgainCase, Reason]]()
     head = None if release else parse_commit(root, "HEAD")
     for number, commit in enumerate(dict.fromkeys(case.commit or "" for case in cases if not case.failure), 1):
         mine = [case for case in cases if case.commit == commit and not case.failure]
-        tree = _write_tree(bench, commit, number, release)
-        if isinstance(tree, Reason):
-            refused += [(case, tree) for case in mine]
+        try:
+            tree = _write_tree(bench, commit, number, release)
+        except GitError as error:
+            refused += [(case, error.reason) for case in mine]
             continue
         base, ours = tree.base, [op for op in ops if any(case.op == op.op for case in mine)]
         planned = {op.op: op for op in base_stage.plan_ops(bench, tree, request, ours)}
-        counts = {op.op: _count_commits(root, base, op) for op in planned.values()} if release else {}
+        # Since a release: the commits of the main line, and how many commits touched an op's files.
+        commits = count_between(root, base.commit, "HEAD", first_parent=True) if release else None
+        changed = {op: each.base.changed for op, each in planned.items() if release and each.base and each.base.changed}
+        touching = {op: count_between(root, base.commit, "HEAD", files) for op, files in changed.items()}
         duelled = []
         for case in mine:
             there = planned[case.op].base
@@ -276,21 +274,11 @@ def _group(
             elif there and case.case not in there.performance:
                 refused.append((case, Reason("base_lacks_case", {"base": base.name, "case": case.case})))
             else:  # an op that failed has an ERROR, which is worth more than why it is not duelled
-                commits, touching = counts.get(case.op, (None, None))
                 known = dataclasses.replace(case, commit=base.commit, same=there is not None and there.same)
-                duelled.append(dataclasses.replace(known, commits=commits, touching=touching))
+                duelled.append(dataclasses.replace(known, commits=commits, touching=touching.get(case.op)))
         if duelled:
-            grouped.groups.append(Group(tree, duelled, [*planned.values()]))
-    return grouped, refused
-
-
-def _count_commits(root: Path, base: Base, op: PlannedOp) -> tuple[int | None, int | None]:
-    """Returns the commits of the main line since a base, and how many commits touched the op's files."""
-    files = op.base.changed if op.base else ()
-    commits = count_between(root, base.commit, "HEAD", first_parent=True)
-    touching = list_touching(root, base.commit, "HEAD", files, MOST_COMMITS) if files else None
-    counted = None if touching is None or isinstance(touching, Reason) else len(touching)
-    return (None if isinstance(commits, Reason) else commits), counted
+            groups.append(Group(tree, duelled, [*planned.values()]))
+    return groups, refused
 
 
 def _begin(bench: Bench, request: Request, command: str, device: Device, again: Again) -> Run:
@@ -304,28 +292,26 @@ def _begin(bench: Bench, request: Request, command: str, device: Device, again: 
     return blank
 
 
-def _write_tree(bench: Bench, commit: str, number: int, release: LastRelease | None) -> BaseTree | Reason:
+def _write_tree(bench: Bench, commit: str, number: int, release: LastRelease | None) -> BaseTree:
     """Write out the project as it was at a commit that some file or tag names, for the group of this number."""
     found = find_commit(bench.settings.root, commit)
-    if isinstance(found, Reason):
-        return found
     name = release.name if release and found == release.commit else found[:SHOWN]
     base = Base(found, How.RELEASE if release else How.AGAIN, name)
     tree = base_stage.write_base(bench, base, f"{base_stage.FOLDER}-{number}")
     # A release's arm runs in today's toolchain like the other one: what a new toolchain did since then is no creep.
-    if isinstance(tree, Reason) or release:
+    if release:
         return tree
     pins = pins_changed(bench.settings.root, tree.settings.root)
     return dataclasses.replace(tree, base=dataclasses.replace(tree.base, changed_pins=pins))
 
 
-def _join_ops(ops: Iterable[PlannedOp], grouped: Groups) -> list[PlannedOp]:
+def _join_ops(ops: Iterable[PlannedOp], groups: Sequence[Group], again: Again) -> list[PlannedOp]:
     """Returns the ops with their cases of all groups and those that are lost. Ops without any are left out."""
     found = []
     for op in ops:
-        parts = [part for group in grouped.groups for part in group.planned if part.op == op.op]
+        parts = [part for group in groups for part in group.planned if part.op == op.op]
         cases = [case for part in parts for case in part.performance]
-        cases += [case.case for case in grouped.lost if case.op == op.op]
+        cases += [case.case for case in again.cases if case.op == op.op and case.failure]
         bases = [part.base for part in parts if part.base]
         base = None
         if bases:
@@ -342,19 +328,19 @@ def _join_ops(ops: Iterable[PlannedOp], grouped: Groups) -> list[PlannedOp]:
     return found
 
 
-def _plan(settings: Settings, request: Request, found: Described, grouped: Groups, again: Again) -> Plan:
+def _plan(settings: Settings, request: Request, found: Described, groups: Sequence[Group], again: Again) -> Plan:
     """Returns what all groups measure together. The families are fixed here."""
-    against, ops = Against(), _join_ops(found.ops, grouped)
+    against, ops = Against(), _join_ops(found.ops, groups, again)
     changed = ops
     if again.release:
         # Ops that fail have a note. The check of the same commit has them as errors. The family is of the ops that
         # changed. No unchanged case is duelled as a control: the nightly check has those.
         ops = [op for op in ops if not op.failure]
         changed = [op for op in ops if not (op.base and op.base.same)]
-    if grouped.groups:
+    if groups:
         # The commit of most cases, under the names of all. The plan has the commit of each case.
-        most = max(grouped.groups, key=lambda group: len(group.cases)).tree.base
-        bases = [group.tree.base for group in grouped.groups]
+        most = max(groups, key=lambda group: len(group.cases)).tree.base
+        bases = [group.tree.base for group in groups]
         names = ", ".join(dict.fromkeys(base.name for base in bases))
         pins = tuple(dict.fromkeys(pin for base in bases for pin in base.changed_pins))
         against = Against(dataclasses.replace(most, name=names, changed_pins=pins), request.duel)

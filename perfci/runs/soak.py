@@ -10,7 +10,7 @@ from perfci.core.model import UNTIMED, Device, PlannedOp, Reason
 from perfci.core.settings import Settings
 from perfci.lab.soak.findings import DECAY_LIMIT, TESTS, SoakFinding, Status, name_test
 from perfci.ops.discover import select
-from perfci.runs.bench import Bench, Listener, WorkerPlace, claim_bench, make_environment, make_job
+from perfci.runs.bench import Bench, Listener, WorkerPlace, claim_bench, list_files, make_environment, make_job
 from perfci.runs.describe import describe_ops
 from perfci.runs.plan import Request, draw_seed
 from perfci.worker.parent import run_worker
@@ -69,14 +69,14 @@ def _soak_op(bench: Bench, request: Request, op: PlannedOp, files: SoakFiles) ->
                 findings.append(message)
         bench.listener(message)
 
-    (folder,) = select(bench.settings, (op.op,))
+    place = list_files(select(bench.settings, (op.op,)))
     around = make_environment(bench, WorkerPlace(f"soak-{op.op}", request.device))
     failure: Reason | None = op.failure
     while failure is None:
         before, at = len(findings), None
         done = tuple(name_test(each.test, each.case) for each in findings)
         job = make_job(
-            bench.settings, "soak", op.op, folder.folder, request.device, request.seed or 0,
+            bench.settings, "soak", place, request.device, request.seed or 0,
             pattern=request.pattern, timer=request.timer, soak=dataclasses.replace(files, done=done),
         )  # fmt: skip
         failure = run_worker(job, around, hear)

@@ -18,16 +18,16 @@ from perfci.core.files import read_regular
 from perfci.core.model import PlannedBase, PlannedOp, Reason, Static, StaticOp
 from perfci.core.settings import Settings
 from perfci.device.targets import target_named
-from perfci.ops.discover import OpFolder, ops, select
+from perfci.ops.discover import OpFolder, select
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.ops.spec import matches
 from perfci.runs.base import BaseTree
-from perfci.runs.bench import Bench, WorkerPlace, make_environment
+from perfci.runs.bench import Bench, WorkerPlace, list_files, make_environment, make_job
 from perfci.runs.describe import find_violation
 from perfci.runs.plan import Request
 from perfci.store.files import write_atomically
 from perfci.worker.parent import Running, side_by_side, working
-from perfci.worker.protocol import Job, Message, OpFiles
+from perfci.worker.protocol import Message
 
 FORMAT = 1  # Of cached files. They are made anew if it differs.
 COMPILERS = ("triton", "triton-ascend", "torch")  # what decides what a kernel compiles to
@@ -53,7 +53,7 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
         target_named(target)
     head = select(bench.settings, request.ops)
     ours = _fingerprint(head, bench.settings)
-    base = [op for op in ops(tree.settings) if op.op in ours] if tree and tree.settings.kernels.is_dir() else []
+    base = [op for op in tree.ops if op.op in ours] if tree else []
     theirs = _fingerprint(base, tree.settings) if tree else {}
     same = {op for op in ours if op in theirs and ours[op].same_as(theirs[op])}
     wanted = [_Wanted(op, ours[op.op], target, bench.settings, False) for target in targets for op in head]
@@ -99,9 +99,6 @@ def describe_toolchain() -> str:
     return ", ".join(f"{name} {version}" for name, version in found.items()) or "nothing installed"
 
 
-# --- compiling, and not compiling twice -------------------------------------------------------------------------------
-
-
 def _compile(bench: Bench, missing: Sequence[_Wanted]) -> Mapping[_Wanted, StaticOp]:
     """A worker for each target of each revision, several at a time."""
     broken = {one: reason for one in missing if (reason := find_violation(one.op))}
@@ -131,16 +128,8 @@ def _compile_group(
                 compiled[message.op] = message
             bench.listener(message)
 
-        job = Job(
-            task="static",
-            ops=tuple(OpFiles(one.op.op, str(one.op.folder)) for one in waiting),
-            shared_folder=str(first.settings.kernels),
-            device="cuda",
-            seed=0,
-            root=str(first.settings.root),
-            head_root=str(bench.settings.root) if first.of_base else None,
-            target=first.target,
-        )
+        files, head_root = list_files(one.op for one in waiting), str(bench.settings.root) if first.of_base else None
+        job = make_job(first.settings, "static", files, "cuda", 0, head_root=head_root, target=first.target)
         name = f"static-{first.target}{'-base' if first.of_base else ''}"
         around = make_environment(bench, WorkerPlace(name, "offline", first.settings.root))
         failure = yield from working(job, around, hear)

@@ -94,9 +94,6 @@ def read_counted(settings: Settings, device: str, op: str) -> tuple[HistoryRun, 
     return tuple(run for run in found.runs if not run.environment.dirty)
 
 
-# --- one op -----------------------------------------------------------------------------------------------------------
-
-
 def _tighten_op(settings: Settings, written: Thresholds, device: str, op: str, today: str, *, write: bool) -> Tightened:
     found = Tightened(op, device)
     try:
@@ -173,9 +170,6 @@ def _list_agreed(proposed: Sequence[Tighter], history: Sequence[HistoryRun]) -> 
             yield max(changes, key=lambda change: change.after)
 
 
-# --- writing ----------------------------------------------------------------------------------------------------------
-
-
 def replace_file(settings: Settings, path: Path, before: bytes | None, after: bytes) -> None:
     """Writes a thresholds file if it still is as it was read (None: there was none). Raises StoredFileError."""
     link = next((each for each in (path, path.parent) if each.is_symlink() and each != settings.thresholds), None)
@@ -187,9 +181,6 @@ def replace_file(settings: Settings, path: Path, before: bytes | None, after: by
             raise StoredFileError("thresholds_changed_meanwhile", file=place(path, settings.root))
         if after != now:
             write_atomically(path, after)
-
-
-# --- an accepted loss -------------------------------------------------------------------------------------------------
 
 
 def shift_of(seen: Comparison | None) -> float | None:

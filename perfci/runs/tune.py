@@ -20,7 +20,7 @@ from perfci.lab.tune.records import SUITE, Attempt, SearchFile, key, open_search
 from perfci.lab.tune.search import Choice, Choices, decide
 from perfci.ops.discover import OpFolder, select
 from perfci.ops.fingerprint.tree import Tree
-from perfci.runs.bench import Bench, Listener, WorkerPlace, claim_bench, make_environment, make_job
+from perfci.runs.bench import Bench, Listener, WorkerPlace, claim_bench, list_files, make_environment, make_job
 from perfci.runs.describe import describe_ops, find_violation
 from perfci.runs.plan import Request, draw_seed
 from perfci.store.files import write_atomically
@@ -117,7 +117,7 @@ class _Tuner:
             self._trying = None
             files = TuneFiles(tuple(self._search.tried), spec.key if spec else None, self._like, alone)
             job = make_job(
-                self._settings, "tune", op.op, op.folder, self._kind, self._search.head.seed,
+                self._settings, "tune", list_files((op,)), self._kind, self._search.head.seed,
                 pattern=request.pattern, timer=request.timer, until_s=until_s, tune=files,
             )  # fmt: skip
             failure = run_worker(job, around, self._hear)

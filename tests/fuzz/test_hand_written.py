@@ -214,7 +214,7 @@ def looked_at(data: bytes) -> None:
         op = op_of(folder, data)
         for reason in discover.check_contract(op):
             assert folder in sentence(reason)
-        assert op.triton.read_bytes() == data
+        assert op.files[0].read_bytes() == data
 
 
 @pytest.mark.parametrize("data", DEEP, ids=range(len(DEEP)))

@@ -18,6 +18,7 @@ from perfci.git.base import resolve
 from perfci.git.checkout import materialise
 from perfci.worker.protocol import KINDS, pack, unpack
 from tests.fuzz import mutations, values
+from tests.git_repositories import told
 
 NAMES = sorted(KINDS)
 
@@ -86,9 +87,9 @@ def test_whatever_git_prints_is_an_answer_or_a_reason(said, tmp_path_factory):
     folder = tmp_path_factory.mktemp("repository", numbered=True)
     with mock.patch("perfci.git.command.subprocess.run", run):
         assert isinstance(git.read(folder), Revision | Reason)
-        assert isinstance(resolve(folder, None, {}), Base | Reason)
-        assert isinstance(resolve(folder, "main", {"CI_COMMIT_SHA": "0" * 40}), Base | Reason)
-        found = materialise(folder, "0" * 40, folder / "base")
+        assert isinstance(told(resolve)(folder, None, {}), Base | Reason)
+        assert isinstance(told(resolve)(folder, "main", {"CI_COMMIT_SHA": "0" * 40}), Base | Reason)
+        found = told(materialise)(folder, "0" * 40, folder / "base")
     assert isinstance(found, Reason) or found.is_relative_to(folder) or isinstance(found, Path)
 
 

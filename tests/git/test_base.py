@@ -9,8 +9,11 @@ import pytest
 
 from perfci.core.model import Base, Reason
 from perfci.core.wording import catalogue, sentence
-from perfci.git.base import How, resolve
-from tests.git_repositories import clone, commit, git
+from perfci.git import base as git_base
+from perfci.git.base import How
+from tests.git_repositories import clone, commit, git, told
+
+resolve = told(git_base.resolve)
 
 
 def base(commit: str, how: str, name: str) -> Base:

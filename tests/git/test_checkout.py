@@ -9,7 +9,7 @@ import pytest
 
 from perfci.core.model import Reason
 from perfci.git.checkout import materialise
-from tests.git_repositories import clone, commit_all, git
+from tests.git_repositories import clone, commit_all, git, told
 
 
 def files(folder: Path) -> dict[str, str]:
@@ -167,6 +167,6 @@ def test_a_revision_before_the_project_began_is_said(repository, tmp_path):
     write(repository, {"gpu/a.py": "a"})
     commit_all(repository)
 
-    reason = materialise(repository / "gpu", first, tmp_path / "base")
+    reason = told(materialise)(repository / "gpu", first, tmp_path / "base")
 
     assert reason == Reason("project_not_in_revision", {"folder": "gpu/", "revision": first[:10]})

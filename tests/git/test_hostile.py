@@ -79,7 +79,7 @@ def test_nothing_that_a_git_directory_configures_is_run(hostile, tmp_path):
     asked = (
         history.describe(hostile, "HEAD"),
         history.list_changes(hostile, "HEAD"),
-        history.list_touching(hostile, "main", "HEAD", ["a.py"], 5),
+        history.count_between(hostile, "main", "HEAD", ["a.py"]),
         history.find_last_release(hostile),
         perfci_git(hostile, "diff", "--name-only", "main", "HEAD", "--", "a.py"),
         perfci_git(hostile, "cat-file", "blob", "0" * 40),
@@ -88,7 +88,7 @@ def test_nothing_that_a_git_directory_configures_is_run(hostile, tmp_path):
 
     assert isinstance(read, Revision)
     assert read.dirty
-    assert not isinstance(found, Reason)
+    assert (found.how, found.name) == ("asked", "main")
     assert written == tmp_path / "base"
     assert (tmp_path / "base" / "a.py").read_text() == "b"
     assert [each for each in asked[:-1] if isinstance(each, Reason)] == []

@@ -3,7 +3,7 @@
 import pytest
 
 from perfci.git.history import LastRelease, find_last_release
-from tests.git_repositories import alone, clone, commit, git, start
+from tests.git_repositories import alone, clone, commit, git, start, told
 
 
 @pytest.fixture
@@ -47,13 +47,13 @@ def test_where_there_is_no_release_the_reason_says_which_way(repository):
     folder, _ = repository
 
     for pattern in ("w*", "else*"):
-        reason = find_last_release(folder, pattern)
+        reason = told(find_last_release)(folder, pattern)
         assert (reason.kind, reason.facts["pattern"]) == ("release_none", pattern)
 
 
 def test_a_shallow_clone_without_a_tag_says_how_to_fetch_them(repository):
     folder, _ = repository
-    found = find_last_release(clone(folder, "--depth", "1"))
+    found = told(find_last_release)(clone(folder, "--depth", "1"))
 
     assert (found.kind, found.facts["command"]) == ("history_cut", "git fetch --unshallow --tags origin")
 
@@ -62,5 +62,5 @@ def test_a_named_revision_has_to_be_in_heads_history(repository):
     folder, made = repository
 
     assert find_last_release(folder, named=made[2][:12]) == LastRelease(made[2][:12], made[2])
-    assert find_last_release(folder, named="elsewhere").kind == "release_unknown"
-    assert find_last_release(folder, named="v9").kind == "release_unknown"
+    assert told(find_last_release)(folder, named="elsewhere").kind == "release_unknown"
+    assert told(find_last_release)(folder, named="v9").kind == "release_unknown"

@@ -43,7 +43,8 @@ def loose(settings):
 
 
 def find(bench, **request):
-    return stage.find(bench, Request(**request))
+    found = stage.find(bench, Request(**request))
+    return found.tree or found.against.note
 
 
 def refused(bench, **request):

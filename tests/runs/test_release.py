@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from perfci import store
-from perfci.core.errors import UsageError
+from perfci.core.errors import GitError
 from perfci.core.model import Verdict
 from perfci.core.wording import sentence
 from perfci.runs import since
@@ -141,7 +141,7 @@ def test_a_revision_that_cannot_take_the_releases_place_is_refused(creep, main, 
     commit(main.root, "side")
     git(main.root, "checkout", "-q", "main")
 
-    with pytest.raises(UsageError) as raised:
+    with pytest.raises(GitError) as raised:
         creep(named)
 
     assert raised.value.reason.kind == kind
