@@ -39,12 +39,6 @@ def nodes(folder: Path = Path("/dev")) -> list[Path]:
     return sorted(folder.glob("davinci[0-9]*"))
 
 
-def find_shut(found: list[Path]) -> tuple[str, ...]:
-    """Device files that this user may not open. davinci_manager is for all chips."""
-    needed = [*found, found[0].parent / "davinci_manager"] if found else []
-    return tuple(str(node) for node in needed if not os.access(node, os.R_OK | os.W_OK))
-
-
 def shun_plugin() -> None:
     """Before torch is imported: with a plugin that torch loads by itself its import fails if CANN is missing."""
     if npu_installed():
@@ -78,9 +72,11 @@ def load() -> Any:
         raise _explain(error, "npu_open_failed") from error
     if seen:
         return npu
-    if not nodes():
+    chips = nodes()
+    if not chips:
         raise DeviceError("npu_no_device")
-    if shut := find_shut(nodes()):
+    needed = [*chips, chips[0].parent / "davinci_manager"]  # which is for all chips
+    if shut := [str(node) for node in needed if not os.access(node, os.R_OK | os.W_OK)]:
         raise DeviceError("npu_no_permission", message=", ".join(shut))
     raise DeviceError("npu_unseen", visible=os.environ.get("ASCEND_RT_VISIBLE_DEVICES", "") or "-")
 
