@@ -110,11 +110,11 @@ class Workers:
             heard(Prepared(PerformanceCase(case, compile_s=1.0 + job.process, base=arm)))
             heard(Measured(case, block(0, job.process, base), {"kernel": (5.0,), "reference": (5.0,)}))
         self.passes(job)
-        death = self.dies.get(("measure", op))
+        death = self.dies.get(("judge" if job.host else "measure", op))
         if isinstance(death, BaseException):
             raise death
         if death is not None:
-            return self.dies.pop(("measure", op)) if job.base else death
+            return self.dies.pop(("measure", op)) if ("judge", op) in self.dies and not job.host else death
         short = self.late.get((op, job.process), ())
         for case in cases:
             heard(Finished(PerformanceCase(case, compile_s=1.0 + job.process, base=arm), case in short))

@@ -167,20 +167,30 @@ def test_revisions_that_turn_out_inseparable_get_a_process_each_from_then_on(mea
     assert (workers.pairs[1][0].job.process, workers.pairs[1][1].job.cases) == (1, ("rows=2",))
 
 
-def test_a_judges_process_that_died_is_followed_by_one_for_both_revisions(measure, workers, forked):
-    """The base's own code may have ended it."""
-    workers.dies["measure", "relu"] = CRASH
+def test_a_judges_process_that_its_base_ends_too_is_followed_by_one_for_both_revisions(measure, workers, forked):
+    workers.dies["judge", "relu"] = workers.dies["measure", "relu"] = CRASH
 
     run = measure(forked)
 
     assert run.ops[0].failure is None
-    assert workers.measured() == [("relu", 0, CASES), ("relu", 0, None)]
+    assert workers.measured() == [("relu", 0, CASES), ("relu", 0, CASES), ("relu", 0, None)]
+    alone = workers.jobs[-2]
+    assert (alone.host, alone.base, alone.ops) == (None, None, workers.jobs[-3].ops)
     # The measurements of the one that died are made again, also in the file of raw launches.
     assert [len(case.blocks) for case in run.ops[0].performance] == [1, 1]
     assert {case.self_reported.kind for case in run.ops[0].performance} == {CRASH.kind}
     assert len(launches.read_launches(forked.reports).rows) == 2 * len(CASES)
     # The accuracy was known and is not checked again.
     assert workers.jobs[-1].suites == (Suite.PERFORMANCE,) and len(run.ops[0].accuracy) == 1
+
+
+def test_a_judges_process_that_its_base_alone_does_not_end_is_an_error(measure, workers, forked):
+    workers.dies["judge", "relu"] = CRASH
+
+    run = measure(forked)
+
+    assert (run.ops[0].failure.kind, run.ops[0].failure.facts["cause"]) == ("judge_ended", CRASH.kind)
+    assert workers.measured() == [("relu", 0, CASES)] * 2
 
 
 def test_an_audited_case_of_an_unchanged_op_is_all_that_is_measured_of_it(measure, workers, forked):
