@@ -11,7 +11,7 @@ _COMMON = {
     "deadline": None,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 }
-_SAME = {"max_examples": 40, "derandomize": True, "database": None, **_COMMON}
+_SAME = {"max_examples": 25, "derandomize": True, "database": None, **_COMMON}
 settings.register_profile("ci", phases=[Phase.explicit, Phase.generate], **_SAME)
 settings.register_profile("small", **_SAME)
 settings.register_profile("long", max_examples=3000, **_COMMON)

@@ -11,7 +11,7 @@ ALONE = "test_faults.py"
 """Imports the ops from copies, time and again."""
 
 OTHERS = sorted(path.name for path in INSIDE.glob("test_*.py") if path.name != ALONE)
-GROUPS = {"faults": [ALONE], "first half": OTHERS[::2], "second half": OTHERS[1::2]}
+GROUPS = {"faults": [ALONE], "others": OTHERS}
 """Several files a process: it takes longer to start than most of them."""
 
 
