@@ -19,7 +19,7 @@ from perfci import store
 from perfci.core.wording import sentence
 from perfci.store import launches
 from tests.git_repositories import alone, commit_all, git
-from tests.processes import runs
+from tests.processes import NAME, runs_there
 
 OPS = ("relu", "row_sum", "scale")
 SPEED = "US_PER_MEGABYTE = 320.0"
@@ -445,7 +445,7 @@ def test_a_signal_in_the_middle_of_a_duel_keeps_what_was_measured_and_leaves_nob
         topic.edit("scale", "triton", "    fake.work(", "    fake.hang() if len(x) == 512 else None\n    fake.work(")
 
     on_main(topic, hang)
-    note = f"import os\nopen({str(pids)!r}, 'a').write(f'{{os.getpid()}}\\n')\n"
+    note = f"open({str(pids)!r}, 'a').write({NAME} + '\\n')\n"
     topic.edit("scale", "triton", "    fake.hang() if len(x) == 512 else None\n", "")
     topic.edit("scale", "triton", "import numpy as np", f"{note}import numpy as np")
     make_slower(topic, "relu")
@@ -464,7 +464,7 @@ def test_a_signal_in_the_middle_of_a_duel_keeps_what_was_measured_and_leaves_nob
     assert run.stopped == signal.Signals(number).name
     relu = next(op for op in run.ops if op.op == "relu")
     assert all(len(case.blocks) == 12 and case.base.duelled for case in relu.performance)
-    assert not [pid for pid in pids.read_text().split() if runs(pid)]
+    assert not [pid for pid in pids.read_text().split() if runs_there(pid)]
     judged = topic.perfci("compare", str(reports), "--format", "json")
     assert (judged.code, verdict(judged, "relu", 256)[0]) == (3, "INCONCLUSIVE")
 

@@ -10,7 +10,7 @@ import pytest
 
 from perfci import store
 from perfci.store.launches import read_launches
-from tests.processes import runs
+from tests.processes import NAME, runs_there
 
 OPS = ("relu", "row_sum", "scale")
 
@@ -111,7 +111,7 @@ def test_a_run_waits_for_the_board_that_another_has_and_goes_on_with_the_other(p
 def test_a_signal_ends_the_workers_of_all_boards(project, boards, monkeypatch):
     monkeypatch.setenv("PERFCI_WRITABLE", str(project.root))
     for op in ("relu", "scale"):
-        pid = f"import os; open({str(project.root)!r} + '/pid-{op}', 'w').write(str(os.getpid())); fake.hang(); "
+        pid = f"open({str(project.root)!r} + '/pid-{op}', 'w').write({NAME}); fake.hang(); "
         project.edit(op, "triton", "fake.work(", f"{pid}fake.work(")
     process = project.start("check", "--device", "fake", "--devices", "0,1", "relu", "scale")
     files = [project.root / f"pid-{op}" for op in ("relu", "scale")]
@@ -125,4 +125,4 @@ def test_a_signal_ends_the_workers_of_all_boards(project, boards, monkeypatch):
     assert process.returncode == 143, out + err
     run = store.read_run(project.root / "reports")
     assert (run.stopped, [op.op for op in run.ops]) == ("SIGTERM", ["relu", "scale"])
-    assert not any(runs(file.read_text()) for file in files)
+    assert not any(runs_there(file.read_text()) for file in files)

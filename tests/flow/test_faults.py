@@ -9,7 +9,7 @@ import time
 import pytest
 
 from perfci import store
-from tests.processes import runs
+from tests.processes import NAME, runs_there
 
 KERNEL_FAULTS = {
     "raises": ("np.maximum(x, 0, out=out)", "raise RuntimeError('no such stream')", "ERROR", "no such stream"),
@@ -197,13 +197,8 @@ def test_a_signal_in_the_middle_keeps_what_was_measured(project, number, code):
 @pytest.mark.slow
 def test_a_worker_ends_when_its_parent_is_killed(project, monkeypatch):
     monkeypatch.setenv("PERFCI_WRITABLE", str(project.root))
-    project.edit("relu", "triton", "import numpy as np", "import os\n\nimport numpy as np")
-    project.edit(
-        "relu",
-        "triton",
-        "fake.work(",
-        f"open({str(project.root / 'pid')!r}, 'w').write(str(os.getpid())); fake.hang(); fake.work(",
-    )
+    note = f"open({str(project.root / 'pid')!r}, 'w').write({NAME})"
+    project.edit("relu", "triton", "fake.work(", f"{note}; fake.hang(); fake.work(")
     process = project.start("check", "--device", "fake", "relu")
     deadline = time.monotonic() + 60
     pid = project.root / "pid"
@@ -213,7 +208,6 @@ def test_a_worker_ends_when_its_parent_is_killed(project, monkeypatch):
     process.kill()
     process.communicate(timeout=30)
 
-    worker = int(pid.read_text())
-    while time.monotonic() < deadline and runs(worker):
+    while time.monotonic() < deadline and runs_there(pid.read_text()):
         time.sleep(0.05)
-    assert not runs(worker)
+    assert not runs_there(pid.read_text())
