@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import resource
 import signal
 import stat
 import struct
@@ -133,6 +132,8 @@ def isolate() -> None:
         _close_all_but(reading)
         status = int(os.read(reading, 16) or -signal.SIGKILL)
         if status < 0:
+            import resource  # which Windows lacks
+
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             with contextlib.suppress(OSError):  # there is nothing to set for SIGKILL
                 signal.signal(-status, signal.SIG_DFL)
