@@ -102,9 +102,10 @@ def stay_in_group() -> None:
 def can_isolate() -> bool:
     """Returns whether a process can be kept from seeing those outside. Tries it in a process of its own.
 
-    Not beside an NPU, whose tools know processes by their numbers outside.
+    Not beside an NPU or CUDA's MPS, which know processes by their numbers outside, nor where Landlock confines nothing.
     """
-    if sys.platform != "linux" or any(each.name.startswith("davinci") for each in os.scandir("/dev")):
+    served = os.access(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), os.F_OK)
+    if not landlock_version() or served or any(each.name.startswith("davinci") for each in os.scandir("/dev")):
         return False
     if trial := os.fork():
         return os.waitpid(trial, 0)[1] == 0
