@@ -70,11 +70,22 @@ def test_one_quick_window_shows_that_a_slow_clock_was_an_accident(scripted):
     assert suspicions(timed_case(scripted), scripted.device, Limits()) == ()
 
 
-def test_a_call_that_keeps_the_host_for_as_long_hides_no_work(scripted):
+@pytest.mark.parametrize("of", ["host_us", "span_us"])
+def test_a_call_that_keeps_the_host_or_the_device_for_as_long_hides_no_work(scripted, of):
     scripted.device.window_s = lambda call, launches: launches * 9e-6 * KERNEL_US
     case = timed_case(scripted)
+    assert [each.kind for each in suspicions(case, scripted.device, Limits())] == ["beyond_clock"]
+
     for block in case.blocks:
-        block.arms["kernel"] = dataclasses.replace(block.arms["kernel"], host_us=8.5 * KERNEL_US)
+        block.arms["kernel"] = dataclasses.replace(block.arms["kernel"], **{of: 8.5 * KERNEL_US})
+
+    assert suspicions(case, scripted.device, Limits()) == ()
+
+
+def test_what_an_npu_rests_between_launches_is_not_held_for_work(scripted):
+    scripted.device.window_s = lambda call, launches: launches * 9e-6 * KERNEL_US
+    case = timed_case(scripted)
+    scripted.device.info = dataclasses.replace(scripted.device.info, kind="npu")
 
     assert suspicions(case, scripted.device, Limits()) == ()
 
