@@ -173,7 +173,8 @@ def _describe_origin(run: Run) -> str:
     if static and not run.ops:
         targets = ", ".join(static.targets)
         return say("Compiled for {targets} by {by}{commit}.", targets=targets, by=static.toolchain, commit=commit)
-    return say("On {device}{commit}, seed {seed}.", device=describe_device(run), commit=commit, seed=run.plan.seed)
+    seed = say("a seed for each op") if run.seed is None else say("seed {seed}", seed=run.seed)
+    return say("On {device}{commit}, {seed}.", device=describe_device(run), commit=commit, seed=seed)
 
 
 def describe_device(run: Run) -> str:

@@ -192,7 +192,7 @@ def _describe_environment(run: Run, judgements: Judgements) -> Iterator[tuple[st
         say("host"): plain(where_ran.host),
         say("system"): plain(where_ran.system),
         say("variables"): ", ".join(code(f"{name}={value}") for name, value in sorted(where_ran.variables.items())),
-        say("seed"): str(run.plan.seed),
+        say("seed"): say("one for each op") if run.seed is None else str(run.seed),
         say("the base's interpreter"): code(base.python) if base and base.python else "",
         say("the base's packages"): _list_packages(base.packages) if base and base.python else "",
     }

@@ -123,10 +123,10 @@ def _fill(command: str, row: Judgement, run: Run) -> str:
 
 
 def repeat(run: Run) -> str:
-    """The command that repeats a run against the same base, and of one op with the same inputs."""
-    seed = run.ops[0].seed if len(run.ops) == 1 and run.ops[0].seed is not None else run.plan.seed
+    """The command that repeats a run against the same base, and with the same inputs if one seed gives them."""
+    seed = "" if run.seed is None else f" --seed {run.seed}"
     if run.plan.again:
-        return run.command if "--seed" in run.command else f"{run.command} --seed {seed}"
+        return run.command if "--seed" in run.command else f"{run.command}{seed}"
     ops = " ".join(quote(op.op) for op in run.plan.ops or run.ops)
     only = f" --case {quote(run.plan.filter)}" if run.plan.filter else ""
     options = "".join(f" --threshold {quote(f'{key}={text}')}" for key, text in run.plan.thresholds.items())
@@ -134,7 +134,7 @@ def repeat(run: Run) -> str:
     if run.static and is_only_compiled(run):
         targets = quote(",".join(run.static.targets))
         return f"perfci check --static {ops}{only} --target {targets}{_name_base(run)}{options}"
-    return " ".join(f"perfci check {ops}{only} --seed {seed}{_name_base(run)}".split()) + options
+    return " ".join(f"perfci check {ops}{only}{seed}{_name_base(run)}".split()) + options
 
 
 def _name_base(run: Run, row: Judgement | None = None) -> str:

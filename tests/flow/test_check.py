@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -74,13 +75,13 @@ def test_the_seed_of_a_run_repeats_its_inputs_and_its_fake_times(project):
     assert times[0] == times[1]
 
 
-def test_a_seed_that_nobody_gave_is_in_no_file_while_the_op_runs_and_repeats_its_inputs_later(project):
-    project.edit("scale", "triton", "def scale(x", "SEEN = open('reports/run.json').read()\n\n\ndef scale(x")
+def test_a_seed_that_nobody_gave_is_the_ops_own_and_repeats_its_inputs_later(project):
     project.edit("relu", "triton", "    return out", "    out[x > 2.5] = 0\n    return out")
     project.perfci("check", "relu", "scale", "--device", "fake")
     run = project.run_record()
     seeds = {op.op: op.seed for op in run.ops}
-    assert len({run.plan.seed, *seeds.values()}) == 3
+    assert len({run.plan.seed, *seeds.values()} - {None}) == 3
+    assert (run.seed, replace(run, ops=run.ops[:1]).seed) == (None, run.ops[0].seed)
 
     def fresh():
         (op,) = [op for op in project.run_record().ops if op.op == "relu"]
@@ -91,7 +92,8 @@ def test_a_seed_that_nobody_gave_is_in_no_file_while_the_op_runs_and_repeats_its
 
     assert first == fresh()
     assert any(check.failure for check in first)
-    assert project.run_record().ops[0].seed is None
+    again = project.run_record()
+    assert (again.ops[0].seed, again.seed) == (None, seeds["relu"])
 
 
 def test_strict_mode_fails_on_warnings(project):

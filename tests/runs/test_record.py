@@ -144,6 +144,21 @@ def test_a_changed_op_is_measured_beside_its_base_and_an_unchanged_one_not_at_al
     ]
 
 
+def test_the_process_of_the_ops_own_code_is_told_no_seed_and_no_file_has_it_before_the_op_is_done(
+    measure, workers, forked
+):
+    saved = []
+    workers.passes = lambda _: saved.extend(path.read_text() for path in forked.reports.rglob("*.json"))
+
+    run = measure(forked, seed=None)
+
+    (job,) = (job for job in workers.jobs if job.task == "measure")
+    assert (job.host.job.seed, run.ops[0].seed) == (0, job.seed)
+    assert not any(str(job.seed) in text for text in saved)
+    given = measure(forked, seed=7)
+    assert (workers.jobs[-1].seed, given.ops[0].seed) == (7, None)
+
+
 def test_revisions_that_turn_out_inseparable_get_a_process_each_from_then_on(measure, workers, forked, heard):
     workers.apart["relu"] = LATE
 

@@ -245,6 +245,12 @@ class Run:
     missing: tuple[Reason, ...] = ()  # shards of a merged run that gave no result, or no whole one
     format: int = FORMAT
 
+    @property
+    def seed(self) -> int | None:
+        """The `--seed` that repeats all inputs. None if several ops have one each."""
+        own = {op.seed for op in self.ops if op.seed is not None}
+        return None if len(own) > 1 else next(iter(own), self.plan.seed)
+
 
 @dataclass(frozen=True)
 class ShardedOp:
