@@ -24,15 +24,16 @@ Function = Callable[..., Any]
 class FloatFormat(NamedTuple):
     """A floating-point format that numpy does not have."""
 
+    bits: int
     mantissa: int
     bias: int
     largest: float  # what larger values become
 
 
 FORMATS = {  # by Triton's names
-    "bf16": FloatFormat(7, 127, np.inf),
-    "fp8e4nv": FloatFormat(3, 7, 448.0),
-    "fp8e5": FloatFormat(2, 15, 57344.0),
+    "bf16": FloatFormat(16, 7, 127, np.inf),
+    "fp8e4nv": FloatFormat(8, 3, 7, 448.0),
+    "fp8e5": FloatFormat(8, 2, 15, 57344.0),
 }
 
 

@@ -49,14 +49,17 @@ _NVIDIA = {
 _CLASS = {opcode: name for name, opcodes in _NVIDIA.items() for opcode in opcodes.split()}
 _FAMILIES = {"UTC": "tensor", "UTMA": "memory", "UBLK": "memory"}
 
-_AMD = {  # class -> beginnings of opcodes, the first that fits counts
-    "memory": r"(global|flat|t?buffer|scratch|ds)_|s_(load|store|buffer|atomic|dcache|memtime|memrealtime)",
-    "tensor": r"v_(mfma|smfmac|s?wmma|dot)",
-    "control": r"s_(c?branch|endpgm|barrier|waitcnt|setpc|swappc|getpc|call|sleep|sethalt|trap|setprio)",
-    "other": r"[vs]_(c?mov|cndmask|cselect|readfirstlane|readlane|writelane|perm|swap|accvgpr|nop)",
-    "float": r"v_\w*_b?f(8|16|32|64)(_|$)",
-    "integer": r"[vs]_\w*_[biu](1|8|16|24|32|64)(_|$)",
-}
+_AMD = (
+    (
+        "memory",
+        re.compile(r"(global|flat|t?buffer|scratch|ds)_|s_(load|store|buffer|atomic|dcache|memtime|memrealtime)"),
+    ),
+    ("tensor", re.compile(r"v_(mfma|smfmac|s?wmma|dot)")),
+    ("control", re.compile(r"s_(c?branch|endpgm|barrier|waitcnt|setpc|swappc|getpc|call|sleep|sethalt|trap|setprio)")),
+    ("other", re.compile(r"[vs]_(c?mov|cndmask|cselect|readfirstlane|readlane|writelane|perm|swap|accvgpr|nop)")),
+    ("float", re.compile(r"v_\w*_b?f(8|16|32|64)(_|$)")),
+    ("integer", re.compile(r"[vs]_\w*_[biu](1|8|16|24|32|64)(_|$)")),
+)
 
 TOOLS = {"cuobjdump": "registers, spills and occupancy", "nvdisasm": "instructions"}  # NVIDIA's programs, their figures
 TIME_LIMIT_S = 120  # of one of these programs
@@ -165,7 +168,7 @@ def nvidia_class(opcode: str) -> str:
 
 def amd_class(opcode: str) -> str:
     """Class of an opcode, by the naming of AMD's CDNA3 instruction set architecture."""
-    return next((name for name, pattern in _AMD.items() if re.match(pattern, opcode)), "other")
+    return next((name for name, pattern in _AMD if pattern.match(opcode)), "other")
 
 
 def count_classes(opcodes: Iterable[str], class_of: Callable[[str], str]) -> dict[str, int]:
@@ -243,11 +246,14 @@ def _binary(launch: Launched, target: Target) -> KernelBinary:
         figures = {"registers": used.registers, "shared": metadata.shared, "warps": metadata.num_warps}
         occupancy = find_occupancy(target, **figures, columns=columns)
     return KernelBinary(
-        name=launch.name, artefact=key, mix=counts or {}, occupancy=occupancy,
+        name=launch.name,
+        artefact=key,
         registers=used.registers if used else None,
         spill_bytes=used.spill_bytes if used else None,
         local_bytes=used.local_bytes if used else None,
         shared_bytes=None if target.backend == "npu" else metadata.shared,
         instructions=sum(counts.values()) if counts is not None else None,
+        mix=counts or {},
         warps=None if target.backend == "npu" else metadata.num_warps,
-    )  # fmt: skip
+        occupancy=occupancy,
+    )

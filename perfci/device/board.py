@@ -57,16 +57,23 @@ class Properties(SimpleNamespace):
             "memory_bus_width": target.bus_bits,
         }
         super().__init__(
-            name=target.board, major=target.capability[0], minor=target.capability[1],
-            multi_processor_count=target.processors, L2_cache_size=target.l2_bytes, warp_size=target.warp_size,
-            max_threads_per_multi_processor=target.threads, max_threads_per_block=1024,
+            name=target.board,
+            major=target.capability[0],
+            minor=target.capability[1],
+            multi_processor_count=target.processors,
+            L2_cache_size=target.l2_bytes,
+            warp_size=target.warp_size,
+            max_threads_per_multi_processor=target.threads,
+            max_threads_per_block=1024,
             regs_per_multiprocessor=target.registers,
             shared_memory_per_block=min(target.shared_block, 49152) if is_cuda else 65536,
             shared_memory_per_block_optin=target.shared_block,
             shared_memory_per_multiprocessor=target.shared_processor,
-            is_integrated=0, is_multi_gpu_board=0, gcnArchName=target.board if is_cuda else target.name,
+            is_integrated=0,
+            is_multi_gpu_board=0,
+            gcnArchName=target.board if is_cuda else target.name,
             **{name: value for name, value in known.items() if value is not None},
-        )  # fmt: skip
+        )
 
     def __getattr__(self, name: str) -> Any:
         if name in UNKNOWN_PROPERTIES:
@@ -119,12 +126,19 @@ def pretend(target: Target) -> None:
     stream = VirtualStream()
     stream.cuda_stream = 0
     answers: dict[str, Any] = {
-        "is_available": True, "is_initialized": True, "is_bf16_supported": target.capability >= (8, 0),
-        "device_count": 1, "current_device": 0, "current_stream": stream, "default_stream": stream,
-        "get_device_properties": Properties(target), "get_device_capability": target.capability,
-        "get_device_name": target.board, "get_arch_list": [target.name],
+        "is_available": True,
+        "is_initialized": True,
+        "is_bf16_supported": target.capability >= (8, 0),
+        "device_count": 1,
+        "current_device": 0,
+        "current_stream": stream,
+        "default_stream": stream,
+        "get_device_properties": Properties(target),
+        "get_device_name": target.board,
+        "get_device_capability": target.capability,
+        "get_arch_list": [target.name],
         **dict.fromkeys(("init", "set_device", "empty_cache", "ipc_collect", "manual_seed", "manual_seed_all")),
-    }  # fmt: skip
+    }
     for name, answer in answers.items():
         setattr(torch.cuda, name, _answer(answer))
     torch.cuda.synchronize = _note("torch.cuda_synchronize()")
@@ -140,11 +154,14 @@ def pretend(target: Target) -> None:
         setattr(torch.cuda.nvtx, name, _answer(None))
     torch._C._cuda_getCurrentRawStream = _answer(0)
     torch.version.hip = ROCM if target.backend == "hip" else None
-    answers = {
-        "is_available": True, "current_accelerator": torch.device(DEVICE.type), "current_stream": stream,
-        "device_count": 1, "current_device_index": 0, "set_device_index": None,
-    }  # fmt: skip
-    for name, answer in answers.items():
+    for name, answer in (
+        ("is_available", True),
+        ("device_count", 1),
+        ("current_accelerator", torch.device(DEVICE.type)),
+        ("current_device_index", 0),
+        ("current_stream", stream),
+        ("set_device_index", None),
+    ):
         setattr(torch.accelerator, name, _answer(answer))
     torch.accelerator.synchronize = _note("torch.accelerator_synchronizeDevice()")
 

@@ -28,11 +28,13 @@ BUILT_IN = operator_namespaces() | {"higher_order"}  # of torch itself: this mod
 
 _OF_STREAMS = ("synchronize", "wait_event", "wait_stream", "record_event")
 _OF_EVENTS = ("synchronize", "record", "wait")
-SYNCHRONISING = (  # Functions that order work on the device or wait for it, and are no torch operations: module, class
-    ("torch._C", None, ("_cuda_synchronize", "_cuda_setStream")),
-    ("torch._C", None, ("_accelerator_synchronizeDevice", "_accelerator_setStream")),
-    ("torch.cuda", "Stream", _OF_STREAMS),
-    ("torch.cuda", "Event", _OF_EVENTS),
+# Functions that order work on the device or wait for it, and are no torch operations.
+SYNCHRONISING: tuple[tuple[Any, tuple[str, ...]], ...] = (
+    (torch._C, ("_cuda_synchronize", "_cuda_setStream", "_accelerator_synchronizeDevice", "_accelerator_setStream")),
+    (torch.cuda.Stream, _OF_STREAMS),
+    (torch.cuda.Event, _OF_EVENTS),
+)
+NPU_SYNCHRONISING = (  # the same of torch_npu, if it is loaded: module, class and names
     ("torch_npu._C", None, ("_npu_synchronize", "_npu_setStream")),
     ("torch_npu.npu.streams", "Stream", _OF_STREAMS),
     ("torch_npu.npu.streams", "Event", _OF_EVENTS),
@@ -161,11 +163,14 @@ class Captured:
         metadata = launch.kernel.metadata
         options = {ours: getattr(metadata, name, None) for name, ours in OPTIONS.items()}
         return LaunchIdentity(
-            kernel=launch.name, artefact=artefact(launch.kernel), grid=launch.grid,
-            warps=getattr(metadata, "num_warps", None), stages=getattr(metadata, "num_stages", None),
+            kernel=launch.name,
+            artefact=artefact(launch.kernel),
+            grid=launch.grid,
+            warps=getattr(metadata, "num_warps", None),
+            stages=getattr(metadata, "num_stages", None),
             arguments={name: self.text(value) for name, value in launch.arguments.items()}
             | {name: stable(value) for name, value in options.items() if value and value not in (1, (1, 1, 1))},
-        )  # fmt: skip
+        )
 
 
 def note(text: str) -> None:
@@ -304,12 +309,13 @@ def _watch_functions(stack: ExitStack, capture: Captured) -> None:
         stack.callback(setattr, owner, name, own)
         setattr(owner, name, reporting)
 
-    for module, class_name, names in SYNCHRONISING:
-        owner: Any = sys.modules.get(module)
-        owner = getattr(owner, class_name, None) if class_name else owner
-        for name in names:
-            label = f"{getattr(owner, '__qualname__', 'torch')}.{name.removeprefix('_')}()"
-            watch(owner, name, lambda *_, label=label: capture.order(label))
+    owners = list(SYNCHRONISING)
+    for module, class_name, names in NPU_SYNCHRONISING:
+        owner = sys.modules.get(module)
+        owners.append((getattr(owner, class_name, None) if class_name else owner, names))
+    for owner, name in ((owner, name) for owner, names in owners for name in names):
+        label = f"{getattr(owner, '__qualname__', 'torch')}.{name.removeprefix('_')}()"
+        watch(owner, name, lambda *_, label=label: capture.order(label))
     for module, class_name, name, what in OPAQUE:
         owner = getattr(sys.modules.get(module), class_name, None)
         watch(owner, name, lambda *_, what=what: note_unknown("captured_opaque", what))

@@ -68,6 +68,9 @@ class HostEndurance(Endurance):
         return measure_footprint(make)
 
 
+# --- races ------------------------------------------------------------------------------------------------------------
+
+
 class _Log:
     """One launch's accesses."""
 
@@ -92,10 +95,7 @@ class _Log:
         if not self.readable or not self.stores:
             return None
         loads, stores = _join_accesses(self.loads), _join_accesses(self.stores)
-        addresses, bits, programs = stores
-        clash = (addresses[1:] == addresses[:-1]) & (programs[1:] != programs[:-1]) & (bits[1:] != bits[:-1])
-        two_stores = _describe_clash("two stores", clash, addresses[1:], programs, programs[1:])
-        return two_stores or _load_and_store(loads, stores)
+        return _two_stores(stores) or _load_and_store(loads, stores)
 
 
 class _Watched:
@@ -158,6 +158,12 @@ def _join_accesses(accesses: list[tuple[Array, Array, int]]) -> tuple[Array, Arr
     programs = np.concatenate([none.astype(int), *(np.full(each.size, program) for each, _, program in accesses)])
     order = np.argsort(addresses, kind="stable")
     return addresses[order], bits[order], programs[order]
+
+
+def _two_stores(stores: tuple[Array, Array, Array]) -> Race | None:
+    addresses, bits, programs = stores
+    clash = (addresses[1:] == addresses[:-1]) & (programs[1:] != programs[:-1]) & (bits[1:] != bits[:-1])
+    return _describe_clash("two stores", clash, addresses[1:], programs, programs[1:])
 
 
 def _load_and_store(loads: tuple[Array, Array, Array], stores: tuple[Array, Array, Array]) -> Race | None:

@@ -83,15 +83,18 @@ class CudaDevice(TorchDevice):
         properties = torch.cuda.get_device_properties(0)
         self._board = NvmlBoard(f"GPU-{properties.uuid}" if getattr(properties, "uuid", None) else None)
         self.info = Device(
-            kind="cuda", name=properties.name,
+            kind="cuda",
+            name=properties.name,
             key=self._board.key(properties.name, properties.multi_processor_count),
             uuid=self._board.uuid() or str(getattr(properties, "uuid", "")) or None,
-            driver=self._board.driver(), runtime=f"CUDA {torch.version.cuda}",
+            driver=self._board.driver(),
+            runtime=f"CUDA {torch.version.cuda}",
             processors=properties.multi_processor_count,
-            l2_bytes=properties.L2_cache_size, memory_bytes=properties.total_memory,
+            l2_bytes=properties.L2_cache_size,
+            memory_bytes=properties.total_memory,
             mig=self._board.mig(properties.name, properties.multi_processor_count),
             power_limit_w=self._board.power_limit_w(),
-        )  # fmt: skip
+        )
         self.arrays = self._tensors = TorchArrays("cuda")
         self.can_replay = explain_unknown_triton() is None
         self._flush: Flush

@@ -212,10 +212,16 @@ class FakeDevice(seam.Accelerator):
         known = index.isdecimal() and int(index) < len(spec.models)
         model = spec.models[int(index)] if known else spec.model
         self.info = Device(
-            kind="fake", name=model, key=model.lower().replace(" ", "-"), uuid=spec.board or f"FAKE-{index}",
-            driver=spec.driver or None, runtime="virtual",
-            processors=8, l2_bytes=1 << 17, memory_bytes=spec.memory_bytes,
-        )  # fmt: skip
+            kind="fake",
+            name=model,
+            key=model.lower().replace(" ", "-"),
+            uuid=spec.board or f"FAKE-{index}",
+            driver=spec.driver or None,
+            runtime="virtual",
+            processors=8,
+            l2_bytes=1 << 17,
+            memory_bytes=spec.memory_bytes,
+        )
         self.arrays = NumpyArrays()
         self._spec = spec
         self._rng = np.random.default_rng(seed)

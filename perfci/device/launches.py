@@ -88,11 +88,14 @@ def record_kernels() -> Iterator[dict[str, KernelFacts]]:
     def heard(launch: Launched) -> None:
         metadata, constants = launch.kernel.metadata, _find_constants(launch)
         found[f"{launch.name} {constants}"] = KernelFacts(
-            name=launch.name, constants=constants,
-            registers=getattr(launch.kernel, "n_regs", None), spills=getattr(launch.kernel, "n_spills", None),
+            name=launch.name,
+            registers=getattr(launch.kernel, "n_regs", None),
+            spills=getattr(launch.kernel, "n_spills", None),
             shared_bytes=getattr(metadata, "shared", None),
-            warps=getattr(metadata, "num_warps", None), stages=getattr(metadata, "num_stages", None),
-        )  # fmt: skip
+            warps=getattr(metadata, "num_warps", None),
+            stages=getattr(metadata, "num_stages", None),
+            constants=constants,
+        )
 
     with watch_launches(heard):
         yield found

@@ -103,12 +103,16 @@ class NpuDevice(TorchDevice):
         self._rated_mhz = self._monitor.rated_mhz()
         properties = npu.get_device_properties(0)
         self.info = Device(
-            kind="npu", name=properties.name, key=device_key(properties.name), uuid=self._monitor.serial(),
-            driver=self._monitor.table().driver, runtime=_find_runtime(),
+            kind="npu",
+            name=properties.name,
+            key=device_key(properties.name),
+            uuid=self._monitor.serial(),
+            driver=self._monitor.table().driver,
+            runtime=_find_runtime(),
             processors=_find_property(properties, "vector_core_num", "multi_processor_count"),
             l2_bytes=_find_property(properties, "L2_cache_size"),
             memory_bytes=_find_property(properties, "total_memory"),
-        )  # fmt: skip
+        )
         self.arrays = TorchArrays(self.backend, reference_device="cpu")
         self._flush: NpuFlush
 

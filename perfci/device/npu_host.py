@@ -1,11 +1,9 @@
-"""What stands in an NPU's way on this machine, found without importing torch, Triton or anything of Ascend's.
-
-What opening the device refuses by itself, with its reason, is not looked for here.
-"""
+"""What stands in an NPU's way on this machine, found without importing torch, Triton or anything of Ascend's."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -15,17 +13,20 @@ from pathlib import Path
 from perfci.core.environment import installed_versions
 from perfci.core.model import Reason
 from perfci.device import npu_runtime, npu_smi
-from perfci.device.npu_smi import NpuPlace, NpuTable
+from perfci.device.npu_smi import USABLE, NpuPlace, NpuTable
+from perfci.device.targets import release
 
-PACKAGES = ("torch", "torch-npu", "triton-ascend")
+PACKAGES = ("torch", "torch-npu", "triton", "triton-ascend", "numpy", "pybind11")
 
 HOMES = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")  # variables that CANN's set_env.sh sets to its folder
 PLACES = ("usr/local/Ascend/ascend-toolkit/latest", "usr/local/Ascend/ascend-toolkit", "usr/local/Ascend/cann")
 LIBRARY = "libascendcl.so"
+NEW_NUMPY = ((2, 3), 2)  # first torch whose numpy may be of this major version
 
 REFUTED = frozenset(  # kinds that keep a device from being opened
-    {"npu_no_device", "npu_no_torch_npu", "doctor_npu_cann_unset", "doctor_npu_no_cann", "doctor_npu_no_library"}
-)
+    {"npu_no_device", "npu_no_permission", "npu_no_pybind11", "npu_no_torch_npu", "npu_no_triton",
+     "doctor_npu_cann_unset", "doctor_npu_no_cann", "doctor_npu_no_library"}
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,11 @@ class NpuHost:
     packages: Mapping[str, str] = field(default_factory=dict)  # installed distributions of PACKAGES
     variables: Mapping[str, str] = field(default_factory=dict)
     nodes: tuple[str, ...] = ()  # device files of chips
+    shut: tuple[str, ...] = ()  # device files that this user may not open
     home: str | None = None  # its place by CANN's environment
     found: str | None = None  # where CANN is installed, whatever the environment has
     has_library: bool = True  # CANN's runtime library is where programs look for it
+    triton_backends: tuple[str, ...] = ()  # compilers in the folder of `triton`
     triton_plugged: bool = False  # NPUs' compiler is a package that Triton finds by itself: nothing is overwritten
     table: NpuTable = field(default_factory=NpuTable)
     place: NpuPlace | None = None  # the chip that a process gets
@@ -68,28 +71,50 @@ def look(
     libraries += [folder / "lib64"] if folder else []
     monitor = npu_smi.Monitor(asking, variables) if nodes else None
     return NpuHost(
-        packages=installed_versions(PACKAGES), variables=variables, nodes=tuple(map(str, nodes)), has_gpu=has_gpu,
-        home=home, found=str(found) if found else None,
+        packages=installed_versions(PACKAGES),
+        variables=variables,
+        nodes=tuple(map(str, nodes)),
+        shut=npu_runtime.find_shut(nodes),
+        home=home,
+        found=str(found) if found else None,
         has_library=any((each / LIBRARY).exists() for each in libraries),
+        triton_backends=find_triton_backends(),
         triton_plugged=bool(importlib.metadata.entry_points(group="triton.backends", name="ascend")),
-        table=monitor.table() if monitor else NpuTable(), place=monitor.place if monitor else None,
-    )  # fmt: skip
+        table=monitor.table() if monitor else NpuTable(),
+        place=monitor.place if monitor else None,
+        has_gpu=has_gpu,
+    )
 
 
 def traps(host: NpuHost, *, opened: bool = False) -> Iterator[Trap]:
     """What is in the way, in a run's order. That a worker has opened the device refutes what would have kept it."""
     if host.nodes or host.found or {"torch-npu", "triton-ascend"} & host.packages.keys():
-        found = _find_traps(host)
+        found = (trap for rule in (_check_packages, _check_cann, _check_device) for trap in rule(host))
         yield from (trap for trap in found if not (opened and trap.reason.kind in REFUTED))
 
 
-def _find_traps(host: NpuHost) -> Iterator[Trap]:
-    torch = host.packages.get("torch", "")
+def _check_packages(host: NpuHost) -> Iterator[Trap]:
+    torch, plugin = host.packages.get("torch", ""), host.packages.get("torch-npu")
     if host.nodes and host.has_gpu:
         facts = {"torch": torch or "-", "taken": "npu" if "+cpu" in torch else "cuda"}
         yield Trap(Reason("doctor_npu_and_gpu", facts), serious=False)
-    if host.nodes and "torch-npu" not in host.packages:
+    if plugin is None and host.nodes:
         yield _trap("npu_no_torch_npu", torch=torch or None)
+    if plugin and torch and release(plugin) != release(torch):
+        yield _trap("npu_wrong_wheel", torch=torch, torch_npu=plugin, message="the versions differ")
+    numpy = host.packages.get("numpy", "0")
+    if plugin and torch and release(torch) < NEW_NUMPY[0] and release(numpy)[0] >= NEW_NUMPY[1]:
+        yield _trap("npu_numpy_too_new", torch_npu=plugin, message=f"numpy {numpy} is installed")
+    upstream, ascend = host.packages.get("triton"), host.packages.get("triton-ascend")
+    if ascend and not host.triton_plugged and host.triton_backends and "ascend" not in host.triton_backends:
+        yield _trap("npu_triton_overwritten", triton=upstream or ascend)
+    elif not ascend and host.nodes:
+        yield _trap("npu_no_triton", package="triton-ascend")
+    if ascend and "pybind11" not in host.packages:
+        yield _trap("npu_no_pybind11", package="pybind11")
+
+
+def _check_cann(host: NpuHost) -> Iterator[Trap]:
     if host.home and Path(host.home).is_dir():
         if not host.has_library:
             yield _trap("doctor_npu_no_library", folder=host.home, library=LIBRARY)
@@ -97,8 +122,16 @@ def _find_traps(host: NpuHost) -> Iterator[Trap]:
         yield _trap("doctor_npu_cann_unset", folder=host.found)
     elif host.nodes or host.home:
         yield _trap("doctor_npu_no_cann")
+
+
+def _check_device(host: NpuHost) -> Iterator[Trap]:
     if not host.nodes:
         yield Trap(Reason("npu_no_device"), serious=False)
+    if host.shut:
+        yield _trap("npu_no_permission", message=", ".join(host.shut))
+    chip = host.table.chip(host.place)
+    if chip is not None and chip.health.upper() not in USABLE:
+        yield _trap("npu_unhealthy", health=chip.health)
     # No process of this program has a context while the machine is looked at.
     others = npu_smi.count_foreign(host.table, host.place, os.getpid(), own_context=False)
     if others:
@@ -110,3 +143,11 @@ def _find_traps(host: NpuHost) -> Iterator[Trap]:
 
 def _trap(kind: str, **facts: str | None) -> Trap:
     return Trap(Reason(kind, facts))
+
+
+def find_triton_backends() -> tuple[str, ...]:
+    """Compilers in the folder of `triton`, found without importing it. None if it has no folder."""
+    spec = importlib.util.find_spec("triton")
+    places = list(spec.submodule_search_locations or []) if spec else []
+    folders = (folder for place in places for folder in Path(place).glob("backends/*/compiler.py"))
+    return tuple(sorted({folder.parent.name for folder in folders}))

@@ -47,6 +47,9 @@ class NpuRecord(Record):
     core: str = ""
 
 
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
 def read_details(text: str) -> list[NpuRecord]:
     """Kernels of a kernel_details.csv, in the file's order. Raises ValueError with the reason."""
     lines = list(csv.reader(text.removeprefix("\ufeff").splitlines()))
@@ -99,6 +102,9 @@ def _nanoseconds(text: str, number: int) -> int:
     if not value.is_finite() or value < 0 or "E" in text.upper():
         raise ValueError(f"line {number} has the time {text!r}")
     return int(value * 1000)
+
+
+# --- a session --------------------------------------------------------------------------------------------------------
 
 
 class NpuActivitySession(ActivitySession):

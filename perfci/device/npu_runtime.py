@@ -39,6 +39,12 @@ def nodes(folder: Path = Path("/dev")) -> list[Path]:
     return sorted(folder.glob("davinci[0-9]*"))
 
 
+def find_shut(found: list[Path]) -> tuple[str, ...]:
+    """Device files that this user may not open. davinci_manager is for all chips."""
+    needed = [*found, found[0].parent / "davinci_manager"] if found else []
+    return tuple(str(node) for node in needed if not os.access(node, os.R_OK | os.W_OK))
+
+
 def shun_plugin() -> None:
     """Before torch is imported: with a plugin that torch loads by itself its import fails if CANN is missing."""
     if npu_installed():
@@ -72,11 +78,9 @@ def load() -> Any:
         raise _explain(error, "npu_open_failed") from error
     if seen:
         return npu
-    chips = nodes()
-    if not chips:
+    if not nodes():
         raise DeviceError("npu_no_device")
-    needed = [*chips, chips[0].parent / "davinci_manager"]  # which is for all chips
-    if shut := [str(node) for node in needed if not os.access(node, os.R_OK | os.W_OK)]:
+    if shut := find_shut(nodes()):
         raise DeviceError("npu_no_permission", message=", ".join(shut))
     raise DeviceError("npu_unseen", visible=os.environ.get("ASCEND_RT_VISIBLE_DEVICES", "") or "-")
 

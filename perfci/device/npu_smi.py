@@ -67,6 +67,9 @@ class NpuTable:
         return next((chip for chip in self.chips if chip.place == place), None)
 
 
+# --- parsing ----------------------------------------------------------------------------------------------------------
+
+
 def parse_info(text: str) -> NpuTable:
     """Both tables of `npu-smi info`. A line that fits neither is passed over."""
     rows = (line.strip() for line in text.splitlines())
@@ -133,6 +136,9 @@ def _parse_whole(text: str | None) -> int | None:
     return int(text) if text and text.isdecimal() else None
 
 
+# --- asking -----------------------------------------------------------------------------------------------------------
+
+
 def ask(*arguments: str) -> str | None:
     """What `npu-smi` prints. None if there is no such tool, or it fails, or does not answer in time."""
     tool = shutil.which("npu-smi") or next((place for place in _PLACES if os.access(place, os.X_OK)), None)
@@ -196,11 +202,13 @@ class Monitor:
         chip = self.table().chip(self.place)
         if chip is None:
             return DeviceState(sm_clock_mhz=self.clock_mhz())
-        foreign = count_foreign(self.table(), self.place, os.getpid())
         return DeviceState(
-            sm_clock_mhz=self.clock_mhz(), temperature_c=chip.temperature_c, power_w=chip.power_w,
-            foreign_processes=foreign, memory_used_bytes=chip.memory_used_bytes,
-        )  # fmt: skip
+            sm_clock_mhz=self.clock_mhz(),
+            temperature_c=chip.temperature_c,
+            power_w=chip.power_w,
+            foreign_processes=count_foreign(self.table(), self.place, os.getpid()),
+            memory_used_bytes=chip.memory_used_bytes,
+        )
 
     def _fields(self, kind: str, *more: str) -> dict[str, str]:
         if self.place is None:

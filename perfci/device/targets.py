@@ -68,7 +68,7 @@ class Target:
 # L40S), what an H200 and a B200 report, AMD's GPU specifications at rocm.docs.amd.com and what an MI300X reports.
 # Warps, programs and shared memory of a processor: CUDA C++ Programming Guide, technical specifications per compute
 # capability. For AMD LLVM's AMDGPU backend (waves per SIMD, work groups, size and granularity of LDS).
-_GPUS = (
+_ALL = (
     Target(
         "sm_80", "NVIDIA A100-SXM4-80GB", (8, 0), 108, 166912, 167936, 64, 32, 40 << 20,
         clock_khz=1_410_000, memory_clock_khz=1_593_000, bus_bits=5120,
@@ -97,24 +97,30 @@ _GPUS = (
     ),
 )  # fmt: skip
 
+TARGETS = {target.name: target for target in _ALL}
+
 # Vector cores and their memory (unified buffer): triton-ascend's documentation. L2 and memory: what an Ascend 910B2
 # reports. Programs wait for a core, so that each is alone on it.
-_NPUS = (  # their kernels are compiled as far as triton-ascend does that without CANN
-    Target("ascend910b2", "Ascend910B2", (0, 0), 48, 192 << 10, 192 << 10, 1, 1, 192 << 20,
-           shared_unit=32, shared_reserved=0),
-    Target("ascend910b3", "Ascend910B3", (0, 0), 40, 192 << 10, 192 << 10, 1, 1, 192 << 20,
-           shared_unit=32, shared_reserved=0),
-)  # fmt: skip
-
-TARGETS = {target.name: target for target in (*_GPUS, *_NPUS)}
+NPU_TARGETS = {  # their kernels are compiled as far as triton-ascend does that without CANN
+    target.name: target
+    for target in (
+        Target("ascend910b2", "Ascend910B2", (0, 0), 48, 192 << 10, 192 << 10, 1, 1, 192 << 20,
+               shared_unit=32, shared_reserved=0),
+        Target("ascend910b3", "Ascend910B3", (0, 0), 40, 192 << 10, 192 << 10, 1, 1, 192 << 20,
+               shared_unit=32, shared_reserved=0),
+    )
+}  # fmt: skip
 
 
 def target_named(name: str) -> Target:
     """The target that users call so. Raises UsageError for one that perfci has no facts of."""
-    if name not in TARGETS:
-        raise UsageError("unknown_target", target=name, known=", ".join(TARGETS))
-    return TARGETS[name]
+    known = TARGETS | NPU_TARGETS
+    if name not in known:
+        raise UsageError("unknown_target", target=name, known=", ".join(known))
+    return known[name]
 
+
+# --- the installed Triton ---------------------------------------------------------------------------------------------
 
 KNOWN = ((3, 2), (3, 9))  # first and last release that perfci is made for. docs/versions.md has those that were run
 
@@ -143,6 +149,8 @@ def release(version: str) -> tuple[int, int]:
     major, minor, *_ = *map(int, re.findall(r"\d+", version)[:2]), 0, 0
     return major, minor
 
+
+# --- occupancy --------------------------------------------------------------------------------------------------------
 
 REGISTERS = 65536
 REGISTER_UNIT = 256  # NVIDIA: registers are handed out to a warp in multiples of this

@@ -130,10 +130,14 @@ class TorchDevice(Accelerator):
 
     # --- what each device has its own way of
 
-    _activities: Callable[[], AbstractContextManager[Session]]
-    _events: Callable[[], AbstractContextManager[Session]]
-    _make_flush: Callable[[], None]
-    _make_copy: Callable[[int, int], Callable[[], Any]]  # makes the pair of buffers of this size and number
+    def _activities(self) -> AbstractContextManager[Session]:
+        raise NotImplementedError
+
+    def _events(self) -> AbstractContextManager[Session]:
+        raise NotImplementedError
+
+    def _make_flush(self) -> None:
+        raise NotImplementedError
 
     def _timing_functions(self) -> dict[str, Any]:
         """What times and what judges, by name: a kernel shares the process with it, and could replace it."""
@@ -163,6 +167,10 @@ class TorchDevice(Accelerator):
         while len(held) < PAIRS and not (held and self._module.mem_get_info()[0] < 4 * COPY_BYTES):
             held.append(self._make_copy(COPY_BYTES, len(held)))
             yield functools.partial(self._seconds, held[-1])
+
+    def _make_copy(self, size: int, number: int) -> Callable[[], Any]:
+        """Make the pair of buffers of this number. Returns what copies between them."""
+        raise NotImplementedError
 
     def _matmul_tflops(self, dtype: torch.dtype) -> float:
         left, right = (torch.randn(MATMUL_SIZE, MATMUL_SIZE, device=self.backend).to(dtype) for _ in range(2))

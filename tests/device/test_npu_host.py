@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 
 import pytest
 
 from perfci.core.wording import sentence
 from perfci.device import npu_host
-from perfci.device.npu_host import NpuHost, look, traps
+from perfci.device.npu_host import NpuHost, find_triton_backends, look, traps
 from perfci.device.npu_smi import NpuChip, NpuPlace, NpuProcess, NpuTable
 
 GOOD = NpuHost(
-    packages={"torch": "2.6.0+cpu", "torch-npu": "2.6.0.post5", "triton-ascend": "3.2.0"},
+    packages={
+        "torch": "2.6.0+cpu", "torch-npu": "2.6.0.post5", "triton-ascend": "3.2.0", "numpy": "1.26.4", "pybind11": "3",
+    },
     variables={},
     nodes=("/dev/davinci0", "/dev/davinci1"),
     home=str(Path(__file__).parent),
     found="/usr/local/Ascend/ascend-toolkit/latest",
+    triton_backends=("ascend",),
     table=NpuTable("25.5.1", (NpuChip(NpuPlace(0), "910B2", "OK"), NpuChip(NpuPlace(1), "910B2", "OK")), ()),
     place=NpuPlace(0),
 )  # fmt: skip
@@ -44,10 +48,17 @@ def test_a_good_machine_has_nothing_in_the_way_and_one_without_ascend_is_not_loo
     ("changes", "kind"),
     [
         ({"packages": packages(torch_npu=None)}, "npu_no_torch_npu"),
+        ({"packages": packages(torch="2.7.1+cpu")}, "npu_wrong_wheel"),
+        ({"packages": packages(torch="2.1.0", torch_npu="2.1.0.post17", numpy="2.0.1")}, "npu_numpy_too_new"),
+        ({"packages": packages(pybind11=None)}, "npu_no_pybind11"),
+        ({"packages": packages(triton_ascend=None)}, "npu_no_triton"),
+        ({"triton_backends": ("amd", "nvidia")}, "npu_triton_overwritten"),
         ({"home": "/no/such/folder"}, "doctor_npu_cann_unset"),
         ({"home": None}, "doctor_npu_cann_unset"),
         ({"home": None, "found": None}, "doctor_npu_no_cann"),
         ({"has_library": False}, "doctor_npu_no_library"),
+        ({"shut": ("/dev/davinci0",)}, "npu_no_permission"),
+        ({"table": NpuTable(None, (NpuChip(NpuPlace(0), "910B2", "Alarm"),), ())}, "npu_unhealthy"),
         ({"table": NpuTable(None, GOOD.table.chips, (NpuProcess(NpuPlace(0), 1),))}, "doctor_npu_taken"),
         ({"variables": {"ASCEND_LAUNCH_BLOCKING": "1"}}, "doctor_launch_blocking"),
     ],
@@ -67,11 +78,19 @@ def test_each_thing_worth_knowing_is_a_note(changes, kind):
     assert found(serious=False, **changes) == [kind]
 
 
+def test_a_compiler_that_triton_finds_by_its_entry_point_overwrites_nothing():
+    plugged = {"triton_backends": ("amd", "nvidia"), "triton_plugged": True}
+
+    assert found(packages=packages(triton="3.7.1"), **plugged) == []
+
+
 def test_a_device_that_was_opened_refutes_what_would_have_kept_it_shut():
-    host = dataclasses.replace(GOOD, nodes=(), home=None, variables={"ASCEND_LAUNCH_BLOCKING": "1"})
+    host = dataclasses.replace(
+        GOOD, nodes=(), home=None, packages=packages(pybind11=None), variables={"ASCEND_LAUNCH_BLOCKING": "1"}
+    )
 
     assert [trap.reason.kind for trap in traps(host, opened=True)] == ["doctor_launch_blocking"]
-    assert {"npu_no_device", "doctor_npu_cann_unset"} < {trap.reason.kind for trap in traps(host)}
+    assert {"npu_no_device", "npu_no_pybind11", "doctor_npu_cann_unset"} < {trap.reason.kind for trap in traps(host)}
 
 
 # --- looking ----------------------------------------------------------------------------------------------------------
@@ -91,7 +110,7 @@ def machine(tmp_path):
 def test_a_machine_is_looked_at_without_anything_of_ascends(machine):
     seen = look({}, root=machine, asking=lambda *_: None)
 
-    assert len(seen.nodes) == 2
+    assert (len(seen.nodes), seen.shut) == (2, ())
     assert (seen.home, seen.found, seen.has_library) == (None, str(machine / npu_host.PLACES[0]), False)
     assert (seen.table, seen.place) == (NpuTable(), None)
 
@@ -121,3 +140,17 @@ def test_npu_smi_is_asked_of_the_chip_that_a_process_gets(machine):
 
     assert (seen.place, seen.table.driver) == (NpuPlace(1), "23.0.7")
     assert "doctor_npu_taken" in [trap.reason.kind for trap in traps(seen)]
+
+
+def test_compilers_are_found_in_the_folder_of_triton(tmp_path, monkeypatch):
+    for backend in ("ascend", "nvidia"):
+        (tmp_path / "triton" / "backends" / backend).mkdir(parents=True)
+        (tmp_path / "triton" / "backends" / backend / "compiler.py").touch()
+    (tmp_path / "triton" / "__init__.py").touch()
+    for name in [name for name in sys.modules if name.split(".")[0] == "triton"]:
+        monkeypatch.delitem(sys.modules, name)
+
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert find_triton_backends() == ("ascend", "nvidia")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "nothing")])
+    assert find_triton_backends() == ()

@@ -17,7 +17,7 @@ from triton.backends import backends
 
 from perfci.device import binaries, offline
 from perfci.device.board import make_driver
-from perfci.device.targets import target_named
+from perfci.device.targets import NPU_TARGETS, TARGETS, target_named
 
 pytestmark = pytest.mark.torch
 
@@ -27,6 +27,7 @@ B2 = target_named("ascend910b2")
 def test_an_npu_has_vector_cores_and_no_registers():
     assert (B2.backend, B2.arch, B2.processors, B2.registers, B2.warp_size) == ("npu", "Ascend910B2", 48, 0, 1)
     assert B2.shared_block == 192 << 10
+    assert NPU_TARGETS.keys().isdisjoint(TARGETS)
 
 
 def test_its_driver_tells_what_triton_ascends_own_does():

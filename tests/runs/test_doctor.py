@@ -190,9 +190,10 @@ ASCEND = Facts(
     timer="activity",
     has_cann=True,
     npu=NpuHost(
-        packages={"torch": "2.6.0+cpu", "torch-npu": "2.6.0", "triton-ascend": "3.2.0"},
+        packages={"torch": "2.6.0+cpu", "torch-npu": "2.6.0", "triton-ascend": "3.2.0", "pybind11": "3.0"},
         nodes=("/dev/davinci0",),
         home=str(Path(__file__).parent),
+        triton_backends=("ascend",),
         table=NpuTable("25.5.1", (NpuChip(NpuPlace(0), "910B2", "OK"),), ()),
         place=NpuPlace(0),
     ),
@@ -220,10 +221,11 @@ def test_traps_of_npus_are_findings():
 
 
 def test_what_opening_the_device_said_already_is_not_said_twice():
-    bare = dataclasses.replace(ASCEND.npu, packages={"torch": "2.6.0+cpu"})
-    facts = dataclasses.replace(ASCEND, npu=bare, device_failure=Reason("npu_no_torch_npu"))
+    facts = dataclasses.replace(
+        ASCEND, npu=dataclasses.replace(ASCEND.npu, shut=("/dev/davinci0",)), device_failure=Reason("npu_no_permission")
+    )
 
-    assert [each.reason.kind for each in examine(facts)].count("npu_no_torch_npu") == 1
+    assert [each.reason.kind for each in examine(facts)].count("npu_no_permission") == 1
 
 
 def test_processes_of_others_are_counted_once_whether_or_not_the_device_could_be_opened():
