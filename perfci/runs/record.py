@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import secrets
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,13 +30,14 @@ from perfci.core.model import (
     Reason,
     Run,
     Suite,
+    SuiteChange,
 )
 from perfci.core.settings import Settings
 from perfci.core.wording import because
 from perfci.ops.discover import ops
 from perfci.ops.identity import DuelPlan
 from perfci.runs.base import BaseTree, choose_rules
-from perfci.runs.bench import Bench, Listener, WorkerPlace, list_files, make_environment
+from perfci.runs.bench import Bench, Listener, WorkerPlace, list_files, make_environment, move_path
 from perfci.runs.effective_thresholds import of_run
 from perfci.runs.merge import join_limits
 from perfci.runs.pasts import add_accepted
@@ -54,6 +57,7 @@ from perfci.worker.protocol import (
     Measured,
     Message,
     OpDone,
+    OpFiles,
     Prepared,
     Ready,
     Refused,
@@ -339,6 +343,7 @@ class Recorder:
             job = rest
         else:
             return None
+        apart = self._compare_suites(job) if _changes_suites(planned) and not job.process else SuiteChange()
 
         def relay(message: Message) -> None:
             if isinstance(message, Prepared | Finished):
@@ -348,11 +353,42 @@ class Recorder:
                 late, change = first.late or message.late, message.change or first.change
                 seconds = (first.measure_s or 0.0) + (message.measure_s or 0.0)
                 message = dataclasses.replace(first, late=late, measure_s=seconds, change=change)
+            if isinstance(message, OpDone) and message.change:
+                weaker = (*message.change.weaker, *(each for each in apart.weaker if each not in message.change.weaker))
+                message = dataclasses.replace(message, change=dataclasses.replace(message.change, weaker=weaker))
             if isinstance(message, AccuracyCase) and job.own:
                 gathered.note_base_suite()
             hear(message)
 
         return self._measure_together(job, gathered, relay)
+
+    def _compare_suites(self, job: Job) -> SuiteChange:
+        """What head's suites ask less of, by a process that has the base's kernel in the place of head's.
+
+        Nothing if they need more than the base's kernel has. The op's own process compares them as well.
+        """
+        assert self._tree is not None
+        assert job.base is not None
+        op, base, tree = job.ops[0].op, job.base, self._tree.settings.root
+        root = self._bench.folder / "suites" / op
+        shutil.copytree(tree, root, symlinks=True, copy_function=os.link)
+        folder = move_path(Path(base.folder), tree, root)
+        for part in ("accuracy", "baseline", "performance"):
+            (folder / f"{op}_{part}.py").unlink(missing_ok=True)  # a link to the base's file
+            shutil.copyfile(Path(job.ops[0].folder) / f"{op}_{part}.py", folder / f"{op}_{part}.py")
+        compare = dataclasses.replace(
+            job, ops=(OpFiles(op, str(folder)),), shared_folder=str(move_path(Path(base.shared_folder), tree, root)),
+            root=str(root), head_root=job.head_root or job.root, suites=(), own=True, lock=False, peers=False,
+        )  # fmt: skip
+        found = [SuiteChange()]
+
+        def hear(message: Message) -> None:
+            if isinstance(message, OpDone) and message.change:
+                found.append(message.change)
+
+        place = WorkerPlace(f"{op}-suites", self._run.plan.device, root, until_s=job.until_s)
+        run_worker(compare, make_environment(self._bench, place), hear)
+        return found[-1]
 
     def _rest_of_own(self, planned: PlannedOp, job: Job, refused: dict[str, Reason]) -> Job | None:
         """The job of what only the op's own process can do: its own suites, and cases that the judge's left out."""

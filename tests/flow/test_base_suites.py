@@ -280,6 +280,17 @@ def test_outputs_of_another_dtype_are_a_change_of_the_interface(topic):
 
 @pytest.mark.torch
 @pytest.mark.slow
+def test_a_kernel_that_has_its_process_find_nothing_weaker_hides_nothing(topic):
+    topic.edit("scale", "accuracy", "rows=[1, 7, 64]", "rows=[7]")
+    silence = "import sys\nif work := sys.modules.get('perfci.worker.work'):\n    work.find_weaker = lambda *_: ()\n"
+    topic.edit("scale", "triton", "import numpy as np\n", f"import numpy as np\n{silence}")
+
+    answer = check(topic)
+
+    assert answer.code == 2
+    assert "cases" in weaker(topic)
+
+
 def killing(monkeypatch, *, base_too):
     """Processes that judge end by themselves, and the base's own as well if `base_too`."""
     real = record.run_worker
