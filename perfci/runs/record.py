@@ -343,7 +343,7 @@ class Recorder:
             job = rest
         else:
             return None
-        apart = self._compare_suites(job) if _changes_suites(planned) and not job.process else SuiteChange()
+        apart = SuiteChange() if job.process else self._compare_suites(planned, job)
 
         def relay(message: Message) -> None:
             if isinstance(message, Prepared | Finished):
@@ -362,25 +362,28 @@ class Recorder:
 
         return self._measure_together(job, gathered, relay)
 
-    def _compare_suites(self, job: Job) -> SuiteChange:
+    def _compare_suites(self, planned: PlannedOp, job: Job) -> SuiteChange:
         """What head's suites ask less of, by a process that has the base's kernel in the place of head's.
 
         Nothing if they need more than the base's kernel has. The op's own process compares them as well.
         """
         assert self._tree is not None
         assert job.base is not None
-        op, base, tree = job.ops[0].op, job.base, self._tree.settings.root
+        op, base, tree, found = planned.op, job.base, self._tree.settings.root, [SuiteChange()]
+        files = [f"{op}_{part}.py" for part in ("accuracy", "baseline", "performance")]
+        if planned.base is None or not {Path(each).name for each in planned.base.changed}.intersection(files):
+            return found[0]
         root = self._bench.folder / "suites" / op
+        shutil.rmtree(root, ignore_errors=True)  # of an attempt before
         shutil.copytree(tree, root, symlinks=True, copy_function=os.link)
         folder = move_path(Path(base.folder), tree, root)
-        for part in ("accuracy", "baseline", "performance"):
-            (folder / f"{op}_{part}.py").unlink(missing_ok=True)  # a link to the base's file
-            shutil.copyfile(Path(job.ops[0].folder) / f"{op}_{part}.py", folder / f"{op}_{part}.py")
+        for name in files:
+            (folder / name).unlink(missing_ok=True)  # a link to the base's file
+            shutil.copyfile(Path(job.ops[0].folder) / name, folder / name)
         compare = dataclasses.replace(
             job, ops=(OpFiles(op, str(folder)),), shared_folder=str(move_path(Path(base.shared_folder), tree, root)),
             root=str(root), head_root=job.head_root or job.root, suites=(), own=True, lock=False, peers=False,
         )  # fmt: skip
-        found = [SuiteChange()]
 
         def hear(message: Message) -> None:
             if isinstance(message, OpDone) and message.change:

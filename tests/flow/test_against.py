@@ -376,7 +376,7 @@ def test_revisions_that_import_late_take_turns_in_processes_of_their_own(topic):
 
     assert (answer.code, verdict(answer, "scale", 256)[0]) == (2, "REGRESSED")
     assert verdict(answer, "scale", 768)[0] == "NEW"
-    assert logs(topic) == {"describe", "describe-base", "scale", "scale-base"}
+    assert logs(topic) == {"describe", "describe-base", "scale", "scale-base", "scale-suites"}
     assert planned(topic, "scale").base.apart.kind == "imports_late"
     assert "imports_late" in notes(answer)
     duelled, new = case_of(topic, "scale", 256), case_of(topic, "scale", 768)
