@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import math
+from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -16,7 +19,7 @@ import triton.language as tl
 from perfci.core.errors import DeviceError
 from perfci.core.model import Device, DeviceState, Reason
 from perfci.device.nvml import NvmlBoard
-from perfci.device.seam import Inputs, Session
+from perfci.device.seam import Inputs, Session, Sustained
 from perfci.device.targets import explain_unknown_triton
 from perfci.device.tensors import TorchArrays
 from perfci.device.timers import activity_session, event_session
@@ -27,6 +30,10 @@ _COPY_SHIFT = 37 << 16  # of each further pair's target: no power of two, so tha
 _SPIN_CYCLES = 150_000  # about 80 us at an H200's clock: longer than a Python wrapper takes to launch
 _HOLD_CYCLES = 70_000  # about 35 us: as long as a flush, behind which the host queues what is to be timed
 _FLUSH_PROBES = 20
+_CYCLES_A_US = 2000  # of a rest, about
+_CLOCK_CYCLES = 400_000  # about 200 us: events show the clock within 1 %
+_FREE_S = 0.15  # how long an H200's clock takes at most to rise again once it is at rest
+_CHUNK_S = 0.01  # of calls that are queued at once to keep the device at work
 _MARK_COUNT = 16  # Integers that a mark reads. Like a flush's a multiple of 16, so that both are one compiled kernel.
 _BLOCK, _STEPS = 4096, 4
 
@@ -62,6 +69,12 @@ class Flush:
         torch.cuda._sleep(_HOLD_CYCLES)
         self._queue((1,), _MARK_COUNT)
 
+    def rest(self, us: float) -> int:
+        """Have one thread count cycles: the clock stays up, and the board draws little. Returns how many."""
+        cycles = int(us * _CYCLES_A_US)
+        torch.cuda._sleep(cycles)
+        return cycles
+
     def _queue(self, grid: tuple[int], count: int) -> None:
         perfci_l2_flush[grid](self._source, self._sink, count, _BLOCK, _STEPS, num_warps=8)
 
@@ -74,6 +87,7 @@ class CudaDevice(TorchDevice):
     timing = (
         "torch.profiler.profile", "torch.profiler.profile.__enter__", "torch.profiler.profile.__exit__",
         "torch.cuda._sleep", "perfci.device.cuda.Flush.__call__", "perfci.device.cuda.Flush.mark",
+        "perfci.device.cuda.Flush.rest",
     )  # fmt: skip
 
     def __init__(self, timer: str = "auto") -> None:
@@ -102,6 +116,50 @@ class CudaDevice(TorchDevice):
     def state(self) -> DeviceState:
         return self._board.state()
 
+    def start_timer(self) -> None:
+        super().start_timer()
+        highest, began = self._board.highest_clock_mhz() or math.inf, perf_counter()
+        while True:  # it may have been idle, or held down by the power limit
+            torch.cuda._sleep(int(1e6 * _CHUNK_S * _CYCLES_A_US))
+            self.free_mhz = self._clock_mhz()
+            if self.free_mhz > 0.98 * highest or perf_counter() - began > _FREE_S:
+                return
+
+    def sustain(self, call: Callable[[], Any], seconds: float) -> Sustained:
+        queued: deque[tuple[Any, int]] = deque()
+        marks = [(0.0, 0)]  # seconds and calls so far
+        made, count, began = 0, 1, perf_counter()
+        with self._board.watch_energy() as ticks:
+            while marks[-1][0] < seconds:
+                for _ in range(count):
+                    call()
+                made += count
+                queued.append((self._event(), made))
+                queued[-1][0].record()
+                if len(queued) > 1:  # The next calls wait on the device, which is never idle.
+                    end, done = queued.popleft()
+                    end.synchronize()
+                    marks.append((perf_counter() - began, done))
+                    count = max(1, round(_CHUNK_S * done / marks[-1][0]))
+        clock_mhz = self._clock_mhz()
+        start_s, before = next(mark for mark in marks if mark[0] >= seconds / 2 or mark is marks[-2])
+        us = 1e6 * (marks[-1][0] - start_s) / (marks[-1][1] - before)
+        settled = [tick for tick in ticks if tick[0] - began >= seconds / 6]
+        joules = None
+        if len(settled) > 1:
+            (first_s, first), (last_s, last) = settled[0], settled[-1]
+            joules = us / 1e6 * (last - first) / (last_s - first_s)
+        return Sustained(us, clock_mhz, joules)
+
+    def _clock_mhz(self) -> float:
+        """Behind what is queued."""
+        start, end = (self._event(enable_timing=True) for _ in range(2))
+        start.record()
+        torch.cuda._sleep(_CLOCK_CYCLES)
+        end.record()
+        self._synchronize()
+        return float(_CLOCK_CYCLES / (1e3 * start.elapsed_time(end)))
+
     def record(self, function: Callable[..., Any], inputs: Inputs) -> Recording | Reason:
         from perfci.device.capture import record_call  # which a Triton of other insides cannot be asked for
 
@@ -121,12 +179,14 @@ class CudaDevice(TorchDevice):
         self._flush = Flush(self.info.l2_bytes or 0, "cuda")
 
     def _activities(self) -> AbstractContextManager[Session]:
-        return activity_session(self._flush)
+        return activity_session(self._flush, self._flush.rest)
 
     def _events(self) -> AbstractContextManager[Session]:
         # The device spins while the host queues what follows, so that no event waits for the host.
         spin = functools.partial(torch.cuda._sleep, _SPIN_CYCLES)
-        return event_session(self._flush, self._event, self._synchronize, _FLUSH_PROBES, spin=spin)
+        return event_session(
+            self._flush, self._event, self._synchronize, _FLUSH_PROBES, spin=spin, rest=self._flush.rest
+        )
 
     def _product(self, left: torch.Tensor, right: torch.Tensor) -> Callable[[], Any]:
         """A product of float8 as torch has it: the right side column by column and of e4m3, as two e5m2 have none."""

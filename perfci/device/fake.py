@@ -29,6 +29,8 @@ Array = np.ndarray[Any, Any]
 VISIBLE = "FAKE_VISIBLE_DEVICES"  # variable that names the boards which a process may use
 TICK_US = 0.032  # times are whole ticks, as on an H200
 GUARD = 64  # elements of NaN on either side of a guarded input
+FREE_MHZ = 1980.0  # clock of a board that its power limit does not hold down
+IDLE_W = 100.0  # what the board draws at rest, and under work that does not say
 FILLER = 77.0  # what never-written elements hold in the second of two calls
 
 
@@ -55,6 +57,7 @@ class FakeSpec:
     lost_launches: float = 0.0  # share of launches whose records are lost
     lost_flushes: float = 0.0  # share of flushes whose records are lost, and with each the times of its session
     throttle: tuple[str, ...] = ()
+    power_limit_w: float = 0.0  # what holds the clock down if launches and rests draw more together. 0: no limit
     foreign_processes: int = 0
     memory_bytes: int = 1 << 34
     devices: int = 1  # boards of the host. A process gets the one that FAKE_VISIBLE_DEVICES names, as with real ones
@@ -83,13 +86,15 @@ _spent: list[float] = []
 """Virtual device time of the call under way."""
 
 _heard: list[list[float]] = []  # the same, of captures under way
+_drawn: list[float] = []  # energy of the call under way, microjoules
 _memory = SimpleNamespace(held=0, peak=0, outside=0)  # what kernels keep, bytes
 
 
-def work(us: float) -> None:
-    """Take so many microseconds of the fake device's time. Each call counts as one activity."""
+def work(us: float, watts: float = IDLE_W) -> None:
+    """Take so many microseconds of the fake device's time, at this power. Each call counts as one activity."""
     for spent in (_spent, *_heard):
         spent.append(us)
+    _drawn.append(us * watts)
 
 
 def hold(count: int, *, outside: bool = False) -> None:
@@ -128,33 +133,55 @@ def hang() -> None:
         time.sleep(60)
 
 
+class _Power:
+    """What the board draws on average, and the share of its clock that the limit leaves it."""
+
+    def __init__(self, limit_w: float) -> None:
+        self._limit_w, self._watts = limit_w, IDLE_W
+
+    def call(self, call: Callable[[], Any], rest_us: float = 0.0) -> tuple[Any, float]:
+        """Rest, then call. Returns the result and the share."""
+        _spent.clear()
+        _drawn.clear()
+        result = call()
+        if us := sum(_spent) + rest_us:
+            # The limit acts on some ten milliseconds.
+            self._watts += min(us / 1e4, 1.0) * ((sum(_drawn) + rest_us * IDLE_W) / us - self._watts)
+        return result, min(self._limit_w / self._watts, 1.0) if self._limit_w else 1.0
+
+
 class FakeSession:
     """Times launches by the time that they claim."""
 
     def __init__(
-        self, spec: FakeSpec, rng: np.random.Generator, losses: np.random.Generator, bias: dict[object, float]
+        self,
+        spec: FakeSpec,
+        rng: np.random.Generator,
+        losses: np.random.Generator,
+        bias: dict[object, float],
+        power: _Power,
     ) -> None:
-        self._spec, self._rng, self._losses, self._bias = spec, rng, losses, bias
+        self._spec, self._rng, self._losses, self._bias, self._power = spec, rng, losses, bias, power
         self._lost_flushes = self._blocks = 0
         self._block_effect = 0.0
         self._launches: list[seam.Launch] = []
         self.pause()
 
-    def launch(self, call: Callable[[], Any], *, warm: bool = False) -> Any:
+    def launch(self, call: Callable[[], Any], *, warm: bool = False, rest_us: float = 0.0) -> Any:
         """Run the call and note the time that it claims, noise added. A warm one behind untimed ones."""
         if _is_gone(self._spec):
             raise RuntimeError("the fake device is lost")
         if warm:
             seam.warm_cache(call)
-        _spent.clear()
-        result = call()
-        claimed = sum(_spent) * (self._spec.warm_factor if warm else 1.0)
+        result, share = self._power.call(call, rest_us)
+        claimed = sum(_spent) * (self._spec.warm_factor if warm else 1.0) / share
         us = max(round(claimed * self._factor(call) / TICK_US), 1) * TICK_US if _spent else 0.0
         if self._spec.wall_share:
             time.sleep(us / 1e6 * self._spec.wall_share)
         self._lost_flushes += self._losses.random() < self._spec.lost_flushes
         lost = self._losses.random() < self._spec.lost_launches
-        self._launches.append(seam.Launch(0.0, 0.0, None, 0) if lost else seam.Launch(us, us, None, len(_spent)))
+        timed = seam.Launch(us, us, None, len(_spent), clock_mhz=FREE_MHZ * share if rest_us else None)
+        self._launches.append(seam.Launch(0.0, 0.0, None, 0) if lost else timed)
         return result
 
     def pause(self) -> None:
@@ -229,6 +256,8 @@ class FakeDevice(seam.Accelerator):
         self._losses = np.random.default_rng((seed, 1))
         self._bias: dict[object, float] = {}
         self._session: FakeSession | None = None
+        self._power = _Power(spec.power_limit_w)
+        self.free_mhz = FREE_MHZ if spec.power_limit_w else None
 
     def count(self) -> int:
         return 1 if len({*self._spec.models}) > 1 else self._spec.devices
@@ -238,7 +267,7 @@ class FakeDevice(seam.Accelerator):
 
     @contextmanager
     def session(self) -> Iterator[FakeSession]:
-        self._session = FakeSession(self._spec, self._rng, self._losses, self._bias)
+        self._session = FakeSession(self._spec, self._rng, self._losses, self._bias, self._power)
         yield self._session
 
     def pad(self, seed: int) -> object:
@@ -258,6 +287,13 @@ class FakeDevice(seam.Accelerator):
         for _ in range(launches):
             call()
         return sum(_spent) * self._spec.warm_factor / 1e6  # each call finds what the one before left in the cache
+
+    def sustain(self, call: Callable[[], Any], seconds: float) -> seam.Sustained:
+        """As if for the seconds: no time passes."""
+        calls = math.ceil(seconds / max(self.window_s(call, 1), 1e-6))
+        share = [self._power.call(call)[1] for _ in range(calls)][-1]
+        us = sum(_spent) / share / self._spec.speed * float(np.exp(self._rng.normal(0, self._spec.block_noise)))
+        return seam.Sustained(us, FREE_MHZ * share, sum(_drawn) / 1e6)
 
     @contextmanager
     def capture_work(self) -> Iterator[FakeCapture]:

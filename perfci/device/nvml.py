@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
 from typing import Any
 
 from perfci.core.model import DeviceState
@@ -58,6 +62,34 @@ class NvmlBoard:
     def power_limit_w(self) -> float | None:
         """What the driver holds the board to, watts. Of a slice, the whole board's."""
         return self._watts("nvmlDeviceGetEnforcedPowerLimit")
+
+    def highest_clock_mhz(self) -> float | None:
+        """Of the processors."""
+        return self._ask("nvmlDeviceGetMaxClockInfo", 1)
+
+    @contextmanager
+    def watch_energy(self) -> Iterator[list[tuple[float, float]]]:
+        """Collect when the board's energy counter changes, by `perf_counter`, and what it shows then, joules.
+
+        It changes some ten times a second, and to read it takes milliseconds. So a thread of its own reads it.
+        """
+        ticks, over = list[tuple[float, float]](), threading.Event()
+
+        def watch() -> None:
+            last = self._ask("nvmlDeviceGetTotalEnergyConsumption")
+            while last is not None and not over.wait(0.002):
+                now = self._ask("nvmlDeviceGetTotalEnergyConsumption")
+                if now is not None and now != last:
+                    ticks.append((perf_counter(), now / 1000))
+                    last = now
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield ticks
+        finally:
+            over.set()
+            thread.join()
 
     def key(self, name: str, processors: int | None = None) -> str:
         """Folder of the baselines: of the model, and what it is held to where that is not what it comes with."""

@@ -102,6 +102,16 @@ class Launch:
     activities: int | None = None
     elsewhere: bool = False  # some of it ran on another stream than the one that is timed
     fell_back: str | None = None  # an operation of it that a CPU computed in the device's place
+    clock_mhz: float | None = None  # at the end of the rest before it. None if it had none
+
+
+@dataclass(frozen=True)
+class Sustained:
+    """Calls back to back for a while. What is given is of the second half, when clock and power have settled."""
+
+    us: float  # a call, by the host's clock
+    clock_mhz: float | None = None  # behind the last call
+    joules: float | None = None  # a call, by the board's energy counter
 
 
 class NotInterpretedError(AttributeError):
@@ -317,8 +327,11 @@ class AllocationWatch(Protocol):
 class Session(Protocol):
     """A stretch of timed launches. Their times are known when it has ended."""
 
-    def launch(self, call: Callable[[], Any], *, warm: bool = False) -> Any:
-        """Flush the cache, make WARMING untimed calls if `warm`, and time one. Gives the call's result."""
+    def launch(self, call: Callable[[], Any], *, warm: bool = False, rest_us: float = 0.0) -> Any:
+        """Flush the cache, make WARMING untimed calls if `warm`, and time one. Gives the call's result.
+
+        rest_us: how long the device does light work before that, so that its power stays below the limit.
+        """
 
     def pause(self) -> None:
         """End a block: what follows, up to the next `launch`, belongs to no launch."""
@@ -412,6 +425,8 @@ class Accelerator:
     timer: str | None = None  # name of the timer in use, known from `start_timer` on. None if nothing can be timed
     absent: Reason | None = None  # why speed can't be measured here
     can_replay = False  # whether calls can be recorded, and repeated by another process
+    free_mhz: float | None = None
+    """the clock under light work, known from `start_timer` on. None if a power limit's effect cannot be seen"""
 
     def count(self) -> int:
         """Devices of this model that the process could use, this one included."""
@@ -446,6 +461,10 @@ class Accelerator:
     def window_s(self, call: Callable[[], Any], launches: int) -> float:
         """Seconds that so many launches take back to back, the host included. For warming up only."""
         raise DeviceError("no_accelerator")
+
+    def sustain(self, call: Callable[[], Any], seconds: float) -> Sustained:
+        """Keep the device at work with this call alone. Only for a device with a free clock."""
+        raise NotImplementedError
 
     def record_kernels(self) -> AbstractContextManager[Mapping[str, CompiledKernel]]:
         """Collect what the compiler made of every kernel launched inside. Not while timing."""

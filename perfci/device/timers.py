@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -26,6 +26,8 @@ warnings.filterwarnings("ignore", message=".*Profiler clears events.*")
 Action = Callable[[], None]
 
 NAME = "perfci_l2_flush"  # name of the flush's kernel in the device's activity records
+SPIN = "spin_kernel"  # what the name of a rest's kernel has in it
+SPIN_START_US = 0.55  # what a rest takes beside its cycles. Measured on an H200
 
 
 class CacheFlush(Protocol):
@@ -55,14 +57,19 @@ class Record:
 class ActivitySession:
     """Queues launches between flushes. Reads their records when the profiler has stopped."""
 
-    def __init__(self, flush: CacheFlush) -> None:
-        self._flush = flush
+    def __init__(self, flush: CacheFlush, rest: Callable[[float], int] = lambda _: 0) -> None:
+        """`rest`: queues light work of about so many microseconds and returns its cycles. 0 if it does not."""
+        self._flush, self._rest = flush, rest
         self._marks = 0
         self._timed: list[tuple[int, float]] = []
+        self._rests: dict[int, tuple[int, int]] = {}  # mark of a launch -> mark before its rest, cycles of the rest
         self._records: list[Record] = []
 
-    def launch(self, call: Callable[[], Any], *, warm: bool = False) -> Any:
+    def launch(self, call: Callable[[], Any], *, warm: bool = False, rest_us: float = 0.0) -> Any:
         """Flush, then call. The records from there, or from a warm launch's mark, up to the next flush are its own."""
+        if rest_us and not self._marks:  # what is recorded before the first flush is lost
+            self.pause()
+        before, cycles = self._marks - 1, self._rest(rest_us) if rest_us else 0
         self.pause()
         if warm:
             warm_cache(call)
@@ -71,6 +78,8 @@ class ActivitySession:
         began = perf_counter()
         result = call()
         self._timed.append((self._marks - 1, 1e6 * (perf_counter() - began)))
+        if cycles:
+            self._rests[self._marks - 1] = before, cycles
         return result
 
     def pause(self) -> None:
@@ -87,16 +96,25 @@ class ActivitySession:
     def launches(self) -> Sequence[Launch]:
         groups = split_at_flushes(self._records, self._marks)
         home = next((record.stream for record in self._records if record.name == NAME), 0)
-        return [_launch(groups[mark], host_us, home) for mark, host_us in self._timed]
+        clocks = {}
+        for mark, (before, cycles) in self._rests.items():
+            # The last such kernel before a flush is the rest, whatever a launch did itself.
+            spins = (each for each in reversed(groups[before]) if SPIN in each.name and each.stream == home)
+            if spin := next(spins, None):
+                groups[before].remove(spin)
+                clocks[mark] = cycles / (spin.duration_ns / 1e3 - SPIN_START_US)
+        return [
+            replace(_launch(groups[mark], host_us, home), clock_mhz=clocks.get(mark)) for mark, host_us in self._timed
+        ]
 
     def busy_s(self) -> float:
         return sum_covered_ns(self._records) / 1e9
 
 
 @contextmanager
-def activity_session(flush: CacheFlush) -> Iterator[ActivitySession]:
+def activity_session(flush: CacheFlush, rest: Callable[[float], int]) -> Iterator[ActivitySession]:
     """Run one profiler session."""
-    session = ActivitySession(flush)
+    session = ActivitySession(flush, rest)
     # The profiler's own start is not the device's work, so it waits before anything is queued.
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         synchronize()
@@ -147,16 +165,25 @@ def _launch(records: Sequence[Record], host_us: float, home: int) -> Launch:
 class EventSession:
     """Records an event before and behind each launch, which is `batch` calls. `spin` occupies the device meanwhile."""
 
-    def __init__(self, flush: Action, event: Any, spin: Action, batch: Callable[[Callable[[], Any]], int]) -> None:
-        self._flush, self._event, self._spin, self._batch = flush, event, spin, batch
+    def __init__(
+        self,
+        flush: Action,
+        event: Any,
+        spin: Action,
+        batch: Callable[[Callable[[], Any]], int],
+        rest: Callable[[float], object],
+    ) -> None:
+        self._flush, self._event, self._spin, self._batch, self._rest = flush, event, spin, batch, rest
         self._pairs: list[tuple[Any, Any, float, int]] = []
         self._launches: list[Launch] = []
         self._flush_us = 0.0
 
-    def launch(self, call: Callable[[], Any], *, warm: bool = False) -> Any:
+    def launch(self, call: Callable[[], Any], *, warm: bool = False, rest_us: float = 0.0) -> Any:
         """Flush, then time the calls. A launch's time is that of one call, and the last one's result is returned."""
         start, end = (self._event(enable_timing=True) for _ in range(2))
         count = self._batch(call)
+        if rest_us:
+            self._rest(rest_us)
         self._spin()
         self._flush()
         if warm:
@@ -210,9 +237,10 @@ def event_session(
     *,
     spin: Action = lambda: None,
     batch: Callable[[Callable[[], Any]], int] = lambda _: 1,
+    rest: Callable[[float], object] = lambda _: None,
 ) -> Iterator[EventSession]:
     """Open a session. Events are read when it ends. probes: flushes that are timed first."""
-    session = EventSession(flush, event, spin, batch)
+    session = EventSession(flush, event, spin, batch, rest)
     session.time_flush(probes, synchronize)
     yield session
     synchronize()

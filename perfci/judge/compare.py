@@ -17,8 +17,8 @@ import numpy as np
 from perfci.core.environment import REFERENCE_PACKAGES, differences
 from perfci.core.model.baseline import Baseline, BaselineBlock, BaselineCase
 from perfci.core.model.basics import Interval, Reason, Suite
-from perfci.core.model.decision import Comparison, PeerFigure, Screen
-from perfci.core.model.measured import Block, PerformanceCase, peer_arm
+from perfci.core.model.decision import Comparison, PeerFigure, Screen, SustainedFigure
+from perfci.core.model.measured import Block, PerformanceCase, choose_regime, peer_arm
 from perfci.core.model.place import Difference, Environment, board_key
 from perfci.core.model.run import PlannedOp, Run
 from perfci.statistics import boards, duel_rule, exact
@@ -59,12 +59,15 @@ def _compare_op(run: Run, op: PlannedOp, baseline: Baseline | None, thresholds: 
     for case in dict.fromkeys((*op.performance, *measured, *stored)):
         found, known = measured.get(case), stored.get(case)
         # The blocks that count are those in which both arms were timed.
-        blocks = tuple(block for block in found.blocks if {KERNEL, REFERENCE} <= block.arms.keys()) if found else ()
+        both = [block for block in found.blocks if {KERNEL, REFERENCE} <= block.arms.keys()] if found else []
+        blocks = tuple(choose_regime(both))
         limits = thresholds.for_case(op.op, case)
         base = _describe(op.op, case, found, blocks, known)
         if known and blocks:
             base = replace(base, differs=differing(frozenset(block.run for block in known.blocks)))
         base = _duel(base, blocks, limits, run.environment.timer)
+        if found and found.sustained:
+            base = _compare_sustained(base, found, limits, run.environment.timer)
         if found is None or baseline is None or not blocks:
             yield base
         elif stale := _find_stale(run, op, found, baseline, known):
@@ -85,6 +88,7 @@ def _describe(
         op=op, case=case, known=stored is not None, measured=bool(blocks), speedup=_speedup(blocks, SPEEDUP),
         kernel_us=_median_us(blocks, KERNEL), reference_us=_median_us(blocks, REFERENCE),
         baseline_us=find_median(block.kernel_us for block in before),
+        clock_mhz=find_median(block.clock_mhz for block in blocks),
         activities=find_median(block.arms[KERNEL].activities for block in blocks),
         baseline_activities=find_median(block.activities for block in before),
         peers=tuple(
@@ -122,6 +126,30 @@ def _duel(seen: Comparison, blocks: Sequence[Block], limits: CaseThresholds, tim
         shifts = by_process(both, [math.log(kernel / base) for kernel, base in spans])
         duel_span = duel_rule.look(list(shifts.values()), tau)
     return replace(seen, duel=duel, duel_span=duel_span, base_us=base_us)
+
+
+def _compare_sustained(
+    seen: Comparison, found: PerformanceCase, limits: CaseThresholds, timer: str | None
+) -> Comparison:
+    """Arms alone on the device, at its power limit."""
+    figures = []
+    for arm in dict.fromkeys(turn.arm for turn in found.sustained):
+        turns = [turn for turn in found.sustained if turn.arm == arm]
+        joules = find_median(turn.joules for turn in turns)
+        per_watt = found.flops / joules / 1e9 if found.flops and joules else None
+        us = statistics.median(turn.us for turn in turns)
+        figures.append(SustainedFigure(arm, us, find_median(turn.clock_mhz for turn in turns), joules, per_watt))
+    shifts: dict[int, list[float]] = {}
+    taken = [turn for turn in found.sustained if turn.arm in {KERNEL, BASE}]
+    for first, second in zip(taken[::2], taken[1::2], strict=False):
+        pair = {turn.arm: turn.us for turn in (first, second)}
+        if len(pair) == 2:
+            shifts.setdefault(first.process, []).append(math.log(pair[KERNEL] / pair[BASE]))
+    duel = None
+    if shifts:
+        base_us = next(figure.us for figure in figures if figure.arm == BASE)
+        duel = duel_rule.look(list(shifts.values()), limits.allowed(base_us, timer))
+    return replace(seen, sustained=tuple(figures), duel_sustained=duel)
 
 
 # --- what a baseline does not know ------------------------------------------------------------------------------------

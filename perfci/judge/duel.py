@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 from perfci.core.model import Base, BaseArm, Fact, Look, Reason, Verdict
@@ -16,26 +17,33 @@ EQUAL = 0.05  # p of the equivalence test below which kernel and base count as e
 _MOVED = frozenset({Verdict.REGRESSED, Verdict.IMPROVED})
 
 
-def judge_against_base(base: BaseArm, context: Context) -> tuple[Finding, Finding | None]:
-    """Answers about time and span of a case that the base has too. If they were duelled, no baseline fails the case."""
-    duel, span = context.comparison.duel, context.comparison.duel_span
-    if duel is not None:
-        return _judge_duel(base, duel, context), _judge_span_duel(base, span, context) if span else None
+def judge_against_base(base: BaseArm, context: Context) -> Mapping[str, Finding | None]:
+    """Answers about a case that the base has too, by question. If they were duelled, no baseline fails the case."""
+    compared, adjusted = context.comparison, context.adjusted
+    if compared.duel is not None:
+        return {
+            "time": _judge_duel(base, compared.duel, context),
+            "span": _judge_longer(base, compared.duel_span, adjusted.duel_span, "span", context),
+            "sustained": _judge_longer(base, compared.duel_sustained, adjusted.duel_sustained, "sustained", context),
+        }
     if base.same and identity_counts(context.run.plan.base):
         # Timed against the stored baseline: whatever moved, it was not the kernel.
         found = [each for each in (screen_drift(context), screen_span(context)) if each]
         reasons = tuple(reason for finding in found for reason in finding.reasons)
         if any(finding.verdict in _MOVED for finding in found):
             first = _describe_moved_reference(context) or Reason("drifted_same_work")
-            return Finding(Verdict.DRIFTED, (first, *reasons, *note_environment(context.comparison))), None
+            drifted = Finding(Verdict.DRIFTED, (first, *reasons, *note_environment(context.comparison)))
+            return {"time": drifted}
         unsettled = any(each.unsettled for each in found)
-        return Finding(Verdict.UNCHANGED, (Reason("unchanged_timed"), *reasons), unsettled), None
+        return {"time": Finding(Verdict.UNCHANGED, (Reason("unchanged_timed"), *reasons), unsettled)}
     # The stored baseline decides. Nobody knows anything about a change without one.
     plain = judge_time(context)
     why = (Reason("toolchain_unproven" if base.same else "not_duelled"), *base.changes)
     if plain.verdict is Verdict.NEW and not base.same:
-        return Finding(Verdict.INCONCLUSIVE, (*why, *plain.reasons)), judge_span(context)
-    return replace(plain, reasons=(*plain.reasons, *why)), judge_span(context)
+        plain = Finding(Verdict.INCONCLUSIVE, (*why, *plain.reasons))
+    else:
+        plain = replace(plain, reasons=(*plain.reasons, *why))
+    return {"time": plain, "span": judge_span(context)}
 
 
 def identity_counts(base: Base | None) -> bool:
@@ -45,24 +53,24 @@ def identity_counts(base: Base | None) -> bool:
 
 def _judge_duel(base: BaseArm, seen: Look, context: Context) -> Finding:
     answer = duel_rule.answer(seen, context.adjusted.duel_slower, context.adjusted.duel_faster, context.alpha)
-    facts = _facts(seen, context)
+    facts, regimes = _facts(seen, context), _name_regimes(seen, context)
     if answer in {Ruling.SLOWER, Ruling.FASTER}:
         kind = "duel_slower" if answer is Ruling.SLOWER else "duel_faster"
         if base.same:  # two arms that do the same work cannot differ: the measurement is at fault
             return Finding(Verdict.INCONCLUSIVE, (Reason("control_failed", facts), Reason(kind, facts)))
         verdict = Verdict.REGRESSED if answer is Ruling.SLOWER else Verdict.IMPROVED
-        return Finding(verdict, (Reason(kind, facts), *base.changes))
+        return Finding(verdict, (Reason(kind, facts), *regimes, *base.changes))
     if answer is Ruling.OPEN:
         wanted = duel_rule.processes_wanted(seen) - 1
-        return Finding(Verdict.INCONCLUSIVE, (Reason("duel_open", facts),), unsettled=True, processes=wanted)
+        return Finding(Verdict.INCONCLUSIVE, (Reason("duel_open", facts), *regimes), unsettled=True, processes=wanted)
     if answer is Ruling.UNDECIDED:
-        return Finding(Verdict.INCONCLUSIVE, (Reason("duel_undecided", facts),))
+        return Finding(Verdict.INCONCLUSIVE, (Reason("duel_undecided", facts), *regimes))
 
     # No slower than the base. By the stored baseline both may still have moved.
     verdict = Verdict.UNCHANGED if base.same else Verdict.PASS
     cleared = Reason("duel_cleared", facts)
     if not context.comparison.screens:
-        return Finding(verdict, (cleared,))
+        return Finding(verdict, (cleared, *regimes))
     stored, moved = screen_drift(context), _describe_moved_reference(context)
     if stored.verdict in _MOVED and seen.p_differs <= EQUAL:
         first = moved or Reason("drifted", facts)
@@ -73,7 +81,22 @@ def _judge_duel(base: BaseArm, seen: Look, context: Context) -> Finding:
     elif stored.verdict in {*_MOVED, Verdict.INCONCLUSIVE, Verdict.STALE}:
         # A duel that clears a case early leaves the screen with few blocks, which does not matter.
         asides = tuple(reason for reason in stored.reasons if reason.kind != "too_few_blocks")
-    return Finding(verdict, (cleared, *asides), stored.unsettled, stored.processes)
+    return Finding(verdict, (cleared, *regimes, *asides), stored.unsettled, stored.processes)
+
+
+def _name_regimes(seen: Look, context: Context) -> tuple[Reason, ...]:
+    """The change at the free clock beside the sustained one, if the kernel reaches the power limit."""
+    sustained, compared = context.comparison.duel_sustained, context.comparison
+    if sustained is None or compared.clock_mhz is None:
+        return ()
+    alone = {figure.arm: figure for figure in compared.sustained}
+    facts: dict[str, Fact] = {
+        "change": math.expm1(seen.shift.value), "mhz": round(compared.clock_mhz),
+        "sustained": math.expm1(sustained.shift.value), "pairs": sustained.blocks,
+    }  # fmt: skip
+    for arm in ("kernel", "base"):
+        facts |= {f"{arm}_us": alone[arm].us, f"{arm}_mhz": round(alone[arm].clock_mhz or 0) or None}
+    return (Reason("regimes", facts),)
 
 
 def _describe_moved_reference(context: Context) -> Reason | None:
@@ -87,21 +110,28 @@ def _describe_moved_reference(context: Context) -> Reason | None:
     return Reason("reference_moved", {"reference_change": reference, "change": kernel})
 
 
-def _judge_span_duel(base: BaseArm, seen: Look, context: Context) -> Finding | None:
-    """Host work and synchronisation that a change adds between kernels, of which identity knows nothing."""
-    answer = duel_rule.answer(seen, context.adjusted.duel_span, 1.0, context.alpha)
+def _judge_longer(base: BaseArm, seen: Look | None, p: float, question: str, context: Context) -> Finding | None:
+    """Whether something else than the device's time at the free clock has grown.
+
+    The span shows host work and synchronisation that a change adds between kernels, of which identity knows nothing.
+    """
+    if seen is None:
+        return None
+    answer = duel_rule.answer(seen, p, 1.0, context.alpha)
     facts, longer = _facts(seen, context), seen.shift.value > seen.tau
     if answer is Ruling.SLOWER:
-        slower = Reason("duel_span_slower", facts)
+        slower = Reason(f"duel_{question}_slower", facts)
         if base.same and context.same_files:
             return Finding(Verdict.INCONCLUSIVE, (Reason("control_failed", facts), slower))
         return Finding(Verdict.REGRESSED, (slower,))
-    if answer is Ruling.OPEN and longer:
-        wanted = duel_rule.processes_wanted(seen) - 1
-        return Finding(Verdict.INCONCLUSIVE, (Reason("duel_span_open", facts),), unsettled=True, processes=wanted)
-    if answer is Ruling.UNDECIDED and longer:
-        return Finding(Verdict.INCONCLUSIVE, (Reason("duel_span_undecided", facts),))
-    return None
+    if not longer or answer not in {Ruling.OPEN, Ruling.UNDECIDED}:
+        return None
+    duel = context.comparison.duel
+    # A kernel may reach the power limit in one process and not in the next, so another one may bring nothing.
+    if answer is Ruling.UNDECIDED or (duel and duel.processes > seen.processes):
+        return Finding(Verdict.INCONCLUSIVE, (Reason(f"duel_{question}_undecided", facts),))
+    wanted = duel_rule.processes_wanted(seen) - 1
+    return Finding(Verdict.INCONCLUSIVE, (Reason(f"duel_{question}_open", facts),), unsettled=True, processes=wanted)
 
 
 def _facts(seen: Look, context: Context) -> dict[str, Fact]:

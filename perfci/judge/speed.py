@@ -75,10 +75,10 @@ def judge_case(
 def _answer_questions(case: PerformanceCase, context: Context) -> Mapping[str, Finding]:
     """What is found, by the question that it answers. A question that is not even raised is missing."""
     if case.base and not case.base.failure:
-        time, span = judge_against_base(case.base, context)
+        asked = dict(judge_against_base(case.base, context))
     else:
-        time, span = judge_time(context), judge_span(context)
-    asked = {"time": time, "span": span, **{name: ask(case, context) for name, ask in figures.QUESTIONS.items()}}
+        asked = {"time": judge_time(context), "span": judge_span(context)}
+    asked |= {name: ask(case, context) for name, ask in figures.QUESTIONS.items()}
     return {question: found for question, found in asked.items() if found}
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from perfci.core.model import Block, ErrorStats, Fact, PeerArm, PerformanceCase, Reason
+from perfci.core.model import Block, ErrorStats, Fact, PeerArm, PerformanceCase, Reason, SustainedTurn
 from perfci.core.model.basics import worst
 from perfci.device.seam import Accelerator, Inputs
 from perfci.measure.inputs import bound_inputs
@@ -98,6 +98,10 @@ class Subject:
     wall_us: float = math.inf  # what a call of the kernel takes by the clock at least, of calls in a row
     renewals: list[float] = field(default_factory=list)
     """how much longer than usual the first launch on other values took, log scale, less the same of the reference"""
+    rest_us: float = 0.0  # of light work before each launch. 0 if the board is too idle anyway for a power limit
+    limited_us: float | None = None
+    """what a call of the kernel takes back to back, if that reaches the power limit"""
+    sustained: list[SustainedTurn] = field(default_factory=list)
 
     @property
     def case(self) -> str:
@@ -120,6 +124,7 @@ class Subject:
         return replace(
             self.facts,
             blocks=tuple(self.blocks),
+            sustained=tuple(self.sustained),
             failure=self.facts.failure or self.failure,
             raised=self.facts.raised or self.raised,
             errors=worst(self.errors) if self.errors else None,

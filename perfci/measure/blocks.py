@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 import secrets
@@ -12,11 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perfci.core.errors import RecordsLostError
-from perfci.core.model import ArmBlock, Block, DeviceState, Fact, Reason, is_peer, peer_arm
+from perfci.core.model import ArmBlock, Block, DeviceState, Fact, Reason, choose_regime, is_peer, peer_arm
 from perfci.device.seam import WARMING, Accelerator, Inputs, Launch, Session
 from perfci.measure.bench import BASE, KERNEL, REFERENCE, Arm, Listener, Rig, Subject
 from perfci.measure.inputs import bound_inputs
 from perfci.measure.outputs import wrong_output
+from perfci.measure.power import is_held, measure_sustained
 from perfci.ops.spec import Params, Performance
 from perfci.statistics import duel_rule, exact
 from perfci.thresholds.limits import CaseThresholds
@@ -55,6 +57,13 @@ def measure(bench: Rig, subjects: Sequence[Subject], heard: Listener) -> float:
         if not plan:
             break
         busy_s += take_blocks(bench, plan, heard)
+    for subject in subjects:
+        if subject.limited_us and subject.blocks and not subject.broken and not bench.late:
+            began = time.monotonic()
+            inputs = bench.make_inputs(bench.suite_of(subject), subject.params, bench.draw_seed(subject.case, "alone"))
+            arms = {arm.arm: arm for arm in _list_arms(bench, subject, inputs)}
+            measure_sustained(bench, subject, arms, functools.partial(_blame, bench, subject))
+            busy_s += time.monotonic() - began
     return busy_s
 
 
@@ -92,8 +101,11 @@ def find_duel_goal(
     first = FEWEST_FOR_TARGET if ratios or limits.speedup is not None else duel_rule.FIRST
     if process > 0:
         return duel_rule.BLOCKS
+    # Blocks at a clock that the power limit holds down are taken again, once.
+    first = min(first + sum(block.held for block in blocks), 2 * first)
     if len(blocks) < first:
         return first
+    blocks = choose_regime(blocks)
     shifts = [block.shifts[f"{KERNEL}/{BASE}"] for block in blocks]
     allowed = limits.allowed(statistics.median(block.arms[BASE].time.median_us for block in blocks), timer)
     cleared = duel_rule.early(shifts, allowed) is not duel_rule.Ruling.OPEN
@@ -160,6 +172,7 @@ class _QueuedBlock:
     renewed: int | None = None  # the round from which on they hold other values than before
     whole: bool = True  # False if an arm raised on the way
     state: DeviceState = field(default_factory=DeviceState)
+    rest_us: float = 0.0  # before each launch
 
 
 def _run_session(bench: Rig, plan: Plan, heard: Listener) -> tuple[float, Plan]:
@@ -193,7 +206,8 @@ def _queue_block(bench: Rig, session: Session, subject: Subject, index: int) -> 
     bench.step(subject.case)
     started_s = time.monotonic() - bench.run_started
     subject.begun = max(subject.begun, index + 1)
-    block = _QueuedBlock(subject, index, started_s, session, warm=bench.suite_of(subject).cache == "warm")
+    warm = bench.suite_of(subject).cache == "warm"
+    block = _QueuedBlock(subject, index, started_s, session, warm, rest_us=subject.rest_us)
     try:
         _launch_all(bench, block)
     except Exception as error:
@@ -227,7 +241,7 @@ def _launch_all(bench: Rig, block: _QueuedBlock) -> None:
         candidates += 1
         for arm in bench.order.sample(arms, len(arms)):
             block.arm = arm.arm
-            output = block.session.launch(arm, warm=block.warm)
+            output = block.session.launch(arm, warm=block.warm, rest_us=subject.rest_us)
             block.order.append(arm.arm)
             # Each round since the values changed is equally likely to be the one, and no kernel can know which it is.
             if arm.arm == KERNEL and secrets.randbelow(candidates) == 0:
@@ -333,7 +347,8 @@ def _read_block(bench: Rig, queued: _QueuedBlock, launches: Iterator[Launch], he
     more, pause_us = (WARMING, FLUSH_US) if queued.warm else (0, 0.0)
     # What peers take comes on top of the budget: a case gets the blocks that it would have without them.
     counted = [launch for arm, many in by_arm.items() if not is_peer(arm) for launch in many]
-    subject.spent_s += sum((1 + more) * launch.time_us + FLUSH_US + pause_us for launch in counted) / 1e6
+    beside_us = FLUSH_US + pause_us + queued.rest_us
+    subject.spent_s += sum((1 + more) * launch.time_us + beside_us for launch in counted) / 1e6
     recorded = {arm: sum(launch.time_us > 0 for launch in many) for arm, many in by_arm.items()}
     for arm in (arm for arm, count in recorded.items() if not count):
         if any(arm in block.arms for block in subject.blocks):
@@ -363,6 +378,9 @@ def _read_block(bench: Rig, queued: _QueuedBlock, launches: Iterator[Launch], he
         extra = [math.log(times[arm][queued.renewed] / statistics.median(times[arm])) for arm in (KERNEL, REFERENCE)]
         subject.renewals.append(extra[0] - extra[1])
     others = [*(arm for arm in (REFERENCE, BASE) if arm in times), *filter(is_peer, times)] if KERNEL in times else []
+    launched = [launch for many in by_arm.values() for launch in many]
+    clocks = [launch.clock_mhz for launch in launched if launch.clock_mhz is not None]
+    clock_mhz = statistics.fmean(clocks) if clocks else None
     block = Block(
         index=queued.index,
         process=bench.process,
@@ -370,6 +388,8 @@ def _read_block(bench: Rig, queued: _QueuedBlock, launches: Iterator[Launch], he
         arms={arm: _summarise_arm(times[arm], many) for arm, many in by_arm.items()},
         shifts={f"{KERNEL}/{other}": exact.launch_shift(times[KERNEL], times[other]) for other in others},
         state=queued.state,
+        clock_mhz=clock_mhz,
+        held=is_held(bench, subject, launched, clock_mhz, queued.rest_us),
     )
     subject.blocks.append(block)
     heard(subject.case, block, times)

@@ -16,6 +16,7 @@ from perfci.device.source import inputs_digest
 from perfci.measure.bench import KERNEL, Arm, BaseKernel, InseparableError, Rig, Subject, find_foreign_source
 from perfci.measure.inputs import flat
 from perfci.measure.outputs import wrong_output
+from perfci.measure.power import find_rest
 from perfci.measure.suspect import calls_reference
 from perfci.ops.spec import Params, Performance, case_id, is_maker
 
@@ -70,7 +71,12 @@ def prepare(bench: Rig, params: Params, case: str | None = None, own: Performanc
         suspicion = _find_cheats(bench, suite, facts, inputs)
     except Exception as error:
         return fail(bench.explain(facts.case, error, "reference_raised"))
-    return Subject(params, facts, rounds(us), suspicion=suspicion, suite=own, wall_us=us)
+    subject = Subject(params, facts, rounds(us), suspicion=suspicion, suite=own, wall_us=us)
+    try:
+        find_rest(bench, subject, Arm(KERNEL, suite.kernel, inputs))
+    except Exception as error:
+        return fail(bench.explain(facts.case, error))
+    return subject
 
 
 def rounds(us: float) -> int:

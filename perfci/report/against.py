@@ -32,6 +32,11 @@ def make_parts(op: OpRun, base: PlannedBase | None, judged: Sequence[Judgement])
         "spans them all, at the confidence given."
     )
     yield Section(say("{op}: against the base", op=name), (f"{how} {change}",), table=tabulate_duels(judged))
+    alone = phrase(
+        "Kernels that reach the board's power limit if they are launched back to back: what each gets with the device "
+        "to itself. Side by side they are timed at the free clock."
+    )
+    yield Section(say("{op}: at the power limit", op=name), (alone,), table=tabulate_sustained(judged))
     alike: dict[str, list[str]] = {}
     for case in op.performance:
         if case.base and (texts := describe_base(case.base)):
@@ -75,6 +80,25 @@ def tabulate_duels(judged: Sequence[Judgement]) -> Table:
         "p slower (adjusted):"
     )
     return make_table(heads, shown)
+
+
+def tabulate_sustained(judged: Sequence[Judgement]) -> Table:
+    """Returns a table with a row an arm of each case whose kernel reaches the power limit."""
+    names = {"kernel": say("kernel"), "reference": say("reference"), "base": say("base")}
+    shown = []
+    for row in judged:
+        for figure in row.comparison.sustained if row.comparison else ():
+            watts = 1e6 * figure.joules / figure.us if figure.joules else None
+            shown.append((
+                code(row.case or ""),
+                names[figure.arm],
+                units.time(figure.us),
+                words.write_number(figure.clock_mhz),
+                words.write_number(watts),
+                words.write_number(figure.joules),
+                words.write_number(figure.gflops_per_watt),
+            ))  # fmt: skip
+    return make_table("case | arm | sustained: | clock, MHz: | power, W: | energy a call, J: | GFLOP/s per W:", shown)
 
 
 def write_change(look: Look) -> str:

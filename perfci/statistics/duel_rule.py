@@ -2,7 +2,7 @@
 
 d is the Hodges-Lehmann shift of head against base in one block, log scale, positive if head is slower. tau is the
 slow-down that is allowed, inside the null hypothesis. The looks after 4 and 12 blocks of one process can only clear.
-Those after 24 of two and 48 of four have a quarter of alpha each, since time and span are asked at both, after Holm
+Those after 24 of two and 48 of four have an eighth of alpha each, since four questions are asked at both, after Holm
 over all cases. Processes must agree too, since an allocation may slow one arm for as long as a process lives, which no
 test within it can see: two must be slower by tau and more than any such bias seen, of four three by tau / 2. IMPROVED
 is the same rule mirrored. docs/how-good-is-perfci.md holds how often the rule errs (benchmarks/verdicts.py).
@@ -37,7 +37,7 @@ WHOLE = 6  # least blocks of a process that can agree: the median of fewer is to
 BIAS = math.log1p(0.0075)
 """Log scale. Above the largest stray of 401 processes of unchanged kernels on shared buffers (0.66 %, seven H200s)."""
 
-QUESTIONS = 2  # that share alpha: whether the time is longer, and whether the span is
+QUESTIONS = 4  # that share alpha: whether device time, span, host time and sustained time are longer
 TESTS = QUESTIONS * len(FINAL)  # how often an unchanged case may be called slower
 
 

@@ -138,6 +138,8 @@ class Gathered:
             first = dataclasses.replace(first, failure=case.failure, raised=case.raised)
         if first.base and not first.base.failure and case.base and case.base.failure:
             first = dataclasses.replace(first, base=dataclasses.replace(first.base, failure=case.base.failure))
+        if whole:
+            first = dataclasses.replace(first, sustained=(*first.sustained, *case.sustained))
         if whole and case.compile_s is not None:
             first = dataclasses.replace(first, compile_again_s=(*first.compile_again_s, case.compile_s))
         return first

@@ -86,6 +86,36 @@ def test_what_runs_after_a_pause_belongs_to_no_launch(session, line):
     assert [launch.time_us for launch in finished(session, line)] == [1.0, 2.0]
 
 
+def test_a_rest_before_a_launch_is_counted_to_none_and_shows_the_clock(line):
+    def rest(us):
+        line.run("spin_kernel", 5_550)  # 10,000 cycles at 2,000 MHz, and what a rest takes beside them
+        return 10_000
+
+    session = ActivitySession(line, rest)
+    session.launch(line.kernels(1000), rest_us=5.0)
+    session.pause()
+    line.run("verification", 900_000)
+    session.launch(line.kernels(2000), rest_us=5.0)
+    session.launch(line.kernels(3000))
+
+    first, second, third = finished(session, line)
+    assert [launch.time_us for launch in (first, second, third)] == [1.0, 2.0, 3.0]
+    assert [launch.activities for launch in (first, second, third)] == [1, 1, 1]
+    assert first.clock_mhz == second.clock_mhz == pytest.approx(2000)
+    assert third.clock_mhz is None
+
+
+def test_a_kernel_that_spins_keeps_its_own_time_beside_the_rest(line):
+    def spinning():
+        line.run("spin_kernel", 7000)
+
+    session = ActivitySession(line, lambda us: line.run("spin_kernel", 5_550) or 10_000)
+    for _ in range(2):
+        session.launch(spinning, rest_us=5.0)
+
+    assert [launch.time_us for launch in finished(session, line)] == [7.0, 7.0]
+
+
 def test_a_call_that_raises_costs_its_own_launch_only(session, line):
     def broken():
         line.run("half done", 700)

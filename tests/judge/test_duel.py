@@ -1,6 +1,8 @@
 import itertools
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from perfci.core.model import (
@@ -12,6 +14,7 @@ from perfci.core.model import (
     LaunchIdentity,
     Reason,
     Suite,
+    SustainedTurn,
     Verdict,
 )
 from perfci.core.wording import sentence
@@ -495,3 +498,91 @@ def _hold_the_rules(found, case, hindered):
         assert not duels
     if base is not None and base.failure:
         assert "boom" in kinds
+
+
+# --- sustained speed --------------------------------------------------------------------------------------------------
+
+
+def _turns(*changes, pairs=12, spread=0.004):
+    """Pairs of turns of one process a change, at the power limit."""
+    made = []
+    for process, change in enumerate(changes):
+        rng = np.random.default_rng([9, process])
+        for _ in range(pairs):
+            base = 210 * rng.lognormal(0, spread)
+            kernel = base * math.exp(math.log1p(change) + rng.normal(0, spread))
+            made += [
+                SustainedTurn("base", process, base, 1450.0, base / 1e6 * 700),
+                SustainedTurn("kernel", process, kernel, 1410.0, kernel / 1e6 * 700),
+            ]
+    return tuple(made)
+
+
+def _at_limit(change, *sustained, **options):
+    blocks_ = tuple(replace(block, clock_mhz=1965.0) for block in duelled(*(change,) * max(len(sustained), 1), us=180))
+    return against(blocks_, sustained=_turns(*sustained, **options), flops=2 * 4096**3)
+
+
+def test_a_loss_at_the_power_limit_alone_regresses_the_case():
+    row = _row(_at_limit(0.001, 0.04, 0.04))
+
+    assert (row.verdict, row.reasons[0].kind) == (Verdict.REGRESSED, "duel_sustained_slower")
+    assert row.reasons[0].facts["change"] == pytest.approx(0.04, abs=0.004)
+
+
+def test_the_verdict_names_both_regimes():
+    row = _row(_at_limit(0.058, 0.076, 0.076))
+    regimes = next(reason for reason in row.reasons if reason.kind == "regimes")
+
+    assert row.reasons[0].kind == "duel_slower"
+    assert regimes.facts["change"] == pytest.approx(0.058, abs=0.001)
+    assert regimes.facts["sustained"] == pytest.approx(0.076, abs=0.005)
+    assert (regimes.facts["mhz"], regimes.facts["kernel_mhz"], regimes.facts["base_mhz"]) == (1965, 1410, 1450)
+
+
+def test_sustained_figures_of_each_arm_come_with_energy():
+    figures = {figure.arm: figure for figure in _row(_at_limit(0.058, 0.076, 0.076)).comparison.sustained}
+
+    assert figures["base"].us == pytest.approx(210, rel=0.01)
+    assert figures["base"].joules == pytest.approx(0.147, rel=0.01)
+    assert figures["base"].gflops_per_watt == pytest.approx(2 * 4096**3 / 0.147 / 1e9, rel=0.01)
+
+
+def test_what_is_as_fast_in_both_regimes_passes():
+    assert _answer(_at_limit(0.0, 0.0, pairs=4)) == (Verdict.PASS, "duel_cleared", [])
+
+
+def test_a_loss_at_the_limit_that_one_process_suspects_gets_another():
+    verdict, kind, needs = _answer(_at_limit(0.001, 0.04))
+
+    assert (verdict, kind, needs) == (Verdict.INCONCLUSIVE, "duel_sustained_open", [1])
+
+
+def test_a_kernel_that_reaches_the_limit_in_one_process_only_stays_undecided():
+    case = replace(_at_limit(0.001, 0.04, 0.04), sustained=_turns(0.04))
+
+    assert _answer(case) == (Verdict.INCONCLUSIVE, "duel_sustained_undecided", [])
+
+
+def test_turns_of_kernels_that_do_the_same_work_and_differ_are_no_proof():
+    case = replace(_at_limit(0.0, 0.04, 0.04), base=SAME)
+
+    assert _answer(case, planned=duel_plan(same=True))[:2] == (Verdict.INCONCLUSIVE, "control_failed")
+
+
+def test_an_unpaired_turn_counts_for_its_figure_alone():
+    case = replace(
+        _at_limit(0.0, 0.0), sustained=(SustainedTurn("reference", 0, 300.0), SustainedTurn("kernel", 0, 210.0))
+    )
+    seen = _row(case).comparison
+
+    assert [figure.arm for figure in seen.sustained] == ["reference", "kernel"]
+    assert seen.duel_sustained is None
+
+
+def test_blocks_at_a_clock_that_was_held_down_do_not_count_if_others_are_as_many():
+    free, held = duelled(0.0), duelled(0.05, count=10)
+    case = against((*free, *(replace(block, held=True) for block in held)))
+
+    assert _row(case).comparison.duel.blocks == len(free)
+    assert _row(against(tuple(replace(block, held=True) for block in free))).comparison.duel.blocks == len(free)

@@ -131,7 +131,7 @@ class ScriptedSession:
         self.pauses = []
         self.asides = []
 
-    def launch(self, call, *, warm=False):
+    def launch(self, call, *, warm=False, rest_us=0.0):
         if warm:
             warm_cache(call)
         self.warm.append(warm)

@@ -108,11 +108,11 @@ def test_a_process_that_ended_after_fewer_than_six_blocks_agrees_with_nothing(si
     assert _answer([one, two, cool, one[:6]]) is changed
 
 
-def test_time_and_span_at_both_looks_spend_alpha_together():
+def test_the_four_questions_at_both_looks_spend_alpha_together():
     slower = duel_rule.look(_processes(0.03, 0.03), TAU)
 
-    assert duel_rule.answer(slower, ALPHA / 4, 1.0, ALPHA) is Ruling.SLOWER
-    assert duel_rule.answer(slower, ALPHA / 3, 1.0, ALPHA) is Ruling.OPEN
+    assert duel_rule.answer(slower, ALPHA / 8, 1.0, ALPHA) is Ruling.SLOWER
+    assert duel_rule.answer(slower, ALPHA / 7, 1.0, ALPHA) is Ruling.OPEN
 
 
 @pytest.mark.parametrize(

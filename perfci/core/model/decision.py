@@ -47,6 +47,17 @@ PEER_CONFIDENCE = 0.95  # below, as with fewer than six blocks, no peer is calle
 
 
 @dataclass(frozen=True)
+class SustainedFigure:
+    """What an arm gets at the power limit: medians over its turns."""
+
+    arm: str
+    us: float  # a call
+    clock_mhz: float | None = None
+    joules: float | None = None  # a call
+    gflops_per_watt: float | None = None  # declared operations by energy
+
+
+@dataclass(frozen=True)
 class Comparison:
     """A performance case held against its baseline."""
 
@@ -69,6 +80,10 @@ class Comparison:
     duel: Look | None = None  # kernel against base, if both were timed
     duel_span: Look | None = None
     """the same of the launch's span. None if a launch is one kernel or spans are unknown"""
+    duel_sustained: Look | None = None
+    """the same of arms alone on the device, at its power limit. Its blocks are pairs of turns"""
+    sustained: tuple[SustainedFigure, ...] = ()  # of each arm, if the kernel reaches the power limit
+    clock_mhz: float | None = None  # median over blocks that count
     base_us: float | None = None  # median of the base's block medians
     differs: tuple[Difference, ...] = ()  # fields in which this run's environment is not that of the case's baseline
     peers: tuple[PeerFigure, ...] = ()  # in the suite's order. Nothing is judged by them

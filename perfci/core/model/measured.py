@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -243,6 +243,28 @@ class Block:
     is slower"""
     state: DeviceState = field(default_factory=DeviceState)
     board: str | None = None  # UUID, if the block was not measured on the run's own board
+    clock_mhz: Amount | None = None  # mean clock before its launches, by light work. None if that was not asked for
+    held: bool = False  # the power limit held the clock down
+
+
+def choose_regime(blocks: Sequence[Block]) -> Sequence[Block]:
+    """Returns the blocks at the free clock if they are at least half of them, otherwise all.
+
+    At a clock that the power limit holds down, arms that take turns differ by less than each does on its own.
+    """
+    free = [block for block in blocks if not block.held]
+    return free if 2 * len(free) >= len(blocks) else blocks
+
+
+@dataclass(frozen=True)
+class SustainedTurn:
+    """An arm alone on the device, launched back to back until its clock and power have settled."""
+
+    arm: str
+    process: Count
+    us: Time  # a call, by the host's clock
+    clock_mhz: Amount | None = None
+    joules: Amount | None = None  # a call, by the board's energy counter
 
 
 @dataclass(frozen=True)
@@ -307,6 +329,8 @@ class PerformanceCase:
     compile_again_s: tuple[Amount, ...] = ()
     """the same first call in the fresh processes that looked again, in their order"""
     peers: tuple[PeerArm, ...] = ()  # in the suite's order. None if they were not asked for
+    sustained: tuple[SustainedTurn, ...] = ()
+    """turns at the power limit, in their order. Turns of kernel and base that follow one another are a pair"""
 
 
 @dataclass(frozen=True)
