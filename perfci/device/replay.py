@@ -177,7 +177,18 @@ class Program:
         self._recording, self._arrays = recording, arrays
         kernels = _load_binaries(recording, folder)
         steps = recording.steps
-        self._steps = [(step, _operator(step) if step.operation else kernels[step.binary]) for step in steps]
+        # What a call has to look up is found once: else the host would take longer than many kernels.
+        self._steps = [
+            (
+                step,
+                _operator(step) if step.operation else kernels[step.binary],
+                self._make_reader(list(step.given)),
+                self._make_reader({"mapping": step.named}),
+            )
+            for step in steps
+        ]
+        self._read_output = self._make_reader(recording.output)
+        self._launchers: dict[int, Callable[..., Any]] = {}
         used = enumerate(_tensors((step.given, step.named, step.gives)) for step in steps)
         last = {number: at for at, numbers in used for number in numbers}
         kept = {*_tensors(recording.inputs), *_tensors(recording.output)}
@@ -190,30 +201,48 @@ class Program:
         """Repeat the call with these inputs."""
         table: dict[int, Any] = {}
         _bind(self._recording.inputs, tuple(inputs.values()), table)
-
-        def special(spelled: Mapping[str, Any]) -> Any:
-            ((kind, inner),) = spelled.items()
-            match kind:
-                case "tensor":
-                    return table[inner]
-                case "constant":
-                    return Constant(inner)
-                case "descriptor":
-                    return TensorDescriptor(**{name: unspell(each, special) for name, each in inner.items()})
-            return self._arrays.unspell(spelled)
-
-        for (step, function), done in zip(self._steps, self._done, strict=True):
-            given = unspell(step.given, special)
+        for at, (step, function, read_given, read_named) in enumerate(self._steps):
+            given = read_given(table)
             if step.operation:
-                result = function(*given, **{name: unspell(value, special) for name, value in step.named.items()})
+                result = function(*given, **read_named(table))
                 _bind(step.gives, result, table)
                 del result
             else:
-                function[step.grid](*given)
+                if at not in self._launchers:
+                    self._launchers[at] = function[step.grid]
+                self._launchers[at](*given)
             del given
-            for number in done:
+            for number in self._done[at]:
                 table.pop(number, None)
-        return unspell(self._recording.output, special)
+        return self._read_output(table)
+
+    def _make_reader(self, spelled: Any) -> Callable[[Mapping[int, Any]], Any]:
+        """Returns a function that gives a spelled value, with the tensors of the table."""
+        if not any(True for _ in _tensors(spelled)):
+            value = unspell(spelled, self._unspell)
+            return lambda _: value
+        if isinstance(spelled, list | tuple):
+            readers = list(map(self._make_reader, spelled))
+            return lambda table: [read(table) for read in readers]
+        ((kind, inner),) = spelled.items()
+        match kind:
+            case "tensor":
+                return lambda table: table[inner]
+            case "tuple":
+                read_all = self._make_reader(inner)
+                return lambda table: tuple(read_all(table))
+        named = {name: self._make_reader(each) for name, each in inner.items()}
+        make = TensorDescriptor if kind == "descriptor" else dict
+        return lambda table: make(**{name: read(table) for name, read in named.items()})
+
+    def _unspell(self, spelled: Mapping[str, Any]) -> Any:
+        ((kind, inner),) = spelled.items()
+        match kind:
+            case "constant":
+                return Constant(inner)
+            case "descriptor":
+                return TensorDescriptor(**{name: unspell(each, self._unspell) for name, each in inner.items()})
+        return self._arrays.unspell(spelled)
 
 
 def _operator(step: RecordedStep) -> Any:

@@ -146,10 +146,10 @@ def test_a_forged_value_becomes_no_object(spelled, tmp_path):
     step = RecordedStep(
         "aten.add.Tensor", given=({"tensor": 0}, {"tensor": 0}), named={"alpha": spelled}, gives={"tensor": 1}
     )
-    program = Program(Recording("", ({"tensor": 0},), (step,), {"tensor": 1}), tmp_path, HOST)
+    forged = Recording("", ({"tensor": 0},), (step,), {"tensor": 1})
 
     with pytest.raises((TypeError, KeyError)):
-        program(x=torch.ones(2))
+        Program(forged, tmp_path, HOST)
 
 
 def test_tensors_are_freed_with_the_step_that_uses_them_last(tmp_path):
