@@ -188,7 +188,6 @@ class Program:
             for step in steps
         ]
         self._read_output = self._make_reader(recording.output)
-        self._launchers: dict[int, Callable[..., Any]] = {}
         used = enumerate(_tensors((step.given, step.named, step.gives)) for step in steps)
         last = {number: at for at, numbers in used for number in numbers}
         kept = {*_tensors(recording.inputs), *_tensors(recording.output)}
@@ -201,18 +200,16 @@ class Program:
         """Repeat the call with these inputs."""
         table: dict[int, Any] = {}
         _bind(self._recording.inputs, tuple(inputs.values()), table)
-        for at, (step, function, read_given, read_named) in enumerate(self._steps):
+        for (step, function, read_given, read_named), done in zip(self._steps, self._done, strict=True):
             given = read_given(table)
             if step.operation:
                 result = function(*given, **read_named(table))
                 _bind(step.gives, result, table)
                 del result
             else:
-                if at not in self._launchers:
-                    self._launchers[at] = function[step.grid]
-                self._launchers[at](*given)
+                function[step.grid](*given)  # looked up each time: whoever watches launches replaces the look-up
             del given
-            for number in self._done[at]:
+            for number in done:
                 table.pop(number, None)
         return self._read_output(table)
 

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from perfci.core.codec import decode, encode  # noqa: E402
 from perfci.core.model import Reason  # noqa: E402
+from perfci.device import replay  # noqa: E402
 from perfci.device.capture import key_of, record_call, watch_calls  # noqa: E402
 from perfci.device.replay import Program, UnreplayableError  # noqa: E402
 from perfci.device.tensors import TorchArrays  # noqa: E402
@@ -150,6 +151,23 @@ def test_a_forged_value_becomes_no_object(spelled, tmp_path):
 
     with pytest.raises((TypeError, KeyError)):
         Program(forged, tmp_path, HOST)
+
+
+def test_every_repeated_launch_is_seen_by_whoever_watches(tmp_path, monkeypatch):
+    class Kernel:
+        def __getitem__(self, grid):
+            return lambda *args: None
+
+    step = RecordedStep(binary=0, grid=(3, 1, 1), given=({"tensor": 0}, {"constant": "8"}))
+    monkeypatch.setattr(replay, "_load_binaries", lambda *_: [Kernel()])
+    program = Program(Recording("", ({"tensor": 0},), (step,), {"tensor": 0}), tmp_path, HOST)
+    seen = []
+
+    program(x=torch.ones(2))
+    monkeypatch.setattr(Kernel, "__getitem__", lambda _, grid: lambda *args: seen.append((grid, len(args))))
+    program(x=torch.ones(2))
+
+    assert seen == [((3, 1, 1), 2)]
 
 
 def test_tensors_are_freed_with_the_step_that_uses_them_last(tmp_path):
