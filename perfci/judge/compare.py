@@ -18,7 +18,7 @@ from perfci.core.environment import REFERENCE_PACKAGES, differences
 from perfci.core.model.baseline import Baseline, BaselineBlock, BaselineCase
 from perfci.core.model.basics import Interval, Reason, Suite
 from perfci.core.model.decision import Comparison, PeerFigure, Screen
-from perfci.core.model.measured import Block, PerformanceCase, peer_arm
+from perfci.core.model.measured import Block, HostArm, HostBlock, PerformanceCase, peer_arm
 from perfci.core.model.place import Difference, Environment, board_key
 from perfci.core.model.run import PlannedOp, Run
 from perfci.statistics import boards, duel_rule, exact
@@ -65,6 +65,7 @@ def _compare_op(run: Run, op: PlannedOp, baseline: Baseline | None, thresholds: 
         if known and blocks:
             base = replace(base, differs=differing(frozenset(block.run for block in known.blocks)))
         base = _duel(base, blocks, limits, run.environment.timer)
+        base = _duel_host(base, found.host if found else (), limits)
         if found is None or baseline is None or not blocks:
             yield base
         elif stale := _find_stale(run, op, found, baseline, known):
@@ -122,6 +123,23 @@ def _duel(seen: Comparison, blocks: Sequence[Block], limits: CaseThresholds, tim
         shifts = by_process(both, [math.log(kernel / base) for kernel, base in spans])
         duel_span = duel_rule.look(list(shifts.values()), tau)
     return replace(seen, duel=duel, duel_span=duel_span, base_us=base_us)
+
+
+def _duel_host(seen: Comparison, blocks: Sequence[HostBlock], limits: CaseThresholds) -> Comparison:
+    """How long a call keeps the host: of the kernel, and the duel with the base's if both have host times."""
+
+    def sum_up(arm: str, known: Sequence[HostBlock]) -> HostArm | None:
+        arms = [block.arms[arm] for block in known if arm in block.arms]
+        us = (statistics.median(getattr(each, name) for each in arms) for name in ("host_us", "loop_us") if arms)
+        return HostArm(*us) if arms else None
+
+    both = [block for block in blocks if block.shift is not None]
+    host, base = sum_up(KERNEL, both or blocks), sum_up(BASE, both)
+    if base is None:
+        return replace(seen, host=host)
+    shifts = by_process(both, [block.shift or 0.0 for block in both])
+    look = duel_rule.look(list(shifts.values()), limits.allowed_host(base.host_us))
+    return replace(seen, host=host, base_host=base, duel_host=look)
 
 
 # --- what a baseline does not know ------------------------------------------------------------------------------------

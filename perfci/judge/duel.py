@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from perfci.core.model import Base, BaseArm, Fact, Look, Reason, Verdict
@@ -13,6 +14,11 @@ from perfci.statistics.exact import to_ratio
 
 EQUAL = 0.05  # p of the equivalence test below which kernel and base count as equal, for DRIFTED
 
+NO_FACTS: Mapping[str, Fact] = {}
+
+_SPAN = "duel_span_slower", "duel_span_open", "duel_span_undecided"
+_HOST = "duel_host_slower", "duel_host_open", "duel_host_undecided"
+
 _MOVED = frozenset({Verdict.REGRESSED, Verdict.IMPROVED})
 
 
@@ -20,7 +26,8 @@ def judge_against_base(base: BaseArm, context: Context) -> tuple[Finding, Findin
     """Answers about time and span of a case that the base has too. If they were duelled, no baseline fails the case."""
     duel, span = context.comparison.duel, context.comparison.duel_span
     if duel is not None:
-        return _judge_duel(base, duel, context), _judge_span_duel(base, span, context) if span else None
+        longer = _judge_side(base, span, context.adjusted.duel_span, _SPAN, context) if span else None
+        return _judge_duel(base, duel, context), longer
     if base.same and identity_counts(context.run.plan.base):
         # Timed against the stored baseline: whatever moved, it was not the kernel.
         found = [each for each in (screen_drift(context), screen_span(context)) if each]
@@ -87,20 +94,37 @@ def _describe_moved_reference(context: Context) -> Reason | None:
     return Reason("reference_moved", {"reference_change": reference, "change": kernel})
 
 
-def _judge_span_duel(base: BaseArm, seen: Look, context: Context) -> Finding | None:
-    """Host work and synchronisation that a change adds between kernels, of which identity knows nothing."""
-    answer = duel_rule.answer(seen, context.adjusted.duel_span, 1.0, context.alpha)
-    facts, longer = _facts(seen, context), seen.shift.value > seen.tau
+def judge_host(base: BaseArm, context: Context) -> Finding | None:
+    """Whether a call keeps the host longer than the base's does."""
+    look, now, before = context.comparison.duel_host, context.comparison.host, context.comparison.base_host
+    if look is None or now is None or before is None:
+        return None
+    facts: dict[str, Fact] = {"host_us": now.host_us, "base_host_us": before.host_us}
+    facts |= {"more_us": now.host_us - before.host_us, "loop_us": now.loop_us, "base_loop_us": before.loop_us}
+    return _judge_side(base, look, context.adjusted.duel_host, _HOST, context, facts)
+
+
+def _judge_side(
+    base: BaseArm,
+    seen: Look,
+    p_slower: float,
+    kinds: Sequence[str],
+    context: Context,
+    more: Mapping[str, Fact] = NO_FACTS,
+) -> Finding | None:
+    """Host work that a change adds, of which identity knows nothing. kinds: of reasons: slower, open, undecided."""
+    answer = duel_rule.answer(seen, p_slower, 1.0, context.alpha)
+    facts, longer = {**_facts(seen, context), **more}, seen.shift.value > seen.tau
     if answer is Ruling.SLOWER:
-        slower = Reason("duel_span_slower", facts)
+        slower = Reason(kinds[0], facts)
         if base.same and context.same_files:
             return Finding(Verdict.INCONCLUSIVE, (Reason("control_failed", facts), slower))
         return Finding(Verdict.REGRESSED, (slower,))
     if answer is Ruling.OPEN and longer:
         wanted = duel_rule.processes_wanted(seen) - 1
-        return Finding(Verdict.INCONCLUSIVE, (Reason("duel_span_open", facts),), unsettled=True, processes=wanted)
+        return Finding(Verdict.INCONCLUSIVE, (Reason(kinds[1], facts),), unsettled=True, processes=wanted)
     if answer is Ruling.UNDECIDED and longer:
-        return Finding(Verdict.INCONCLUSIVE, (Reason("duel_span_undecided", facts),))
+        return Finding(Verdict.INCONCLUSIVE, (Reason(kinds[2], facts),))
     return None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from perfci.core.model import Block, Expected, Gate, Judgement, Need, PerformanceCase, Reason, Suite, Verdict
 from perfci.judge import change, expected, figures
-from perfci.judge.duel import judge_against_base
+from perfci.judge.duel import judge_against_base, judge_host
 from perfci.judge.findings import Context, Finding, judge_span, judge_time
 from perfci.store.past.lines import KERNEL
 from perfci.thresholds.limits import WORK, CaseThresholds
@@ -74,11 +74,17 @@ def judge_case(
 
 def _answer_questions(case: PerformanceCase, context: Context) -> Mapping[str, Finding]:
     """What is found, by the question that it answers. A question that is not even raised is missing."""
+    host = judge_host(case.base, context) if case.base and not case.base.failure else None
+    if not case.blocks:  # the same device work, which was not timed
+        launches = len(case.identity.launches) if case.identity else None
+        same = Finding(Verdict.UNCHANGED, (Reason("unchanged_work", {"launches": launches}),))
+        return {"time": same, **({"host": host} if host else {})}
     if case.base and not case.base.failure:
         time, span = judge_against_base(case.base, context)
     else:
         time, span = judge_time(context), judge_span(context)
-    asked = {"time": time, "span": span, **{name: ask(case, context) for name, ask in figures.QUESTIONS.items()}}
+    others = {name: ask(case, context) for name, ask in figures.QUESTIONS.items()}
+    asked = {"time": time, "span": span, "host": host, **others}
     return {question: found for question, found in asked.items() if found}
 
 

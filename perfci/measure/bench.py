@@ -6,11 +6,12 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from perfci.core.model import Block, ErrorStats, Fact, PeerArm, PerformanceCase, Reason
+from perfci.core.model import Block, ErrorStats, Fact, HostBlock, PeerArm, PerformanceCase, Reason
 from perfci.core.model.basics import worst
 from perfci.device.seam import Accelerator, Inputs
 from perfci.measure.inputs import bound_inputs
@@ -34,12 +35,20 @@ class ReasonError(Exception):
         self.reason = reason
 
 
+class BaseLostError(ReasonError):
+    """The process that makes the base's calls has ended."""
+
+
 class PeerLostError(ReasonError):
     """A peer took the device with it: nothing more can be timed in this process."""
 
 
 class InseparableError(ReasonError):
     """One process cannot keep the two revisions apart."""
+
+
+MakeCalls = Callable[[int], tuple[float, float]]
+"""Makes so many calls in a row. Returns the seconds until the last one has returned, and until the device was done."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +60,7 @@ class BaseKernel:
     head_root: Path  # folder of all that the kernel under test imports
     inputs: str  # digest of its make_inputs
     plan: DuelPlan
+    differs: bool = True  # some file of the op does
     registered: frozenset[str] = frozenset()  # namespaces of torch operators before either revision was imported
 
 
@@ -95,6 +105,9 @@ class Subject:
     errors: list[ErrorStats] = field(default_factory=list)
     peers: dict[str, Callable[..., Any]] = field(default_factory=dict)
     suite: Performance | None = None  # whose case it is, if not that of the rig
+    host: list[HostBlock] = field(default_factory=list)
+    turn_calls: int = 0  # of a turn of host time
+    hidden: bool = False  # nobody can measure its host time
     wall_us: float = math.inf  # what a call of the kernel takes by the clock at least, of calls in a row
     renewals: list[float] = field(default_factory=list)
     """how much longer than usual the first launch on other values took, log scale, less the same of the reference"""
@@ -120,6 +133,7 @@ class Subject:
         return replace(
             self.facts,
             blocks=tuple(self.blocks),
+            host=tuple(self.host),
             failure=self.facts.failure or self.failure,
             raised=self.facts.raised or self.raised,
             errors=worst(self.errors) if self.errors else None,
@@ -134,6 +148,10 @@ class Subject:
         """Time the base no more."""
         assert self.facts.base is not None
         self.facts = replace(self.facts, base=replace(self.facts.base, failure=why))
+
+    def end_comparison(self, why: Reason) -> None:
+        """Compare its host time with the base's no more."""
+        self.facts = replace(self.facts, unhosted=why)
 
     def note_peer(self, peer: PeerArm) -> None:
         """Note what is known of a peer. One that failed is timed no more."""
@@ -169,7 +187,9 @@ class Rig:
     own_root: Path | None = None
     head_root: Path | None = None
     """of a base alone: the folder of its files, and that of head's, which it must not launch"""
-    partners: int = 0  # processes on the device that belong to this measurement too
+    partners: Callable[[], int] = lambda: 0  # processes on the device that belong to this measurement too
+    callers: Mapping[str, Callable[[Inputs], AbstractContextManager[MakeCalls]]] = field(default_factory=dict)
+    """how turns of calls are made in another process, by arm. Others are made here"""
     until_s: float | None = None
     op: str = ""
     order: random.Random = field(init=False)

@@ -59,6 +59,7 @@ class VerdictRow:
     speedup_range: str = ""
     kernel: str = "-"
     reference: str = "-"
+    host: str = "-"  # how long a call keeps it
 
     @property
     def where(self) -> str:
@@ -271,4 +272,5 @@ def _make_single_row(row: Judgement) -> VerdictRow:
         speedup_range=write_range(*ratios) if ratios else "",
         kernel=units.time(seen.kernel_us if seen else None),
         reference=units.time(seen.reference_us if seen else None),
+        host=units.time(seen.host.host_us if seen and seen.host else None),
     )

@@ -107,7 +107,8 @@ def order_needs(judgements: Judgements) -> list[tuple[Need, ...]]:
             return 0.0
         if any(reason.kind in SHORT for reason in row.reasons):
             return math.inf
-        duels = [look.shift.value / look.tau for look in (seen.duel, seen.duel_span) if look and look.tau > 0.0]
+        looks = [look for look in (seen.duel, seen.duel_span, seen.duel_host) if look and look.tau > 0.0]
+        duels = [look.shift.value / look.tau for look in looks]
         screens = [each.change.value / each.margin for each in (*seen.screens[:1], *seen.spans[:1]) if each.margin]
         return max(duels or screens, default=0.0)
 

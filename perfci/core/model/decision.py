@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfci.core.model.basics import Gate, Interval, Look, Reason, Suite, Verdict
+from perfci.core.model.measured import HostArm
 from perfci.core.model.place import Difference
 from perfci.core.model.run import Expected, Suggestion
 
@@ -70,6 +71,9 @@ class Comparison:
     duel_span: Look | None = None
     """the same of the launch's span. None if a launch is one kernel or spans are unknown"""
     base_us: float | None = None  # median of the base's block medians
+    duel_host: Look | None = None  # how long a call keeps the host, kernel against base. None if that hardly shows
+    host: HostArm | None = None  # of the kernel, medians over its blocks of host time
+    base_host: HostArm | None = None
     differs: tuple[Difference, ...] = ()  # fields in which this run's environment is not that of the case's baseline
     peers: tuple[PeerFigure, ...] = ()  # in the suite's order. Nothing is judged by them
 

@@ -246,6 +246,26 @@ class Block:
 
 
 @dataclass(frozen=True)
+class HostArm:
+    """One arm's calls in a row in one block of host time, microseconds a call: medians of its turns."""
+
+    host_us: Time  # until the last call has returned
+    loop_us: Time  # until the device has done their work as well: what a user's loop takes
+
+
+@dataclass(frozen=True)
+class HostBlock:
+    """One observation of host time: kernel and base make so many calls in a row, in turns, timed from outside."""
+
+    index: Count
+    process: Count
+    calls: Count  # of a turn
+    arms: Mapping[str, HostArm]  # kernel, base
+    shift: Shift | None = None
+    """Hodges-Lehmann shift of the logarithms of kernel's and base's host times. None without a base"""
+
+
+@dataclass(frozen=True)
 class BaseArm:
     """What the kernel as of the base revision has to do with a case."""
 
@@ -307,6 +327,8 @@ class PerformanceCase:
     compile_again_s: tuple[Amount, ...] = ()
     """the same first call in the fresh processes that looked again, in their order"""
     peers: tuple[PeerArm, ...] = ()  # in the suite's order. None if they were not asked for
+    host: tuple[HostBlock, ...] = ()  # of a case whose device time is so short that its host time shows
+    unhosted: Reason | None = None  # why host times end early, or are not compared with the base's
 
 
 @dataclass(frozen=True)
