@@ -56,13 +56,14 @@ def judge_case(
     decided = fails and not found[0].unsettled
     open_question = wanted and not decided and not mostly_hindered and not case.suspicion
     failure = (case.base.failure,) if case.base and case.base.failure else ()
+    unhosted = (case.unhosted,) if case.unhosted else ()
     if failure and verdict is Verdict.NEW and context.run.plan.base and context.run.plan.base.suites:
         # Nobody but the change knows how fast it may be.
         verdict, reasons, failure = Verdict.INCONCLUSIVE, (*failure, *reasons), ()
     adjusted = context.adjusted.duel_slower if comparison.duel else context.adjusted.slower
     row = Judgement(
         op=comparison.op, suite=Suite.PERFORMANCE, case=comparison.case, verdict=verdict, comparison=comparison,
-        reasons=(*reasons, *failure, *_note_noise(case.blocks, context.limits)),
+        reasons=(*reasons, *failure, *unhosted, *_note_noise(case.blocks, context.limits)),
         p_adjusted=adjusted if comparison.duel or comparison.screens else None,
         expected=excused.entry if fails or verdict is Verdict.EXPECTED else None,
         warns=excused.overdue and verdict is Verdict.EXPECTED,

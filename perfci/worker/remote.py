@@ -119,7 +119,8 @@ class RemoteOp:
 
     @contextmanager
     def hold(self, inputs: Inputs) -> Iterator[MakeCalls]:
-        """Inside, the process keeps the inputs of a call, and makes turns of such calls."""
+        """Inside, the process keeps the inputs of a call, and makes turns of such calls. Outside it has to be still."""
+        self._process.hold_still(still=False)
         lender = self._ask(Suite.PERFORMANCE, inputs, calls=1)[1]
 
         def turn(calls: int) -> tuple[float, float]:
@@ -137,6 +138,12 @@ class RemoteOp:
         yield turn
         lender.take_back()
         self._device.arrays.take_back()
+        self.hold_still()
+
+    def hold_still(self) -> None:
+        """Stop the process until a turn is asked of it, so that it cannot meddle with what is timed here."""
+        if self._device.can_replay:
+            self._process.hold_still(still=True)
 
     def _run(self, suite: Suite, inputs: Inputs) -> Any:
         if self._device.can_replay and not self._there:

@@ -257,6 +257,14 @@ class Worker:
             self._remote.end()
             for subject in subjects:
                 subject.hidden = True
+        elif self._remote and self._base_remote:
+            self._remote.hold_still()
+            try:
+                self._base_remote.hear()  # it is ready
+                self._base_remote.hold_still()
+            except HandoverError as error:
+                for subject in filter(functools.partial(may_show, bench), subjects):
+                    subject.end_comparison(because("unhosted", error.reason, case=subject.case))
         if not job.own:  # which has compared them
             self._compare_references([each.params for each in subjects if each.suite is None and not each.broken])
         if self._base:

@@ -61,7 +61,7 @@ def test_why_two_revisions_need_a_process_each_stands_above_the_duels(duelled):
     op = next(op for op in run.ops if op.op == "matmul")
     planned = next(op.base for op in run.plan.ops if op.op == "matmul")
 
-    duels, _ = against.make_parts(op, planned, judgements.rows)
+    duels, *_ = against.make_parts(op, planned, judgements.rows)
 
     assert duels.texts[0].startswith("Kernel and base took turns block by block, each in a process of its own.")
     assert "registers torch operators in the namespace kernels" in duels.texts[0]
