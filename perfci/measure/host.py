@@ -20,6 +20,8 @@ from perfci.thresholds.limits import CaseThresholds
 
 LIMIT_US = 100.0  # device time from which on the host's is hidden behind it
 
+NEAR = 1.2  # times the limit: a later process looks at what the first one looked at
+
 TURNS = 4  # of each arm in a block
 HOST_S, LOOP_S = 0.7e-3, 2e-3  # a turn should take so long until its calls have returned, and at most so long in all
 MOST_LAUNCHES = 512  # in a turn: a device's queue holds 1,024, and beyond that a call waits for the device
@@ -37,18 +39,21 @@ def take_host_blocks(bench: Rig, subjects: Sequence[Subject]) -> bool:
         if not bench.late:
             bench.step(subject.case)
             _take_block(bench, subject)
+            if not subject.blocks and subject.host and not may_show(bench, subject):
+                subject.host, subject.hidden = [], True
     return bool(wanting)
 
 
 def may_show(bench: Rig, subject: Subject) -> bool:
     """Whether a case's host time may show beside its device time."""
+    limit_us = LIMIT_US * (NEAR if bench.process else 1.0)
     timed = [block.arms[arm] for block in subject.blocks for arm in (KERNEL, BASE) if arm in block.arms]
     if timed:
-        return min(arm.time.median_us for arm in timed) < LIMIT_US
+        return min(arm.time.median_us for arm in timed) < limit_us
     if subject.host:  # it was not timed. Calls that are bound by the host hide how long the device takes
         seen = subject.host[-1].arms[KERNEL]
-        return seen.loop_us < LIMIT_US or seen.host_us > seen.loop_us / 2
-    return subject.wall_us < LIMIT_US * (10 if bench.skips(subject) else 3)
+        return seen.loop_us < limit_us or seen.host_us > seen.loop_us / 2
+    return subject.wall_us < limit_us * (10 if bench.skips(subject) else 3)
 
 
 def is_compared(bench: Rig, subject: Subject) -> bool:
