@@ -14,8 +14,6 @@ from perfci.statistics.exact import to_ratio
 
 EQUAL = 0.05  # p of the equivalence test below which kernel and base count as equal, for DRIFTED
 
-NO_FACTS: Mapping[str, Fact] = {}
-
 _SPAN = "duel_span_slower", "duel_span_open", "duel_span_undecided"
 _HOST = "duel_host_slower", "duel_host_open", "duel_host_undecided"
 
@@ -26,7 +24,7 @@ def judge_against_base(base: BaseArm, context: Context) -> tuple[Finding, Findin
     """Answers about time and span of a case that the base has too. If they were duelled, no baseline fails the case."""
     duel, span = context.comparison.duel, context.comparison.duel_span
     if duel is not None:
-        longer = _judge_side(base, span, context.adjusted.duel_span, _SPAN, context) if span else None
+        longer = _judge_side(base, span, context.adjusted.duel_span, _SPAN, context, {}) if span else None
         return _judge_duel(base, duel, context), longer
     if base.same and identity_counts(context.run.plan.base):
         # Timed against the stored baseline: whatever moved, it was not the kernel.
@@ -105,12 +103,7 @@ def judge_host(base: BaseArm, context: Context) -> Finding | None:
 
 
 def _judge_side(
-    base: BaseArm,
-    seen: Look,
-    p_slower: float,
-    kinds: Sequence[str],
-    context: Context,
-    more: Mapping[str, Fact] = NO_FACTS,
+    base: BaseArm, seen: Look, p_slower: float, kinds: Sequence[str], context: Context, more: Mapping[str, Fact]
 ) -> Finding | None:
     """Host work that a change adds, of which identity knows nothing. kinds: of reasons: slower, open, undecided."""
     answer = duel_rule.answer(seen, p_slower, 1.0, context.alpha)

@@ -6,7 +6,6 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,10 +32,6 @@ class ReasonError(Exception):
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.kind)
         self.reason = reason
-
-
-class BaseLostError(ReasonError):
-    """The process that makes the base's calls has ended."""
 
 
 class PeerLostError(ReasonError):
@@ -106,7 +101,7 @@ class Subject:
     peers: dict[str, Callable[..., Any]] = field(default_factory=dict)
     suite: Performance | None = None  # whose case it is, if not that of the rig
     host: list[HostBlock] = field(default_factory=list)
-    turn_calls: int = 0  # of a turn of host time
+    turn_calls: int = 16  # of a turn of host time, until it is known how long they take
     hidden: bool = False  # nobody can measure its host time
     wall_us: float = math.inf  # what a call of the kernel takes by the clock at least, of calls in a row
     renewals: list[float] = field(default_factory=list)
@@ -149,10 +144,6 @@ class Subject:
         assert self.facts.base is not None
         self.facts = replace(self.facts, base=replace(self.facts.base, failure=why))
 
-    def end_comparison(self, why: Reason) -> None:
-        """Compare its host time with the base's no more."""
-        self.facts = replace(self.facts, unhosted=why)
-
     def note_peer(self, peer: PeerArm) -> None:
         """Note what is known of a peer. One that failed is timed no more."""
         known = {each.name: each for each in self.facts.peers} | {peer.name: peer}
@@ -188,8 +179,8 @@ class Rig:
     head_root: Path | None = None
     """of a base alone: the folder of its files, and that of head's, which it must not launch"""
     partners: Callable[[], int] = lambda: 0  # processes on the device that belong to this measurement too
-    callers: Mapping[str, Callable[[Inputs], AbstractContextManager[MakeCalls]]] = field(default_factory=dict)
-    """how turns of calls are made in another process, by arm. Others are made here"""
+    callers: Mapping[str, Callable[[Inputs], MakeCalls]] = field(default_factory=dict)
+    """how another process makes turns of calls on such inputs, by arm. Others are made here"""
     until_s: float | None = None
     op: str = ""
     order: random.Random = field(init=False)

@@ -49,26 +49,21 @@ def tabulate_hosts(judged: Sequence[Judgement]) -> Table:
     """Returns a table with a row a case whose host time was measured."""
     shown = []
     for row in judged:
-        seen = row.comparison
-        if row.suite is not Suite.PERFORMANCE or seen is None or seen.host is None:
-            continue
-        base, look = seen.base_host, seen.duel_host
-        shown.append((
-            code(row.case or ""),
-            units.time(base.host_us if base else None),
-            units.time(seen.host.host_us),
-            write_change(look) if look else "-",
-            units.percent(math.expm1(look.tau)) if look else "-",
-            str(look.blocks) if look else "-",
-            str(look.processes) if look else "-",
-            units.time(base.loop_us if base else None),
-            units.time(seen.host.loop_us),
-            units.percent(min(seen.host.host_us / seen.host.loop_us, 1.0)),
-        ))  # fmt: skip
-    return make_table(
-        "case | base: | kernel: | change | allowed: | blocks: | processes: | loop of the base: | loop: | host's share:",
-        shown,
+        if (seen := row.comparison) and (now := seen.host) and row.suite is Suite.PERFORMANCE:
+            base, look = seen.base_host, seen.duel_host
+            shown.append((
+                code(row.case or ""),
+                *map(units.time, (base.host_us if base else None, now.host_us)),
+                write_change(look) if look else "-",
+                units.percent(math.expm1(look.tau)) if look else "-",
+                f"{look.blocks} / {look.processes}" if look else "-",
+                *map(units.time, (base.loop_us if base else None, now.loop_us)),
+                units.percent(min(now.host_us / now.loop_us, 1.0)),
+            ))  # fmt: skip
+    heads = (
+        "case | base: | kernel: | change | allowed: | blocks / processes: | loop of the base: | loop: | host's share:"
     )
+    return make_table(heads, shown)
 
 
 def describe_files(base: PlannedBase | None) -> str:

@@ -140,11 +140,9 @@ def find_clocks(table: pd.DataFrame) -> Clocks:
 def _make_records(run: Run) -> Iterator[tuple[Any, ...]]:
     for op in run.ops:
         for case in op.performance:
-            # Of calls in a row in the op's own process, if that was measured.
-            host_us = {
-                arm: find_median(block.arms[arm].host_us for block in case.host if arm in block.arms)
-                for arm in ("kernel", "base")
-            }
+            # Of calls in a row, if they were made.
+            arms = {arm: [block.arms[arm] for block in case.host if arm in block.arms] for arm in ("kernel", "base")}
+            host_us = {arm: find_median(each.host_us for each in known) for arm, known in arms.items()}
             for block in case.blocks:
                 place = (block.process, block.index, block.started_s)
                 for arm, timed in block.arms.items():

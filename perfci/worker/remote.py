@@ -117,33 +117,41 @@ class RemoteOp:
             self._process.end()
             self.living = False
 
-    @contextmanager
-    def hold(self, inputs: Inputs) -> Iterator[MakeCalls]:
-        """Inside, the process keeps the inputs of a call, and makes turns of such calls. Outside it has to be still."""
-        self._process.hold_still(still=False)
-        lender = self._ask(Suite.PERFORMANCE, inputs, calls=1)[1]
+    def hold(self, inputs: Inputs) -> MakeCalls:
+        """Have the process keep the inputs of a call. Returns how it makes turns of such calls."""
+        with self._awake():
+            lender = self._ask(Suite.PERFORMANCE, inputs, calls=0)[1]
+        return functools.partial(self._take_turn, lender)
 
-        def turn(calls: int) -> tuple[float, float]:
-            self._device.synchronize()
+    def _take_turn(self, _: Lender, calls: int) -> tuple[float, float]:
+        """Time one turn by this process's clock. Nothing but the device without hardware is believed what it claims."""
+        self._device.synchronize()
+        with self._awake():
             began = perf_counter()
             self._process.answer(KernelCall(Suite.PERFORMANCE, {}, (), 0, calls=calls))
             first = self.hear()
             host_s = perf_counter() - began
-            answer = first if isinstance(first, Called) else self._hear_answer()
-            if answer.error is not None:
-                raise _raise_as(answer.error, answer.kinds)
-            claimed = answer.turn_s if self._device.timer == "virtual" else None
-            return claimed or (host_s, perf_counter() - began)
+            answer = self.hear() if isinstance(first, Returned) else first
+            loop_s = perf_counter() - began
+        assert isinstance(answer, Called)
+        if answer.error is not None:
+            raise _raise_as(answer.error, answer.kinds)
+        return (self._device.timer == "virtual" and answer.turn_s) or (host_s, loop_s)
 
-        yield turn
-        lender.take_back()
-        self._device.arrays.take_back()
-        self.hold_still()
+    @contextmanager
+    def _awake(self) -> Iterator[None]:
+        if self._process.over:
+            raise HostLostError(self._process.failure or Reason("worker_silent"))
+        self.stand_still(still=False)
+        try:
+            yield
+        finally:
+            self.stand_still()
 
-    def hold_still(self) -> None:
-        """Stop the process until a turn is asked of it, so that it cannot meddle with what is timed here."""
+    def stand_still(self, *, still: bool = True) -> None:
+        """Stop the process but for its turns, so that it cannot meddle with what is timed meanwhile."""
         if self._device.can_replay:
-            self._process.hold_still(still=True)
+            self._process.stand_still(still=still)
 
     def _run(self, suite: Suite, inputs: Inputs) -> Any:
         if self._device.can_replay and not self._there:
@@ -180,17 +188,13 @@ class RemoteOp:
         call = KernelCall(suite, spelled, tuple(lender.lent), lender.free, self._filler, races, record, calls)
         self._device.synchronize()
         self._process.answer(call)
-        answer = self._hear_answer()
+        answer = self.hear()
+        assert isinstance(answer, Called)
         self._in_use = answer.in_use
         if answer.error is not None:
             lender.take_back()
             raise _raise_as(answer.error, answer.kinds)
         return answer, lender
-
-    def _hear_answer(self) -> Called:
-        while not isinstance(answer := self.hear(), Called):
-            pass
-        return answer
 
     def hear(self) -> Called | Returned:
         """Wait for the process's next answer. Raises HostLostError if it ends before."""

@@ -47,12 +47,12 @@ class _Server:
             return given[number]
 
         inputs = {name: borrow(value, arrays, find) for name, value in call.inputs.items()}
-        if call.calls is None or inputs:
-            self._held = {} if call.calls is None else inputs
+        if inputs or call.calls is None:
+            self._held = inputs if call.calls is not None else {}
         try:
             if call.calls is not None:
-                turn = functools.partial(kernel, **self._held)
-                return Called(turn_s=device.turn_s(turn, call.calls, lambda: self._channel.send(Returned())))
+                returned = (lambda: None) if inputs else functools.partial(self._channel.send, Returned())
+                return Called(turn_s=device.turn_s(functools.partial(kernel, **self._held), call.calls, returned))
             if call.record and (recorded := self._record(kernel, inputs)):
                 return recorded
             return self._call(call, kernel, inputs, given)

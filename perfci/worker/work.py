@@ -6,7 +6,7 @@ import functools
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +22,9 @@ from perfci.measure import verify as accuracy_stage
 from perfci.measure.bench import (
     KERNEL,
     BaseKernel,
-    BaseLostError,
     InseparableError,
     MakeCalls,
+    ReasonError,
     Rig,
     Subject,
     refuse_operators,
@@ -258,13 +258,13 @@ class Worker:
             for subject in subjects:
                 subject.hidden = True
         elif self._remote and self._base_remote:
-            self._remote.hold_still()
+            self._remote.stand_still()
             try:
                 self._base_remote.hear()  # it is ready
-                self._base_remote.hold_still()
+                self._base_remote.stand_still()
             except HandoverError as error:
-                for subject in filter(functools.partial(may_show, bench), subjects):
-                    subject.end_comparison(because("unhosted", error.reason, case=subject.case))
+                for each in filter(functools.partial(may_show, bench), subjects):
+                    each.facts = replace(each.facts, unhosted=because("unhosted", error.reason, case=each.case))
         if not job.own:  # which has compared them
             self._compare_references([each.params for each in subjects if each.suite is None and not each.broken])
         if self._base:
@@ -365,15 +365,10 @@ class Worker:
         # The fake device does not see them.
         return 0 if self._device.info.kind == "fake" else self._job.turns + len(others)
 
-    @contextmanager
-    def _hold_base(self, inputs: Inputs) -> Iterator[MakeCalls]:
-        """Make turns of the base's kernel in a process like that of the op under test."""
+    def _hold_base(self, inputs: Inputs) -> MakeCalls:
+        """Have the base's kernel called in a process like that of the op under test, which may be lost."""
         assert self._base_remote is not None
-        try:
-            with self._base_remote.hold(inputs) as turn:
-                yield turn
-        except HandoverError as error:
-            raise BaseLostError(error.reason) from error
+        return functools.partial(_ask, _ask(self._base_remote.hold, inputs))
 
     def _smoke(self, suite: Performance) -> Reason | None:
         """Without a timer, show at least that the performance suite's functions run: one small launch."""
@@ -391,6 +386,13 @@ class Worker:
                 return None
             return Reason("performance_suite_raised", {"case": case_id(small), **self._describe(error)})
         return None
+
+
+def _ask(function: Callable[[Any], Any], argument: Any) -> Any:
+    try:
+        return function(argument)
+    except HandoverError as error:
+        raise ReasonError(error.reason) from error
 
 
 def load_base(job: Job, device: Accelerator, before: frozenset[str]) -> LoadedBase:
