@@ -83,7 +83,6 @@ def test_a_remeasurement_adds_blocks_and_the_first_looks_facts_stand():
     assert op.accuracy == start.accuracy
 
 
-@pytest.mark.parametrize("message", [Prepared, Finished])
 def test_a_remeasurement_adds_its_host_times_once_it_is_whole():
     looks = [(HostBlock(0, process, 10, {"kernel": HostArm(4.0, 5.0)}),) for process in (0, 1)]
     start = gathered(OpRun("relu"), Finished(PerformanceCase(CASE, host=looks[0]))).op_run()
@@ -96,6 +95,7 @@ def test_a_remeasurement_adds_its_host_times_once_it_is_whole():
     assert cut.performance[0].host == looks[0]
 
 
+@pytest.mark.parametrize("message", [Prepared, Finished])
 def test_a_remeasurement_that_fails_adds_its_failure_and_takes_nothing_away(message):
     failure = Reason("kernel_raised", {"case": CASE})
     again = gathered(first_look().op_run(), message(PerformanceCase(CASE, failure=failure, raised=True)))
