@@ -19,6 +19,8 @@ from perfci.core.model import (
     Device,
     DeviceState,
     Environment,
+    HostArm,
+    HostBlock,
     OpRun,
     PerformanceCase,
     Plan,
@@ -91,6 +93,22 @@ def duelled(*changes, count=12, level=1.0, clock=1.0, spread=0.001, us=KERNEL_US
 
 def _arm(us, span=None, modes=()):
     return ArmBlock(exact.summary([us]), span and span * us, None, 2 if span else 1, modes)
+
+
+@functools.cache
+def hosted(*changes, count=12, us=4.0, spread=0.01, loop=0.0):
+    """Host times of one process a change: a call keeps the host that much longer than the base's, by 1 % of noise."""
+    made = []
+    for process, change in enumerate(changes):
+        rng = np.random.default_rng([8, process])
+        for index in range(count):
+            d = math.log1p(change) + rng.normal(0, spread)
+            arms = {
+                "kernel": HostArm(us * math.exp(d), max(us * math.exp(d), loop)),
+                "base": HostArm(us, max(us, loop)),
+            }
+            made.append(HostBlock(index, process, 100, arms, d))
+    return tuple(made)
 
 
 CHANGED = BaseArm(same=False, duelled=True)

@@ -76,6 +76,8 @@ def _show_case(op: str, case: PerformanceCase, row: Judgement | None) -> Iterato
         yield Grid(against.tabulate_duels([row]), say("Duel: kernel against base"))
     if row and seen and seen.sustained:
         yield Grid(against.tabulate_sustained([row]), say("At the power limit"))
+    if row and seen and seen.host:
+        yield Grid(against.tabulate_hosts([row]), say("Host time: many calls in a row"))
     if seen and seen.screens:
         yield _tabulate_looks(seen.screens)
     if case.blocks:

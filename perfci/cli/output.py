@@ -149,9 +149,9 @@ def list_verdicts(judgements: Judgements, run: Run | None = None) -> Iterator[Re
         below.append([] if quiet else [Paragraph(row.sentence, _INDENT, "" if row.aloud else "dim")])
     numbers = ((row.change, row.change_range or "-", row.speedup, row.speedup_range or "-") for row in kept)
     table = make_table(
-        "verdict | op and case | change: | interval: | speedup: | interval: | kernel: | reference:",
+        "verdict | op and case | change: | interval: | speedup: | interval: | kernel: | host: | reference:",
         (
-            (str(row.verdict), f"{row.op} {row.where}", *cells, row.kernel, row.reference)
+            (str(row.verdict), f"{row.op} {row.where}", *cells, row.kernel, row.host, row.reference)
             for row, cells in zip(kept, numbers, strict=True)
         ),
     )

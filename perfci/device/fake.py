@@ -27,6 +27,7 @@ from perfci.device import seam
 Array = np.ndarray[Any, Any]
 
 VISIBLE = "FAKE_VISIBLE_DEVICES"  # variable that names the boards which a process may use
+MADE = 3  # calls of a turn that are really made
 TICK_US = 0.032  # times are whole ticks, as on an H200
 GUARD = 64  # elements of NaN on either side of a guarded input
 FREE_MHZ = 1980.0  # clock of a board that its power limit does not hold down
@@ -46,6 +47,8 @@ class FakeSpec:
     spike_share: float = 0.01  # share of launches that take `spike_factor` times as long
     spike_factor: float = 1.5
     warm_factor: float = 1.0  # how much of its time a launch takes that finds its own data in the cache
+    call_us: float = 5.0  # how long any call keeps the host
+    host_noise: float = 0.01  # of turns of calls
     speed: float = 1.0  # of this board against the nominal one
     kernel_speed: float = 1.0  # of kernels alone, the base's too: what a compiler or driver may do to them
     reference_speed: float = 1.0  # of references alone
@@ -85,6 +88,8 @@ _KERNELS, _REFERENCE = frozenset({"kernel", "base"}), "reference"  # names of ar
 _spent: list[float] = []
 """Virtual device time of the call under way."""
 
+_kept: list[float] = []  # the host's, likewise
+
 _heard: list[list[float]] = []  # the same, of captures under way
 _drawn: list[float] = []  # energy of the call under way, microjoules
 _memory = SimpleNamespace(held=0, peak=0, outside=0)  # what kernels keep, bytes
@@ -95,6 +100,11 @@ def work(us: float, watts: float = IDLE_W) -> None:
     for spent in (_spent, *_heard):
         spent.append(us)
     _drawn.append(us * watts)
+
+
+def keep_host(us: float) -> None:
+    """Keep the host for so many microseconds, beside what any call takes."""
+    _kept.append(us)
 
 
 def hold(count: int, *, outside: bool = False) -> None:
@@ -254,6 +264,7 @@ class FakeDevice(seam.Accelerator):
         self._rng = np.random.default_rng(seed)
         # Of its own, so that times stay the same whatever is lost.
         self._losses = np.random.default_rng((seed, 1))
+        self._hosts = np.random.default_rng((seed, 2))
         self._bias: dict[object, float] = {}
         self._session: FakeSession | None = None
         self._power = _Power(spec.power_limit_w)
@@ -294,6 +305,21 @@ class FakeDevice(seam.Accelerator):
         share = [self._power.call(call)[1] for _ in range(calls)][-1]
         us = sum(_spent) / share / self._spec.speed * float(np.exp(self._rng.normal(0, self._spec.block_noise)))
         return seam.Sustained(us, FREE_MHZ * share, sum(_drawn) / 1e6)
+
+    def turn_s(
+        self, call: Callable[[], Any], launches: int, returned: Callable[[], None] = lambda: None
+    ) -> tuple[float, float]:
+        """By what some of the calls claim: no clock decides."""
+        _spent.clear()
+        _kept.clear()
+        made = min(launches, MADE)
+        for _ in range(made):
+            call()
+        returned()
+        more = launches / max(made, 1) / 1e6
+        noise = float(np.exp(self._hosts.normal(0, self._spec.host_noise)))
+        host_s = more * (sum(_kept) + made * self._spec.call_us) * noise
+        return host_s, max(host_s, more * sum(_spent) * self._spec.warm_factor)
 
     @contextmanager
     def capture_work(self) -> Iterator[FakeCapture]:

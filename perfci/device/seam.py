@@ -458,6 +458,15 @@ class Accelerator:
         """Measure the ceilings: copy bandwidth, and matrix products in these dtypes."""
         return Limits()
 
+    def turn_s(
+        self, call: Callable[[], Any], launches: int, returned: Callable[[], None] = lambda: None
+    ) -> tuple[float, float]:
+        """Seconds until so many calls in a row have returned, and until the device has done their work as well.
+
+        returned: called in between.
+        """
+        raise DeviceError("no_accelerator")
+
     def window_s(self, call: Callable[[], Any], launches: int) -> float:
         """Seconds that so many launches take back to back, the host included. For warming up only."""
         raise DeviceError("no_accelerator")

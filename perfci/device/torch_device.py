@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import operator
 import pkgutil
 import random
@@ -91,12 +92,25 @@ class TorchDevice(Accelerator):
         return torch.empty(steps * _PAD_STEP, dtype=torch.uint8, device=self.backend)
 
     def window_s(self, call: Callable[[], Any], launches: int) -> float:
+        return self.turn_s(call, launches)[1]
+
+    def turn_s(
+        self, call: Callable[[], Any], launches: int, returned: Callable[[], None] = lambda: None
+    ) -> tuple[float, float]:
         self._synchronize()
-        began = perf_counter()
-        for _ in range(launches):
-            call()
-        self._synchronize()
-        return perf_counter() - began
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            began = perf_counter()
+            for _ in range(launches):
+                call()
+            host_s = perf_counter() - began
+            returned()
+            self._synchronize()
+            return host_s, perf_counter() - began
+        finally:
+            if collects:
+                gc.enable()
 
     def record_kernels(self) -> AbstractContextManager[Mapping[str, CompiledKernel]]:
         return nullcontext({}) if explain_unknown_triton() else launches.record_kernels()

@@ -155,10 +155,9 @@ class _OpJudge:
             failed = Verdict.ERROR if measured.raised else Verdict.WRONG
             yield self._row(case, Verdict.INCONCLUSIVE if lost else failed, measured.failure)
         elif measured and skips and not measured.blocks and (base := measured.base) and base.same and not base.duelled:
-            # It does the base's own device work and was not timed. What looks like cheating counts all the same.
-            launches = len(measured.identity.launches) if measured.identity else None
-            verdict = Verdict.SUSPECT if measured.suspicion else Verdict.UNCHANGED
-            yield self._row(case, verdict, *measured.suspicion, Reason("unchanged_work", {"launches": launches}))
+            # It does the base's own device work and was not timed, except for its host time.
+            assert comparison is not None
+            yield self._judge_timed(measured, comparison, again)
         elif again and again.same and skips and not measured:
             yield self._row(case, Verdict.UNCHANGED, self._same_as_base())
         elif measured and comparison and comparison.measured:

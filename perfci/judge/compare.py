@@ -18,7 +18,7 @@ from perfci.core.environment import REFERENCE_PACKAGES, differences
 from perfci.core.model.baseline import Baseline, BaselineBlock, BaselineCase
 from perfci.core.model.basics import Interval, Reason, Suite
 from perfci.core.model.decision import Comparison, PeerFigure, Screen, SustainedFigure
-from perfci.core.model.measured import Block, PerformanceCase, choose_regime, peer_arm
+from perfci.core.model.measured import Block, HostArm, HostBlock, PerformanceCase, choose_regime, peer_arm
 from perfci.core.model.place import Difference, Environment, board_key
 from perfci.core.model.run import PlannedOp, Run
 from perfci.statistics import boards, duel_rule, exact
@@ -68,6 +68,7 @@ def _compare_op(run: Run, op: PlannedOp, baseline: Baseline | None, thresholds: 
         base = _duel(base, blocks, limits, run.environment.timer)
         if found and found.sustained:
             base = _compare_sustained(base, found, limits, run.environment.timer)
+        base = _duel_host(base, found.host if found else (), limits)
         if found is None or baseline is None or not blocks:
             yield base
         elif stale := _find_stale(run, op, found, baseline, known):
@@ -150,6 +151,23 @@ def _compare_sustained(
         base_us = next(figure.us for figure in figures if figure.arm == BASE)
         duel = duel_rule.look(list(shifts.values()), limits.allowed(base_us, timer))
     return replace(seen, sustained=tuple(figures), duel_sustained=duel)
+
+
+def _duel_host(seen: Comparison, blocks: Sequence[HostBlock], limits: CaseThresholds) -> Comparison:
+    """How long a call keeps the host: of the kernel, and the duel with the base's if both have host times."""
+
+    def sum_up(arm: str, known: Sequence[HostBlock]) -> HostArm | None:
+        arms = [block.arms[arm] for block in known if arm in block.arms]
+        us = (statistics.median(getattr(each, name) for each in arms) for name in ("host_us", "loop_us") if arms)
+        return HostArm(*us) if arms else None
+
+    both = [block for block in blocks if block.shift is not None]
+    host, base = sum_up(KERNEL, both or blocks), sum_up(BASE, both)
+    if base is None:
+        return replace(seen, host=host)
+    shifts = by_process(both, [block.shift or 0.0 for block in both])
+    look = duel_rule.look(list(shifts.values()), limits.allowed_host(base.host_us))
+    return replace(seen, host=host, base_host=base, duel_host=look)
 
 
 # --- what a baseline does not know ------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from perfci.core.model import Base, BaseArm, Fact, Look, Reason, Verdict
 from perfci.judge.findings import Context, Finding, judge_span, judge_time, note_environment, screen_drift, screen_span
@@ -13,6 +14,7 @@ from perfci.statistics.duel_rule import Ruling
 from perfci.statistics.exact import to_ratio
 
 EQUAL = 0.05  # p of the equivalence test below which kernel and base count as equal, for DRIFTED
+
 
 _MOVED = frozenset({Verdict.REGRESSED, Verdict.IMPROVED})
 
@@ -110,15 +112,29 @@ def _describe_moved_reference(context: Context) -> Reason | None:
     return Reason("reference_moved", {"reference_change": reference, "change": kernel})
 
 
-def _judge_longer(base: BaseArm, seen: Look | None, p: float, question: str, context: Context) -> Finding | None:
-    """Whether something else than the device's time at the free clock has grown.
+def judge_host(base: BaseArm, context: Context) -> Finding | None:
+    """Whether a call keeps the host longer than the base's does."""
+    look, now, before = context.comparison.duel_host, context.comparison.host, context.comparison.base_host
+    if look is None or now is None or before is None:
+        return None
+    facts: dict[str, Fact] = {"host_us": now.host_us, "base_host_us": before.host_us}
+    facts |= {"more_us": now.host_us - before.host_us, "loop_us": now.loop_us, "base_loop_us": before.loop_us}
+    return _judge_longer(base, look, context.adjusted.duel_host, "host", context, facts)
 
-    The span shows host work and synchronisation that a change adds between kernels, of which identity knows nothing.
-    """
+
+def _judge_longer(
+    base: BaseArm,
+    seen: Look | None,
+    p: float,
+    question: str,
+    context: Context,
+    more: Mapping[str, Fact] = MappingProxyType({}),
+) -> Finding | None:
+    """Whether something else than the device's time at the free clock has grown, of which identity knows nothing."""
     if seen is None:
         return None
     answer = duel_rule.answer(seen, p, 1.0, context.alpha)
-    facts, longer = _facts(seen, context), seen.shift.value > seen.tau
+    facts, longer = {**_facts(seen, context), **more}, seen.shift.value > seen.tau
     if answer is Ruling.SLOWER:
         slower = Reason(f"duel_{question}_slower", facts)
         if base.same and context.same_files:

@@ -27,6 +27,7 @@ _KINDS: Mapping[str, str] = {
     ),
     **dict.fromkeys(("slower_confirmed", "slower_disputed", "too_noisy"), "expected_of_baseline"),
     **dict.fromkeys(("duel_span_slower", "duel_span_undecided", "span_confirmed", "span_disputed"), "expected_of_span"),
+    **dict.fromkeys(("duel_host_slower", "duel_host_undecided"), "expected_of_host"),
     **dict.fromkeys(("too_slow", "speedup_undecided"), "expected_of_target"),
     **dict.fromkeys(("bandwidth_low", "bandwidth_undecided"), "expected_of_bandwidth"),
 }

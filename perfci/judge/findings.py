@@ -26,6 +26,7 @@ class Adjusted:
     duel_faster: float = 1.0
     duel_span: float = 1.0  # of the duel as it stands, over the cases duelled
     duel_sustained: float = 1.0
+    duel_host: float = 1.0
 
 
 def adjust(comparisons: Iterable[Comparison], family: int, duels: int) -> Mapping[tuple[str, str], Adjusted]:
@@ -41,6 +42,7 @@ def adjust(comparisons: Iterable[Comparison], family: int, duels: int) -> Mappin
         _apply_holm([each.duel.p_faster if each.duel else None for each in compared], duels),
         _apply_holm([each.duel_span.p_slower if each.duel_span else None for each in compared], duels),
         _apply_holm([each.duel_sustained.p_slower if each.duel_sustained else None for each in compared], duels),
+        _apply_holm([each.duel_host.p_slower if each.duel_host else None for each in compared], duels),
     )
     return {(each.op, each.case): Adjusted(*p) for each, p in zip(compared, zip(*columns, strict=True), strict=True)}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from perfci.core.model import Block, Expected, Gate, Judgement, Need, PerformanceCase, Reason, Suite, Verdict
 from perfci.judge import change, expected, figures
-from perfci.judge.duel import judge_against_base
+from perfci.judge.duel import judge_against_base, judge_host
 from perfci.judge.findings import Context, Finding, judge_span, judge_time
 from perfci.store.past.lines import KERNEL
 from perfci.thresholds.limits import WORK, CaseThresholds
@@ -56,13 +56,14 @@ def judge_case(
     decided = fails and not found[0].unsettled
     open_question = wanted and not decided and not mostly_hindered and not case.suspicion
     failure = (case.base.failure,) if case.base and case.base.failure else ()
+    unhosted = (case.unhosted,) if case.unhosted else ()
     if failure and verdict is Verdict.NEW and context.run.plan.base and context.run.plan.base.suites:
         # Nobody but the change knows how fast it may be.
         verdict, reasons, failure = Verdict.INCONCLUSIVE, (*failure, *reasons), ()
     adjusted = context.adjusted.duel_slower if comparison.duel else context.adjusted.slower
     row = Judgement(
         op=comparison.op, suite=Suite.PERFORMANCE, case=comparison.case, verdict=verdict, comparison=comparison,
-        reasons=(*reasons, *failure, *_note_noise(case.blocks, context.limits)),
+        reasons=(*reasons, *failure, *unhosted, *_note_noise(case.blocks, context.limits)),
         p_adjusted=adjusted if comparison.duel or comparison.screens else None,
         expected=excused.entry if fails or verdict is Verdict.EXPECTED else None,
         warns=excused.overdue and verdict is Verdict.EXPECTED,
@@ -74,11 +75,16 @@ def judge_case(
 
 def _answer_questions(case: PerformanceCase, context: Context) -> Mapping[str, Finding]:
     """What is found, by the question that it answers. A question that is not even raised is missing."""
+    host = judge_host(case.base, context) if case.base and not case.base.failure else None
+    if not case.blocks:  # the same device work, which was not timed
+        launches = len(case.identity.launches) if case.identity else None
+        same = Finding(Verdict.UNCHANGED, (Reason("unchanged_work", {"launches": launches}),))
+        return {"time": same, **({"host": host} if host else {})}
     if case.base and not case.base.failure:
         asked = dict(judge_against_base(case.base, context))
     else:
         asked = {"time": judge_time(context), "span": judge_span(context)}
-    asked |= {name: ask(case, context) for name, ask in figures.QUESTIONS.items()}
+    asked |= {"host": host, **{name: ask(case, context) for name, ask in figures.QUESTIONS.items()}}
     return {question: found for question, found in asked.items() if found}
 
 

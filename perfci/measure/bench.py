@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from perfci.core.model import Block, ErrorStats, Fact, PeerArm, PerformanceCase, Reason, SustainedTurn
+from perfci.core.model import Block, ErrorStats, Fact, HostBlock, PeerArm, PerformanceCase, Reason, SustainedTurn
 from perfci.core.model.basics import worst
 from perfci.device.seam import Accelerator, Inputs
 from perfci.measure.inputs import bound_inputs
@@ -42,6 +42,10 @@ class InseparableError(ReasonError):
     """One process cannot keep the two revisions apart."""
 
 
+MakeCalls = Callable[[int], tuple[float, float]]
+"""Makes so many calls in a row. Returns the seconds until the last one has returned, and until the device was done."""
+
+
 @dataclass(frozen=True)
 class BaseKernel:
     """The kernel as of the base revision, imported beside the kernel under test."""
@@ -51,6 +55,7 @@ class BaseKernel:
     head_root: Path  # folder of all that the kernel under test imports
     inputs: str  # digest of its make_inputs
     plan: DuelPlan
+    differs: bool = True  # some file of the op does
     registered: frozenset[str] = frozenset()  # namespaces of torch operators before either revision was imported
 
 
@@ -95,6 +100,9 @@ class Subject:
     errors: list[ErrorStats] = field(default_factory=list)
     peers: dict[str, Callable[..., Any]] = field(default_factory=dict)
     suite: Performance | None = None  # whose case it is, if not that of the rig
+    host: list[HostBlock] = field(default_factory=list)
+    turn_calls: int = 16  # of a turn of host time, until it is known how long they take
+    hidden: bool = False  # nobody can measure its host time
     wall_us: float = math.inf  # what a call of the kernel takes by the clock at least, of calls in a row
     renewals: list[float] = field(default_factory=list)
     """how much longer than usual the first launch on other values took, log scale, less the same of the reference"""
@@ -125,6 +133,7 @@ class Subject:
             self.facts,
             blocks=tuple(self.blocks),
             sustained=tuple(self.sustained),
+            host=tuple(self.host),
             failure=self.facts.failure or self.failure,
             raised=self.facts.raised or self.raised,
             errors=worst(self.errors) if self.errors else None,
@@ -174,7 +183,9 @@ class Rig:
     own_root: Path | None = None
     head_root: Path | None = None
     """of a base alone: the folder of its files, and that of head's, which it must not launch"""
-    partners: int = 0  # processes on the device that belong to this measurement too
+    partners: Callable[[], int] = lambda: 0  # processes on the device that belong to this measurement too
+    callers: Mapping[str, Callable[[Inputs], MakeCalls]] = field(default_factory=dict)
+    """how another process makes turns of calls on such inputs, by arm. Others are made here"""
     until_s: float | None = None
     op: str = ""
     order: random.Random = field(init=False)

@@ -16,6 +16,7 @@ from perfci.core.errors import RecordsLostError
 from perfci.core.model import ArmBlock, Block, DeviceState, Fact, Reason, choose_regime, is_peer, peer_arm
 from perfci.device.seam import WARMING, Accelerator, Inputs, Launch, Session
 from perfci.measure.bench import BASE, KERNEL, REFERENCE, Arm, Listener, Rig, Subject
+from perfci.measure.host import take_host_blocks
 from perfci.measure.inputs import bound_inputs
 from perfci.measure.outputs import wrong_output
 from perfci.measure.power import is_held, measure_sustained
@@ -54,9 +55,10 @@ def measure(bench: Rig, subjects: Sequence[Subject], heard: Listener) -> float:
         last = max((goal for _, goal in goals), default=0)
         sweeps = [[subject for subject, goal in goals if subject.begun <= index < goal] for index in range(last)]
         plan = [(subject, index) for index, due in enumerate(sweeps) for subject in bench.order.sample(due, len(due))]
-        if not plan:
+        busy_s += take_blocks(bench, plan, heard) if plan else 0.0
+        # Between sessions, since the op's process launches as well.
+        if not take_host_blocks(bench, subjects) and not plan:
             break
-        busy_s += take_blocks(bench, plan, heard)
     for subject in subjects:
         if subject.limited_us and subject.blocks and not subject.broken and not bench.late:
             began = time.monotonic()
@@ -217,7 +219,7 @@ def _queue_block(bench: Rig, session: Session, subject: Subject, index: int) -> 
     state = bench.device.state()
     if foreign := state.foreign_processes:
         # A process that takes turns with this one is not foreign.
-        state = replace(state, foreign_processes=max(foreign - bench.partners, 0))
+        state = replace(state, foreign_processes=max(foreign - bench.partners(), 0))
     block.state = state
     return block
 

@@ -44,7 +44,6 @@ class Recording:
     steps: tuple[RecordedStep, ...]
     output: Any
     binaries: tuple[RecordedBinary, ...] = ()
-    host_us: float | None = None  # how long the call kept the host, median of several
 
 
 class UnspelledError(Exception):

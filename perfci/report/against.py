@@ -20,7 +20,7 @@ CASES = 3  # most cases named one by one if they share a line
 
 
 def make_parts(op: OpRun, base: PlannedBase | None, judged: Sequence[Judgement]) -> Iterator[Section]:
-    """Returns the table of duels and that of changes. Each is empty if there is nothing to report."""
+    """Returns the tables of duels, of host times and of changes. Each is empty if there is nothing to report."""
     name = plain(op.op, 80)
     if base and base.apart:
         how = say("Kernel and base took turns block by block, each in a process of its own.")
@@ -37,12 +37,38 @@ def make_parts(op: OpRun, base: PlannedBase | None, judged: Sequence[Judgement])
         "to itself. Side by side they are timed at the free clock."
     )
     yield Section(say("{op}: at the power limit", op=name), (alone,), table=tabulate_sustained(judged))
+    note = say(
+        "How long a call keeps the host, of many in a row, and what each takes in such a loop: the greater of host and "
+        "device time, without a flush in between. The share is that of the host in it."
+    )
+    yield Section(say("{op}: host time", op=name), (note,), table=tabulate_hosts(judged))
     alike: dict[str, list[str]] = {}
     for case in op.performance:
         if case.base and (texts := describe_base(case.base)):
             alike.setdefault(plain(" ".join(texts), 1500), []).append(code(case.case))
     table = make_table("case | against the base's call", ((list_some(alike[text], CASES), text) for text in alike))
     yield Section(say("{op}: what changed", op=name), table=table)
+
+
+def tabulate_hosts(judged: Sequence[Judgement]) -> Table:
+    """Returns a table with a row a case whose host time was measured."""
+    shown = []
+    for row in judged:
+        if (seen := row.comparison) and (now := seen.host) and row.suite is Suite.PERFORMANCE:
+            base, look = seen.base_host, seen.duel_host
+            shown.append((
+                code(row.case or ""),
+                *map(units.time, (base.host_us if base else None, now.host_us)),
+                write_change(look) if look else "-",
+                units.percent(math.expm1(look.tau)) if look else "-",
+                f"{look.blocks} / {look.processes}" if look else "-",
+                *map(units.time, (base.loop_us if base else None, now.loop_us)),
+                units.percent(min(now.host_us / now.loop_us, 1.0)),
+            ))  # fmt: skip
+    heads = (
+        "case | base: | kernel: | change | allowed: | blocks / processes: | loop of the base: | loop: | host's share:"
+    )
+    return make_table(heads, shown)
 
 
 def describe_files(base: PlannedBase | None) -> str:

@@ -93,12 +93,13 @@ def _tabulate_verdicts(shown: Sequence[rows.VerdictRow]) -> Table:
             if row.speedup_range
             else row.speedup,
             row.kernel,
+            row.host,
             row.reference,
             plain(row.sentence),
         )
         for row in shown
     )
-    return make_table("op | case | verdict | change | speedup | kernel: | reference: | reason", cells)
+    return make_table("op | case | verdict | change | speedup | kernel: | host: | reference: | reason", cells)
 
 
 def _show_roofline(material: Material) -> Section | None:

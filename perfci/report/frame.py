@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from perfci.core.model import DeviceState, Run, Summary, is_peer
 from perfci.store.launches import LaunchRow
+from perfci.store.past.lines import find_median
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -139,6 +140,9 @@ def find_clocks(table: pd.DataFrame) -> Clocks:
 def _make_records(run: Run) -> Iterator[tuple[Any, ...]]:
     for op in run.ops:
         for case in op.performance:
+            # Of calls in a row, if they were made.
+            arms = {arm: [block.arms[arm] for block in case.host if arm in block.arms] for arm in ("kernel", "base")}
+            host_us = {arm: find_median(each.host_us for each in known) for arm, known in arms.items()}
             for block in case.blocks:
                 place = (block.process, block.index, block.started_s)
                 for arm, timed in block.arms.items():
@@ -147,5 +151,6 @@ def _make_records(run: Run) -> Iterator[tuple[Any, ...]]:
                         change = math.expm1(block.shifts.get("kernel/base", math.nan))
                     elif is_peer(arm):
                         peer_ratio = math.exp(-block.shifts.get(f"kernel/{arm}", math.nan))
-                    numbers = (*_TIMES(timed.time), *_ARMS(timed), *_STATE(block.state))
+                    own = replace(timed, host_us=host_us.get(arm) or timed.host_us)
+                    numbers = (*_TIMES(timed.time), *_ARMS(own), *_STATE(block.state))
                     yield (op.op, case.case, case.dtype, arm, *place, *numbers, change, peer_ratio, block.board)

@@ -59,6 +59,7 @@ class VerdictRow:
     speedup_range: str = ""
     kernel: str = "-"
     reference: str = "-"
+    host: str = "-"  # how long a call keeps it, if a loop of calls waits for the host for half of its time
 
     @property
     def where(self) -> str:
@@ -254,6 +255,7 @@ def _write_reasons(row: Judgement) -> str:
 
 def _make_single_row(row: Judgement) -> VerdictRow:
     seen, change = row.comparison, find_change(row)
+    host = seen.host if seen else None
     speedup = seen.speedup if seen else None
     ends = [units.percent(end, signed=True) for end in (change.low, change.high)] if change else []
     ratios = [write_ratio(end) for end in (speedup.low, speedup.high)] if speedup else []
@@ -271,4 +273,5 @@ def _make_single_row(row: Judgement) -> VerdictRow:
         speedup_range=write_range(*ratios) if ratios else "",
         kernel=units.time(seen.kernel_us if seen else None),
         reference=units.time(seen.reference_us if seen else None),
+        host=units.time(host.host_us if host and host.host_us > host.loop_us / 2 else None),
     )

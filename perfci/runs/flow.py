@@ -107,11 +107,8 @@ def order_needs(judgements: Judgements) -> list[tuple[Need, ...]]:
             return 0.0
         if any(reason.kind in SHORT for reason in row.reasons):
             return math.inf
-        duels = [
-            look.shift.value / look.tau
-            for look in (seen.duel, seen.duel_span, seen.duel_sustained)
-            if look and look.tau > 0.0
-        ]
+        looks = (seen.duel, seen.duel_span, seen.duel_host, seen.duel_sustained)
+        duels = [look.shift.value / look.tau for look in looks if look and look.tau > 0.0]
         screens = [each.change.value / each.margin for each in (*seen.screens[:1], *seen.spans[:1]) if each.margin]
         return max(duels or screens, default=0.0)
 

@@ -47,6 +47,7 @@ from perfci.worker.gather import Gathered
 from perfci.worker.pair import PairSide, run_pair
 from perfci.worker.parent import LATE, WorkerEnvironment, run_worker
 from perfci.worker.protocol import (
+    BASE,
     DONE,
     BaseFiles,
     Doing,
@@ -131,6 +132,7 @@ class Recorder:
                 for process in range(1, 1 + max(need.processes for need in wanted)):
                     known = next(each for each in self._run.ops if each.op == op).performance
                     done = {case.case for case in known for block in case.blocks if block.process == process}
+                    done |= {case.case for case in known for block in case.host if block.process == process}
                     cases = tuple(need.case for need in wanted if need.processes >= process and need.case not in done)
                     if cases and not self._end:
                         self._look_again(op, process, cases)
@@ -254,6 +256,7 @@ class Recorder:
                 op.audit,
                 run_plan.skip_unchanged,
             ),
+            differs=not base.same,
             compares=compares,
             judges=judges,
         )
@@ -420,28 +423,35 @@ class Recorder:
     def _judge_job(self, job: Job) -> Job:
         """The job of the process that has the base's suites, and nothing of the op under test but answers."""
         assert job.base is not None
-        base, around = job.base, self._around(job)
-        served = dataclasses.replace(job, task="serve", base=None, lock=False, peers=False, seed=0)
-        host = Host(
-            served,
-            around.environment,
-            str(around.folder),
-            str(around.log),
-            around.limit_s,
-            around.python,
-            str(around.shown_from or around.folder),
-            tuple(map(str, around.writable)),
-        )
-        return dataclasses.replace(
+        base = job.base
+
+        def host(job: Job, around: WorkerEnvironment, arm: str) -> Host:
+            served = dataclasses.replace(job, task="serve", base=None, lock=False, peers=False, seed=0, arm=arm)
+            return Host(
+                served,
+                around.environment,
+                str(around.folder),
+                str(around.log),
+                around.limit_s,
+                around.python,
+                str(around.shown_from or around.folder),
+                tuple(map(str, around.writable)),
+            )
+
+        judge = dataclasses.replace(
             job,
             ops=(dataclasses.replace(job.ops[0], folder=base.folder),),
             shared_folder=base.shared_folder,
             root=base.root,
             head_root=job.head_root or job.root,
+        )
+        return dataclasses.replace(
+            judge,
             cases=base.plan.cases
             if job.cases is None
             else tuple(each for each in job.cases if each in base.plan.cases),
-            host=host,
+            host=host(job, self._around(job), job.arm),
+            base_host=host(judge, self._around(job, self._tree), BASE),
         )
 
     def _measure_together(self, job: Job, gathered: Gathered, hear: Listener) -> Reason | None:

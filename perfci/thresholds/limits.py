@@ -26,13 +26,15 @@ class CaseThresholds:
 
     margin: float = 0.02  # allowed slow-down against the stored baseline. Inside the null hypothesis
     alpha: float = 0.01
-    """chance that duels call any unchanged case of a run slower, by time or span. Of first looks, for each"""
+    """chance that duels call any unchanged case of a run slower, by time, span or host. Of first looks, for each"""
     speedup: float | None = None  # target of reference time / kernel time. None: none
     rsd: float = 0.05  # relative standard deviation of a block's launches that is warned about
     span_margin: float = 0.10
     """allowed growth of the time from a launch's first start to its last end: host work is noisier"""
     span_floor_us: float = 5.0
     """growth of the span that never matters: another host alone may cost this much between two kernels"""
+    host_margin: float = 0.15  # allowed growth of the time that a call keeps the host
+    host_floor_us: float = 3.0  # growth of it that never matters
     regime: float = 0.05  # added to both margins if the reference left the baseline's range: another thermal regime
     floor_us: Mapping[str, float] = field(default_factory=lambda: {"activity": 0.1, "event": 0.5, "virtual": 0.0})
     """timer -> difference that never matters: what the timer cannot resolve"""
@@ -82,17 +84,27 @@ class CaseThresholds:
         """
         return max(self.tau_at(base_us), self.floor(timer) / base_us)
 
+    def allowed_host(self, base_us: float) -> float:
+        """Growth of the host time that is allowed against a base that keeps the host so long, ratio.
+
+        >>> CaseThresholds().allowed_host(100.0), CaseThresholds().allowed_host(6.0)
+        (0.15, 0.5)
+        """
+        return max(self.host_margin, self.host_floor_us / base_us)
+
     def widen(self, up_to: float) -> CaseThresholds:
         """These limits with a slow-down of `up_to`, a ratio, allowed: against base, baseline and targets of speed.
 
         >>> CaseThresholds(speedup=1.2).widen(0.2).speedup, CaseThresholds().widen(0.03).tau_at(2.0)
         (1.0, 0.05)
         """
-        margin, span = max(self.margin, up_to), max(self.span_margin, up_to)
+        margin, span, host = (max(each, up_to) for each in (self.margin, self.span_margin, self.host_margin))
         tau = tuple((start, max(tau, up_to)) for start, tau in self.tau)
         speedup = self.speedup and self.speedup / (1 + up_to)
         share = self.bandwidth_share and self.bandwidth_share / (1 + up_to)
-        return replace(self, margin=margin, span_margin=span, tau=tau, speedup=speedup, bandwidth_share=share)
+        return replace(
+            self, margin=margin, span_margin=span, host_margin=host, tau=tau, speedup=speedup, bandwidth_share=share
+        )
 
 
 @dataclass(frozen=True)

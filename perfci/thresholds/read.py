@@ -295,6 +295,8 @@ _CASE_KEYS: Mapping[str, Reader] = {
     "speedup": make_number_reader("1.2", above=True),
     "span_margin": _slowdown,
     "span_floor_us": _microseconds,
+    "host_margin": _slowdown,
+    "host_floor_us": _microseconds,
     "floor_us": lambda place: _read_fields(place, dict.fromkeys(TIMERS, _microseconds)),
     "tau": _read_steps,
     "spill_bytes": make_number_reader("16"),

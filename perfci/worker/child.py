@@ -181,6 +181,7 @@ def _examine(job: Job, channel: MessageChannel) -> None:
 def _measure(job: Job, channel: MessageChannel) -> None:
     """Verify an op and time it, alone or beside the base revision."""
     from perfci.measure.bench import InseparableError, PeerLostError
+    from perfci.worker.remote import RemoteOp, connect
     from perfci.worker.work import NO_BASE, LoadedBase, Worker, load_base, own_base, spoil
 
     def load(device: Accelerator) -> tuple[LoadedOp, LoadedBase]:
@@ -197,12 +198,18 @@ def _measure(job: Job, channel: MessageChannel) -> None:
         with _open_op(job, channel, load) as (device, (own, before)), ExitStack() as stack:
             loaded, base, remote = own, before, None
             if job.host:
-                from perfci.worker.remote import connect
-
                 remote = stack.enter_context(connect(job.host, device, channel))
+                remote.watch()
+                remote.hear()  # it is ready
                 kernel, loaded = own_base(job, device, own, remote), remote.judge(own)
                 base = LoadedBase(own, judges=True, kernel=kernel)
-            worker = Worker(job, channel, device, spoil(loaded, device) if job.spoiled else loaded, base, remote)
+
+            def start_base() -> RemoteOp:
+                assert job.base_host is not None
+                return stack.enter_context(connect(job.base_host, device, channel))
+
+            loaded = spoil(loaded, device) if job.spoiled else loaded
+            worker = Worker(job, channel, device, loaded, base, remote, start_base)
             right = worker.verify() if Suite.ACCURACY in job.suites and not job.process else True
             worker.measure(right=right)
     except (InseparableError, UnsharedError) as error:

@@ -127,7 +127,7 @@ class Gathered:
         return dataclasses.replace(self._op, performance=tuple(cases), failure=failure or self._op.failure, notes=notes)
 
     def _merge(self, case: PerformanceCase, *, whole: bool) -> PerformanceCase:
-        """A re-measurement adds its failure, the base's, its suspicions, errors and first call: the rest stands."""
+        """A re-measurement adds its failures, suspicions, errors, host times and first call: the rest stands."""
         if not self._again:
             return case
         first = self._cases[case.case]
@@ -138,8 +138,13 @@ class Gathered:
             first = dataclasses.replace(first, failure=case.failure, raised=case.raised)
         if first.base and not first.base.failure and case.base and case.base.failure:
             first = dataclasses.replace(first, base=dataclasses.replace(first.base, failure=case.base.failure))
+        first = dataclasses.replace(first, unhosted=first.unhosted or case.unhosted)
         if whole:
-            first = dataclasses.replace(first, sustained=(*first.sustained, *case.sustained))
-        if whole and case.compile_s is not None:
-            first = dataclasses.replace(first, compile_again_s=(*first.compile_again_s, case.compile_s))
+            again_s = () if case.compile_s is None else (case.compile_s,)
+            first = dataclasses.replace(
+                first,
+                sustained=(*first.sustained, *case.sustained),
+                host=(*first.host, *case.host),
+                compile_again_s=(*first.compile_again_s, *again_s),
+            )
         return first

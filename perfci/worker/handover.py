@@ -76,6 +76,13 @@ class KernelCall:
     filler: str | None = None  # what fresh memory is filled with
     races: bool = False
     record: bool = False  # answer with a recording, if the call can be repeated from one
+    calls: int | None = None
+    """a turn of so many calls in a row, whose outputs nobody wants. Without inputs: with those of the turn before"""
+
+
+@dataclass(frozen=True)
+class Returned:
+    """The last call of a turn has returned. The answer follows once the device has done the work."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,7 @@ class Called:
     damage: int = 0  # guard zones written into
     races: tuple[tuple[str, int, tuple[int, int]], ...] = ()
     spent_us: tuple[float, ...] = ()  # what it claims on a device without hardware
+    turn_s: tuple[float, float] | None = None  # seconds of a turn. Believed on a device without hardware alone
     in_use: int | None = None  # bytes of device memory
     recording: Recording | None = None
     refusal: Reason | None = None  # why there is no recording

@@ -222,6 +222,11 @@ class Running:
             self._process.stdin.write(encode(record) + b"\n")
             self._process.stdin.flush()
 
+    def stand_still(self, *, still: bool) -> None:
+        """Stop it and whatever it started until it may go on, so that it does nothing while something else is timed."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGSTOP if still else signal.SIGCONT)
+
     def end(self) -> None:
         """Kill it and whatever it started."""
         self.over = True

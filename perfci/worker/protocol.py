@@ -30,7 +30,7 @@ from perfci.lab.tune.records import Attempt, Config, Regime
 from perfci.ops.identity import DuelPlan
 from perfci.scaffold.sketch import Sketch
 from perfci.thresholds.limits import CaseThresholds
-from perfci.worker.handover import Called
+from perfci.worker.handover import Called, Returned
 
 BASE = "base"  # arm of a worker that times the base revision, in the second of two processes
 DONE = "done"  # stage of an op whose workers have ended, sent by the parent to those who watch several at once
@@ -52,6 +52,7 @@ class BaseFiles:
     shared_folder: str
     root: str
     plan: DuelPlan
+    differs: bool = True  # some file of the op differs, so that host times are compared
     compares: bool = True  # the base's suites are compared with head's
     judges: bool = True  # and head's kernel is judged by them
 
@@ -127,6 +128,7 @@ class Job:
     base: BaseFiles | None = None
     host: Host | None = None
     """the process of the op under test, where this one is the judge's and these ops are the base's"""
+    base_host: Host | None = None  # the same of the base's kernel, for its host time alone
     own: bool = False  # check only what the op's own suite has beyond the base's
     arena: int = -1  # descriptor of the memory by which calls are handed over
     arm: str = "kernel"
@@ -341,6 +343,7 @@ Message = (
     | Hosted
     | HostLost
     | Called
+    | Returned
     | Failed
 )
 """What a worker sends. Records of a run are sent as they are."""

@@ -12,13 +12,25 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from perfci.core.model import Fact, Reason, Suite
 from perfci.core.wording import say
 from perfci.device.seam import Accelerator, Inputs, NotInterpretedError, Race
+from perfci.measure.bench import MakeCalls
 from perfci.ops.recording import Recording, UnspelledError
-from perfci.worker.handover import Arena, Called, HostLostError, KernelCall, Lender, Lent, UnsharedError, borrow
+from perfci.worker.handover import (
+    Arena,
+    Called,
+    HostLostError,
+    KernelCall,
+    Lender,
+    Lent,
+    Returned,
+    UnsharedError,
+    borrow,
+)
 from perfci.worker.load import LoadedOp
 from perfci.worker.parent import Running, WorkerEnvironment, start_worker, wait
 from perfci.worker.protocol import Host, Hosted, MessageChannel
@@ -57,9 +69,14 @@ class RemoteOp:
         self.refused: Reason | None = None  # why a call of the performance suite is not repeated
         self._in_use: int | None = None  # bytes that the other process holds on the device
         self._there = False
-        vars(device.arrays)["watch_allocations"] = self._watch_allocations
-        vars(device)["watch_races"] = self._watch_races
-        vars(device)["out_of_memory"] = functools.partial(_is_out_of_memory, device.out_of_memory)
+        self._unheard: list[Called | Returned] = []
+        self.living = True  # the process holds the device
+
+    def watch(self) -> None:
+        """Have the device see what goes on in the process, as far as its calls go."""
+        vars(self._device.arrays)["watch_allocations"] = self._watch_allocations
+        vars(self._device)["watch_races"] = self._watch_races
+        vars(self._device)["out_of_memory"] = functools.partial(_is_out_of_memory, self._device.out_of_memory)
 
     def kernel(self, suite: Suite) -> Callable[..., Any]:
         """The kernel of one of its suites, to be called here."""
@@ -98,6 +115,43 @@ class RemoteOp:
         """End the process if nothing more will be asked of it: every call is repeated here."""
         if self._device.can_replay:
             self._process.end()
+            self.living = False
+
+    def hold(self, inputs: Inputs) -> MakeCalls:
+        """Have the process keep the inputs of a call. Returns how it makes turns of such calls."""
+        with self._awake():
+            lender = self._ask(Suite.PERFORMANCE, inputs, calls=0)[1]
+        return functools.partial(self._take_turn, lender)
+
+    def _take_turn(self, _: Lender, calls: int) -> tuple[float, float]:
+        """Time one turn by this process's clock. Nothing but the device without hardware is believed what it claims."""
+        self._device.synchronize()
+        with self._awake():
+            began = perf_counter()
+            self._process.answer(KernelCall(Suite.PERFORMANCE, {}, (), 0, calls=calls))
+            first = self.hear()
+            host_s = perf_counter() - began
+            answer = self.hear() if isinstance(first, Returned) else first
+            loop_s = perf_counter() - began
+        assert isinstance(answer, Called)
+        if answer.error is not None:
+            raise _raise_as(answer.error, answer.kinds)
+        return (self._device.timer == "virtual" and answer.turn_s) or (host_s, loop_s)
+
+    @contextmanager
+    def _awake(self) -> Iterator[None]:
+        if self._process.over:
+            raise HostLostError(self._process.failure or Reason("worker_silent"))
+        self.stand_still(still=False)
+        try:
+            yield
+        finally:
+            self.stand_still()
+
+    def stand_still(self, *, still: bool = True) -> None:
+        """Stop the process but for its turns, so that it cannot meddle with what is timed meanwhile."""
+        if self._device.can_replay:
+            self._process.stand_still(still=still)
 
     def _run(self, suite: Suite, inputs: Inputs) -> Any:
         if self._device.can_replay and not self._there:
@@ -108,7 +162,7 @@ class RemoteOp:
             if suite is Suite.PERFORMANCE:
                 self.refused = known
                 raise RuntimeError(known.kind)
-        answer, lender = self._ask(suite, inputs, record=False)
+        answer, lender = self._ask(suite, inputs)
         lender.take_back()
         return self._receive(answer, lender)
 
@@ -121,7 +175,9 @@ class RemoteOp:
             return answer.refusal or Reason("captured_nothing")
         return self._device.play(answer.recording, self.folder)
 
-    def _ask(self, suite: Suite, inputs: Inputs, *, record: bool) -> tuple[Called, Lender]:
+    def _ask(
+        self, suite: Suite, inputs: Inputs, *, record: bool = False, calls: int | None = None
+    ) -> tuple[Called, Lender]:
         # Memory of a GPU would stay open to the other process, so it gets a copy.
         lender = Lender(self._device.arrays, self._arena, copied=True)
         try:
@@ -129,26 +185,26 @@ class RemoteOp:
         except UnspelledError as error:
             raise UnsharedError(Reason("not_handed_over", {"what": str(error)})) from None
         races = self._seen is not None
-        call = KernelCall(suite, spelled, tuple(lender.lent), lender.free, self._filler, races, record)
+        call = KernelCall(suite, spelled, tuple(lender.lent), lender.free, self._filler, races, record, calls)
         self._device.synchronize()
         self._process.answer(call)
         answer = self.hear()
+        assert isinstance(answer, Called)
         self._in_use = answer.in_use
         if answer.error is not None:
             lender.take_back()
             raise _raise_as(answer.error, answer.kinds)
         return answer, lender
 
-    def hear(self) -> Called:
+    def hear(self) -> Called | Returned:
         """Wait for the process's next answer. Raises HostLostError if it ends before."""
-        while True:
+        while not self._unheard:
             wait([self._process])
             self._alive()
-            for message in self._process.hear():
-                if isinstance(message, Called):
-                    return message
-            if self._process.over:
+            self._unheard += [each for each in self._process.hear() if isinstance(each, Called | Returned)]
+            if self._process.over and not self._unheard:
                 raise HostLostError(self._process.failure or Reason("worker_silent"))
+        return self._unheard.pop(0)
 
     def _receive(self, answer: Called, lender: Lender) -> Any:
         """The outputs, copied, and what was seen of the call."""
@@ -203,7 +259,10 @@ def _raise_as(facts: Mapping[str, Fact], kinds: tuple[str, ...]) -> Exception:
 
 @contextmanager
 def connect(host: Host, device: Accelerator, channel: MessageChannel) -> Iterator[RemoteOp]:
-    """Start an op's process, which ends with the context. Raises UnsharedError if calls must be repeated and cannot."""
+    """Start an op's process, which ends with the context. It is ready once it was heard.
+
+    Raises UnsharedError if calls must be repeated and cannot.
+    """
     if device.info.kind == "cuda" and not device.can_replay:
         raise UnsharedError(Reason("not_replayable", {"what": say("calls of a Triton that perfci does not know")}))
     arena = Arena.create()
@@ -223,7 +282,6 @@ def connect(host: Host, device: Accelerator, channel: MessageChannel) -> Iterato
             files = job.ops[0]
             source = Path(files.folder) / f"{files.op}_triton.py"
             op = RemoteOp(process, device, arena, Path(folder), source, channel.stay_alive)
-            op.hear()  # it is ready
             yield op
 
 

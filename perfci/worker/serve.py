@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
-import statistics
+import functools
 import time
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from perfci.core.codec import decode
 from perfci.core.model import Reason, Suite
 from perfci.device.seam import Accelerator, Arrays, Memory
-from perfci.worker.handover import Arena, Called, KernelCall, Lender, Lent, borrow
+from perfci.worker.handover import Arena, Called, KernelCall, Lender, Lent, Returned, borrow
 from perfci.worker.load import LoadedOp, describe_exception
 from perfci.worker.protocol import Job, MessageChannel
 
 
 def run(job: Job, channel: MessageChannel, device: Accelerator, loaded: LoadedOp) -> None:
     """Answer calls until the other process ends this one."""
-    server = _Server(Arena(job.arena), device, loaded, Path(job.ops[0].folder))
+    server = _Server(Arena(job.arena), device, loaded, Path(job.ops[0].folder), channel)
     answer = Called()
     while True:
         answer = server.answer(decode(channel.ask(answer), KernelCall))
 
 
-HOST_CALLS = 11  # whose median is how long a call keeps the host
-
-
 class _Server:
-    def __init__(self, arena: Arena, device: Accelerator, loaded: LoadedOp, folder: Path) -> None:
+    def __init__(
+        self, arena: Arena, device: Accelerator, loaded: LoadedOp, folder: Path, channel: MessageChannel
+    ) -> None:
         self._arena, self._device, self._loaded, self._folder = arena, device, loaded, folder
+        self._channel = channel
+        self._held: dict[str, Any] = {}  # inputs of turns
         self._kept: Any = None  # the last answer's outputs: memory that is used again while they live shows
         self._numbers: dict[int, int] = {}  # key of a memory of the last answer -> its number
         self._next = 0
 
     def answer(self, call: KernelCall) -> Called:
         """Make one call."""
-        arrays, suite = self._device.arrays, call.suite
+        device, arrays, suite = self._device, self._device.arrays, call.suite
         kernel = (self._loaded.accuracy if suite == Suite.ACCURACY else self._loaded.performance).kernel
         given: dict[int, Any] = {}
 
@@ -47,7 +47,12 @@ class _Server:
             return given[number]
 
         inputs = {name: borrow(value, arrays, find) for name, value in call.inputs.items()}
+        if inputs or call.calls is None:
+            self._held = inputs if call.calls is not None else {}
         try:
+            if call.calls is not None:
+                returned = (lambda: None) if inputs else functools.partial(self._channel.send, Returned())
+                return Called(turn_s=device.turn_s(functools.partial(kernel, **self._held), call.calls, returned))
             if call.record and (recorded := self._record(kernel, inputs)):
                 return recorded
             return self._call(call, kernel, inputs, given)
@@ -72,9 +77,6 @@ class _Server:
         compiled = tuple(kernels[name] for name in sorted(kernels))
         if isinstance(recording, Reason):
             return Called(refusal=recording, compile_s=seconds, compiled=compiled, in_use=used)
-        host_us = [_time_host(kernel, inputs) for _ in range(HOST_CALLS)]
-        device.synchronize()
-        recording = replace(recording, host_us=statistics.median(host_us))
         return Called(recording=recording, compile_s=seconds, compiled=compiled, in_use=used)
 
     def _call(self, call: KernelCall, kernel: Any, inputs: dict[str, Any], given: dict[int, Any]) -> Called:
@@ -105,13 +107,6 @@ class _Server:
             spent_us=tuple(device.spent_us(capture)),
             in_use=arrays.memory_in_use(),
         )
-
-
-def _time_host(kernel: Any, inputs: dict[str, Any]) -> float:
-    """Microseconds that a call keeps the host."""
-    began = time.perf_counter()
-    kernel(**inputs)
-    return 1e6 * (time.perf_counter() - began)
 
 
 def _open(lent: Lent, arrays: Arrays, arena: Arena) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,12 +15,22 @@ from perfci.core.codec import decode
 from perfci.core.errors import ContractError
 from perfci.core.model import AccuracyCase, Block, Limits, Reason, StoredTensor, Suite, SuiteChange
 from perfci.core.wording import because, say
-from perfci.device.seam import Accelerator, not_interpreted
+from perfci.device.seam import Accelerator, Inputs, not_interpreted
 from perfci.device.source import inputs_digest
 from perfci.device.targets import explain_unknown_triton
 from perfci.measure import verify as accuracy_stage
-from perfci.measure.bench import KERNEL, BaseKernel, InseparableError, Rig, Subject, refuse_operators
+from perfci.measure.bench import (
+    KERNEL,
+    BaseKernel,
+    InseparableError,
+    MakeCalls,
+    ReasonError,
+    Rig,
+    Subject,
+    refuse_operators,
+)
 from perfci.measure.blocks import is_short, measure, measure_in_turns
+from perfci.measure.host import is_compared, may_show
 from perfci.measure.inputs import bound_inputs, flat
 from perfci.measure.lowprec.declared import check_stored_tensors
 from perfci.measure.prepare import prepare, warm_up_peers
@@ -29,6 +39,7 @@ from perfci.measure.suites import CALLS, describe_suite, find_other_answers, fin
 from perfci.measure.suspect import suspicions
 from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.apart import load_apart
+from perfci.worker.handover import HandoverError
 from perfci.worker.load import LoadedOp, choose_cases, describe_exception
 from perfci.worker.protocol import (
     BASE,
@@ -74,9 +85,11 @@ class Worker:
         loaded: LoadedOp,
         base: LoadedBase = NO_BASE,
         remote: RemoteOp | None = None,
+        start_base: Callable[[], RemoteOp] | None = None,
     ) -> None:
-        """`remote`: the op under test, if this is the judge's process and has the base's suites."""
-        self._remote = remote
+        """`remote`: the op under test, if this is the judge's process and has the base's suites. start_base: as it."""
+        self._remote, self._start_base = remote, start_base
+        self._base_remote: RemoteOp | None = None  # where the base's host times come from
         self._job, self._channel, self._send = job, channel, channel.send
         self._device, self._loaded, self._base = device, loaded, base.kernel
         # Head's kernel in the suites that judge it: the base's, if there is one that can be called alike.
@@ -91,7 +104,6 @@ class Worker:
         if base.op is not None and base.judges:
             self._judged = loaded.judged_by(base.op)
         self._verify_s: float | None = None
-        self._host_us: dict[str, float | None] = {}
         self._cut = False  # the time was up before all was done
 
     def _is_late(self) -> bool:
@@ -237,9 +249,22 @@ class Worker:
             self._send(Doing("prepare", op, case))
             if subject := self._prepare(bench, before or params, case, None if before else own):
                 subjects.append(subject)
+                wanted = self._base_remote is None and may_show(bench, subject) and is_compared(bench, subject)
+                if self._remote and self._start_base and wanted:
+                    self._base_remote = self._start_base()
                 self._send(Prepared(subject.facts))
-        if self._remote:
+        if self._remote and self._base_remote is None:  # nothing more is asked of it
             self._remote.end()
+            for subject in subjects:
+                subject.hidden = True
+        elif self._remote and self._base_remote:
+            self._remote.stand_still()
+            try:
+                self._base_remote.hear()  # it is ready
+                self._base_remote.stand_still()
+            except HandoverError as error:
+                for each in filter(functools.partial(may_show, bench), subjects):
+                    each.facts = replace(each.facts, unhosted=because("unhosted", error.reason, case=each.case))
         if not job.own:  # which has compared them
             self._compare_references([each.params for each in subjects if each.suite is None and not each.broken])
         if self._base:
@@ -304,14 +329,11 @@ class Worker:
             return None
         if (made := remote.recorded) and made.compile_s is not None:
             subject.facts = replace(subject.facts, compile_s=made.compile_s, compiled=made.compiled)
-            self._host_us[subject.case] = made.recording.host_us if made.recording else None
         return subject
 
     def _send_block(self, case: str, block: Block, launches_us: Mapping[str, tuple[float, ...]]) -> None:
-        if case in self._host_us:  # of the op's own process: here the call is repeated
-            arms = {arm: replace(each, host_us=None) for arm, each in block.arms.items()}
-            arms[KERNEL] = replace(arms[KERNEL], host_us=self._host_us[case])
-            block = replace(block, arms=arms)
+        if self._remote and self._device.can_replay:  # how long it takes to repeat a call shows nothing
+            block = replace(block, arms={arm: replace(each, host_us=None) for arm, each in block.arms.items()})
         self._send(Measured(case, block, launches_us))
 
     def _make_bench(self, suite: Performance) -> Rig:
@@ -331,12 +353,22 @@ class Worker:
             as_base=job.arm == BASE,
             own_root=Path(job.root) if job.head_root and not job.host else None,
             head_root=Path(job.head_root) if job.head_root and not job.host else None,
-            # The fake device does not see the partner.
-            partners=int((job.turns or job.host is not None) and self._device.info.kind != "fake"),
+            partners=self._count_partners,
+            callers={KERNEL: self._remote.hold, BASE: self._hold_base} if self._remote else {},
             # Whoever gives the turns ends them: neither side may lack a block that the other took.
             until_s=None if job.turns else job.until_s,
             op=self._op,
         )
+
+    def _count_partners(self) -> int:
+        others = [each for each in (self._remote, self._base_remote) if each and each.living]
+        # The fake device does not see them.
+        return 0 if self._device.info.kind == "fake" else self._job.turns + len(others)
+
+    def _hold_base(self, inputs: Inputs) -> MakeCalls:
+        """Have the base's kernel called in a process like that of the op under test, which may be lost."""
+        assert self._base_remote is not None
+        return functools.partial(_ask, _ask(self._base_remote.hold, inputs))
 
     def _smoke(self, suite: Performance) -> Reason | None:
         """Without a timer, show at least that the performance suite's functions run: one small launch."""
@@ -354,6 +386,13 @@ class Worker:
                 return None
             return Reason("performance_suite_raised", {"case": case_id(small), **self._describe(error)})
         return None
+
+
+def _ask(function: Callable[[Any], Any], argument: Any) -> Any:
+    try:
+        return function(argument)
+    except HandoverError as error:
+        raise ReasonError(error.reason) from error
 
 
 def load_base(job: Job, device: Accelerator, before: frozenset[str]) -> LoadedBase:
@@ -382,6 +421,7 @@ def load_base(job: Job, device: Accelerator, before: frozenset[str]) -> LoadedBa
         head_root=Path(job.root),
         inputs=inputs_digest(other.performance.make_inputs),
         plan=base.plan,
+        differs=base.differs,
         registered=before,
     )
     return replace(found, kernel=kernel)
@@ -400,6 +440,7 @@ def own_base(job: Job, device: Accelerator, loaded: LoadedOp, remote: RemoteOp) 
         head_root=Path(job.head_root or job.root),
         inputs=inputs_digest(suite.make_inputs),
         plan=job.base.plan,
+        differs=job.base.differs,
         registered=device.list_namespaces(),
     )
 

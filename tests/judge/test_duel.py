@@ -29,6 +29,7 @@ from tests.decision_examples import (
     duel_plan,
     duelled,
     environment,
+    hosted,
     judged,
     row_of,
     run,
@@ -330,6 +331,69 @@ def test_of_the_same_files_a_longer_span_is_the_measurements_fault():
     row = _row(against(_spanned(1.8, 0.0, 0.0, 0.0, 0.0), SAME), planned=duel_plan(same=True))
 
     assert (row.verdict, _kinds(row)) == (Verdict.INCONCLUSIVE, ["control_failed", "duel_span_slower", "duel_cleared"])
+
+
+# --- the host ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        (hosted(0.0, count=4), (Verdict.PASS, "duel_cleared", [])),
+        (hosted(5.0), (Verdict.INCONCLUSIVE, "duel_host_open", [1])),
+        (hosted(5.0, 5.0), (Verdict.REGRESSED, "duel_host_slower", [])),
+        (hosted(1.25, 1.25, 1.25, 1.25), (Verdict.REGRESSED, "duel_host_slower", [])),
+        (hosted(0.7, 0.7), (Verdict.PASS, "duel_cleared", [])),  # less than 3 us
+        (hosted(0.2, 0.2, us=30.0), (Verdict.REGRESSED, "duel_host_slower", [])),
+        (hosted(0.14, 0.14, us=30.0), (Verdict.PASS, "duel_cleared", [])),  # less than 15 %
+        (hosted(5.0, 0.0, 0.0, 0.0), (Verdict.PASS, "duel_cleared", [])),  # one process sees nothing
+        (hosted(-0.5, -0.5), (Verdict.PASS, "duel_cleared", [])),  # shorter is never blamed
+    ],
+)
+def test_a_call_that_keeps_the_host_longer_than_three_us_and_15_percent_is_a_regression(host, expected):
+    assert _answer(against(duelled(0.0), host=host)) == expected
+
+
+def test_a_longer_host_time_of_the_same_device_work_is_a_regression_though_nothing_was_timed():
+    row = _row(against(base=PROVEN, host=hosted(7.5, 7.5)))
+
+    assert (row.verdict, _kinds(row)) == (Verdict.REGRESSED, ["duel_host_slower", "unchanged_work"])
+    assert "34.0 us instead of 4.00 us (30.0 us more;" in sentence(row.reasons[0])
+
+
+def test_the_same_device_work_and_the_same_host_time_is_unchanged():
+    row = _row(against(base=PROVEN, host=hosted(0.0, count=4)))
+
+    assert (row.verdict, _kinds(row)) == (Verdict.UNCHANGED, ["unchanged_work"])
+
+
+def test_of_the_same_files_a_longer_host_time_is_the_measurements_fault():
+    row = _row(against(duelled(0.0), SAME, host=hosted(7.5, 7.5)), planned=duel_plan(same=True))
+
+    assert (row.verdict, _kinds(row)[:2]) == (Verdict.INCONCLUSIVE, ["control_failed", "duel_host_slower"])
+
+
+def test_host_times_are_corrected_for_the_number_of_cases_that_may_be_duelled():
+    host = hosted(1.3, 1.3)  # beyond what is allowed in each of 24 blocks
+
+    one, many = (_row(against(duelled(0.0), host=host), planned=duel_plan(family=size)) for size in (1, 10**6))
+
+    assert (one.verdict, many.verdict) == (Verdict.REGRESSED, Verdict.INCONCLUSIVE)
+
+
+def test_host_times_without_a_base_are_shown_and_judge_nothing():
+    alone = tuple(replace(block, arms={"kernel": block.arms["kernel"]}, shift=None) for block in hosted(5.0, count=4))
+
+    row = _row(against(duelled(0.0), host=alone))
+
+    assert (row.verdict, row.comparison.duel_host) == (Verdict.PASS, None)
+    assert row.comparison.host.host_us == pytest.approx(24.0, rel=0.02)
+
+
+def test_why_the_host_was_not_compared_is_said_of_a_case_that_is_fine():
+    row = _row(against(duelled(0.0), unhosted=BOOM))
+
+    assert (row.verdict, _kinds(row)) == (Verdict.PASS, ["duel_cleared", "boom"])
 
 
 def test_a_span_within_its_margin_or_shorter_is_no_matter():

@@ -25,6 +25,7 @@ from tests.decision_examples import (
     check,
     duel_plan,
     duelled,
+    hosted,
     plan,
     row_of,
     run,
@@ -136,6 +137,15 @@ def test_a_longer_span_is_covered_by_the_same_entry():
     assert (plain.verdict, kinds(plain)[0]) == (Verdict.REGRESSED, "duel_span_slower")
     assert (covered.verdict, kinds(covered)[:2]) == (Verdict.EXPECTED, ["expected_of_span", "duel_span_slower"])
     assert (beyond.verdict, kinds(beyond)[:2]) == (Verdict.REGRESSED, ["duel_span_slower", "expected_exceeded"])
+
+
+def test_a_longer_host_time_is_covered_by_the_same_entry():
+    measured = run(against(duelled(0.0), host=hosted(7.5, 7.5)), planned=duel_plan())
+
+    covered, beyond = (row_of(judged(measured, rules(entry(up_to)))) for up_to in (9.0, 4.0))
+
+    assert (covered.verdict, kinds(covered)[:2]) == (Verdict.EXPECTED, ["expected_of_host", "duel_host_slower"])
+    assert (beyond.verdict, kinds(beyond)[:2]) == (Verdict.REGRESSED, ["duel_host_slower", "expected_exceeded"])
 
 
 def test_a_speedup_below_its_target_is_covered_by_as_much_as_it_may_take_longer():

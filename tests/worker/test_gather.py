@@ -6,6 +6,8 @@ from perfci.core.model import (
     BaseArm,
     Block,
     Device,
+    HostArm,
+    HostBlock,
     Limits,
     OpRun,
     PerformanceCase,
@@ -79,6 +81,18 @@ def test_a_remeasurement_adds_blocks_and_the_first_looks_facts_stand():
     assert case.compile_again_s == (9.0,)
     assert (op.tuned, op.verify_s, op.measure_s, op.busy_share) == ("abc", 1.0, 2.0, 0.7)
     assert op.accuracy == start.accuracy
+
+
+def test_a_remeasurement_adds_its_host_times_once_it_is_whole():
+    looks = [(HostBlock(0, process, 10, {"kernel": HostArm(4.0, 5.0)}),) for process in (0, 1)]
+    start = gathered(OpRun("relu"), Finished(PerformanceCase(CASE, host=looks[0]))).op_run()
+
+    whole, cut = (
+        gathered(start, Finished(PerformanceCase(CASE, host=looks[1]), short=short)).op_run() for short in (False, True)
+    )
+
+    assert whole.performance[0].host == (*looks[0], *looks[1])
+    assert cut.performance[0].host == looks[0]
 
 
 @pytest.mark.parametrize("message", [Prepared, Finished])

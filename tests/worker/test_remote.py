@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfci.core.model import Suite
+from perfci.core.model import Reason, Suite
 from perfci.device.fake import NumpyArrays
 from perfci.measure.bench import Rig
 from perfci.ops.recording import Recording
 from perfci.ops.spec import Performance
-from perfci.worker.handover import Arena, Called
+from perfci.worker.handover import Arena, Called, HostLostError, Returned
 from perfci.worker.remote import RemoteOp
 
 
@@ -110,3 +110,92 @@ def test_inputs_whose_shape_changes_with_the_seed_cannot_be_repeated(rig, remote
     op.kernel(Suite.PERFORMANCE)(**rig.make_inputs(rig.suite, {"rows": 7}, 10))
 
     assert not op.can_repeat(rig.make_inputs(rig.suite, {"rows": 7}, 11))
+
+
+# --- turns of calls ---------------------------------------------------------------------------------------------------
+
+
+class Turning(Recorded):
+    """The op's process: it answers each call with the next of these messages."""
+
+    def __init__(self, *answers):
+        super().__init__()
+        self.over = False
+        self.answers = [[Called()], *answers]
+        self.calls, self.still = [], []
+
+    def answer(self, call):
+        self.calls.append((call.calls, bool(call.inputs)))
+
+    def stand_still(self, *, still):
+        self.still.append(still)
+
+    def hear(self):
+        return self.answers.pop(0)
+
+
+@pytest.fixture
+def turning(rig):
+    opened = []
+
+    def make(*answers, timer="activity"):
+        rig.device.timer = timer
+        process = Turning(*answers)
+        opened.append(process)
+        return RemoteOp(process, rig.device, Arena.create(), Path(), Path(), lambda: None), process
+
+    yield make
+    for process in opened:
+        os.close(process.reading)
+        os.close(process.writing)
+
+
+INPUTS = {"x": np.zeros(4)}
+
+
+def test_a_turn_is_timed_by_the_judges_clock_whatever_the_process_claims(turning):
+    op, process = turning([Returned(), Called(turn_s=(1e6, 1e6))])
+
+    host_s, loop_s = op.hold(INPUTS)(50)
+
+    assert 0 < host_s <= loop_s < 1e6
+    assert process.calls == [(0, True), (50, False)]  # the inputs are handed over once
+
+
+def test_on_a_device_without_hardware_a_turn_takes_what_is_claimed(turning):
+    op, _ = turning([Returned(), Called(turn_s=(2.0, 3.0))], timer="virtual")
+
+    assert op.hold(INPUTS)(50) == (2.0, 3.0)
+
+
+def test_the_answers_of_two_turns_are_not_mixed_up_if_they_come_in_pieces(turning):
+    op, _ = turning([Returned()], [Called(turn_s=(1.0, 1.0))], [Returned(), Called(turn_s=(2.0, 2.0))], timer="virtual")
+
+    turn = op.hold(INPUTS)
+
+    assert [turn(50), turn(50)] == [(1.0, 1.0), (2.0, 2.0)]
+
+
+@pytest.mark.parametrize("before", [[], [Returned()]])
+def test_what_the_kernel_raises_in_a_turn_is_raised_here(turning, before):
+    op, _ = turning([*before, Called(error={"message": "too large"}, kinds=("ValueError",))])
+
+    with pytest.raises(ValueError, match="too large"):
+        op.hold(INPUTS)(50)
+
+
+def test_the_process_runs_during_its_turns_alone(turning):
+    op, process = turning([Returned(), Called()])
+
+    op.hold(INPUTS)(50)
+
+    assert process.still == [False, True, False, True]
+
+
+def test_a_process_that_has_ended_takes_no_turn(turning):
+    op, process = turning()
+    process.over, process.failure = True, Reason("worker_silent")
+
+    with pytest.raises(HostLostError) as caught:
+        op.hold(INPUTS)
+    assert caught.value.reason.kind == "worker_silent"

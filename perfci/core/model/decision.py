@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfci.core.model.basics import Gate, Interval, Look, Reason, Suite, Verdict
+from perfci.core.model.measured import HostArm
 from perfci.core.model.place import Difference
 from perfci.core.model.run import Expected, Suggestion
 
@@ -85,6 +86,9 @@ class Comparison:
     sustained: tuple[SustainedFigure, ...] = ()  # of each arm, if the kernel reaches the power limit
     clock_mhz: float | None = None  # median over blocks that count
     base_us: float | None = None  # median of the base's block medians
+    duel_host: Look | None = None  # how long a call keeps the host, kernel against base. None if that hardly shows
+    host: HostArm | None = None  # of the kernel, medians over its blocks of host time
+    base_host: HostArm | None = None
     differs: tuple[Difference, ...] = ()  # fields in which this run's environment is not that of the case's baseline
     peers: tuple[PeerFigure, ...] = ()  # in the suite's order. Nothing is judged by them
 

@@ -268,6 +268,26 @@ class SustainedTurn:
 
 
 @dataclass(frozen=True)
+class HostArm:
+    """One arm's calls in a row in one block of host time, microseconds a call: medians of its turns."""
+
+    host_us: Time  # until the last call has returned
+    loop_us: Time  # until the device has done their work as well: what a user's loop takes
+
+
+@dataclass(frozen=True)
+class HostBlock:
+    """One observation of host time: kernel and base make so many calls in a row, in turns, timed from outside."""
+
+    index: Count
+    process: Count
+    calls: Count  # of a turn
+    arms: Mapping[str, HostArm]  # kernel, base
+    shift: Shift | None = None
+    """Hodges-Lehmann shift of the logarithms of kernel's and base's host times. None without a base"""
+
+
+@dataclass(frozen=True)
 class BaseArm:
     """What the kernel as of the base revision has to do with a case."""
 
@@ -331,6 +351,8 @@ class PerformanceCase:
     peers: tuple[PeerArm, ...] = ()  # in the suite's order. None if they were not asked for
     sustained: tuple[SustainedTurn, ...] = ()
     """turns at the power limit, in their order. Turns of kernel and base that follow one another are a pair"""
+    host: tuple[HostBlock, ...] = ()  # of a case whose device time is so short that its host time shows
+    unhosted: Reason | None = None  # why host times end early, or are not compared with the base's
 
 
 @dataclass(frozen=True)

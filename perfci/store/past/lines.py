@@ -12,7 +12,7 @@ from perfci.core.model import HistoryAccuracy, HistoryCase, HistoryRun, HistoryS
 from perfci.core.model.basics import ErrorStats, Suite, Verdict, worst
 from perfci.core.model.decision import Judgement, Judgements
 from perfci.core.model.history import BoardCounts, Epoch, Spread
-from perfci.core.model.measured import AccuracyCase, ArmBlock, Block, OpRun, PerformanceCase, StoredTensor
+from perfci.core.model.measured import AccuracyCase, ArmBlock, Block, HostBlock, OpRun, PerformanceCase, StoredTensor
 from perfci.core.model.run import Run
 from perfci.statistics import exact
 
@@ -87,7 +87,7 @@ def _spread(arms: Sequence[ArmBlock]) -> Spread:
     return Spread(float(middle), float(low), float(high))
 
 
-def by_process(blocks: Sequence[Block], quantities: Sequence[T]) -> dict[int, list[T]]:
+def by_process(blocks: Sequence[Block | HostBlock], quantities: Sequence[T]) -> dict[int, list[T]]:
     """Returns quantities, one a block, by process, the first look first."""
     found: dict[int, list[T]] = {}
     for block, quantity in sorted(zip(blocks, quantities, strict=True), key=lambda each: each[0].process):
