@@ -55,24 +55,26 @@ def identity_counts(base: Base | None) -> bool:
 
 def _judge_duel(base: BaseArm, seen: Look, context: Context) -> Finding:
     answer = duel_rule.answer(seen, context.adjusted.duel_slower, context.adjusted.duel_faster, context.alpha)
-    facts, regimes = _facts(seen, context), _name_regimes(seen, context)
+    regimes = _name_regimes(context)
+    facts = {**_facts(seen, context), **regimes}
+    beside = (Reason("regimes", facts),) if regimes else ()
     if answer in {Ruling.SLOWER, Ruling.FASTER}:
-        kind = "duel_slower" if answer is Ruling.SLOWER else "duel_faster"
+        kind = f"duel_{'slower' if answer is Ruling.SLOWER else 'faster'}{'_limited' if regimes else ''}"
         if base.same:  # two arms that do the same work cannot differ: the measurement is at fault
             return Finding(Verdict.INCONCLUSIVE, (Reason("control_failed", facts), Reason(kind, facts)))
         verdict = Verdict.REGRESSED if answer is Ruling.SLOWER else Verdict.IMPROVED
-        return Finding(verdict, (Reason(kind, facts), *regimes, *base.changes))
+        return Finding(verdict, (Reason(kind, facts), *base.changes))
     if answer is Ruling.OPEN:
         wanted = duel_rule.processes_wanted(seen) - 1
-        return Finding(Verdict.INCONCLUSIVE, (Reason("duel_open", facts), *regimes), unsettled=True, processes=wanted)
+        return Finding(Verdict.INCONCLUSIVE, (Reason("duel_open", facts), *beside), unsettled=True, processes=wanted)
     if answer is Ruling.UNDECIDED:
-        return Finding(Verdict.INCONCLUSIVE, (Reason("duel_undecided", facts), *regimes))
+        return Finding(Verdict.INCONCLUSIVE, (Reason("duel_undecided", facts), *beside))
 
     # No slower than the base. By the stored baseline both may still have moved.
     verdict = Verdict.UNCHANGED if base.same else Verdict.PASS
     cleared = Reason("duel_cleared", facts)
     if not context.comparison.screens:
-        return Finding(verdict, (cleared, *regimes))
+        return Finding(verdict, (cleared, *beside))
     stored, moved = screen_drift(context), _describe_moved_reference(context)
     if stored.verdict in _MOVED and seen.p_differs <= EQUAL:
         first = moved or Reason("drifted", facts)
@@ -83,22 +85,18 @@ def _judge_duel(base: BaseArm, seen: Look, context: Context) -> Finding:
     elif stored.verdict in {*_MOVED, Verdict.INCONCLUSIVE, Verdict.STALE}:
         # A duel that clears a case early leaves the screen with few blocks, which does not matter.
         asides = tuple(reason for reason in stored.reasons if reason.kind != "too_few_blocks")
-    return Finding(verdict, (cleared, *regimes, *asides), stored.unsettled, stored.processes)
+    return Finding(verdict, (cleared, *beside, *asides), stored.unsettled, stored.processes)
 
 
-def _name_regimes(seen: Look, context: Context) -> tuple[Reason, ...]:
-    """The change at the free clock beside the sustained one, if the kernel reaches the power limit."""
+def _name_regimes(context: Context) -> dict[str, Fact]:
+    """Facts about the free clock and the power limit, if the kernel reaches that and was duelled there too."""
     sustained, compared = context.comparison.duel_sustained, context.comparison
     if sustained is None or compared.clock_mhz is None:
-        return ()
-    alone = {figure.arm: figure for figure in compared.sustained}
-    facts: dict[str, Fact] = {
-        "change": math.expm1(seen.shift.value), "mhz": round(compared.clock_mhz),
-        "sustained": math.expm1(sustained.shift.value), "pairs": sustained.blocks,
-    }  # fmt: skip
-    for arm in ("kernel", "base"):
-        facts |= {f"{arm}_us": alone[arm].us, f"{arm}_mhz": round(alone[arm].clock_mhz or 0) or None}
-    return (Reason("regimes", facts),)
+        return {}
+    facts: dict[str, Fact] = {"mhz": round(compared.clock_mhz), "sustained": math.expm1(sustained.shift.value)}
+    for figure in compared.sustained:
+        facts |= {f"{figure.arm}_alone_us": figure.us, f"{figure.arm}_alone_mhz": round(figure.clock_mhz or 0)}
+    return facts
 
 
 def _describe_moved_reference(context: Context) -> Reason | None:

@@ -22,9 +22,8 @@ GRACE = timedelta(days=14)  # how long an entry that has expired still excuses, 
 ROOM = timedelta(days=90)  # how long an entry holds that perfci suggests
 
 _KINDS: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("duel_slower", "duel_undecided", "duel_sustained_slower", "duel_sustained_undecided"), "expected_of_base"
-    ),
+    **dict.fromkeys(("duel_slower", "duel_slower_limited", "duel_undecided"), "expected_of_base"),
+    **dict.fromkeys(("duel_sustained_slower", "duel_sustained_undecided"), "expected_of_base"),
     **dict.fromkeys(("slower_confirmed", "slower_disputed", "too_noisy"), "expected_of_baseline"),
     **dict.fromkeys(("duel_span_slower", "duel_span_undecided", "span_confirmed", "span_disputed"), "expected_of_span"),
     **dict.fromkeys(("duel_host_slower", "duel_host_undecided"), "expected_of_host"),

@@ -32,7 +32,10 @@ SCREENED = frozenset(
 )
 """Kinds of reason that rest on the screen's test."""
 
-DUELLED = frozenset({f"duel_{end}" for end in ("slower", "faster", "span_slower", "host_slower", "sustained_slower")})
+DUELLED = frozenset(
+    {"duel_slower", "duel_faster", "duel_slower_limited", "duel_faster_limited"}
+    | {f"duel_{what}_slower" for what in ("span", "host", "sustained")}
+)
 """Kinds of reason that rest on the duel's test. Duels are cleared by the centre of their blocks alone."""
 
 

@@ -79,7 +79,10 @@ def measure_sustained(
     device_us = statistics.median(block.arms[KERNEL].time.median_us for block in subject.blocks)
     if (base and base.same) or (subject.limited_us or 0.0) > HOST_BOUND * device_us:
         return
-    # The first turn of all brings the board to the temperature and power that the others have.
+    # The first turn of all brings the board to the temperature and power that the others have. It does not count.
+    if not take_turns(REFERENCE):
+        return
+    subject.sustained.clear()
     if not take_turns(REFERENCE, *(() if subject.duelled else (KERNEL,))) or not subject.duelled:
         return
     limits = bench.limits.get(subject.case, CaseThresholds())

@@ -596,12 +596,12 @@ def test_a_loss_at_the_power_limit_alone_regresses_the_case():
 
 def test_the_verdict_names_both_regimes():
     row = _row(_at_limit(0.058, 0.076, 0.076))
-    regimes = next(reason for reason in row.reasons if reason.kind == "regimes")
+    facts = row.reasons[0].facts
 
-    assert row.reasons[0].kind == "duel_slower"
-    assert regimes.facts["change"] == pytest.approx(0.058, abs=0.001)
-    assert regimes.facts["sustained"] == pytest.approx(0.076, abs=0.005)
-    assert (regimes.facts["mhz"], regimes.facts["kernel_mhz"], regimes.facts["base_mhz"]) == (1965, 1410, 1450)
+    assert row.reasons[0].kind == "duel_slower_limited"
+    assert facts["change"] == pytest.approx(0.058, abs=0.001)
+    assert facts["sustained"] == pytest.approx(0.076, abs=0.005)
+    assert (facts["mhz"], facts["kernel_alone_mhz"], facts["base_alone_mhz"]) == (1965, 1410, 1450)
 
 
 def test_sustained_figures_of_each_arm_come_with_energy():
@@ -613,7 +613,9 @@ def test_sustained_figures_of_each_arm_come_with_energy():
 
 
 def test_what_is_as_fast_in_both_regimes_passes():
-    assert _answer(_at_limit(0.0, 0.0, pairs=4)) == (Verdict.PASS, "duel_cleared", [])
+    row = _row(_at_limit(0.0, 0.0, pairs=4))
+
+    assert (row.verdict, _kinds(row)[:2]) == (Verdict.PASS, ["duel_cleared", "regimes"])
 
 
 def test_a_loss_at_the_limit_that_one_process_suspects_gets_another():
