@@ -12,9 +12,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
+from perfci.core.errors import HandoverError
 from perfci.core.model import DuelWhat, HostArm, HostBlock
 from perfci.core.wording import because
-from perfci.measure.bench import BASE, KERNEL, Arm, MakeCalls, ReasonError, Rig, Subject
+from perfci.measure.bench import BASE, KERNEL, Arm, MakeCalls, Rig, Subject
 from perfci.statistics import duel_rule, exact
 from perfci.thresholds.limits import CaseThresholds
 
@@ -103,13 +104,16 @@ def _take_block(bench: Rig, subject: Subject) -> None:
             subject.turn_calls = min(_count_calls(subject, arm) for arm in arms.values())
             if calls >= subject.turn_calls / 2:
                 break
+    except HandoverError as error:  # the arm's process is lost
+        if running != BASE:
+            raise
+        subject.facts = replace(subject.facts, unhosted=because("unhosted", error.reason, case=subject.case))
     except Exception as error:
+        why = bench.explain(subject.case, error, "base_raised" if running == BASE else "kernel_raised")
         if running == BASE:
-            lost = error.reason if isinstance(error, ReasonError) else None  # its process was
-            why = lost or bench.explain(subject.case, error, "base_raised")
             subject.facts = replace(subject.facts, unhosted=because("unhosted", why, case=subject.case))
         else:
-            subject.failure, subject.raised = bench.explain(subject.case, error), True
+            subject.failure, subject.raised = why, True
     else:
         hosts = [[host_us for host_us, _ in times[arm]] for arm in functions]
         shift = exact.launch_shift(*hosts) if len(hosts) > 1 else None

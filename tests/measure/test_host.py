@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
+from perfci.core.errors import HandoverError
 from perfci.core.model import DuelWhat, Reason
 from perfci.device.fake import keep_host
-from perfci.measure.bench import ReasonError
 from perfci.measure.host import MOST_LAUNCHES, TURNS
 from tests.measure.scripted import NAMES, Scripted, working
 
@@ -195,10 +195,19 @@ def test_a_turn_of_calls_that_keep_the_device_long_has_few_of_them():
 def test_a_base_whose_process_is_lost_leaves_the_kernel_its_own_host_time():
     class Lost(Elsewhere):
         def turn(self, calls):
-            raise ReasonError(Reason("worker_silent"))
+            raise HandoverError(Reason("worker_silent"))
 
     subject = elsewhere(Elsewhere(5.0), Lost(5.0))
 
     assert not subject.broken
     assert subject.facts.unhosted.facts["case"] == NAMES[0]
     assert [set(block.arms) for block in subject.host] == [{"kernel"}] * 4
+
+
+def test_a_kernel_whose_process_is_lost_ends_more_than_its_case():
+    class Lost(Elsewhere):
+        def turn(self, calls):
+            raise HandoverError(Reason("worker_silent"))
+
+    with pytest.raises(HandoverError):
+        elsewhere(Lost(5.0), Elsewhere(5.0))
