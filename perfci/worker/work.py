@@ -19,14 +19,7 @@ from perfci.device.seam import Accelerator, not_interpreted
 from perfci.device.source import inputs_digest
 from perfci.device.targets import explain_unknown_triton
 from perfci.measure import verify as accuracy_stage
-from perfci.measure.bench import (
-    KERNEL,
-    BaseKernel,
-    InseparableError,
-    Rig,
-    Subject,
-    refuse_operators,
-)
+from perfci.measure.bench import KERNEL, BaseKernel, InseparableError, Rig, Subject, refuse_operators
 from perfci.measure.blocks import is_short, measure, measure_in_turns
 from perfci.measure.host import is_compared, may_show
 from perfci.measure.inputs import bound_inputs, flat

@@ -10,7 +10,9 @@ import pytest
 from perfci.core.errors import HandoverError
 from perfci.core.model import DuelWhat, Reason
 from perfci.device.fake import keep_host
+from perfci.measure import blocks
 from perfci.measure.host import MOST_LAUNCHES, TURNS
+from perfci.measure.prepare import prepare
 from tests.measure.scripted import NAMES, Scripted, working
 
 
@@ -211,3 +213,20 @@ def test_a_kernel_whose_process_is_lost_ends_more_than_its_case():
 
     with pytest.raises(HandoverError):
         elsewhere(Lost(5.0), Elsewhere(5.0))
+
+
+def test_time_that_is_up_before_host_times_were_compared_leaves_a_case_short():
+    scripted = Short(more_us=30.0)
+    bench = scripted.bench()
+    subject = prepare(bench, scripted.cases[0])
+
+    blocks.measure(bench, [subject], scripted.hear)
+    enough = is_short_when_late(bench, subject)
+    subject.host.pop()
+
+    assert (enough, is_short_when_late(bench, subject)) == (False, True)
+
+
+def is_short_when_late(bench, subject):
+    object.__setattr__(bench, "until_s", 0.0)
+    return blocks.is_short(bench, subject)
