@@ -60,3 +60,11 @@ class Stopped(BaseException):
     def __init__(self, signal_name: str) -> None:
         super().__init__(signal_name)
         self.signal_name = signal_name
+
+
+class HandoverError(BaseException):
+    """A call that another process does not make, and why. No handler of what kernels raise takes it."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.kind)
+        self.reason = reason

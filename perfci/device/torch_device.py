@@ -98,7 +98,6 @@ class TorchDevice(Accelerator):
         self, call: Callable[[], Any], launches: int, returned: Callable[[], None] = lambda: None
     ) -> tuple[float, float]:
         self._synchronize()
-        collects = gc.isenabled()
         gc.disable()
         try:
             began = perf_counter()
@@ -109,8 +108,7 @@ class TorchDevice(Accelerator):
             self._synchronize()
             return host_s, perf_counter() - began
         finally:
-            if collects:
-                gc.enable()
+            gc.enable()
 
     def record_kernels(self) -> AbstractContextManager[Mapping[str, CompiledKernel]]:
         return nullcontext({}) if explain_unknown_triton() else launches.record_kernels()

@@ -184,7 +184,7 @@ class Rig:
     head_root: Path | None = None
     """of a base alone: the folder of its files, and that of head's, which it must not launch"""
     partners: Callable[[], int] = lambda: 0  # processes on the device that belong to this measurement too
-    callers: Mapping[str, Callable[[Inputs], MakeCalls]] = field(default_factory=dict)
+    callers: dict[str, Callable[[Inputs], MakeCalls]] = field(default_factory=dict)
     """how another process makes turns of calls on such inputs, by arm. Others are made here"""
     until_s: float | None = None
     op: str = ""

@@ -16,7 +16,7 @@ from perfci.core.errors import RecordsLostError
 from perfci.core.model import ArmBlock, Block, DeviceState, Fact, Reason, choose_regime, is_peer, peer_arm
 from perfci.device.seam import WARMING, Accelerator, Inputs, Launch, Session
 from perfci.measure.bench import BASE, KERNEL, REFERENCE, Arm, Listener, Rig, Subject
-from perfci.measure.host import take_host_blocks
+from perfci.measure.host import is_compared, take_host_blocks, wants_host_block
 from perfci.measure.inputs import bound_inputs
 from perfci.measure.outputs import wrong_output
 from perfci.measure.power import is_held, measure_sustained
@@ -88,9 +88,13 @@ def measure_in_turns(
 
 def is_short(bench: Rig, subject: Subject) -> bool:
     """Whether the time was up before a case had its blocks. Those that only a larger budget buys do not count."""
-    if not bench.late or subject.broken or bench.skips(subject):
+    if not bench.late or subject.broken:
         return False
-    return subject.begun < (_find_goal(bench, subject) if subject.duelled else FIRST_BLOCKS)
+    if is_compared(bench, subject) and wants_host_block(bench, subject):
+        return True
+    return not bench.skips(subject) and subject.begun < (
+        _find_goal(bench, subject) if subject.duelled else FIRST_BLOCKS
+    )
 
 
 def find_duel_goal(

@@ -12,9 +12,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
+from perfci.core.errors import HandoverError
 from perfci.core.model import DuelWhat, HostArm, HostBlock
 from perfci.core.wording import because
-from perfci.measure.bench import BASE, KERNEL, Arm, MakeCalls, ReasonError, Rig, Subject
+from perfci.measure.bench import BASE, KERNEL, Arm, MakeCalls, Rig, Subject
 from perfci.statistics import duel_rule, exact
 from perfci.thresholds.limits import CaseThresholds
 
@@ -33,7 +34,7 @@ LEAST_US = 1e-3  # of a call: noise must not make it nothing
 
 def take_host_blocks(bench: Rig, subjects: Sequence[Subject]) -> bool:
     """Take a block of host time of every case that wants one, as far as time allows. Returns whether any did."""
-    wanting = [subject for subject in subjects if len(subject.host) < _find_goal(bench, subject)]
+    wanting = [subject for subject in subjects if wants_host_block(bench, subject)]
     for subject in wanting:
         if not bench.late:
             bench.step(subject.case)
@@ -62,19 +63,19 @@ def is_compared(bench: Rig, subject: Subject) -> bool:
     return known and base is not None and base.failure is None and subject.facts.unhosted is None
 
 
-def _find_goal(bench: Rig, subject: Subject) -> int:
-    """Blocks that a case should have: as many as the looks of a duel, or the first ones to show what there is."""
-    compared = is_compared(bench, subject)
+def wants_host_block(bench: Rig, subject: Subject) -> bool:
+    """Whether a case lacks blocks of host time: those of a duel's looks, or the first ones to show what there is."""
+    compared, count = is_compared(bench, subject), len(subject.host)
     if subject.broken or subject.hidden or not may_show(bench, subject):
-        return 0
+        return False
     if bench.process:
-        return duel_rule.BLOCKS if compared else 0
-    if not compared or len(subject.host) < duel_rule.FIRST:
-        return duel_rule.FIRST
+        return compared and count < duel_rule.BLOCKS
+    if not compared or count < duel_rule.FIRST:
+        return count < duel_rule.FIRST
     limits = bench.limits.get(subject.case, CaseThresholds())
     tau = limits.allowed_host(statistics.median(block.arms[BASE].host_us for block in subject.host))
     ruling = duel_rule.early([block.shift or 0.0 for block in subject.host], tau)
-    return duel_rule.SECOND if ruling is duel_rule.Ruling.OPEN else 0
+    return ruling is duel_rule.Ruling.OPEN and count < duel_rule.SECOND
 
 
 def _take_block(bench: Rig, subject: Subject) -> None:
@@ -103,13 +104,16 @@ def _take_block(bench: Rig, subject: Subject) -> None:
             subject.turn_calls = min(_count_calls(subject, arm) for arm in arms.values())
             if calls >= subject.turn_calls / 2:
                 break
+    except HandoverError as error:  # the arm's process is lost
+        if running != BASE:
+            raise
+        subject.facts = replace(subject.facts, unhosted=because("unhosted", error.reason, case=subject.case))
     except Exception as error:
+        why = bench.explain(subject.case, error, "base_raised" if running == BASE else "kernel_raised")
         if running == BASE:
-            lost = error.reason if isinstance(error, ReasonError) else None  # its process was
-            why = lost or bench.explain(subject.case, error, "base_raised")
             subject.facts = replace(subject.facts, unhosted=because("unhosted", why, case=subject.case))
         else:
-            subject.failure, subject.raised = bench.explain(subject.case, error), True
+            subject.failure, subject.raised = why, True
     else:
         hosts = [[host_us for host_us, _ in times[arm]] for arm in functions]
         shift = exact.launch_shift(*hosts) if len(hosts) > 1 else None

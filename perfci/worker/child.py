@@ -181,7 +181,7 @@ def _examine(job: Job, channel: MessageChannel) -> None:
 def _measure(job: Job, channel: MessageChannel) -> None:
     """Verify an op and time it, alone or beside the base revision."""
     from perfci.measure.bench import InseparableError, PeerLostError
-    from perfci.worker.remote import RemoteOp, connect
+    from perfci.worker.remote import connect
     from perfci.worker.work import NO_BASE, LoadedBase, Worker, load_base, own_base, spoil
 
     def load(device: Accelerator) -> tuple[LoadedOp, LoadedBase]:
@@ -203,13 +203,11 @@ def _measure(job: Job, channel: MessageChannel) -> None:
                 remote.hear()  # it is ready
                 kernel, loaded = own_base(job, device, own, remote), remote.judge(own)
                 base = LoadedBase(own, judges=True, kernel=kernel)
-
-            def start_base() -> RemoteOp:
-                assert job.base_host is not None
-                return stack.enter_context(connect(job.base_host, device, channel))
-
             loaded = spoil(loaded, device) if job.spoiled else loaded
-            worker = Worker(job, channel, device, loaded, base, remote, start_base)
+            worker = Worker(
+                job, channel, device, loaded, base, remote,
+                lambda host: stack.enter_context(connect(host, device, channel)),
+            )  # fmt: skip
             right = worker.verify() if Suite.ACCURACY in job.suites and not job.process else True
             worker.measure(right=right)
     except (InseparableError, UnsharedError) as error:

@@ -8,20 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from perfci.core.errors import HandoverError
 from perfci.core.model import CompiledKernel, Fact, Reason
 from perfci.device.seam import Arrays, Memory
 from perfci.ops.recording import Recording, spell, unspell
 
 SIZE = 1 << 33  # bytes that one call may hand over. Pages that nobody writes take no memory
 _PAGE = 4096
-
-
-class HandoverError(BaseException):
-    """A call that another process does not make, and why. No handler of what kernels raise takes it."""
-
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(reason.kind)
-        self.reason = reason
 
 
 class HostLostError(HandoverError):

@@ -121,6 +121,7 @@ class RemoteOp:
         """Have the process keep the inputs of a call. Returns how it makes turns of such calls."""
         with self._awake():
             lender = self._ask(Suite.PERFORMANCE, inputs, calls=0)[1]
+            self._device.arrays.take_back()
         return functools.partial(self._take_turn, lender)
 
     def _take_turn(self, _: Lender, calls: int) -> tuple[float, float]:
@@ -188,8 +189,8 @@ class RemoteOp:
         call = KernelCall(suite, spelled, tuple(lender.lent), lender.free, self._filler, races, record, calls)
         self._device.synchronize()
         self._process.answer(call)
-        answer = self.hear()
-        assert isinstance(answer, Called)
+        while not isinstance(answer := self.hear(), Called):
+            pass
         self._in_use = answer.in_use
         if answer.error is not None:
             lender.take_back()

@@ -12,23 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfci.core.codec import decode
-from perfci.core.errors import ContractError
+from perfci.core.errors import ContractError, HandoverError
 from perfci.core.model import AccuracyCase, Block, Limits, Reason, StoredTensor, Suite, SuiteChange
 from perfci.core.wording import because, say
-from perfci.device.seam import Accelerator, Inputs, not_interpreted
+from perfci.device.seam import Accelerator, not_interpreted
 from perfci.device.source import inputs_digest
 from perfci.device.targets import explain_unknown_triton
 from perfci.measure import verify as accuracy_stage
-from perfci.measure.bench import (
-    KERNEL,
-    BaseKernel,
-    InseparableError,
-    MakeCalls,
-    ReasonError,
-    Rig,
-    Subject,
-    refuse_operators,
-)
+from perfci.measure.bench import KERNEL, BaseKernel, InseparableError, Rig, Subject, refuse_operators
 from perfci.measure.blocks import is_short, measure, measure_in_turns
 from perfci.measure.host import is_compared, may_show
 from perfci.measure.inputs import bound_inputs, flat
@@ -39,13 +30,13 @@ from perfci.measure.suites import CALLS, describe_suite, find_other_answers, fin
 from perfci.measure.suspect import suspicions
 from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.apart import load_apart
-from perfci.worker.handover import HandoverError
 from perfci.worker.load import LoadedOp, choose_cases, describe_exception
 from perfci.worker.protocol import (
     BASE,
     Doing,
     Failed,
     Finished,
+    Host,
     Job,
     Measured,
     MessageChannel,
@@ -85,10 +76,10 @@ class Worker:
         loaded: LoadedOp,
         base: LoadedBase = NO_BASE,
         remote: RemoteOp | None = None,
-        start_base: Callable[[], RemoteOp] | None = None,
+        connect: Callable[[Host], RemoteOp] | None = None,
     ) -> None:
-        """`remote`: the op under test, if this is the judge's process and has the base's suites. start_base: as it."""
-        self._remote, self._start_base = remote, start_base
+        """`remote`: the op under test, if this is the judge's process and has the base's suites."""
+        self._remote, self._connect = remote, connect
         self._base_remote: RemoteOp | None = None  # where the base's host times come from
         self._job, self._channel, self._send = job, channel, channel.send
         self._device, self._loaded, self._base = device, loaded, base.kernel
@@ -250,8 +241,8 @@ class Worker:
             if subject := self._prepare(bench, before or params, case, None if before else own):
                 subjects.append(subject)
                 wanted = self._base_remote is None and may_show(bench, subject) and is_compared(bench, subject)
-                if self._remote and self._start_base and wanted:
-                    self._base_remote = self._start_base()
+                if self._remote and wanted and job.base_host and self._connect:
+                    self._base_remote = self._connect(job.base_host)
                 self._send(Prepared(subject.facts))
         if self._remote and self._base_remote is None:  # nothing more is asked of it
             self._remote.end()
@@ -259,6 +250,7 @@ class Worker:
                 subject.hidden = True
         elif self._remote and self._base_remote:
             self._remote.stand_still()
+            bench.callers[BASE] = self._base_remote.hold
             try:
                 self._base_remote.hear()  # it is ready
                 self._base_remote.stand_still()
@@ -354,7 +346,7 @@ class Worker:
             own_root=Path(job.root) if job.head_root and not job.host else None,
             head_root=Path(job.head_root) if job.head_root and not job.host else None,
             partners=self._count_partners,
-            callers={KERNEL: self._remote.hold, BASE: self._hold_base} if self._remote else {},
+            callers={KERNEL: self._remote.hold} if self._remote else {},
             # Whoever gives the turns ends them: neither side may lack a block that the other took.
             until_s=None if job.turns else job.until_s,
             op=self._op,
@@ -364,11 +356,6 @@ class Worker:
         others = [each for each in (self._remote, self._base_remote) if each and each.living]
         # The fake device does not see them.
         return 0 if self._device.info.kind == "fake" else self._job.turns + len(others)
-
-    def _hold_base(self, inputs: Inputs) -> MakeCalls:
-        """Have the base's kernel called in a process like that of the op under test, which may be lost."""
-        assert self._base_remote is not None
-        return functools.partial(_ask, _ask(self._base_remote.hold, inputs))
 
     def _smoke(self, suite: Performance) -> Reason | None:
         """Without a timer, show at least that the performance suite's functions run: one small launch."""
@@ -386,13 +373,6 @@ class Worker:
                 return None
             return Reason("performance_suite_raised", {"case": case_id(small), **self._describe(error)})
         return None
-
-
-def _ask(function: Callable[[Any], Any], argument: Any) -> Any:
-    try:
-        return function(argument)
-    except HandoverError as error:
-        raise ReasonError(error.reason) from error
 
 
 def load_base(job: Job, device: Accelerator, before: frozenset[str]) -> LoadedBase:

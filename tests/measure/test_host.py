@@ -7,10 +7,12 @@ from collections import Counter
 
 import pytest
 
+from perfci.core.errors import HandoverError
 from perfci.core.model import DuelWhat, Reason
 from perfci.device.fake import keep_host
-from perfci.measure.bench import ReasonError
+from perfci.measure import blocks
 from perfci.measure.host import MOST_LAUNCHES, TURNS
+from perfci.measure.prepare import prepare
 from tests.measure.scripted import NAMES, Scripted, working
 
 
@@ -195,10 +197,36 @@ def test_a_turn_of_calls_that_keep_the_device_long_has_few_of_them():
 def test_a_base_whose_process_is_lost_leaves_the_kernel_its_own_host_time():
     class Lost(Elsewhere):
         def turn(self, calls):
-            raise ReasonError(Reason("worker_silent"))
+            raise HandoverError(Reason("worker_silent"))
 
     subject = elsewhere(Elsewhere(5.0), Lost(5.0))
 
     assert not subject.broken
     assert subject.facts.unhosted.facts["case"] == NAMES[0]
     assert [set(block.arms) for block in subject.host] == [{"kernel"}] * 4
+
+
+def test_a_kernel_whose_process_is_lost_ends_more_than_its_case():
+    class Lost(Elsewhere):
+        def turn(self, calls):
+            raise HandoverError(Reason("worker_silent"))
+
+    with pytest.raises(HandoverError):
+        elsewhere(Lost(5.0), Elsewhere(5.0))
+
+
+def test_time_that_is_up_before_host_times_were_compared_leaves_a_case_short():
+    scripted = Short(more_us=30.0)
+    bench = scripted.bench()
+    subject = prepare(bench, scripted.cases[0])
+
+    blocks.measure(bench, [subject], scripted.hear)
+    enough = is_short_when_late(bench, subject)
+    subject.host.pop()
+
+    assert (enough, is_short_when_late(bench, subject)) == (False, True)
+
+
+def is_short_when_late(bench, subject):
+    object.__setattr__(bench, "until_s", 0.0)
+    return blocks.is_short(bench, subject)
