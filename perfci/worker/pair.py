@@ -19,7 +19,7 @@ from perfci.ops.identity import DuelPlan
 from perfci.statistics import exact
 from perfci.thresholds.limits import CaseThresholds
 from perfci.worker.parent import WorkerEnvironment, start_worker, wait
-from perfci.worker.protocol import Doing, Finished, Job, Measured, Message, Prepared, Ready, Turn, TurnAsked
+from perfci.worker.protocol import OF_BASE, Doing, Finished, Job, Measured, Message, Prepared, Ready, Turn, TurnAsked
 
 HEAD = "head"
 OTHER = {HEAD: BASE, BASE: HEAD}
@@ -119,7 +119,7 @@ class Referee:
                     self.ready = True
                     self._heard(message)
             case Doing() as step:
-                self._heard(replace(step, stage=f"{step.stage} of the base") if side == BASE else step)
+                self._heard(replace(step, stage=f"{step.stage}{OF_BASE}") if side == BASE else step)
             case _ if side == HEAD:
                 self._heard(message)
 

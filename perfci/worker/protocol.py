@@ -33,6 +33,7 @@ from perfci.thresholds.limits import CaseThresholds
 from perfci.worker.handover import Called
 
 BASE = "base"  # arm of a worker that times the base revision, in the second of two processes
+OF_BASE = " of the base"  # how the stage of a worker ends that runs the base revision
 DONE = "done"  # stage of an op whose workers have ended, sent by the parent to those who watch several at once
 
 
@@ -173,6 +174,19 @@ class Doing:
     case: str | None = None
     done: int = 0
     total: int = 0
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a run is, sent by the parent: the ops that need a worker, or later looks in fresh processes."""
+
+    done: int
+    under_way: int
+    total: int
+    cases_done: int
+    cases: int  # of both suites
+    left_s: float | None = None  # None if nothing is known yet
+    later: bool = False
 
 
 @dataclass(frozen=True)
@@ -318,6 +332,7 @@ Message = (
     | Examined
     | PlannedOp
     | Doing
+    | Position
     | Waiting
     | AccuracyCase
     | StoredTensor

@@ -337,3 +337,5 @@ class OpRun:
     stored: tuple[StoredTensor, ...] = ()  # what it stores in low precision, if its accuracy suite declares that
     change: SuiteChange | None = None  # None if the base has the same files, or its suites are not known
     seed: Whole | None = None  # of its first process, unless it is the plan's
+    spent_s: Mapping[str, Amount] = field(default_factory=dict)
+    """seconds of its workers by step: start, accuracy, prepare, measure, end, and later for all of later looks"""
