@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from perfci.core.model import Base, BaseArm, Fact, Look, Reason, Verdict
 from perfci.judge.findings import Context, Finding, judge_span, judge_time, note_environment, screen_drift, screen_span
-from perfci.statistics import duel_rule
+from perfci.statistics import duel_rule, many_duels
 from perfci.statistics.duel_rule import Ruling
 from perfci.statistics.exact import to_ratio
+from perfci.store.past.lines import DUEL
 
 EQUAL = 0.05  # p of the equivalence test below which kernel and base count as equal, for DRIFTED
 
@@ -20,7 +21,10 @@ def judge_against_base(base: BaseArm, context: Context) -> tuple[Finding, Findin
     """Answers about time and span of a case that the base has too. If they were duelled, no baseline fails the case."""
     duel, span = context.comparison.duel, context.comparison.duel_span
     if duel is not None:
-        return _judge_duel(base, duel, context), _judge_span_duel(base, span, context) if span else None
+        time = _judge_duel(base, duel, context)
+        if duel.apart and not time.unsettled:
+            time = replace(time, reasons=(*time.reasons, _tell_least(duel, context)))
+        return time, _judge_span_duel(base, span, context) if span else None
     if base.same and identity_counts(context.run.plan.base):
         # Timed against the stored baseline: whatever moved, it was not the kernel.
         found = [each for each in (screen_drift(context), screen_span(context)) if each]
@@ -74,6 +78,18 @@ def _judge_duel(base: BaseArm, seen: Look, context: Context) -> Finding:
         # A duel that clears a case early leaves the screen with few blocks, which does not matter.
         asides = tuple(reason for reason in stored.reasons if reason.kind != "too_few_blocks")
     return Finding(verdict, (cleared, *asides), stored.unsettled, stored.processes)
+
+
+def _tell_least(seen: Look, context: Context) -> Reason:
+    """Returns the least slow-down that a duel in turns would have found, by its own blocks."""
+    run, at = context.run, context.comparison
+    cases = (case for op in run.ops if op.op == at.op for case in op.performance if case.case == at.case)
+    shifts = [block.shifts[DUEL] for case in cases for block in case.blocks if DUEL in block.shifts]
+    tau = math.expm1(seen.tau)
+    least = many_duels.noise(shifts, tau, context.alpha, run.plan.duel_family).smallest if len(shifts) > 1 else None
+    if least is None:
+        return Reason("duel_in_turns_blind", {"most": many_duels.STEPS[-1] * tau})
+    return Reason("duel_in_turns", {"least": least, "power": many_duels.POWER})
 
 
 def _describe_moved_reference(context: Context) -> Reason | None:

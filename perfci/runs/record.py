@@ -519,7 +519,8 @@ class Recorder:
         planned = self._planned(job.ops[0].op)
         # Head's process has the base's suites too. It does not call the base's kernel.
         judged, cache = base if base.compares else None, job.cache or planned.cache
-        head = dataclasses.replace(job, base=judged, turns=True, cache=cache, peers=job.peers and bool(planned.peers))
+        peers, by_round = job.peers and bool(planned.peers), self._run.plan.device in SPLIT
+        head = dataclasses.replace(job, base=judged, cache=cache, peers=peers, by_round=by_round)
         other = dataclasses.replace(
             head,
             base=None,

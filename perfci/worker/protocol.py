@@ -132,7 +132,8 @@ class Job:
     arena: int = -1  # descriptor of the memory by which calls are handed over
     arm: str = "kernel"
     """what the op's kernel is timed as: kernel, or base in the second of two processes that take turns"""
-    turns: bool = False  # take blocks on request, in turns with another process
+    baton: int = -1  # descriptor of the socket by which two processes that take blocks in turns hand over the device
+    by_round: bool = True  # they hand it over after each round. False: after all blocks of a turn
     lock: bool = True  # False if the other process of a pair holds the device
     cache: Cache | None = None  # cold or warm, that both revisions are timed alike. None for the suite's own
     limits: Mapping[str, CaseThresholds] = field(default_factory=dict)
@@ -145,6 +146,11 @@ class Job:
     soak: SoakFiles = field(default_factory=SoakFiles)
     sketch: SketchFiles | None = None
     fake: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def turns(self) -> bool:
+        """Whether it takes blocks in turns with another process."""
+        return self.baton >= 0
 
 
 @dataclass(frozen=True)
@@ -311,6 +317,7 @@ class Turn:
 
     index: int
     cases: tuple[str, ...]
+    shared: tuple[str, ...] = ()  # those of them of which the other process takes its own part meanwhile
 
 
 @dataclass(frozen=True)

@@ -255,6 +255,7 @@ class BaseArm:
     duelled: bool = False  # it is timed beside the kernel
     failure: Reason | None = None  # why it cannot be: it raises, or is wrong itself
     peak_bytes: Count | None = None  # most device memory that the process held during its call, inputs included
+    turns: bool = False  # it is timed in a process of its own, in turns with the kernel's
 
 
 @dataclass(frozen=True)
