@@ -108,7 +108,7 @@ HEAD = ("turns", "case", "spread of d", "false alarms", "unchanged: PASS", "2 ta
 # --- on a device ------------------------------------------------------------------------------------------------------
 
 
-def measure(ops: Sequence[str]) -> Iterator[tuple[str, ...]]:
+def measure(ops: Sequence[str], device: str) -> Iterator[tuple[str, ...]]:
     """Rows of the same table from live duels of ops with themselves, in two processes each."""
     from perfci.runs import flow, record
     from perfci.runs.base import take_base
@@ -118,7 +118,7 @@ def measure(ops: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
     record.Recorder._can_judge_apart = lambda *_: False
     settings = load(Path())
-    request = Request(tuple(ops), suites=(Suite.PERFORMANCE,), duel=DuelWhat.ALL)
+    request = Request(tuple(ops), device=device, suites=(Suite.PERFORMANCE,), duel=DuelWhat.ALL)
     for way, devices in (("by block", frozenset()), ("by round", record.SPLIT)):
         record.SPLIT = devices
         found = {}
@@ -150,9 +150,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the checks")
     parser.add_argument("--out", type=Path, metavar="PAGE", help="put the table between the marks of this page")
     parser.add_argument("--live", nargs="*", metavar="OP", help="duel ops with themselves on the device")
+    parser.add_argument("--device", default="auto", help="of --live")
     options = parser.parse_args()
     if options.live is not None:
-        print(table(LIVE_HEAD, measure(options.live)))
+        print(table(LIVE_HEAD, measure(options.live, options.device)))
         return
     found = table(HEAD, simulate(QUICK if options.quick else CHECKS))
     if options.out:

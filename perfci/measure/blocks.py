@@ -213,6 +213,7 @@ def _queue_block(bench: Rig, session: Session, subject: Subject, index: int) -> 
             baton.begin(subject.rounds, first=first)
         _launch_all(bench, block, baton)
         if baton:
+            bench.device.synchronize()
             baton.finish(first=first)
     except Exception as error:
         if baton:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 
 from perfci.core.model import Run
 from perfci.core.wording import say
@@ -14,25 +14,14 @@ STEPS = ("start", "accuracy", "prepare", "measure", "later")  # of an op's worke
 HEADINGS = "step or op | in all: | start and import: | accuracy: | prepare: | measure: | later looks:"
 
 
-def tabulate_seconds(run: Run, report_s: float | None = None) -> Table:
+def tabulate_seconds(run: Run, report_s: float = 0.0) -> Table:
     """Returns a row for each step of the run and each op, in their order. report_s: of the report, if it is known."""
     before = {"base": say("finding the base"), "describe": say("describing the ops")}
     before |= {"describe base": say("describing the base")}
     after = {"compile": say("compiling without a device"), "judge": say("judging"), "report": say("report")}
-    known = {**run.spent_s, "report": report_s} if report_s is not None else run.spent_s
-
-    def list_steps(names: dict[str, str]) -> Iterator[tuple[str, ...]]:
-        for step, name in names.items():
-            if known.get(step):
-                yield name, write_seconds(known[step]), *("-" for _ in STEPS)
-
-    ops = (
-        (
-            plain(op.op),
-            write_seconds(sum(op.spent_s.values())),
-            *(write_seconds(op.spent_s.get(step)) for step in STEPS),
-        )
-        for op in run.ops
-        if op.spent_s
-    )
-    return make_table(HEADINGS, (*list_steps(before), *ops, *list_steps(after)))
+    spent = {**run.spent_s, "report": report_s}
+    rows: list[tuple[str, Mapping[str, float]]] = [(name, {"": spent.get(step, 0.0)}) for step, name in before.items()]
+    rows += [(plain(op.op), op.spent_s) for op in run.ops]
+    rows += [(name, {"": spent.get(step, 0.0)}) for step, name in after.items()]
+    cells = ((name, sum(parts.values()), [write_seconds(parts.get(step)) for step in STEPS]) for name, parts in rows)
+    return make_table(HEADINGS, ((name, write_seconds(seconds), *steps) for name, seconds, steps in cells if seconds))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -10,13 +11,7 @@ from perfci.core.model import AccuracyCase, Suite
 from perfci.worker.protocol import OF_BASE, Doing, Finished, Message, OpDone, Position
 
 START, LATER = "start", "later"
-STEPS = {
-    "suites": "accuracy",
-    "accuracy": "accuracy",
-    "prepare": "prepare",
-    "peers": "prepare",
-    "measure": "measure",
-}
+STEPS = {"suites": "accuracy", "accuracy": "accuracy", "prepare": "prepare", "peers": "prepare", "measure": "measure"}
 """What a worker says it is doing -> the step that its seconds belong to. All else is starting, importing and ending."""
 
 
@@ -24,24 +19,20 @@ class Stopwatch:
     """Where the seconds of one op's workers go, by what they say they are doing."""
 
     def __init__(self) -> None:
-        self._step, self._since = START, time.monotonic()
-        self._spent_s: dict[str, float] = {}
+        self._step, self._since, self._spent_s = START, time.monotonic(), Counter[str]()
 
     def hear(self, message: Message) -> None:
         """Take one message: it ends the step before, if it begins another one."""
         if isinstance(message, Doing | OpDone):
             stage = message.stage.removesuffix(OF_BASE) if isinstance(message, Doing) else START
-            self._turn_to(STEPS.get(stage, START))
+            now = time.monotonic()
+            self._spent_s[self._step] += now - self._since  # type: ignore[assignment]
+            self._step, self._since = STEPS.get(stage, START), now
 
     def stop(self) -> Mapping[str, float]:
         """Returns the seconds of each step so far."""
-        self._turn_to(START)
+        self.hear(OpDone())
         return {step: round(seconds, 3) for step, seconds in self._spent_s.items()}
-
-    def _turn_to(self, step: str) -> None:
-        now = time.monotonic()
-        self._spent_s[self._step] = self._spent_s.get(self._step, 0.0) + now - self._since
-        self._step, self._since = step, now
 
 
 @dataclass
@@ -78,33 +69,18 @@ class Pace:
 
     def find_position(self, expected: Callable[[str], float | None]) -> Position:
         """Returns where the run is now. expected: seconds of an op as a whole, None if nothing is known yet."""
-        under_way = [name for name in self._began if name not in self._done]
-        finished = {name: min(len(self._seen[name]), self.cases[name]) for name in under_way}
-        finished |= {name: self.cases[name] for name in self._done}
-        return Position(
-            done=len(self._done),
-            under_way=len(under_way),
-            total=len(self.cases),
-            cases_done=sum(finished.values()),
-            cases=sum(self.cases.values()),
-            left_s=self._estimate(under_way, finished, expected),
-            later=self.later,
-        )
-
-    def _estimate(
-        self, under_way: list[str], finished: Mapping[str, int], expected: Callable[[str], float | None]
-    ) -> float | None:
-        """Seconds until all have ended: what is left of each, on as many at once as now."""
-        took = {name: time.monotonic() - self._began[name] for name in under_way}
+        took = {name: time.monotonic() - at for name, at in self._began.items() if name not in self._done}
+        finished = {name: min(len(self._seen[name]), self.cases[name]) for name in took}
+        cases, whole = sum(finished.values()), sum(self.cases[name] for name in self._done)
+        # The first op of a project: as long a case as its cases so far.
+        a_case = sum(took.values()) / cases if cases else None
         left = []
         for name, count in self.cases.items():
-            if name in self._done:
-                continue
-            seconds = expected(name)
-            if seconds is None:  # the first op of a project: as long a case as its cases so far
-                cases = sum(finished[each] for each in under_way)
-                if not cases:
-                    return None
-                seconds = count * sum(took.values()) / cases
-            left.append(max(seconds - took.get(name, 0.0), 0.0))
-        return max(max(left, default=0.0), sum(left) / max(len(under_way), 1))
+            seconds = expected(name) or (a_case and count * a_case)
+            if name not in self._done:
+                left.append(None if seconds is None else max(seconds - took.get(name, 0.0), 0.0))
+        known = [each for each in left if each is not None]
+        # As many at once as now.
+        left_s = max(max(known, default=0.0), sum(known) / max(len(took), 1)) if len(known) == len(left) else None
+        number = len(self._done), len(took), len(self.cases)
+        return Position(*number, whole + cases, sum(self.cases.values()), left_s, self.later)

@@ -273,6 +273,7 @@ class Recorder:
                 run_plan.duel,
                 op.audit,
                 run_plan.skip_unchanged,
+                self._tree.base.python is None,
             ),
             compares=compares,
             judges=judges,
@@ -543,7 +544,7 @@ class Recorder:
         )
         duels = dataclasses.replace(base.plan, cases=other.cases or ())
         sides = PairSide(head, self._around(job)), PairSide(other, self._around(job, self._tree))
-        return run_pair(*sides, duels, hear, by_identity=self._tree.base.python is None)
+        return run_pair(*sides, duels, hear)
 
     def _around(self, job: Job, base: BaseTree | None = None) -> WorkerEnvironment:
         """The surroundings of an op's worker, or of the base's in a pair."""

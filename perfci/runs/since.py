@@ -14,7 +14,8 @@ from __future__ import annotations
 import dataclasses
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -406,7 +407,7 @@ def _keep(settings: Settings, whole: Run, runs: Sequence[Run]) -> Run:
         ops=tuple(_join_runs(parts) for _, parts in sorted(by_op.items())),
         limits=join_limits([run.limits for run in runs]),
         wall_s=round(sum(run.wall_s or 0.0 for run in runs), 3),
-        spent_s=_add_up(run.spent_s for run in runs),
+        spent_s=sum((Counter(run.spent_s) for run in runs), Counter()),
     )
     # A signature covers both.
     join_launches(settings.reports, [settings.reports / FOLDER / str(number) for number in range(1, len(runs) + 1)])
@@ -423,13 +424,5 @@ def _join_runs(parts: Sequence[OpRun]) -> OpRun:
         unmeasured=next((part.unmeasured for part in parts if part.unmeasured), None),
         notes=tuple({note.kind + str(note.facts): note for part in parts for note in part.notes}.values()),
         measure_s=sum(part.measure_s or 0.0 for part in parts) or None,
-        spent_s=_add_up(part.spent_s for part in parts),
+        spent_s=sum((Counter(part.spent_s) for part in parts), Counter()),
     )
-
-
-def _add_up(spent: Iterable[Mapping[str, float]]) -> Mapping[str, float]:
-    """Seconds of several runs, step by step."""
-    found: dict[str, float] = {}
-    for step, seconds in (each for one in spent for each in one.items()):
-        found[step] = round(found.get(step, 0.0) + seconds, 3)
-    return found

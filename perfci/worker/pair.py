@@ -35,25 +35,18 @@ class PairSide:
     around: WorkerEnvironment
 
 
-def run_pair(
-    head: PairSide, base: PairSide, plan: DuelPlan, heard: Callable[[Message], None], *, by_identity: bool
-) -> Reason | None:
-    """Run both to their end. Returns why head's failed as a whole. A base that fails leaves head's cases unpaired.
-
-    by_identity: False if the two run with different toolchains, so that the same identity would prove nothing.
-    """
-    referee = Referee(head.job, plan, heard, by_identity=by_identity)
+def run_pair(head: PairSide, base: PairSide, plan: DuelPlan, heard: Callable[[Message], None]) -> Reason | None:
+    """Run both to their end. Returns why head's failed as a whole. A base that fails leaves head's cases unpaired."""
+    referee = Referee(head.job, plan, heard)
     with ExitStack() as stack:
-        ends = dict(
-            zip((HEAD, BASE), map(stack.enter_context, socket.socketpair(type=socket.SOCK_SEQPACKET)), strict=True)
-        )
+        ends = [stack.enter_context(end) for end in socket.socketpair(type=socket.SOCK_SEQPACKET)]
 
-        def start(side: str, of: PairSide) -> Running:
-            with ends[side] as end:  # the worker's own from then on: it ends with the worker
-                job = replace(of.job, baton=end.fileno())
-                return stack.enter_context(start_worker(job, of.around, (end.fileno(),)))
+        def start(side: PairSide) -> Running:
+            with ends.pop() as end:  # the worker's own from then on: it ends with the worker
+                job = replace(side.job, baton=end.fileno())
+                return stack.enter_context(start_worker(job, side.around, (end.fileno(),)))
 
-        workers = {HEAD: start(HEAD, head)}
+        workers = {HEAD: start(head)}
         # A base that knows that there are no more turns is heard to its end, for why cases failed.
         while not (workers[HEAD].over and (BASE not in workers or workers[BASE].over or not referee.dismissed)):
             wait(workers.values())
@@ -63,7 +56,7 @@ def run_pair(
                 if worker.over:
                     referee.note_end(side, worker.failure)
             if referee.ready and BASE not in workers:
-                workers[BASE] = start(BASE, base)
+                workers[BASE] = start(base)
             for side, turn in referee.turns():
                 workers[side].answer(turn)
         referee.close()
@@ -90,9 +83,9 @@ class _Duel:
 class Referee:
     """Hears both workers, and decides whose turn it is."""
 
-    def __init__(self, job: Job, plan: DuelPlan, heard: Callable[[Message], None], *, by_identity: bool) -> None:
+    def __init__(self, job: Job, plan: DuelPlan, heard: Callable[[Message], None]) -> None:
         """`job`: head's."""
-        self._job, self._plan, self._heard, self._by_identity = job, plan, heard, by_identity
+        self._job, self._plan, self._heard = job, plan, heard
         self._next = {HEAD: 0, BASE: BEGIN}  # number of the turn that a side waits for, or will
         self._waiting: set[str] = set()
         self._ended: dict[str, Reason | None] = {}
@@ -218,12 +211,12 @@ class Referee:
         if base.failure:
             return BaseArm(failure=_blame_base(base, case))
         before, after = base.identity or Identity(), head.identity or Identity()
-        if self._by_identity and before.inputs != after.inputs and not head.failure:
+        if self._plan.by_identity and before.inputs != after.inputs and not head.failure:
             return BaseArm(failure=Reason("base_inputs_differ", {"case": case}))
         if self._timers[BASE] != self._timers[HEAD]:
             facts = {"timer": self._timers[HEAD], "base_timer": self._timers[BASE]}
             return BaseArm(failure=Reason("base_other_timer", {"case": case, **facts}))
-        arm = self._plan.compare(case, before, after, base.peak_bytes, by_identity=self._by_identity)
+        arm = self._plan.compare(case, before, after, base.peak_bytes)
         return replace(arm, turns=arm.duelled)
 
     def _give_up(self, duel: _Duel, why: Reason) -> None:

@@ -127,7 +127,6 @@ class Match:
     """Both sides and the referee between them."""
 
     def __init__(self, head=(A,), base=(A,), **rules):
-        self.by_identity = rules.pop("by_identity", True)
         fields = {name: rules.pop(name) for name in ("process", "limits") if name in rules}
         self.job = Job("measure", (OpFiles("relu", "/nowhere"),), "/nowhere", "fake", 1, **fields)
         self.plan = DuelPlan(tuple(base), **rules)
@@ -138,7 +137,7 @@ class Match:
         """(side, turn) in the order in which they were let go, those without a block left out"""
 
     def make_referee(self):
-        return Referee(self.job, self.plan, self.heard.append, by_identity=self.by_identity)
+        return Referee(self.job, self.plan, self.heard.append)
 
     def play(self):
         self._say(HEAD, self.players[HEAD].start())
@@ -261,7 +260,7 @@ def test_what_is_duelled_follows_from_the_work_and_from_what_was_asked_for(same,
 
     arm = match.arm()
     assert (arm.duelled, len(match.blocks())) == (duelled, blocks)
-    assert arm.same is (same if match.by_identity else None)
+    assert arm.same is (same if match.plan.by_identity else None)
     assert all(("base" in block.arms) is duelled for block in match.blocks())
 
 
@@ -360,7 +359,7 @@ class Pair:
             (place / "worker.py").write_text(WORKER + script)
             job = Job("measure", (OpFiles("relu", "/nowhere"),), "/nowhere", "fake", 1, arm=arm)
             sides.append(PairSide(job, WorkerEnvironment(dict(os.environ), place, place / "log", limit_s)))
-        return run_pair(*sides, DuelPlan((A,)), listener or self.heard.append, by_identity=True)
+        return run_pair(*sides, DuelPlan((A,)), listener or self.heard.append)
 
     @property
     def blocks(self):
