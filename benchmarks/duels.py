@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from perfci.measure.blocks import BLOCK_WARMUP, FLUSH_US
@@ -59,14 +59,20 @@ class Outcome:
 
 
 def play(
-    duels: Sequence[Duel], limits: CaseThresholds = LIMITS, family: int | None = None, timer: str = TIMER
+    duels: Sequence[Duel],
+    limits: CaseThresholds = LIMITS,
+    family: int | None = None,
+    timer: str = TIMER,
+    *,
+    apart: bool = False,
 ) -> list[Outcome]:
     """Play all duels of one run to their end.
 
-    family: cases that the run duels, at least as many as there are here; the others show nothing.
+    family: cases that the run duels, at least as many as there are here; the others show nothing. apart: by the rule of
+    revisions that have a process each.
     """
     taus = [limits.allowed(duel.base_us, timer) for duel in duels]
-    seen = [_first(duel, tau) for duel, tau in zip(duels, taus, strict=True)]
+    seen = [replace(_first(duel, tau, apart), apart=apart) for duel, tau in zip(duels, taus, strict=True)]
     answers = _answers(seen, family or len(duels), limits.alpha)
     while more := [
         number
@@ -74,14 +80,15 @@ def play(
         if answer is Ruling.OPEN and duel_rule.processes_wanted(seen[number]) <= duels[number].processes
     ]:
         for number in more:
-            seen[number] = _again(duels[number], taus[number], duel_rule.processes_wanted(seen[number]))
+            again = _again(duels[number], taus[number], duel_rule.processes_wanted(seen[number]))
+            seen[number] = replace(again, apart=apart)
         answers = _answers(seen, family or len(duels), limits.alpha)
     return [_outcome(*ended) for ended in zip(duels, seen, answers, strict=True)]
 
 
-def _first(duel: Duel, tau: float) -> Look:
+def _first(duel: Duel, tau: float, apart: bool) -> Look:
     shifts = duel.shifts(0, duel_rule.FIRST)
-    if duel_rule.early(shifts, tau) is Ruling.OPEN:
+    if apart or duel_rule.early(shifts, tau) is Ruling.OPEN:
         shifts = duel.shifts(0, duel_rule.SECOND)
     return duel_rule.look([shifts], tau)
 

@@ -19,7 +19,7 @@ MODULES = ("cells", "duels", "peers", "resampling", "screen_on_traces", "side_by
 
 @pytest.fixture(scope="module")
 def bench(pytestconfig):
-    with imported(pytestconfig.rootpath / "benchmarks", *MODULES, "verdicts") as modules:
+    with imported(pytestconfig.rootpath / "benchmarks", *MODULES, "turns", "verdicts") as modules:
         yield modules
 
 
@@ -228,3 +228,31 @@ def test_planted_steps_are_found_and_unplanted_ones_are_not(steps):
     assert steps.with_a_step(changepoints.find_cuts, steady, 0.05, 10).found >= 9
     assert steps.with_a_step(lambda series: (), steady, 0.05, 10).found == 0
     assert max(steps.needed(steady, 0.05, 3)) < 10
+
+
+# --- two processes ----------------------------------------------------------------------------------------------------
+
+
+def test_processes_that_hand_over_the_device_by_round_see_one_clock_and_by_block_two(bench):
+    spreads = {}
+    for take in (bench.turns.by_round, bench.turns.by_block):
+        for recording in bench.turns.record(take):
+            shifts = [pair.shift for process in recording.processes for pair in process]
+            spreads.setdefault(recording.case, []).append(np.std(shifts))
+
+    rounds, blocks = spreads["matmul_2048x2048x4096_bf16"]
+    assert rounds < 0.005 and blocks > 0.05
+    assert all(rounds < 1.1 * blocks for rounds, blocks in spreads.values())
+
+
+def test_what_two_processes_could_not_have_seen_does_not_pass(bench):
+    """Twice tau planted into a matmul whose clock differs from block to block."""
+    recording = next(r for r in bench.turns.record(bench.turns.by_block) if "matmul_2048" in r.case)
+    rng, passed = np.random.default_rng(1), {}
+    duels = [bench.resampling.draw(recording, rng, 0.02) for _ in range(60)]
+    for apart in (False, True):
+        ends = [ended.answer for duel in duels for ended in bench.duels.play([duel], family=30, apart=apart)]
+        passed[apart] = ends.count(Ruling.CLEARED)
+
+    assert passed[False] > 6
+    assert passed[True] == 0

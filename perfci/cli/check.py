@@ -14,7 +14,16 @@ from perfci.cli import language, options
 from perfci.cli.chains import print_chains
 from perfci.cli.exits import Exit
 from perfci.cli.options import argument, flag, option
-from perfci.cli.output import conclude, get_command, print_lines, print_verdicts, relative, write_json
+from perfci.cli.output import (
+    Grid,
+    conclude,
+    get_command,
+    print_lines,
+    print_parts,
+    print_verdicts,
+    relative,
+    write_json,
+)
 from perfci.cli.progress import Progress
 from perfci.cli.soak import print_soak
 from perfci.core import deadline as deadlines
@@ -23,6 +32,7 @@ from perfci.core.model import DuelWhat, Suite
 from perfci.core.settings import ONE, Settings, are_devices
 from perfci.core.wording import say, sentence
 from perfci.judge.notes import note_missing_peers
+from perfci.report.timings import tabulate_seconds
 from perfci.runs import flow, since
 from perfci.runs.effective_thresholds import parse_options
 from perfci.runs.plan import DEFAULT_BUDGET_S, Request
@@ -37,12 +47,12 @@ SUITES = {
 
 @options.takes(
     "ops case device budget seed strict html suite timer against duel base_python target devices deadline threshold"
-    " peers",
+    " peers timings",
     {
         "no_judge": "ops case device budget seed suite timer peers",
         "static": "ops case against target strict threshold",
-        "retry": "device budget seed timer deadline out strict html",
-        "against_release": "ops case release device budget seed timer deadline threshold out strict html",
+        "retry": "device budget seed timer deadline out strict html timings",
+        "against_release": "ops case release device budget seed timer deadline threshold out strict html timings",
         "chain": "ops case device seed",
         "soak": "ops case calls decay_limit device seed timer",
         "plan": "shard device deadline",
@@ -100,6 +110,7 @@ def check(
     ] = None,
     strict: options.Strict = False,
     html: options.Html = False,
+    timings: Annotated[bool, flag("--timings", "Show where each second went.")] = False,
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
@@ -166,7 +177,11 @@ def check(
         else:
             print_lines(*map(sentence, judgements.notes), nothing)
         return Exit.OK
-    return conclude(run, judgements, where, strict=strict, json=json, html=html)
+    began = time.monotonic()
+    code = conclude(run, judgements, where, strict=strict, json=json, html=html)
+    if timings and not json:  # which has the seconds in run.json
+        print_parts([Grid(tabulate_seconds(run, time.monotonic() - began), say("Where the time went"))])
+    return code
 
 
 COMMANDS = {"check": check}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -12,9 +14,8 @@ from rich.text import Text
 from perfci.core.model import AccuracyCase, Reason
 from perfci.core.wording import say, sentence
 from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain
-from perfci.worker.protocol import DONE, Doing, Failed, Message, Ready, Waiting
+from perfci.worker.protocol import DONE, OF_BASE, Doing, Failed, Message, Position, Ready, Waiting
 
-OF_BASE = " of the base"  # how the stage of a worker ends that runs the base revision
 SHORT_STAGES = frozenset({"import", "smoke", DONE})  # stages that are over too soon for a line of a log
 
 
@@ -41,19 +42,55 @@ def _describe_stage(stage: str) -> str:
     return text if own == stage else say("{stage} the base", stage=text)
 
 
+def write_position(position: Position, passed_s: float = 0.0) -> str:
+    """Returns how far a run is: op 5 of 14, 37 of 112 cases, about 1 min 10 s left. passed_s: seconds since then."""
+    total, number = position.total, position.done + 1
+    if position.later:
+        place = say("later look {number} of {total}", number=number, total=total)
+    elif position.under_way > 1:
+        place = say("{done} of {total} ops", done=position.done, total=total)
+    else:
+        place = say("op {number} of {total}", number=number, total=total)
+    done, cases = position.cases_done, position.cases
+    parts = [place] if position.later else [place, say("{done} of {cases} cases", done=done, cases=cases)]
+    left = None if position.left_s is None else round(position.left_s - passed_s)
+    if left is not None and left > 0:
+        minutes, seconds = divmod(left, 60)
+        time = say("{minutes} min {seconds} s", minutes=minutes, seconds=seconds) if minutes else f"{seconds} s"
+        parts.append(say("about {time} left", time=time))
+    return say(", ").join(parts)
+
+
+@dataclass
+class _Line:
+    """The moving line, written anew whenever the terminal shows it, so that its time counts down."""
+
+    doing: str = ""
+    position: Position | None = None
+    since: float = 0.0  # when the position was heard
+
+    def __rich__(self) -> Text:
+        where = write_position(self.position, time.monotonic() - self.since) + ": " if self.position else ""
+        # As text, not as markup: a case's id may hold brackets.
+        return Text(where + self.doing, no_wrap=True, overflow="ellipsis")
+
+
 class Progress:
     """A listener for the pipeline, used as a context."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
         self._status: Status | None = None
+        self._line = _Line()
+        self._begun = (False, 0)  # whether later looks are under way, and how many ops or looks were begun
         self._last = ""
         self._shown: set[tuple[str, str]] = set()  # op and stage of every line so far
         self._failed = False  # a failure of the op under way was shown
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
-            self._status = self._console.status(say("starting"))
+            self._line.doing = say("starting")
+            self._status = self._console.status(self._line)
             self._status.start()
         return self
 
@@ -69,6 +106,8 @@ class Progress:
                 self._print(say("device: {name}", name=device.name))
             case Doing():
                 self._show_stage(message)
+            case Position():
+                self._show_position(message)
             case Waiting(holder):
                 self._print(sentence(Reason("device_waiting", {"holder": holder})))
             case AccuracyCase(failure=Reason() as failure) if not self._failed:
@@ -82,12 +121,20 @@ class Progress:
         stage = _describe_stage(doing.stage)
         if self._status and doing.stage != DONE:
             count = f" {doing.done + 1}/{doing.total}" if doing.total else ""
-            # As text, not as markup: a case's id may hold brackets.
-            self._status.update(Text(plain(f"{doing.op}: {stage}{count} {doing.case or ''}", NAME_LIMIT)))
+            self._line.doing = plain(f"{doing.op}: {stage}{count} {doing.case or ''}", NAME_LIMIT)
         elif doing.stage.removesuffix(OF_BASE) not in SHORT_STAGES and (doing.op, stage) not in self._shown:
             self._shown.add((doing.op, stage))
             total = say(", {count:check|checks}", count=doing.total) if doing.total else ""
             self._print(say("{op}: {told}", op=doing.op, told=f"{stage}{total}"))
+
+    def _show_position(self, position: Position) -> None:
+        """Show where the run is. A log has a line for each op or later look, if there are several."""
+        self._line.position, self._line.since = position if position.under_way else None, time.monotonic()
+        begun = (position.later, position.done + position.under_way)
+        if begun != self._begun:
+            self._begun, self._line.doing = begun, say("starting")
+            if not self._status and position.total > 1:
+                self._print(write_position(position))
 
     def _print(self, text: str, indent: str = "") -> None:
         """Print a line unless it is the one printed last."""

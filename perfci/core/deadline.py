@@ -99,6 +99,7 @@ class Timetable:
 
     seconds: Mapping[str, float]  # op -> seconds by an earlier run, or by its number of cases
     took: Mapping[str, float] = field(default_factory=dict)
+    known: bool = False  # the seconds are those of an earlier run
 
     def noting(self, op: str, took_s: float) -> Timetable:
         """Returns the timetable with the duration of an op's first look."""

@@ -65,7 +65,8 @@ def _compare_op(run: Run, op: PlannedOp, baseline: Baseline | None, thresholds: 
         base = _describe(op.op, case, found, blocks, known)
         if known and blocks:
             base = replace(base, differs=differing(frozenset(block.run for block in known.blocks)))
-        base = _duel(base, blocks, limits, run.environment.timer)
+        apart = bool(found and found.base and found.base.turns)
+        base = _duel(base, blocks, limits, run.environment.timer, apart=apart)
         if found and found.sustained:
             base = _compare_sustained(base, found, limits, run.environment.timer)
         base = _duel_host(base, found.host if found else (), limits)
@@ -112,7 +113,9 @@ def _median_us(blocks: Sequence[Block], arm: str) -> float | None:
     return find_median(block.arms[arm].time.median_us for block in blocks if arm in block.arms)
 
 
-def _duel(seen: Comparison, blocks: Sequence[Block], limits: CaseThresholds, timer: str | None) -> Comparison:
+def _duel(
+    seen: Comparison, blocks: Sequence[Block], limits: CaseThresholds, timer: str | None, *, apart: bool
+) -> Comparison:
     """The duels of kernel and base over the blocks with both: of time, and of spans if a launch is several kernels."""
     both = [block for block in blocks if DUEL in block.shifts]
     base_us = _median_us(both, BASE)
@@ -120,12 +123,13 @@ def _duel(seen: Comparison, blocks: Sequence[Block], limits: CaseThresholds, tim
         return seen
     shifts = by_process(both, [block.shifts[DUEL] for block in both])
     duel, duel_span = duel_rule.look(list(shifts.values()), limits.allowed(base_us, timer)), None
+    duel = replace(duel, apart=apart)
     arms = [(block.arms[KERNEL], block.arms[BASE]) for block in both]
     spans = [(kernel.span_us or 0.0, base.span_us or 0.0) for kernel, base in arms]
     if all(map(all, spans)) and any(arm.activities != 1 for pair in arms for arm in pair):
         tau = max(limits.span_margin, limits.span_floor_us / statistics.median(base for _, base in spans))
         shifts = by_process(both, [math.log(kernel / base) for kernel, base in spans])
-        duel_span = duel_rule.look(list(shifts.values()), tau)
+        duel_span = replace(duel_rule.look(list(shifts.values()), tau), apart=apart)
     return replace(seen, duel=duel, duel_span=duel_span, base_us=base_us)
 
 

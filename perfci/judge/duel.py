@@ -9,9 +9,10 @@ from types import MappingProxyType
 
 from perfci.core.model import Base, BaseArm, Fact, Look, Reason, Verdict
 from perfci.judge.findings import Context, Finding, judge_span, judge_time, note_environment, screen_drift, screen_span
-from perfci.statistics import duel_rule
+from perfci.statistics import duel_rule, many_duels
 from perfci.statistics.duel_rule import Ruling
 from perfci.statistics.exact import to_ratio
+from perfci.store.past.lines import DUEL
 
 EQUAL = 0.05  # p of the equivalence test below which kernel and base count as equal, for DRIFTED
 
@@ -23,8 +24,11 @@ def judge_against_base(base: BaseArm, context: Context) -> Mapping[str, Finding 
     """Answers about a case that the base has too, by question. If they were duelled, no baseline fails the case."""
     compared, adjusted = context.comparison, context.adjusted
     if compared.duel is not None:
+        time = _judge_duel(base, compared.duel, context)
+        if compared.duel.apart and not time.unsettled:
+            time = replace(time, reasons=(*time.reasons, _tell_least(compared.duel, context)))
         return {
-            "time": _judge_duel(base, compared.duel, context),
+            "time": time,
             "span": _judge_longer(base, compared.duel_span, adjusted.duel_span, "span", context),
             "sustained": _judge_longer(base, compared.duel_sustained, adjusted.duel_sustained, "sustained", context),
         }
@@ -97,6 +101,18 @@ def _name_regimes(context: Context) -> dict[str, Fact]:
     for figure in compared.sustained:
         facts |= {f"{figure.arm}_alone_us": figure.us, f"{figure.arm}_alone_mhz": round(figure.clock_mhz or 0)}
     return facts
+
+
+def _tell_least(seen: Look, context: Context) -> Reason:
+    """Returns the least slow-down that a duel in turns would have found, by its own blocks."""
+    run, at = context.run, context.comparison
+    cases = (case for op in run.ops if op.op == at.op for case in op.performance if case.case == at.case)
+    shifts = [block.shifts[DUEL] for case in cases for block in case.blocks if DUEL in block.shifts]
+    tau = math.expm1(seen.tau)
+    least = many_duels.noise(shifts, tau, context.alpha, run.plan.duel_family).smallest if len(shifts) > 1 else None
+    if least is None:
+        return Reason("duel_in_turns_blind", {"most": many_duels.STEPS[-1] * tau})
+    return Reason("duel_in_turns", {"least": least, "power": many_duels.POWER})
 
 
 def _describe_moved_reference(context: Context) -> Reason | None:

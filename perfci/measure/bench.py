@@ -13,6 +13,7 @@ from typing import Any
 from perfci.core.model import Block, ErrorStats, Fact, HostBlock, PeerArm, PerformanceCase, Reason, SustainedTurn
 from perfci.core.model.basics import worst
 from perfci.device.seam import Accelerator, Inputs
+from perfci.measure.baton import Baton
 from perfci.measure.inputs import bound_inputs
 from perfci.ops.identity import DuelPlan
 from perfci.ops.spec import Params, Performance, case_id
@@ -110,6 +111,7 @@ class Subject:
     limited_us: float | None = None
     """what a call of the kernel takes back to back, if that reaches the power limit"""
     sustained: list[SustainedTurn] = field(default_factory=list)
+    baton: Baton | None = None  # with which another process takes its part of the next block
 
     @property
     def case(self) -> str:
@@ -126,6 +128,11 @@ class Subject:
     def broken(self) -> bool:
         """Whether it cannot be timed (any more)."""
         return self.facts.failure is not None or self.failure is not None
+
+    def take_baton(self) -> Baton | None:
+        """Returns the baton of the next block, which a block that is taken again has not."""
+        baton, self.baton = self.baton, None
+        return baton
 
     def summarise(self) -> PerformanceCase:
         """Returns the case with its blocks, and what became of it."""
@@ -210,6 +217,10 @@ class Rig:
     def late(self) -> bool:
         """Whether the time is up."""
         return self.until_s is not None and time.time() >= self.until_s
+
+    def comes_first(self, index: int) -> bool:
+        """Whether this revision takes its part of a block before the other process: A B B A, then B A A B."""
+        return ((index + self.process) % 2 == 0) is not self.as_base
 
     def skips(self, subject: Subject) -> bool:
         """Returns whether a case is proven unchanged, and nobody asked for its time."""

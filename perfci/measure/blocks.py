@@ -15,6 +15,7 @@ from typing import Any
 from perfci.core.errors import RecordsLostError
 from perfci.core.model import ArmBlock, Block, DeviceState, Fact, Reason, choose_regime, is_peer, peer_arm
 from perfci.device.seam import WARMING, Accelerator, Inputs, Launch, Session
+from perfci.measure.baton import Baton
 from perfci.measure.bench import BASE, KERNEL, REFERENCE, Arm, Listener, Rig, Subject
 from perfci.measure.host import is_compared, take_host_blocks, wants_host_block
 from perfci.measure.inputs import bound_inputs
@@ -69,20 +70,29 @@ def measure(bench: Rig, subjects: Sequence[Subject], heard: Listener) -> float:
     return busy_s
 
 
-def measure_in_turns(
-    bench: Rig, subjects: Sequence[Subject], heard: Listener, next_turn: Callable[[], tuple[int, Sequence[str]]]
-) -> float:
-    """Measure blocks in turns with another process. Returns the seconds in which the device was at work.
+NextTurn = Callable[[], tuple[int, Sequence[str], Sequence[str]]]
+"""Returns a block's index, the cases to take it of, and those of which another process takes its own meanwhile."""
 
-    next_turn: returns a block's index and the cases to take it of. Without cases the measurement ends.
-    """
+
+def measure_in_turns(
+    bench: Rig, subjects: Sequence[Subject], heard: Listener, next_turn: NextTurn, baton: Baton
+) -> float:
+    """Measure in turns with another process, until a turn has no cases. Returns the seconds of work on the device."""
     busy_s = 0.0
     while (turn := next_turn())[1]:
-        index, cases = turn
-        chosen = [subject for subject in subjects if subject.case in cases and not subject.broken]
-        random.Random(f"{bench.seed}/{bench.process}/{index}").shuffle(chosen)
+        index, cases, shared = turn
+        chosen = [subject for subject in subjects if subject.case in cases]
+        # The same order in both processes, of which one may have further cases.
+        chosen.sort(key=lambda each: random.Random(f"{bench.seed}/{bench.process}/{index}/{each.case}").random())
+        first = bench.comes_first(index)
+        for subject in chosen:
+            subject.baton = baton if baton.by_round and subject.case in shared else None
+        if shared and not baton.by_round:
+            baton.begin(1, first=first)
         if chosen:
             busy_s += take_blocks(bench, [(subject, index) for subject in chosen], heard)
+        if shared and not baton.by_round:
+            baton.finish(first=first)
     return busy_s
 
 
@@ -189,7 +199,10 @@ def _run_session(bench: Rig, plan: Plan, heard: Listener) -> tuple[float, Plan]:
         with bench.device.session() as session:
             # In their order, at least one, until the time is up.
             for subject, index in plan:
-                if subject.failure or (queued and bench.late):
+                if subject.broken or (queued and bench.late):
+                    if baton := subject.take_baton():  # the other process waits for its part
+                        baton.begin(1, first=bench.comes_first(index))
+                        baton.leave()
                     continue
                 queued.append(_queue_block(bench, session, subject, index))
                 # If a peer raised, the block is taken once more without it.
@@ -214,9 +227,17 @@ def _queue_block(bench: Rig, session: Session, subject: Subject, index: int) -> 
     subject.begun = max(subject.begun, index + 1)
     warm = bench.suite_of(subject).cache == "warm"
     block = _QueuedBlock(subject, index, started_s, session, warm, rest_us=subject.rest_us)
+    first, baton = bench.comes_first(index), subject.take_baton()
     try:
-        _launch_all(bench, block)
+        if baton:
+            baton.begin(subject.rounds, first=first)
+        _launch_all(bench, block, baton)
+        if baton:
+            bench.device.synchronize()
+            baton.finish(first=first)
     except Exception as error:
+        if baton:
+            baton.leave()
         _blame(bench, subject, block.arm, error)
         session.pause()
         block.whole = False
@@ -228,8 +249,15 @@ def _queue_block(bench: Rig, session: Session, subject: Subject, index: int) -> 
     return block
 
 
-def _launch_all(bench: Rig, block: _QueuedBlock) -> None:
+def _launch_all(bench: Rig, block: _QueuedBlock, baton: Baton | None) -> None:
     """Warm up, then the rounds of one block. The output of one round is verified, which is chosen after its launch."""
+
+    def hand_over() -> None:
+        if baton:
+            bench.device.synchronize()
+            baton.swap()
+            block.subject.rounds = baton.rounds
+
     subject = block.subject
     suite, seed = bench.suite_of(subject), bench.draw_seed(subject.case, block.index)
     padding = bench.device.pad(seed)
@@ -238,6 +266,7 @@ def _launch_all(bench: Rig, block: _QueuedBlock) -> None:
     for arm in arms * BLOCK_WARMUP:
         block.arm = arm.arm
         arm()
+    hand_over()
     renewed = _choose_renewed_round(bench, subject, block.index)
     kept, candidates, untimed = None, 0, list[Any]()
     for turn in range(subject.rounds):
@@ -254,6 +283,7 @@ def _launch_all(bench: Rig, block: _QueuedBlock) -> None:
                 kept = output
             # Freed before the next launch, so that every launch draws its output from the same pool.
             del output
+        hand_over()
     block.session.pause()
     if bench.as_base:
         return
@@ -274,8 +304,8 @@ def _launch_all(bench: Rig, block: _QueuedBlock) -> None:
 def _list_arms(bench: Rig, subject: Subject, inputs: Inputs) -> list[Arm]:
     """Kernel and base share the block's inputs. Buffers of their own would bias one of them for a whole process."""
     suite = bench.suite_of(subject)
-    if bench.as_base:
-        return [Arm(BASE, suite.kernel, inputs)]
+    if bench.as_base:  # with the reference, so that the base is as often as head the first after a change of process
+        return [Arm(BASE, suite.kernel, inputs), Arm(REFERENCE, suite.reference, inputs)]
     arms = [Arm(KERNEL, suite.kernel, inputs), Arm(REFERENCE, suite.reference, inputs)]
     if subject.duelled and bench.base:
         arms.insert(bench.process % 2, Arm(BASE, bench.base.kernel, inputs))

@@ -20,13 +20,12 @@ class DuelPlan:
     duel: DuelWhat = DuelWhat.CHANGED
     audit: tuple[str, ...] = ()  # unchanged cases that are duelled all the same
     skip_unchanged: bool = True  # do not time what is unchanged and not duelled
+    by_identity: bool = True  # False if the revisions have toolchains of their own: the same identity proves nothing
 
-    def compare(
-        self, case: str, before: Identity, after: Identity, peak_bytes: int | None, *, by_identity: bool = True
-    ) -> BaseArm:
+    def compare(self, case: str, before: Identity, after: Identity, peak_bytes: int | None) -> BaseArm:
         """Returns the base before timing: whether it is the same, and whether it is timed."""
-        same = same_work(before, after) if by_identity else None
-        changes = list_changes(before, after) if by_identity else (Reason("toolchain_differs"),)
+        same = same_work(before, after) if self.by_identity else None
+        changes = list_changes(before, after) if self.by_identity else (Reason("toolchain_differs"),)
         wanted = same is not True or self.duel is DuelWhat.ALL or case in self.audit
         return BaseArm(
             identity=None if same else before,

@@ -8,7 +8,7 @@ from perfci.core import units
 from perfci.core.environment import list_differences
 from perfci.core.model import Base, Environment, Gate, Judgements, OpRun, Run
 from perfci.core.wording import say
-from perfci.report import compiled, means, peers, rows, summary
+from perfci.report import compiled, means, peers, rows, summary, timings
 from perfci.report.frame import Clocks
 from perfci.report.sections import Material, is_untouched, make_section
 from perfci.report.steps import is_only_compiled, make_steps, repeat
@@ -40,6 +40,7 @@ def make_report(material: Material, further_note: str = "") -> Report:
         means.compare_ops(judgements.rows),
         peers.make_section(judgements.rows),
         _show_roofline(material),
+        Section(say("Where the time went"), table=timings.tabulate_seconds(run), folded=True),
     )
     return Report(
         gate=rows.name_gate(judgements.gate).upper(),

@@ -43,6 +43,14 @@ class Bench:
     home: Path | None = None  # root of the project under test if `settings` are those of another revision of it
     sealed: dict[Path, str] = field(default_factory=dict)
     """root of a project -> digest of its thresholds and baselines, from before a kernel ran"""
+    spent_s: dict[str, float] = field(default_factory=dict)  # seconds outside the ops' workers by step
+
+    @contextmanager
+    def timing(self, step: str) -> Iterator[None]:
+        """The time inside is added to a step of the run."""
+        began = time.monotonic()
+        yield
+        self.spent_s[step] = round(self.spent_s.get(step, 0.0) + time.monotonic() - began, 3)
 
 
 @contextmanager

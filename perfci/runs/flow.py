@@ -5,12 +5,14 @@ Prints nothing: a `Listener` hears what happens. What was measured is saved afte
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import shutil
 
 from perfci import store
 from perfci.core import environment
+from perfci.core.deadline import Timetable
 from perfci.core.errors import PerfciError
 from perfci.core.model import Device, Judgement, Judgements, Need, Plan, Run, Suite
 from perfci.core.settings import Settings
@@ -34,12 +36,15 @@ SHORT = frozenset({"too_slow_suspected", "bandwidth_suspected", "compile_suspect
 def check(settings: Settings, request: Request, command: str, listener: Listener) -> tuple[Run, Judgements]:
     """Measure the ops that were asked for, and judge them. Without an accelerator kernels are still compiled."""
     with claim_bench(settings, listener) as bench:
-        base = base_stage.find(bench, request)
+        with bench.timing("base"):
+            base = base_stage.find(bench, request)
         run, judgements = check_against(bench, request, command, base)
         known = not any(note.kind == "triton_unknown" for op in run.ops for note in op.notes)
         if run.plan.device == "cpu" and Suite.PERFORMANCE in request.suites:
             if known and environment.installed_versions(COMPILERS[:2]):
-                run = dataclasses.replace(run, static=compile_ops(bench, request, base.tree)[0])
+                with bench.timing("compile"):
+                    compiled = compile_ops(bench, request, base.tree)[0]
+                run = dataclasses.replace(run, static=compiled, spent_s=bench.spent_s)
                 store.write_run(run, settings.reports)
             base_stage.hold_rules(bench, settings, base.rules)
             judgements = decide(run, settings, judged_by=base.rules)
@@ -59,22 +64,22 @@ def record_run(bench: Bench, request: Request, command: str, base: FoundBase, pl
     settings = bench.settings
     shutil.rmtree(settings.reports / LOGS, ignore_errors=True)
     base_stage.hold_rules(bench, settings)
-    found = describe_ops(bench, request)
-    planned = base_stage.plan_ops(bench, base.tree, request, found.ops) if base.tree else found.ops
+    with bench.timing("describe"):
+        found = describe_ops(bench, request)
+    with bench.timing("describe base"):
+        planned = base_stage.plan_ops(bench, base.tree, request, found.ops) if base.tree else found.ops
     alpha = alpha_of(base.rules, request.thresholds)
     plan = make_plan(request, planned, found.device.kind, base.against, alpha, found.devices)
     run = new_run(settings, plan, found.device, command)
     refuse_looser(plan, base.rules, run.environment, run.created)
-    seconds = None
-    if plan.deadline:
-        try:
-            # The run whose place this one takes knows how long each op takes.
-            last = store.read_run(settings.reports)
-            seconds = estimate_seconds(plan, last if last.environment.device.key == found.device.key else None)
-        except (PerfciError, OSError):
-            seconds = estimate_seconds(plan, None)
+    last = None
+    with contextlib.suppress(PerfciError, OSError):
+        # The run whose place this one takes knows how long each op takes.
+        last = store.read_run(settings.reports)
+    last = last if last and last.ops and last.environment.device.key == found.device.key else None
+    times = Timetable(estimate_seconds(plan, last), known=last is not None)
     launches.clear_launches(settings.reports)
-    return Recorder(bench, request, run, base.tree, plant, seconds).record()
+    return Recorder(bench, request, run, base.tree, plant, times).record()
 
 
 def settle(
@@ -83,7 +88,8 @@ def settle(
     """Judge a run whose first looks were taken, fetch what the judge lacks, and judge again."""
     rules = base_stage.choose_rules(run.plan.base, tree, bench.settings)
     base_stage.hold_rules(bench, bench.settings, rules)
-    judgements = decide(run, bench.settings, judged_by=rules)
+    with bench.timing("judge"):
+        judgements = decide(run, bench.settings, judged_by=rules)
     for _ in range(ROUNDS):
         if not judgements.needs:
             break
@@ -91,9 +97,12 @@ def settle(
         for needs in order_needs(judgements) if request.deadline else [judgements.needs]:
             run = recorder.record_again(needs)
         base_stage.hold_rules(bench, bench.settings, rules)
-        judgements = decide(run, bench.settings, judged_by=rules)
+        with bench.timing("judge"):
+            judgements = decide(run, bench.settings, judged_by=rules)
         if recorder.idle:
             break
+    run = dataclasses.replace(run, spent_s=bench.spent_s)
+    store.write_run(run, bench.settings.reports)
     return run, judgements
 
 

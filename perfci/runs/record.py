@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,8 +40,9 @@ from perfci.runs.base import BaseTree, choose_rules
 from perfci.runs.bench import Bench, Listener, WorkerPlace, list_files, make_environment, move_path
 from perfci.runs.effective_thresholds import of_run
 from perfci.runs.merge import join_limits
+from perfci.runs.pace import LATER, Pace, Stopwatch
 from perfci.runs.pasts import add_accepted
-from perfci.runs.plan import Request, draw_seed
+from perfci.runs.plan import Request, cases_to_run, draw_seed
 from perfci.store import launches
 from perfci.worker.gather import Gathered
 from perfci.worker.pair import PairSide, run_pair
@@ -92,9 +93,9 @@ class Recorder:
         run: Run,
         tree: BaseTree | None,
         plant: Plant = NOTHING_PLANTED,
-        seconds: Mapping[str, float] | None = None,
+        times: Timetable | None = None,
     ) -> None:
-        """`seconds`: what the ops' first looks may take, if that is known."""
+        """`times`: what the ops' first looks may take, if that is known."""
         self._bench, self._settings, self._request = bench, bench.settings, request
         self._run, self._tree, self._plant = run, tree, plant
         # A re-measurement goes on with the clock of its run.
@@ -105,7 +106,8 @@ class Recorder:
         self._limits = of_run(run, self._rules).limits
         self._end = next((op.failure for op in run.ops if op.failure and op.failure.kind in ENDS_RUN), None)
         took = {op.op: op.wall_s for op in run.ops if op.wall_s is not None}
-        self._times = Timetable(seconds or {}, took=took)
+        self._times = dataclasses.replace(times or Timetable({}), took=took)
+        self._pace, self._later_s = Pace({}), dict[str, float]()  # seconds that each later look may take
         self.idle = True  # whether no worker was begun: asking again brings nothing
 
     def record(self, cases: tuple[str, ...] | None = None) -> Run:
@@ -120,6 +122,8 @@ class Recorder:
                 else:
                     waiting[op.op] = op
             queue = self._times.order([*waiting], self._left_s())
+            counts = {name: cases_to_run(plan, waiting[name]) for name in queue}
+            self._pace = Pace(counts, {name: op.accuracy for name, op in waiting.items()})
             for number, name in enumerate(queue):
                 self._look_first(waiting[name], queue[number + 1 :], cases)
         return self._run
@@ -127,24 +131,33 @@ class Recorder:
     def record_again(self, needs: Sequence[Need]) -> Run:
         """The needed cases in fresh processes, op by op. Those for which there is no time are marked so."""
         with self._note_stops():
+            looks = {}
             for op in dict.fromkeys(need.op for need in needs):
                 wanted = [need for need in needs if need.op == op]
+                known = next(each for each in self._run.ops if each.op == op).performance
                 for process in range(1, 1 + max(need.processes for need in wanted)):
-                    known = next(each for each in self._run.ops if each.op == op).performance
                     done = {case.case for case in known for block in case.blocks if block.process == process}
                     done |= {case.case for case in known for block in case.host if block.process == process}
                     cases = tuple(need.case for need in wanted if need.processes >= process and need.case not in done)
-                    if cases and not self._end:
-                        self._look_again(op, process, cases)
+                    if cases:
+                        name = _name_look(op, process)
+                        looks[name] = op, process, cases
+                        self._later_s[name] = self._times.later(op, len(cases) / max(len(known), 1))
+            self._pace = Pace({name: len(cases) for name, (*_, cases) in looks.items()}, later=True)
+            for op, process, cases in looks.values():
+                if not self._end:
+                    self._look_again(op, process, cases)
         return self._run
 
     def _look_first(self, planned: PlannedOp, others: Sequence[str], cases: tuple[str, ...] | None) -> None:
         """The op's first process, unless the run has ended or there is no time left for it."""
         start = OpRun(planned.op, failure=self._end)
         if self._end:
+            self._pace.end(planned.op)
             self._keep(start)
         elif (left_s := self._left_s()) is not None and left_s <= 0.0:
             # Written with the others: many that are not reached cost no time that there is not.
+            self._pace.end(planned.op)
             self._put(dataclasses.replace(start, late=self._late("op_not_reached", op=planned.op)))
         else:
             unchanged = self._run.plan.skip_unchanged and planned.base is not None and planned.base.same
@@ -160,6 +173,7 @@ class Recorder:
         if left_s is None or left_s >= self._times.later(op, len(cases) / max(len(start.performance), 1)):
             self._work(start, self._until(self._job(op, process, cases), ()))
         else:
+            self._pace.end(_name_look(op, process))
             late = self._late("looks_late")
             marked = (
                 dataclasses.replace(case, late=case.late or late) if case.case in cases else case
@@ -173,6 +187,12 @@ class Recorder:
         """Seconds until workers are to end by themselves. None without a time limit."""
         limit = self._request.deadline
         return None if limit is None else deadline.ends(limit) - deadline.wind_down(limit) - time.time()
+
+    def _show_position(self) -> None:
+        """Tell the listener how far the run is."""
+        times = self._times
+        known = times.expected if times.known or times.took else lambda _: None
+        self._bench.listener(self._pace.find_position(self._later_s.get if self._pace.later else known))
 
     def _late(self, kind: str, **facts: str) -> Reason:
         assert self._request.deadline is not None
@@ -255,6 +275,7 @@ class Recorder:
                 run_plan.duel,
                 op.audit,
                 run_plan.skip_unchanged,
+                self._tree.base.python is None,
             ),
             differs=not base.same,
             compares=compares,
@@ -268,10 +289,16 @@ class Recorder:
         gathered = Gathered(start, self._run.environment.device.uuid if job.process else None)
         self.idle = False
         failure: Reason | None = None
-        began = time.monotonic()  # the clock of the day may go back
+        began, watch = time.monotonic(), Stopwatch()  # the clock of the day may go back
+        name = _name_look(start.op, job.process)
+        self._pace.begin(name)
+        self._show_position()
 
         def hear(message: Message) -> None:
             gathered.hear(message)
+            watch.hear(message)
+            if self._pace.hear(name, message):
+                self._show_position()
             # Later looks may be on another board of the host. The run's environment is the first one's.
             if isinstance(message, Ready) and not job.process:
                 # An op that is not timed does not change what is known of the timer.
@@ -294,12 +321,18 @@ class Recorder:
         finally:
             self._end = failure if failure and _ends_run(failure) else self._end
             found = add_accepted(self._as_found(gathered, failure, job), self._run, self._rules)
-            if not job.process:
-                took_s = time.monotonic() - began
+            spent, took_s = found.spent_s, time.monotonic() - began
+            if job.process:
+                spent = {**spent, LATER: round(spent.get(LATER, 0.0) + took_s, 3)}
+            else:
+                spent = watch.stop()
                 self._times = self._times.noting(start.op, took_s)
                 seed = None if self._run.plan.seed_given else job.seed
                 found = dataclasses.replace(found, wall_s=round(took_s, 3), seed=seed)
+            self._pace.end(name)
+            found = dataclasses.replace(found, spent_s=spent)
             self._keep(found, gathered.limits)
+        self._show_position()
         self._bench.listener(Doing(DONE, start.op))
 
     def _start_afresh(self, gathered: Gathered, job: Job) -> None:
@@ -497,7 +530,8 @@ class Recorder:
         planned = self._planned(job.ops[0].op)
         # Head's process has the base's suites too. It does not call the base's kernel.
         judged, cache = base if base.compares else None, job.cache or planned.cache
-        head = dataclasses.replace(job, base=judged, turns=True, cache=cache, peers=job.peers and bool(planned.peers))
+        peers, by_round = job.peers and bool(planned.peers), self._run.plan.device in SPLIT
+        head = dataclasses.replace(job, base=judged, cache=cache, peers=peers, by_round=by_round)
         other = dataclasses.replace(
             head,
             base=None,
@@ -520,7 +554,7 @@ class Recorder:
         )
         duels = dataclasses.replace(base.plan, cases=other.cases or ())
         sides = PairSide(head, self._around(job)), PairSide(other, self._around(job, self._tree))
-        return run_pair(*sides, duels, hear, by_identity=self._tree.base.python is None)
+        return run_pair(*sides, duels, hear)
 
     def _around(self, job: Job, base: BaseTree | None = None) -> WorkerEnvironment:
         """The surroundings of an op's worker, or of the base's in a pair."""
@@ -561,6 +595,11 @@ def _changes_suites(planned: PlannedOp) -> bool:
     kernel = {f"{planned.op}_triton.py", "tuned"}
     changed = planned.base.changed if planned.base else ()
     return any(kernel.isdisjoint({Path(file).name, Path(file).parent.name}) for file in changed)
+
+
+def _name_look(op: str, process: int) -> str:
+    """The name by which the run's pace knows a process of an op: the first one's is the op's."""
+    return f"{op}/{process}" if process else op
 
 
 def _ends_run(failure: Reason) -> bool:

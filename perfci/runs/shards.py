@@ -171,7 +171,8 @@ def _measure_shard(bench: Bench, part: ShardPart, mine: Plan, shard: Shard, comm
     rules = base_stage.choose_rules(mine.base, tree, bench.settings)
     base_stage.hold_rules(bench, bench.settings, rules)
     _refuse_difference(RULES, bench.sealed[rules.root][:DIGITS], part.sharded.rules[:DIGITS])
-    found = describe_ops(bench, request)
+    with bench.timing("describe"):
+        found = describe_ops(bench, request)
     _refuse_difference(as_fact("device"), found.device.kind, mine.device)
     here, planned = {op.op: op for op in found.ops}, []
     for op in mine.ops:
@@ -184,8 +185,9 @@ def _measure_shard(bench: Bench, part: ShardPart, mine: Plan, shard: Shard, comm
     run = dataclasses.replace(new_run(bench.settings, mine, found.device, command), shard=shard)
     refuse_looser(mine, rules, run.environment, run.created)
     seconds = {each.op: each.seconds for each in part.sharded.ops}
+    times = deadline.Timetable(seconds, known=part.sharded.last is not None)
     request = dataclasses.replace(request, device=mine.device)
-    return flow.settle(bench, request, Recorder(bench, request, run, tree, seconds=seconds).record(), tree)
+    return flow.settle(bench, request, Recorder(bench, request, run, tree, times=times).record(), tree)
 
 
 def _refuse_difference(what: str, found: str | None, planned: str | None) -> None:

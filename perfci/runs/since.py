@@ -14,11 +14,13 @@ from __future__ import annotations
 import dataclasses
 import re
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from perfci import store
+from perfci.core.deadline import Timetable
 from perfci.core.errors import DeviceError, GitError, Stopped, UsageError
 from perfci.core.model.baseline import Baseline, BaselineCase
 from perfci.core.model.basics import Fact, Gate, Reason, Suite, Verdict
@@ -378,9 +380,10 @@ def _measure(
         )
         mine = dataclasses.replace(request, ops=tuple(op.op for op in own.ops), device=plan.device)
         part = dataclasses.replace(run, plan=own, ops=(), limits=Limits(), wall_s=None)
-        seconds, beside = estimate_seconds(own, earlier), dataclasses.replace(bench, settings=where)
+        times = Timetable(estimate_seconds(own, earlier), known=earlier is not None)
+        beside = dataclasses.replace(bench, settings=where, spent_s={})
         try:
-            part = Recorder(beside, mine, part, group.tree, seconds=seconds if plan.deadline else None).record()
+            part = Recorder(beside, mine, part, group.tree, times=times).record()
             runs.append(settle(beside, mine, part, group.tree)[0])
         except Stopped as stop:
             # What it had measured by then it has saved.
@@ -404,6 +407,7 @@ def _keep(settings: Settings, whole: Run, runs: Sequence[Run]) -> Run:
         ops=tuple(_join_runs(parts) for _, parts in sorted(by_op.items())),
         limits=join_limits([run.limits for run in runs]),
         wall_s=round(sum(run.wall_s or 0.0 for run in runs), 3),
+        spent_s=sum((Counter(run.spent_s) for run in runs), Counter()),
     )
     # A signature covers both.
     join_launches(settings.reports, [settings.reports / FOLDER / str(number) for number in range(1, len(runs) + 1)])
@@ -420,4 +424,5 @@ def _join_runs(parts: Sequence[OpRun]) -> OpRun:
         unmeasured=next((part.unmeasured for part in parts if part.unmeasured), None),
         notes=tuple({note.kind + str(note.facts): note for part in parts for note in part.notes}.values()),
         measure_s=sum(part.measure_s or 0.0 for part in parts) or None,
+        spent_s=sum((Counter(part.spent_s) for part in parts), Counter()),
     )

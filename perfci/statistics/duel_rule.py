@@ -5,7 +5,9 @@ slow-down that is allowed, inside the null hypothesis. The looks after 4 and 12 
 Those after 24 of two and 48 of four have an eighth of alpha each, since four questions are asked at both, after Holm
 over all cases. Processes must agree too, since an allocation may slow one arm for as long as a process lives, which no
 test within it can see: two must be slower by tau and more than any such bias seen, of four three by tau / 2. IMPROVED
-is the same rule mirrored. docs/how-good-is-perfci.md holds how often the rule errs (benchmarks/verdicts.py).
+is the same rule mirrored. Revisions that have a process each are cleared by the final looks alone, and only if the
+interval of d ends below tau, since their spread may hide more. docs/how-good-is-perfci.md holds how often the rule errs
+(benchmarks/verdicts.py, benchmarks/turns.py).
 """
 
 from __future__ import annotations
@@ -77,13 +79,13 @@ def answer(seen: Look, p_slower: float, p_faster: float, alpha: float) -> Ruling
     centre, tau, level = seen.shift.value, seen.tau, alpha / TESTS
     medians, whole = np.array(seen.medians), np.array(seen.sizes) >= WHOLE
     if np.count_nonzero(whole) < min(FINAL):
-        cleared = _is_cleared(seen.blocks, seen.medians[0], centre, tau)
+        cleared = not seen.apart and _is_cleared(seen.blocks, seen.medians[0], centre, tau)
     elif p_slower <= level and agree(medians, tau, whole):
         return Ruling.SLOWER
     elif p_faster <= level and agree(-medians, tau, whole):
         return Ruling.FASTER
     else:
-        cleared = abs(centre) <= tau
+        cleared = abs(centre) <= tau and not (seen.apart and seen.shift.high > tau)
     if cleared:
         return Ruling.CLEARED
     return Ruling.OPEN if seen.processes < PROCESSES else Ruling.UNDECIDED

@@ -1,11 +1,12 @@
-"""Two workers, one a revision, that take turns block by block: for revisions that one process cannot hold apart.
+"""Two workers, one a revision, that take each block together: for revisions that one process cannot hold apart.
 
-Block 0 is taken by head and then by base, block 1 by base and then by head, and so on (ABBA), so that a drift of the
-device meets both alike. The referee pairs their blocks up, and ends a duel as soon as a look clears it.
+They hand the device to each other after every round (`perfci.measure.baton`), so that both see the same clock: a block
+later it may be another one by a tenth. The referee pairs their blocks up. No look before the final ones clears a duel.
 """
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -14,12 +15,11 @@ from dataclasses import dataclass, field, replace
 from perfci.core.model import BaseArm, Block, Identity, PerformanceCase, Reason
 from perfci.core.wording import because
 from perfci.measure.bench import BASE, KERNEL
-from perfci.measure.blocks import FIRST_BLOCKS, find_duel_goal
+from perfci.measure.blocks import FIRST_BLOCKS
 from perfci.ops.identity import DuelPlan
-from perfci.statistics import exact
-from perfci.thresholds.limits import CaseThresholds
-from perfci.worker.parent import WorkerEnvironment, start_worker, wait
-from perfci.worker.protocol import Doing, Finished, Job, Measured, Message, Prepared, Ready, Turn, TurnAsked
+from perfci.statistics import duel_rule, exact
+from perfci.worker.parent import Running, WorkerEnvironment, start_worker, wait
+from perfci.worker.protocol import OF_BASE, Doing, Finished, Job, Measured, Message, Prepared, Ready, Turn, TurnAsked
 
 HEAD = "head"
 OTHER = {HEAD: BASE, BASE: HEAD}
@@ -35,16 +35,18 @@ class PairSide:
     around: WorkerEnvironment
 
 
-def run_pair(
-    head: PairSide, base: PairSide, plan: DuelPlan, heard: Callable[[Message], None], *, by_identity: bool
-) -> Reason | None:
-    """Run both to their end. Returns why head's failed as a whole. A base that fails leaves head's cases unpaired.
-
-    by_identity: False if the two run with different toolchains, so that the same identity would prove nothing.
-    """
-    referee = Referee(head.job, plan, heard, by_identity=by_identity)
+def run_pair(head: PairSide, base: PairSide, plan: DuelPlan, heard: Callable[[Message], None]) -> Reason | None:
+    """Run both to their end. Returns why head's failed as a whole. A base that fails leaves head's cases unpaired."""
+    referee = Referee(head.job, plan, heard)
     with ExitStack() as stack:
-        workers = {HEAD: stack.enter_context(start_worker(head.job, head.around))}
+        ends = [stack.enter_context(end) for end in socket.socketpair(type=socket.SOCK_SEQPACKET)]
+
+        def start(side: PairSide) -> Running:
+            with ends.pop() as end:  # the worker's own from then on: it ends with the worker
+                job = replace(side.job, baton=end.fileno())
+                return stack.enter_context(start_worker(job, side.around, (end.fileno(),)))
+
+        workers = {HEAD: start(head)}
         # A base that knows that there are no more turns is heard to its end, for why cases failed.
         while not (workers[HEAD].over and (BASE not in workers or workers[BASE].over or not referee.dismissed)):
             wait(workers.values())
@@ -54,7 +56,7 @@ def run_pair(
                 if worker.over:
                     referee.note_end(side, worker.failure)
             if referee.ready and BASE not in workers:
-                workers[BASE] = stack.enter_context(start_worker(base.job, base.around))
+                workers[BASE] = start(base)
             for side, turn in referee.turns():
                 workers[side].answer(turn)
         referee.close()
@@ -81,9 +83,9 @@ class _Duel:
 class Referee:
     """Hears both workers, and decides whose turn it is."""
 
-    def __init__(self, job: Job, plan: DuelPlan, heard: Callable[[Message], None], *, by_identity: bool) -> None:
+    def __init__(self, job: Job, plan: DuelPlan, heard: Callable[[Message], None]) -> None:
         """`job`: head's."""
-        self._job, self._plan, self._heard, self._by_identity = job, plan, heard, by_identity
+        self._job, self._plan, self._heard = job, plan, heard
         self._next = {HEAD: 0, BASE: BEGIN}  # number of the turn that a side waits for, or will
         self._waiting: set[str] = set()
         self._ended: dict[str, Reason | None] = {}
@@ -119,7 +121,7 @@ class Referee:
                     self.ready = True
                     self._heard(message)
             case Doing() as step:
-                self._heard(replace(step, stage=f"{step.stage} of the base") if side == BASE else step)
+                self._heard(replace(step, stage=f"{step.stage}{OF_BASE}") if side == BASE else step)
             case _ if side == HEAD:
                 self._heard(message)
 
@@ -129,7 +131,8 @@ class Referee:
             self._waiting.remove(side)
             number = self._next[side]
             self._next[side] += 1
-            yield side, Turn(number, self._list_cases(side, number))
+            cases = self._list_cases(side, number)
+            yield side, Turn(number, cases, tuple(case for case in cases if self._duels[case].duelled))
 
     def note_end(self, side: str, failure: Reason | None) -> None:
         """Note that a side has ended, by itself or not. The duels that a base leaves open go on without it."""
@@ -160,16 +163,13 @@ class Referee:
                 self._heard(Finished(head, case in self._short))
 
     def _may_go(self, side: str) -> bool:
-        """Whether the other side has taken its block if it comes first in this turn, and both all blocks before."""
+        """Whether the other side is ready for the same turn, or has been given it."""
         number, other = self._next[side], OTHER[side]
         last = 0 <= number < len(self._turns) and not self._turns[number]
         if other in self._ended or last or (side == HEAD and self.dismissed):
             return True
-        reached = self._next[other] if other in self._waiting else BEGIN - 1
-        if number == BEGIN:
-            return reached >= 0
-        goes_first = (side == HEAD) == ((number + self._job.process) % 2 == 0)
-        return reached == (number if goes_first else number + 1)
+        ready = other in self._waiting and self._next[other] == max(number, 0)
+        return ready or (number != BEGIN and self._next[other] > number)
 
     def _list_cases(self, side: str, number: int) -> tuple[str, ...]:
         """Cases to take a block of. A base has none if it is not timed."""
@@ -199,9 +199,8 @@ class Referee:
         if duel.duelled and len(duel.taken[BASE]) < number:
             # The reason is known when it has ended.
             self._give_up(duel, Reason("worker_silent"))
-        if duel.duelled:
-            limits, ratios = self._job.limits.get(case, CaseThresholds()), self._job.peers
-            return number < find_duel_goal(duel.blocks, limits, self._timers[HEAD], self._job.process, ratios=ratios)
+        if duel.duelled:  # no look before the final ones could clear it
+            return number < duel_rule.BLOCKS
         return number < FIRST_BLOCKS and not self._plan.skips(duel.arm)
 
     def _compare(self, case: str, duel: _Duel) -> BaseArm:
@@ -212,12 +211,13 @@ class Referee:
         if base.failure:
             return BaseArm(failure=_blame_base(base, case))
         before, after = base.identity or Identity(), head.identity or Identity()
-        if self._by_identity and before.inputs != after.inputs and not head.failure:
+        if self._plan.by_identity and before.inputs != after.inputs and not head.failure:
             return BaseArm(failure=Reason("base_inputs_differ", {"case": case}))
         if self._timers[BASE] != self._timers[HEAD]:
             facts = {"timer": self._timers[HEAD], "base_timer": self._timers[BASE]}
             return BaseArm(failure=Reason("base_other_timer", {"case": case, **facts}))
-        return self._plan.compare(case, before, after, base.peak_bytes, by_identity=self._by_identity)
+        arm = self._plan.compare(case, before, after, base.peak_bytes)
+        return replace(arm, turns=arm.duelled)
 
     def _give_up(self, duel: _Duel, why: Reason) -> None:
         """Time the base no more: head's blocks that wait for it are passed on as they are."""
@@ -245,7 +245,7 @@ def _blame_base(base: PerformanceCase, case: str) -> Reason:
 
 def _merge(head: Measured, base: Measured) -> Measured:
     """One block of both: the launches of each, the shift between them, and whatever disturbed either."""
-    launches = {**head.launches_us, **base.launches_us}
+    launches = {**head.launches_us, BASE: base.launches_us[BASE]}
     states = head.block.state, base.block.state
     foreign = [state.foreign_processes for state in states if state.foreign_processes is not None]
     state = replace(

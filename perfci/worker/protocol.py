@@ -33,6 +33,7 @@ from perfci.thresholds.limits import CaseThresholds
 from perfci.worker.handover import Called, Returned
 
 BASE = "base"  # arm of a worker that times the base revision, in the second of two processes
+OF_BASE = " of the base"  # how the stage of a worker ends that runs the base revision
 DONE = "done"  # stage of an op whose workers have ended, sent by the parent to those who watch several at once
 
 
@@ -133,7 +134,8 @@ class Job:
     arena: int = -1  # descriptor of the memory by which calls are handed over
     arm: str = "kernel"
     """what the op's kernel is timed as: kernel, or base in the second of two processes that take turns"""
-    turns: bool = False  # take blocks on request, in turns with another process
+    baton: int = -1  # descriptor of the socket by which two processes that take blocks in turns hand over the device
+    by_round: bool = True  # they hand it over after each round. False: after all blocks of a turn
     lock: bool = True  # False if the other process of a pair holds the device
     cache: Cache | None = None  # cold or warm, that both revisions are timed alike. None for the suite's own
     limits: Mapping[str, CaseThresholds] = field(default_factory=dict)
@@ -146,6 +148,11 @@ class Job:
     soak: SoakFiles = field(default_factory=SoakFiles)
     sketch: SketchFiles | None = None
     fake: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def turns(self) -> bool:
+        """Whether it takes blocks in turns with another process."""
+        return self.baton >= 0
 
 
 @dataclass(frozen=True)
@@ -175,6 +182,19 @@ class Doing:
     case: str | None = None
     done: int = 0
     total: int = 0
+
+
+@dataclass(frozen=True)
+class Position:
+    """How far a run is, sent by the parent: the ops that need a worker, or later looks in fresh processes."""
+
+    done: int
+    under_way: int
+    total: int
+    cases_done: int
+    cases: int  # of both suites
+    left_s: float | None = None  # None if nothing is known yet
+    later: bool = False
 
 
 @dataclass(frozen=True)
@@ -299,6 +319,7 @@ class Turn:
 
     index: int
     cases: tuple[str, ...]
+    shared: tuple[str, ...] = ()  # those of them of which the other process takes its own part meanwhile
 
 
 @dataclass(frozen=True)
@@ -320,6 +341,7 @@ Message = (
     | Examined
     | PlannedOp
     | Doing
+    | Position
     | Waiting
     | AccuracyCase
     | StoredTensor

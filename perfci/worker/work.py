@@ -19,6 +19,7 @@ from perfci.device.seam import Accelerator, not_interpreted
 from perfci.device.source import inputs_digest
 from perfci.device.targets import explain_unknown_triton
 from perfci.measure import verify as accuracy_stage
+from perfci.measure.baton import Baton
 from perfci.measure.bench import KERNEL, BaseKernel, InseparableError, Rig, Subject, refuse_operators
 from perfci.measure.blocks import is_short, measure, measure_in_turns
 from perfci.measure.host import is_compared, may_show
@@ -268,13 +269,14 @@ class Worker:
                 warm_up_peers(bench, subject, lambda case, peer: self._send(Doing("peers", op, f"{case}, {peer}")))
                 self._send(Prepared(subject.facts))
 
-        def ask_turn() -> tuple[int, Sequence[str]]:
+        def ask_turn() -> tuple[int, Sequence[str], Sequence[str]]:
             turn = decode(self._channel.ask(TurnAsked()), Turn)
-            return turn.index, turn.cases
+            return turn.index, turn.cases, turn.shared
 
         began = time.monotonic()
         if job.turns:
-            busy_s = measure_in_turns(bench, subjects, self._send_block, ask_turn)
+            baton = Baton(job.baton, self._channel.stay_alive, by_round=job.by_round)
+            busy_s = measure_in_turns(bench, subjects, self._send_block, ask_turn, baton)
         else:
             busy_s = measure(bench, subjects, self._send_block)
         seconds = time.monotonic() - began

@@ -5,9 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
-from perfci.cli.progress import Progress
+from perfci.cli.progress import Progress, write_position
 from perfci.core.model import AccuracyCase, Device, Reason
-from perfci.worker.protocol import Doing, OpDone, Ready, Waiting
+from perfci.worker.protocol import Doing, OpDone, Position, Ready, Waiting
 
 READY = Ready(Device("fake", "Fake One", "fake-one"))
 
@@ -89,3 +89,34 @@ def test_on_a_terminal_one_line_moves_whatever_a_case_is_called(case):
 
     assert f"relu: accuracy 4/37 {case}" in text
     assert "waiting for it." in text
+
+
+# --- how far ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("position", "passed_s", "text"),
+    [
+        (Position(4, 1, 14, 37, 112, 72.4), 2.0, "op 5 of 14, 37 of 112 cases, about 1 min 10 s left"),
+        (Position(4, 1, 14, 37, 112, 72.4), 80.0, "op 5 of 14, 37 of 112 cases"),
+        (Position(0, 1, 3, 0, 33), 0.0, "op 1 of 3, 0 of 33 cases"),
+        (Position(3, 2, 14, 37, 112, 9.0), 0.0, "3 of 14 ops, 37 of 112 cases, about 9 s left"),
+        (Position(1, 1, 5, 2, 9, 16.2, later=True), 0.0, "later look 2 of 5, about 16 s left"),
+    ],
+)
+def test_a_position_is_one_short_text(position, passed_s, text):
+    assert write_position(position, passed_s) == text
+
+
+def test_a_log_has_a_line_for_each_op_unless_there_is_only_one():
+    several = [Position(0, 1, 2, 0, 6), Position(0, 1, 2, 1, 6), Position(1, 0, 2, 3, 6), Position(1, 1, 2, 3, 6)]
+
+    assert shown(*several).splitlines() == ["op 1 of 2, 0 of 6 cases", "op 2 of 2, 3 of 6 cases"]
+    assert shown(Position(0, 1, 1, 0, 3), Position(0, 1, 1, 1, 3)) == ""
+
+
+def test_a_terminals_line_begins_with_how_far_the_run_is_until_all_ops_are_done():
+    begun, last = Position(0, 1, 2, 0, 6), Doing("compile", "relu")
+
+    assert "op 1 of 2, 0 of 6 cases: relu: accuracy" in shown(begun, Doing("accuracy", "relu"), terminal=True)
+    assert " of 2" not in shown(begun, Position(2, 0, 2, 6, 6), last, terminal=True).splitlines()[-1]

@@ -386,6 +386,31 @@ def test_revisions_that_import_late_take_turns_in_processes_of_their_own(topic):
     assert {block.state.foreign_processes for block in duelled.blocks} == {0}
 
 
+def test_a_base_that_dies_in_the_middle_of_a_round_leaves_the_device_to_head(topic):
+    def die():
+        import_late(topic)
+        dying = (
+            "    global calls\n    calls += 1\n    if calls > 60:\n        __import__('os')._exit(3)\n    fake.work("
+        )
+        topic.edit("scale", "triton", "    fake.work(", dying)
+        topic.edit("scale", "triton", "import numpy as np", "import numpy as np\n\ncalls = 0")
+
+    on_main(topic, die)
+    topic.edit("scale", "triton", "        __import__('os')._exit(3)\n", "        pass\n")
+    helper = topic.root / "kernels" / "scale" / "scale_speed.py"
+    helper.write_text(helper.read_text().replace("320.0", "328.0"))
+    commit_all(topic.root)
+
+    answer = topic.check("scale", "--suite", "performance")
+
+    assert answer.code in {0, 3}
+    for case in op_run(topic, "scale").performance:
+        assert case.base.failure.kind == "base_died"
+        assert [block.index for block in case.blocks] == [*range(8)]
+        # What base had taken by then stays, and what head took alone is not lost.
+        assert ["base" in block.arms for block in case.blocks][-1] is False
+
+
 def test_an_editable_installation_of_the_work_tree_leads_the_judge_to_the_bases_files(topic, editable):
     def use_library():
         editable(topic.root, 320.0)

@@ -45,6 +45,20 @@ def test_a_slower_kernel_is_regressed_after_two_fresh_processes_and_exits_2(proj
     assert (project.root / "reports" / "case-scale-1.png").exists()
 
 
+def test_the_seconds_of_a_check_are_stored_and_shown_if_that_is_asked_for(project):
+    answer = project.perfci("check", "--device", "fake", "--timings")
+
+    run = project.run_record()
+    assert run.spent_s.keys() >= {"describe", "judge"}
+    for op in run.ops:
+        assert op.spent_s.keys() == {"start", "accuracy", "prepare", "measure"}
+        assert sum(op.spent_s.values()) == pytest.approx(op.wall_s, abs=0.1)
+        assert sum(line.split()[:1] == [op.op] for line in answer.out.splitlines()) == 1
+    assert "Where the time went" in answer.out
+    assert "Where the time went" in (project.root / "reports" / "report.md").read_text()
+    assert "Where the time went" not in project.perfci("check", "--device", "fake").out
+
+
 def test_a_wrong_kernel_is_wrong_and_not_timed(project):
     project.edit("row_sum", "triton", "x.sum(axis=1)", "x[:, :-1].sum(axis=1)")
 

@@ -35,6 +35,7 @@ from tests.decision_examples import (
     run,
 )
 
+IN_TURNS = BaseArm(same=False, duelled=True, turns=True)
 SAME = BaseArm(same=True, duelled=True)
 PROVEN = BaseArm(same=True)
 BOOM = Reason("boom", {"what": "it broke"})
@@ -89,6 +90,36 @@ def _kinds(row):
 )  # fmt: skip
 def test_a_duel_is_judged_look_by_look(measured, expected):
     assert _answer(against(measured)) == expected
+
+
+@pytest.mark.parametrize(
+    ("measured", "expected"),
+    [
+        (duelled(0.0, count=4), (Verdict.INCONCLUSIVE, "duel_open", [1])),
+        (duelled(0.0), (Verdict.INCONCLUSIVE, "duel_open", [1])),
+        (duelled(0.0, 0.0), (Verdict.PASS, "duel_cleared", [])),
+        (duelled(0.03, 0.03), (Verdict.REGRESSED, "duel_slower", [])),
+        (duelled(0.0, 0.0, spread=0.04), (Verdict.INCONCLUSIVE, "duel_open", [3])),
+        (duelled(0.0, 0.0, 0.0, 0.0, spread=0.08), (Verdict.INCONCLUSIVE, "duel_undecided", [])),
+    ],
+    ids=[
+        "4 blocks clear nothing", "nor do 12", "2 processes do", "they decide too", "not if they could not see 2 tau",
+        "nor do 4 then",
+    ],
+)  # fmt: skip
+def test_processes_that_take_turns_clear_nothing_that_they_could_not_have_seen(measured, expected):
+    assert _answer(against(measured, IN_TURNS)) == expected
+
+
+def test_a_duel_of_two_processes_tells_the_slow_down_that_it_could_have_seen():
+    quiet, noisy = (_row(against(duelled(*[0.0] * 4, spread=each), IN_TURNS)) for each in (0.001, 0.08))
+
+    assert (quiet.verdict, noisy.verdict) == (Verdict.PASS, Verdict.INCONCLUSIVE)
+    # In steps of tau, as a self-check tells it: two agreeing processes have to be beyond their bias too.
+    assert [row.reasons[-1].facts["least"] for row in (quiet, noisy)] == pytest.approx([0.0125, 0.083], abs=1e-3)
+    blind = _row(against(duelled(*[0.0] * 4, spread=0.3), IN_TURNS)).reasons[-1]
+    assert (blind.kind, blind.facts["most"]) == ("duel_in_turns_blind", pytest.approx(0.12))
+    assert "duel_in_turns" not in _kinds(_row(against(duelled(0.0))))
 
 
 def test_a_regression_tells_its_numbers_and_what_changed():

@@ -67,7 +67,7 @@ class Workers:
         self.surroundings.append(around)
         return self._describe(job, around, heard) if job.task == "describe" else self._measure(job, around, heard)
 
-    def run_pair(self, head, base, plan, heard, by_identity):
+    def run_pair(self, head, base, plan, heard):
         self.pairs.append((head, base, plan))
         return self._measured(head.job, head.around, heard, base=True)
 

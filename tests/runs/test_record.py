@@ -168,8 +168,8 @@ def test_revisions_that_turn_out_inseparable_get_a_process_each_from_then_on(mea
     assert run.plan.ops[0].base.apart == LATE
     assert [len(case.blocks) for case in run.ops[0].performance] == [1, 1]
     # Head's process has the base's suites, by which its kernel is judged.
-    assert (head.job.base.judges, head.job.turns, head.job.arm, head.job.lock) == (True, True, "kernel", True)
-    assert (base.job.base, base.job.turns, base.job.arm, base.job.lock) == (None, True, "base", False)
+    assert (head.job.base.judges, head.job.by_round, head.job.arm, head.job.lock) == (True, True, "kernel", True)
+    assert (base.job.base, base.job.by_round, base.job.arm, base.job.lock) == (None, True, "base", False)
     assert (base.job.head_root, base.job.cases, base.job.suites) == (str(forked.root), CASES, (Suite.PERFORMANCE,))
     assert base.job.ops[0].folder.startswith(base.job.root) and base.around.folder == Path(base.job.root)
     assert (head.around.log.name, base.around.log.name) == ("relu.log", "relu-base.log")

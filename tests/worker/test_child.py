@@ -144,7 +144,7 @@ def test_a_base_beside_head_that_does_not_import_needs_a_process_of_its_own(head
 
 
 def test_a_base_alone_waits_to_be_let_onto_the_device_and_is_timed_as_the_base(head, base):
-    job = base.job(arm="base", turns=True, lock=False, head_root=str(head.root))
+    job = base.job(arm="base", baton=99, lock=False, head_root=str(head.root))
 
     heard, failure = say(job, base.root, [Turn(-1, ()), Turn(0, CASES), Turn(1, CASES[:1]), Turn(2, ())])
 
@@ -156,7 +156,7 @@ def test_a_base_alone_waits_to_be_let_onto_the_device_and_is_timed_as_the_base(h
         ("rows=8", 0),
         ("rows=8", 1),
     ]
-    assert {name for message in of(Measured, heard) for name in message.launches_us} == {"base"}
+    assert {name for message in of(Measured, heard) for name in message.launches_us} == {"base", "reference"}
     assert [message.case.identity.operations for message in of(Prepared, heard)] == [("work 101.0 us",)] * 2
     assert of(OpDone, heard)[0].limits.copy_gbps is None
 
@@ -175,7 +175,7 @@ def test_a_base_that_reads_heads_files_is_refused_in_its_own_process_and_when_it
     (base.kernels / "twice" / "twice_helper.py").write_text(absolute_import(head.kernels / "twice" / "twice_helper.py"))
 
     beside, _ = say(head.job(base=base.as_base()), head.root)
-    alone, failure = say(base.job(arm="base", turns=True, head_root=str(head.root)), base.root, [Turn(-1, ())])
+    alone, failure = say(base.job(arm="base", baton=99, head_root=str(head.root)), base.root, [Turn(-1, ())])
     described, _ = say(base.job("describe", head_root=str(head.root)), base.root)
 
     assert of(Apart, beside)[0].reason.kind == "imports_other_code"

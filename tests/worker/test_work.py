@@ -46,6 +46,9 @@ class MessageChannel:
     def send(self, message):
         self.said.append(message)
 
+    def stay_alive(self):
+        """Nobody waits for a sign of life."""
+
     def ask(self, message):
         return '{"index": 0, "cases": []}'
 
@@ -96,7 +99,7 @@ def test_operators_that_a_kernel_registers_when_it_is_called_make_the_revisions_
 
 
 @pytest.mark.parametrize(
-    ("fields", "measured"), [({}, True), ({"process": 1}, False), ({"arm": "base", "turns": True}, False)]
+    ("fields", "measured"), [({}, True), ({"process": 1}, False), ({"arm": "base", "baton": 99}, False)]
 )
 def test_the_devices_limits_are_measured_once_a_run_and_never_by_the_base(fields, measured):
     mouth = MessageChannel()
@@ -153,6 +156,6 @@ def test_whoever_takes_turns_is_ended_by_whoever_gives_them(monkeypatch):
     monkeypatch.setattr(MessageChannel, "ask", lambda self, message: next(turns, '{"index": 3, "cases": []}'))
     monkeypatch.setattr("perfci.worker.work.time.time", lambda: 0.0 if not said(mouth, Prepared)[1:] else 9.0)
 
-    worker(mouth, FakeDevice(FakeSpec(), 1), turns=True, until_s=5.0).measure(right=True)
+    worker(mouth, FakeDevice(FakeSpec(), 1), baton=99, until_s=5.0).measure(right=True)
 
     assert len(said(mouth, Measured)) == 6

@@ -112,6 +112,7 @@ class Look:
     tau: float  # allowed slow-down, log scale
     p_differs: float = 1.0
     """of |d| >= tau, the larger of two one-sided tests: small where kernel and base are as good as equal"""
+    apart: bool = False  # each revision was timed in a process of its own: only the final looks can clear it
 
 
 @dataclass(frozen=True)

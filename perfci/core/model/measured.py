@@ -297,6 +297,7 @@ class BaseArm:
     duelled: bool = False  # it is timed beside the kernel
     failure: Reason | None = None  # why it cannot be: it raises, or is wrong itself
     peak_bytes: Count | None = None  # most device memory that the process held during its call, inputs included
+    turns: bool = False  # it is timed in a process of its own, in turns with the kernel's
 
 
 @dataclass(frozen=True)
@@ -383,3 +384,5 @@ class OpRun:
     stored: tuple[StoredTensor, ...] = ()  # what it stores in low precision, if its accuracy suite declares that
     change: SuiteChange | None = None  # None if the base has the same files, or its suites are not known
     seed: Whole | None = None  # of its first process, unless it is the plan's
+    spent_s: Mapping[str, Amount] = field(default_factory=dict)
+    """seconds of its workers by step: start, accuracy, prepare, measure, end, and later for all of later looks"""
