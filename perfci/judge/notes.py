@@ -32,7 +32,7 @@ SCREENED = frozenset(
 )
 """Kinds of reason that rest on the screen's test."""
 
-DUELLED = frozenset({"duel_slower", "duel_faster", "duel_span_slower"})
+DUELLED = frozenset({"duel_slower", "duel_faster", "duel_span_slower", "tail_slower"})
 """Kinds of reason that rest on the duel's test. Duels are cleared by the centre of their blocks alone."""
 
 

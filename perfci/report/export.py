@@ -52,6 +52,7 @@ COLUMNS: Mapping[str, Column] = {
     "p05_us": Column(NUMBER, "5th percentile, microseconds"),
     "p25_us": Column(NUMBER, "25th percentile, microseconds"),
     "p75_us": Column(NUMBER, "75th percentile, microseconds"),
+    "p90_us": Column(NUMBER, "90th percentile, microseconds. Missing of older runs"),
     "p95_us": Column(NUMBER, "95th percentile, microseconds"),
     "max_us": Column(NUMBER, "greatest, microseconds"),
     "rsd": Column(NUMBER, "sample standard deviation / mean"),

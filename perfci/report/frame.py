@@ -24,10 +24,11 @@ QUANTILES = (0.0, 0.05, 0.5, 0.95, 0.99)
 _KEYS = ("op", "case", "dtype", "arm", "process", "block", "started_s")
 _ARM = ("span_us", "host_us", "activities")
 _BASE = ("change_base", "peer_ratio")
-_TIMES = attrgetter(*(f.name for f in fields(Summary)))
+_SUMMARY = tuple("p90_us" if f.name == "slowest_us" else f.name for f in fields(Summary))
+_TIMES = attrgetter(*_SUMMARY)
 _ARMS = attrgetter(*_ARM)
 _STATE = attrgetter(*(f.name for f in fields(DeviceState)))
-COLUMNS = (*_KEYS, *(f.name for f in fields(Summary)), *_ARM, *(f.name for f in fields(DeviceState)), *_BASE, "board")
+COLUMNS = (*_KEYS, *_SUMMARY, *_ARM, *(f.name for f in fields(DeviceState)), *_BASE, "board")
 
 
 @dataclass(frozen=True)

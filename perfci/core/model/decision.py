@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfci.core.model.basics import Gate, Interval, Look, Reason, Suite, Verdict
+from perfci.core.model.basics import Gate, Interval, Look, Reason, Suite, Tail, Verdict
 from perfci.core.model.place import Difference
 from perfci.core.model.run import Expected, Suggestion
 
@@ -69,6 +69,7 @@ class Comparison:
     duel: Look | None = None  # kernel against base, if both were timed
     duel_span: Look | None = None
     """the same of the launch's span. None if a launch is one kernel or spans are unknown"""
+    tail: Tail | None = None  # what the medians of the duel do not see. None if the run did not record it
     base_us: float | None = None  # median of the base's block medians
     differs: tuple[Difference, ...] = ()  # fields in which this run's environment is not that of the case's baseline
     peers: tuple[PeerFigure, ...] = ()  # in the suite's order. Nothing is judged by them
@@ -88,7 +89,8 @@ class Judgement:
     target: str | None = None  # what a compiled kernel was compiled for
     expected: Expected | None = None  # the entry that excuses it, or that does not reach so far, or no more
     warns: bool = False  # the gate warns although the verdict is fine: the entry that excuses it has expired
-    fails: bool = False  # the gate fails although the verdict only warns: it rests on proof, and nobody agreed to it
+    fails: bool = False
+    """the gate fails although the verdict only warns: it rests on proof that nobody agreed to, or thresholds say so"""
     suggested: Suggestion | None = None  # the entry that would excuse it, if one could
 
     @property
