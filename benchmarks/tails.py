@@ -189,21 +189,11 @@ def unchanged_text(found: dict[Cell, Tally]) -> str:
             own, before = functools.reduce(Tally.__add__, with_tails), functools.reduce(Tally.__add__, alone)
             alarms = own.verdicts[Verdict.TAIL]
             counts = [f"{own.checks:,}", alarms, f"at most {percent(upper_bound(alarms, own.checks))}"]
-            inconclusive = [own.verdicts[Verdict.INCONCLUSIVE], before.verdicts[Verdict.INCONCLUSIVE]]
+            doubted = [each.verdicts[Verdict.INCONCLUSIVE] for each in (own, before)]
             further = [percent(each.further / each.checks) for each in (own, before)]
-            rows.append([name, *counts, *inconclusive, *further, f"{own.blocks / own.checks:.1f}"])
-    alone = "by medians alone"
-    head = (
-        "unchanged kernels",
-        "checks",
-        "TAIL",
-        "nominal 95 % bound",
-        "INCONCLUSIVE",
-        alone,
-        "go on",
-        alone,
-        "blocks",
-    )
+            pairs = [f"{full} ({medians})" for full, medians in (doubted, further)]
+            rows.append([name, *counts, *pairs, f"{own.blocks / own.checks:.1f}"])
+    head = ("unchanged kernels", "checks", "TAIL", "nominal 95 % bound", "INCONCLUSIVE", "more than 4 blocks", "blocks")
     return table(head, rows)
 
 
@@ -243,7 +233,7 @@ def run(quick: bool, workers: int) -> str:
     ]
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
         found = dict(zip(cells, pool.map(played, cells, chunksize=4), strict=True))
-    parts = [unchanged_text(found)]
+    parts = ["By the medians alone in brackets:", unchanged_text(found)]
     for source, name in BUFFERS.items():
         parts += [f"{name}. TAIL or REGRESSED + INCONCLUSIVE, by the kernel's length:", power_text(found, source)]
     return "\n\n".join(parts)

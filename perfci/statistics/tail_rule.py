@@ -26,7 +26,7 @@ LEVEL = 0.001
 """p of either test at either of the two last looks, of which an unchanged kernel has four."""
 
 HINT = 0.25  # p up to which a fresh process is worth its time: two blocks at least, and all of them slower
-DOUBT = 0.05  # p up to which it stays open when all blocks are spent
+DOUBT = 0.005  # p up to which it stays open when all blocks are spent
 CLEAR = 0.75  # a mean that costs up to so many tau is no hint
 
 KERNEL, BASE = "kernel", "base"
