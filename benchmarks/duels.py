@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from perfci.core.model import Block, Tail
 from perfci.measure.blocks import BLOCK_WARMUP, FLUSH_US
-from perfci.statistics import duel_rule, exact
+from perfci.statistics import duel_rule, exact, tail_rule
 from perfci.statistics.duel_rule import Look, Ruling
 from perfci.thresholds.limits import CaseThresholds
 
@@ -47,6 +48,14 @@ class Duel(Protocol):
         ...
 
 
+class Whole(Duel, Protocol):
+    """A duel with its launches, of which perfci looks at more than the medians."""
+
+    def blocks(self, process: int, blocks: int) -> Sequence[Block]:
+        """Returns a process's first blocks, with the same shifts."""
+        ...
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How one duel ended. OPEN: the product would need more blocks than there are."""
@@ -56,6 +65,8 @@ class Outcome:
     processes: int
     device_ms: float
     """launches, warm-up and flushes of both arms, as estimated"""
+    tail: Ruling = Ruling.CLEARED
+    """what was said about the launches that medians do not see"""
 
 
 def play(
@@ -65,32 +76,46 @@ def play(
     timer: str = TIMER,
     *,
     apart: bool = False,
+    tails: bool = False,
 ) -> list[Outcome]:
     """Play all duels of one run to their end.
 
     family: cases that the run duels, at least as many as there are here; the others show nothing. apart: by the rule of
-    revisions that have a process each.
+    revisions that have a process each. tails: look at more than the medians of duels that have their launches.
     """
     taus = [limits.allowed(duel.base_us, timer) for duel in duels]
-    seen = [replace(_first(duel, tau, apart), apart=apart) for duel, tau in zip(duels, taus, strict=True)]
+    seen = [replace(_first(duel, tau, apart, tails), apart=apart) for duel, tau in zip(duels, taus, strict=True)]
     answers = _answers(seen, family or len(duels), limits.alpha)
+    found = [_tail(duel, look, tails) for duel, look in zip(duels, seen, strict=True)]
     while more := [
         number
         for number, answer in enumerate(answers)
-        if answer is Ruling.OPEN and duel_rule.processes_wanted(seen[number]) <= duels[number].processes
+        # What fails beyond doubt is measured no further.
+        if (answer is Ruling.OPEN or (found[number] is Ruling.OPEN and answer is not Ruling.SLOWER))
+        and seen[number].processes < duel_rule.processes_wanted(seen[number]) <= duels[number].processes
     ]:
         for number in more:
             again = _again(duels[number], taus[number], duel_rule.processes_wanted(seen[number]))
             seen[number] = replace(again, apart=apart)
+            found[number] = _tail(duels[number], seen[number], tails)
         answers = _answers(seen, family or len(duels), limits.alpha)
-    return [_outcome(*ended) for ended in zip(duels, seen, answers, strict=True)]
+    return [_outcome(*ended) for ended in zip(duels, seen, answers, found, strict=True)]
 
 
-def _first(duel: Duel, tau: float, apart: bool) -> Look:
+def _first(duel: Duel, tau: float, apart: bool, tails: bool) -> Look:
     shifts = duel.shifts(0, duel_rule.FIRST)
-    if apart or duel_rule.early(shifts, tau) is Ruling.OPEN:
-        shifts = duel.shifts(0, duel_rule.SECOND)
-    return duel_rule.look([shifts], tau)
+    seen = duel_rule.look([shifts], tau)
+    if apart or Ruling.OPEN in {duel_rule.early(shifts, tau), _tail(duel, seen, tails)}:
+        return duel_rule.look([duel.shifts(0, duel_rule.SECOND)], tau)
+    return seen
+
+
+def _tail(duel: Duel | Whole, seen: Look, tails: bool) -> Ruling:
+    if not tails:
+        return Ruling.CLEARED
+    blocks = [block for process, count in enumerate(seen.sizes) for block in duel.blocks(process, count)]
+    tail: Tail | None = tail_rule.find_tail(blocks, seen)
+    return tail_rule.answer(tail, seen) if tail else Ruling.CLEARED
 
 
 def _again(duel: Duel, tau: float, processes: int) -> Look:
@@ -104,9 +129,9 @@ def _answers(seen: Sequence[Look], family: int, alpha: float) -> list[Ruling]:
     return [duel_rule.answer(*known, alpha) for known in zip(seen, slower, faster, strict=True)]
 
 
-def _outcome(duel: Duel, look: Look, answer: Ruling) -> Outcome:
+def _outcome(duel: Duel, look: Look, answer: Ruling, tail: Ruling) -> Outcome:
     launches = 2 * look.blocks * (duel.rounds + BLOCK_WARMUP)
-    return Outcome(answer, look.blocks, look.processes, launches * (duel.base_us + FLUSH_US) / 1e3)
+    return Outcome(answer, look.blocks, look.processes, launches * (duel.base_us + FLUSH_US) / 1e3, tail)
 
 
 @dataclass(frozen=True)

@@ -128,6 +128,13 @@ class Resampled:
         planted = math.log1p(self.effect) + self.biases[process]
         return [sign * pair.shift + planted for pair in self.pairs[process][:blocks]]
 
+    def process(self, process: int) -> tuple[Floats, Floats]:
+        """Launches of base and head, microseconds, each of shape (blocks, rounds)."""
+        arms = [np.array([pair.first for pair in self.pairs[process]])]
+        arms.append(np.array([pair.second for pair in self.pairs[process]]))
+        base, head = arms[::-1] if (process % 2 == 1) != self.swapped else arms
+        return base, head * (1 + self.effect) * math.exp(self.biases[process])
+
     def launches(self) -> tuple[list[Floats], list[Floats], float]:
         """Launches of base and of head, block by block, of all processes, and the mean clock."""
         base, head = [], []

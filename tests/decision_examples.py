@@ -67,11 +67,14 @@ def again(factor, other=None, **options):
 
 
 @functools.cache
-def duelled(*changes, count=12, level=1.0, clock=1.0, spread=0.001, us=KERNEL_US, spans=None, modes=(), **state):
+def duelled(
+    *changes, count=12, level=1.0, clock=1.0, spread=0.001, us=KERNEL_US, spans=None, modes=(), slow=None, **state
+):
     """Blocks of one process a change: the kernel takes that much more than the base, d spreads by 0.1 %.
 
     count: blocks of a process, or of each; level: slows kernel and base, clock: the reference; spans: longer than the
-    time by these factors, the kernel's and the base's, where a launch is of two activities.
+    time by these factors, the kernel's and the base's, where a launch is of two activities; slow: one of the kernel's
+    20 launches in every second block takes so many times as long, from the first block on.
     """
     counts = count if isinstance(count, tuple) else (count,) * len(changes)
     made = []
@@ -81,9 +84,10 @@ def duelled(*changes, count=12, level=1.0, clock=1.0, spread=0.001, us=KERNEL_US
             base, reference = np.array([us * level, 1.5 * us * clock]) * rng.lognormal(0, 0.003, 2)
             d = math.log1p(change) + rng.normal(0, spread)
             kernel = base * math.exp(d)
+            launches = np.array([1.0] * 19 + [slow if slow and index % 2 == 0 else 1.0])
             arms = {
-                "kernel": _arm(kernel, spans and spans[0], modes),
-                "base": _arm(base, spans and spans[1]),
+                "kernel": _arm(kernel * launches, spans and spans[0] * kernel, modes),
+                "base": _arm([base], spans and spans[1] * base),
                 "reference": ArmBlock(exact.summary([reference])),
             }
             shifts = {"kernel/reference": math.log(kernel / reference), "kernel/base": d}
@@ -91,8 +95,8 @@ def duelled(*changes, count=12, level=1.0, clock=1.0, spread=0.001, us=KERNEL_US
     return tuple(made)
 
 
-def _arm(us, span=None, modes=()):
-    return ArmBlock(exact.summary([us]), span and span * us, None, 2 if span else 1, modes)
+def _arm(launches, span=None, modes=()):
+    return ArmBlock(exact.summary(launches), span, None, 2 if span else 1, modes)
 
 
 @functools.cache

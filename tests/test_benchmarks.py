@@ -2,6 +2,7 @@
 
 import math
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ MODULES = ("cells", "duels", "peers", "resampling", "screen_on_traces", "side_by
 
 @pytest.fixture(scope="module")
 def bench(pytestconfig):
-    with imported(pytestconfig.rootpath / "benchmarks", *MODULES, "turns", "verdicts") as modules:
+    with imported(pytestconfig.rootpath / "benchmarks", *MODULES, "tails", "turns", "verdicts") as modules:
         yield modules
 
 
@@ -60,6 +61,9 @@ def _judged(duels, outcomes):
 def _blocks(duel, ended):
     first = min(ended.blocks, duel_rule.SECOND)
     counts = [first, *[duel_rule.BLOCKS] * (ended.processes - 1)]
+    if hasattr(duel, "blocks"):
+        whole = [block for process, count in enumerate(counts) for block in duel.blocks(process, count)]
+        return tuple(replace(block, arms=block.arms | {"reference": block.arms["base"]}) for block in whole)
     base = ArmBlock(exact.summary([duel.base_us]))
     return tuple(
         Block(
@@ -91,6 +95,33 @@ def test_a_run_of_duels_ends_as_the_judge_would_end_it(bench, own, bias):
     answers = [outcome.answer for outcome in outcomes]
     assert _judged(duels, outcomes) == [VERDICTS[answer] for answer in answers]
     assert {Ruling.CLEARED, Ruling.SLOWER, Ruling.FASTER} <= set(answers)
+
+
+def test_a_run_of_duels_with_tails_ends_as_the_judge_would_end_it(bench, own):
+    rng, plants = np.random.default_rng(4), [bench.tails.NOTHING, *bench.tails.PLANTS]
+    drawn = [(bench.resampling.draw(own[n % len(own)], rng), plants[n % len(plants)]) for n in range(36)]
+    duels = [bench.tails.Planted(duel, plant, (n,)) for n, (duel, plant) in enumerate(drawn)]
+
+    outcomes = bench.duels.play(duels, tails=True)
+
+    verdicts = [bench.tails.verdict(outcome) for outcome in outcomes]
+    assert _judged(duels, outcomes) == verdicts
+    assert {Verdict.PASS, Verdict.TAIL, Verdict.INCONCLUSIVE, Verdict.REGRESSED} <= set(verdicts)
+
+
+@pytest.mark.parametrize("place", range(10))
+def test_a_part_of_launches_blocks_or_processes_is_slowed_down_and_nothing_else(bench, own, place):
+    duel, plant = bench.resampling.draw(own[-1], np.random.default_rng(5)), bench.tails.PLANTS[place]
+    whole, planted = (bench.tails.Planted(duel, each, (1,)) for each in (bench.tails.NOTHING, plant))
+
+    ratios = [
+        slowed.arms["kernel"].time.mean_us / block.arms["kernel"].time.mean_us
+        for process in range(4)
+        for block, slowed in zip(whole.blocks(process, 12), planted.blocks(process, 12), strict=True)
+    ]
+
+    assert 0.95 <= min(ratios) <= 1.0 + plant.by
+    assert np.mean(ratios) == pytest.approx(1 + plant.share * plant.by, abs=0.02)
 
 
 def test_a_cleared_duel_costs_four_blocks_and_their_time(bench, own):
@@ -195,6 +226,27 @@ def test_the_page_holds_the_tables_of_a_full_run(bench, pytestconfig):
     assert f"| unchanged, own buffers | {6 * bench.verdicts.FULL.null:,} | 0 |" in made
     assert "how-good-is-perfci.png" in page
     assert (pytestconfig.rootpath / "docs" / "how-good-is-perfci.png").is_file()
+
+
+def test_the_benchmark_of_tails_runs_and_fills_its_part_of_the_page(bench, pytestconfig):
+    cells = [
+        bench.tails.Cell("own", number, plant, 1)
+        for number in range(6)
+        for plant in (bench.tails.NOTHING, *bench.tails.PLANTS)
+    ]
+    found = {
+        replace(cell, tails=tails): bench.tails.played(replace(cell, tails=tails))
+        for cell in cells
+        for tails in (True, False)
+    }
+
+    unchanged, power = bench.tails.unchanged_text(found), bench.tails.power_text(found, "own")
+
+    assert "| Arms with buffers of their own | 6 | 0 |" in unchanged
+    assert power.count("\n") == 1 + len(bench.tails.PLANTS)
+    page = (pytestconfig.rootpath / "docs" / "how-good-is-perfci.md").read_text(encoding="utf-8")
+    made = page.partition(bench.tails.MARKS.begin)[2].partition(bench.tails.MARKS.end)[0]
+    assert power.splitlines()[0] in made
 
 
 # --- change points ----------------------------------------------------------------------------------------------------

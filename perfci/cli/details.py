@@ -12,7 +12,7 @@ from perfci.core import units
 from perfci.core.model import Block, Gate, Identity, Judgement, OpRun, PerformanceCase, Run, Screen, Static, Suite
 from perfci.core.wording import say, sentence
 from perfci.ops.spec import matches
-from perfci.report import accuracy, against, compiled, lowprec, speed, words
+from perfci.report import accuracy, against, compiled, frame, lowprec, speed, words
 from perfci.report.view import Section, make_table
 
 
@@ -81,6 +81,7 @@ def _show_case(op: str, case: PerformanceCase, row: Judgement | None) -> Iterato
     if seen and seen.screens:
         yield _tabulate_looks(seen.screens)
     if case.blocks:
+        yield Grid(speed.tabulate_launches(frame.pool_case(op, case)), say("Launches of each arm"))
         yield _tabulate_blocks(case.blocks)
     if case.identity:
         yield from _show_identity(case.identity)

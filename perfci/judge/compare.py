@@ -21,7 +21,7 @@ from perfci.core.model.decision import Comparison, PeerFigure, Screen, Sustained
 from perfci.core.model.measured import Block, HostArm, HostBlock, PerformanceCase, choose_regime, peer_arm
 from perfci.core.model.place import Difference, Environment, board_key
 from perfci.core.model.run import PlannedOp, Run
-from perfci.statistics import boards, duel_rule, exact
+from perfci.statistics import boards, duel_rule, exact, tail_rule
 from perfci.statistics.exact import Floats
 from perfci.store.past.lines import BASE, DUEL, KERNEL, REFERENCE, SPEEDUP, by_process, find_median
 from perfci.thresholds.limits import CaseThresholds, Thresholds
@@ -130,7 +130,7 @@ def _duel(
         tau = max(limits.span_margin, limits.span_floor_us / statistics.median(base for _, base in spans))
         shifts = by_process(both, [math.log(kernel / base) for kernel, base in spans])
         duel_span = replace(duel_rule.look(list(shifts.values()), tau), apart=apart)
-    return replace(seen, duel=duel, duel_span=duel_span, base_us=base_us)
+    return replace(seen, duel=duel, duel_span=duel_span, tail=tail_rule.find_tail(both, duel), base_us=base_us)
 
 
 def _compare_sustained(

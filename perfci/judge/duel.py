@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from perfci.core.model import Base, BaseArm, Fact, Look, Reason, Verdict
 from perfci.judge.findings import Context, Finding, judge_span, judge_time, note_environment, screen_drift, screen_span
-from perfci.statistics import duel_rule, many_duels
+from perfci.statistics import duel_rule, many_duels, tail_rule
 from perfci.statistics.duel_rule import Ruling
 from perfci.statistics.exact import to_ratio
 from perfci.store.past.lines import DUEL
@@ -162,6 +162,32 @@ def _judge_longer(
         return Finding(Verdict.INCONCLUSIVE, (Reason(f"duel_{question}_undecided", facts),))
     wanted = duel_rule.processes_wanted(seen) - 1
     return Finding(Verdict.INCONCLUSIVE, (Reason(f"duel_{question}_open", facts),), unsettled=True, processes=wanted)
+
+
+def judge_tail(base: BaseArm | None, context: Context) -> Finding | None:
+    """What the medians of a duel do not see: launches, blocks or processes that take far longer."""
+    tail, seen = context.comparison.tail, context.comparison.duel
+    if base is None or base.failure or tail is None or seen is None:
+        return None
+    facts = {**_facts(seen, context), "mean": tail.mean, "p90": tail.p90, "share": tail.share, "times": tail.times}
+    facts |= {"base_share": tail.base_share, "apart": tail.apart}
+    levels: tuple[Reason, ...] = ()
+    if tail.slow_processes:
+        levels = (Reason("split_processes", {**facts, "count": tail.slow_processes}),)
+    elif tail.slow_blocks:
+        levels = (Reason("split_blocks", {**facts, "count": tail.slow_blocks}),)
+    answer = tail_rule.answer(tail, seen)
+    if answer is Ruling.SLOWER:
+        slower = Reason("tail_slower", facts)
+        if base.same:
+            return Finding(Verdict.INCONCLUSIVE, (Reason("control_failed", facts), slower, *levels))
+        return Finding(Verdict.TAIL, (slower, *levels))
+    if answer is Ruling.OPEN:
+        wanted = duel_rule.processes_wanted(seen) - 1
+        return Finding(Verdict.INCONCLUSIVE, (Reason("tail_open", facts), *levels), unsettled=True, processes=wanted)
+    if answer is Ruling.UNDECIDED:
+        return Finding(Verdict.INCONCLUSIVE, (Reason("tail_undecided", facts), *levels))
+    return Finding(Verdict.PASS, levels) if levels else None
 
 
 def _facts(seen: Look, context: Context) -> dict[str, Fact]:

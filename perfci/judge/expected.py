@@ -27,6 +27,7 @@ _KINDS: Mapping[str, str] = {
     **dict.fromkeys(("slower_confirmed", "slower_disputed", "too_noisy"), "expected_of_baseline"),
     **dict.fromkeys(("duel_span_slower", "duel_span_undecided", "span_confirmed", "span_disputed"), "expected_of_span"),
     **dict.fromkeys(("duel_host_slower", "duel_host_undecided"), "expected_of_host"),
+    **dict.fromkeys(("tail_slower", "tail_undecided"), "expected_of_tail"),
     **dict.fromkeys(("too_slow", "speedup_undecided"), "expected_of_target"),
     **dict.fromkeys(("bandwidth_low", "bandwidth_undecided"), "expected_of_bandwidth"),
 }
@@ -108,9 +109,11 @@ def _loses_time(finding: Finding) -> bool:
     """Whether this is a slow-down, sure or left undecided after all that may be measured."""
     if not finding.reasons or finding.reasons[0].kind not in _KINDS or finding.exact:
         return False
-    change = finding.reasons[0].facts.get("change")
+    facts = finding.reasons[0].facts
+    change = facts.get("mean", facts.get("change"))
     slower = change is None or float(change) > 0
-    return _fails(finding) or (finding.verdict is Verdict.INCONCLUSIVE and not finding.unsettled and slower)
+    doubted = finding.verdict is Verdict.INCONCLUSIVE and not finding.unsettled and slower
+    return _fails(finding) or finding.verdict is Verdict.TAIL or doubted
 
 
 def _answer(plain: Finding, wide: Finding | None, entry: Expected, day: date | None) -> Finding:

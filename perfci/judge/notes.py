@@ -33,7 +33,7 @@ SCREENED = frozenset(
 """Kinds of reason that rest on the screen's test."""
 
 DUELLED = frozenset(
-    {"duel_slower", "duel_faster", "duel_slower_limited", "duel_faster_limited"}
+    {"duel_slower", "duel_faster", "duel_slower_limited", "duel_faster_limited", "tail_slower"}
     | {f"duel_{what}_slower" for what in ("span", "host", "sustained")}
 )
 """Kinds of reason that rest on the duel's test. Duels are cleared by the centre of their blocks alone."""

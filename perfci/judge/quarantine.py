@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from perfci.core.model import Fact, Judgement, Judgements, PerformanceCase, Reason, Run, Suite, Verdict, board_key
 
-TIMED = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.IMPROVED, Verdict.EXPECTED})
+TIMED = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.TAIL, Verdict.IMPROVED, Verdict.EXPECTED})
 """Verdicts that rest on times alone. A wrong answer or an exception is one on every board."""
 
 

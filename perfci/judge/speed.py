@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from perfci.core.model import Block, Expected, Gate, Judgement, Need, PerformanceCase, Reason, Suite, Verdict
 from perfci.judge import change, expected, figures
-from perfci.judge.duel import judge_against_base, judge_host
+from perfci.judge.duel import judge_against_base, judge_host, judge_tail
 from perfci.judge.findings import Context, Finding, judge_span, judge_time
 from perfci.store.past.lines import KERNEL
-from perfci.thresholds.limits import WORK, CaseThresholds
+from perfci.thresholds.limits import FAILS, WORK, CaseThresholds
 
 GRAVITY = (
-    Verdict.WRONG, Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.INCONCLUSIVE, Verdict.DRIFTED, Verdict.STALE,
-    Verdict.EXPECTED, Verdict.IMPROVED, Verdict.NEW, Verdict.UNCHANGED, Verdict.PASS,
+    Verdict.WRONG, Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.TAIL, Verdict.INCONCLUSIVE, Verdict.DRIFTED,
+    Verdict.STALE, Verdict.EXPECTED, Verdict.IMPROVED, Verdict.NEW, Verdict.UNCHANGED, Verdict.PASS,
 )  # fmt: skip
 """Which of several findings decides."""
 
@@ -23,7 +23,7 @@ THROTTLING = frozenset({"thermal", "power_brake"})
 PROOFS = frozenset({"above_bandwidth", "above_rate", "beyond_clock", "calls_reference", "timing_function_replaced"})
 """Suspicions that prove that a time is not that of the kernel's work. They fail the gate unless its owners agreed."""
 
-_BEYOND_DOUBT = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.IMPROVED, Verdict.DRIFTED})
+_BEYOND_DOUBT = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.TAIL, Verdict.IMPROVED, Verdict.DRIFTED})
 _IN_DOUBT = frozenset({Verdict.INCONCLUSIVE, Verdict.PASS, Verdict.STALE, Verdict.EXPECTED})
 
 
@@ -67,7 +67,7 @@ def judge_case(
         p_adjusted=adjusted if comparison.duel or comparison.screens else None,
         expected=excused.entry if fails or verdict is Verdict.EXPECTED else None,
         warns=excused.overdue and verdict is Verdict.EXPECTED,
-        fails=proven,
+        fails=proven or (verdict is Verdict.TAIL and context.limits.tail == FAILS),
         suggested=expected.suggest(answers, context) if fails else None,
     )  # fmt: skip
     return row, Need(comparison.op, comparison.case, max(wanted)) if open_question else None
@@ -84,7 +84,8 @@ def _answer_questions(case: PerformanceCase, context: Context) -> Mapping[str, F
         asked = dict(judge_against_base(case.base, context))
     else:
         asked = {"time": judge_time(context), "span": judge_span(context)}
-    asked |= {"host": host, **{name: ask(case, context) for name, ask in figures.QUESTIONS.items()}}
+    asked |= {"host": host, "tail": judge_tail(case.base, context)}
+    asked |= {name: ask(case, context) for name, ask in figures.QUESTIONS.items()}
     return {question: found for question, found in asked.items() if found}
 
 

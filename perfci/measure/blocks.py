@@ -22,7 +22,7 @@ from perfci.measure.inputs import bound_inputs
 from perfci.measure.outputs import wrong_output
 from perfci.measure.power import is_held, measure_sustained
 from perfci.ops.spec import Params, Performance
-from perfci.statistics import duel_rule, exact
+from perfci.statistics import duel_rule, exact, tail_rule
 from perfci.thresholds.limits import CaseThresholds
 
 FIRST_BLOCKS = 8  # blocks of a case before its interval is looked at
@@ -124,8 +124,10 @@ def find_duel_goal(
     blocks = choose_regime(blocks)
     shifts = [block.shifts[f"{KERNEL}/{BASE}"] for block in blocks]
     allowed = limits.allowed(statistics.median(block.arms[BASE].time.median_us for block in blocks), timer)
-    cleared = duel_rule.early(shifts, allowed) is not duel_rule.Ruling.OPEN
-    return len(blocks) if cleared else max(len(blocks), duel_rule.SECOND)
+    seen = duel_rule.look([shifts], allowed)
+    tail = tail_rule.find_tail(blocks, seen)
+    rulings = (duel_rule.early(shifts, allowed), tail_rule.answer(tail, seen) if tail else None)
+    return max(len(blocks), duel_rule.SECOND) if duel_rule.Ruling.OPEN in rulings else len(blocks)
 
 
 def _find_goal(bench: Rig, subject: Subject) -> int:

@@ -42,7 +42,7 @@ def write(
 ) -> Path:
     """Writes the report's formats in place of an earlier one's. Returns `report.md`'s path, may raise StoredFileError.
 
-    launches: the raw launches' folder or file. Without it percentiles come from the blocks' summaries.
+    launches: the raw launches' folder or file. Without it their distribution is not drawn.
     pasts: what was accepted of each op before this run.
     """
     from perfci.report import build, frame, junit, markdown, metrics, plots
@@ -58,7 +58,7 @@ def write(
     if {"md", "html"} & {*formats}:
         table = frame.tabulate_blocks(run)
         raw = frame.tabulate_launches(stored.rows) if stored.rows else None
-        spreads = frame.pool_spreads(table, raw)
+        spreads = frame.pool_spreads(run)
         pictures, svg, known = folder if "md" in formats else None, "html" in formats, pasts or {}
         drawn = plots.Painter(run, judgements, spreads, pictures, svg, raw, known).draw_all()
         material = Material(run, judgements, spreads, frame.find_clocks(table), drawn.ops, drawn.roofline, known)

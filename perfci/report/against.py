@@ -98,12 +98,13 @@ def tabulate_duels(judged: Sequence[Judgement]) -> Table:
             str(look.blocks),
             str(look.processes),
             ", ".join(units.percent(math.expm1(one), signed=True) for one in medians) if len(medians) > 1 else "-",
+            units.percent(seen.tail.mean, signed=True) if seen.tail else "-",
             write_change(seen.duel_span) if seen.duel_span else "-",
             units.significant(row.p_adjusted or 0.0) if tested else "-",
         ))  # fmt: skip
     heads = (
-        "case | verdict | base: | kernel: | change | allowed: | blocks: | processes: | by process | span | "
-        "p slower (adjusted):"
+        "case | verdict | base: | kernel: | change | allowed: | blocks: | processes: | by process | change of mean: | "
+        "span | p slower (adjusted):"
     )
     return make_table(heads, shown)
 

@@ -231,7 +231,7 @@ def _explain(run: Run, judgements: Judgements) -> Iterator[str]:
     """Returns a paragraph a subject that the page has."""
     yield say(
         "REGRESSED, WRONG, TOO_SLOW, WEAKENED, ERROR and what is SUSPECT by proof fail the gate. INCONCLUSIVE, "
-        "DRIFTED, STALE, SUSPECT and REMOVED warn."
+        "TAIL, DRIFTED, STALE, SUSPECT and REMOVED warn."
     )
     if not is_only_compiled(run):
         yield phrase(

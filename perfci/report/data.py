@@ -9,7 +9,7 @@ from typing import Any
 
 from perfci.core.model import Comparison, Judgement, Judgements, Reason, Run
 from perfci.core.wording import sentence
-from perfci.report import rows
+from perfci.report import frame, rows, speed
 
 FORMAT = 1  # 1: the first
 
@@ -32,7 +32,7 @@ def write_plain(value: Any) -> Any:
 
 def to_json(judgements: Judgements, run: Run | None = None) -> dict[str, Any]:
     """The gate, the counts and every verdict with its reasons and numbers. `exit_code` is that of a run not strict."""
-    found = rows.count_all(judgements)
+    found, figures = rows.count_all(judgements), _find_figures(run) if run else {}
     answer: dict[str, Any] = write_plain({
         "format": FORMAT,
         "gate": found.gate,
@@ -41,7 +41,7 @@ def to_json(judgements: Judgements, run: Run | None = None) -> dict[str, Any]:
         "ops": found.ops,
         "counts": {str(verdict): count for verdict, count in found.verdicts},
         "run": _write_run(run) if run else None,
-        "verdicts": [_write_row(row) for row in judgements.rows],
+        "verdicts": [_write_row(row, figures.get((row.op, row.case), {})) for row in judgements.rows],
         "notes": judgements.notes,
     })  # fmt: skip
     return answer
@@ -58,7 +58,20 @@ def _write_run(run: Run) -> dict[str, Any]:
     }
 
 
-def _write_row(row: Judgement) -> dict[str, Any]:
+def _find_figures(run: Run) -> dict[tuple[str, str | None], dict[str, Any]]:
+    """Figures of each arm of every timed case, and the rates that its kernel reaches."""
+    found: dict[tuple[str, str | None], dict[str, Any]] = {}
+    names = "blocks launches min_us p50_us p90_us p99_us mean_us sd_us rsd iqr_us outliers"
+    for op in run.ops:
+        for case in op.performance:
+            spreads = {one.arm: one for one in frame.pool_case(op.op, case)}
+            if kernel := spreads.get("kernel"):
+                arms = [pick(one, f"arm {names}") for one in spreads.values()]
+                found[op.op, case.case] = {"arms": arms, "rates": speed.find_rates(case, kernel.p50_us, run.limits)}
+    return found
+
+
+def _write_row(row: Judgement, figures: Mapping[str, Any]) -> dict[str, Any]:
     seen = row.comparison or Comparison(row.op, row.case or "")
     # Ratios - 1 where the record holds logarithms.
     duel, names = seen.duel, "blocks processes p_slower p_faster p_differs"
@@ -69,6 +82,9 @@ def _write_row(row: Judgement) -> dict[str, Any]:
         "change": rows.find_change(row),
         **pick(seen, "speedup kernel_us reference_us baseline_us base_us"),
         "duel": duel and pick(duel, names, allowed=math.expm1(duel.tau), by_process=[*map(math.expm1, duel.medians)]),
+        "tail": seen.tail and pick(seen.tail, "mean p90 p share base_share times apart slow_blocks slow_processes"),
+        "arms": figures.get("arms", []),
+        "rates": figures.get("rates"),
         "expected": pick(row.expected, "case up_to why until file line") if row.expected else None,
         "suggested": pick(row.suggested, "file line below replaces") if row.suggested else None,
         "differs": [pick(each, "field before after moves") for each in seen.differs],

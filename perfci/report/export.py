@@ -52,7 +52,11 @@ COLUMNS: Mapping[str, Column] = {
     "p05_us": Column(NUMBER, "5th percentile, microseconds"),
     "p25_us": Column(NUMBER, "25th percentile, microseconds"),
     "p75_us": Column(NUMBER, "75th percentile, microseconds"),
+    "p90_us": Column(NUMBER, "90th percentile, microseconds. Missing of older runs"),
     "p95_us": Column(NUMBER, "95th percentile, microseconds"),
+    "p99_us": Column(
+        NUMBER, "99th percentile of the arm's launches in all blocks of the case, each block's own shift taken out"
+    ),
     "max_us": Column(NUMBER, "greatest, microseconds"),
     "rsd": Column(NUMBER, "sample standard deviation / mean"),
     "outliers": Column(WHOLE, "launches beyond the quartiles by more than 1.5 times their distance"),
@@ -155,6 +159,8 @@ def _merge_blocks(run: Run, judgements: Judgements | None) -> pd.DataFrame:
         columns["verdict"] = {case: str(row.verdict) for case, row in judged.items()}
         columns["reason"] = {case: row.reasons[0].kind for case, row in judged.items() if row.reasons}
         columns["change"] = {case: change.value for case, change in changes.items() if change}
+    p99s = {(one.op, one.case, one.arm): one.p99_us for one in frame.pool_spreads(run)}
+    about["p99_us"] = [p99s.get(arm) for arm in zip(blocks["op"], blocks["case"], blocks["arm"], strict=True)]
     cases = list(zip(blocks["op"], blocks["case"], strict=True))
     for name, values in columns.items():
         about[name] = [values.get(case) for case in cases]

@@ -3,54 +3,61 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfci.core.model import DeviceState, Run, Summary, is_peer
+from perfci.core.model import DeviceState, PerformanceCase, Run, Summary, is_peer
+from perfci.statistics import exact
 from perfci.store.launches import LaunchRow
 from perfci.store.past.lines import find_median
 
 if TYPE_CHECKING:
     import pandas as pd
 
-P99_LAUNCHES = 500  # fewest launches whose 99th percentile is shown: below, it rests on fewer than five of them
+P99_LAUNCHES = 100  # fewest launches whose 99th percentile is shown: of fewer it is the slowest
 ARMS = ("kernel", "base", "reference")  # The order in which arms are shown. Other arms follow.
-
-QUANTILES = (0.0, 0.05, 0.5, 0.95, 0.99)
+HOST = "host"
 
 _KEYS = ("op", "case", "dtype", "arm", "process", "block", "started_s")
 _ARM = ("span_us", "host_us", "activities")
 _BASE = ("change_base", "peer_ratio")
-_TIMES = attrgetter(*(f.name for f in fields(Summary)))
+_SUMMARY = tuple("p90_us" if f.name == "slowest_us" else f.name for f in fields(Summary))
+_TIMES = attrgetter(*_SUMMARY)
 _ARMS = attrgetter(*_ARM)
 _STATE = attrgetter(*(f.name for f in fields(DeviceState)))
-COLUMNS = (*_KEYS, *(f.name for f in fields(Summary)), *_ARM, *(f.name for f in fields(DeviceState)), *_BASE, "board")
+COLUMNS = (*_KEYS, *_SUMMARY, *_ARM, *(f.name for f in fields(DeviceState)), *_BASE, "board")
 
 
 @dataclass(frozen=True)
 class ArmSpread:
-    """One arm of a case over all its blocks. Times are in microseconds."""
+    """One arm of a case over all its blocks, microseconds. Medians over the blocks of each one's own figure, or pooled.
+
+    What is pooled is of all launches together. Where it says so, each block's own shift is taken out first: a launch
+    counts as its time / the block's median * the median of these medians.
+    """
 
     op: str
     case: str
     arm: str
     blocks: int
     launches: int
-    min_us: float
-    p05_us: float
+    min_us: float  # pooled
     p50_us: float
-    p95_us: float
-    p99_us: float | None  # None if there are too few launches, or only the blocks' summaries
-    rsd: float
+    p90_us: float | None  # None of older runs
+    p99_us: float | None  # pooled, each block's shift taken out. None of few launches, and of older runs
+    mean_us: float  # pooled
+    sd_us: float  # standard deviation, pooled, each block's shift taken out
+    rsd: float  # the same / mean
+    iqr_us: float  # distance of the quartiles
     outliers: int
-    span_us: float | None
-    host_us: float | None
-    activities: float | None
-    exact: bool  # of all launches together, not of the blocks' summaries
+    span_us: float | None = None
+    host_us: float | None = None
+    activities: float | None = None
 
 
 @dataclass(frozen=True)
@@ -91,37 +98,46 @@ def tabulate_launches(rows: Iterable[LaunchRow]) -> pd.DataFrame:
     return table.explode("us", ignore_index=True).astype({"us": "float64"}).dropna(subset=["us"])
 
 
-def pool_spreads(table: pd.DataFrame, raw: pd.DataFrame | None = None) -> tuple[ArmSpread, ...]:
-    """Every arm of every case: quantiles and RSD of all raw launches, else medians over the blocks of their own."""
-    keys = ["op", "case", "arm"]
-    pooled = table.groupby(keys, sort=False).agg(
-        blocks=("median_us", "size"),
-        launches=("launches", "sum"),
-        min_us=("min_us", "min"),
-        p05_us=("p05_us", "median"),
-        p50_us=("median_us", "median"),
-        p95_us=("p95_us", "median"),
-        rsd=("rsd", "median"),
-        outliers=("outliers", "sum"),
-        span_us=("span_us", "median"),
-        host_us=("host_us", "median"),
-        activities=("activities", "max"),
-    )
-    pooled = pooled.assign(p99_us=float("nan"), exact=False)
-    if raw is not None:
-        grouped = raw.groupby(keys, sort=False)["us"]
-        exact = grouped.quantile(np.array(QUANTILES)).unstack()
-        exact.columns = ["min_us", "p05_us", "p50_us", "p95_us", "p99_us"]
-        exact["p99_us"] = exact["p99_us"].where(grouped.size() >= P99_LAUNCHES)
-        exact["rsd"] = grouped.std() / grouped.mean()
-        pooled.update(exact)
-        pooled["exact"] = pooled.index.isin(exact.index)
-    known = pooled.reset_index().astype(object)
-    records: list[dict[Any, Any]] = known.where(known.notna(), None).to_dict("records")
-    found = [ArmSpread(**row) for row in records]
-    places = {key: place for place, key in enumerate(dict.fromkeys((one.op, one.case) for one in found))}
-    ranks = {arm: rank for rank, arm in enumerate(ARMS)}
-    return tuple(sorted(found, key=lambda one: (places[one.op, one.case], ranks.get(one.arm, len(ARMS)))))
+def pool_spreads(run: Run) -> tuple[ArmSpread, ...]:
+    """Every arm of every case of a run."""
+    return tuple(spread for op in run.ops for case in op.performance for spread in pool_case(op.op, case))
+
+
+def pool_case(op: str, case: PerformanceCase) -> Iterator[ArmSpread]:
+    """Every arm of a case in the order in which arms are shown, and as `host` how long the kernel's calls kept that.
+
+    Of the host each block has one value, the median of its calls, which here counts as a launch.
+    """
+    arms = dict.fromkeys(arm for block in case.blocks for arm in block.arms)
+    for arm in sorted(arms, key=lambda arm: ARMS.index(arm) if arm in ARMS else len(ARMS)):
+        timed = [block.arms[arm] for block in case.blocks if arm in block.arms]
+        yield replace(
+            _pool(op, case.case, arm, [one.time for one in timed]),
+            span_us=find_median(one.span_us for one in timed),
+            host_us=find_median(one.host_us for one in timed),
+            activities=max((one.activities for one in timed if one.activities is not None), default=None),
+        )
+    timed = [block.arms["kernel"] for block in case.blocks if "kernel" in block.arms]
+    if hosts := [one.host_us for one in timed if one.host_us]:
+        yield replace(_pool(op, case.case, HOST, [exact.summary(hosts)]), blocks=len(hosts))
+
+
+def _pool(op: str, case: str, arm: str, times: Sequence[Summary]) -> ArmSpread:
+    launches, p50 = sum(time.launches for time in times), statistics.median(time.median_us for time in times)
+    mean = sum(time.launches * time.mean_us for time in times) / launches
+    squares = sum((time.launches - 1) * (time.rsd * time.mean_us) ** 2 for time in times)
+    sd = math.sqrt(squares / max(launches - len(times), 1))
+    known, p99 = all(time.slowest_us for time in times), None
+    if known and launches >= P99_LAUNCHES:
+        slowest = np.sort([us / time.median_us for time in times for us in time.slowest_us])
+        # Counted from the greatest, since each block keeps its slowest tenth alone.
+        place = len(slowest) - 1 - 0.01 * (launches - 1)
+        p99 = p50 * float(np.interp(place, np.arange(len(slowest)), slowest))
+    return ArmSpread(
+        op, case, arm, len(times), launches, min(time.min_us for time in times), p50,
+        find_median(time.p90_us for time in times) if known else None, p99, mean, sd, sd / mean,
+        statistics.median(time.p75_us - time.p25_us for time in times), sum(time.outliers for time in times),
+    )  # fmt: skip
 
 
 def find_clocks(table: pd.DataFrame) -> Clocks:

@@ -1,12 +1,13 @@
-"""Geometric mean speedups: of an op, and of all cases."""
+"""Geometric means over cases: of speedups, and of changes against the base."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 
-from perfci.core.model import Interval, Judgement
+from perfci.core.model import Comparison, Interval, Judgement
 from perfci.core.wording import say
 from perfci.report import rows, words
 from perfci.report.ceilings import find_unsound
@@ -14,8 +15,8 @@ from perfci.report.text import code
 from perfci.report.view import Section, make_table
 
 
-def average_speedups(speedups: Sequence[Interval]) -> Interval:
-    """Geometric mean of speedups s_1 ... s_k with its 95 % interval: exp(m - L), exp(m), exp(m + H).
+def average_ratios(speedups: Sequence[Interval]) -> Interval:
+    """Geometric mean of ratios s_1 ... s_k with its 95 % interval: exp(m - L), exp(m), exp(m + H).
 
     m = (log s_1 + ... + log s_k) / k, the mean that does not depend on which of the two times is the unit (Fleming and
     Wallace, CACM 29(3), 1986). L = sqrt(l_1^2 + ... + l_k^2) / k of the half-widths l_i below each log s_i, and H alike
@@ -36,16 +37,36 @@ def _quantile(confidence: float) -> float:
     return NormalDist().inv_cdf(min(0.5 + confidence / 2, 1 - 1e-9))
 
 
-def find_sound(judged: Iterable[Judgement]) -> dict[str, list[Interval]]:
-    """Speedups by op, without those of cases that are WRONG, ERROR or SUSPECT, and of numbers that no ratio can be."""
+@dataclass(frozen=True)
+class Ratio:
+    """One case's speedup, or its time against the base."""
+
+    row: Judgement
+    ratio: Interval
+
+
+def find_speedups(judged: Iterable[Judgement]) -> list[Ratio]:
+    """Reference time / kernel time. Without cases that are WRONG, ERROR or SUSPECT, and what no ratio can be."""
+    return _find_sound(judged, lambda seen: seen.speedup)
+
+
+def find_changes(judged: Iterable[Judgement]) -> list[Ratio]:
+    """Kernel time / base time of the cases that were timed side by side, without the same ones."""
+
+    def find(seen: Comparison) -> Interval | None:
+        if seen.duel is None:
+            return None
+        d = seen.duel.shift
+        return Interval(math.exp(d.value), math.exp(d.low), math.exp(d.high), d.confidence)
+
+    return _find_sound(judged, find)
+
+
+def _find_sound(judged: Iterable[Judgement], find: Callable[[Comparison], Interval | None]) -> list[Ratio]:
     known = list(judged)
     bad = find_unsound(known)
-    found: dict[str, list[Interval]] = {}
-    for row in known:
-        speedup = row.comparison.speedup if row.comparison else None
-        if speedup and (row.op, row.case) not in bad and is_ratio(speedup):
-            found.setdefault(row.op, []).append(speedup)
-    return found
+    seen = ((row, find(row.comparison)) for row in known if row.comparison and (row.op, row.case) not in bad)
+    return [Ratio(row, ratio) for row, ratio in seen if ratio and is_ratio(ratio)]
 
 
 def is_ratio(speedup: Interval) -> bool:
@@ -56,14 +77,17 @@ def is_ratio(speedup: Interval) -> bool:
 
 def compare_ops(judged: Sequence[Judgement]) -> Section | None:
     """One row an op. None if there are fewer than two ops, whose sections have the same."""
-    found = find_sound(judged)
+    found: dict[str, list[Ratio]] = {}
+    for one in find_speedups(judged):
+        found.setdefault(one.row.op, []).append(one)
     if len(found) < 2:
         return None
     shown = []
     for op, speedups in found.items():
-        ends = (words.write_ratio(end(one.value for one in speedups)) for end in (min, max))
-        slower = sum(one.high < 1 for one in speedups)
-        mean = words.write_speedup(average_speedups(speedups))
-        shown.append((code(op), str(len(speedups)), mean, *ends, str(slower)))
-    heads = "op | cases: | geometric mean speedup | lowest: | highest: | slower than the reference:"
+        worst = min(speedups, key=lambda one: one.ratio.value)
+        low, high = (words.write_ratio(end(one.ratio.value for one in speedups)) for end in (min, max))
+        slower = sum(one.ratio.high < 1 for one in speedups)
+        mean = words.write_speedup(average_ratios([one.ratio for one in speedups]))
+        shown.append((code(op), str(len(speedups)), mean, low, code(worst.row.case or ""), high, str(slower)))
+    heads = "op | cases: | geometric mean speedup | lowest: | lowest at | highest: | slower than the reference:"
     return Section(say("Speedup by op"), table=make_table(heads, shown))

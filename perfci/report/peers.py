@@ -70,7 +70,7 @@ def _describe_op(op: str, comparisons: Sequence[Comparison]) -> str:
     shown = []
     for name, known in _find_ratios(comparisons).items():
         if known:
-            mean = words.write_ratio(means.average_speedups([one for _, one in known]).value)
+            mean = words.write_ratio(means.average_ratios([one for _, one in known]).value)
             shown.append(say("{ratio} {name}", ratio=mean, name=name))
         if len(known) > 1:
             case, worst = min(known, key=lambda each: each[1].value)

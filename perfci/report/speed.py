@@ -8,7 +8,7 @@ from perfci.core import units
 from perfci.core.model import PEER, Limits, OpRun, PerformanceCase
 from perfci.core.wording import say
 from perfci.report.ceilings import find_place
-from perfci.report.frame import ArmSpread
+from perfci.report.frame import HOST, ArmSpread
 from perfci.report.text import code, plain, strong
 from perfci.report.view import Section, Table, make_table
 from perfci.report.words import write_count, write_number, write_seconds
@@ -19,11 +19,13 @@ RSD_WARNS = 0.05  # relative standard deviation above which the scatter of launc
 def make_parts(op: OpRun, spreads: Sequence[ArmSpread], limits: Limits) -> Iterator[Section]:
     """Returns the tables. Some are empty if nothing was measured."""
     name = plain(op.op, 80)
-    how = say("Percentiles and RSD: medians over the blocks of each block's own; least time excepted.")
-    if any(spread.exact for spread in spreads):
-        how = say("Percentiles and RSD: all launches together.")
-    note = say("{how} RSD above {limit:%} and spills in bold.", how=how, limit=RSD_WARNS)
-    yield Section(say("{op}: launches of each arm", op=name), (note,), table=_tabulate_launches(spreads))
+    note = say(
+        "Minimum and mean: of all launches together. So are p99 and SD (standard deviation), each block's own shift "
+        "taken out. The others: medians over the blocks of each block's own. Host: of block medians, how long the "
+        "kernel's calls kept it. RSD above {limit:%} and spills in bold.",
+        limit=RSD_WARNS,
+    )
+    yield Section(say("{op}: launches of each arm", op=name), (note,), table=tabulate_launches(spreads))
     known = [say("copy {limit:n} GB/s", limit=limits.copy_gbps)] if limits.copy_gbps else []
     for dtype, limit in sorted(limits.matmul_tflops.items()):
         known.append(say("{dtype} matmul {limit:n} TFLOP/s", dtype=plain(dtype), limit=limit))
@@ -37,8 +39,9 @@ def make_parts(op: OpRun, spreads: Sequence[ArmSpread], limits: Limits) -> Itera
     yield Section(say("{op}: compiled kernels", op=name), table=tabulate_binaries(op.performance))
 
 
-def _tabulate_launches(spreads: Sequence[ArmSpread]) -> Table:
-    arms = {"kernel": say("kernel"), "base": say("base"), "reference": say("reference")}
+def tabulate_launches(spreads: Iterable[ArmSpread]) -> Table:
+    """Returns a table of the percentiles, means and spreads of each arm."""
+    arms = {"kernel": say("kernel"), "base": say("base"), "reference": say("reference"), HOST: say("host")}
     shown = []
     for one in spreads:
         rsd = units.percent(one.rsd)
@@ -47,11 +50,13 @@ def _tabulate_launches(spreads: Sequence[ArmSpread]) -> Table:
             arms.get(one.arm) or plain(one.arm.removeprefix(PEER)),
             str(one.blocks),
             str(one.launches),
-            *map(units.time, (one.min_us, one.p05_us, one.p50_us, one.p95_us, one.p99_us)),
-            strong(rsd) if one.rsd > RSD_WARNS else rsd,
+            *map(units.time, (one.min_us, one.p50_us, one.p90_us, one.p99_us, one.mean_us, one.sd_us)),
+            strong(rsd) if one.rsd > RSD_WARNS and one.arm != HOST else rsd,
+            units.time(one.iqr_us),
             units.percent(one.outliers / one.launches if one.launches else None),
         ))  # fmt: skip
-    return make_table("case | arm | blocks: | launches: | min: | p05: | p50: | p95: | p99: | RSD: | outliers:", shown)
+    heads = "case | arm | blocks: | launches: | min: | p50: | p90: | p99: | mean: | SD: | RSD: | IQR: | outliers:"
+    return make_table(heads, shown)
 
 
 def _tabulate_rates(op: OpRun, spreads: Sequence[ArmSpread], limits: Limits) -> Table:
@@ -61,24 +66,30 @@ def _tabulate_rates(op: OpRun, spreads: Sequence[ArmSpread], limits: Limits) -> 
         us = times.get(case.case)
         if not us or not (case.bytes_moved or case.flops):
             continue
-        gbps = case.bytes_moved / us / 1e3 if case.bytes_moved else None
-        tflops = case.flops / us / 1e6 if case.flops else None
-        peak = limits.matmul_tflops.get(case.dtype or "")
-        found, bound = find_place("", case, us, limits), "-"
+        rates, found, bound = find_rates(case, us, limits), find_place("", case, us, limits), "-"
         if found and found.ridge is not None:
             bound = say("memory") if found.by_memory else say("arithmetic")
         shown.append((
             code(case.case),
             units.size(case.bytes_moved),
-            write_number(gbps),
-            units.percent(gbps / limits.copy_gbps if gbps and limits.copy_gbps else None),
-            write_number(tflops),
-            units.percent(tflops / peak if tflops and peak else None),
+            write_number(rates["gbps"]),
+            units.percent(rates["of_copy"]),
+            write_number(rates["tflops"]),
+            units.percent(rates["of_matmul"]),
             write_number(found.intensity if found else None),
             bound,
         ))  # fmt: skip
     heads = "case | moved: | GB/s: | of copy limit: | TFLOP/s: | of matmul limit: | operations a byte: | bound by"
     return make_table(heads, shown)
+
+
+def find_rates(case: PerformanceCase, us: float, limits: Limits) -> dict[str, float | None]:
+    """What a case reaches in this time: GB/s, TFLOP/s, and their shares of the limits that the run measured."""
+    gbps = case.bytes_moved / us / 1e3 if case.bytes_moved else None
+    tflops = case.flops / us / 1e6 if case.flops else None
+    peak = limits.matmul_tflops.get(case.dtype or "")
+    of_copy = gbps / limits.copy_gbps if gbps and limits.copy_gbps else None
+    return {"gbps": gbps, "of_copy": of_copy, "tflops": tflops, "of_matmul": tflops / peak if tflops and peak else None}
 
 
 def _tabulate_calls(op: OpRun, spreads: Sequence[ArmSpread]) -> Table:

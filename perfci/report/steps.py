@@ -89,6 +89,7 @@ def _advise_by_verdict() -> dict[Verdict, _Advice]:
         Verdict.TOO_SLOW: (say("see how far it is from what `thresholds/` asks for."), _SHOW),
         Verdict.ERROR: (say("read the message in the op's section above; this repeats it alone."), _SAME),
         Verdict.INCONCLUSIVE: (say("look for throttling and other processes, then give it more time."), quieter),
+        Verdict.TAIL: (say("see which launches, blocks or processes take longer than the base's."), _SHOW),
         Verdict.DRIFTED: (say("driver, board or reference moved; if that was meant, store the new numbers."), _ACCEPT),
         Verdict.STALE: (say("the stored baseline cannot speak here; this stores one that can."), _ACCEPT),
         Verdict.SUSPECT: (say("read what was seen before believing the time."), _SHOW),

@@ -20,8 +20,8 @@ ODD = frozenset({"thermal", "power_brake", "hw_slowdown"})
 
 def summarise(run: Run, judgements: Judgements, clocks: Clocks) -> tuple[str, ...]:
     """Returns the items of the summary, each with its numbers."""
-    verdicts, speedup = _describe_verdicts(judgements), _describe_speedup(judgements.rows)
-    return (*verdicts, *speedup, *_describe_oddities(run, clocks))
+    verdicts, averages = _describe_verdicts(judgements), _describe_means(judgements.rows)
+    return (*verdicts, *averages, *_describe_oddities(run, clocks))
 
 
 def _describe_verdicts(judgements: Judgements) -> Iterator[str]:
@@ -62,6 +62,8 @@ def _locate(row: Judgement) -> str:
         number = say("{share:%} of the copy", share=row.reasons[0].facts["share"])
     elif row.verdict is Verdict.TOO_SLOW and row.reasons[0].kind == "compile_too_slow":
         number = say("first call {seconds:n} s", seconds=row.reasons[0].facts["seconds"])
+    elif row.verdict is Verdict.TAIL and row.comparison and row.comparison.tail:
+        number = say("mean {change:+%}", change=row.comparison.tail.mean)
     elif row.verdict is Verdict.TOO_SLOW and speedup:
         number = words.write_ratio(speedup.value)
     elif row.verdict in {Verdict.REGRESSED, Verdict.IMPROVED, Verdict.EXPECTED} and change:
@@ -70,13 +72,24 @@ def _locate(row: Judgement) -> str:
     return " ".join(part for part in (code(row.op), target, code(row.case or ""), number) if part)
 
 
-def _describe_speedup(judged: Sequence[Judgement]) -> Iterator[str]:
-    """Returns the mean over all cases. The table of speedups has that of each op."""
-    every = [one for speedups in means.find_sound(judged).values() for one in speedups]
-    if every:
+def _describe_means(judged: Sequence[Judgement]) -> Iterator[str]:
+    """Returns the means over all cases, with the worst of them. The table of speedups has those of each op."""
+    if speedups := means.find_speedups(judged):
+        worst = min(speedups, key=lambda one: one.ratio.value)
         yield phrase(
-            "**Speedup** over the reference, geometric mean of {count:case|cases}: {mean}.",
-            count=len(every), mean=words.write_speedup(means.average_speedups(every)),
+            "**Speedup** over the reference, geometric mean of {count:case|cases}: {mean}; lowest {worst} at {where}.",
+            count=len(speedups), mean=words.write_speedup(means.average_ratios([one.ratio for one in speedups])),
+            worst=words.write_ratio(worst.ratio.value), where=f"{code(worst.row.op)} {code(worst.row.case or '')}",
+        )  # fmt: skip
+    if changes := means.find_changes(judged):
+        worst = max(changes, key=lambda one: one.ratio.value)
+        mean = means.average_ratios([one.ratio for one in changes])
+        value, low, high = (words.write_change(end - 1) for end in (mean.value, mean.low, mean.high))
+        yield phrase(
+            "**Change** against the base, geometric mean of {count:case|cases}: {mean} ({interval}); slowest {worst} "
+            "at {where}.",
+            count=len(changes), mean=value, interval=words.write_range(low, high),
+            worst=words.write_change(worst.ratio.value - 1), where=f"{code(worst.row.op)} {code(worst.row.case or '')}",
         )  # fmt: skip
 
 

@@ -45,7 +45,7 @@ class Value:
     case: str | None  # id, None: of every case without a value of its own
     key: str
     part: str  # of a key with several values: a timer, or the kernel length from which on it holds. Else empty
-    value: float | None  # None: it gates nothing
+    value: float | str | None  # None: it gates nothing
     text: str  # the value as files write it
     layer: Layer
     origin: Origin

@@ -41,7 +41,8 @@ def summary(launches_us: ArrayLike) -> Summary:
     mean = float(times.mean())
     rsd = float(times.std(ddof=1)) / mean if times.size > 1 else 0.0
     outliers = int(np.count_nonzero((times < p25 - reach) | (times > p75 + reach)))
-    return Summary(times.size, median, low, p05, p25, p75, p95, high, mean, rsd, outliers)
+    slowest = np.sort(times)[int(0.9 * (times.size - 1)) :].tolist()
+    return Summary(times.size, median, low, p05, p25, p75, p95, high, mean, rsd, outliers, tuple(slowest))
 
 
 def launch_shift(launches_us: ArrayLike, others_us: ArrayLike) -> float:

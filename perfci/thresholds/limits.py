@@ -17,6 +17,8 @@ Lines = Mapping[tuple[str | None, str], int]
 """(pattern of a case, or None, key) -> line, in the order in which values count."""
 
 
+GATES = WARNS, FAILS = "warns", "fails"  # what a TAIL may do to the gate
+
 WORK = "work"  # what a declaration names that a kernel leaves to others, such as a library
 
 
@@ -40,6 +42,7 @@ class CaseThresholds:
     """timer -> difference that never matters: what the timer cannot resolve"""
     tau: Steps = ((0.0, 0.05), (3.0, 0.025), (10.0, 0.015), (40.0, 0.01))
     """(from this kernel length on, allowed slow-down against the base), ascending"""
+    tail: str = WARNS  # one of GATES
     registers: float | None = None
     instructions: float | None = None
     shared_memory: float | None = None

@@ -16,7 +16,17 @@ from perfci.core.errors import StoredFileError
 from perfci.core.model import Expected
 from perfci.core.wording import say
 from perfci.thresholds.layers import ALPHA, Relaxed
-from perfci.thresholds.limits import WORK, CaseThresholds, Lines, Listed, OpThresholds, Steps, Thresholds, override
+from perfci.thresholds.limits import (
+    GATES,
+    WORK,
+    CaseThresholds,
+    Lines,
+    Listed,
+    OpThresholds,
+    Steps,
+    Thresholds,
+    override,
+)
 from perfci.thresholds.place import Place, find_meant, list_yaml, make_unknown_error, read, shorten_text
 
 DEFAULT = "default"
@@ -152,6 +162,13 @@ def _read_steps(place: Place) -> Steps:
     if 0.0 not in steps:
         raise place.unlike(say("steps that begin at length 0, such as 0: 5 %"))
     return tuple(sorted(steps.items()))
+
+
+def _read_tail(place: Place) -> str:
+    want = say("one of {known}", known=", ".join(GATES))
+    if (text := place.text(want)) not in GATES:
+        raise place.unlike(want)
+    return text
 
 
 # --- entries: agreed slow-downs (`expected`), and thresholds that are looser for a time (`relaxed`) -------------------
@@ -299,6 +316,7 @@ _CASE_KEYS: Mapping[str, Reader] = {
     "host_floor_us": _microseconds,
     "floor_us": lambda place: _read_fields(place, dict.fromkeys(TIMERS, _microseconds)),
     "tau": _read_steps,
+    "tail": _read_tail,
     "spill_bytes": make_number_reader("16"),
     # What the cache keeps lets a kernel pass the copy. Beyond 140 % no measurement is believed.
     "bandwidth_share": make_percentage_reader(0, 140, above=True, like="80 %"),
@@ -309,7 +327,7 @@ _OP_KEYS: Mapping[str, Reader] = {
     **_CASE_KEYS, "cases": _read_cases, "expected": read_expected, "relaxed": read_relaxed,
 }  # fmt: skip
 NUMBERS: Mapping[str, Reader] = {
-    **{key: reader for key, reader in _DEFAULT_KEYS.items() if key != "floor_us"},
+    **{key: reader for key, reader in _DEFAULT_KEYS.items() if key not in {"floor_us", "tail"}},
     "tau": _slowdown,
 }
 """How the one number of a key is read, if it stands for every length of kernel: earned, relaxed, --threshold."""

@@ -54,9 +54,11 @@ def write_value(key: str, value: float) -> str | None:
     return None
 
 
-def show(key: str, value: float | None) -> str:
+def show(key: str, value: float | str | None) -> str:
     """A value as people read it: with four digits, no more. A dash for none."""
-    return "-" if value is None else write_value(key, float(f"{value:.4g}")) or percent(value)
+    if value is None or isinstance(value, str):
+        return value or "-"
+    return write_value(key, float(f"{value:.4g}")) or percent(value)
 
 
 def read_value(key: str, text: str, source: str) -> float:

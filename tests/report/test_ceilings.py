@@ -36,6 +36,6 @@ def test_unsound_cases_have_no_place(examples, case, verdict, whole):
     named = None if whole else case.case
     row = examples.judgement("mm", named, verdict, examples.reason("example_same"), suite=Suite.PERFORMANCE)
 
-    found = ceilings.find_places([op], frame.pool_spreads(frame.tabulate_blocks(examples.run([op]))), [row], LIMITS)
+    found = ceilings.find_places([op], frame.pool_spreads(examples.run([op])), [row], LIMITS)
 
     assert [one.case for one in found.get("mm", [])] == ([] if whole else ["m=2,dtype=float16"])

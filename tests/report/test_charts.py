@@ -105,7 +105,7 @@ def places(examples):
         for n in range(8)
     ]  # fmt: skip
     run = examples.run([OpRun("matmul", performance=tuple(timed))])
-    spreads = frame.pool_spreads(frame.tabulate_blocks(run))
+    spreads = frame.pool_spreads(run)
     places = ceilings.find_places(run.ops, spreads, (), limits)
     return [one for op in places.values() for one in op], limits
 

@@ -67,3 +67,18 @@ def test_it_is_plain_json(examples, name):
     answer = data.to_json(judgements, run)
 
     assert json.loads(encode(answer)) == answer
+
+
+def test_every_arm_has_its_figures_and_the_kernel_its_rates(examples):
+    run, judgements = examples.small()
+    case = run.ops[0].performance[0]
+
+    row = next(row for row in data.to_json(judgements, run)["verdicts"] if row["case"] == case.case)
+
+    assert [arm["arm"] for arm in row["arms"]] == ["kernel", "reference", "host"]
+    kernel = row["arms"][0]
+    assert kernel["p50_us"] == pytest.approx(row["kernel_us"], rel=1e-3)
+    assert kernel["launches"] == sum(block.arms["kernel"].time.launches for block in case.blocks)
+    assert row["rates"]["gbps"] == pytest.approx(case.bytes_moved / kernel["p50_us"] / 1e3)
+    assert row["rates"]["of_copy"] == pytest.approx(row["rates"]["gbps"] / run.limits.copy_gbps)
+    assert data.to_json(judgements)["verdicts"][-1]["arms"] == []

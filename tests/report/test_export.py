@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from perfci.core.errors import MissingPackageError
+from perfci.core.model import ArmBlock
 from perfci.report import export
 
 
@@ -131,3 +132,18 @@ def test_parquet_holds_the_table_with_its_types(examples):
     assert list(back["median_us"]) == list(found["median_us"])
     assert list(back["process"]) == list(found["process"])
     assert "=cmd=1,rows=3" in set(back["case"]), "texts are as they are"
+
+
+def test_the_99th_percentile_is_of_each_arms_launches_in_all_blocks_of_the_case(examples):
+    run, _ = examples.duelled()
+    case = next(case for case in run.ops[0].performance if case.blocks)
+    time = replace(case.blocks[0].arms["kernel"].time, slowest_us=(27.0, 28.0, 29.0, 30.0))
+    blocks = tuple(replace(block, arms=block.arms | {"kernel": ArmBlock(time)}) for block in case.blocks)
+    op = replace(run.ops[0], performance=(replace(case, blocks=blocks),))
+
+    rows = read(export.tabulate([(replace(run, ops=(op,)), None)]))
+
+    p99s = {arm: {row["p99_us"] for row in rows if row["arm"] == arm} for arm in ("kernel", "reference")}
+    assert len(p99s["kernel"]) == 1
+    assert 29.0 <= float(p99s["kernel"].pop()) <= 30.0
+    assert p99s["reference"] == {""}

@@ -18,7 +18,7 @@ def row(examples, op, case, speedup, verdict=Verdict.PASS):
 
 
 def test_the_geometric_mean_is_that_of_the_values():
-    found = means.average_speedups([interval(2.0), interval(0.5), interval(8.0)])
+    found = means.average_ratios([interval(2.0), interval(0.5), interval(8.0)])
 
     assert found.value == pytest.approx(statistics.geometric_mean([2.0, 0.5, 8.0]))
     assert found.confidence == 0.95
@@ -30,7 +30,7 @@ def test_the_interval_covers_the_true_mean_as_often_as_it_says():
     rng, spread, hits = random.Random(1), 0.02, 0
     for _ in range(2000):
         logs = [rng.gauss(0.3, spread) for _ in range(5)]
-        seen = means.average_speedups(
+        seen = means.average_ratios(
             [Interval(*(math.exp(log + z * spread) for z in (0, -1.959964, 1.959964))) for log in logs]
         )
         hits += seen.low <= math.exp(0.3) <= seen.high
@@ -41,7 +41,7 @@ def test_the_interval_covers_the_true_mean_as_often_as_it_says():
 def test_cases_whose_time_says_nothing_are_left_out(examples, verdict):
     judged = [row(examples, "softmax", "n=1", 2.0), row(examples, "softmax", "n=2", 100.0, verdict)]
 
-    assert [one.value for one in means.find_sound(judged)["softmax"]] == [2.0]
+    assert [one.ratio.value for one in means.find_speedups(judged)] == [2.0]
 
 
 def test_ops_have_means_of_their_own(examples):
@@ -49,9 +49,19 @@ def test_ops_have_means_of_their_own(examples):
 
     rows = [[spell(cell) for cell in cells] for cells in means.compare_ops(judged).table.rows]
     assert [(op, cases, *ends) for op, cases, _, *ends, _ in rows] == [
-        ("`a`", "1", "2.00x", "2.00x"),
-        ("`b`", "2", "1.00x", "1.50x"),
+        ("`a`", "1", "2.00x", "`n=1`", "2.00x"),
+        ("`b`", "2", "1.00x", "`n=1`", "1.50x"),
     ]
+
+
+def test_changes_against_the_base_are_those_of_the_cases_timed_beside_it(examples):
+    _, judgements = examples.duelled()
+
+    found = means.find_changes(judgements.rows)
+
+    timed = {(row.op, row.case): row for row in judgements.rows if row.comparison and row.comparison.duel}
+    assert {(one.row.op, one.row.case) for one in found} == set(timed)
+    assert all(math.log(one.ratio.value) == pytest.approx(one.row.comparison.duel.shift.value) for one in found)
 
 
 def test_one_op_alone_has_no_table_of_means(examples):

@@ -105,7 +105,7 @@ def test_every_count_that_is_not_fine_is_always_there(examples):
 
     counted = {key for key in fine if key[0] == "perfci_verdicts"}
     assert counted == {key for key in full if key[0] == "perfci_verdicts"}
-    assert len(counted) == 11
+    assert len(counted) == 12
     assert full["perfci_verdicts", ("verdict", "REGRESSED")] == 1
     assert full["perfci_verdicts", ("verdict", "WRONG")] == 2
     assert all(value == 0 for key, value in fine.items() if key in counted)

@@ -12,7 +12,7 @@ from perfci.report.charts.device import draw_roofline
 
 
 def write(run, judgements, folder, raw=None, **options):
-    spreads = frame.pool_spreads(frame.tabulate_blocks(run), raw)
+    spreads = frame.pool_spreads(run)
     return plots.Painter(run, judgements, spreads, folder, raw=raw, **options).draw_all()
 
 

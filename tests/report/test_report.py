@@ -126,18 +126,15 @@ def test_on_a_machine_without_accelerator_the_compiled_kernels_have_a_verdict(pa
     assert "\n## softmax\n" in text
 
 
-def test_with_raw_launches_percentiles_are_exact_and_launches_are_drawn(examples, tmp_path):
+def test_with_raw_launches_their_distribution_is_drawn(examples, tmp_path):
     run, judgements = examples.small()
     case = run.ops[0].performance[0].case
     for index in range(8):
         us = [float(n) for n in range(index * 100 + 1, index * 100 + 101)]
         append_launches(tmp_path, "softmax", case, 0, index, {"kernel": us})
 
-    text = report.write(run, judgements, tmp_path, launches=tmp_path).read_text(encoding="utf-8")
+    report.write(run, judgements, tmp_path, launches=tmp_path)
 
-    row = next(line for line in text.splitlines() if line.startswith(f"| `{case}`") and "| kernel " in line)
-    cells = [cell.strip() for cell in row.split("|")]
-    assert cells[5:10] == ["1.00 us", "41.0 us", "400 us", "760 us", "792 us"]
     assert (tmp_path / "launches-softmax.png").is_file()
 
 

@@ -15,7 +15,7 @@ def case(examples):
 
 def table(examples, case, title, limits=LIMITS):
     op = OpRun("mm", performance=(case,))
-    spreads = frame.pool_spreads(frame.tabulate_blocks(examples.run([op])))
+    spreads = frame.pool_spreads(examples.run([op]))
     part = next(part for part in speed.make_parts(op, spreads, limits) if part.title.endswith(f": {title}"))
     return [dict(zip(part.table.columns, cells, strict=True)) for cells in part.table.rows]
 

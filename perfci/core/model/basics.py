@@ -59,6 +59,7 @@ class Verdict(StrEnum):
     TOO_SLOW = "TOO_SLOW"
     ERROR = "ERROR"
     INCONCLUSIVE = "INCONCLUSIVE"
+    TAIL = "TAIL"
     EXPECTED = "EXPECTED"
     DRIFTED = "DRIFTED"
     STALE = "STALE"
@@ -76,7 +77,9 @@ class Verdict(StrEnum):
 
 
 _FAILS = frozenset({Verdict.REGRESSED, Verdict.WRONG, Verdict.TOO_SLOW, Verdict.WEAKENED, Verdict.ERROR})
-_WARNS = frozenset({Verdict.INCONCLUSIVE, Verdict.DRIFTED, Verdict.STALE, Verdict.SUSPECT, Verdict.REMOVED})
+_WARNS = frozenset(
+    {Verdict.INCONCLUSIVE, Verdict.TAIL, Verdict.DRIFTED, Verdict.STALE, Verdict.SUSPECT, Verdict.REMOVED}
+)
 
 
 class Suite(StrEnum):
@@ -113,6 +116,27 @@ class Look:
     p_differs: float = 1.0
     """of |d| >= tau, the larger of two one-sided tests: small where kernel and base are as good as equal"""
     apart: bool = False  # each revision was timed in a process of its own: only the final looks can clear it
+
+
+@dataclass(frozen=True)
+class Tail:
+    """What the median of launches does not see of a duel: few launches, blocks or processes that take far longer.
+
+    Ratios - 1, plus is slower. Of the kernel's launches against the base's in the same blocks.
+    """
+
+    mean: float  # mean over the blocks of the ratio of both means
+    costs: tuple[float, ...]  # the same less the duel's own slow-down, one a process
+    p90: float  # of the 90th percentiles, median over the blocks
+    p: float
+    """the smaller of two exact signed-rank tests, of means and of 90th percentiles, over the blocks in which they are
+    farther apart than is allowed"""
+    share: float  # least share of the kernel's launches that are slow: beyond 99 % of the base's by twice tau
+    base_share: float  # of the base's launches
+    times: float  # median of these launches of the kernel / the base's median. 1 if there are none
+    apart: float = 0.0  # by how much the slower of two levels is slower than the others, if the blocks fall into levels
+    slow_blocks: int = 0  # blocks on that level
+    slow_processes: int = 0  # processes whose blocks are on it, if no process has blocks on both
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfci.core.model.basics import Gate, Interval, Look, Reason, Suite, Verdict
+from perfci.core.model.basics import Gate, Interval, Look, Reason, Suite, Tail, Verdict
 from perfci.core.model.measured import HostArm
 from perfci.core.model.place import Difference
 from perfci.core.model.run import Expected, Suggestion
@@ -85,6 +85,7 @@ class Comparison:
     """the same of arms alone on the device, at its power limit. Its blocks are pairs of turns"""
     sustained: tuple[SustainedFigure, ...] = ()  # of each arm, if the kernel reaches the power limit
     clock_mhz: float | None = None  # median over blocks that count
+    tail: Tail | None = None  # what the medians of the duel do not see. None if the run did not record it
     base_us: float | None = None  # median of the base's block medians
     duel_host: Look | None = None  # how long a call keeps the host, kernel against base. None if that hardly shows
     host: HostArm | None = None  # of the kernel, medians over its blocks of host time
@@ -107,7 +108,8 @@ class Judgement:
     target: str | None = None  # what a compiled kernel was compiled for
     expected: Expected | None = None  # the entry that excuses it, or that does not reach so far, or no more
     warns: bool = False  # the gate warns although the verdict is fine: the entry that excuses it has expired
-    fails: bool = False  # the gate fails although the verdict only warns: it rests on proof, and nobody agreed to it
+    fails: bool = False
+    """the gate fails although the verdict only warns: it rests on proof that nobody agreed to, or thresholds say so"""
     suggested: Suggestion | None = None  # the entry that would excuse it, if one could
 
     @property

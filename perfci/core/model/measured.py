@@ -196,6 +196,17 @@ class Summary:
     mean_us: Time
     rsd: Amount  # sample standard deviation / mean
     outliers: Count  # launches beyond the quartiles by more than 1.5 times their distance (Tukey's fence)
+    slowest_us: tuple[Time, ...] = ()
+    """the launches from the 90th percentile on, ascending, and the one before them. Older runs lack them"""
+
+    @property
+    def p90_us(self) -> float | None:
+        """90th percentile, interpolated between two launches. None of older runs."""
+        if not self.slowest_us:
+            return None
+        place = 0.9 * (self.launches - 1)
+        below, above = (self.slowest_us * 2)[:2]  # a single launch has no other
+        return below + (place - int(place)) * (above - below)
 
 
 PEER = "peer:"  # what the name of a peer's arm begins with

@@ -1,0 +1,105 @@
+"""What the median of launches does not see: a few launches, blocks or processes that take far longer than the base's.
+
+In a block of an unchanged kernel each arm could have been the other. So the logarithm of the ratio of the arms' means
+is as likely above 0 as below, whatever its size, and so is that of their 90th percentiles. Blocks in which it is small
+say nothing and are left out. Of the others Wilcoxon's signed-rank test asks whether the kernel is slower: given the
+sizes, its null distribution is exact (Hollander, Wolfe, Chicken 2014, 3.1). The slow-down that the duel itself found is
+taken out first. That shifts against the alarm.
+
+A kernel has a tail if its mean costs more than tau beyond that, in as many processes as must agree in a duel. LEVEL is
+of each test, not of a family: TAIL warns. docs/how-good-is-perfci.md holds how often it errs (benchmarks/tails.py).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+import numpy as np
+
+from perfci.core.model import ArmBlock, Block, Look, Tail
+from perfci.statistics import duel_rule, exact
+from perfci.statistics.duel_rule import Ruling
+
+LEVEL = 0.001
+"""p of either test at either of the two last looks, of which an unchanged kernel has four."""
+
+HINT = 0.25  # p up to which a fresh process is worth its time: two blocks at least, and all of them slower
+DOUBT = 0.005  # p up to which it stays open when all blocks are spent
+CLEAR = 0.75  # a mean that costs up to so many tau is no hint
+
+KERNEL, BASE = "kernel", "base"
+DUEL = f"{KERNEL}/{BASE}"
+
+
+def find_tail(blocks: Sequence[Block], seen: Look) -> Tail | None:
+    """Sum up what the duel `seen` does not, of its own blocks. None if they do not hold their slowest launches."""
+    arms = [(block.arms[KERNEL], block.arms[BASE]) for block in blocks]
+    high = [(kernel.time.p90_us, base.time.p90_us) for kernel, base in arms]
+    means = np.array([kernel.time.mean_us / base.time.mean_us for kernel, base in arms])
+    p90s = np.array([kernel / base for kernel, base in high if kernel and base])
+    if len(p90s) < len(blocks):
+        return None
+    shift = max(seen.shift.value, 0.0)
+    tested = []
+    for ratios, least in ((means, seen.tau), (p90s, 2 * seen.tau)):
+        beyond = np.log(ratios) - shift
+        beyond = beyond[np.abs(beyond) > least]
+        tested.append(exact.signed_rank_p(beyond) if beyond.size else 1.0)
+    processes = np.array([block.process for block in blocks])
+    costs = [means[processes == process].mean() - math.exp(shift) for process in np.unique(processes)]
+    return Tail(
+        float(means.mean()) - 1, tuple(map(float, costs)), float(np.median(p90s)) - 1, min(tested),
+        *_count_slow(arms, shift, seen.tau), *_find_levels(blocks, seen.tau),
+    )  # fmt: skip
+
+
+def answer(tail: Tail, seen: Look) -> Ruling:
+    """Whether a kernel has a tail. OPEN: more blocks would tell. Only the last two looks of a duel say SLOWER."""
+    tau, costs = math.expm1(seen.tau), np.array(tail.costs)
+    cost = float(np.average(costs, weights=seen.sizes))
+    whole = np.array(seen.sizes) >= duel_rule.WHOLE
+    decides = np.count_nonzero(whole) >= min(duel_rule.FINAL)
+    if decides and tail.p <= LEVEL and cost > tau and duel_rule.agree(costs, tau, whole):
+        return Ruling.SLOWER
+    if cost <= CLEAR * tau:
+        return Ruling.CLEARED
+    if seen.processes >= duel_rule.PROCESSES:
+        return Ruling.UNDECIDED if tail.p <= DOUBT else Ruling.CLEARED
+    return Ruling.OPEN if seen.blocks < duel_rule.SECOND or tail.p <= HINT else Ruling.CLEARED
+
+
+def _count_slow(arms: Sequence[tuple[ArmBlock, ArmBlock]], shift: float, tau: float) -> tuple[float, float, float]:
+    """Shares of the kernel's and the base's launches that are slow, and how many times the base's median those take."""
+    usual = sorted(us / base.time.median_us for _, base in arms for us in base.time.slowest_us)
+    launches = sum(base.time.launches for _, base in arms)
+    limit = usual[-1 - launches // 100] * math.exp(shift + 2 * tau)
+    beyond = [us / base.time.median_us for kernel, base in arms for us in kernel.time.slowest_us]
+    slow = [ratio for ratio in beyond if ratio > limit]
+    count = 0.0
+    for kernel, base in arms:
+        time, least = kernel.time, limit * base.time.median_us
+        # Where all launches that are stored are slow, the quantiles tell how many others are at least.
+        levels = ((time.p75_us, 0.25), (time.median_us, 0.5), (time.p25_us, 0.75), (time.min_us, 1.0))
+        stored = sum(us > least for us in time.slowest_us)
+        count += max([stored, *(part * time.launches for us, part in levels if us > least)])
+    base_count = sum(ratio > limit for ratio in usual)
+    total = sum(kernel.time.launches for kernel, _ in arms)
+    return count / total, base_count / launches, statistics.median(slow) if slow else 1.0
+
+
+def _find_levels(blocks: Sequence[Block], tau: float) -> tuple[float, int, int]:
+    """By how much some blocks are slower than the others, if by more than twice tau, these, and whole processes."""
+    shifts = [block.shifts[DUEL] for block in blocks]
+    usual = statistics.median(block.arms[BASE].time.median_us for block in blocks)
+    levels = [math.log(us / usual) for us in exact.modes(usual * np.exp(shifts))]
+    if len(levels) < 2 or levels[-1] - levels[-2] <= 2 * tau:
+        return 0.0, 0, 0
+    limit = (levels[-1] + levels[-2]) / 2
+    slow = [shift > limit for shift in shifts]
+    rest = statistics.median(shift for shift, is_slow in zip(shifts, slow, strict=True) if not is_slow)
+    sides = {(block.process, is_slow) for block, is_slow in zip(blocks, slow, strict=True)}
+    whole = len({process for process, _ in sides}) == len(sides)
+    slower = sum(is_slow for _, is_slow in sides) if whole else 0
+    return math.expm1(levels[-1] - rest), sum(slow), slower
