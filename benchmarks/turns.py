@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
-import math
 import statistics
 import sys
 import tempfile
@@ -31,6 +30,11 @@ from tables import Marks, percent, table
 from perfci.core.model import DuelWhat, Suite
 from perfci.core.settings import load
 from perfci.measure.prepare import rounds
+from perfci.runs import flow, record
+from perfci.runs.base import take_base
+from perfci.runs.bench import claim_bench
+from perfci.runs.plan import Request
+from perfci.runs.selftest import copy_tree
 from perfci.statistics.duel_rule import Ruling
 
 MARKS = Marks("benchmarks/turns.py")
@@ -63,7 +67,7 @@ WAYS = {
 """How two processes take turns -> the two arms of a block, and whether only the final looks clear a case."""
 
 
-def record(take: Callable[[dict, dict], Arms]) -> Iterator[Recording]:
+def record_cases(take: Callable[[dict, dict], Arms]) -> Iterator[Recording]:
     """The recorded cases as two processes would have timed them, the shortest kernel first."""
     rows = sorted(recorded.rows("h200-blocks.jsonl.gz"), key=lambda row: row["t"])
     found = []
@@ -83,7 +87,7 @@ def record(take: Callable[[dict, dict], Arms]) -> Iterator[Recording]:
 def simulate(checks: int) -> Iterator[tuple[str, ...]]:
     """Rows of the table: how two processes take turns, case by case."""
     for way, (take, apart) in WAYS.items():
-        for number, recording in enumerate(record(take)):
+        for number, recording in enumerate(record_cases(take)):
             rng = np.random.default_rng([number, 1])
             tau = LIMITS.allowed(recording.base_us, TIMER)
             spread = statistics.stdev(pair.shift for process in recording.processes for pair in process)
@@ -108,19 +112,13 @@ HEAD = ("turns", "case", "spread of d", "false alarms", "unchanged: PASS", "2 ta
 # --- on a device ------------------------------------------------------------------------------------------------------
 
 
-def measure(ops: Sequence[str], device: str) -> Iterator[tuple[str, ...]]:
+def measure(request: Request, ways: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """Rows of the same table from live duels of ops with themselves, in two processes each."""
-    from perfci.runs import flow, record
-    from perfci.runs.base import take_base
-    from perfci.runs.bench import claim_bench
-    from perfci.runs.plan import Request
-    from perfci.runs.selftest import copy_tree
-
     record.Recorder._can_judge_apart = lambda *_: False
     settings = load(Path())
-    request = Request(tuple(ops), device=device, suites=(Suite.PERFORMANCE,), duel=DuelWhat.ALL)
-    for way, devices in (("by block", frozenset()), ("by round", record.SPLIT)):
-        record.SPLIT = devices
+    kinds = {"block": frozenset(), "round": record.SPLIT}
+    for way in ways:
+        record.SPLIT = kinds[way]
         found = {}
         for planted in (0.0, 2.0):
             with tempfile.TemporaryDirectory() as folder:
@@ -136,10 +134,15 @@ def measure(ops: Sequence[str], device: str) -> Iterator[tuple[str, ...]]:
         for at, row in found[0.0].items():
             shifts = [block.shifts["kernel/base"] for block in cases[at].blocks if "kernel/base" in block.shifts]
             if len(shifts) > 1:
-                middle = [shift - math.log1p(2 * row.comparison.duel.tau) for shift in shifts]
                 verdicts = [str(found[planted][at].verdict) for planted in (0.0, 2.0)]
                 least = row.reasons[-1].facts.get("least")
-                yield way, " ".join(at), percent(statistics.stdev(middle)), *verdicts, percent(least) if least else "-"
+                yield (
+                    f"by {way}",
+                    " ".join(at),
+                    percent(statistics.stdev(shifts)),
+                    *verdicts,
+                    percent(least) if least else "-",
+                )
 
 
 LIVE_HEAD = ("turns", "case", "spread of d", "unchanged", "2 tau planted", "could have seen")
@@ -150,10 +153,17 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the checks")
     parser.add_argument("--out", type=Path, metavar="PAGE", help="put the table between the marks of this page")
     parser.add_argument("--live", nargs="*", metavar="OP", help="duel ops with themselves on the device")
-    parser.add_argument("--device", default="auto", help="of --live")
+    parser.add_argument("--by", nargs="*", choices=("block", "round"), default=("block", "round"), help="of --live")
+    parser.add_argument("--case", metavar="GLOB", help="of --live, as of perfci check")
+    parser.add_argument("--device", default="auto", help="of --live, as of perfci check")
     options = parser.parse_args()
     if options.live is not None:
-        print(table(LIVE_HEAD, measure(options.live, options.device)))
+        request = Request(
+            tuple(options.live), options.case, options.device, suites=(Suite.PERFORMANCE,), duel=DuelWhat.ALL
+        )
+        print(table(LIVE_HEAD, ()), flush=True)
+        for each in measure(request, options.by):
+            print("|", " | ".join(each), "|", flush=True)
         return
     found = table(HEAD, simulate(QUICK if options.quick else CHECKS))
     if options.out:

@@ -288,7 +288,7 @@ def test_planted_steps_are_found_and_unplanted_ones_are_not(steps):
 def test_processes_that_hand_over_the_device_by_round_see_one_clock_and_by_block_two(bench):
     spreads = {}
     for take in (bench.turns.by_round, bench.turns.by_block):
-        for recording in bench.turns.record(take):
+        for recording in bench.turns.record_cases(take):
             shifts = [pair.shift for process in recording.processes for pair in process]
             spreads.setdefault(recording.case, []).append(np.std(shifts))
 
@@ -299,7 +299,7 @@ def test_processes_that_hand_over_the_device_by_round_see_one_clock_and_by_block
 
 def test_what_two_processes_could_not_have_seen_does_not_pass(bench):
     """Twice tau planted into a matmul whose clock differs from block to block."""
-    recording = next(r for r in bench.turns.record(bench.turns.by_block) if "matmul_2048" in r.case)
+    recording = next(r for r in bench.turns.record_cases(bench.turns.by_block) if "matmul_2048" in r.case)
     rng, passed = np.random.default_rng(1), {}
     duels = [bench.resampling.draw(recording, rng, 0.02) for _ in range(60)]
     for apart in (False, True):
