@@ -225,6 +225,24 @@ def test_a_duel_ends_at_the_look_that_clears_it_and_after_twelve_blocks_at_the_l
     assert len(scripted.sessions) == (1 if blocks == duel_rule.FIRST else 2)
 
 
+@pytest.mark.parametrize(
+    ("slow", "arm", "blocks"),
+    # Of the 8 launches of a block this long one takes three times as long.
+    [([], "kernel", 4), ([5], "kernel", 12), ([5], "base", 4), ([5, 13, 21, 29], "kernel", 12)],
+)
+def test_a_slow_launch_of_the_kernel_keeps_its_case_from_being_cleared_after_four_blocks(slow, arm, blocks):
+    scripted, made = duelling(), Counter()
+    usual = scripted.time_us
+
+    def time_us(which, rows):
+        made[which] += 1
+        return usual(which, rows) * (3.0 if which == arm and made[which] in slow else 1.0)
+
+    scripted.time_us = time_us
+
+    assert blocks_of(scripted) == {NAMES[0]: blocks}
+
+
 def test_an_unchanged_case_is_not_timed():
     scripted = duelling(cases=2)
     scripted.base = working(10.0)
