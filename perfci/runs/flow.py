@@ -65,11 +65,9 @@ def record_run(bench: Bench, request: Request, command: str, base: FoundBase, pl
     shutil.rmtree(settings.reports / LOGS, ignore_errors=True)
     base_stage.hold_rules(bench, settings)
     with bench.timing("describe"):
-        found = describe_ops(bench, request)
-    with bench.timing("describe base"):
-        planned = base_stage.plan_ops(bench, base.tree, request, found.ops) if base.tree else found.ops
+        found = base_stage.describe_against(bench, request, base.tree)
     alpha = alpha_of(base.rules, request.thresholds)
-    plan = make_plan(request, planned, found.device.kind, base.against, alpha, found.devices)
+    plan = make_plan(request, found.ops, found.device.kind, base.against, alpha, found.devices)
     run = new_run(settings, plan, found.device, command)
     refuse_looser(plan, base.rules, run.environment, run.created)
     last = None
