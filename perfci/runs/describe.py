@@ -10,7 +10,7 @@ from perfci.core.errors import PerfciError
 from perfci.core.model import Device, Fact, PlannedOp, Reason
 from perfci.core.settings import Settings
 from perfci.ops.discover import OpFolder, check_contract, check_files, ops, select
-from perfci.runs.bench import Bench, WorkerPlace, call_both, list_files, make_environment, make_job
+from perfci.runs.bench import Bench, WorkerPlace, call_both, list_files, make_environment, make_job, warm_up
 from perfci.runs.plan import Request, draw_seed
 from perfci.worker.parent import Running, side_by_side, working
 from perfci.worker.protocol import Doing, Message, Ready
@@ -43,6 +43,7 @@ def describe_ops(bench: Bench, request: Request) -> Described:
 def describe_sources(bench: Bench, request: Request, *sources: Source) -> list[Described]:
     """Import the ops of each source, all sources at once. If several fail as a whole, the first one's error counts."""
     found: dict[Source, Described | PerfciError] = {}
+    warm_up(bench, request.device)
 
     def describe(source: Source) -> Iterator[Sequence[Running]]:
         try:

@@ -18,7 +18,7 @@ from perfci.core.model import Device, Judgement, Judgements, Need, Plan, Run, Su
 from perfci.core.settings import Settings
 from perfci.runs import base as base_stage
 from perfci.runs.base import BaseTree, FoundBase
-from perfci.runs.bench import LOGS, Bench, Listener, claim_bench, open_bench
+from perfci.runs.bench import LOGS, Bench, Listener, claim_bench, open_bench, warm_up
 from perfci.runs.decide import decide
 from perfci.runs.describe import describe_ops
 from perfci.runs.effective_thresholds import alpha_of, refuse_looser
@@ -36,6 +36,7 @@ SHORT = frozenset({"too_slow_suspected", "bandwidth_suspected", "compile_suspect
 def check(settings: Settings, request: Request, command: str, listener: Listener) -> tuple[Run, Judgements]:
     """Measure the ops that were asked for, and judge them. Without an accelerator kernels are still compiled."""
     with claim_bench(settings, listener) as bench:
+        warm_up(bench, request.device)  # it imports while git is asked
         with bench.timing("base"):
             base = base_stage.find(bench, request)
         run, judgements = check_against(bench, request, command, base)
