@@ -6,11 +6,8 @@ import compileall
 import functools
 import importlib.util
 import os
-import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from unittest import mock
 
 import pytest
 
@@ -72,27 +69,6 @@ def compile_perfci() -> None:
     found = importlib.util.find_spec("perfci")
     if found is not None and found.origin is not None:
         compileall.compile_dir(Path(found.origin).parent, quiet=2)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _warm_workers():
-    """Workers of checks in this process are forked. A copy of this file alone goes without."""
-    if sys.platform != "linux" or not Path(__file__).with_name("warm_workers.py").exists():
-        yield
-        return
-    from tests.warm_workers import WarmWorkers
-
-    started = WarmWorkers()
-    with mock.patch("perfci.worker.parent.subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": started.start})):
-        yield
-    started.close()
-
-
-@pytest.fixture(autouse=True)
-def _cold_workers(request, monkeypatch):
-    """Each test of tests/worker starts its own as perfci does."""
-    if Path(__file__).with_name("worker") in request.path.parents:
-        monkeypatch.setattr("perfci.worker.parent.subprocess", subprocess)
 
 
 def missing_packages() -> list[str]:

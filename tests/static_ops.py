@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
 import json
 import os
 import subprocess
@@ -13,9 +11,10 @@ from pathlib import Path
 
 from perfci.core.codec import encode
 from perfci.device.targets import LINE_FREE
+from perfci.runs.bench import IMPORTED, IMPORTED_ON_GPU
+from perfci.worker import forks
 from perfci.worker.protocol import Job, OpFiles
 from perfci.worker.static import HIDDEN
-from tests.warm_workers import COMMAND, MODULES, Server
 
 ROOT = Path(__file__).parents[1]
 HEADER = "import torch\nimport triton\nimport triton.language as tl\n\n"
@@ -159,12 +158,17 @@ def run(
 ) -> Said:  # fmt: skip
     """What a worker says that compiles the ops for a target; program: in place of the worker's own."""
     read, written = os.pipe()
-    environment = os.environ | {"TRITON_CACHE_DIR": str(cache), "OMP_NUM_THREADS": "1"} | variables
     given = [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
-    command, start = ([sys.executable, "-c", program], subprocess.Popen) if program else (COMMAND, server().start)
-    child = start(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[written],
-        env=environment | {"PYTHONPATH": os.pathsep.join([str(ROOT), *given])}, cwd=Path.cwd(),
+    environment = os.environ | LINE_FREE | HIDDEN | {"OMP_NUM_THREADS": "1", "TRITON_CACHE_DIR": str(cache)}
+    environment |= {"PYTHONPATH": os.pathsep.join([str(ROOT), *given])} | variables
+    forked = None
+    if not program and "TRITON_INTERPRET" not in variables:  # which a worker drops before it imports Triton
+        forks.begin(environment, Path.cwd(), (*IMPORTED, *IMPORTED_ON_GPU, "perfci.worker.static"))
+        forked = forks.start(environment, Path.cwd(), None, [written])
+    child = forked or subprocess.Popen(
+        [sys.executable, "-P", *(["-c", program] if program else ["-m", "perfci.worker.child"])],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[written],
+        env=environment, cwd=Path.cwd(),
     )  # fmt: skip
     os.close(written)
     # Read beside the messages: Triton prints whole listings of what it cannot assemble.
@@ -180,17 +184,6 @@ def run(
     child.stdout.close()
     assert child.wait() == 0, output[0].decode(errors="replace")[-3000:]
     return Said(lines)
-
-
-@functools.cache
-def server() -> Server:
-    """Forks workers that have imported torch and Triton, as on a machine without a device."""
-    made = Server.begin(
-        os.environ | LINE_FREE | HIDDEN | {"OMP_NUM_THREADS": "1"},
-        (*MODULES, "torch", "triton", "triton.language", "perfci.worker.static", "perfci.device.offline"),
-    )
-    atexit.register(made.close)
-    return made
 
 
 def compiled(messages: list[dict]) -> dict[str, dict]:

@@ -62,7 +62,8 @@ HOMES = {
 # The package's face: perfci/__init__.py forwards to what a suite file needs.
 FACE = {"perfci": {"cli", "ops", "runs"}}
 
-SPEAKERS = ("cli", "worker.child", "worker.confine")  # programs of their own, which may end; they print nothing either
+SPEAKERS = ("cli", "worker.child", "worker.confine", "worker.forks")
+"""Programs of their own, which may end. But for the first they print nothing either."""
 HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2")
 
 

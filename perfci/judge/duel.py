@@ -16,8 +16,13 @@ from perfci.store.past.lines import DUEL
 
 EQUAL = 0.05  # p of the equivalence test below which kernel and base count as equal, for DRIFTED
 
+_MOVED = frozenset({Verdict.REGRESSED, Verdict.IMPROVED, Verdict.DRIFTED})
 
-_MOVED = frozenset({Verdict.REGRESSED, Verdict.IMPROVED})
+_SEEN_ONCE = {
+    **dict.fromkeys(("slower_suspected", "faster_suspected", "alike_suspected"), "time_moved"),
+    "span_suspected": "span_moved",
+}
+"""Kind of a reason that asks for fresh processes -> what it shows without them."""
 
 
 def judge_against_base(base: BaseArm, context: Context) -> Mapping[str, Finding | None]:
@@ -34,14 +39,13 @@ def judge_against_base(base: BaseArm, context: Context) -> Mapping[str, Finding 
         }
     if base.same and identity_counts(context.run.plan.base):
         # Timed against the stored baseline: whatever moved, it was not the kernel.
-        found = [each for each in (screen_drift(context), screen_span(context)) if each]
+        found = [_believe(each) for each in (screen_drift(context), screen_span(context)) if each]
         reasons = tuple(reason for finding in found for reason in finding.reasons)
         if any(finding.verdict in _MOVED for finding in found):
             first = _describe_moved_reference(context) or Reason("drifted_same_work")
             drifted = Finding(Verdict.DRIFTED, (first, *reasons, *note_environment(context.comparison)))
             return {"time": drifted}
-        unsettled = any(each.unsettled for each in found)
-        return {"time": Finding(Verdict.UNCHANGED, (Reason("unchanged_timed"), *reasons), unsettled)}
+        return {"time": Finding(Verdict.UNCHANGED, (Reason("unchanged_timed"), *reasons))}
     # The stored baseline decides. Nobody knows anything about a change without one.
     plain = judge_time(context)
     why = (Reason("toolchain_unproven" if base.same else "not_duelled"), *base.changes)
@@ -80,7 +84,8 @@ def _judge_duel(base: BaseArm, seen: Look, context: Context) -> Finding:
     if not context.comparison.screens:
         return Finding(verdict, (cleared, *beside))
     stored, moved = screen_drift(context), _describe_moved_reference(context)
-    if stored.verdict in _MOVED and seen.p_differs <= EQUAL:
+    stored = _believe(stored) if base.same else stored
+    if stored.verdict in _MOVED and (base.same or seen.p_differs <= EQUAL):
         first = moved or Reason("drifted", facts)
         return Finding(Verdict.DRIFTED, (first, *stored.reasons, *note_environment(context.comparison)))
     asides: tuple[Reason, ...] = ()
@@ -113,6 +118,17 @@ def _tell_least(seen: Look, context: Context) -> Reason:
     if least is None:
         return Reason("duel_in_turns_blind", {"most": many_duels.STEPS[-1] * tau})
     return Reason("duel_in_turns", {"least": least, "power": many_duels.POWER})
+
+
+def _believe(stored: Finding) -> Finding:
+    """What one look at the baseline shows of a kernel that does its base's work: no process has to confirm it.
+
+    It can only have drifted, which blames nobody.
+    """
+    first = stored.reasons[0]
+    if stored.unsettled and first.kind in _SEEN_ONCE:
+        return Finding(Verdict.DRIFTED, (Reason(_SEEN_ONCE[first.kind], first.facts),))
+    return replace(stored, unsettled=False)
 
 
 def _describe_moved_reference(context: Context) -> Reason | None:

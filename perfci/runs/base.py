@@ -23,11 +23,11 @@ from perfci.core.settings import at as settings_at
 from perfci.core.wording import because, say
 from perfci.git.base import PROPOSALS, How, resolve
 from perfci.git.checkout import materialise
-from perfci.ops.discover import OpFolder, ops
+from perfci.ops.discover import OpFolder, ops, select
 from perfci.ops.fingerprint.pins import pins_changed
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.runs.bench import Bench, WorkerPlace, make_environment, move_path
-from perfci.runs.describe import describe_folders
+from perfci.runs.describe import Described, Source, describe_ops, describe_sources, find_violation
 from perfci.runs.plan import NOT_AGAINST, Against, Request
 from perfci.store import history
 from perfci.thresholds.limits import Thresholds
@@ -45,6 +45,9 @@ PLACES = ("kernels", "baselines", "thresholds")  # settings by which a change is
 NEEDED = ("msgspec", "numpy", "scipy", "yaml")  # to run the base's kernels, and torch for real devices. perfci is lent
 
 PROBE_LIMIT_S = 60.0
+
+Prints = Mapping[str, tuple[Fingerprint, Fingerprint]]
+"""Of the files of ops that both have, here and at the base."""
 
 _PROBE = """
 import contextlib, importlib.util, json, sys
@@ -148,14 +151,34 @@ def is_judged_by_base(base: Base | None) -> bool:
     return base is not None and base.rules and bool(base.changed_rules)
 
 
+def describe_against(bench: Bench, request: Request, tree: BaseTree | None) -> Described:
+    """Discover the ops, and import them and what differs of the base at once. Each op has what the base has of it."""
+    if tree is None:
+        return describe_ops(bench, request)
+    chosen = select(bench.settings, request.ops)
+    prints = _fingerprint(tree, bench.settings, [op.op for op in chosen if not find_violation(op)])
+    head, *others = describe_sources(bench, request, Source(bench.settings, chosen), *_list_changed(tree, prints))
+    return dataclasses.replace(head, ops=_plan_beside(tree, head.ops, prints, others))
+
+
 def plan_ops(bench: Bench, tree: BaseTree, request: Request, head: Sequence[PlannedOp]) -> tuple[PlannedOp, ...]:
     """Every op with what the base has of it: the same files, or the cases of the base's own suites."""
-    prints, python = _fingerprint(tree, bench.settings, head), tree.base.python
-    known = [op for op in tree.ops if op.op in prints]
+    prints = _fingerprint(tree, bench.settings, [op.op for op in head if not op.failure])
+    return _plan_beside(tree, head, prints, describe_sources(bench, request, *_list_changed(tree, prints)))
+
+
+def _list_changed(tree: BaseTree, prints: Prints) -> list[Source]:
+    """The base's ops that have to be imported, if there are any."""
+    python = tree.base.python
     # With another toolchain, what it makes of the same files is the question.
-    wanted = [op for op in known if python or not prints[op.op][0].same_as(prints[op.op][1])]
-    described = describe_folders(bench, request, wanted, tree.settings, python).ops if wanted else ()
-    found = {op.op: op for op in described}
+    wanted = [op for op in tree.ops if op.op in prints and (python or not prints[op.op][0].same_as(prints[op.op][1]))]
+    return [Source(tree.settings, wanted, python)] if wanted else []
+
+
+def _plan_beside(
+    tree: BaseTree, head: Sequence[PlannedOp], prints: Prints, described: Sequence[Described]
+) -> tuple[PlannedOp, ...]:
+    found = {op.op: op for base in described for op in base.ops}
     return tuple(
         dataclasses.replace(op, base=_planned_base(op, prints.get(op.op), found.get(op.op), tree)) for op in head
     )
@@ -165,7 +188,7 @@ def compare_files(tree: BaseTree | None, settings: Settings, planned: Sequence[P
     """Planned ops with what files show of the base: whether it has the op, and which files differ. Imports nothing."""
     if tree is None:
         return tuple(dataclasses.replace(op, base=None) for op in planned)
-    prints, found = _fingerprint(tree, settings, planned), []
+    prints, found = _fingerprint(tree, settings, [op.op for op in planned if not op.failure]), []
     for op in planned:
         pair = prints.get(op.op)
         known = _planned_base(op, pair, None, tree)
@@ -175,14 +198,11 @@ def compare_files(tree: BaseTree | None, settings: Settings, planned: Sequence[P
     return tuple(found)
 
 
-def _fingerprint(
-    tree: BaseTree, settings: Settings, planned: Sequence[PlannedOp]
-) -> Mapping[str, tuple[Fingerprint, Fingerprint]]:
-    """The files of each op that both have, here and at the base. Ops that fail are left out."""
+def _fingerprint(tree: BaseTree, settings: Settings, names: Sequence[str]) -> Prints:
+    """The files of each of these ops that both have, here and at the base."""
     ours, base = (Tree(each.root, each.kernels) for each in (settings, tree.settings))
     theirs = {op.op for op in tree.ops}
-    known = [op.op for op in planned if op.op in theirs and not op.failure]
-    return {op: (ours.fingerprint(op), base.fingerprint(op)) for op in known}
+    return {op: (ours.fingerprint(op), base.fingerprint(op)) for op in names if op in theirs}
 
 
 def hash_rules(rules: Settings) -> str:

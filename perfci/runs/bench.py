@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from perfci.core import environment
 from perfci.core.settings import Settings
 from perfci.core.temporary import remove_abandoned, temporary_folder
 from perfci.ops.discover import OpFolder
+from perfci.worker import forks
 from perfci.worker.parent import WorkerEnvironment
 from perfci.worker.protocol import Job, Message, OpFiles
 
@@ -29,6 +32,16 @@ LOGS = "logs"  # folder in reports/ with what workers printed
 
 VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "npu": "ASCEND_RT_VISIBLE_DEVICES", "fake": "FAKE_VISIBLE_DEVICES"}
 """Variable by which a process is given its devices."""
+
+IMPORTED = (
+    *("perfci.worker.child", "perfci.worker.work", "perfci.worker.remote", "perfci.worker.serve"),
+    *("perfci.device.fake", "numpy.ma", "numpy.random", "unittest.mock"),
+)
+IMPORTED_ON_CPU = ("torch", "triton", "triton.language", "perfci.device.cpu", "triton.experimental.gluon")
+IMPORTED_ON_GPU = ("torch", "triton", "triton.language", "perfci.device.cuda", "perfci.device.offline")
+"""Modules that workers need, imported before they are forked."""
+
+NODES = ("nvidia*", "nvhost*", "nvmap", "davinci*", "kfd", "dxg")  # device files of machines with an accelerator
 
 BOARD = "PERFCI_BOARD"  # variable by which this process is given the one device of its workers, as VISIBLE names it
 
@@ -58,11 +71,7 @@ def open_bench(settings: Settings, listener: Listener) -> Iterator[Bench]:
     """A bench with a folder of its own, which goes when the run ends."""
     remove_abandoned()
     with temporary_folder("run") as folder:
-        bench = Bench(settings, folder, listener)
-        # For interpreters that must not see what is installed beside perfci. Made here, since workers start in threads.
-        _own_package(bench).mkdir()
-        (_own_package(bench) / "perfci").symlink_to(Path(perfci.__file__).parent, target_is_directory=True)
-        yield bench
+        yield Bench(settings, folder, listener)
 
 
 @contextmanager
@@ -88,7 +97,8 @@ class WorkerPlace:
 def make_environment(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:
     """A worker's environment, folder, log and time limit."""
     settings = bench.settings
-    interpret = place.device == "cpu"
+    # Describing on the CPU is for the interpreter too, so that all workers start alike.
+    interpret = place.device == "cpu" or (place.device == "auto" and not _may_have_accelerator())
     own = bench.folder / OWN / place.name
     variables = environment.worker_environment(os.environ, settings.environment, interpret, own)
     for folder in environment.OWN.values():
@@ -117,6 +127,16 @@ def make_environment(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:
     )  # fmt: skip
 
 
+def warm_up(bench: Bench, device: str) -> None:
+    """Begin to import, in a process of its own, what workers on a device need. They are forked from it."""
+    if environment.installed_versions(["torch-npu"]):  # its import may open a device, and has to come first
+        return
+    around = make_environment(bench, WorkerPlace("start", device))
+    interpreted = "TRITON_INTERPRET" in around.environment
+    own = () if device == "fake" else IMPORTED_ON_CPU if interpreted else IMPORTED_ON_GPU
+    forks.begin(around.environment, around.folder, (*IMPORTED, *own))
+
+
 def move_path(path: Path, root: Path, other: Path) -> Path:
     """The same place below another root."""
     return other / path.relative_to(root) if path.is_relative_to(root) else path
@@ -139,6 +159,11 @@ def name_devices(variables: Mapping[str, str], device: str, visible: int) -> lis
     return known if all(each.startswith("MIG-") for each in known) else known[:visible]
 
 
+def _may_have_accelerator() -> bool:
+    found = any(True for name in NODES for _ in Path("/dev").glob(name))
+    return found or sys.platform != "linux" or bool(environment.installed_versions(["torch-npu"]))
+
+
 def _python_path(variables: Mapping[str, str], place: WorkerPlace, bench: Bench) -> dict[str, str]:
     """The path of a worker's modules: this perfci, then the base's own project in the place of the one under test.
 
@@ -149,12 +174,17 @@ def _python_path(variables: Mapping[str, str], place: WorkerPlace, bench: Bench)
     kept = [move_path(entry, root, place.root or bench.settings.root) for entry in entries]
     if place.python:
         kept = [entry for entry, before in zip(kept, entries, strict=True) if before.is_relative_to(root)]
-    return {"PYTHONPATH": os.pathsep.join(map(str, (_own_package(bench), *kept)))}
+    return {"PYTHONPATH": os.pathsep.join(map(str, (_own_package(), *kept)))}
 
 
-def _own_package(bench: Bench) -> Path:
-    """A folder with perfci and nothing else."""
-    return bench.folder / "package"
+@functools.cache
+def _own_package() -> Path:
+    """A folder with perfci and nothing else: for interpreters that must not see what is installed beside it."""
+    goes_at_exit = ExitStack()
+    folder = goes_at_exit.enter_context(temporary_folder("package"))
+    atexit.register(goes_at_exit.close)
+    (folder / "perfci").symlink_to(Path(perfci.__file__).parent, target_is_directory=True)
+    return folder
 
 
 def list_files(folders: Iterable[OpFolder]) -> tuple[OpFiles, ...]:

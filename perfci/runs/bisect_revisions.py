@@ -20,7 +20,6 @@ from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.runs import base as base_stage
 from perfci.runs.base import BaseTree
 from perfci.runs.bench import LOGS, Bench
-from perfci.runs.describe import describe_ops
 from perfci.runs.plan import NOT_AGAINST, Against, Request, draw_seed, make_plan
 from perfci.runs.record import ENDS_RUN, Recorder, new_run
 from perfci.statistics.bisection import SAME, Rating, Shown
@@ -232,10 +231,9 @@ class Revisions:
         duel = DuelWhat.CHANGED if base else DuelWhat.NONE
         suites = (Suite.ACCURACY, Suite.PERFORMANCE) if timed else (Suite.ACCURACY,)
         request = dataclasses.replace(self._options.request, ops=(self.op,), seed=self.seed, duel=duel, suites=suites)
-        found = describe_ops(bench, request)
-        planned = base_stage.plan_ops(bench, base, request, found.ops) if base else found.ops
+        found = base_stage.describe_against(bench, request, base)
         weighed = Against(base.base, DuelWhat.CHANGED) if base else NOT_AGAINST
-        plan = make_plan(request, planned, found.device.kind, weighed, devices=found.devices)
+        plan = make_plan(request, found.ops, found.device.kind, weighed, devices=found.devices)
 
         def make_recorder(run: Run) -> Recorder:
             return Recorder(bench, request, run, base)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 from perfci.core.errors import PerfciError
 from perfci.core.model import Device, Fact, PlannedOp, Reason
 from perfci.core.settings import Settings
 from perfci.ops.discover import OpFolder, check_contract, check_files, ops, select
-from perfci.runs.bench import Bench, WorkerPlace, call_both, list_files, make_environment, make_job
+from perfci.runs.bench import Bench, WorkerPlace, call_both, list_files, make_environment, make_job, warm_up
 from perfci.runs.plan import Request, draw_seed
-from perfci.worker.parent import run_worker
+from perfci.worker.parent import Running, side_by_side, working
 from perfci.worker.protocol import Doing, Message, Ready
 
 
@@ -26,19 +26,45 @@ class Described:
     visible: int = 1  # of any model
 
 
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Ops of a project, the one under test or the base revision's, to be imported in any interpreter."""
+
+    settings: Settings
+    folders: Sequence[OpFolder]
+    python: str | None = None
+
+
 def describe_ops(bench: Bench, request: Request) -> Described:
     """Discover the ops of the project under test, and import them once."""
-    return describe_folders(bench, request, select(bench.settings, request.ops), bench.settings)
+    return describe_sources(bench, request, Source(bench.settings, select(bench.settings, request.ops)))[0]
 
 
-def describe_folders(
-    bench: Bench, request: Request, folders: Sequence[OpFolder], settings: Settings, python: str | None = None
-) -> Described:
-    """Import ops of a project, the one under test or the base revision's, in any interpreter."""
-    broken = {op.op: reason for op in folders if (reason := find_violation(op))}
-    found = _import(bench, request, [op for op in folders if op.op not in broken], settings, python)
+def describe_sources(bench: Bench, request: Request, *sources: Source) -> list[Described]:
+    """Import the ops of each source, all sources at once. If several fail as a whole, the first one's error counts."""
+    found: dict[Source, Described | PerfciError] = {}
+    warm_up(bench, request.device)
+
+    def describe(source: Source) -> Iterator[Sequence[Running]]:
+        try:
+            found[source] = yield from _describe(bench, request, source)
+        except PerfciError as error:
+            found[source] = error
+
+    side_by_side([describe(source) for source in sources])
+    described = []
+    for source in sources:
+        if isinstance(result := found[source], PerfciError):
+            raise result
+        described.append(result)
+    return described
+
+
+def _describe(bench: Bench, request: Request, source: Source) -> Generator[Sequence[Running], None, Described]:
+    broken = {op.op: reason for op in source.folders if (reason := find_violation(op))}
+    found = yield from _import(bench, request, source, [op for op in source.folders if op.op not in broken])
     failed = [PlannedOp(op, failure=reason) for op, reason in broken.items()]
-    known = {op.op for op in ops(settings)} if any(op.renamed_from for op in found.ops) else set[str]()
+    known = {op.op for op in ops(source.settings)} if any(op.renamed_from for op in found.ops) else set[str]()
     described = {op.op: op for op in found.ops}
     for op in found.ops:
         if op.renamed_from in known:
@@ -54,23 +80,24 @@ def find_violation(op: OpFolder) -> Reason | None:
 
 
 def _import(
-    bench: Bench, request: Request, sound: Sequence[OpFolder], settings: Settings, python: str | None
-) -> Described:
+    bench: Bench, request: Request, source: Source, sound: Sequence[OpFolder]
+) -> Generator[Sequence[Running], None, Described]:
     """Import all sound ops in one worker. An op that kills it is named, and another worker imports the rest."""
-    home = bench.home or bench.settings.root
+    settings, home = source.settings, bench.home or bench.settings.root
     head_root = None if settings.root == home else str(home)
     ready: Ready | None = None
     planned: list[PlannedOp] = []
     waiting = list(sound)
     log = "describe" if settings.root == bench.settings.root else "describe-base"
-    place = WorkerPlace(log, request.device, settings.root, python)
+    place = WorkerPlace(log, request.device, settings.root, source.python)
     while waiting or ready is None:
         heard: list[Message] = []
         job = make_job(
             settings, "describe", list_files(waiting), request.device, request.seed or draw_seed(),
             suites=request.suites, pattern=request.pattern, head_root=head_root,
         )  # fmt: skip
-        failure = run_worker(job, make_environment(bench, place), call_both(heard.append, bench.listener))
+        around = make_environment(bench, place)
+        failure = yield from working(job, around, call_both(heard.append, bench.listener))
         ready = next((m for m in heard if isinstance(m, Ready)), ready)
         if ready is None:
             reason = failure or Reason("worker_silent")

@@ -18,7 +18,7 @@ from perfci.core.model import Device, Judgement, Judgements, Need, Plan, Run, Su
 from perfci.core.settings import Settings
 from perfci.runs import base as base_stage
 from perfci.runs.base import BaseTree, FoundBase
-from perfci.runs.bench import LOGS, Bench, Listener, claim_bench, open_bench
+from perfci.runs.bench import LOGS, Bench, Listener, claim_bench, open_bench, warm_up
 from perfci.runs.decide import decide
 from perfci.runs.describe import describe_ops
 from perfci.runs.effective_thresholds import alpha_of, refuse_looser
@@ -36,6 +36,7 @@ SHORT = frozenset({"too_slow_suspected", "bandwidth_suspected", "compile_suspect
 def check(settings: Settings, request: Request, command: str, listener: Listener) -> tuple[Run, Judgements]:
     """Measure the ops that were asked for, and judge them. Without an accelerator kernels are still compiled."""
     with claim_bench(settings, listener) as bench:
+        warm_up(bench, request.device)  # it imports while git is asked
         with bench.timing("base"):
             base = base_stage.find(bench, request)
         run, judgements = check_against(bench, request, command, base)
@@ -65,11 +66,9 @@ def record_run(bench: Bench, request: Request, command: str, base: FoundBase, pl
     shutil.rmtree(settings.reports / LOGS, ignore_errors=True)
     base_stage.hold_rules(bench, settings)
     with bench.timing("describe"):
-        found = describe_ops(bench, request)
-    with bench.timing("describe base"):
-        planned = base_stage.plan_ops(bench, base.tree, request, found.ops) if base.tree else found.ops
+        found = base_stage.describe_against(bench, request, base.tree)
     alpha = alpha_of(base.rules, request.thresholds)
-    plan = make_plan(request, planned, found.device.kind, base.against, alpha, found.devices)
+    plan = make_plan(request, found.ops, found.device.kind, base.against, alpha, found.devices)
     run = new_run(settings, plan, found.device, command)
     refuse_looser(plan, base.rules, run.environment, run.created)
     last = None

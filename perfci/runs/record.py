@@ -37,7 +37,7 @@ from perfci.core.wording import because
 from perfci.ops.discover import ops
 from perfci.ops.identity import DuelPlan
 from perfci.runs.base import BaseTree, choose_rules
-from perfci.runs.bench import Bench, Listener, WorkerPlace, list_files, make_environment, move_path
+from perfci.runs.bench import Bench, Listener, WorkerPlace, list_files, make_environment, move_path, warm_up
 from perfci.runs.effective_thresholds import of_run
 from perfci.runs.merge import join_limits
 from perfci.runs.pace import LATER, Pace, Stopwatch
@@ -109,6 +109,7 @@ class Recorder:
         self._times = dataclasses.replace(times or Timetable({}), took=took)
         self._pace, self._later_s = Pace({}), dict[str, float]()  # seconds that each later look may take
         self.idle = True  # whether no worker was begun: asking again brings nothing
+        warm_up(bench, run.plan.device)
 
     def record(self, cases: tuple[str, ...] | None = None) -> Run:
         """Every planned op once, but for those proven unchanged and those out of time. cases: None for all planned."""

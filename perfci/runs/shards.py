@@ -90,10 +90,9 @@ def plan_shards(
         kind = last.plan.device if last and request.device == AUTO else request.device
         if found is None:
             # Only importing the ops shows their cases. A machine without an accelerator can do that too.
-            found = describe_ops(bench, dataclasses.replace(request, device=FAKE if kind == FAKE else AUTO))
+            anywhere = dataclasses.replace(request, device=FAKE if kind == FAKE else AUTO)
+            found = base_stage.describe_against(bench, anywhere, base.tree)
             kind = found.device.kind if kind == AUTO else kind
-            if base.tree:
-                found = dataclasses.replace(found, ops=base_stage.plan_ops(bench, base.tree, request, found.ops))
         boards = _choose_boards(request.devices or ONE, kind, found.visible)
         whole = make_plan(request, found.ops, kind, base.against, alpha)
         whole = dataclasses.replace(whole, boards=boards, skip_unchanged=whole.skip_unchanged and not every)

@@ -32,6 +32,8 @@ MEMORY = frozenset({"mem", "kmem", "port", "nvram", "kmsg"})  # devices that lea
 CAPABILITIES = (16, 17, 19, 21, 22, 27, 38, 39)
 """Of root, which lead past it too: modules, raw I/O, ptrace, administration, reboot, device nodes, perfmon, bpf."""
 
+CAPABILITY_VERSION = 0x20080522  # of linux/capability.h
+
 # Of linux/sched.h, linux/mount.h and linux/prctl.h.
 NEW_MOUNTS, NEW_USER, NEW_PIDS = 1 << 17, 1 << 28, 1 << 29
 PRIVATE, PLAIN = 1 << 18 | 1 << 14, 0b1110  # all mounts from here on. No set-user-id, devices or programs
@@ -130,7 +132,7 @@ def isolate() -> None:
     reading, writing = os.pipe()
     _leave_processes()
     if os.fork():
-        _close_all_but(reading)
+        close_all_but(reading)
         status = int(os.read(reading, 16) or -signal.SIGKILL)
         if status < 0:
             import resource  # which Windows lacks
@@ -146,7 +148,7 @@ def isolate() -> None:
         os.close(reading)
         os.close(writing)
         return
-    _close_all_but(writing)
+    close_all_but(writing)
     ended, status = 0, 0
     while ended != program:
         ended, status = os.wait()
@@ -174,10 +176,10 @@ def _mount_proc() -> None:
     _checked(libc.mount(b"proc", b"/proc", b"proc", ctypes.c_ulong(PLAIN), None))
 
 
-def _close_all_but(descriptor: int) -> None:
-    """Close what the program inside shall be the only one to have open."""
+def close_all_but(*kept: int) -> None:
+    """Close what another process shall be the only one to have open, but for standard input, output and errors."""
     for number in [int(each.name) for each in os.scandir("/proc/self/fd")]:
-        if number > 2 and number != descriptor:
+        if number > 2 and number not in kept:
             with contextlib.suppress(OSError):
                 os.close(number)
 
@@ -212,6 +214,20 @@ def confine(folders: Sequence[str]) -> None:
     libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS: what follows needs no privileges then
     restrict_writing(folders)
     stay_in_group()
+    _drop_capabilities()
+    libc.prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: else the process of a new user could not look at itself
+
+
+def _drop_capabilities() -> None:
+    """Drop all that a program would lack which this process became: one that is forked becomes none."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header, sets = struct.pack("=Ii", CAPABILITY_VERSION, 0), ctypes.create_string_buffer(24)
+    _checked(libc.capget(header, sets))
+    bounds = sum(1 << each for each in range(64) if libc.prctl(23, each, 0, 0, 0) == 1)  # PR_CAPBSET_READ
+    _, low, _, _, high, _ = struct.unpack("=6I", sets.raw)
+    kept = (low | high << 32) & bounds if os.geteuid() == 0 else 0
+    halves = [kept & 0xFFFFFFFF] * 2 + [0] + [kept >> 32] * 2 + [0]  # effective, permitted, inheritable
+    _checked(libc.capset(header, struct.pack("=6I", *halves)))
 
 
 def main() -> None:

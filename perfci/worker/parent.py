@@ -25,7 +25,8 @@ from perfci.core.codec import encode
 from perfci.core.errors import PerfciError
 from perfci.core.model import Reason
 from perfci.store.signature import KEY, find_key
-from perfci.worker import confine
+from perfci.worker import confine, forks
+from perfci.worker.forks import Forked
 from perfci.worker.handover import Called, KernelCall
 from perfci.worker.protocol import (
     Doing,
@@ -123,15 +124,18 @@ def start_worker(job: Job, around: WorkerEnvironment, descriptors: tuple[int, ..
     command = [around.python, "-P", "-X", "faulthandler", "-m", "perfci.worker.child"]
     try:
         around.log.parent.mkdir(parents=True, exist_ok=True)
-        process = subprocess.Popen(
+        # The judge's process runs none of the op's own code, and confines the one that does.
+        writable = None if job.host else [str(each) for each in around.writable]
+        passed, own = [writing, *descriptors], around.python == sys.executable
+        forked = forks.start(around.environment, around.folder, writable, passed) if own else None
+        process = forked or subprocess.Popen(
             # Fault handler: the log then holds the stack of a segmentation fault. -P: a perfci in the folder, as in a
             # base of perfci's own repository, must not be taken for this one.
-            # The judge's process runs none of the op's own code, and confines the one that does.
             command if job.host else confined(command, around.writable),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            pass_fds=[writing, *descriptors],
+            pass_fds=passed,
             env=dict(around.environment),
             cwd=around.folder,
             start_new_session=True,
@@ -162,7 +166,9 @@ def wait(workers: Iterable[Running]) -> None:
 class Running:
     """A worker under way: hears what it sends, notices how it ends. Reading never blocks."""
 
-    def __init__(self, process: subprocess.Popen[bytes], reading: int, job: Job, around: WorkerEnvironment) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes] | Forked, reading: int, job: Job, around: WorkerEnvironment
+    ) -> None:
         assert process.stdout is not None
         self._process, self._reading, self._job, self._around = process, reading, job, around
         self._log = threading.Thread(target=copy_output, args=(process.stdout, around.log), daemon=True)

@@ -182,8 +182,9 @@ def test_the_same_work_timed_against_the_baseline_is_unchanged_whatever_its_nois
     assert _main(again(1.05, 1.0), baseline()) == (Verdict.UNCHANGED, ["unchanged_timed", "slower_disputed"], [])
 
 
-def test_the_same_work_that_left_its_baseline_has_drifted_once_that_is_confirmed():
-    assert _main(blocks(1.05), baseline()) == (Verdict.UNCHANGED, ["unchanged_timed", "slower_suspected"], [2])
+def test_the_same_work_that_left_its_baseline_has_drifted_and_nothing_has_to_confirm_it():
+    assert _main(blocks(1.05), baseline()) == (Verdict.DRIFTED, ["drifted_same_work", "time_moved"], [])
+    assert _main(blocks(0.95), baseline()) == (Verdict.DRIFTED, ["drifted_same_work", "time_moved"], [])
     assert _main(again(1.05), baseline()) == (Verdict.DRIFTED, ["drifted_same_work", "slower_confirmed"], [])
     assert _main(again(0.95), baseline()) == (Verdict.DRIFTED, ["drifted_same_work", "faster_confirmed"], [])
 
@@ -216,10 +217,10 @@ def test_an_unseen_board_has_drifted_only_beyond_what_boards_differ_by(board, fa
     assert row.verdict.gate is (Gate.WARNS if verdict is Verdict.DRIFTED else Gate.OK)
 
 
-def test_the_same_work_that_moved_with_its_reference_has_drifted_once_that_is_confirmed():
+def test_the_same_work_that_moved_with_its_reference_has_drifted():
     for clock in (1.05, 0.95):
         first, confirmed = blocks(clock=clock), again(1.0, clock=clock)
-        assert _main(first, baseline()) == (Verdict.UNCHANGED, ["unchanged_timed", "alike_suspected"], [2])
+        assert _main(first, baseline()) == (Verdict.DRIFTED, ["drifted_same_work", "time_moved"], [])
         assert _main(confirmed, baseline()) == (Verdict.DRIFTED, ["drifted_same_work", "alike_confirmed"], [])
 
 
@@ -230,6 +231,14 @@ def test_kernel_and_base_that_left_the_baseline_together_have_drifted():
     row = _row(against(duelled(0.0, 0.0, 0.0, count=(4, 12, 12), level=1.06)), baseline())
 
     assert (row.verdict, _kinds(row)) == (Verdict.DRIFTED, ["drifted", "slower_confirmed"])
+
+
+def test_the_same_work_that_the_duel_cleared_has_drifted_by_one_look_at_the_baseline_and_a_change_has_not():
+    moved = duelled(0.0, level=1.06)
+    same, changed = _judged(against(moved, SAME), baseline()), _judged(against(moved), baseline())
+
+    assert (row_of(same).verdict, _kinds(row_of(same)), same.needs) == (Verdict.DRIFTED, ["drifted", "time_moved"], ())
+    assert (row_of(changed).verdict, [need.processes for need in changed.needs]) == (Verdict.PASS, [2])
 
 
 @pytest.mark.parametrize("clock", [1.06, 0.94])

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+import perfci as perfci_package
 from perfci.cli.main import run
 from perfci.core import environment
+from perfci.runs.bench import IMPORTED
+from perfci.worker import forks
 from tests.npu import stand_in
-from tests.warm_workers import MODULES, Server
+
+AT_START = ("PYTHONHASHSEED", "LD_", "LC_", "LANG", "OMP_", "TORCH_DEVICE", "NPU_STAND_IN_CANN", "NPU_STAND_IN_LACKS")
+"""Beginnings of the variables that Python, its libraries and the stand-ins read as they start."""
 
 WRITTEN_FOR = {"torch": (2, 13), "triton": (3, 7)}
 """The first versions whose inner interfaces the test device and its backend for Triton are written to."""
@@ -35,21 +40,33 @@ def npu(tmp_path_factory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def workers(npu):
-    """Starts workers that have the test device, by fork where they can be."""
-    server = Server.begin(
-        environment.worker_environment(npu, (), False, Path()),
-        (*MODULES, "torch", "triton", "triton.language", "perfci.device.npu"),
-    )
-    yield server
-    server.close()
+def workers(npu, tmp_path_factory):
+    """Starts workers that have the test device, by fork where they can be: perfci itself forks none for an NPU."""
+    around = environment.worker_environment(npu, (), False, Path())
+    folders = around["PYTHONPATH"].split(os.pathsep)
+    stand_ins = tmp_path_factory.mktemp("stand-ins")  # of all that is on the path
+    for path in [Path(perfci_package.__file__).parent, *(path for each in folders for path in Path(each).iterdir())]:
+        (stand_ins / path.name).symlink_to(path)
+    # As where a chip's device file is: its processes are known by their numbers outside.
+    (stand_ins / "unisolated.py").write_text("from perfci.worker import confine\nconfine.can_isolate = lambda: False\n")
+
+    def read_at_start(variables: Mapping[str, str]) -> dict[str, str]:
+        return {name: value for name, value in variables.items() if name.startswith(AT_START)}
+
+    modules = ("unisolated", *IMPORTED, "torch", "triton", "triton.language", "perfci.device.npu")
+    key = forks.begin(around | {"PYTHONPATH": str(stand_ins)}, stand_ins, modules)
+
+    def start(variables: Mapping[str, str], *rest: Any) -> Any:
+        server = forks._servers[key] if read_at_start(variables) == read_at_start(around) else None
+        return server and server.fork(variables, *rest)
+
+    return start
 
 
 @pytest.fixture
 def perfci(npu, workers, monkeypatch, capsys):
     """Runs a command in this process, as on a machine with the chip. Gives its code, output and errors."""
-    forking = SimpleNamespace(**{**vars(subprocess), "Popen": workers.start})
-    monkeypatch.setattr("perfci.worker.parent.subprocess", forking)
+    monkeypatch.setattr(forks, "start", workers)
     monkeypatch.syspath_prepend(npu["PYTHONPATH"].split(os.pathsep)[-1])  # versions of what stands in for packages
     monkeypatch.setattr(environment, "_version", environment._version.__wrapped__)
 

@@ -38,10 +38,11 @@ def block(index, process=0, base=False):
 
 
 class Workers:
-    """Replaces `run_worker` and `run_pair`: answers each job as the test planted it."""
+    """Replaces `run_worker`, `working` and `run_pair`: answers each job as the test planted it."""
 
     def __init__(self):
         self.jobs = []
+        self.under_way = self.most_at_once = 0  # of those that others may run beside
         self.surroundings = []
         self.pairs = []
         """sides and rules of each pair"""
@@ -66,6 +67,14 @@ class Workers:
         self.jobs.append(job)
         self.surroundings.append(around)
         return self._describe(job, around, heard) if job.task == "describe" else self._measure(job, around, heard)
+
+    def working(self, job, around, heard):
+        """In the place of the generator."""
+        self.under_way += 1
+        self.most_at_once = max(self.most_at_once, self.under_way)
+        yield ()
+        self.under_way -= 1
+        return self(job, around, heard)
 
     def run_pair(self, head, base, plan, heard):
         self.pairs.append((head, base, plan))

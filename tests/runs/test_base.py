@@ -174,6 +174,14 @@ def test_an_op_with_the_same_files_is_the_same_without_being_imported(bench, wor
     assert [[files.op for files in job.ops] for job in workers.jobs] == [["relu"]]
 
 
+def test_head_is_described_while_the_base_is(bench, workers):
+    found = stage.describe_against(bench, Request(device="fake"), find(bench))
+
+    assert {op.op: op.base.same for op in found.ops} == {"relu": False, "scale": True}
+    assert [[files.op for files in job.ops] for job in workers.jobs] == [["relu", "scale"], ["relu"]]
+    assert workers.most_at_once == 2
+
+
 def test_a_renamed_case_is_one_that_the_base_has_too(bench, workers):
     workers.planned = {"relu": PlannedOp("relu", (), ("n=1", "rows=2"), signature=("x",))}
     head = [PlannedOp("relu", ("rows=0",), CASES, signature=("x",), renamed={"rows=1": "n=1"})]

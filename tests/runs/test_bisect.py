@@ -69,8 +69,8 @@ class Workers:
     def describe(self, bench, request):
         return Described(self.device, (self._planned(bench.settings),))
 
-    def describe_folders(self, bench, request, folders, settings, python=None):
-        return Described(self.device, (self._planned(settings),))
+    def describe_sources(self, bench, request, *sources):
+        return [Described(self.device, (self._planned(source.settings),)) for source in sources]
 
     def recorder(self, bench, request, run, tree, *_):
         return Recorder(self, bench, request, run, tree)
@@ -160,8 +160,8 @@ def times(settings):
 @pytest.fixture
 def workers(monkeypatch):
     stand_in = Workers()
-    monkeypatch.setattr(bisect_revisions, "describe_ops", stand_in.describe)
-    monkeypatch.setattr(base_stage, "describe_folders", stand_in.describe_folders)
+    monkeypatch.setattr(base_stage, "describe_ops", stand_in.describe)
+    monkeypatch.setattr(base_stage, "describe_sources", stand_in.describe_sources)
     monkeypatch.setattr(bisect_revisions, "Recorder", stand_in.recorder)
     return stand_in
 

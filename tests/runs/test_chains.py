@@ -99,7 +99,7 @@ def test_a_device_that_cannot_be_opened_is_no_chains_fault(settings, jobs):
 
 
 def test_without_a_device_named_the_one_at_hand_is_asked_for_first(settings, jobs, monkeypatch):
-    monkeypatch.setattr(chains, "describe_folders", lambda *_: Described(FAKE, ()))
+    monkeypatch.setattr(chains, "describe_sources", lambda *_: [Described(FAKE, ())])
     jobs.said = [([Ready(FAKE), ChainPlanned(("rows=1",)), *good("rows=1"), OpDone()], None)]
 
     assert check(settings, device="auto").device == FAKE

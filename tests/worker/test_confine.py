@@ -15,6 +15,7 @@ import pytest
 
 from perfci.worker import confine
 from perfci.worker.parent import confined
+from tests.worker import forked
 
 landlocked = pytest.mark.skipif(not confine.landlock_version(), reason="this kernel has no Landlock")
 fenced = pytest.mark.skipif(not confine.can_fence(), reason="this system has no seccomp filters")
@@ -26,8 +27,15 @@ def unisolated(command: list[str], folders: list[Path]) -> list[str]:
     return [sys.executable, "-c", f"{code}; os.execv(rest[0], rest)", str(folders[0]), *command]
 
 
+def forked_worker(command: list[str], folders: list[Path]) -> list[str]:
+    """A program in a worker that becomes none, but is forked from a process with more rights."""
+    return [sys.executable, "-P", forked.__file__, str(folders[0]), *command]
+
+
+isolating = pytest.mark.skipif(not confine.can_isolate(), reason="no namespaces")
 WAYS = [
-    pytest.param(confined, id="isolated", marks=pytest.mark.skipif(not confine.can_isolate(), reason="no namespaces")),
+    pytest.param(confined, id="isolated", marks=isolating),
+    pytest.param(forked_worker, id="forked", marks=isolating),
     pytest.param(unisolated, id="by Landlock alone"),
 ]
 
@@ -169,11 +177,13 @@ def test_a_process_outside_gets_no_signal(own, by):
         victim.wait()
 
 
-@pytest.mark.skipif(not confine.can_isolate(), reason="no namespaces")
-def test_an_isolated_program_sees_itself_and_what_it_starts_and_ends_as_it_would_alone(own):
-    seen = attempt(own, "print(os.getpid(), sorted(int(name) for name in os.listdir('/proc') if name.isdigit()))")
+@isolating
+@pytest.mark.parametrize("by", WAYS[:2])
+def test_an_isolated_program_sees_itself_and_what_it_starts_and_ends_as_it_would_alone(own, by):
+    listed = "print(os.getpid(), sorted(int(name) for name in os.listdir('/proc') if name.isdigit()))"
+    seen = attempt(own, listed, by=by)
     ends = [
-        subprocess.run(confined([sys.executable, "-c", code], [own]), capture_output=True, check=False).returncode
+        subprocess.run(by([sys.executable, "-c", code], [own]), capture_output=True, check=False).returncode
         for code in ("raise SystemExit(7)", "import os; os.abort()", "import os, signal; os.kill(os.getpid(), 9)")
     ]
 
@@ -181,19 +191,32 @@ def test_an_isolated_program_sees_itself_and_what_it_starts_and_ends_as_it_would
     assert ends == [7, -signal.SIGABRT, -signal.SIGKILL]
 
 
-@pytest.mark.skipif(not confine.can_isolate(), reason="no namespaces")
-def test_what_an_isolated_program_leaves_behind_ends_with_it_and_holds_no_pipe(own):
+@isolating
+@pytest.mark.parametrize("by", WAYS[:2])
+def test_what_an_isolated_program_leaves_behind_ends_with_it_and_holds_no_pipe(own, by):
     code = "import subprocess; print(subprocess.Popen(['sleep', '600'], start_new_session=True).pid)"
 
     done = subprocess.run(
-        confined([sys.executable, "-c", code], [own]), capture_output=True, text=True, timeout=60, check=True
+        by([sys.executable, "-c", code], [own]), capture_output=True, text=True, timeout=60, check=True
     )
 
     assert done.stdout.strip() == "3"  # the pipe has ended, so nothing that had it open is left
 
 
+@isolating
+@pytest.mark.parametrize("by", WAYS[:2])
+def test_a_program_has_only_the_rights_that_are_left_to_it_and_can_get_no_more(own, by):
+    """Dropped from what root may regain by another program, and from what it has now."""
+    read = "found = dict(line.split(':') for line in open('/proc/self/status'))"
+    said = attempt(own, read, "print(*(found['Cap' + name].strip() for name in ('Eff', 'Prm', 'Bnd')))", by=by)
+
+    effective, permitted, bounds = (int(each, 16) for each in said.split())
+    assert not any((effective | permitted) >> each & 1 for each in confine.CAPABILITIES)
+    assert (effective, permitted) == ((bounds, bounds) if os.getuid() == 0 else (0, 0))
+
+
 @fenced
-@pytest.mark.parametrize("by", WAYS)
+@pytest.mark.parametrize("by", [WAYS[0], WAYS[2]])
 def test_a_process_that_flees_from_its_session_ends_with_its_group(own, by):
     """Detached twice over as a daemon is, and by another program too."""
     daemon = """

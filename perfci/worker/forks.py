@@ -1,0 +1,301 @@
+"""Workers forked from a process that has imported what they need: importing is most of what a short one costs.
+
+Each is a process of its own all the same, with its own variables, folder, session and pipes, and confined before it
+runs code of a project. The process that they come from opens no device and imports nothing of a project.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import signal
+import site
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import NoReturn
+
+from perfci.core.environment import OWN
+
+LATE: tuple[str, ...] = (*OWN, "CUDA_VISIBLE_DEVICES", "FAKE_VISIBLE_DEVICES")
+"""Beginnings of the variables that are read when they are needed. Others may have been read before a fork."""
+
+MOST = 4  # such processes at a time: a run needs two
+
+_COMMAND = [sys.executable, "-P", "-X", "faulthandler", "-c", "from perfci.worker import forks; forks.main()"]
+_IMPORT_S = 120.0  # longest time that the imports may take
+_ADOPT = 36  # PR_SET_CHILD_SUBREAPER
+_LONGEST = 1 << 20  # bytes of an order
+
+
+class Forked:
+    """A worker that was forked: what `Running` uses of a Popen."""
+
+    def __init__(self, pid: int, stdin: int, stdout: int) -> None:
+        self.pid, self.stdin, self.stdout = pid, os.fdopen(stdin, "wb"), os.fdopen(stdout, "rb")
+        self._status: int | None = None
+
+    def poll(self) -> int | None:
+        """Returns its exit status, as `subprocess` counts them. None while it runs."""
+        return self._status if self._status is not None else self._await(os.WNOHANG)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end. Raises TimeoutExpired."""
+        if timeout is None and self._status is None:
+            self._await(0)
+        end = time.monotonic() + (timeout or 0.0)
+        while (status := self.poll()) is None:
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired("worker", timeout or 0.0)
+            time.sleep(0.002)
+        return status
+
+    def kill(self) -> None:
+        """Kill it if it runs."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def _await(self, how: int) -> int | None:
+        pid, status = os.waitpid(self.pid, how)
+        self._status = os.waitstatus_to_exitcode(status) if pid else None
+        return self._status
+
+
+class ForkServer:
+    """The process that workers are forked from, as seen from the one that wants them."""
+
+    def __init__(self, orders: socket.socket, end: Callable[[], object], *, ready: bool = False) -> None:
+        """`end`: what ends the process once its socket is closed."""
+        self._socket, self._end, self._ready = orders, end, ready
+
+    def fork(
+        self, environment: Mapping[str, str], folder: Path, writable: Sequence[str] | None, passed: Sequence[int]
+    ) -> Forked:
+        """Fork a worker that may write these folders. None: it is not confined. Raises OSError if that fails."""
+        if not self._ready:
+            self._socket.settimeout(_IMPORT_S)
+            self._receive()
+            self._ready = True
+        (stdin, writing), (reading, stdout) = os.pipe(), os.pipe()
+        order = json.dumps([dict(environment), str(folder), writable, list(passed)]).encode()
+        # The worker's own parent ends at once. This process then is the one to wait for the worker.
+        prctl = ctypes.CDLL(None).prctl
+        prctl(_ADOPT, 1, 0, 0, 0)
+        try:
+            socket.send_fds(self._socket, [order], [stdin, stdout, *passed])
+            pid = int(self._receive())
+        except BaseException:
+            os.close(writing)
+            os.close(reading)
+            raise
+        finally:
+            prctl(_ADOPT, 0, 0, 0, 0)
+            os.close(stdin)
+            os.close(stdout)
+        return Forked(pid, writing, reading)
+
+    def close(self) -> None:
+        """End it. Its workers go on."""
+        self._socket.close()
+        self._end()
+
+    def _receive(self) -> bytes:
+        if not (answer := self._socket.recv(64)):
+            raise ConnectionError
+        return answer
+
+
+_servers: dict[str, ForkServer | None] = {}
+"""By the variables of their workers. None: such workers cannot be forked here."""
+
+
+def begin(environment: Mapping[str, str], folder: Path, modules: Iterable[str]) -> str:
+    """Start a process for workers with such variables, unless there is one: it imports modules, then forks them.
+
+    environment: its PYTHONPATH begins with a folder that has perfci and nothing of a project. folder: what relative
+    paths in it start from. Returns the name of what such workers share.
+    """
+    key, (package, *rest) = _find_key(environment), environment["PYTHONPATH"].split(os.pathsep)
+    # Python runs such files as it starts. They are the project's if that is on the path.
+    rest = [str(folder / each) for each in rest]
+    customised = any(Path(each, f"{name}customize.py").exists() for each in rest for name in ("site", "user"))
+    if sys.platform != "linux" or customised or key in _servers:
+        return key
+    if len(_servers) >= MOST:
+        end(next(iter(_servers)))
+    mine, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with orders:
+        process = subprocess.Popen(
+            [*_COMMAND, str(orders.fileno()), os.pathsep.join(rest), *modules],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[orders.fileno()],
+            env={**environment, "PYTHONPATH": package},
+            cwd=package,
+            start_new_session=True,  # a signal to this process's group must not end it first
+        )
+
+    def kill() -> None:
+        process.kill()
+        process.communicate()
+
+    if not _servers:
+        atexit.register(end)
+    _servers[key] = ForkServer(mine, kill)
+    return key
+
+
+def start(
+    environment: Mapping[str, str], folder: Path, writable: Sequence[str] | None, passed: Sequence[int]
+) -> Forked | None:
+    """Fork a worker, as `ForkServer.fork` does. None if there is no process for it: it has to be started as any is."""
+    key = _find_key(environment)
+    if (server := _servers.get(key)) is None:
+        return None
+    try:
+        return server.fork(environment, folder, writable, passed)
+    except BaseException as error:
+        end(key)
+        _servers[key] = None
+        if isinstance(error, OSError):
+            return None
+        raise
+
+
+def end(key: str | None = None) -> None:
+    """End one of these processes, or all."""
+    for each in [*_servers] if key is None else [key]:
+        if server := _servers.pop(each):
+            server.close()
+
+
+def _find_key(environment: Mapping[str, str]) -> str:
+    return json.dumps(sorted(item for item in environment.items() if not item[0].startswith(LATE)))
+
+
+# --- the process that workers are forked from -------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Import modules, and fork a worker for each order. A worker then does its job."""
+    _, descriptor, added, *modules = sys.argv
+    del sys.argv[1:]
+    orders, package, *others = socket.socket(fileno=int(descriptor)), *sys.path
+    _import(modules)
+    path = [package, *(added.split(os.pathsep) if added else []), *others]
+    if any(_is_shadowed(name, path) for name in {name.partition(".")[0] for name in sys.modules}):
+        return
+    # Else each worker would get a copy of every page, as soon as it looked for garbage.
+    gc.collect()
+    gc.freeze()
+    # Libraries end their threads before a fork. One that lives on might hold a lock, for ever in a worker.
+    if not (trial := os.fork()):
+        os._exit(0)
+    os.waitpid(trial, 0)
+    if len([*Path("/proc/self/task").iterdir()]) > 1:
+        return
+    orders.send(b"ready")
+    _serve(orders)
+    sys.path[:] = [*(str(Path.cwd() / each) for each in os.environ["PYTHONPATH"].split(os.pathsep)), *others]
+    _work()
+
+
+def _import(modules: Sequence[str]) -> None:
+    """Import from where Python is installed alone. What fails otherwise than by a missing package fails here."""
+    installed = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    installed += [sys.path[0], *site.getsitepackages(), site.getusersitepackages()]
+    sys.path[:] = [each for each in sys.path if any(Path(each).is_relative_to(home) for home in installed)]
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in {"torch", "triton"}:
+                raise
+
+
+def _is_shadowed(name: str, path: Sequence[str]) -> bool:
+    """Whether a worker's path leads to another module of this name than the one that was imported."""
+    spec = getattr(sys.modules[name], "__spec__", None)
+    found = PathFinder.find_spec(name, path) if spec and spec.has_location else None
+    return bool(found and spec and found.origin != spec.origin)
+
+
+def _serve(orders: socket.socket) -> None:
+    """Fork a worker for each order, until there are no more. Returns in the workers alone."""
+    while True:
+        order, descriptors, _, _ = socket.recv_fds(orders, _LONGEST, 16)
+        if not order:
+            os._exit(0)
+        reading, writing = os.pipe()
+        if not (between := os.fork()):
+            if os.fork():
+                os._exit(0)
+            os.setsid()
+            os.write(writing, str(os.getpid()).encode())
+            orders.detach()
+            return _become(descriptors, *json.loads(order))
+        os.waitpid(between, 0)
+        orders.send(os.read(reading, 64))
+        for descriptor in (reading, writing, *descriptors):
+            os.close(descriptor)
+
+
+def _become(
+    descriptors: list[int], environment: dict[str, str], folder: str, writable: list[str] | None, passed: list[int]
+) -> None:
+    """Take a worker's variables, folder, pipes and confinement."""
+    import fcntl  # not on Windows
+
+    from perfci.worker import confine
+
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    tempfile.tempdir = None  # it was found by other variables
+    if random := sys.modules.get("numpy.random"):
+        random.seed()  # or every worker would draw the same
+    targets = [0, 1, *passed]
+    aside = [fcntl.fcntl(each, fcntl.F_DUPFD, max(targets) + 1) for each in descriptors]
+    for source, target in zip(aside, targets, strict=True):
+        os.dup2(source, target)
+    os.dup2(1, 2)
+    confine.close_all_but(*passed)
+    if writable is not None:
+        confine.isolate()
+        confine.confine(writable)
+        return
+    # A judge starts the process of the op's own code: from a copy of this one, which has not begun its own work.
+    mine, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if not os.fork():
+        confine.close_all_but(orders.fileno())
+        _serve(orders)
+        return
+    orders.close()
+    _servers[_find_key(environment)] = ForkServer(mine, lambda: None, ready=True)
+
+
+def _work() -> NoReturn:
+    """Do a worker's job. Taking apart all that was imported would take longer than most jobs."""
+    from perfci.worker import child
+
+    child.main()
+    if threading.active_count() == 1 + sum(thread.daemon for thread in threading.enumerate()):
+        atexit._run_exitfuncs()
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(0)
+    sys.exit()

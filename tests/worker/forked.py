@@ -1,0 +1,58 @@
+"""Workers that are forked and then run a text of Python, which they read from their standard input.
+
+As a program: `forked.py FOLDER python -c TEXT` runs a text in one that may write the folder, and ends as it does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from perfci.worker import forks
+
+PROGRAM = """
+import json, sys
+from perfci.worker import child
+child.main = lambda: exec(json.loads(sys.stdin.readline()), {"__name__": "__main__"})
+"""
+
+
+def begin(package: Path, modules: Sequence[str] = (), added: Sequence[Path] = (), **variables: str) -> dict[str, str]:
+    """Variables of workers whose fork server has begun. `package`: a folder for what it needs; added: to PYTHONPATH."""
+    package.mkdir(exist_ok=True)
+    (package / "perfci").symlink_to(Path(forks.__file__).parents[1])
+    (package / "program.py").write_text(PROGRAM)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (package, *added))), **variables}
+    forks.begin(environment, package, ("perfci.worker.child", "program", *modules))
+    return environment
+
+
+def start(environment: dict[str, str], text: str, folder: Path, writable: Sequence[Path] | None = ()) -> forks.Forked:
+    """A worker with a text."""
+    worker = forks.start(environment, folder, None if writable is None else [*map(str, writable)], [])
+    assert worker is not None, "it was not forked"
+    worker.stdin.write(json.dumps(text).encode() + b"\n")
+    worker.stdin.flush()
+    return worker
+
+
+def run(*arguments: object) -> tuple[str, int]:
+    """What a worker prints, and how it ends. Takes what `start` takes."""
+    worker = start(*arguments)  # type: ignore[arg-type]
+    with worker.stdin, worker.stdout:
+        return worker.stdout.read().decode(), worker.wait()
+
+
+if __name__ == "__main__":
+    _, own, *_, text = sys.argv
+    with tempfile.TemporaryDirectory() as made:
+        printed, status = run(begin(Path(made) / "package"), text, Path.cwd(), [Path(own)])
+        forks.end()
+    print(printed, end="", flush=True, file=sys.stderr if status else sys.stdout)
+    if status < 0:
+        os.kill(os.getpid(), -status)
+    sys.exit(status)
