@@ -100,6 +100,7 @@ class Timetable:
     seconds: Mapping[str, float]  # op -> seconds by an earlier run, or by its number of cases
     took: Mapping[str, float] = field(default_factory=dict)
     known: bool = False  # the seconds are those of an earlier run
+    lanes: int = 1  # ops at once
 
     def noting(self, op: str, took_s: float) -> Timetable:
         """Returns the timetable with the duration of an op's first look."""
@@ -117,14 +118,17 @@ class Timetable:
         return self.seconds.get(op, 0.0) * self.pace
 
     def order(self, ops: Sequence[str], left_s: float | None) -> list[str]:
-        """Returns the order in which to begin the ops: as given, or if they do not all fit, the shortest first."""
-        if left_s is not None and sum(map(self.expected, ops)) > left_s:
+        """Returns the order in which to begin the ops: as given, or if they do not all fit, the shortest first.
+
+        Of several at once the longest first, or it would run alone at the end.
+        """
+        if left_s is not None and sum(map(self.expected, ops)) / self.lanes > left_s:
             return sorted(ops, key=lambda op: (self.expected(op), op))
-        return [*ops]
+        return [*ops] if self.lanes == 1 else sorted(ops, key=self.expected, reverse=True)
 
     def allowed(self, op: str, others: Iterable[str], left_s: float) -> float:
         """Returns the seconds that an op may take: what the others do not need, and always a bit more than expected."""
-        spare = left_s - sum(map(self.expected, others))
+        spare = left_s - sum(map(self.expected, others)) / self.lanes
         return min(left_s, max(spare, START_S + OVERRUN * self.expected(op)))
 
     def later(self, op: str, share: float) -> float:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import secrets
 import shutil
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -46,7 +48,7 @@ from perfci.runs.plan import Request, cases_to_run, draw_seed
 from perfci.store import launches
 from perfci.worker.gather import Gathered
 from perfci.worker.pair import PairSide, run_pair
-from perfci.worker.parent import LATE, WorkerEnvironment, run_worker
+from perfci.worker.parent import LATE, Running, WorkerEnvironment, Working, side_by_side, working
 from perfci.worker.protocol import (
     BASE,
     DONE,
@@ -106,7 +108,9 @@ class Recorder:
         self._limits = of_run(run, self._rules).limits
         self._end = next((op.failure for op in run.ops if op.failure and op.failure.kind in ENDS_RUN), None)
         took = {op.op: op.wall_s for op in run.ops if op.wall_s is not None}
-        self._times = dataclasses.replace(times or Timetable({}), took=took)
+        # Where nothing is timed, as many ops at once as there are cores.
+        lanes = count_cores() if run.plan.device == "cpu" else 1
+        self._times = dataclasses.replace(times or Timetable({}), took=took, lanes=lanes)
         self._pace, self._later_s = Pace({}), dict[str, float]()  # seconds that each later look may take
         self.idle = True  # whether no worker was begun: asking again brings nothing
         warm_up(bench, run.plan.device)
@@ -125,9 +129,14 @@ class Recorder:
             queue = self._times.order([*waiting], self._left_s())
             counts = {name: cases_to_run(plan, waiting[name]) for name in queue}
             self._pace = Pace(counts, {name: op.accuracy for name, op in waiting.items()})
-            for number, name in enumerate(queue):
-                self._look_first(waiting[name], queue[number + 1 :], cases)
+            side_by_side([self._look_in_turn(queue, waiting, cases) for _ in range(self._times.lanes)])
         return self._run
+
+    def _look_in_turn(
+        self, queue: list[str], waiting: Mapping[str, PlannedOp], cases: tuple[str, ...] | None
+    ) -> Iterator[Sequence[Running]]:
+        while queue:
+            yield from self._look_first(waiting[queue.pop(0)], queue, cases)
 
     def record_again(self, needs: Sequence[Need]) -> Run:
         """The needed cases in fresh processes, op by op. Those for which there is no time are marked so."""
@@ -147,10 +156,12 @@ class Recorder:
             self._pace = Pace({name: len(cases) for name, (*_, cases) in looks.items()}, later=True)
             for op, process, cases in looks.values():
                 if not self._end:
-                    self._look_again(op, process, cases)
+                    side_by_side([self._look_again(op, process, cases)])
         return self._run
 
-    def _look_first(self, planned: PlannedOp, others: Sequence[str], cases: tuple[str, ...] | None) -> None:
+    def _look_first(
+        self, planned: PlannedOp, others: Sequence[str], cases: tuple[str, ...] | None
+    ) -> Iterator[Sequence[Running]]:
         """The op's first process, unless the run has ended or there is no time left for it."""
         start = OpRun(planned.op, failure=self._end)
         if self._end:
@@ -165,14 +176,14 @@ class Recorder:
             chosen = planned.audit if unchanged else planned.performance if self._run.plan.again else None
             job = self._job(planned.op, cases=chosen if cases is None else cases)
             job = dataclasses.replace(job, suites=(Suite.PERFORMANCE,)) if unchanged else job
-            self._work(start, self._until(job, others))
+            yield from self._work(start, self._until(job, others))
 
-    def _look_again(self, op: str, process: int, cases: tuple[str, ...]) -> None:
+    def _look_again(self, op: str, process: int, cases: tuple[str, ...]) -> Iterator[Sequence[Running]]:
         """One fresh process, unless it could not be done in time: half of one would show nothing."""
         start = next(known for known in self._run.ops if known.op == op)
         left_s = self._left_s()
         if left_s is None or left_s >= self._times.later(op, len(cases) / max(len(start.performance), 1)):
-            self._work(start, self._until(self._job(op, process, cases), ()))
+            yield from self._work(start, self._until(self._job(op, process, cases), ()))
         else:
             self._pace.end(_name_look(op, process))
             late = self._late("looks_late")
@@ -285,7 +296,7 @@ class Recorder:
 
     # --- workers ------------------------------------------------------------------------------------------------------
 
-    def _work(self, start: OpRun, job: Job) -> None:
+    def _work(self, start: OpRun, job: Job) -> Iterator[Sequence[Running]]:
         """One worker, or a pair. Whatever was sent is kept, however it ends."""
         gathered = Gathered(start, self._run.environment.device.uuid if job.process else None)
         self.idle = False
@@ -312,13 +323,13 @@ class Recorder:
             self._bench.listener(message)
 
         try:
-            failure = self._measure(job, gathered, hear)
+            failure = yield from self._measure(job, gathered, hear)
             if failure and gathered.met_peers and not _ends_run(failure) and failure.kind != LATE:
                 # Once more without peers: whoever was to blame, the kernel is judged by what it does alone.
                 self._start_afresh(gathered, job)
                 gathered.note(because("peers_given_up", failure, op=start.op))
                 rest = _rest(job, gathered)
-                failure = self._measure(dataclasses.replace(job, suites=rest, peers=False), gathered, hear)
+                failure = yield from self._measure(dataclasses.replace(job, suites=rest, peers=False), gathered, hear)
         finally:
             self._end = failure if failure and _ends_run(failure) else self._end
             found = add_accepted(self._as_found(gathered, failure, job), self._run, self._rules)
@@ -341,11 +352,11 @@ class Recorder:
         gathered.forget_times(cases)
         launches.drop_launches(self._settings.reports, job.ops[0].op, job.process, cases)
 
-    def _measure(self, job: Job, gathered: Gathered, hear: Listener) -> Reason | None:
+    def _measure(self, job: Job, gathered: Gathered, hear: Listener) -> Working:
         """A process with the base's suites, and one for the op's own code. What they cannot time comes after."""
         planned = self._planned(job.ops[0].op)
         if not self._can_judge_apart(planned, job):
-            return self._measure_together(job, gathered, hear)
+            return (yield from self._measure_together(job, gathered, hear))
         refused: dict[str, Reason] = {}
         first, blameless, wrong = OpDone(), True, False
 
@@ -360,13 +371,13 @@ class Recorder:
                 hear(message)
 
         judge, around = self._judge_job(job), self._around(job, self._tree)
-        failure = run_worker(judge, around, listen)
+        failure = yield from working(judge, around, listen)
         if failure:
             if not (blameless and gathered.begun and failure.kind != LATE and not _ends_run(failure)):
                 return failure
             # If the base alone does not end the process, the change did.
             alone = dataclasses.replace(judge, host=None, base=None, peers=False)
-            if run_worker(alone, around, lambda _: None) is None:
+            if (yield from working(alone, around, lambda _: None)) is None:
                 return because("judge_ended", failure, op=planned.op)
         if why := failure or gathered.apart(None):
             self._start_afresh(gathered, job)
@@ -380,7 +391,7 @@ class Recorder:
             job = rest
         else:
             return None
-        apart = SuiteChange() if job.process else self._compare_suites(planned, job)
+        apart = SuiteChange() if job.process else (yield from self._compare_suites(planned, job))
 
         def relay(message: Message) -> None:
             if isinstance(message, Prepared | Finished):
@@ -397,9 +408,9 @@ class Recorder:
                 gathered.note_base_suite()
             hear(message)
 
-        return self._measure_together(job, gathered, relay)
+        return (yield from self._measure_together(job, gathered, relay))
 
-    def _compare_suites(self, planned: PlannedOp, job: Job) -> SuiteChange:
+    def _compare_suites(self, planned: PlannedOp, job: Job) -> Generator[Sequence[Running], None, SuiteChange]:
         """What head's suites ask less of, by a process that has the base's kernel in the place of head's.
 
         Nothing if they need more than the base's kernel has. The op's own process compares them as well.
@@ -427,7 +438,7 @@ class Recorder:
                 found.append(message.change)
 
         place = WorkerPlace(f"{op}-suites", self._run.plan.device, root, until_s=job.until_s)
-        run_worker(compare, make_environment(self._bench, place), hear)
+        yield from working(compare, make_environment(self._bench, place), hear)
         return found[-1]
 
     def _rest_of_own(self, planned: PlannedOp, job: Job, refused: dict[str, Reason]) -> Job | None:
@@ -488,13 +499,13 @@ class Recorder:
             base_host=host(judge, self._around(job, self._tree), BASE),
         )
 
-    def _measure_together(self, job: Job, gathered: Gathered, hear: Listener) -> Reason | None:
+    def _measure_together(self, job: Job, gathered: Gathered, hear: Listener) -> Working:
         """One process for both revisions. One each if they are known to need it, or show that they do."""
         op = job.ops[0].op
         known = self._planned(op).base
         if job.base and known and known.apart and self._run.plan.device not in UNTIMED:
             return self._pair(job, hear)
-        failure = run_worker(job, self._around(job), hear)
+        failure = yield from working(job, self._around(job), hear)
         late = failure is not None and failure.kind == LATE
         why = gathered.apart(failure) if job.base and job.base.plan.cases and not late else None
         if why is None:
@@ -601,6 +612,15 @@ def _changes_suites(planned: PlannedOp) -> bool:
 def _name_look(op: str, process: int) -> str:
     """The name by which the run's pace knows a process of an op: the first one's is the op's."""
     return f"{op}/{process}" if process else op
+
+
+def count_cores() -> int:
+    """How many of this machine's cores the process may use at a time."""
+    known = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):  # a container's share, by the second version of cgroups
+        share, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        known = min(known, max(int(share) // int(period), 1))
+    return known
 
 
 def _ends_run(failure: Reason) -> bool:

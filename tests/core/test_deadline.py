@@ -94,3 +94,11 @@ def test_an_op_may_take_what_the_others_do_not_need():
 def test_an_op_may_take_some_more_than_expected_where_time_is_short_and_never_more_than_there_is():
     assert TABLE.allowed("a", ["b"] * 100, 600.0) == 30.0 + 2 * 30.0
     assert TABLE.allowed("a", ["b"] * 100, 5.0) == 5.0
+
+
+def test_ops_that_run_at_once_wait_for_one_another_less():
+    table = Timetable(TABLE.seconds, lanes=2)
+
+    assert table.order(["a", "b", "c"], 29.0) == ["b", "c", "a"]
+    assert table.order(["b", "a", "c"], 30.0) == table.order(["a", "b", "c"], None) == ["a", "c", "b"]
+    assert table.allowed("a", ["b", "c"], 600.0) == 585.0

@@ -293,15 +293,15 @@ def test_a_kernel_that_has_its_process_find_nothing_weaker_hides_nothing(topic):
 
 def killing(monkeypatch, *, base_too):
     """Processes that judge end by themselves, and the base's own as well if `base_too`."""
-    real = record.run_worker
+    real = record.working
 
-    def run_worker(job, around, heard):
-        failure = real(job, around, heard)
+    def working(job, around, heard):
+        failure = yield from real(job, around, heard)
         ended = job.host is not None or (base_too and job.base is None and job.task == "measure")
         facts = {"op": "scale", "where": "measure", "words": "-", "log": "-"}
         return Reason("worker_killed", facts) if ended else failure
 
-    monkeypatch.setattr(record, "run_worker", run_worker)
+    monkeypatch.setattr(record, "working", working)
 
 
 def test_a_change_that_ends_the_process_that_judges_it_is_an_error(topic, monkeypatch):

@@ -22,9 +22,9 @@ def _own_git(monkeypatch, tmp_path):
 @pytest.fixture
 def workers(monkeypatch):
     stand_in = Workers()
-    monkeypatch.setattr(importlib.import_module("perfci.runs.describe"), "working", stand_in.working)
-    for name in ("doctor", "record"):
-        monkeypatch.setattr(importlib.import_module(f"perfci.runs.{name}"), "run_worker", stand_in)
+    for name in ("describe", "record"):
+        monkeypatch.setattr(importlib.import_module(f"perfci.runs.{name}"), "working", stand_in.working)
+    monkeypatch.setattr(importlib.import_module("perfci.runs.doctor"), "run_worker", stand_in)
     monkeypatch.setattr(importlib.import_module("perfci.runs.record"), "run_pair", stand_in.run_pair)
     return stand_in
 

@@ -32,6 +32,18 @@ def remeasure(run, settings, request, needs, listener):
 # --- measuring --------------------------------------------------------------------------------------------------------
 
 
+def test_without_a_device_as_many_ops_are_checked_at_once_as_there_are_cores(measure, workers, monkeypatch):
+    monkeypatch.setattr(record, "count_cores", lambda: 2)
+    beside = measure()
+    assert workers.most_at_once == 1
+
+    workers.models[DEVICE.uuid] = dataclasses.replace(DEVICE, kind="cpu")
+    at_once = measure()
+
+    assert workers.most_at_once == 2
+    assert [op.op for op in at_once.ops] == [op.op for op in beside.ops] == ["relu", "scale"]
+
+
 def test_each_op_has_a_worker_of_its_own_with_the_runs_seed_and_budget(measure, workers, settings, heard):
     run = measure(budget_s=0.5, timer="event", pattern="rows=*", suites=(Suite.PERFORMANCE,))
 

@@ -240,7 +240,7 @@ class Run:
     stopped: str | None = None  # SIGINT, SIGTERM or SIGHUP if the run was stopped early
     wall_s: Amount | None = None
     spent_s: Mapping[str, Amount] = field(default_factory=dict)
-    """seconds outside the ops' workers by step: base (to find it), describe, describe base, compile, judge"""
+    """seconds outside the ops' workers by step: base (to find it), describe, compile, judge"""
     static: Static | None = None  # what was compiled without a device
     shard: Shard | None = None  # of which plan this is one part
     joined: tuple[Joined, ...] = ()  # the shards that a merged run consists of

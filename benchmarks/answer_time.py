@@ -1,0 +1,108 @@
+"""How long `perfci check` lets a person wait: one op for the first time and again, all ops, a change of one of them.
+
+    python benchmarks/answer_time.py [--op broadcast] [--repeats 3] [--only STEP ...] [--timings]
+
+Works on whatever device there is, in a copy of this repository's ops with a history of its own. Steps:
+
+cold        one op, with empty caches of perfci's and Triton's: once
+again       the same once more
+unchanged   all ops against themselves, all duelled (`--duel all`). Without an accelerator nothing is duelled
+changed     a merge request in which this op's launches have half of their warps, so that it is verified and duelled
+accuracy    all ops' accuracy suites in Triton's interpreter
+
+For each step the seconds of wall time of every repetition and the verdicts. --timings adds where they went. Other work
+on the machine takes cores: its load stands beside the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from plan_speed import git
+from startup import machine
+
+ROOT = Path(__file__).resolve().parents[1]
+WARPS = re.compile(r"num_warps=([\w.]+)")
+STEPS = ("cold", "again", "unchanged", "changed", "accuracy")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--op", default="broadcast")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--only", choices=STEPS, nargs="+", default=STEPS)
+    parser.add_argument("--timings", action="store_true")
+    asked = parser.parse_args()
+    print(f"perfci check: {machine()}")
+    with tempfile.TemporaryDirectory(prefix="perfci-answer-") as name:
+        project = write_project(Path(name) / "project")
+        variables = {**os.environ, "XDG_CACHE_HOME": f"{name}/cache"}
+        arguments = {
+            "cold": [asked.op],
+            "again": [asked.op],
+            "unchanged": ["--against", "HEAD", "--duel", "all"],
+            "changed": ["--against", "main"],
+            "accuracy": ["--suite", "accuracy", "--device", "cpu"],
+        }
+        for step in [each for each in STEPS if each in asked.only]:
+            if step == "changed":
+                change(project, asked.op)
+            times = 1 if step == "cold" else asked.repeats
+            options = [*arguments[step], *(["--timings"] if asked.timings else [])]
+            told = [answer(project, options, variables) for _ in range(times)]
+            print(f"{step:10}{'  '.join(f'{seconds:6.1f} s' for seconds, *_ in told)}   {told[-1][1]}", flush=True)
+            if asked.timings:
+                print(told[-1][2])
+
+
+def write_project(folder: Path) -> Path:
+    """All ops, thresholds and settings at the one commit of the branch main."""
+    for each in ("kernels", "thresholds"):
+        shutil.copytree(ROOT / each, folder / each, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    (folder / ".gitignore").write_text("reports/\n__pycache__/\n", encoding="utf-8")
+    git(folder, "init", "-q", "-b", "main")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "All ops")
+    return folder
+
+
+def change(project: Path, op: str) -> None:
+    """On a branch, launch an op's kernels with half as many warps."""
+    path = project / "kernels" / op / f"{op}_triton.py"
+    text, count = WARPS.subn(r"num_warps=max(\1 // 2, 1)", path.read_text(encoding="utf-8"))
+    if not count:
+        raise SystemExit(f"{path.name} names no number of warps: choose another --op")
+    path.write_text(text, encoding="utf-8")
+    git(project, "checkout", "-q", "-b", "topic")
+    git(project, "commit", "-q", "-a", "-m", "Half of the warps")
+
+
+def answer(project: Path, options: list[str], variables: dict[str, str]) -> tuple[float, str, str]:
+    """Seconds of one check, its verdicts, and what it printed."""
+    command = [sys.executable, "-P", "-m", "perfci", "check", *options, "--project", str(project)]
+    began = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
+    seconds = time.perf_counter() - began
+    if done.returncode not in {0, 2, 3}:
+        raise SystemExit(f"perfci ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+    shown = subprocess.run(
+        [sys.executable, "-P", "-m", "perfci", "compare", "--format", "json", "--project", str(project)],
+        capture_output=True, text=True, check=False, env=variables,
+    ).stdout  # fmt: skip
+    verdicts = Counter(row["verdict"] for row in json.loads(shown)["verdicts"])
+    return seconds, ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items())), done.stdout
+
+
+if __name__ == "__main__":
+    main()
