@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import threading
 import time
 from pathlib import Path
 from typing import Annotated
 
-from perfci import store
+from perfci import report, store
 from perfci.cli import language, options
 from perfci.cli.chains import print_chains
 from perfci.cli.exits import Exit
@@ -150,6 +151,8 @@ def check(
     if no_judge:
         return _measure(request, where, json=json)
     nothing = say("Nothing was duelled.")
+    # While workers are at work, this process has nothing to do.
+    threading.Thread(target=report.import_libraries, daemon=True).start()
     with Progress() as progress:
         if static:
             where = _set_reports(where, "static")

@@ -30,6 +30,15 @@ FORMATS = ("md", "html", "junit", "metrics")
 STANDARD = ("md", "junit", "metrics")  # formats that are written if none are named
 
 
+def import_libraries() -> None:
+    """Import what reports are made with, which takes a second, or several on a slow host."""
+    from perfci.report import frame
+    from perfci.report.charts import style
+
+    frame.tabulate_launches(())
+    style.save_png(style.make_figure("", 1.0)[0])
+
+
 def write(
     run: Run,
     judgements: Judgements,
