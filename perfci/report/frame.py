@@ -106,7 +106,7 @@ def pool_spreads(run: Run) -> tuple[ArmSpread, ...]:
 def pool_case(op: str, case: PerformanceCase) -> Iterator[ArmSpread]:
     """Every arm of a case in the order in which arms are shown, and as `host` how long the kernel's calls kept that.
 
-    Of the host each block has one value, the median of its calls, which here counts as a launch.
+    Of the host each block has one value, of its calls in a row, which here counts as a launch.
     """
     arms = dict.fromkeys(arm for block in case.blocks for arm in block.arms)
     for arm in sorted(arms, key=lambda arm: ARMS.index(arm) if arm in ARMS else len(ARMS)):
@@ -117,8 +117,8 @@ def pool_case(op: str, case: PerformanceCase) -> Iterator[ArmSpread]:
             host_us=find_median(one.host_us for one in timed),
             activities=max((one.activities for one in timed if one.activities is not None), default=None),
         )
-    timed = [block.arms["kernel"] for block in case.blocks if "kernel" in block.arms]
-    if hosts := [one.host_us for one in timed if one.host_us]:
+    found = (block.arms.get("kernel") for block in case.host or case.blocks)
+    if hosts := [one.host_us for one in found if one and one.host_us]:
         yield replace(_pool(op, case.case, HOST, [exact.summary(hosts)]), blocks=len(hosts))
 
 
