@@ -2,7 +2,8 @@
 
     python benchmarks/answer_time.py [--op broadcast] [--repeats 3] [--only STEP ...] [--timings]
 
-Works on whatever device there is, in a copy of this repository's ops with a history of its own. Steps:
+Works on whatever device there is, in a copy of this repository's ops with a history of its own, and says first whether
+workers are forked there. Steps:
 
 cold        one op, with empty caches of perfci's and Triton's: once
 again       the same once more
@@ -31,6 +32,10 @@ from pathlib import Path
 from plan_speed import git
 from startup import machine
 
+from perfci.core.settings import load
+from perfci.runs.bench import WorkerPlace, make_environment, open_bench, warm_up
+from perfci.worker import forks
+
 ROOT = Path(__file__).resolve().parents[1]
 WARPS = re.compile(r"num_warps=([\w.]+)")
 STEPS = ("cold", "again", "unchanged", "changed", "accuracy")
@@ -46,6 +51,7 @@ def main() -> None:
     print(f"perfci check: {machine()}")
     with tempfile.TemporaryDirectory(prefix="perfci-answer-") as name:
         project = write_project(Path(name) / "project")
+        print(try_fork(project))
         variables = {**os.environ, "XDG_CACHE_HOME": f"{name}/cache"}
         arguments = {
             "cold": [asked.op],
@@ -75,6 +81,23 @@ def write_project(folder: Path) -> Path:
     git(folder, "add", "-A")
     git(folder, "commit", "-q", "-m", "All ops")
     return folder
+
+
+def try_fork(project: Path) -> str:
+    """Whether workers are forked here, in a sentence. They are started anew where anything could differ."""
+    began = time.perf_counter()
+    with open_bench(load(project), lambda _: None) as bench:
+        warm_up(bench, "auto")
+        around = make_environment(bench, WorkerPlace("probe", "auto"))
+        worker = forks.start(around.environment, around.folder, None, [])
+        seconds = time.perf_counter() - began
+        if worker is None:
+            return "workers are started anew"
+        with worker.stdin, worker.stdout:
+            worker.kill()
+            worker.wait()
+    forks.end()
+    return f"workers are forked, the first one after {seconds:.1f} s of imports"
 
 
 def change(project: Path, op: str) -> None:
