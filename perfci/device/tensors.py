@@ -126,7 +126,7 @@ class TorchArrays(Arrays):
     def open_to_others(self, array: torch.Tensor) -> str | None:
         if array.device.type == "cpu":
             return None
-        parts = array.untyped_storage()._share_cuda_()
+        parts = array.untyped_storage()._share_cuda_() if array.untyped_storage().nbytes() else []  # without handles
         return json.dumps([part.hex() if isinstance(part, bytes) else part for part in parts])
 
     def take_back(self) -> None:
@@ -134,7 +134,9 @@ class TorchArrays(Arrays):
             torch.cuda.ipc_collect()
 
     def open_foreign(self, handle: str) -> torch.Tensor:
-        device, memory, size, offset, counter, place, event, needed = json.loads(handle)
+        if not (known := json.loads(handle)):
+            return torch.empty(0, dtype=torch.uint8, device=self.device)
+        device, memory, size, offset, counter, place, event, needed = known
         parts = bytes.fromhex(memory), size, offset, bytes.fromhex(counter), place, bytes.fromhex(event), needed
         storage = torch.UntypedStorage._new_shared_cuda(device, *parts)
         return torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage)

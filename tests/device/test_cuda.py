@@ -251,3 +251,11 @@ def test_the_flush_reads_all_of_its_buffer(device):
 
     assert int(flush._sink.sum()) == flush._count
     flush._source.zero_()
+
+
+def test_memory_without_bytes_is_handed_over_too(open_cuda):
+    arrays = open_cuda("event").arrays
+
+    handle = arrays.open_to_others(torch.empty(0, 3, device="cuda"))
+
+    assert arrays.open_foreign(handle).numel() == 0
