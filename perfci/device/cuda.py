@@ -33,6 +33,7 @@ _FLUSH_PROBES = 20
 _CYCLES_A_US = 2000  # of a rest, about
 _CLOCK_CYCLES = 400_000  # about 200 us: events show the clock within 1 %
 _FREE_S = 0.15  # how long an H200's clock takes at most to rise again once it is at rest
+_COOL_CYCLES = 4_000_000  # about 2 ms before what shows a ceiling: the clock is up, and the power limit has no say
 _CHUNK_S = 0.01  # of calls that are queued at once to keep the device at work
 _MARK_COUNT = 16  # Integers that a mark reads. Like a flush's a multiple of 16, so that both are one compiled kernel.
 _BLOCK, _STEPS = 4096, 4
@@ -187,6 +188,10 @@ class CudaDevice(TorchDevice):
         return event_session(
             self._flush, self._event, self._synchronize, _FLUSH_PROBES, spin=spin, rest=self._flush.rest
         )
+
+    def _seconds(self, call: Callable[[], Any]) -> float:
+        torch.cuda._sleep(_COOL_CYCLES)
+        return super()._seconds(call)
 
     def _product(self, left: torch.Tensor, right: torch.Tensor) -> Callable[[], Any]:
         """A product of float8 as torch has it: the right side column by column and of e4m3, as two e5m2 have none."""

@@ -28,7 +28,7 @@ class CaseThresholds:
 
     margin: float = 0.02  # allowed slow-down against the stored baseline. Inside the null hypothesis
     alpha: float = 0.01
-    """chance that duels call any unchanged case of a run slower, by time, span or host. Of first looks, for each"""
+    """chance that duels call any unchanged case of a run slower, by any of their questions. Of first looks, for each"""
     speedup: float | None = None  # target of reference time / kernel time. None: none
     rsd: float = 0.05  # relative standard deviation of a block's launches that is warned about
     span_margin: float = 0.10

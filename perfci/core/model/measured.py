@@ -280,7 +280,7 @@ class SustainedTurn:
 
 @dataclass(frozen=True)
 class HostArm:
-    """One arm's calls in a row in one block of host time, microseconds a call: medians of its turns."""
+    """One arm's calls in a row in one block of host time, microseconds a call: the shortest of its turns."""
 
     host_us: Time  # until the last call has returned
     loop_us: Time  # until the device has done their work as well: what a user's loop takes
@@ -295,7 +295,7 @@ class HostBlock:
     calls: Count  # of a turn
     arms: Mapping[str, HostArm]  # kernel, base
     shift: Shift | None = None
-    """Hodges-Lehmann shift of the logarithms of kernel's and base's host times. None without a base"""
+    """logarithm of kernel's by base's host time. None without a base"""
 
 
 @dataclass(frozen=True)
