@@ -151,32 +151,35 @@ def turning(rig):
 
 
 INPUTS = {"x": np.zeros(4)}
+UNTIMED = [Returned(), Called(turn_s=(9.0, 9.0))]
 
 
 def test_a_turn_is_timed_by_the_judges_clock_whatever_the_process_claims(turning):
-    op, process = turning([Returned(), Called(turn_s=(1e6, 1e6))])
+    op, process = turning(UNTIMED, [Returned(), Called(turn_s=(1e6, 1e6))])
 
     host_s, loop_s = op.hold(INPUTS)(50)
 
     assert 0 < host_s <= loop_s < 1e6
-    assert process.calls == [(0, True), (50, False)]  # the inputs are handed over once
+    # The inputs are handed over once. A turn that nobody times comes first.
+    assert process.calls == [(0, True), (50, False), (50, False)]
 
 
 def test_on_a_device_without_hardware_a_turn_takes_what_is_claimed(turning):
-    op, _ = turning([Returned(), Called(turn_s=(2.0, 3.0))], timer="virtual")
+    op, _ = turning(UNTIMED, [Returned(), Called(turn_s=(2.0, 3.0))], timer="virtual")
 
     assert op.hold(INPUTS)(50) == (2.0, 3.0)
 
 
 def test_the_answers_of_two_turns_are_not_mixed_up_if_they_come_in_pieces(turning):
-    op, _ = turning([Returned()], [Called(turn_s=(1.0, 1.0))], [Returned(), Called(turn_s=(2.0, 2.0))], timer="virtual")
+    first = [Returned()], [Called(turn_s=(1.0, 1.0))]
+    op, _ = turning(UNTIMED, *first, UNTIMED, [Returned(), Called(turn_s=(2.0, 2.0))], timer="virtual")
 
     turn = op.hold(INPUTS)
 
     assert [turn(50), turn(50)] == [(1.0, 1.0), (2.0, 2.0)]
 
 
-@pytest.mark.parametrize("before", [[], [Returned()]])
+@pytest.mark.parametrize("before", [[], [Returned()], [*UNTIMED, Returned()]])
 def test_what_the_kernel_raises_in_a_turn_is_raised_here(turning, before):
     op, _ = turning([*before, Called(error={"message": "too large"}, kinds=("ValueError",))])
 
@@ -185,7 +188,7 @@ def test_what_the_kernel_raises_in_a_turn_is_raised_here(turning, before):
 
 
 def test_the_process_runs_during_its_turns_alone(turning):
-    op, process = turning([Returned(), Called()])
+    op, process = turning(UNTIMED, [Returned(), Called()])
 
     op.hold(INPUTS)(50)
 
