@@ -124,7 +124,7 @@ class RemoteOp:
             self._device.arrays.take_back()
         return functools.partial(self._take_turn, lender)
 
-    def _take_turn(self, _: Lender, calls: int) -> tuple[float, float]:
+    def _take_turn(self, _lender: Lender, calls: int) -> tuple[float, float]:
         """Time one turn by this process's clock. Nothing but the device without hardware is believed what it claims."""
         self._device.synchronize()
         with self._awake():
