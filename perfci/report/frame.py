@@ -124,8 +124,8 @@ def pool_case(op: str, case: PerformanceCase) -> Iterator[ArmSpread]:
 
 def _pool(op: str, case: str, arm: str, times: Sequence[Summary]) -> ArmSpread:
     launches, p50 = sum(time.launches for time in times), statistics.median(time.median_us for time in times)
-    mean = sum(time.launches * time.mean_us for time in times) / launches
-    squares = sum((time.launches - 1) * (time.rsd * time.mean_us) ** 2 for time in times)
+    mean = sum(time.launches * time.mean_us for time in times) / max(launches, 1)
+    squares = sum(max(time.launches - 1, 0) * (time.rsd * time.mean_us) ** 2 for time in times)
     sd = math.sqrt(squares / max(launches - len(times), 1))
     known, p99 = all(time.slowest_us for time in times), None
     if known and launches >= P99_LAUNCHES:
@@ -135,7 +135,7 @@ def _pool(op: str, case: str, arm: str, times: Sequence[Summary]) -> ArmSpread:
         p99 = p50 * float(np.interp(place, np.arange(len(slowest)), slowest))
     return ArmSpread(
         op, case, arm, len(times), launches, min(time.min_us for time in times), p50,
-        find_median(time.p90_us for time in times) if known else None, p99, mean, sd, sd / mean,
+        find_median(time.p90_us for time in times) if known else None, p99, mean, sd, sd / mean if mean else 0.0,
         statistics.median(time.p75_us - time.p25_us for time in times), sum(time.outliers for time in times),
     )  # fmt: skip
 
