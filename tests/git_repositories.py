@@ -27,6 +27,14 @@ def commit_all(folder: Path) -> str:
     return git(folder, "rev-parse", "HEAD")
 
 
+def begin_topic(folder: Path) -> None:
+    """Commit a project on main, and go to a branch from there."""
+    git(folder, "init", "-q", "-b", "main")
+    (folder / ".gitignore").write_text("reports/\n__pycache__/\n")
+    commit_all(folder)
+    git(folder, "checkout", "-q", "-b", "topic")
+
+
 def told(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, which gives the reason of a GitError as its answer."""
 

@@ -27,7 +27,7 @@ from perfci.ops.discover import OpFolder, ops, select
 from perfci.ops.fingerprint.pins import pins_changed
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.runs.bench import Bench, WorkerPlace, make_environment, move_path
-from perfci.runs.describe import Described, Source, describe_ops, describe_sources, find_violation
+from perfci.runs.describe import Described, OpSource, describe_ops, describe_sources, find_violation
 from perfci.runs.plan import NOT_AGAINST, Against, Request
 from perfci.store import history
 from perfci.thresholds.limits import Thresholds
@@ -157,7 +157,7 @@ def describe_against(bench: Bench, request: Request, tree: BaseTree | None) -> D
         return describe_ops(bench, request)
     chosen = select(bench.settings, request.ops)
     prints = _fingerprint(tree, bench.settings, [op.op for op in chosen if not find_violation(op)])
-    head, *others = describe_sources(bench, request, Source(bench.settings, chosen), *_list_changed(tree, prints))
+    head, *others = describe_sources(bench, request, OpSource(bench.settings, chosen), *_list_changed(tree, prints))
     return dataclasses.replace(head, ops=_plan_beside(tree, head.ops, prints, others))
 
 
@@ -167,12 +167,12 @@ def plan_ops(bench: Bench, tree: BaseTree, request: Request, head: Sequence[Plan
     return _plan_beside(tree, head, prints, describe_sources(bench, request, *_list_changed(tree, prints)))
 
 
-def _list_changed(tree: BaseTree, prints: Prints) -> list[Source]:
+def _list_changed(tree: BaseTree, prints: Prints) -> list[OpSource]:
     """The base's ops that have to be imported, if there are any."""
     python = tree.base.python
     # With another toolchain, what it makes of the same files is the question.
     wanted = [op for op in tree.ops if op.op in prints and (python or not prints[op.op][0].same_as(prints[op.op][1]))]
-    return [Source(tree.settings, wanted, python)] if wanted else []
+    return [OpSource(tree.settings, wanted, python)] if wanted else []
 
 
 def _plan_beside(

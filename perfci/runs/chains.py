@@ -11,7 +11,7 @@ from perfci.core.model import Device, Reason
 from perfci.core.settings import Settings
 from perfci.lab.chains.records import ChainCase, ChainResult, find_chains, select_chains
 from perfci.runs.bench import Bench, Listener, WorkerPlace, claim_bench, make_environment, make_job
-from perfci.runs.describe import Source, describe_sources
+from perfci.runs.describe import OpSource, describe_sources
 from perfci.runs.plan import Request, draw_seed
 from perfci.worker.parent import run_worker
 from perfci.worker.protocol import ChainPlanned, Doing, Message, OpFiles, Ready
@@ -50,7 +50,7 @@ def check_chains(settings: Settings, request: Request, listener: Listener) -> Ch
     with claim_bench(own, listen) as bench:
         kind = request.device
         if kind == "auto":
-            kind = describe_sources(bench, Request(), Source(bench.settings, ()))[0].device.kind
+            kind = describe_sources(bench, Request(), OpSource(bench.settings, ()))[0].device.kind
             devices.clear()
         known = dataclasses.replace(request, device=kind, seed=seed)
         results = tuple(_check_chain(bench, name, path, known) for name, path in chosen.items())

@@ -27,7 +27,7 @@ class Described:
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class OpSource:
     """Ops of a project, the one under test or the base revision's, to be imported in any interpreter."""
 
     settings: Settings
@@ -37,15 +37,15 @@ class Source:
 
 def describe_ops(bench: Bench, request: Request) -> Described:
     """Discover the ops of the project under test, and import them once."""
-    return describe_sources(bench, request, Source(bench.settings, select(bench.settings, request.ops)))[0]
+    return describe_sources(bench, request, OpSource(bench.settings, select(bench.settings, request.ops)))[0]
 
 
-def describe_sources(bench: Bench, request: Request, *sources: Source) -> list[Described]:
+def describe_sources(bench: Bench, request: Request, *sources: OpSource) -> list[Described]:
     """Import the ops of each source, all sources at once. If several fail as a whole, the first one's error counts."""
-    found: dict[Source, Described | PerfciError] = {}
+    found: dict[OpSource, Described | PerfciError] = {}
     warm_up(bench, request.device)
 
-    def describe(source: Source) -> Iterator[Sequence[Running]]:
+    def describe(source: OpSource) -> Iterator[Sequence[Running]]:
         try:
             found[source] = yield from _describe(bench, request, source)
         except PerfciError as error:
@@ -60,7 +60,7 @@ def describe_sources(bench: Bench, request: Request, *sources: Source) -> list[D
     return described
 
 
-def _describe(bench: Bench, request: Request, source: Source) -> Generator[Sequence[Running], None, Described]:
+def _describe(bench: Bench, request: Request, source: OpSource) -> Generator[Sequence[Running], None, Described]:
     broken = {op.op: reason for op in source.folders if (reason := find_violation(op))}
     found = yield from _import(bench, request, source, [op for op in source.folders if op.op not in broken])
     failed = [PlannedOp(op, failure=reason) for op, reason in broken.items()]
@@ -80,7 +80,7 @@ def find_violation(op: OpFolder) -> Reason | None:
 
 
 def _import(
-    bench: Bench, request: Request, source: Source, sound: Sequence[OpFolder]
+    bench: Bench, request: Request, source: OpSource, sound: Sequence[OpFolder]
 ) -> Generator[Sequence[Running], None, Described]:
     """Import all sound ops in one worker. An op that kills it is named, and another worker imports the rest."""
     settings, home = source.settings, bench.home or bench.settings.root

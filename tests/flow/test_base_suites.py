@@ -10,7 +10,7 @@ import pytest
 from perfci.core.model import Reason
 from perfci.runs import record
 from tests.flow.test_cheats import HONEST, write
-from tests.git_repositories import alone, commit_all, git
+from tests.git_repositories import alone, begin_topic, commit_all, git
 
 SPEED = "US_PER_MEGABYTE = 320.0"
 
@@ -19,10 +19,7 @@ SPEED = "US_PER_MEGABYTE = 320.0"
 def topic(project, monkeypatch, tmp_path):
     """On a branch that differs in nothing yet."""
     alone(monkeypatch, tmp_path)
-    git(project.root, "init", "-q", "-b", "main")
-    (project.root / ".gitignore").write_text("reports/\n__pycache__/\n")
-    commit_all(project.root)
-    git(project.root, "checkout", "-q", "-b", "topic")
+    begin_topic(project.root)
     return project
 
 

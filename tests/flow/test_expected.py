@@ -9,7 +9,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from tests.git_repositories import alone, commit_all, git
+from tests.git_repositories import alone, begin_topic, commit_all, git
 
 pytestmark = pytest.mark.slow
 
@@ -27,10 +27,7 @@ def _own_git(monkeypatch, tmp_path):
 @pytest.fixture
 def topic(project):
     """A branch on which scale is four per cent slower than on main."""
-    git(project.root, "init", "-q", "-b", "main")
-    (project.root / ".gitignore").write_text("reports/\n__pycache__/\n")
-    commit_all(project.root)
-    git(project.root, "checkout", "-q", "-b", "topic")
+    begin_topic(project.root)
     project.edit("scale", "triton", SPEED, "US_PER_MEGABYTE = 333.6")
     commit_all(project.root)
     return project

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tests.git_repositories import alone, commit_all, git
+from tests.git_repositories import alone, begin_topic, commit_all, git
 
 SPEED = "US_PER_MEGABYTE = 320.0"
 BOARD = '[tool.perfci]\nquarantine = ["fake-0"]\n'
@@ -22,10 +22,7 @@ def _own_git(monkeypatch, tmp_path):
 @pytest.fixture
 def slower(project):
     """A branch whose scale is a quarter slower; the project is committed on main."""
-    git(project.root, "init", "-q", "-b", "main")
-    (project.root / ".gitignore").write_text("reports/\n__pycache__/\n")
-    commit_all(project.root)
-    git(project.root, "checkout", "-q", "-b", "topic")
+    begin_topic(project.root)
     project.edit("scale", "triton", SPEED, "US_PER_MEGABYTE = 400.0")
     commit_all(project.root)
     return project

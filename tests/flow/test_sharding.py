@@ -12,7 +12,7 @@ import pytest
 from perfci import store
 from perfci.store.launches import read_launches
 from tests.closed_schemas import faults
-from tests.git_repositories import alone, commit_all, git
+from tests.git_repositories import alone, begin_topic, commit_all, git
 
 
 @pytest.fixture(autouse=True)
@@ -55,10 +55,7 @@ class Sharded:
 
 @pytest.fixture
 def topic(project):
-    git(project.root, "init", "-q", "-b", "main")
-    (project.root / ".gitignore").write_text("reports/\n__pycache__/\n")
-    commit_all(project.root)
-    git(project.root, "checkout", "-q", "-b", "topic")
+    begin_topic(project.root)
     return Sharded(project)
 
 

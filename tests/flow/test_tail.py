@@ -10,7 +10,7 @@ import pytest
 from perfci.core import wording
 from perfci.core.model import Reason
 from tests.closed_schemas import faults
-from tests.git_repositories import alone, commit_all, git
+from tests.git_repositories import alone, begin_topic, commit_all, git
 
 pytestmark = pytest.mark.slow
 
@@ -25,10 +25,7 @@ def _own_git(monkeypatch, tmp_path):
 @pytest.fixture
 def topic(project):
     """A branch on which every 50th call of scale takes three times as long as on main."""
-    git(project.root, "init", "-q", "-b", "main")
-    (project.root / ".gitignore").write_text("reports/\n__pycache__/\n")
-    commit_all(project.root)
-    git(project.root, "checkout", "-q", "-b", "topic")
+    begin_topic(project.root)
     project.edit("scale", "triton", "import numpy as np", "import itertools\n\nimport numpy as np")
     project.edit("scale", "triton", "320.0", "320.3\ncalls = itertools.count(1)")
     project.edit("scale", "triton", "work(2.0", "work((1 if next(calls) % 40 else 3) * (2.0")

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from perfci import store
-from tests.git_repositories import alone, commit_all, git
+from tests.git_repositories import alone, begin_topic, commit_all, git
 
 NOTHING = "0.001"
 """Seconds in which nothing can be begun."""
@@ -81,10 +81,7 @@ def test_a_suspect_for_which_there_is_no_time_stays_one(project, monkeypatch):
     """The first looks fit, and the parent believes that a fresh process would take an hour."""
     from perfci.core.deadline import Timetable
 
-    git(project.root, "init", "-q", "-b", "main")
-    (project.root / ".gitignore").write_text("reports/\n__pycache__/\n")
-    commit_all(project.root)
-    git(project.root, "checkout", "-q", "-b", "topic")
+    begin_topic(project.root)
     project.edit("scale", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 336.0")
     commit_all(project.root)
     monkeypatch.setattr(Timetable, "later", lambda self, op, share: 3600.0)
