@@ -1,5 +1,6 @@
 """Repositories and clones to ask git about, made by git itself."""
 
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -62,7 +63,9 @@ def clone(source: Path, *options: str) -> Path:
 
 
 def alone(monkeypatch, ceiling: Path) -> None:
-    """No settings of the user's, and no repository above this folder, reach the ones made here."""
+    """No user's settings, pipeline's variables or repository above this folder reach the ones made here."""
+    for name in [name for name in os.environ if name.startswith(("CI_MERGE_REQUEST_", "CI_COMMIT_", "CI_DEFAULT_"))]:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     monkeypatch.setenv("GIT_CONFIG_SYSTEM", "/dev/null")
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(ceiling))

@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from perfci.core.model import SustainedTurn
+from perfci.core.model import SustainedTurn, choose_regime
 from perfci.device.seam import Launch
 from perfci.measure.bench import BASE, KERNEL, REFERENCE, Arm, Rig, Subject
 from perfci.statistics import duel_rule
@@ -101,8 +101,8 @@ def measure_sustained(
 
 def _is_cleared(bench: Rig, subject: Subject, limits: CaseThresholds) -> bool:
     """Whether the free clock's duel shows no loss: if it does, the sustained speed decides nothing."""
-    shifts = [block.shifts[f"{KERNEL}/{BASE}"] for block in subject.blocks if f"{KERNEL}/{BASE}" in block.shifts]
-    base_us = [block.arms[BASE].time.median_us for block in subject.blocks if BASE in block.arms]
-    return bool(shifts) and duel_rule.early(shifts, limits.allowed(base_us[0], bench.device.timer)) is not (
-        duel_rule.Ruling.OPEN
-    )
+    blocks = [block for block in choose_regime(subject.blocks) if f"{KERNEL}/{BASE}" in block.shifts]
+    if not blocks:
+        return False
+    tau = limits.allowed(blocks[0].arms[BASE].time.median_us, bench.device.timer)
+    return duel_rule.early([block.shifts[f"{KERNEL}/{BASE}"] for block in blocks], tau) is not duel_rule.Ruling.OPEN

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import shutil
 import signal
@@ -28,8 +27,6 @@ SPEED = "US_PER_MEGABYTE = 320.0"
 @pytest.fixture(autouse=True)
 def _own_git(monkeypatch, tmp_path):
     alone(monkeypatch, tmp_path)
-    for name in [name for name in os.environ if name.startswith(("CI_MERGE_REQUEST_", "CI_COMMIT_", "CI_DEFAULT_"))]:
-        monkeypatch.delenv(name)
 
 
 @pytest.fixture

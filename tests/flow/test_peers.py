@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 
@@ -54,8 +53,6 @@ ALL = """{
 @pytest.fixture(autouse=True)
 def _own_git(monkeypatch, tmp_path):
     alone(monkeypatch, tmp_path)
-    for name in [name for name in os.environ if name.startswith(("CI_MERGE_REQUEST_", "CI_COMMIT_", "CI_DEFAULT_"))]:
-        monkeypatch.delenv(name)
 
 
 def declare(project, peers, op="scale"):

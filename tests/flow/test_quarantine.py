@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.git_repositories import alone, begin_topic, commit_all, git
@@ -15,8 +13,6 @@ BOARD = '[tool.perfci]\nquarantine = ["fake-0"]\n'
 @pytest.fixture(autouse=True)
 def _own_git(monkeypatch, tmp_path):
     alone(monkeypatch, tmp_path)
-    for name in [name for name in os.environ if name.startswith(("CI_MERGE_REQUEST_", "CI_COMMIT_", "CI_DEFAULT_"))]:
-        monkeypatch.delenv(name)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import time
 
 import pytest
@@ -18,8 +17,6 @@ from tests.git_repositories import alone, begin_topic, commit_all, git
 @pytest.fixture(autouse=True)
 def _own_git(monkeypatch, tmp_path):
     alone(monkeypatch, tmp_path)
-    for name in [name for name in os.environ if name.startswith(("CI_MERGE_REQUEST_", "CI_COMMIT_", "CI_DEFAULT_"))]:
-        monkeypatch.delenv(name)
 
 
 class Sharded:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -18,8 +17,6 @@ NOTHING = "0.001"
 @pytest.fixture(autouse=True)
 def _own_git(monkeypatch, tmp_path):
     alone(monkeypatch, tmp_path)
-    for name in [name for name in os.environ if name.startswith(("CI_MERGE_REQUEST_", "CI_COMMIT_", "CI_DEFAULT_"))]:
-        monkeypatch.delenv(name)
 
 
 def of_job(monkeypatch, timeout_s, ago_s):
