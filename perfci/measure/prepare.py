@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from perfci.core.errors import ContractError
-from perfci.core.model import BaseArm, Fact, Identity, PeerArm, PerformanceCase, Reason
+from perfci.core.model import BaseArm, CompiledKernel, Fact, Identity, PeerArm, PerformanceCase, Reason
 from perfci.core.wording import because
 from perfci.device.seam import Accelerator, Capture, Inputs
 from perfci.device.source import inputs_digest
@@ -121,8 +121,11 @@ def _call_kernel(bench: Rig, suite: Performance, facts: PerformanceCase, inputs:
         bench.device.synchronize()
         seconds = time.perf_counter() - began
     held = sum(bench.device.arrays.nbytes(value) for value in [*inputs.values(), *flat(output)])
-    compiled = tuple(kernels[name] for name in sorted(kernels))
-    return replace(facts, compile_s=seconds, footprint_bytes=held, compiled=compiled), output
+    return replace(facts, compile_s=seconds, footprint_bytes=held, compiled=_sort(kernels)), output
+
+
+def _sort(kernels: Mapping[str, CompiledKernel]) -> tuple[CompiledKernel, ...]:
+    return tuple(kernels[name] for name in sorted(kernels))
 
 
 def _capture(bench: Rig, function: Callable[..., Any], inputs: Inputs) -> Capture:
@@ -154,6 +157,7 @@ class _BaseCall:
     capture: Capture | None = None
     failure: Reason | None = None
     peak_bytes: int | None = None
+    compiled: tuple[CompiledKernel, ...] = ()
 
 
 def _call_base(
@@ -162,14 +166,16 @@ def _call_base(
     """Call the base's kernel on the same inputs. memory: bytes on the device before any call."""
     kept = (bench.device.arrays.memory_in_use() or 0) - (memory or 0)
     try:
-        output = base.kernel(**inputs)
-        bench.device.synchronize()
+        with bench.device.record_kernels() as kernels:
+            output = base.kernel(**inputs)
+            bench.device.synchronize()
         if wrong := wrong_output(bench.suite, bench.device.arrays, params, inputs, output):
             return _BaseCall(failure=because("base_wrong", wrong, case=case))
         del output
         with bench.device.peak_memory() as peak:
             capture = _capture(bench, base.kernel, inputs)
-        return _BaseCall(capture, peak_bytes=None if peak.bytes is None else max(peak.bytes - kept, 0))
+        used = None if peak.bytes is None else max(peak.bytes - kept, 0)
+        return _BaseCall(capture, peak_bytes=used, compiled=_sort(kernels))
     except Exception as error:
         return _BaseCall(failure=bench.explain(case, error, "base_raised"))
 
@@ -183,7 +189,8 @@ def _compare_with_base(facts: PerformanceCase, base: BaseKernel, call: _BaseCall
         if file := find_foreign_source(capture.sources, own, other):
             raise InseparableError(Reason("runs_other_code", {"case": facts.case, "file": file}))
     before, after = call.capture.identity(base.inputs), facts.identity or Identity()
-    return base.plan.compare(facts.case, before, after, call.peak_bytes)
+    found = base.plan.compare(facts.case, before, after, call.peak_bytes)
+    return found if found.same else replace(found, compiled=call.compiled)
 
 
 def warm_up_peers(bench: Rig, subject: Subject, announce: Callable[[str, str], None]) -> None:

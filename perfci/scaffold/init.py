@@ -16,6 +16,7 @@ from perfci.scaffold.edits import Edit, Note, append_lines, read, template
 from perfci.scaffold.gitlab import Pipeline
 
 HISTORIES = "*.history.jsonl"  # files to which branches append
+LOGBOOK = "optimization.jsonl"  # the same for rounds of an op's optimisation
 OWNER_FILES = ("CODEOWNERS", "docs/CODEOWNERS", ".gitlab/CODEOWNERS")  # GitLab reads the first of these that exists
 
 
@@ -72,6 +73,8 @@ def _plan_steps(
     if "baselines" in places:
         # So that git keeps both branches' lines of a history, each of which stands alone.
         yield from _add_lines(places["baselines"] / ".gitattributes", {HISTORIES: f"{HISTORIES} merge=union"})
+    if "kernels" in places:
+        yield from _add_lines(places["kernels"] / ".gitattributes", {LOGBOOK: f"{LOGBOOK} merge=union"})
     if "reports" in places:
         yield from _ignore_reports(project.root, places["reports"])
     root = project.root.relative_to(top).as_posix()

@@ -31,7 +31,7 @@ ENDING = ".history.jsonl"  # of a history's file
 KEPT = 100  # Runs of an op on a device that its history keeps. Writing one more drops older ones.
 WAIT_S = 60.0  # How long a writer waits for another one. Writing takes less than a second.
 
-_CONFLICT = re.compile(rb"(<<<<<<<|=======|>>>>>>>|\|\|\|\|\|\|\|)( .*)?\r?")  # lines of git's merge
+CONFLICT = re.compile(rb"(<<<<<<<|=======|>>>>>>>|\|\|\|\|\|\|\|)( .*)?\r?")  # lines of git's merge
 _LINES = msgspec.json.Decoder(HistoryRun)
 
 
@@ -86,7 +86,7 @@ def append_history(folder: Path, device: str, op: str, line: HistoryRun) -> None
     with held(path.parent):
         check_history(folder, device, op)
         # Exact doubles, as a union merge leaves them, count once.
-        lines = list(dict.fromkeys(text for text in _read_bytes(path).split(b"\n") if text.strip()))
+        lines = list(dict.fromkeys(text for text in read_bytes(path).split(b"\n") if text.strip()))
         runs = [_LINES.decode(text) for text in lines]
         at = next((at for at, run in enumerate(runs) if run.run == line.run), len(lines))
         text = layout.line(merge_runs(runs[at], line) if at < len(runs) else line).encode().rstrip(b"\n")
@@ -184,7 +184,7 @@ def _read(folder: Path, device: str, op: str) -> History:
     runs: dict[str, HistoryRun] = {}
     problems: list[Reason] = []
     with uncollected():
-        for number, text in enumerate(_read_bytes(path).split(b"\n"), 1):
+        for number, text in enumerate(read_bytes(path).split(b"\n"), 1):
             if not text.strip():
                 continue
             found = _read_line(path, number, text)
@@ -195,7 +195,8 @@ def _read(folder: Path, device: str, op: str) -> History:
     return History(op, device, tuple(runs.values()), tuple(problems))
 
 
-def _read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
+    """Returns a file's content, nothing if there is none. Raises StoredFileError if it cannot be read."""
     try:
         return read_regular(path)
     except FileNotFoundError:
@@ -207,7 +208,7 @@ def _read_bytes(path: Path) -> bytes:
 def _read_line(path: Path, number: int, text: bytes) -> HistoryRun | Reason:
     """A line's run, or the problem that it has."""
     place: dict[str, Fact] = {"path": str(path), "line": number}
-    if _CONFLICT.fullmatch(text):
+    if CONFLICT.fullmatch(text):
         return Reason("history_conflicted", place)
     try:
         version = msgspec.json.decode(text, type=FormatHead).format or 1

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Literal
 
 from perfci.core.model.basics import Amount, Count, Interval, Reason, Time
+from perfci.core.model.measured import CompiledKernel
 from perfci.core.model.run import FORMAT
 
 
@@ -38,7 +39,7 @@ class RoundChange:
 
     name: str  # warps, stages, grid, registers, shared_bytes, spills, or a constant such as BLOCK
     was: str | None = None  # null if the round before has nothing of this name
-    now: str | None = None
+    now: str | None = None  # null if this round has none
     kernel: str = ""  # the kernel's function
 
 
@@ -48,9 +49,11 @@ class RoundCase:
 
     case: str
     us: Time | None = None  # of the kernel. null if it was not timed
+    best_us: Time | None = None  # of the round that it was timed beside
     reference_us: Time | None = None
     best: Interval | None = None  # gain over the best round before
     start: Interval | None = None  # gain over the start
+    kernels: tuple[CompiledKernel, ...] = ()  # what the compiler made of each: warps, registers, constants
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,7 @@ class Round:
     kinds: tuple[RoundKind, ...] = ()  # what was changed. Several at once show less of each
     changed: tuple[RoundChange, ...] = ()
     files: tuple[str, ...] = ()  # that differ from the round that it was compared with, below the project's root
+    digest: str | None = None  # of all files that the op needs, SHA-256 in hexadecimal
     device: str | None = None  # its key
     cases: tuple[RoundCase, ...] = ()
     gain: Interval | None = None
