@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -121,11 +121,8 @@ def _call_kernel(bench: Rig, suite: Performance, facts: PerformanceCase, inputs:
         bench.device.synchronize()
         seconds = time.perf_counter() - began
     held = sum(bench.device.arrays.nbytes(value) for value in [*inputs.values(), *flat(output)])
-    return replace(facts, compile_s=seconds, footprint_bytes=held, compiled=_sort(kernels)), output
-
-
-def _sort(kernels: Mapping[str, CompiledKernel]) -> tuple[CompiledKernel, ...]:
-    return tuple(kernels[name] for name in sorted(kernels))
+    compiled = tuple(kernels[name] for name in sorted(kernels))
+    return replace(facts, compile_s=seconds, footprint_bytes=held, compiled=compiled), output
 
 
 def _capture(bench: Rig, function: Callable[..., Any], inputs: Inputs) -> Capture:
@@ -175,7 +172,7 @@ def _call_base(
         with bench.device.peak_memory() as peak:
             capture = _capture(bench, base.kernel, inputs)
         used = None if peak.bytes is None else max(peak.bytes - kept, 0)
-        return _BaseCall(capture, peak_bytes=used, compiled=_sort(kernels))
+        return _BaseCall(capture, peak_bytes=used, compiled=tuple(kernels.values()))
     except Exception as error:
         return _BaseCall(failure=bench.explain(case, error, "base_raised"))
 

@@ -309,6 +309,13 @@ def compute_student_tail(value: ArrayLike, dof: float) -> Floats:
     return np.asarray(stdtr(dof, -np.asarray(value, dtype=np.float64)))
 
 
+def find_student_quantile(share: float, dof: float) -> float:
+    """The value that Student's t exceeds with a chance of 1 - share."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(dof, share))
+
+
 def _positive(launches_us: ArrayLike) -> Floats:
     times = np.asarray(launches_us, dtype=np.float64)
     if not times.size or not np.all(np.isfinite(times) & (times > 0)):

@@ -12,18 +12,10 @@ from perfci.statistics.exact import CONFIDENCE
 
 
 def weigh_round(place: int) -> int:
-    """How many times a round's own cases its family counts. place: 1, 2, ... among the judged rounds of its start.
-
-    >>> [weigh_round(place) for place in (1, 2, 5)]
-    [2, 6, 30]
-    """
+    """How many times a round's own cases its family counts. place: 1, 2, ... among the judged rounds of its start."""
     return place * (place + 1)
 
 
 def find_confidence(place: int) -> float:
-    """Confidence of a round's own intervals, so that those of all rounds hold with 95 %.
-
-    >>> round(find_confidence(1), 3), round(find_confidence(5), 4)
-    (0.975, 0.9983)
-    """
+    """Confidence of a round's own intervals, so that those of all rounds hold together with 95 %."""
     return 1 - (1 - CONFIDENCE) / weigh_round(place)

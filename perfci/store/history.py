@@ -25,13 +25,14 @@ from perfci.core.model import FORMAT, Epoch, Fact, HistoryAccuracy, HistoryCase,
 from perfci.store import NAME, baseline_path, layout
 from perfci.store.files import FormatHead, place_in_json, uncollected, write_atomically
 
+T = TypeVar("T")
 Case = TypeVar("Case", HistoryCase, HistoryAccuracy, HistoryStored)
 
 ENDING = ".history.jsonl"  # of a history's file
 KEPT = 100  # Runs of an op on a device that its history keeps. Writing one more drops older ones.
 WAIT_S = 60.0  # How long a writer waits for another one. Writing takes less than a second.
 
-CONFLICT = re.compile(rb"(<<<<<<<|=======|>>>>>>>|\|\|\|\|\|\|\|)( .*)?\r?")  # lines of git's merge
+_CONFLICT = re.compile(rb"(<<<<<<<|=======|>>>>>>>|\|\|\|\|\|\|\|)( .*)?\r?")  # lines of git's merge
 _LINES = msgspec.json.Decoder(HistoryRun)
 
 
@@ -187,8 +188,11 @@ def _read(folder: Path, device: str, op: str) -> History:
         for number, text in enumerate(read_bytes(path).split(b"\n"), 1):
             if not text.strip():
                 continue
-            found = _read_line(path, number, text)
-            if isinstance(found, HistoryRun):
+            found = read_line(path, number, text, _LINES)
+            if isinstance(found, HistoryRun) and (key := found.environment.device.key) != device:
+                place: dict[str, Fact] = {"path": str(path), "line": number}
+                problems.append(Reason("history_other_device", {**place, "device": key, "run": found.run}))
+            elif isinstance(found, HistoryRun):
                 runs.setdefault(found.run, found)  # of two lines about one run the first counts
             elif found.kind not in {problem.kind for problem in problems} or found.kind != "history_conflicted":
                 problems.append(found)
@@ -205,20 +209,16 @@ def read_bytes(path: Path) -> bytes:
         raise StoredFileError("file_unreadable", path=str(path), why=error.strerror or str(error)) from error
 
 
-def _read_line(path: Path, number: int, text: bytes) -> HistoryRun | Reason:
-    """A line's run, or the problem that it has."""
+def read_line(path: Path, number: int, text: bytes, decoder: msgspec.json.Decoder[T]) -> T | Reason:
+    """Returns the record of one line of a file, or the problem that it has."""
     place: dict[str, Fact] = {"path": str(path), "line": number}
-    if CONFLICT.fullmatch(text):
+    if _CONFLICT.fullmatch(text):
         return Reason("history_conflicted", place)
     try:
         version = msgspec.json.decode(text, type=FormatHead).format or 1
         if version > FORMAT:
             return Reason("history_too_new", {**place, "found": version, "supported": FORMAT})
-        found = _LINES.decode(text)
+        return decoder.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         return Reason("history_damaged", {**place, "why": why})
-    key = found.environment.device.key
-    if key != path.parent.name:
-        return Reason("history_other_device", {**place, "device": key, "run": found.run})
-    return found

@@ -1,4 +1,7 @@
-"""An op's logbook: `optimization.jsonl` in its folder, one round a line. Git merges it line by line, like histories."""
+"""An op's logbook: `optimization.jsonl` in its folder, one round a line, and the commits of what was tried.
+
+Git merges it line by line, like histories.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,20 @@ from pathlib import Path
 import msgspec
 
 from perfci.core.errors import StoredFileError
-from perfci.core.model import FORMAT, Reason, Round, RoundChange, RoundVerdict
+from perfci.core.model import Reason, Round, RoundVerdict
+from perfci.core.temporary import temporary_folder
+from perfci.git.command import ask, require
+from perfci.git.repository import find_repository
 from perfci.store import layout
-from perfci.store.files import FormatHead
-from perfci.store.history import CONFLICT, read_bytes
+from perfci.store.files import write_atomically
+from perfci.store.history import read_bytes, read_line
 
 FILE = "optimization.jsonl"
+COMPILED = frozenset({"registers", "spills", "shared_bytes"})  # what the compiler makes of a kernel's parameters
 
 _LINES = msgspec.json.Decoder(Round)
+
+Pattern = tuple[str, bool]  # name of a parameter, and whether it was raised
 
 
 @dataclass(frozen=True)
@@ -26,12 +35,11 @@ class Logbook:
 
     rounds: tuple[Round, ...] = ()  # in the order of their numbers
     problems: tuple[Reason, ...] = ()  # lines that could not be read, each with file and line
-    lines: int = 0  # of the file, those included
 
     @property
     def next_number(self) -> int:
         """A number that no line has, not even one that cannot be read."""
-        return max(self.lines, *(each.number for each in self.rounds), 0) + 1
+        return max((each.number for each in self.rounds), default=0) + len(self.problems) + 1
 
     def list_of(self, start: str) -> tuple[Round, ...]:
         """The rounds of one start that were judged."""
@@ -50,23 +58,17 @@ def read_logbook(folder: Path) -> Logbook:
     path = folder / FILE
     lines: dict[bytes, int] = {}  # each once, as a merge may leave it twice
     for at, text in enumerate(read_bytes(path).split(b"\n"), 1):
-        lines.setdefault(text, at)
+        lines.setdefault(text.strip(), at)
     lines.pop(b"", None)
     found: list[Round] = []
     problems: list[Reason] = []
     for text, at in lines.items():
-        why = "a mark of an unresolved merge" if CONFLICT.fullmatch(text) else ""
-        try:
-            version = 1 if why else msgspec.json.decode(text, type=FormatHead).format or 1
-            if version > FORMAT:
-                why = f"its format is {version}, and this perfci reads formats up to {FORMAT}"
-            elif not why:
-                found.append(_LINES.decode(text))
-        except (ValueError, RecursionError) as error:  # msgspec's and those of bytes that are no text are ValueErrors
-            why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        if why:
-            problems.append(Reason("logbook_damaged", {"path": str(path), "line": at, "why": why}))
-    return Logbook(_number(found), tuple(problems), len(lines))
+        each = read_line(path, at, text, _LINES)
+        if isinstance(each, Reason):
+            problems.append(Reason("logbook_damaged", {"why": each.kind.partition("_")[2], **each.facts}))
+        else:
+            found.append(each)
+    return Logbook(_number(found), tuple(problems))
 
 
 def _number(rounds: Sequence[Round]) -> tuple[Round, ...]:
@@ -74,31 +76,45 @@ def _number(rounds: Sequence[Round]) -> tuple[Round, ...]:
     for each in sorted(rounds, key=lambda one: (one.time, one.number)):
         number = each.number if each.number not in taken else max(*taken, *(one.number for one in rounds)) + 1
         taken[number] = replace(each, number=number)
-    numbers = {each.commit: number for number, each in taken.items() if each.commit}
-    return tuple(
-        replace(each, best=numbers.get(str(each.against), each.best) if each.best else 0)
-        for _, each in sorted(taken.items())
-    )
+    known = {each.commit: number for number, each in taken.items()}
+    ordered = (taken[number] for number in sorted(taken))
+    return tuple(replace(each, best=each.best and known.get(each.against, each.best)) for each in ordered)
+
+
+def keep_files(folder: Path, parent: str, files: Sequence[str], message: str, ref: str) -> str:
+    """Returns a commit that is its parent with these files of the work tree: changed, new or gone. `ref` keeps it.
+
+    files: relative to the folder. Index, HEAD, branches and work tree stay as they are. Raises GitError, and
+    StoredFileError if `.git` is read-only.
+    """
+    repository = require(find_repository(folder))
+    with temporary_folder("index") as own:
+        names = {f"GIT_{who}_NAME": "perfci" for who in ("AUTHOR", "COMMITTER")}
+        mails = {f"GIT_{who}_EMAIL": "perfci@noreply.invalid" for who in ("AUTHOR", "COMMITTER")}
+        places = {"GIT_INDEX_FILE": str(own / "index"), **names, **mails}
+        ask(folder, "read-tree", parent, variables=places)
+        ask(folder, "--literal-pathspecs", "add", "--all", "--force", "--", *files, variables=places)
+        tree = ask(folder, "write-tree", variables=places).strip()
+        commit = ask(folder, "commit-tree", tree, "-p", parent, "-F", "-", variables=places, given=message)
+    # Git itself is given a copy of the repository's refs (`git.repository`), so the file is written here.
+    path = repository.common.resolve() / ref
+    if path.parent.resolve() != path.parent:
+        raise StoredFileError("file_unwritable", path=str(path), why="it lies behind a link")
+    write_atomically(path, commit.encode())
+    return commit.strip()
 
 
 def append_round(folder: Path, found: Round) -> None:
     """Appends a round. What was there stays as it is, a torn last line too. Raises StoredFileError."""
     path = folder / FILE
-    text = layout.line(found).encode()
     try:
-        _LINES.decode(text)
         torn = read_bytes(path)[-1:] not in {b"", b"\n"}
         with path.open("ab") as file:
-            file.write(b"\n" + text if torn else text)
+            file.write(b"\n" * torn + layout.line(found).encode())
             file.flush()
             os.fsync(file.fileno())
-    except msgspec.ValidationError as error:
-        raise StoredFileError("value_unstorable", path=str(path), found=str(error), place="$") from error
     except OSError as error:
         raise StoredFileError("file_unwritable", path=str(path), why=error.strerror or str(error)) from error
-
-
-Pattern = tuple[str, bool]  # name of a parameter, and whether it was raised
 
 
 def count_patterns(rounds: Iterable[Round]) -> Mapping[Pattern, tuple[int, int]]:
@@ -108,18 +124,12 @@ def count_patterns(rounds: Iterable[Round]) -> Mapping[Pattern, tuple[int, int]]
     """
     found: dict[Pattern, tuple[int, int]] = {}
     for each in rounds:
-        patterns = dict.fromkeys(_find_pattern(change) for change in each.changed) if each.verdict.counts else ()
+        patterns = set[Pattern]()
+        for change in each.changed if each.verdict.counts else ():
+            texts = [change.was or "", change.now or ""]
+            if change.name not in COMPILED and all(text.isdecimal() for text in texts):
+                patterns.add((change.name, int(texts[1]) > int(texts[0])))
         for pattern in patterns:
-            if pattern:
-                kept, tried = found.get(pattern, (0, 0))
-                found[pattern] = kept + (each.verdict is RoundVerdict.KEPT), tried + 1
+            kept, tried = found.get(pattern, (0, 0))
+            found[pattern] = kept + (each.verdict is RoundVerdict.KEPT), tried + 1
     return dict(sorted(found.items(), key=lambda item: (-item[1][1], item[0])))
-
-
-def _find_pattern(change: RoundChange) -> Pattern | None:
-    """None for what the compiler made of it, and for what is no number."""
-    try:
-        step = float(change.now or "") - float(change.was or "")
-    except ValueError:
-        return None
-    return None if change.name in {"registers", "spills", "shared_bytes"} or not step else (change.name, step > 0)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
 
 from perfci.core.model.basics import Amount, Count, Interval, Reason, Time
 from perfci.core.model.measured import CompiledKernel
@@ -28,9 +27,6 @@ class RoundVerdict(StrEnum):
     def counts(self) -> bool:
         """Whether it takes one of the rounds that a start has: one that was not judged does not."""
         return self not in {RoundVerdict.REFUSED, RoundVerdict.ERROR}
-
-
-RoundKind = Literal["tuning", "interface", "logic"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +67,7 @@ class Round:
     best: Count = 0  # number of the round that it was compared with. 0 for the start
     against: str | None = None  # that round's commit
     expected: float | None = None  # gain that was hoped for: 0.2 is 20 % faster
-    kinds: tuple[RoundKind, ...] = ()  # what was changed. Several at once show less of each
+    kinds: tuple[str, ...] = ()  # of change: tuning, interface, logic. Several at once show less of each
     changed: tuple[RoundChange, ...] = ()
     files: tuple[str, ...] = ()  # that differ from the round that it was compared with, below the project's root
     digest: str | None = None  # of all files that the op needs, SHA-256 in hexadecimal
@@ -79,7 +75,7 @@ class Round:
     cases: tuple[RoundCase, ...] = ()
     gain: Interval | None = None
     """geometric mean over the cases of the gain over the best round before, widened for the rounds so far"""
-    total: Interval | None = None  # the same over the start. null unless it was timed beside it
+    total: Interval | None = None  # the same over the start. null if it was not timed beside it
     place: Count = 0  # among the rounds of this start that were judged. 0 for one that was not
     reasons: tuple[Reason, ...] = ()  # the first one decided
     counters: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

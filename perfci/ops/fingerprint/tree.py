@@ -14,9 +14,6 @@ from perfci.core.model import Reason
 from perfci.ops.fingerprint.finder import Finder, is_compiled
 from perfci.ops.fingerprint.source import Import, Source, read
 
-NO_CODE = (".md", "/optimization.jsonl")
-"""What of an op's folder counts only if its code names it: documents, and the logbook of its rounds."""
-
 IMPORT_ROOTS = (".", "src")  # folders of a project from which it is imported, besides those of the op and of all ops
 
 
@@ -60,7 +57,8 @@ class Tree:
         if folder is None:
             missing = Reason("op_not_in_tree", {"op": op, "folder": self._name(self._kernels)})
             return Fingerprint(_digest({}), {}, opaque=missing)
-        own = {path for path in self._finder.below(folder, hidden=True) if not path.endswith(NO_CODE)}
+        # A page about the op, and the logbook of its rounds, count only if its code names them.
+        own = {*self._finder.below(folder, hidden=True)} - {f"{folder}/{op}.md", f"{folder}/optimization.jsonl"}
         code = self._closure(folder, own)
         data = {path for needs in code.values() for path in needs.data}
         files = {self._name(path): self._content(path) for path in own | code.keys() | data | {*self._shared}}
