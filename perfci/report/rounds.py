@@ -67,8 +67,9 @@ def tabulate_rounds(rounds: Sequence[Round]) -> Table:
 
 
 def write_pattern(pattern: Pattern, counts: tuple[int, int]) -> str:
-    """How often a kind of change was kept."""
-    change = f"{pattern[0]} {'+' if pattern[1] else '-'}"
+    """How often a kind of change, or of advice, was kept."""
+    name, raised = pattern
+    change = say("advice {name}", name=name) if raised is None else f"{name} {'+' if raised else '-'}"
     return say("{change}: kept {kept} of {tried:time|times}", change=change, kept=counts[0], tried=counts[1])
 
 

@@ -57,7 +57,8 @@ def try_round(
         known = {each.digest: each.number for each in logbook.list_of(origin)}
         found = _Trial(bench, request, command, op).judge(blank, known)
         place, seconds = blank.place if found.verdict.counts else 0, round(time.monotonic() - began, 3)
-        append_round(op.folder, found := replace(found, place=place, seconds=seconds))
+        found = replace(found, place=place, seconds=seconds)
+        append_round(op.folder, found)
     return found
 
 

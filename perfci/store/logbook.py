@@ -26,7 +26,7 @@ COMPILED = frozenset({"registers", "spills", "shared_bytes"})  # what the compil
 
 _LINES = msgspec.json.Decoder(Round)
 
-Pattern = tuple[str, bool]  # name of a parameter, and whether it was raised
+Pattern = tuple[str, bool | None]  # name of a parameter, and whether it was raised. None: a kind of advice
 
 
 @dataclass(frozen=True)
@@ -118,18 +118,19 @@ def append_round(folder: Path, found: Round) -> None:
 
 
 def count_patterns(rounds: Iterable[Round]) -> Mapping[Pattern, tuple[int, int]]:
-    """How often a change of one parameter was kept, of how many judged rounds that made it. The most tried comes first.
+    """How often a change of one parameter, or a kind of advice, was kept, of how many judged rounds that had it.
 
-    A round that changes several parameters counts for each of them, and one that raises and lowers one for both.
+    The most tried comes first. A round that changes several parameters counts for each of them, and one that raises and
+    lowers one for both.
     """
     found: dict[Pattern, tuple[int, int]] = {}
-    for each in rounds:
-        patterns = set[Pattern]()
-        for change in each.changed if each.verdict.counts else ():
+    for each in (one for one in rounds if one.verdict.counts):
+        patterns: set[Pattern] = {(each.advice, None)} if each.advice else set()
+        for change in each.changed:
             texts = [change.was or "", change.now or ""]
             if change.name not in COMPILED and all(text.isdecimal() for text in texts):
                 patterns.add((change.name, int(texts[1]) > int(texts[0])))
         for pattern in patterns:
             kept, tried = found.get(pattern, (0, 0))
             found[pattern] = kept + (each.verdict is RoundVerdict.KEPT), tried + 1
-    return dict(sorted(found.items(), key=lambda item: (-item[1][1], item[0])))
+    return dict(sorted(found.items(), key=lambda item: (-item[1][1], str(item[0]))))

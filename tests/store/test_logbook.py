@@ -93,10 +93,17 @@ def test_patterns_are_counted_from_what_was_judged():
         made(2, "slower", changed=(fewer, fewer)),
         made(3, "kept", changed=(fewer, RoundChange("BLOCK", "512", "1024"))),
         made(4, "refused", changed=(more,)),
-        made(5, "equal", changed=(more, RoundChange("LOOP", "True", "False"), RoundChange("stages", None, "3"))),
+        made(
+            5,
+            "equal",
+            advice="more_warps",
+            changed=(more, RoundChange("LOOP", "True", "False"), RoundChange("stages", None, "3")),
+        ),
     ]
 
-    assert count_patterns(rounds) == {("warps", False): (2, 3), ("BLOCK", True): (1, 1), ("warps", True): (0, 1)}
+    assert count_patterns(rounds) == {
+        ("warps", False): (2, 3), ("BLOCK", True): (1, 1), ("warps", True): (0, 1), ("more_warps", None): (0, 1),
+    }  # fmt: skip
 
 
 # --- the commit of a round --------------------------------------------------------------------------------------------
