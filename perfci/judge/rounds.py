@@ -18,9 +18,9 @@ from perfci.statistics.rounds import find_confidence
 from perfci.store.logbook import COMPILED
 from perfci.store.past.lines import DUEL, by_process
 
-_FASTER = frozenset({"duel_faster", "duel_faster_limited"})
-_SLOWER = frozenset({"duel_slower", "duel_slower_limited", "tail_slower", "duel_span_slower", "duel_sustained_slower",
-                     "duel_host_slower"})  # fmt: skip
+_FASTER = {"duel_faster", "duel_faster_limited"}
+_SLOWER = {"duel_slower", "duel_slower_limited", *(f"duel_{of}_slower" for of in ("span", "sustained", "host"))}
+_WORSE = frozenset({Verdict.REGRESSED, Verdict.TAIL})  # also by memory. Slower may be excused by thresholds/
 
 
 def judge_round(blank: Round, run: Run, judgements: Judgements) -> Round:
@@ -83,10 +83,7 @@ def _decide(
     for verdict, said in (
         (RoundVerdict.WRONG, [row for row in rows if row.verdict is Verdict.WRONG]),
         (RoundVerdict.ERROR, [row for row in rows if row.verdict is Verdict.ERROR]),
-        (
-            RoundVerdict.REFUSED,
-            [row for row in rows if row.verdict in {Verdict.SUSPECT, Verdict.WEAKENED} or row.fails],
-        ),
+        (RoundVerdict.REFUSED, [row for row in rows if row.verdict in {Verdict.SUSPECT, Verdict.WEAKENED}]),
         # Answers that nobody could check, and cases that were not timed beside the base: there is no verdict.
         (RoundVerdict.ERROR, [row for row in doubts if _is_unknown(row)] or ([] if done.gain else timed)),
     ):
@@ -94,9 +91,8 @@ def _decide(
             return verdict, _list_first(said)
     assert done.gain is not None
     certain = [row for row in timed if row not in doubts]
-    faster, slower = (
-        sum(any(reason.kind in kinds for reason in row.reasons) for row in certain) for kinds in (_FASTER, _SLOWER)
-    )
+    faster = sum(any(reason.kind in _FASTER for reason in row.reasons) for row in certain)
+    slower = sum(any(reason.kind in _SLOWER for reason in row.reasons) or row.verdict in _WORSE for row in certain)
     # Not beyond doubt, yet by more than is allowed: nobody would keep it for the cases that are faster.
     doubtful = sum(map(_looks_slower, doubts))
     kinds = {(True, False): "kept", (True, True): "mixed", (False, True): "slower", (False, False): "equal"}

@@ -36,7 +36,7 @@ class Request:
     deadline_note: Reason | None = None  # why a time limit of the job's was ignored
     thresholds: Mapping[str, str] = field(default_factory=dict)  # --threshold: key -> value, as it was typed
     peers: bool = False  # --peers: time what suites name as peers too
-    weight: int = 1  # how many times its cases count in the family of duels, of which they may be a small part
+    weight: int = 1  # of a round: how many times its cases count in the family of duels of all rounds
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,7 @@ def make_plan(
         thresholds=request.thresholds,
         peers=request.peers,
         seed_given=request.seed is not None,
+        round=request.weight > 1,
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from perfci import store
 from perfci.core import locks
 from perfci.core.wording import sentence
 from perfci.store.logbook import FILE, read_logbook
@@ -144,6 +145,23 @@ def test_a_time_that_the_device_cannot_reach_is_refused_and_not_kept(kernel):
 
     assert (answer.code, last(kernel).verdict, kinds(last(kernel))) == (2, "refused", ["above_bandwidth"])
     assert last(kernel).place == 0
+
+
+def test_a_target_that_is_out_of_reach_changes_nothing_and_costs_no_further_process(kernel):
+    (kernel.root / "thresholds").mkdir()
+    (kernel.root / "thresholds" / "scale.yaml").write_text("speedup: 9\nbandwidth_share: 90 %\ncompile_s: 0.000001\n")
+    commit_all(kernel.root)
+    attempt(kernel, 300.0)
+    first = processes(kernel)
+    attempt(kernel, 300.5)
+
+    assert [each.verdict for each in rounds(kernel)] == ["kept", "equal"]
+    assert (first, processes(kernel)) == ({0, 1}, {0})  # as few as the duel's rule allows
+
+
+def processes(project):
+    run = store.read_run(project.root / "reports" / "rounds")
+    return {block.process for op in run.ops for case in op.performance for block in case.blocks}
 
 
 # --- what is no round -------------------------------------------------------------------------------------------------

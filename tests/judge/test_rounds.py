@@ -187,3 +187,11 @@ def test_files_tell_numbers_from_another_way_to_compute(tmp_path, name, before, 
             path.write_text(text)
 
     assert read_kind(*paths) == kind
+
+
+def test_a_kernel_that_is_faster_and_holds_more_memory_than_is_allowed_is_not_kept():
+    heavy = timed("n=1", *FASTER, base=replace(DUELLED, peak_bytes=1000), peak_bytes=2000)
+    made = run(heavy, planned=duel_plan("n=1"))
+
+    assert judge_round(BLANK, made, judged(made, peak_memory=0.1)).verdict == "mixed"
+    assert judge_round(BLANK, made, judged(made)).verdict == "kept"
