@@ -9,7 +9,7 @@ from pathlib import Path
 
 from perfci.core.model.basics import Interval, Reason, Suite, Verdict
 from perfci.core.model.decision import Comparison, Judgement, Judgements
-from perfci.core.model.measured import OpRun, PerformanceCase, choose_regime
+from perfci.core.model.measured import BaseArm, OpRun, PerformanceCase, choose_regime
 from perfci.core.model.rounds import Round, RoundCase, RoundChange, RoundVerdict
 from perfci.core.model.run import Run
 from perfci.statistics import exact
@@ -120,17 +120,22 @@ def _looks_slower(row: Judgement) -> bool:
 
 def list_changes(case: PerformanceCase) -> Iterator[RoundChange]:
     """What differs between the kernels of a case and its base's: stages 4 -> 3."""
-    for change in case.base.changes if case.base else ():
-        facts = {name: str(value) for name, value in change.facts.items()}
-        if change.kind == "launch_changed" and facts["what"] == "grid":
-            yield RoundChange("grid", facts["before"], facts["after"], facts["kernel"])
-    if case.base and case.base.compiled:  # unlike that of a process of its own, or of a device without a compiler
-        old, new = ({each.name: each.parameters for each in own} for own in (case.base.compiled, case.compiled))
-        for kernel in dict.fromkeys((*old, *new)):
-            was, now = old.get(kernel, {}), new.get(kernel, {})
-            for name in dict.fromkeys((*was, *now)):
-                if was.get(name) != now.get(name):
-                    yield RoundChange(name, was.get(name), now.get(name), kernel)
+    base = case.base or BaseArm()
+    for facts in (
+        each.facts for each in base.changes if each.kind == "launch_changed" and each.facts["what"] == "grid"
+    ):
+        yield RoundChange("grid", str(facts["before"]), str(facts["after"]), str(facts["kernel"]))
+    if not base.compiled:  # of a process of its own, or of a device without a compiler
+        return
+    # A call may launch one kernel several times, with other constants.
+    old, new = ({(each.name, number): each.parameters for name in {one.name for one in own}
+                 for number, each in enumerate(one for one in own if one.name == name)}
+                for own in (base.compiled, case.compiled))  # fmt: skip
+    for key in sorted({*old, *new}):
+        was, now = old.get(key, {}), new.get(key, {})
+        for name in dict.fromkeys((*was, *now)):
+            if was.get(name) != now.get(name):
+                yield RoundChange(name, was.get(name), now.get(name), key[0])
 
 
 def read_kind(before: Path, now: Path) -> str | None:

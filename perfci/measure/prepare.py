@@ -172,7 +172,7 @@ def _call_base(
         with bench.device.peak_memory() as peak:
             capture = _capture(bench, base.kernel, inputs)
         used = None if peak.bytes is None else max(peak.bytes - kept, 0)
-        return _BaseCall(capture, peak_bytes=used, compiled=tuple(kernels.values()))
+        return _BaseCall(capture, peak_bytes=used, compiled=tuple(kernels[name] for name in sorted(kernels)))
     except Exception as error:
         return _BaseCall(failure=bench.explain(case, error, "base_raised"))
 

@@ -125,6 +125,16 @@ def test_a_case_that_does_the_same_work_counts_as_equal_and_costs_no_time(kernel
     assert last(kernel).gain.value == pytest.approx((1 + fast.best.value) ** 0.5 - 1, rel=1e-4)
 
 
+def test_a_case_that_is_as_in_the_best_round_has_its_times(kernel):
+    attempt(kernel, 300.0)
+    kernel.edit("scale", "triton", "x.nbytes / 1e6", "x.nbytes / 1e6 * (0.9 if len(x) == 256 else 1.0)")
+    attempt(kernel)
+
+    one, two = rounds(kernel)
+    assert two.cases[1].us == one.cases[1].us and two.cases[0].us < one.cases[0].us
+    assert two.speedup > one.speedup
+
+
 def test_a_wrong_kernel_and_one_that_raises_are_stored_and_never_kept(kernel):
     kernel.edit("scale", "triton", "x.dtype.type(factor)", "x.dtype.type(factor + 1)")
     wrong = attempt(kernel, 100.0)

@@ -195,3 +195,12 @@ def test_a_kernel_that_is_faster_and_holds_more_memory_than_is_allowed_is_not_ke
 
     assert judge_round(BLANK, made, judged(made, peak_memory=0.1)).verdict == "mixed"
     assert judge_round(BLANK, made, judged(made)).verdict == "kept"
+
+
+def test_a_kernel_that_is_launched_twice_is_compared_launch_by_launch():
+    last = replace(OLD, constants="BLOCK=64,LOOP=True")
+    base = replace(DUELLED, compiled=(OLD, last))
+
+    found = list(list_changes(timed("n=1", base=base, compiled=(OLD, replace(last, warps=2)))))
+
+    assert [(each.name, each.was, each.now) for each in found] == [("warps", "4", "2")]

@@ -44,7 +44,9 @@ class RoundCase:
     """A performance case in a round. Gains are ratios - 1 of times, the other's / the kernel's: 0.2 is 20 % faster."""
 
     case: str
-    us: Time | None = None  # of the kernel. null if it was not timed
+    us: Time | None = (
+        None  # of the kernel. null if it was not timed, neither now nor in the best round with the same work
+    )
     best_us: Time | None = None  # of the round that it was timed beside
     reference_us: Time | None = None
     best: Interval | None = None  # gain over the best round before
@@ -86,6 +88,6 @@ class Round:
 
     @property
     def speedup(self) -> float | None:
-        """Geometric mean over the cases of reference time / kernel time."""
+        """Geometric mean over the cases of reference time / kernel time. None if one was not timed."""
         logs = [math.log(each.reference_us / each.us) for each in self.cases if each.us and each.reference_us]
-        return math.exp(sum(logs) / len(logs)) if logs else None
+        return math.exp(sum(logs) / len(logs)) if logs and len(logs) == len(self.cases) else None
