@@ -47,7 +47,7 @@ def judge_round(blank: Round, run: Run, judgements: Judgements) -> Round:
     gain = average_gains([case.best for case in cases], confidence)
     device, total = run.environment.device.key, None if blank.best else gain
     done = replace(blank, device=device, cases=cases, changed=changed, kinds=kinds, gain=gain, total=total)
-    verdict, reasons = _decide(done, rows, timed)
+    verdict, reasons = _decide(done, rows, timed, found.unmeasured)
     return replace(done, verdict=verdict, reasons=reasons)
 
 
@@ -76,7 +76,7 @@ def average_gains(gains: Sequence[Interval | None], confidence: float) -> Interv
 
 
 def _decide(
-    done: Round, rows: Sequence[Judgement], timed: Sequence[Judgement]
+    done: Round, rows: Sequence[Judgement], timed: Sequence[Judgement], unmeasured: Reason | None
 ) -> tuple[RoundVerdict, tuple[Reason, ...]]:
     """What is wrong decides first, then what was not measured, then the cases: all of them have a say."""
     doubts = [row for row in rows if row.verdict is Verdict.INCONCLUSIVE]
@@ -85,11 +85,12 @@ def _decide(
         (RoundVerdict.ERROR, [row for row in rows if row.verdict is Verdict.ERROR]),
         (RoundVerdict.REFUSED, [row for row in rows if row.verdict in {Verdict.SUSPECT, Verdict.WEAKENED}]),
         # Answers that nobody could check, and cases that were not timed beside the base: there is no verdict.
-        (RoundVerdict.ERROR, [row for row in doubts if _is_unknown(row)] or ([] if done.gain else timed)),
+        (RoundVerdict.ERROR, [row for row in doubts if _is_unknown(row)]),
     ):
         if said:
             return verdict, _list_first(said)
-    assert done.gain is not None
+    if done.gain is None:  # there is no accelerator, say
+        return RoundVerdict.ERROR, _list_first(timed) or (unmeasured or Reason("worker_silent"),)
     certain = [row for row in timed if row not in doubts]
     faster = sum(any(reason.kind in _FASTER for reason in row.reasons) for row in certain)
     slower = sum(any(reason.kind in _SLOWER for reason in row.reasons) or row.verdict in _WORSE for row in certain)

@@ -148,6 +148,24 @@ def test_a_wrong_kernel_and_one_that_raises_are_stored_and_never_kept(kernel):
     assert all(case.us is None for each in rounds(kernel) for case in each.cases)
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("import numpy", "import nunpy\nimport numpy"),
+        ("def scale(x, factor):", "def scale(x, factor:"),
+        ("out = np", "fake.crash()\n    out = np"),
+        ("def scale(x, factor)", "def scale(x, factor, more)"),
+    ],
+)
+def test_a_kernel_that_cannot_be_called_is_an_error_with_its_reason(kernel, before, after):
+    kernel.edit("scale", "triton", before, after)
+
+    assert attempt(kernel).code == 2
+    found = last(kernel)
+    assert (found.verdict, found.place) == ("error", 0)
+    assert found.reasons and " - " not in sentence(found.reasons[0])
+
+
 def test_a_time_that_the_device_cannot_reach_is_refused_and_not_kept(kernel):
     kernel.edit("scale", "triton", "2.0 + ", "0.1 + ")
 

@@ -204,3 +204,11 @@ def test_a_kernel_that_is_launched_twice_is_compared_launch_by_launch():
     found = list(list_changes(timed("n=1", base=base, compiled=(OLD, replace(last, warps=2)))))
 
     assert [(each.name, each.was, each.now) for each in found] == [("warps", "4", "2")]
+
+
+def test_a_machine_that_cannot_time_says_why():
+    made = run(planned=duel_plan("n=1"), op={"unmeasured": Reason("no_accelerator", {})})
+
+    found = judge_round(BLANK, made, judged(made))
+
+    assert (found.verdict, [reason.kind for reason in found.reasons]) == ("error", ["no_accelerator"])
