@@ -266,7 +266,7 @@ def _soak(job: Job, channel: MessageChannel) -> None:
 
 
 def _run_without_device(job: Job, channel: MessageChannel) -> None:
-    """Compile for a target (static), or find out what an op of somebody's functions takes (sketch)."""
+    """Compile (ahead, static), or find out what an op of somebody's functions takes (sketch)."""
     importlib.import_module(f"perfci.worker.{job.task}").run(job, channel.send)
 
 
@@ -275,6 +275,7 @@ _TASKS = {
     "measure": _measure,
     "serve": _serve,
     "examine": _examine,
+    "ahead": _run_without_device,
     "static": _run_without_device,
     "tune": _tune,
     "chain": _chain,

@@ -107,7 +107,7 @@ class Host:
 class Job:
     """Everything that a worker needs to know: the first and only line on its standard input."""
 
-    task: str  # describe, measure, serve, static, examine, tune, chain, soak or sketch
+    task: str  # describe, measure, serve, ahead, static, examine, tune, chain, soak or sketch
     ops: tuple[OpFiles, ...]
     shared_folder: str  # the folder of all ops, whose `_*.py` files they share
     device: str  # auto (describe only), cuda, cpu or fake
@@ -144,6 +144,8 @@ class Job:
     spoiled: bool = False  # a self-check: one element of the kernel's output is made wrong
     peers: bool = False
     target: str | None = None  # what the static task compiles for: sm_90, gfx942
+    board: Device | None = None  # what the ahead task compiles for
+    part: tuple[int, int] = (0, 1)  # of the ahead task's cases: every how many, from which on
     tune: TuneFiles = field(default_factory=TuneFiles)
     soak: SoakFiles = field(default_factory=SoakFiles)
     sketch: SketchFiles | None = None
