@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
-import torch.profiler
+import torch.autograd.profiler
 import triton
 import triton.language as tl
 
@@ -86,9 +86,9 @@ class CudaDevice(TorchDevice):
     backend = "cuda"
     unavailable = "activity_unavailable"
     timing = (
-        "torch.profiler.profile", "torch.profiler.profile.__enter__", "torch.profiler.profile.__exit__",
-        "torch.cuda._sleep", "perfci.device.cuda.Flush.__call__", "perfci.device.cuda.Flush.mark",
-        "perfci.device.cuda.Flush.rest",
+        "torch.autograd.profiler.profile", "torch.autograd.profiler.profile.__enter__",
+        "torch.autograd.profiler.profile.__exit__", "torch.cuda._sleep", "perfci.device.cuda.Flush.__call__",
+        "perfci.device.cuda.Flush.mark", "perfci.device.cuda.Flush.rest",
     )  # fmt: skip
 
     def __init__(self, timer: str = "auto") -> None:

@@ -30,7 +30,7 @@ from perfci.lab.tune.records import Attempt, Config, Regime
 from perfci.ops.identity import DuelPlan
 from perfci.scaffold.sketch import Sketch
 from perfci.thresholds.limits import CaseThresholds
-from perfci.worker.handover import Called, Returned
+from perfci.worker.handover import Called
 
 BASE = "base"  # arm of a worker that times the base revision, in the second of two processes
 OF_BASE = " of the base"  # how the stage of a worker ends that runs the base revision
@@ -367,7 +367,6 @@ Message = (
     | Hosted
     | HostLost
     | Called
-    | Returned
     | Failed
 )
 """What a worker sends. Records of a run are sent as they are."""
