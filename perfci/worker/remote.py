@@ -149,7 +149,7 @@ class RemoteOp:
         return (self._device.timer == "virtual" and claimed) or (host_s, loop_s)
 
     def _await(self, mark: int) -> None:
-        """Wait for a mark without sleeping, since waking up takes longer than a call. Raises what the process raised."""
+        """Wait for a mark without sleeping: waking up takes longer than a call. Raises what the process raised."""
         while not (self._arena.marks[mark] or self._unheard):
             for _ in range(_GLANCES):
                 if self._arena.marks[mark]:
