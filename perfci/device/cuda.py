@@ -129,7 +129,7 @@ class CudaDevice(TorchDevice):
     def sustain(self, call: Callable[[], Any], seconds: float) -> Sustained:
         queued: deque[tuple[Any, int]] = deque()
         marks = [(0.0, 0)]  # seconds and calls so far
-        made, count, began = 0, 1, perf_counter()
+        made, count, waited_s, began = 0, 1, 0.0, perf_counter()
         with self._board.watch_energy() as ticks:
             while marks[-1][0] < seconds:
                 for _ in range(count):
@@ -139,7 +139,9 @@ class CudaDevice(TorchDevice):
                 queued[-1][0].record()
                 if len(queued) > 1:  # The next calls wait on the device, which is never idle.
                     end, done = queued.popleft()
+                    since = perf_counter()
                     end.synchronize()
+                    waited_s += perf_counter() - since
                     marks.append((perf_counter() - began, done))
                     count = max(1, round(_CHUNK_S * done / marks[-1][0]))
         clock_mhz = self._clock_mhz()
@@ -150,7 +152,7 @@ class CudaDevice(TorchDevice):
         if len(settled) > 1:
             (first_s, first), (last_s, last) = settled[0], settled[-1]
             joules = us / 1e6 * (last - first) / (last_s - first_s)
-        return Sustained(us, clock_mhz, joules)
+        return Sustained(us, clock_mhz, joules, waited_s / marks[-1][0])
 
     def _clock_mhz(self) -> float:
         """Behind what is queued."""

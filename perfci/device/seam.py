@@ -112,6 +112,7 @@ class Sustained:
     us: float  # a call, by the host's clock
     clock_mhz: float | None = None  # behind the last call
     joules: float | None = None  # a call, by the board's energy counter
+    waited: float = 1.0  # share of the time that the host waited for the device. Near 0 the host is what takes long
 
 
 class NotInterpretedError(AttributeError):
