@@ -55,7 +55,6 @@ HOMES = {
         "core.wording",
         "scaffold.gitlab",
     ),  # the files that people write by hand
-    "ruamel": ("core.yaml_edit",),
     "numpy": ("",),  # arrays are everywhere's language
 }
 
