@@ -16,7 +16,7 @@ from perfci.core.units import percent
 from perfci.core.wording import say
 from perfci.thresholds.earned import FIELDS, NONE, EarnedFile, flatten_environment
 from perfci.thresholds.layers import Earned, Relaxed
-from perfci.thresholds.limits import OpThresholds, Thresholds
+from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.place import Place, decode_text, parse_yaml
 from perfci.thresholds.read import MOST, NUMBERS, is_pattern, quote_text, read_relaxed
 
@@ -156,9 +156,6 @@ def suggest_expected(thresholds: Thresholds, op: str, case: str, up_to: float, u
     percent = math.ceil(100 * up_to / step - 1e-9) * step
     if percent > 100 * MOST or not is_pattern(case):
         return None
-    own = thresholds.ops.get(op, OpThresholds(thresholds.default))
-    taken = next((entry.line for entry in own.expected if entry.case == case), None)
     why = f'"{say("say why, and where it was agreed on")}"'
     fields = f"case: {quote_text(case)}, up_to: {percent:g} %, why: {why}, until: {until.isoformat()}"
-    indent, below = (own.listed.indent, own.listed.line) if own.listed else (2, None)
-    return Suggestion(f"{thresholds.folder}/{op}.yaml", f"{' ' * indent}- {{{fields}}}", below, taken)
+    return Suggestion(f"{thresholds.folder}/{op}.yaml", f"  - {{{fields}}}")
