@@ -365,7 +365,7 @@ def measure_deviation(pieces: Iterable[tuple[torch.Tensor, torch.Tensor]], shape
     places = np.searchsorted(np.cumsum(counts), ranks, side="right")
     p50, p90, p99 = (places << _CUT).astype(np.int32).view(np.float32).tolist()
     worst = tuple(int(each) for each in np.unravel_index(found.place, tuple(shape))) if shape else ()
-    error, exact = math.sqrt(squares), math.sqrt(sizes)
+    rmse, exact = math.sqrt(squares / count), math.sqrt(sizes / count)
     stats = ErrorStats(
         count=count,
         max_abs=_or_none(found.worst),
@@ -375,11 +375,11 @@ def measure_deviation(pieces: Iterable[tuple[torch.Tensor, torch.Tensor]], shape
         p50_abs=_or_none(p50),
         p90_abs=_or_none(p90),
         p99_abs=_or_none(p99),
-        rmse=_or_none(error / math.sqrt(count)),
-        l2=_or_none(error / exact) if exact else None if error else 0.0,
+        rmse=_or_none(rmse),
+        l2=_or_none(rmse / exact) if exact else None if rmse else 0.0,
         worst_index=worst,
     )
-    return Deviation(stats, error, exact)
+    return Deviation(stats, exact)
 
 
 def _or_none(value: float) -> float | None:
