@@ -68,8 +68,8 @@ def write(
         table = frame.tabulate_blocks(run)
         raw = frame.tabulate_launches(stored.rows) if stored.rows else None
         spreads = frame.pool_spreads(run)
-        pictures, svg, known = folder if "md" in formats else None, "html" in formats, pasts or {}
-        drawn = plots.Painter(run, judgements, spreads, pictures, svg, raw, known).draw_all()
+        pictures, known = folder if "md" in formats else None, pasts or {}
+        drawn = plots.Painter(run, judgements, spreads, pictures, raw, known).draw_all()
         material = Material(run, judgements, spreads, frame.find_clocks(table), drawn.ops, drawn.roofline, known)
         report = build.make_report(material, plain(sentence(stored.note)) if stored.note else "")
         if "html" in formats:

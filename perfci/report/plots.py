@@ -163,7 +163,6 @@ class Painter:
     judgements: Judgements
     spreads: Sequence[ArmSpread]
     folder: Path | None  # where PNGs go, in place of an earlier report's
-    svg: bool = False  # draw SVG too
     raw: pd.DataFrame | None = None  # every launch. Without it their distribution is not drawn
     pasts: Pasts = field(default_factory=dict)
 
@@ -178,10 +177,11 @@ class Painter:
         return max(min(style.PANELS, PANELS_OF_RUN // max(sum(map(bool, self.charts.values())), 1)), FEWEST_PANELS)
 
     def save(self, figure: Figure, name: str, alt: str, case: str | None = None, shows: int = 0) -> Picture:
-        """Save a figure as PNG, as SVG, or as both."""
+        """Draw a figure, and save it if there is a folder."""
+        png = style.save_png(figure)
         if self.folder is not None:
-            (self.folder / f"{name}.png").write_bytes(style.save_png(figure))
-        return Picture(f"{name}.png", alt, shows, case, style.save_svg(figure) if self.svg else "")
+            (self.folder / f"{name}.png").write_bytes(png)
+        return Picture(f"{name}.png", alt, shows, case, png)
 
     @np.errstate(all="ignore")  # matplotlib overflows if times are absurd, and then leaves a margin out
     def draw_all(self) -> Gallery:
