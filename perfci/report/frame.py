@@ -1,9 +1,10 @@
-"""The tables behind the report: one row a block and arm, and what is pooled from them. The one home of pandas."""
+"""What is pooled from a run's blocks and launches, and both as tables for other programs. The one home of pandas."""
 
 from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
@@ -140,17 +141,15 @@ def _pool(op: str, case: str, arm: str, times: Sequence[Summary]) -> ArmSpread:
     )  # fmt: skip
 
 
-def find_clocks(table: pd.DataFrame) -> Clocks:
+def find_clocks(run: Run) -> Clocks:
     """What the device reported over all blocks of the run."""
-    once = table.drop_duplicates(["op", "case", "process", "block"])
-    counts = once["throttle"].explode().dropna().value_counts()
-    shown = {f.name for f in fields(Clocks)} - {"blocks", "throttle"}
+    states = [block.state for op in run.ops for case in op.performance for block in case.blocks]
     ranges = {}
-    for name in shown:
-        seen = once[name].dropna()
-        ranges[name] = (float(seen.min()), float(seen.max())) if len(seen) else None
-    throttle = tuple((str(reason), int(count)) for reason, count in counts.items())
-    return Clocks(**ranges, blocks=len(once), throttle=throttle)
+    for name in {f.name for f in fields(Clocks)} - {"blocks", "throttle"}:
+        seen = [float(value) for state in states if (value := getattr(state, name)) is not None]
+        ranges[name] = (min(seen), max(seen)) if seen else None
+    throttle = Counter(reason for state in states for reason in state.throttle)
+    return Clocks(**ranges, blocks=len(states), throttle=tuple(throttle.most_common()))
 
 
 def _make_records(run: Run) -> Iterator[tuple[Any, ...]]:

@@ -215,7 +215,7 @@ def unmarked(text):
 
 def lines_of(example):
     run, judgements = example
-    return pages.make_lines(Material(run, judgements, (), frame.find_clocks(frame.tabulate_blocks(run)), {}))
+    return pages.make_lines(Material(run, judgements, (), frame.find_clocks(run), {}))
 
 
 def test_every_performance_case_has_a_line_of_its_own_and_accuracy_is_gathered(examples):
