@@ -115,12 +115,12 @@ class Origin:
     """Where a value was written."""
 
     file: str | None = None  # relative to the project's root. None: built in
-    line: int = 0
+    line: int = 0  # 0: the file as a whole
     case: str | None = None  # pattern under which it stands
 
     def __str__(self) -> str:
         """As people look it up: thresholds/softmax.yaml:12."""
-        return "built in" if self.file is None else f"{self.file}:{self.line}"
+        return "built in" if self.file is None else f"{self.file}:{self.line}" if self.line else self.file
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class Thresholds:
             return "--threshold"
         relaxed = getattr(replace(self, commanded={}).for_case(op, case), key) != getattr(asked, key)
         if not relaxed and getattr(asked, key) != getattr(written, key):
-            return f"{self.folder}/{device}/{op}.yaml"
+            return f"{self.folder}/{device}/{op}.json"
         own = self.ops.get(op)
         of_case = own and any(key in fields and matches(case, pattern) for pattern, fields in own.cases)
         by_op = own and getattr(own.common, key) != getattr(self.default, key)

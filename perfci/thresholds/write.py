@@ -1,9 +1,8 @@
-"""Values, earned values, and entries as threshold files hold them."""
+"""Values and entries as people's threshold files hold them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -11,23 +10,15 @@ from pathlib import Path
 import yaml
 
 from perfci.core.errors import StoredFileError
-from perfci.core.model import Environment, Suggestion
+from perfci.core.model import Suggestion
 from perfci.core.units import percent
 from perfci.core.wording import say
-from perfci.thresholds.earned import FIELDS, NONE, EarnedFile, flatten_environment
-from perfci.thresholds.layers import Earned, Relaxed
+from perfci.thresholds.layers import Relaxed
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.place import Place, decode_text, parse_yaml
 from perfci.thresholds.read import MOST, NUMBERS, is_pattern, quote_text, read_relaxed
 
 CLOSE = 1e-9  # relative error of a value that is written and read again
-
-HEAD = """\
-# What accepted runs of {op} on {device} have earned.
-# Written anew by perfci thresholds tighten --write: edit a value, or delete an entry; comments do not stay. A value has
-# an effect only if it is tighter than {op}.yaml and default.yaml, and only in the environment it was learnt in.
-environment:
-"""
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -64,45 +55,8 @@ def read_value(key: str, text: str, source: str) -> float:
     return float(NUMBERS[key](replace(place, key=key)))
 
 
-def _write_percent(value: float, digits: int = 12) -> str:
-    return f"{100 * value:.{digits}f}".rstrip("0").rstrip(".") + " %"
-
-
-# --- earned values ----------------------------------------------------------------------------------------------------
-
-
-def write_earned(file: EarnedFile, environment: Environment, values: Iterable[Earned]) -> bytes:
-    """The file with these values and no others. Raises StoredFileError for a value that no file can hold."""
-    lines = [f"  {name}: {quote_text(text)}\n" for name, text in flatten_environment(environment).items()]
-    cases: dict[str, list[str]] = {}
-    for each in values:
-        fields = [f"      {name}: {text}\n" for name, text in _write_fields(file, each).items()]
-        cases.setdefault(each.case, []).extend((f"    {each.key}:\n", *fields))
-    lines.append("cases:\n")
-    for case, entries in cases.items():
-        lines += [f"  {quote_text(case)}:\n", *entries]
-    return "".join((HEAD.format(op=file.op, device=file.device), *lines)).encode()
-
-
-def _write_fields(file: EarnedFile, value: Earned) -> dict[str, str]:
-    """Fields of an entry as text, in order."""
-    numbers = {"value": value.value, "from": value.before, "to": value.after, "bound": value.bound}
-    found: dict[str, object] = {}
-    for name, number in (numbers | {"began": value.began}).items():
-        text = NONE if number is None else write_value(value.key, number)
-        if text is None:
-            facts = {"file": str(file.path), "key": value.key, "case": value.case, "value": number}
-            raise StoredFileError("earned_unwritable", **facts)
-        if text != NONE or name in {"from", "began"}:
-            found[name] = text
-    found["predicted"] = None if value.predicted is None else _write_percent(value.predicted, 4)
-    texts = {name: getattr(value, name) for name in ("first", "last", "rescaled", "why")}
-    found |= {
-        "date": value.date,
-        "runs": value.runs,
-        **{name: quote_text(text) for name, text in texts.items() if text},
-    }
-    return {name: str(found[name]) for name in FIELDS if found.get(name)}
+def _write_percent(value: float) -> str:
+    return f"{100 * value:.12f}".rstrip("0").rstrip(".") + " %"
 
 
 # --- relaxed entries --------------------------------------------------------------------------------------------------

@@ -161,7 +161,7 @@ def test_every_gate_can_be_set_for_all_for_an_op_and_for_a_case(tmp_path):
         ({"default": "max_abs: 1e-3\n", "op": "max_abs: 1e-4\n"}, {}, "op"),
         ({"default": "max_abs: 1e-3\n", "op": "cases:\n  rows=1:\n    max_abs: 1e-3\n"}, {}, "op"),
         ({"default": "max_abs: 1e-3\n", "op": "cases:\n  rows=2:\n    max_abs: 1e-3\n"}, {}, "default"),
-        ({"default": "max_abs: 1e-3\n"}, {"earned": {"op": {"rows=1": {"max_abs": 1e-5}}}}, "nvidia-h200/op"),
+        ({"default": "max_abs: 1e-3\n"}, {"earned": {"op": {"rows=1": {"max_abs": 1e-5}}}}, "nvidia-h200/op.json"),
         ({"op": "max_abs: 1e-6\n"}, {"earned": {"op": {"rows=1": {"max_abs": 1e-5}}}}, "op"),
         ({"default": "max_abs: 1e-3\n"}, {"commanded": {"max_abs": 1.0}}, "--threshold"),
     ],
@@ -171,7 +171,7 @@ def test_where_a_value_comes_from_is_known(tmp_path, files, layers, origin):
         "op", "rows=1", "max_abs", "nvidia-h200"
     )
 
-    assert found == (origin if origin.startswith("--") else f"thresholds/{origin}.yaml")
+    assert found == (origin if origin.startswith("--") else f"thresholds/{origin}{'' if '.' in origin else '.yaml'}")
 
 
 def test_an_allowed_slow_down_lowers_every_target_of_speed_and_no_other_limit():
