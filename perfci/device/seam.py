@@ -85,11 +85,10 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Deviation:
-    """Errors of an output against the float64 reference, with the norms that an error of several outputs is made of."""
+    """Errors of an output against the float64 reference."""
 
     stats: ErrorStats
-    error: float = 0.0  # L2 norm of the errors of elements that are finite in both
-    exact: float = 0.0  # of the reference at the same elements
+    exact: float = 0.0  # root mean square of the reference's elements that are finite in both
 
 
 @dataclass(frozen=True)
