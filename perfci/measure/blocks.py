@@ -276,7 +276,7 @@ def _launch_all(bench: Rig, block: _QueuedBlock, baton: Baton | None) -> None:
     for turn in range(subject.rounds):
         if turn == renewed:
             block.session.aside()
-            untimed, candidates = _refill(bench, block, arms, seed, turn), 0
+            untimed, candidates = _refill(bench, block, arms, seed), 0
         candidates += 1
         launched = arms if turn % stride == 0 or turn == renewed else [arm for arm in arms if arm.arm != REFERENCE]
         for arm in bench.order.sample(launched, len(launched)):
@@ -325,7 +325,7 @@ def _choose_renewed_round(bench: Rig, subject: Subject, index: int) -> int | Non
     return {0: 0, duel_rule.FIRST // 2: drawn}.get(index)
 
 
-def _refill(bench: Rig, block: _QueuedBlock, arms: Sequence[Arm], seed: int, turn: int) -> list[Any]:
+def _refill(bench: Rig, block: _QueuedBlock, arms: Sequence[Arm], seed: int) -> list[Any]:
     """Put other values into the same buffers, so that an answer remembered from a launch before is wrong.
 
     If the cache is warm, a kernel could do the work in the untimed calls. So the values change before the last of them.
