@@ -8,7 +8,9 @@ from typing import Any
 
 import jsonschema
 
-PUBLISHED = tuple(f"{name}.schema.json" for name in ("run", "baseline", "history", "launches", "plan", "answer"))
+PUBLISHED = tuple(
+    f"{name}.schema.json" for name in ("run", "baseline", "history", "launches", "plan", "round", "answer")
+)
 
 
 def published(name: str) -> dict[str, Any]:

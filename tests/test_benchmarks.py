@@ -3,6 +3,7 @@
 import math
 import sys
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -308,3 +309,21 @@ def test_what_two_processes_could_not_have_seen_does_not_pass(bench):
 
     assert passed[False] > 6
     assert passed[True] == 0
+
+
+def test_the_benchmark_of_rounds_runs_as_a_whole_and_its_page_holds_what_is_promised(bench, tmp_path, pytestconfig):
+    root = pytestconfig.rootpath
+    page = tmp_path / "rounds.md"
+    page.write_text((root / "docs" / "rounds.md").read_text(encoding="utf-8"), encoding="utf-8")
+    with (
+        imported(root / "benchmarks", "rounds") as modules,
+        mock.patch.object(sys, "argv", ["", "--quick", "--out", str(page)]),
+    ):
+        modules.rounds.main()
+        begin, end = modules.rounds.MARKS.begin, modules.rounds.MARKS.end
+
+    for text in (page.read_text(encoding="utf-8"), (root / "docs" / "rounds.md").read_text(encoding="utf-8")):
+        rows = [line.split(" | ") for line in text.split(begin)[1].split(end)[0].splitlines() if " of " in line]
+        kept = [(int(row[1].replace(",", "")), int(row[2])) for row in rows if len(row) == 7 and row[2].isdecimal()]
+        assert len(kept) == 3
+        assert all(1000 * count <= checks for checks, count in kept)

@@ -27,6 +27,7 @@ GROUPS = {
         "show": ("results", "Show a stored run in detail: times, blocks, errors, code."),
         "report": ("results", "Write a stored run as a report, page, table or site."),
         "bisect": ("bisect", "Find the commit that made an op slower, or wrong."),
+        "try": ("try_", "Judge a change of a kernel as one round, and log it."),
         "tune": ("tune", "Search the configurations of an op for faster ones."),
     },
     "History": {

@@ -11,8 +11,9 @@ from rich.console import RenderableType
 from perfci.cli import drift as drifts
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.options import flag, option
+from perfci.cli.options import argument, flag, option
 from perfci.cli.output import STYLES, Grid, Paragraph, print_found
+from perfci.cli.try_ import show_rounds
 from perfci.core import units
 from perfci.core.errors import UsageError
 from perfci.core.model import Gate, HistoryStored
@@ -40,20 +41,23 @@ class OpHistory:
     stored: Mapping[str, Sequence[HistoryPoint]]  # what the op stores in low precision
 
 
-@options.takes("op case device last", {"drift": "op case device strict", "boards": "device"})
+@options.takes("op case device last", {"drift": "op case device strict", "boards": "device", "rounds": "op"})
 def history(
-    op: options.Ops = [],  # noqa: B006
+    op: Annotated[list[str], argument("OP...", "Ops to look at.", "all ops")] = [],  # noqa: B006
     case: options.Case = None,
     device: options.DeviceKey = None,
     last: Annotated[int | None, option("--last", "Newest runs of each case that are shown.", "20", "N", min=1)] = None,
     drift: Annotated[bool, flag("--drift", "Steps of cases, between which commits, and why.")] = False,
     boards: Annotated[bool, flag("--boards", "Compare the boards of a device with each other.")] = False,
+    rounds: Annotated[bool, flag("--rounds", "What `perfci try` tried, round by round, with a record of it.")] = False,
     strict: options.Strict = False,
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
     """Show accepted runs: each case over time, with epochs and changes of the environment."""
     where, json = language.load(project), output == "json"
+    if rounds:
+        return show_rounds(where, op, json=json)
     histories = drifts.read_histories(where, op, device)
     if drift:
         return drifts.show_drift(histories, case, where, strict=strict, json=json)

@@ -46,6 +46,7 @@ class Settings:
     quarantine: tuple[Annotated[str, Meta(pattern=r"[^\s-]")], ...] = ()
     """UUIDs of boards whose results never fail a gate. A merge request is judged by its target's list."""
     release_tags: Annotated[str, Meta(pattern="^[^-\0][^\0]*$")] = "*"  # tags of releases: * and ? as in a shell
+    rounds: Annotated[int, Meta(ge=1, le=1000)] = 5  # of one start that `perfci try` judges
 
 
 FOLDERS = ("kernels", "baselines", "thresholds", "reports")

@@ -166,6 +166,8 @@ QUESTIONS: Mapping[str, Callable[[PerformanceCase, Context], Finding | None]] = 
     "errors": judge_errors,
 }
 
+TARGETS = frozenset({"target", "bandwidth", "compile"})  # questions about what an op is meant to reach
+
 
 def errors_beyond(
     whose: str, errors: ErrorStats, op: str, case: str, limits: Thresholds, device: str, checks: int = 1

@@ -85,7 +85,8 @@ def _answer_questions(case: PerformanceCase, context: Context) -> Mapping[str, F
     else:
         asked = {"time": judge_time(context), "span": judge_span(context)}
     asked |= {"host": host, "tail": judge_tail(case.base, context)}
-    asked |= {name: ask(case, context) for name, ask in figures.QUESTIONS.items()}
+    names = figures.QUESTIONS.keys() - (figures.TARGETS if context.run.plan.round else set())
+    asked |= {name: ask(case, context) for name, ask in figures.QUESTIONS.items() if name in names}
     return {question: found for question, found in asked.items() if found}
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from perfci.core.errors import ContractError
-from perfci.core.model import BaseArm, Fact, Identity, PeerArm, PerformanceCase, Reason
+from perfci.core.model import BaseArm, CompiledKernel, Fact, Identity, PeerArm, PerformanceCase, Reason
 from perfci.core.wording import because
 from perfci.device.seam import Accelerator, Capture, Inputs
 from perfci.device.source import inputs_digest
@@ -161,6 +161,7 @@ class _BaseCall:
     capture: Capture | None = None
     failure: Reason | None = None
     peak_bytes: int | None = None
+    compiled: tuple[CompiledKernel, ...] = ()
 
 
 def _call_base(
@@ -169,14 +170,16 @@ def _call_base(
     """Call the base's kernel on the same inputs. memory: bytes on the device before any call."""
     kept = (bench.device.arrays.memory_in_use() or 0) - (memory or 0)
     try:
-        output = base.kernel(**inputs)
-        bench.device.synchronize()
+        with bench.device.record_kernels() as kernels:
+            output = base.kernel(**inputs)
+            bench.device.synchronize()
         if wrong := wrong_output(bench.suite, bench.device.arrays, params, inputs, output):
             return _BaseCall(failure=because("base_wrong", wrong, case=case))
         del output
         with bench.device.peak_memory() as peak:
             capture = _capture(bench, base.kernel, inputs)
-        return _BaseCall(capture, peak_bytes=None if peak.bytes is None else max(peak.bytes - kept, 0))
+        used = None if peak.bytes is None else max(peak.bytes - kept, 0)
+        return _BaseCall(capture, peak_bytes=used, compiled=tuple(kernels[name] for name in sorted(kernels)))
     except Exception as error:
         return _BaseCall(failure=bench.explain(case, error, "base_raised"))
 
@@ -190,7 +193,8 @@ def _compare_with_base(facts: PerformanceCase, base: BaseKernel, call: _BaseCall
         if file := find_foreign_source(capture.sources, own, other):
             raise InseparableError(Reason("runs_other_code", {"case": facts.case, "file": file}))
     before, after = call.capture.identity(base.inputs), facts.identity or Identity()
-    return base.plan.compare(facts.case, before, after, call.peak_bytes)
+    found = base.plan.compare(facts.case, before, after, call.peak_bytes)
+    return found if found.same else replace(found, compiled=call.compiled)
 
 
 def warm_up_peers(bench: Rig, subject: Subject, announce: Callable[[str, str], None]) -> None:

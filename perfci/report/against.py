@@ -118,7 +118,7 @@ def tabulate_sustained(judged: Sequence[Judgement]) -> Table:
             watts = 1e6 * figure.joules / figure.us if figure.joules else None
             shown.append((
                 code(row.case or ""),
-                names[figure.arm],
+                names.get(figure.arm) or code(figure.arm),
                 units.time(figure.us),
                 words.write_number(figure.clock_mhz),
                 words.write_number(watts),

@@ -5,36 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 from perfci.core.model import Comparison, Interval, Judgement
 from perfci.core.wording import say
-from perfci.report import rows, words
+from perfci.report import words
 from perfci.report.ceilings import find_unsound
 from perfci.report.text import code
 from perfci.report.view import Section, make_table
-
-
-def average_ratios(speedups: Sequence[Interval]) -> Interval:
-    """Geometric mean of ratios s_1 ... s_k with its 95 % interval: exp(m - L), exp(m), exp(m + H).
-
-    m = (log s_1 + ... + log s_k) / k, the mean that does not depend on which of the two times is the unit (Fleming and
-    Wallace, CACM 29(3), 1986). L = sqrt(l_1^2 + ... + l_k^2) / k of the half-widths l_i below each log s_i, and H alike
-    above (JCGM 100:2008, 5.1.2), all scaled to 95 % first. Raises ValueError for none.
-    """
-    if not speedups:
-        raise ValueError("the mean of no speedups")
-    count = len(speedups)
-    scales = [_quantile(rows.CONFIDENCE) / _quantile(one.confidence) for one in speedups]
-    pairs = list(zip(scales, speedups, strict=True))
-    middle = sum(math.log(one.value) for one in speedups) / count
-    low = math.hypot(*(scale * math.log(one.value / one.low) for scale, one in pairs)) / count
-    high = math.hypot(*(scale * math.log(one.high / one.value) for scale, one in pairs)) / count
-    return Interval(math.exp(middle), math.exp(middle - low), math.exp(middle + high))
-
-
-def _quantile(confidence: float) -> float:
-    return NormalDist().inv_cdf(min(0.5 + confidence / 2, 1 - 1e-9))
+from perfci.statistics.exact import average_ratios
 
 
 @dataclass(frozen=True)

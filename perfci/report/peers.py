@@ -11,6 +11,7 @@ from perfci.report import means, words
 from perfci.report.ceilings import find_unsound
 from perfci.report.text import NAME_LIMIT, code, phrase, plain
 from perfci.report.view import Section, Table
+from perfci.statistics.exact import average_ratios
 
 REASONS = 12  # most sentences on why peers lack cases
 
@@ -70,7 +71,7 @@ def _describe_op(op: str, comparisons: Sequence[Comparison]) -> str:
     shown = []
     for name, known in _find_ratios(comparisons).items():
         if known:
-            mean = words.write_ratio(means.average_ratios([one for _, one in known]).value)
+            mean = words.write_ratio(average_ratios([one for _, one in known]).value)
             shown.append(say("{ratio} {name}", ratio=mean, name=name))
         if len(known) > 1:
             case, worst = min(known, key=lambda each: each[1].value)

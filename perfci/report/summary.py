@@ -13,6 +13,7 @@ from perfci.measure.closeness import times_allowed
 from perfci.report import means, rows, words
 from perfci.report.frame import Clocks
 from perfci.report.text import code, list_some, phrase, plain
+from perfci.statistics.exact import average_ratios
 
 ODD = frozenset({"thermal", "power_brake", "hw_slowdown"})
 """Reasons for a low clock that are no part of an ordinary run, as the power cap is."""
@@ -78,12 +79,12 @@ def _describe_means(judged: Sequence[Judgement]) -> Iterator[str]:
         worst = min(speedups, key=lambda one: one.ratio.value)
         yield phrase(
             "**Speedup** over the reference, geometric mean of {count:case|cases}: {mean}; lowest {worst} at {where}.",
-            count=len(speedups), mean=words.write_speedup(means.average_ratios([one.ratio for one in speedups])),
+            count=len(speedups), mean=words.write_speedup(average_ratios([one.ratio for one in speedups])),
             worst=words.write_ratio(worst.ratio.value), where=f"{code(worst.row.op)} {code(worst.row.case or '')}",
         )  # fmt: skip
     if changes := means.find_changes(judged):
         worst = max(changes, key=lambda one: one.ratio.value)
-        mean = means.average_ratios([one.ratio for one in changes])
+        mean = average_ratios([one.ratio for one in changes])
         value, low, high = (words.write_change(end - 1) for end in (mean.value, mean.low, mean.high))
         yield phrase(
             "**Change** against the base, geometric mean of {count:case|cases}: {mean} ({interval}); slowest {worst} "

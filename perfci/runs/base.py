@@ -156,15 +156,15 @@ def describe_against(bench: Bench, request: Request, tree: BaseTree | None) -> D
     if tree is None:
         return describe_ops(bench, request)
     chosen = select(bench.settings, request.ops)
-    prints = _fingerprint(tree, bench.settings, [op.op for op in chosen if not find_violation(op)])
+    prints = fingerprint_both(tree, bench.settings, [op.op for op in chosen if not find_violation(op)])
     head, *others = describe_sources(bench, request, OpSource(bench.settings, chosen), *_list_changed(tree, prints))
-    return dataclasses.replace(head, ops=_plan_beside(tree, head.ops, prints, others))
+    return dataclasses.replace(head, ops=plan_beside(tree, head.ops, prints, others))
 
 
 def plan_ops(bench: Bench, tree: BaseTree, request: Request, head: Sequence[PlannedOp]) -> tuple[PlannedOp, ...]:
     """Every op with what the base has of it: the same files, or the cases of the base's own suites."""
-    prints = _fingerprint(tree, bench.settings, [op.op for op in head if not op.failure])
-    return _plan_beside(tree, head, prints, describe_sources(bench, request, *_list_changed(tree, prints)))
+    prints = fingerprint_both(tree, bench.settings, [op.op for op in head if not op.failure])
+    return plan_beside(tree, head, prints, describe_sources(bench, request, *_list_changed(tree, prints)))
 
 
 def _list_changed(tree: BaseTree, prints: Prints) -> list[OpSource]:
@@ -175,9 +175,10 @@ def _list_changed(tree: BaseTree, prints: Prints) -> list[OpSource]:
     return [OpSource(tree.settings, wanted, python)] if wanted else []
 
 
-def _plan_beside(
+def plan_beside(
     tree: BaseTree, head: Sequence[PlannedOp], prints: Prints, described: Sequence[Described]
 ) -> tuple[PlannedOp, ...]:
+    """Every op with what the base has of it. described: the base's ops that differ, as they were imported."""
     found = {op.op: op for base in described for op in base.ops}
     return tuple(
         dataclasses.replace(op, base=_planned_base(op, prints.get(op.op), found.get(op.op), tree)) for op in head
@@ -188,7 +189,7 @@ def compare_files(tree: BaseTree | None, settings: Settings, planned: Sequence[P
     """Planned ops with what files show of the base: whether it has the op, and which files differ. Imports nothing."""
     if tree is None:
         return tuple(dataclasses.replace(op, base=None) for op in planned)
-    prints, found = _fingerprint(tree, settings, [op.op for op in planned if not op.failure]), []
+    prints, found = fingerprint_both(tree, settings, [op.op for op in planned if not op.failure]), []
     for op in planned:
         pair = prints.get(op.op)
         known = _planned_base(op, pair, None, tree)
@@ -198,7 +199,7 @@ def compare_files(tree: BaseTree | None, settings: Settings, planned: Sequence[P
     return tuple(found)
 
 
-def _fingerprint(tree: BaseTree, settings: Settings, names: Sequence[str]) -> Prints:
+def fingerprint_both(tree: BaseTree, settings: Settings, names: Sequence[str]) -> Prints:
     """The files of each of these ops that both have, here and at the base."""
     ours, base = (Tree(each.root, each.kernels) for each in (settings, tree.settings))
     theirs = {op.op for op in tree.ops}

@@ -36,6 +36,7 @@ class Request:
     deadline_note: Reason | None = None  # why a time limit of the job's was ignored
     thresholds: Mapping[str, str] = field(default_factory=dict)  # --threshold: key -> value, as it was typed
     peers: bool = False  # --peers: time what suites name as peers too
+    weight: int = 1  # of a round: how many times its cases count in the family of duels of all rounds
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def make_plan(
     seed = draw_seed() if request.seed is None else request.seed
     timed = Suite.PERFORMANCE in request.suites and device not in UNTIMED
     planned = _audited(described, against, seed) if timed else described
-    family = sum(len(list_duellable(op, against.duel)) for op in planned) if timed else 0
+    family = request.weight * sum(len(list_duellable(op, against.duel)) for op in planned) if timed else 0
     if family and not duel_rule.can_decide(family, alpha):
         raise UsageError("duel_cannot_fail", family=family, alpha=alpha, blocks=duel_rule.FINAL[duel_rule.PROCESSES])
     return Plan(
@@ -101,6 +102,7 @@ def make_plan(
         thresholds=request.thresholds,
         peers=request.peers,
         seed_given=request.seed is not None,
+        round=request.weight > 1,
     )
 
 

@@ -15,7 +15,7 @@ from perfci.git.command import git
 from perfci.scaffold.edits import Edit, Note, append_lines, read, template
 from perfci.scaffold.gitlab import Pipeline
 
-HISTORIES = "*.history.jsonl"  # files to which branches append
+UNITED = {"baselines": "*.history.jsonl", "kernels": "optimization.jsonl"}  # files to which branches append
 OWNER_FILES = ("CODEOWNERS", "docs/CODEOWNERS", ".gitlab/CODEOWNERS")  # GitLab reads the first of these that exists
 
 
@@ -69,9 +69,9 @@ def _plan_steps(
         used = name in {"kernels", "baselines"} and place.is_dir() and any(place.iterdir())
         if not used and read(place / file) is None:
             yield Edit(place / file, None, template("thresholds.yaml" if name == "thresholds" else f"{name}.md"))
-    if "baselines" in places:
-        # So that git keeps both branches' lines of a history, each of which stands alone.
-        yield from _add_lines(places["baselines"] / ".gitattributes", {HISTORIES: f"{HISTORIES} merge=union"})
+    for name in places.keys() & UNITED:
+        # So that git keeps both branches' lines, each of which stands alone.
+        yield from _add_lines(places[name] / ".gitattributes", {UNITED[name]: f"{UNITED[name]} merge=union"})
     if "reports" in places:
         yield from _ignore_reports(project.root, places["reports"])
     root = project.root.relative_to(top).as_posix()

@@ -12,10 +12,11 @@ import statistics
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from statistics import NormalDist
 from typing import Protocol
 
 from perfci.core.model import Fact, Interval, Reason
-from perfci.statistics.exact import compute_student_tail
+from perfci.statistics.exact import CONFIDENCE, compute_student_tail, find_student_quantile
 
 BIAS = 0.002
 """Least standard deviation of processes, log. Of 401 processes of unchanged kernels none strayed by more than 0.75 %,
@@ -35,9 +36,6 @@ LEAST = 1e-4  # no commit is ever named with less doubt: no model of noise holds
 QUARTER, HALF = 0.25, 0.5
 
 UNCLEAR = 3  # revisions that noise may hide before the search of a range gives up: more of them would show no more
-
-_CONFIDENCE = 0.95
-_SPREAD = 1.959964  # quantile of the normal distribution at 97.5 %; there it reaches further than t(3)
 
 _AWAY = (0.25, 0.5, 0.125, 0.375)
 """Share of the revisions left, best first, to skip after each one that could not be tried: away from it."""
@@ -88,10 +86,11 @@ class Stray:
         blocks = sum(1 / len(process) for process in seen.processes) / count**2
         return math.sqrt(self.process**2 / count + self.block**2 * math.pi / 2 * blocks)
 
-    def interval(self, seen: Shown) -> Interval:
-        """A duel's shift with its 95 % interval, log scale."""
-        reach = _SPREAD * self.deviation(seen)
-        return Interval(seen.shift, seen.shift - reach, seen.shift + reach, _CONFIDENCE)
+    def interval(self, seen: Shown, confidence: float = CONFIDENCE) -> Interval:
+        """A duel's shift with its interval, log scale, by the quantiles of `find_tail`."""
+        share = 0.5 + confidence / 2
+        reach = max(NormalDist().inv_cdf(share), find_student_quantile(share, 3) / math.sqrt(3)) * self.deviation(seen)
+        return Interval(seen.shift, seen.shift - reach, seen.shift + reach, confidence)
 
     def chance(self, distance: float, *duels: Shown) -> float:
         """That the shifts of these duels together stray by more than this to one side."""

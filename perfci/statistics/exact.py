@@ -14,6 +14,7 @@ import functools
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -254,6 +255,40 @@ def trend(values: ArrayLike) -> Interval:
     return Interval(float(found.slope), float(found.low_slope), float(found.high_slope))
 
 
+# --- ratios -----------------------------------------------------------------------------------------------------------
+
+
+def to_ratio(shift: Interval) -> Interval:
+    """Returns a shift on the log scale as ratio - 1.
+
+    >>> to_ratio(Interval(0.0, 0.0, 0.0)).value
+    0.0
+    """
+    return Interval(math.expm1(shift.value), math.expm1(shift.low), math.expm1(shift.high), shift.confidence)
+
+
+def average_ratios(ratios: Sequence[Interval], confidence: float = CONFIDENCE) -> Interval:
+    """Geometric mean of ratios s_1 ... s_k with its interval: exp(m - L), exp(m), exp(m + H).
+
+    m = (log s_1 + ... + log s_k) / k, the mean that does not depend on which of the two times is the unit (Fleming and
+    Wallace, CACM 29(3), 1986). L = sqrt(l_1^2 + ... + l_k^2) / k of the half-widths l_i below each log s_i, and H alike
+    above (JCGM 100:2008, 5.1.2), all scaled to one confidence first. Raises ValueError for none.
+    """
+    if not ratios:
+        raise ValueError("the mean of no ratios")
+    count = len(ratios)
+    scales = [_quantile(confidence) / _quantile(one.confidence) for one in ratios]
+    pairs = list(zip(scales, ratios, strict=True))
+    middle = sum(math.log(one.value) for one in ratios) / count
+    low = math.hypot(*(scale * math.log(one.value / one.low) for scale, one in pairs)) / count
+    high = math.hypot(*(scale * math.log(one.high / one.value) for scale, one in pairs)) / count
+    return Interval(math.exp(middle), math.exp(middle - low), math.exp(middle + high), confidence)
+
+
+def _quantile(confidence: float) -> float:
+    return NormalDist().inv_cdf(min(0.5 + confidence / 2, 1 - 1e-9))
+
+
 # --- helpers ----------------------------------------------------------------------------------------------------------
 
 
@@ -262,6 +297,13 @@ def compute_student_tail(value: ArrayLike, dof: float) -> Floats:
     from scipy.special import stdtr  # which loads quickly
 
     return np.asarray(stdtr(dof, -np.asarray(value, dtype=np.float64)))
+
+
+def find_student_quantile(share: float, dof: float) -> float:
+    """The value that Student's t exceeds with a chance of 1 - share."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(dof, share))
 
 
 def _positive(launches_us: ArrayLike) -> Floats:
@@ -284,12 +326,3 @@ def _order_interval(ordered: Floats, tail: Floats, confidence: float) -> Interva
     # The median of what is sorted already: numpy's own takes fifty times as long on a few blocks.
     middle = float(ordered[(ordered.size - 1) // 2] + ordered[ordered.size // 2]) / 2
     return Interval(middle, float(ordered[c - 1]), float(ordered[-c]), min(confidence, attained))
-
-
-def to_ratio(shift: Interval) -> Interval:
-    """Returns a shift on the log scale as ratio - 1.
-
-    >>> to_ratio(Interval(0.0, 0.0, 0.0)).value
-    0.0
-    """
-    return Interval(math.expm1(shift.value), math.expm1(shift.low), math.expm1(shift.high), shift.confidence)

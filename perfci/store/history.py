@@ -25,6 +25,7 @@ from perfci.core.model import FORMAT, Epoch, Fact, HistoryAccuracy, HistoryCase,
 from perfci.store import NAME, baseline_path, layout
 from perfci.store.files import FormatHead, place_in_json, uncollected, write_atomically
 
+T = TypeVar("T")
 Case = TypeVar("Case", HistoryCase, HistoryAccuracy, HistoryStored)
 
 ENDING = ".history.jsonl"  # of a history's file
@@ -86,7 +87,7 @@ def append_history(folder: Path, device: str, op: str, line: HistoryRun) -> None
     with held(path.parent):
         check_history(folder, device, op)
         # Exact doubles, as a union merge leaves them, count once.
-        lines = list(dict.fromkeys(text for text in _read_bytes(path).split(b"\n") if text.strip()))
+        lines = list(dict.fromkeys(text for text in read_bytes(path).split(b"\n") if text.strip()))
         runs = [_LINES.decode(text) for text in lines]
         at = next((at for at, run in enumerate(runs) if run.run == line.run), len(lines))
         text = layout.line(merge_runs(runs[at], line) if at < len(runs) else line).encode().rstrip(b"\n")
@@ -184,18 +185,22 @@ def _read(folder: Path, device: str, op: str) -> History:
     runs: dict[str, HistoryRun] = {}
     problems: list[Reason] = []
     with uncollected():
-        for number, text in enumerate(_read_bytes(path).split(b"\n"), 1):
+        for number, text in enumerate(read_bytes(path).split(b"\n"), 1):
             if not text.strip():
                 continue
-            found = _read_line(path, number, text)
-            if isinstance(found, HistoryRun):
+            found = read_line(path, number, text, _LINES)
+            if isinstance(found, HistoryRun) and (key := found.environment.device.key) != device:
+                place: dict[str, Fact] = {"path": str(path), "line": number}
+                problems.append(Reason("history_other_device", {**place, "device": key, "run": found.run}))
+            elif isinstance(found, HistoryRun):
                 runs.setdefault(found.run, found)  # of two lines about one run the first counts
             elif found.kind not in {problem.kind for problem in problems} or found.kind != "history_conflicted":
                 problems.append(found)
     return History(op, device, tuple(runs.values()), tuple(problems))
 
 
-def _read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
+    """Returns a file's content, nothing if there is none. Raises StoredFileError if it cannot be read."""
     try:
         return read_regular(path)
     except FileNotFoundError:
@@ -204,8 +209,8 @@ def _read_bytes(path: Path) -> bytes:
         raise StoredFileError("file_unreadable", path=str(path), why=error.strerror or str(error)) from error
 
 
-def _read_line(path: Path, number: int, text: bytes) -> HistoryRun | Reason:
-    """A line's run, or the problem that it has."""
+def read_line(path: Path, number: int, text: bytes, decoder: msgspec.json.Decoder[T]) -> T | Reason:
+    """Returns the record of one line of a file, or the problem that it has."""
     place: dict[str, Fact] = {"path": str(path), "line": number}
     if _CONFLICT.fullmatch(text):
         return Reason("history_conflicted", place)
@@ -213,11 +218,7 @@ def _read_line(path: Path, number: int, text: bytes) -> HistoryRun | Reason:
         version = msgspec.json.decode(text, type=FormatHead).format or 1
         if version > FORMAT:
             return Reason("history_too_new", {**place, "found": version, "supported": FORMAT})
-        found = _LINES.decode(text)
+        return decoder.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         return Reason("history_damaged", {**place, "why": why})
-    key = found.environment.device.key
-    if key != path.parent.name:
-        return Reason("history_other_device", {**place, "device": key, "run": found.run})
-    return found

@@ -48,7 +48,7 @@ def test_help_names_arguments_and_defaults_in_words_and_no_types_of_python(path,
     assert [odd for odd in ("list[", "<str>", "<path>", "range>", "{", "......", "default: (") if odd in shown] == []
     for option in [each for owner, each in options() if owner == path]:
         own = " ".join(re.split(r"\n  -", shown.partition(f" {option} ")[2])[0].split())
-        required = option in {"--op", "--why", "--until"} and path == ("thresholds", "relax")
+        required = option in {"--op", "--why", "--until"} and path in {("thresholds", "relax"), ("try",)}
         assert required or re.search(r"\[default: .+\]", own), (option, own)
 
 

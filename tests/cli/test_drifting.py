@@ -123,7 +123,7 @@ def test_few_runs_are_said_and_a_case_or_op_that_is_not_there_is_a_usage_error(r
 
     code, out, _ = ask("history", "--drift")
     assert code == 0 and "Too few runs for steps (20): 2." in out
-    assert ask("history", "--drift", "--case", "none=1")[0] == ask("history", "--drift", "--op", "none")[0] == 1
+    assert ask("history", "--drift", "--case", "none=1")[0] == ask("history", "--drift", "none")[0] == 1
     assert ask("history", "--drift", "--device", "none")[0] == ask("history", "--boards", "--device", "none")[0] == 1
 
 

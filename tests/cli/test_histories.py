@@ -100,7 +100,7 @@ def test_a_project_without_any_history_says_how_to_get_one(root, ask):
 
 def test_what_no_history_has_is_named(nights, ask):
     for arguments, said in (
-        (["--op", "softmin"], "softmax"),
+        (["softmin"], "softmax"),
         (["--device", "nvidia-a100"], KEY),
         (["--case", "rows=7"], "rows=7"),
     ):

@@ -60,6 +60,7 @@ language = "zh"
 devices = [0, 2]
 quarantine = ["GPU-1d0b2a77-91f0"]
 release_tags = "v*"
+rounds = 8
 [tool.perfci.fake]
 seed = 3
 """
@@ -77,6 +78,7 @@ seed = 3
     assert settings.devices == "0,2"
     assert settings.quarantine == ("GPU-1d0b2a77-91f0",)
     assert settings.release_tags == "v*"
+    assert settings.rounds == 8
     assert settings.fake == {"seed": 3}
     assert all(f"{key} =" in table or f".{key}]" in table for key in KEYS)
 

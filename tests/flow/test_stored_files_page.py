@@ -33,6 +33,7 @@ TABLES = {
         .strip()
     ),
     "plan": lambda: fields("run.schema.json", "plan.schema.json").removeprefix(fields("run.schema.json")).strip(),
+    "round": lambda: fields("run.schema.json", "round.schema.json").removeprefix(fields("run.schema.json")).strip(),
     "answer": lambda: fields("answer.schema.json"),
     "columns": columns,
 }

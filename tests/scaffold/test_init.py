@@ -28,6 +28,7 @@ MADE = {
     ".gitlab-ci.yml",
     "CODEOWNERS",
     "baselines/.gitattributes",
+    "kernels/.gitattributes",
     "baselines/README.md",
     "kernels/README.md",
     "pyproject.toml",
@@ -142,7 +143,7 @@ def test_a_table_that_is_there_is_left_alone_and_its_folders_are_used(repository
 
     assert path.read_text() == text
     made = {"src/ops/README.md", "perf/baselines/README.md", "perf/default.yaml", "out/README.md"}
-    made |= {"perf/baselines/.gitattributes"}
+    made |= {"perf/baselines/.gitattributes", "src/ops/.gitattributes"}
     assert set(files(repository)) == made | {"pyproject.toml", ".gitignore", ".gitlab-ci.yml", "CODEOWNERS"}
     assert (repository / ".gitignore").read_text().splitlines()[:2] == ["/out/*", "!/out/README.md"]
     assert (repository / "CODEOWNERS").read_text().splitlines()[1:] == ["/perf/ @kernels", "/perf/baselines/ @kernels"]

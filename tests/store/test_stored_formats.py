@@ -17,10 +17,11 @@ import pytest
 
 from perfci import store
 from perfci.core.codec import encode
-from perfci.core.model import FORMAT, Baseline, HistoryRun, Run, ShardPlan
+from perfci.core.model import FORMAT, Baseline, HistoryRun, Round, Run, ShardPlan
 from perfci.report import data
 from perfci.store.history import append_history, history_path
 from perfci.store.launches import LaunchRow, append_launches, read_launches
+from perfci.store.logbook import FILE, append_round
 from tests import example_runs
 from tests.closed_schemas import PUBLISHED, faults, published
 from tests.schemas import UNITS
@@ -65,6 +66,9 @@ def documents(record: typing.Any, tmp_path: Path) -> typing.Any:
     if isinstance(record, HistoryRun):
         append_history(tmp_path, record.environment.device.key, "op", record)
         return json.loads(history_path(tmp_path, record.environment.device.key, "op").read_text(encoding="utf-8"))
+    if isinstance(record, Round):
+        append_round(tmp_path, record)
+        return json.loads((tmp_path / FILE).read_text(encoding="utf-8"))
     if isinstance(record, ShardPlan):
         return json.loads(store.write_plan(record, tmp_path / "plan.json").read_text(encoding="utf-8"))
     path = store.write_run(record, tmp_path) if isinstance(record, Run) else store.write_baseline(record, tmp_path)
@@ -77,6 +81,7 @@ RECORDS = {
     "history.schema.json": HistoryRun,
     "launches.schema.json": LaunchRow,
     "plan.schema.json": ShardPlan,
+    "round.schema.json": Round,
 }
 
 

@@ -10,6 +10,7 @@ A missing number is None, never 0 or infinity. Every record is stored as JSON by
     baseline    what is stored
     history     what is kept of accepted runs
     decision    comparisons, judgements
+    rounds      what was tried to make a kernel faster
 """
 
 from perfci.core.model.baseline import *
@@ -18,4 +19,5 @@ from perfci.core.model.decision import *
 from perfci.core.model.history import *
 from perfci.core.model.measured import *
 from perfci.core.model.place import *
+from perfci.core.model.rounds import *
 from perfci.core.model.run import *

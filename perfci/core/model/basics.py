@@ -98,7 +98,7 @@ class Interval:
     value: float
     low: float
     high: float
-    confidence: float = 0.95
+    confidence: float = 0.95  # with which it holds
 
 
 @dataclass(frozen=True)

@@ -309,6 +309,7 @@ class BaseArm:
     failure: Reason | None = None  # why it cannot be: it raises, or is wrong itself
     peak_bytes: Count | None = None  # most device memory that the process held during its call, inputs included
     turns: bool = False  # it is timed in a process of its own, in turns with the kernel's
+    compiled: tuple[CompiledKernel, ...] = ()  # what the compiler made of its kernels, unless they are the same
 
 
 @dataclass(frozen=True)
@@ -331,6 +332,14 @@ class CompiledKernel:
     warps: Count | None = None
     stages: Count | None = None
     constants: str | None = None  # values of the compile-time constants: the chosen configuration
+
+    @property
+    def parameters(self) -> Mapping[str, str]:
+        """What it was launched with, and what the compiler made of it, by name."""
+        names = ("warps", "stages", "registers", "spills", "shared_bytes")
+        found = {name: str(value) for name in names if (value := getattr(self, name)) is not None}
+        constants = (each.partition("=") for each in (self.constants or "").split(",") if "=" in each)
+        return {name: value for name, _, value in constants} | found
 
 
 @dataclass(frozen=True)

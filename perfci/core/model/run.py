@@ -194,6 +194,7 @@ class Plan:
     """key -> value of --threshold, as it was typed: what the run is judged by instead of the files' values"""
     peers: bool = False  # --peers: the implementations that suites name are timed too. Nothing is judged by them
     seed_given: bool = False  # by --seed. Else each op gets a seed that no file holds while it is measured
+    round: bool = False  # of perfci try: what counts is what changed, whatever the op is meant to reach
 
     @functools.cached_property
     def family(self) -> int:

@@ -57,7 +57,8 @@ class Tree:
         if folder is None:
             missing = Reason("op_not_in_tree", {"op": op, "folder": self._name(self._kernels)})
             return Fingerprint(_digest({}), {}, opaque=missing)
-        own = set(self._finder.below(folder, hidden=True))
+        # A page about the op, and the logbook of its rounds, count only if its code names them.
+        own = {*self._finder.below(folder, hidden=True)} - {f"{folder}/{op}.md", f"{folder}/optimization.jsonl"}
         code = self._closure(folder, own)
         data = {path for needs in code.values() for path in needs.data}
         files = {self._name(path): self._content(path) for path in own | code.keys() | data | {*self._shared}}

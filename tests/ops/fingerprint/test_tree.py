@@ -37,6 +37,16 @@ def test_every_file_of_the_ops_folder_counts(write, take):
     assert others(take()) == files
 
 
+def test_a_page_about_the_op_and_its_logbook_count_only_if_its_code_names_them(write, take):
+    write({"kernels/softmax/softmax.md": "", "kernels/softmax/optimization.jsonl": ""})
+    unnamed = others(take())
+
+    write({"kernels/softmax/softmax_triton.py": 'open("optimization.jsonl")'})
+
+    assert unnamed == set()
+    assert "kernels/softmax/optimization.jsonl" in take().files
+
+
 CACHED = ["__pycache__/softmax_triton.cpython-311.pyc", "deep/__pycache__/x.cpython-311.opt-1.pyc.140234"]
 
 

@@ -1,0 +1,158 @@
+"""The verdict about a round of optimising an op: from a run beside the best round before, judged case by case."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from perfci.core.model.basics import Interval, Reason, Suite, Verdict
+from perfci.core.model.decision import Comparison, Judgement, Judgements
+from perfci.core.model.measured import BaseArm, OpRun, PerformanceCase, choose_regime
+from perfci.core.model.rounds import Round, RoundCase, RoundChange, RoundVerdict
+from perfci.core.model.run import Run
+from perfci.statistics import exact
+from perfci.statistics.bisection import SAME, Shown, estimate_noise
+from perfci.statistics.rounds import find_confidence
+from perfci.store.logbook import COMPILED
+from perfci.store.past.lines import DUEL, by_process
+
+_FASTER = {"duel_faster", "duel_faster_limited"}
+_SLOWER = {"duel_slower", "duel_slower_limited", *(f"duel_{of}_slower" for of in ("span", "sustained", "host"))}
+_WORSE = frozenset({Verdict.REGRESSED, Verdict.TAIL})  # also by memory. Slower may be excused by thresholds/
+
+
+def judge_round(blank: Round, run: Run, judgements: Judgements) -> Round:
+    """Returns the round with all that its run shows. Its place says for how many rounds the intervals are widened.
+
+    kinds of `blank`: what its files show of the kind of change.
+    """
+    planned = next(op for op in run.plan.ops if op.op == blank.op)
+    found = next((op for op in run.ops if op.op == blank.op), OpRun(blank.op))
+    rows = [row for row in judgements.rows if row.op == blank.op]
+    confidence, compiled = find_confidence(blank.place), {case.case: case.compiled for case in found.performance}
+    gains = measure_gains(found.performance, confidence)
+    timed = [row for row in rows if row.case and row.suite is Suite.PERFORMANCE]
+    cases = tuple(
+        RoundCase(seen.case, seen.kernel_us, seen.base_us, seen.reference_us, gains.get(seen.case),
+                  kernels=compiled.get(seen.case, ()))
+        for seen in (row.comparison or Comparison(row.op, str(row.case)) for row in timed)
+    )  # fmt: skip
+    changed = tuple(dict.fromkeys(change for case in found.performance for change in list_changes(case)))
+    tuned = any(change.name not in COMPILED for change in changed)
+    known = planned.base.signature if planned.base else ()
+    has = {"tuning": tuned, "interface": bool(known) and known != planned.signature, "logic": False}
+    kinds = tuple(kind for kind in has if has[kind] or kind in blank.kinds) or ("tuning",)
+    gain = average_gains([case.best for case in cases], confidence)
+    device, total = run.environment.device.key, None if blank.best else gain
+    done = replace(blank, device=device, cases=cases, changed=changed, kinds=kinds, gain=gain, total=total)
+    verdict, reasons = _decide(done, rows, timed, found.unmeasured)
+    return replace(done, verdict=verdict, reasons=reasons)
+
+
+def measure_gains(cases: Sequence[PerformanceCase], confidence: float) -> Mapping[str, Interval]:
+    """Each case's gain, the base's time / the kernel's - 1, with an interval that allows for what processes differ by.
+
+    The noise is pooled over the cases. One that does the same work has exactly no gain, one that was not duelled none.
+    """
+    seen = {case.case: SAME for case in cases if case.base and case.base.same}
+    for case in cases:
+        blocks = [block for block in choose_regime(case.blocks) if DUEL in block.shifts]
+        if blocks and case.case not in seen:
+            processes = by_process(blocks, [-block.shifts[DUEL] for block in blocks]).values()
+            seen[case.case] = Shown(tuple(map(tuple, processes)))
+    noise = estimate_noise(seen.values())
+    return {case: exact.to_ratio(noise.interval(shown, confidence)) for case, shown in seen.items()}
+
+
+def average_gains(gains: Sequence[Interval | None], confidence: float) -> Interval | None:
+    """The geometric mean. None without gains, and if one is missing."""
+    ratios = [Interval(1 + one.value, 1 + one.low, 1 + one.high, one.confidence) for one in gains if one]
+    if not ratios or len(ratios) < len(gains):
+        return None
+    mean = exact.average_ratios(ratios, confidence)
+    return Interval(mean.value - 1, mean.low - 1, mean.high - 1, confidence)
+
+
+def _decide(
+    done: Round, rows: Sequence[Judgement], timed: Sequence[Judgement], unmeasured: Reason | None
+) -> tuple[RoundVerdict, tuple[Reason, ...]]:
+    """What is wrong decides first, then what was not measured, then the cases: all of them have a say."""
+    doubts = [row for row in rows if row.verdict is Verdict.INCONCLUSIVE]
+    for verdict, said in (
+        (RoundVerdict.WRONG, [row for row in rows if row.verdict is Verdict.WRONG]),
+        (RoundVerdict.ERROR, [row for row in rows if row.verdict is Verdict.ERROR]),
+        (RoundVerdict.REFUSED, [row for row in rows if row.verdict in {Verdict.SUSPECT, Verdict.WEAKENED}]),
+        # Answers that nobody could check, and cases that were not timed beside the base: there is no verdict.
+        (RoundVerdict.ERROR, [row for row in doubts if _is_unknown(row)]),
+    ):
+        if said:
+            return verdict, _list_first(said)
+    if done.gain is None:  # there is no accelerator, say
+        return RoundVerdict.ERROR, _list_first(timed) or (unmeasured or Reason("worker_silent"),)
+    certain = [row for row in timed if row not in doubts]
+    faster = sum(any(reason.kind in _FASTER for reason in row.reasons) for row in certain)
+    slower = sum(any(reason.kind in _SLOWER for reason in row.reasons) or row.verdict in _WORSE for row in certain)
+    # Not beyond doubt, yet by more than is allowed: nobody would keep it for the cases that are faster.
+    doubtful = sum(map(_looks_slower, doubts))
+    kinds = {(True, False): "kept", (True, True): "mixed", (False, True): "slower", (False, False): "equal"}
+    verdict = RoundVerdict(kinds[faster > 0, slower + (doubtful if faster else 0) > 0])
+    facts = {"gain": done.gain.value, "low": done.gain.low, "high": done.gain.high, "cases": len(timed)}
+    facts |= {"faster": faster, "slower": slower, "doubtful": doubtful, "place": done.place}
+    return verdict, (Reason(f"round_{verdict}", facts), *_list_first(doubts))
+
+
+def _list_first(rows: Sequence[Judgement]) -> tuple[Reason, ...]:
+    """What decided each row, each kind once."""
+    return (*{row.reasons[0].kind: row.reasons[0] for row in rows if row.reasons}.values(),)
+
+
+def _is_unknown(row: Judgement) -> bool:
+    late = any(reason.kind.endswith("_late") for reason in row.reasons)
+    return late or row.suite is not Suite.PERFORMANCE or row.comparison is None or row.comparison.duel is None
+
+
+def _looks_slower(row: Judgement) -> bool:
+    seen = row.comparison
+    looks = (seen.duel, seen.duel_span, seen.duel_sustained, seen.duel_host) if seen else ()
+    return any(look is not None and look.shift.value > look.tau for look in looks)
+
+
+def list_changes(case: PerformanceCase) -> Iterator[RoundChange]:
+    """What differs between the kernels of a case and its base's: stages 4 -> 3."""
+    base = case.base or BaseArm()
+    for facts in (
+        each.facts for each in base.changes if each.kind == "launch_changed" and each.facts["what"] == "grid"
+    ):
+        yield RoundChange("grid", str(facts["before"]), str(facts["after"]), str(facts["kernel"]))
+    if not base.compiled:  # of a process of its own, or of a device without a compiler
+        return
+    # A call may launch one kernel several times, with other constants.
+    old, new = ({(each.name, number): each.parameters for name in {one.name for one in own}
+                 for number, each in enumerate(one for one in own if one.name == name)}
+                for own in (base.compiled, case.compiled))  # fmt: skip
+    for key in sorted({*old, *new}):
+        was, now = old.get(key, {}), new.get(key, {})
+        for name in dict.fromkeys((*was, *now)):
+            if was.get(name) != now.get(name):
+                yield RoundChange(name, was.get(name), now.get(name), key[0])
+
+
+def read_kind(before: Path, now: Path) -> str | None:
+    """What a file shows of a change, at the base and now, where it may be missing. None if only a run can show it.
+
+    Decorated functions, such as kernels, that differ in more than numbers are logic. Other numbers, and files that are
+    no Python, such as tuned ones, are tuning.
+    """
+    if now.suffix != ".py":
+        return "tuning"
+    try:
+        old, new = (ast.parse(path.read_bytes() if path.is_file() else b"") for path in (before, now))
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    for node in (*ast.walk(old), *ast.walk(new)):
+        if isinstance(node, ast.Constant):
+            node.value = 0
+    kernels = [[ast.dump(each) for each in tree.body if getattr(each, "decorator_list", ())] for tree in (old, new)]
+    return "logic" if kernels[0] != kernels[1] else "tuning" if ast.dump(old) == ast.dump(new) else None

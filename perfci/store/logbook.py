@@ -1,0 +1,136 @@
+"""An op's logbook: `optimization.jsonl` in its folder, one round a line, and the commits of what was tried.
+
+Git merges it line by line, like histories.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from perfci.core.errors import StoredFileError
+from perfci.core.model import Reason, Round, RoundVerdict
+from perfci.core.temporary import temporary_folder
+from perfci.git.command import ask, require
+from perfci.git.repository import find_repository
+from perfci.store import layout
+from perfci.store.files import write_atomically
+from perfci.store.history import read_bytes, read_line
+
+FILE = "optimization.jsonl"
+COMPILED = frozenset({"registers", "spills", "shared_bytes"})  # what the compiler makes of a kernel's parameters
+
+_LINES = msgspec.json.Decoder(Round)
+
+Pattern = tuple[str, bool | None]  # name of a parameter, and whether it was raised. None: a kind of advice
+
+
+@dataclass(frozen=True)
+class Logbook:
+    """The rounds of an op."""
+
+    rounds: tuple[Round, ...] = ()  # in the order of their numbers
+    problems: tuple[Reason, ...] = ()  # lines that could not be read, each with file and line
+
+    @property
+    def next_number(self) -> int:
+        """A number that no line has, not even one that cannot be read."""
+        return max((each.number for each in self.rounds), default=0) + len(self.problems) + 1
+
+    def list_of(self, start: str) -> tuple[Round, ...]:
+        """The rounds of one start that were judged."""
+        return tuple(each for each in self.rounds if each.start == start and each.verdict.counts)
+
+    def find_best(self, start: str) -> Round | None:
+        """The round of a start that was kept last. None: the start itself."""
+        return next((each for each in reversed(self.list_of(start)) if each.verdict is RoundVerdict.KEPT), None)
+
+
+def read_logbook(folder: Path) -> Logbook:
+    """Returns the logbook in an op's folder, empty without a file. Raises StoredFileError if it cannot be read at all.
+
+    Rounds of two branches that have one number after a merge are numbered anew, in the order of their time.
+    """
+    path = folder / FILE
+    lines: dict[bytes, int] = {}  # each once, as a merge may leave it twice
+    for at, text in enumerate(read_bytes(path).split(b"\n"), 1):
+        lines.setdefault(text.strip(), at)
+    lines.pop(b"", None)
+    found: list[Round] = []
+    problems: list[Reason] = []
+    for text, at in lines.items():
+        each = read_line(path, at, text, _LINES)
+        if isinstance(each, Reason):
+            problems.append(Reason("logbook_damaged", {"why": each.kind.partition("_")[2], **each.facts}))
+        else:
+            found.append(each)
+    return Logbook(_number(found), tuple(problems))
+
+
+def _number(rounds: Sequence[Round]) -> tuple[Round, ...]:
+    taken: dict[int, Round] = {}
+    for each in sorted(rounds, key=lambda one: (one.time, one.number)):
+        number = each.number if each.number not in taken else max(*taken, *(one.number for one in rounds)) + 1
+        taken[number] = replace(each, number=number)
+    known = {each.commit: number for number, each in taken.items()}
+    ordered = (taken[number] for number in sorted(taken))
+    return tuple(replace(each, best=each.best and known.get(each.against, each.best)) for each in ordered)
+
+
+def keep_files(folder: Path, parent: str, files: Sequence[str], message: str, ref: str) -> str:
+    """Returns a commit that is its parent with these files of the work tree: changed, new or gone. `ref` keeps it.
+
+    files: relative to the folder. Index, HEAD, branches and work tree stay as they are. Raises GitError, and
+    StoredFileError if `.git` is read-only.
+    """
+    repository = require(find_repository(folder))
+    with temporary_folder("index") as own:
+        names = {f"GIT_{who}_NAME": "perfci" for who in ("AUTHOR", "COMMITTER")}
+        mails = {f"GIT_{who}_EMAIL": "perfci@noreply.invalid" for who in ("AUTHOR", "COMMITTER")}
+        places = {"GIT_INDEX_FILE": str(own / "index"), **names, **mails}
+        ask(folder, "read-tree", parent, variables=places)
+        ask(folder, "--literal-pathspecs", "add", "--all", "--force", "--", *files, variables=places)
+        tree = ask(folder, "write-tree", variables=places).strip()
+        commit = ask(folder, "commit-tree", tree, "-p", parent, "-F", "-", variables=places, given=message)
+    # Git itself is given a copy of the repository's refs (`git.repository`), so the file is written here.
+    path = repository.common.resolve() / ref
+    if path.parent.resolve() != path.parent:
+        raise StoredFileError("file_unwritable", path=str(path), why="it lies behind a link")
+    write_atomically(path, commit.encode())
+    return commit.strip()
+
+
+def append_round(folder: Path, found: Round) -> None:
+    """Appends a round. What was there stays as it is, a torn last line too. Raises StoredFileError."""
+    path = folder / FILE
+    try:
+        torn = read_bytes(path)[-1:] not in {b"", b"\n"}
+        with path.open("ab") as file:
+            file.write(b"\n" * torn + layout.line(found).encode())
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise StoredFileError("file_unwritable", path=str(path), why=error.strerror or str(error)) from error
+
+
+def count_patterns(rounds: Iterable[Round]) -> Mapping[Pattern, tuple[int, int]]:
+    """How often a change of one parameter, or a kind of advice, was kept, of how many judged rounds that had it.
+
+    The most tried comes first. A round that changes several parameters counts for each of them, and one that raises and
+    lowers one for both.
+    """
+    found: dict[Pattern, tuple[int, int]] = {}
+    for each in (one for one in rounds if one.verdict.counts):
+        patterns: set[Pattern] = {(each.advice, None)} if each.advice else set()
+        for change in each.changed:
+            texts = [change.was or "", change.now or ""]
+            if change.name not in COMPILED and all(text.isdecimal() for text in texts):
+                patterns.add((change.name, int(texts[1]) > int(texts[0])))
+        for pattern in patterns:
+            kept, tried = found.get(pattern, (0, 0))
+            found[pattern] = kept + (each.verdict is RoundVerdict.KEPT), tried + 1
+    return dict(sorted(found.items(), key=lambda item: (-item[1][1], str(item[0]))))

@@ -1,0 +1,437 @@
+"""Rounds of optimising an op in real repositories, on the fake device: judged, refused, stored and shown."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from perfci import store
+from perfci.core import locks
+from perfci.core.wording import sentence
+from perfci.store.logbook import FILE, read_logbook
+from tests.closed_schemas import faults
+from tests.git_repositories import alone, begin_topic, commit_all, git
+
+GUIDE = Path(__file__).parents[2] / "docs" / "rounds.md"
+SPEED = "US_PER_MEGABYTE = 320.0"
+
+
+@pytest.fixture(autouse=True)
+def _own_git(monkeypatch, tmp_path):
+    alone(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def kernel(project):
+    """The project on a branch of its own, whose kernel of scale can be tried."""
+    begin_topic(project.root)
+    return project
+
+
+def attempt(project, us=None, *arguments, why="fewer bytes"):
+    """Change how long scale takes, and try that. Returns the command's answer."""
+    if us is not None:
+        path = project.op_file("scale", "triton")
+        path.write_text(re.sub(r"US_PER_MEGABYTE = [\d.]+", f"US_PER_MEGABYTE = {us}", path.read_text()))
+    return project.perfci("try", "scale", "--why", why, "--device", "fake", "--seed", "7", *arguments)
+
+
+def rounds(project, op="scale"):
+    return read_logbook(project.root / "kernels" / op).rounds
+
+
+def last(project):
+    return rounds(project)[-1]
+
+
+def kinds(found):
+    return [reason.kind for reason in found.reasons]
+
+
+# --- verdicts ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_faster_kernel_is_kept_and_the_next_round_is_compared_with_it(kernel):
+    first = attempt(kernel, 300.0, "--expect", "+5%")
+    second = attempt(kernel, 290.0)
+
+    assert (first.code, second.code) == (0, 0)
+    one, two = rounds(kernel)
+    assert [each.verdict for each in (one, two)] == ["kept", "kept"]
+    assert (one.number, one.best, one.against, one.start) == (1, 0, one.start, git(kernel.root, "rev-parse", "HEAD"))
+    assert (two.number, two.best, two.against, two.start) == (2, 1, one.commit, one.start)
+    assert (one.expected, two.expected, one.kinds, one.files) == (
+        0.05, None, ("tuning",), ("kernels/scale/scale_triton.py",),
+    )  # fmt: skip
+    # 320 to 300, and 300 to 290, but for a fixed part of 2 us.
+    assert one.gain.value == pytest.approx(0.064, abs=0.004) and one.gain.low > 0.05
+    assert two.gain.value == pytest.approx(0.033, abs=0.003)
+    assert (one.total, two.total.value) == (one.gain, pytest.approx(0.099, abs=0.004))
+    assert all(case.start and case.best and case.us and case.reference_us for case in two.cases)
+    assert [each.place for each in (one, two)] == [1, 2]
+    assert two.gain.confidence > one.gain.confidence > 0.95  # wider, as there were more tries
+
+
+def test_what_a_round_tried_is_a_commit_that_differs_in_the_kernel_alone(kernel):
+    head, status = git(kernel.root, "rev-parse", "HEAD"), git(kernel.root, "status", "--porcelain")
+    attempt(kernel, 300.0, why="one pass less")
+
+    found = last(kernel)
+    assert git(kernel.root, "rev-parse", "refs/perfci/rounds/scale/1") == found.commit
+    assert git(kernel.root, "diff", "--name-only", head, found.commit) == "kernels/scale/scale_triton.py"
+    assert git(kernel.root, "log", "-1", "--format=%s", found.commit) == "scale, round 1: one pass less"
+    assert "300.0" in git(kernel.root, "show", f"{found.commit}:kernels/scale/scale_triton.py")
+    # Neither HEAD nor the index has changed, and the work tree only by the logbook.
+    assert (git(kernel.root, "rev-parse", "HEAD"), status) == (head, "")
+    assert git(kernel.root, "status", "--porcelain").split("\n") == [
+        "M kernels/scale/scale_triton.py", f"?? kernels/scale/{FILE}",
+    ]  # fmt: skip
+
+
+def test_an_equal_and_a_slower_kernel_are_not_kept_and_the_way_back_is_shown(kernel):
+    attempt(kernel, 300.0)
+    equal = attempt(kernel, 300.5)
+    slower = attempt(kernel, 312.0)
+
+    assert (equal.code, slower.code) == (3, 3)
+    assert [each.verdict for each in rounds(kernel)] == ["kept", "equal", "slower"]
+    assert [each.best for each in rounds(kernel)] == [0, 1, 1]
+    assert "+0" not in slower.out.split("gain")[0] and kinds(last(kernel)) == ["round_slower"]
+    command = next(line.strip() for line in slower.out.splitlines() if "git restore" in line)
+    git(kernel.root, *shlex.split(command)[1:])
+    assert "300.0" in kernel.op_file("scale", "triton").read_text()
+
+
+def test_a_kernel_that_is_faster_in_one_case_and_slower_in_another_is_mixed(kernel):
+    kernel.edit("scale", "triton", "x.nbytes / 1e6", "x.nbytes / 1e6 * (0.9 if len(x) == 256 else 1.1)")
+
+    assert attempt(kernel).code == 3
+    found = last(kernel)
+    assert found.verdict == "mixed"
+    assert [case.best.value > 0 for case in found.cases] == [True, False]
+
+
+def test_a_case_that_does_the_same_work_counts_as_equal_and_costs_no_time(kernel):
+    kernel.edit("scale", "triton", "x.nbytes / 1e6", "x.nbytes / 1e6 * (0.9 if len(x) == 256 else 1.0)")
+
+    assert attempt(kernel).code == 0
+    fast, same = last(kernel).cases
+    assert (same.us, same.best.value, same.best.low, same.best.high) == (None, 0.0, 0.0, 0.0)
+    assert last(kernel).gain.value == pytest.approx((1 + fast.best.value) ** 0.5 - 1, rel=1e-4)
+
+
+def test_a_case_that_is_as_in_the_best_round_has_its_times(kernel):
+    attempt(kernel, 300.0)
+    kernel.edit("scale", "triton", "x.nbytes / 1e6", "x.nbytes / 1e6 * (0.9 if len(x) == 256 else 1.0)")
+    attempt(kernel)
+
+    one, two = rounds(kernel)
+    assert two.cases[1].us == one.cases[1].us and two.cases[0].us < one.cases[0].us
+    assert two.speedup > one.speedup
+
+
+def test_a_wrong_kernel_and_one_that_raises_are_stored_and_never_kept(kernel):
+    kernel.edit("scale", "triton", "x.dtype.type(factor)", "x.dtype.type(factor + 1)")
+    wrong = attempt(kernel, 100.0)
+    kernel.edit("scale", "triton", "x.dtype.type(factor + 1)", "x.dtype.type(1 / 0)")
+    raised = attempt(kernel)
+
+    assert (wrong.code, raised.code) == (2, 2)
+    assert [(each.verdict, each.place, bool(each.commit)) for each in rounds(kernel)] == [
+        ("wrong", 1, True), ("error", 0, True),
+    ]  # fmt: skip
+    assert all(case.us is None for each in rounds(kernel) for case in each.cases)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("import numpy", "import nunpy\nimport numpy"),
+        ("def scale(x, factor):", "def scale(x, factor:"),
+        ("out = np", "fake.crash()\n    out = np"),
+        ("def scale(x, factor)", "def scale(x, factor, more)"),
+    ],
+)
+def test_a_kernel_that_cannot_be_called_is_an_error_with_its_reason(kernel, before, after):
+    kernel.edit("scale", "triton", before, after)
+
+    assert attempt(kernel).code == 2
+    found = last(kernel)
+    assert (found.verdict, found.place) == ("error", 0)
+    assert found.reasons and " - " not in sentence(found.reasons[0])
+
+
+def test_a_time_that_the_device_cannot_reach_is_refused_and_not_kept(kernel):
+    kernel.edit("scale", "triton", "2.0 + ", "0.1 + ")
+
+    answer = attempt(kernel, 0.001)
+
+    assert (answer.code, last(kernel).verdict, kinds(last(kernel))) == (2, "refused", ["above_bandwidth"])
+    assert last(kernel).place == 0
+
+
+def test_a_target_that_is_out_of_reach_changes_nothing_and_costs_no_further_process(kernel):
+    (kernel.root / "thresholds").mkdir()
+    (kernel.root / "thresholds" / "scale.yaml").write_text("speedup: 9\nbandwidth_share: 90 %\ncompile_s: 0.000001\n")
+    commit_all(kernel.root)
+    attempt(kernel, 300.0)
+    first = processes(kernel)
+    attempt(kernel, 300.5)
+
+    assert [each.verdict for each in rounds(kernel)] == ["kept", "equal"]
+    assert (first, processes(kernel)) == ({0, 1}, {0})  # as few as the duel's rule allows
+
+
+def processes(project):
+    run = store.read_run(project.root / "reports" / "rounds")
+    return {block.process for op in run.ops for case in op.performance for block in case.blocks}
+
+
+# --- what is no round -------------------------------------------------------------------------------------------------
+
+
+def test_a_round_without_a_change_is_refused_and_takes_none_of_the_budget(kernel):
+    answer = attempt(kernel)
+
+    assert answer.code == 2
+    assert (last(kernel).verdict, kinds(last(kernel)), last(kernel).place) == ("refused", ["round_unchanged"], 0)
+    assert not (kernel.root / "reports" / "rounds" / "run.json").exists()  # nothing was measured
+    assert attempt(kernel, 300.0).code == 0
+    assert (last(kernel).number, last(kernel).place) == (2, 1)
+
+
+@pytest.mark.parametrize("part", ["accuracy", "performance", "baseline"])
+def test_a_change_of_the_suites_or_the_reference_is_refused_even_if_it_is_committed(kernel, part):
+    attempt(kernel, 300.0)
+    path = kernel.op_file("scale", part)
+    path.write_text(f"{path.read_text()}\n# easier\n")
+    answers = [attempt(kernel, 290.0)]
+    commit_all(kernel.root)
+    answers.append(attempt(kernel, 280.0))
+
+    assert [answer.code for answer in answers] == [2, 2]
+    for found in rounds(kernel)[1:]:
+        assert (found.verdict, kinds(found), found.commit) == ("refused", ["round_outside"], None)
+        assert f"scale_{part}.py" in sentence(found.reasons[0])
+    # Whoever agrees with the other suites begins anew.
+    assert attempt(kernel, 280.0, "--start", "HEAD").code == 0
+    assert (last(kernel).best, last(kernel).place) == (0, 1)
+
+
+def test_another_file_that_the_op_imports_is_refused_and_one_that_ops_share_is_a_part_of_the_round(kernel):
+    (kernel.root / "lib.py").write_text("FACTOR = 1.0\n")
+    (kernel.root / "kernels" / "_shared.py").write_text("FACTOR = 1.0\n")
+    kernel.edit("scale", "triton", "import numpy", "import lib\nimport _shared\nimport numpy")
+    kernel.edit("scale", "triton", "x.nbytes / 1e6", "x.nbytes / 1e6 * lib.FACTOR * _shared.FACTOR")
+    commit_all(kernel.root)
+
+    (kernel.root / "lib.py").write_text("FACTOR = 0.9\n")
+    refused = attempt(kernel)
+    (kernel.root / "lib.py").write_text("FACTOR = 1.0\n")
+    (kernel.root / "kernels" / "_shared.py").write_text("FACTOR = 0.9\n")
+    kept = attempt(kernel)
+
+    assert (refused.code, kept.code) == (2, 0)
+    assert [each.files for each in rounds(kernel)] == [("lib.py",), ("kernels/_shared.py",)]
+
+
+def test_the_same_files_get_no_second_chance(kernel):
+    attempt(kernel, 322.0)
+    attempt(kernel, 326.0)
+
+    assert attempt(kernel, 322.0).code == 2
+    assert kinds(last(kernel)) == ["round_repeated"]
+    assert last(kernel).reasons[0].facts["number"] == 1
+
+
+def test_a_spent_budget_is_said_and_can_be_raised(kernel):
+    (kernel.root / "pyproject.toml").write_text("[tool.perfci]\nrounds = 1\n[tool.perfci.fake]\nlaunch_noise = 0.004\n")
+    attempt(kernel, 300.0)
+
+    spent = attempt(kernel, 290.0)
+
+    assert spent.code == 1 and "rounds of scale" in spent.err and "--rounds" in " ".join(spent.err.split())
+    assert len(rounds(kernel)) == 1
+    assert attempt(kernel, 290.0, "--rounds", "2").code == 0
+    assert last(kernel).place == 2
+
+
+def test_a_second_round_at_once_is_told_of_the_first(kernel):
+    folder = kernel.root / "reports" / "rounds"
+    handle = locks.open_lock(folder / ".lock")
+    assert locks.take(handle)
+    locks.sign(handle)
+
+    try:
+        answer = attempt(kernel, 300.0)
+    finally:
+        os.close(handle)
+
+    assert answer.code == 1 and f"process {os.getpid()}" in " ".join(answer.err.split())
+    assert not (kernel.root / "kernels" / "scale" / FILE).exists()
+    assert attempt(kernel).code == 0
+
+
+def test_a_device_that_another_run_holds_is_an_error_that_costs_no_round(kernel, tmp_path):
+    (kernel.root / "pyproject.toml").write_text(
+        f"[tool.perfci]\nlock_wait_s = 0.1\nlock_folder = '{tmp_path}'\n[tool.perfci.fake]\nlocked = true\n"
+    )
+    handle = locks.open_lock(locks.find_lock("FAKE-0", str(tmp_path)))
+    assert locks.take(handle)
+    locks.sign(handle)
+
+    try:
+        busy = attempt(kernel, 300.0)
+    finally:
+        os.close(handle)
+
+    assert busy.code == 2
+    assert (last(kernel).verdict, kinds(last(kernel)), last(kernel).place) == ("error", ["device_taken"], 0)
+    assert attempt(kernel).code == 0
+    assert (last(kernel).number, last(kernel).place) == (2, 1)
+
+
+def test_a_time_limit_that_is_over_leaves_no_verdict(kernel):
+    answer = attempt(kernel, 300.0, "--deadline", "0.01")
+
+    assert answer.code == 2
+    assert (last(kernel).verdict, last(kernel).place) == ("error", 0)
+    assert kinds(last(kernel))[0].endswith(("_late", "_reached"))
+
+
+def test_an_op_that_the_start_does_not_have_is_refused(kernel):
+    kernel.copy_op("scale", "twice")
+
+    answer = kernel.perfci("try", "twice", "--why", "new", "--device", "fake")
+
+    assert answer.code == 2
+    assert kinds(rounds(kernel, "twice")[-1]) == ["base_lacks_op"]
+
+
+def test_a_project_without_a_repository_is_told_so(project):
+    answer = attempt(project, 300.0)
+
+    assert answer.code == 1 and "git" in answer.err
+
+
+@pytest.mark.parametrize("gain", ["fast", "20", "-5%", "1e3%"])
+def test_an_expected_gain_is_a_percentage(kernel, gain):
+    assert attempt(kernel, 300.0, f"--expect={gain}").code == 1
+
+
+def test_a_torn_last_line_survives_and_the_next_number_is_new(kernel):
+    attempt(kernel, 300.0)
+    path = kernel.root / "kernels" / "scale" / FILE
+    torn = path.read_bytes()[:200]
+    path.write_bytes(path.read_bytes() + torn)
+
+    answer = attempt(kernel, 290.0)
+    shown = kernel.perfci("history", "scale", "--rounds")
+
+    assert answer.code == 0
+    assert path.read_bytes().split(b"\n")[1] == torn
+    assert [(each.number, each.best) for each in rounds(kernel)] == [(1, 0), (3, 1)]
+    assert shown.code == 3 and "line 2, is damaged" in " ".join(shown.out.split())
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def series(kernel):
+    for us, expected in ((300.0, "+5%"), (300.5, "+3%"), (290.0, "+5%"), (312.0, "+1%")):
+        attempt(kernel, us, "--expect", expected, why=f"us {us}")
+    attempt(kernel)
+    return kernel
+
+
+def test_the_logbook_fits_its_schema_and_is_the_answer_of_the_command(kernel):
+    answer = attempt(kernel, 300.0, "--format", "json", "--expect", "4 %")
+
+    (line,) = (kernel.root / "kernels" / "scale" / FILE).read_text(encoding="utf-8").splitlines()
+    assert faults(json.loads(line), "round.schema.json") == []
+    told, stored = json.loads(answer.out), json.loads(line)
+    assert (told["verdict"], told["commit"], told["expected"]) == ("kept", stored["commit"], 0.04)
+    assert told["reasons"][0]["sentence"].startswith("Faster than the best so far by +6.")
+
+
+def test_a_history_by_rounds_has_a_table_a_picture_and_a_record(series):
+    answer = series.perfci("history", "scale", "--rounds")
+
+    assert answer.code == 0
+    assert [line.split()[1] for line in answer.out.splitlines() if re.match(r"\s+\d ", line)] == [
+        "kept", "equal", "kept", "slower", "refused",
+    ]  # fmt: skip
+    folder = series.root / "reports" / "rounds"
+    record = (folder / "scale.md").read_text(encoding="utf-8")
+    assert "2 of 5 rounds" in record and "![scale](scale.png)" in record
+    assert record.count("git show") == 4  # a refused round has no commit
+    assert (folder / "scale.png").read_bytes().startswith(b"\x89PNG")
+    found = json.loads(series.perfci("history", "scale", "--rounds", "--format", "json").out)
+    assert [each["verdict"] for each in found["ops"][0]["rounds"]] == ["kept", "equal", "kept", "slower", "refused"]
+
+
+def test_ops_without_rounds_are_left_out_unless_they_are_named(series):
+    every, named = (series.perfci("history", *names, "--rounds") for names in ((), ("relu",)))
+
+    assert "relu" not in every.out
+    assert named.code == 0 and "No round was tried yet" in named.out
+
+
+def test_rounds_of_two_branches_merge_and_are_numbered_anew(kernel):
+    (kernel.root / ".gitattributes").write_text(f"{FILE} merge=union\n")
+    attempt(kernel, 300.0)
+    commit_all(kernel.root)
+    git(kernel.root, "checkout", "-q", "-b", "other")
+    attempt(kernel, 312.0, why="theirs")
+    commit_all(kernel.root)
+    git(kernel.root, "checkout", "-q", "topic")
+    attempt(kernel, 290.0, why="ours")
+    git(kernel.root, "add", f"kernels/scale/{FILE}")
+    git(kernel.root, "commit", "-q", "-m", "ours")
+    git(kernel.root, "checkout", "-q", "--", ".")
+    git(kernel.root, "merge", "-q", "-s", "recursive", "-X", "ours", "other")
+
+    found = rounds(kernel)
+
+    assert [each.number for each in found] == [1, 2, 3]
+    assert {each.why for each in found[1:]} == {"ours", "theirs"}
+    assert {each.best for each in found[1:]} == {1}
+
+
+def test_a_check_does_not_take_the_logbook_for_a_change_of_the_op(series):
+    git(series.root, "checkout", "-q", "--", "kernels/scale/scale_triton.py")
+    series.perfci("check", "scale", "--device", "fake", "--against", "HEAD", "--format", "json")
+
+    (planned,) = series.run_record().plan.ops
+    assert planned.base.same
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_commands_of_the_page_do_what_it_says(kernel):
+    text = GUIDE.read_text(encoding="utf-8")
+    shown = re.findall(r"^\$ perfci (.*)$", text, re.MULTILINE)
+    assert len(shown) > 3
+    speeds = iter((300.0, 300.5, 290.0))
+    for command in shown:
+        words = shlex.split(command)
+        if words[0] == "try":
+            us = next(speeds)
+            path = kernel.op_file("scale", "triton")
+            path.write_text(re.sub(r"US_PER_MEGABYTE = [\d.]+", f"US_PER_MEGABYTE = {us}", path.read_text()))
+        answer = kernel.perfci(*words)
+        block = text.split(f"$ perfci {command}\n")[1].split("```")[0].split("\n$ ")[0]
+        for line in filter(None, map(str.strip, block.splitlines())):
+            assert _plain(line) in _plain(answer.out), (command, line, answer.out)
+
+
+def _plain(text):
+    """Without what differs from run to run: digits of commits and of times, and widths of columns."""
+    return re.sub(r"[ -]+", " ", re.sub(r"\b[0-9a-f]{10}\b|[+-]?\d+(\.\d+)?", "#", text))
