@@ -17,10 +17,11 @@ import triton
 import triton.language as tl
 
 from perfci.core.errors import DeviceError
-from perfci.core.model import Device, DeviceState, Reason
+from perfci.core.model import Counters, Device, DeviceState, Reason
+from perfci.device.counters import count_by_ncu
 from perfci.device.nvml import NvmlBoard
-from perfci.device.seam import Inputs, Session, Sustained
-from perfci.device.targets import explain_unknown_triton
+from perfci.device.seam import CountedCalls, Inputs, Session, Sustained
+from perfci.device.targets import TARGETS, explain_unknown_triton
 from perfci.device.tensors import TorchArrays
 from perfci.device.timers import activity_session, event_session
 from perfci.device.torch_device import TorchDevice
@@ -112,6 +113,7 @@ class CudaDevice(TorchDevice):
         )
         self.arrays = self._tensors = TorchArrays("cuda")
         self.can_replay = explain_unknown_triton() is None
+        self.target = TARGETS.get(f"sm_{properties.major}{properties.minor}")
         self._flush: Flush
 
     def state(self) -> DeviceState:
@@ -177,6 +179,21 @@ class CudaDevice(TorchDevice):
         from perfci.device.capture import key_of
 
         return key_of(inputs)
+
+    def count_work(self, calls: CountedCalls) -> Counters:
+        torch.cuda.empty_cache()
+        return count_by_ncu(calls)
+
+    def mark_call(self, call: Callable[[], Any]) -> None:
+        """The profiler sees what is between its start and its end alone. The timer, which needs CUPTI, never starts."""
+        if not hasattr(self, "_flush"):
+            self._make_flush()
+        self._synchronize()
+        torch.cuda.profiler.start()
+        self._flush._queue((1,), _MARK_COUNT)
+        call()
+        self._synchronize()
+        torch.cuda.profiler.stop()
 
     def _make_flush(self) -> None:
         self._flush = Flush(self.info.l2_bytes or 0, "cuda")

@@ -42,7 +42,7 @@ def prepare(bench: Rig, params: Params, case: str | None = None, own: Performanc
         return Subject(params, replace(facts, failure=why, raised=raised), 0)
 
     try:
-        facts = _read_declarations(suite, params, facts)
+        facts = read_declarations(suite, params, facts)
         inputs = bench.make_inputs(suite, params, bench.draw_seed(facts.case, "prepare"))
     except Exception as error:
         return fail(bench.explain(facts.case, error, "reference_raised"))
@@ -109,7 +109,7 @@ def warm_up(device: Accelerator, call: Arm) -> tuple[int, float]:
         last = window
 
 
-def _read_declarations(suite: Performance, params: Params, facts: PerformanceCase) -> PerformanceCase:
+def read_declarations(suite: Performance, params: Params, facts: PerformanceCase) -> PerformanceCase:
     """What the op declares of a case. Raises ValueError for what no call can do."""
     counts: dict[str, Any] = {}
     for name, function in (("bytes_moved", suite.bytes_moved), ("flops", suite.flops)):

@@ -13,6 +13,7 @@ from perfci.core.model import (
     AccuracyCase,
     Block,
     Cache,
+    Counters,
     Device,
     DeviceState,
     Limits,
@@ -107,7 +108,7 @@ class Host:
 class Job:
     """Everything that a worker needs to know: the first and only line on its standard input."""
 
-    task: str  # describe, measure, serve, ahead, static, examine, tune, chain, soak or sketch
+    task: str  # describe, measure, serve, ahead, static, examine, tune, chain, soak, profile or sketch
     ops: tuple[OpFiles, ...]
     shared_folder: str  # the folder of all ops, whose `_*.py` files they share
     device: str  # auto (describe only), cuda, cpu or fake
@@ -149,6 +150,7 @@ class Job:
     tune: TuneFiles = field(default_factory=TuneFiles)
     soak: SoakFiles = field(default_factory=SoakFiles)
     sketch: SketchFiles | None = None
+    marks: bool = False  # the calls of a profile are made for a profiler that watches this process
     fake: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -359,6 +361,7 @@ Message = (
     | Attempt
     | Modelled
     | SoakFinding
+    | Counters
     | ChainPlanned
     | ChainCase
     | Apart
@@ -377,7 +380,7 @@ KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Message)
 def ends(job: Job, message: Message) -> bool:
     """Whether a worker has done its job with this message. One that ends before has failed, whatever its status."""
     match message:
-        case OpDone() | Examined() | Apart() | Sketch():
+        case OpDone() | Examined() | Apart() | Sketch() | Counters():
             return True
         case PlannedOp(op) | StaticOp(op):
             return op == job.ops[-1].op
