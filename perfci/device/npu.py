@@ -150,6 +150,8 @@ class NpuDevice(TorchDevice):
             found = dict(zip(calls.cases, session.counters(), strict=True))
         except (DeviceError, RuntimeError, AttributeError, OSError) as error:
             return Counters(note=Reason("counters_failed", {"message": str(error).rstrip(".")}))
+        if not any(found.values()):
+            return Counters(note=Reason("counters_failed", {"message": "it wrote no ratios"}))
         return Counters("aic_metrics", found)
 
     def out_of_memory(self, error: BaseException) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from perfci.core.model import Advice, Bound, CaseProfile, Fact, KernelBinary, Reason, RoundChange
+from perfci.core.model import Advice, Bound, CaseProfile, Device, Fact, KernelBinary, Reason, RoundChange
 from perfci.core.wording import as_fact
 from perfci.device.targets import Target, find_occupancy
 
@@ -53,6 +53,7 @@ _GENERAL = {  # what helps against a bound without further evidence
     Bound.OCCUPANCY: ("more_warps", "smaller_tiles"),
     Bound.LAUNCH: ("fewer_warps", "smaller_tiles"),
 }
+_OF_GPUS = frozenset({"more_warps", "fewer_warps", "wider_loads"})  # an NPU has neither warps nor threads
 _TRACES = {  # kind of advice -> what it changes, and in which direction. Other kinds leave no trace of their own
     "fewer_warps": {("warps", -1)},
     "more_warps": {("warps", 1)},
@@ -66,17 +67,17 @@ _TRACES = {  # kind of advice -> what it changes, and in which direction. Other 
 
 
 def diagnose(
-    case: CaseProfile, target: Target | None = None, processors: int | None = None,
+    case: CaseProfile, device: Device, target: Target | None = None,
     counts: Mapping[str, tuple[int, int]] = MappingProxyType({}),
 ) -> CaseProfile:  # fmt: skip
     """Returns the case with its bound, the evidence and the two directions that promise most.
 
-    target: the device's architecture, for the occupancy model. processors: its multiprocessors or vector cores.
+    target: the device's architecture, for the occupancy model.
     counts: kind of advice -> how many judged rounds that followed it were kept, and how many did.
     """
     if case.failure or not case.us:
         return case
-    fill = case.programs / processors if case.programs and processors else None
+    fill = case.programs / device.processors if case.programs and device.processors else None
     binary = min((each for each in case.binaries if each.occupancy), key=lambda each: each.occupancy or 0, default=None)
     # The roofline: what is declared, at the measured ceilings.
     reached = max(case.rates.get("of_copy", 0.0), case.rates.get("of_matmul", 0.0))
@@ -87,7 +88,7 @@ def diagnose(
         # No model may promise more than the roofline, or less time than a start takes. What the host takes is apart.
         roofline, start = (1 / reached if reached else math.inf, "roofline"), (case.us / START_US, "launch")
         most, by = (speedup, model) if model == "host" else min((speedup, model), roofline, start)
-        if WORTH <= most < math.inf:
+        if WORTH <= most < math.inf and not (device.kind == "npu" and kind in _OF_GPUS):
             found.setdefault(
                 kind, Advice(kind, Reason(f"advice_{kind}", {"speedup": most}), most, by, *counts.get(kind, (0, 0)))
             )

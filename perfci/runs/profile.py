@@ -56,7 +56,7 @@ def profile_op(settings: Settings, request: Request, listener: Listener, command
         read = (_read_case(case, found, run.limits) for case in op.performance)
         patterns = count_patterns(each for op in ops(settings) for each in read_logbook(op.folder).rounds)
         counts = {name: count for (name, raised), count in patterns.items() if raised is None}
-        cases = tuple(diagnose(case, target, device.processors, counts) for case in read)
+        cases = tuple(diagnose(case, device, target, counts) for case in read)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         profile = Profile(op.op, device, now, found.source, note or found.note, cases, run.limits)
         path = find_path(settings, op.op)

@@ -2,11 +2,13 @@
 
 import pytest
 
-from perfci.core.model import Advice, Bound, CaseProfile, KernelBinary, Reason, RoundChange
+from perfci.core.model import Advice, Bound, CaseProfile, Device, KernelBinary, Reason, RoundChange
 from perfci.device.targets import TARGETS, find_occupancy
 from perfci.judge.bottleneck import START_US, diagnose, find_followed
 
-H200, PROCESSORS = TARGETS["sm_90"], 132
+H200 = TARGETS["sm_90"]
+BOARD = Device("cuda", "NVIDIA H200", "nvidia-h200", processors=132)
+CHIP = Device("npu", "Ascend910B2", "ascend910b2", processors=48)
 COPY_GBPS, MATMUL_TFLOPS = 4000.0, 700.0
 
 
@@ -31,7 +33,7 @@ def compiled(registers=32, warps=4, shared=0, spills=0, tensor=0):
 
 
 def seen(found):
-    return diagnose(found, H200, PROCESSORS)
+    return diagnose(found, BOARD, H200)
 
 
 def advised(found):
@@ -127,6 +129,14 @@ def test_stores_that_are_a_little_faster_than_a_copy_still_go_to_memory():
 def test_counters_of_an_npu_decide_too():
     assert seen(case(300.0, counters={"vector": 0.2, "move": 0.8})).bound is Bound.MEMORY
     assert seen(case(300.0, counters={"vector": 0.9, "move": 0.3})).bound is Bound.COMPUTE
+
+
+def test_an_npu_is_advised_nothing_about_warps():
+    found = diagnose(case(300.0, moved=2**26, programs=600), CHIP)
+
+    assert found.bound is Bound.LATENCY
+    assert found.advice
+    assert not [each.id for each in found.advice if "warps" in each.id or each.id == "wider_loads"]
 
 
 def test_a_case_that_failed_stays_as_it_is():
@@ -253,8 +263,6 @@ def test_a_hypothesis_that_names_an_advice_follows_that_one():
 
 
 def test_advice_has_its_record_beside_it():
-    found = diagnose(
-        case(900.0, moved=2**28, binaries=(compiled(255, 1),)), H200, PROCESSORS, {"fewer_registers": (7, 9)}
-    )
+    found = diagnose(case(900.0, moved=2**28, binaries=(compiled(255, 1),)), BOARD, H200, {"fewer_registers": (7, 9)})
 
     assert (found.advice[0].kept, found.advice[0].tried) == (7, 9)
