@@ -44,7 +44,7 @@ HOMES = {
     "PIL": ("report.charts",),  # a part of matplotlib, as it were: it writes the PNGs
     # Messages between processes, and files, whose faults need their places; bounds mark the records' own fields.
     "msgspec": ("core.codec", "core.settings", "store", "core.model.basics"),
-    "pandas": ("report.frame",),
+    "pandas": ("report.export",),
     "pyarrow": ("report.export",),
     "pynvml": ("device.nvml",),
     "scipy": ("statistics.exact", "thresholds.ratchet.prediction"),
@@ -55,7 +55,6 @@ HOMES = {
         "core.wording",
         "scaffold.gitlab",
     ),  # the files that people write by hand
-    "ruamel": ("core.yaml_edit",),
     "numpy": ("",),  # arrays are everywhere's language
 }
 

@@ -11,7 +11,6 @@ from rich.console import RenderableType
 from perfci.cli.exits import Exit
 from perfci.cli.output import Grid, Paragraph, print_found
 from perfci.cli.progress import Progress
-from perfci.core import units
 from perfci.core.model import Reason
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
@@ -65,7 +64,7 @@ def _show_case(case: ChainCase) -> Iterator[RenderableType]:
     yield ""
     yield Paragraph(f"{case.verdict}  {case.case}", 2, _COLOURS[case.verdict])
     if case.stages:
-        headings = "stage | so far: | PyTorch: | growth: | PyTorch: | largest so far: | PyTorch:"
+        headings = "stage | so far: | PyTorch: | largest so far: | PyTorch:"
         yield Grid(make_table(headings, map(_make_row, case.stages)), indent=4)
     if case.whole and case.limit:
         whole, limit = case.whole, case.limit
@@ -81,9 +80,8 @@ def _make_row(stage: StageResult) -> tuple[str, ...]:
         return "-" if value is None else f"{value:.1e}" if value else "0"
 
     errors = (stage.so_far, stage.usual)
-    growths = ("-" if each is None else f"x {units.significant(each)}" for each in (stage.growth, stage.usual_growth))
     largest = (write(each.max_abs if each else None) for each in errors)
-    return (stage.stage, *(write(each.l2 if each else None) for each in errors), *growths, *largest)
+    return (stage.stage, *(write(each.l2 if each else None) for each in errors), *largest)
 
 
 def to_json(found: Chains) -> Mapping[str, Any]:

@@ -28,6 +28,7 @@ def _describe_stage(stage: str) -> str:
         "smoke": say("one launch of the performance suite"),
         "peers": say("calling peers"),
         "measure": say("measuring"),
+        "counters": say("reading counters"),
         "static": say("compiling"),
         "tune": say("trying"),
         "chain": say("checking the chain"),

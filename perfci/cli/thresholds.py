@@ -53,7 +53,7 @@ def show(
 def tighten(
     op: options.Ops = [],  # noqa: B006
     device: options.DeviceKey = None,
-    write: Annotated[bool, flag("--write", "Write thresholds/KEY/OP.yaml; without, only show.")] = False,
+    write: Annotated[bool, flag("--write", "Write thresholds/KEY/OP.json; without, only show.")] = False,
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:

@@ -42,9 +42,6 @@ def decode(data: bytes | str, kind: type[T]) -> T:
         raise ValueError("nested too deeply") from error
 
 
-def convert(value: Any, kind: type[T], *, strict: bool = True) -> T:
-    """A plain value, as of a settings file, as a type. Raises ValueError that names what was expected.
-
-    strict: a number that is written as text is none.
-    """
-    return msgspec.convert(value, kind, strict=strict)
+def convert(value: Any, kind: type[T]) -> T:
+    """A plain value, as of a settings file, as a type. Raises ValueError that names what was expected."""
+    return msgspec.convert(value, kind)

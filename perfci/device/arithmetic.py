@@ -6,11 +6,10 @@ counterpart here raises NotInterpretedError, so that the case is left unchecked.
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,56 +20,24 @@ Array = np.ndarray[Any, Any]
 Function = Callable[..., Any]
 
 
-class FloatFormat(NamedTuple):
-    """A floating-point format that numpy does not have."""
-
-    bits: int
-    mantissa: int
-    bias: int
-    largest: float  # what larger values become
-
-
-FORMATS = {  # by Triton's names
-    "bf16": FloatFormat(16, 7, 127, np.inf),
-    "fp8e4nv": FloatFormat(8, 3, 7, 448.0),
-    "fp8e5": FloatFormat(8, 2, 15, 57344.0),
-}
+FORMATS = {"bf16": torch.bfloat16, "fp8e4nv": torch.float8_e4m3fn, "fp8e5": torch.float8_e5m2}
+"""Floating-point formats that numpy does not have, by Triton's names."""
 
 
 def decode(codes: Array, name: str) -> Array:
     """The values of codes, in float32."""
-    if name == "bf16":
-        return (codes.astype(np.uint32) << 16).view(np.float32)
-    return _table(name)[codes]
+    signed = np.array(codes, order="C").view(f"i{codes.itemsize}")
+    return np.asarray(torch.from_numpy(signed).view(FORMATS[name]).float().numpy())
 
 
 def encode(values: Array, name: str) -> Array:
     """The codes of values, rounded to the nearest and on ties to even. Values out of range as the hardware does."""
-    if name == "bf16":
-        bits = np.asarray(values, np.float32).view(np.uint32)
-        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-        return np.where(np.isnan(values), 0x7FFF, rounded).astype(np.uint16)
-    magnitude = np.minimum(np.abs(values), FORMATS[name].largest)  # cvt.rn.satfinite: infinities are cut too
-    known = _table(name)[: int(np.searchsorted(_table(name)[:127], FORMATS[name].largest)) + 1].astype(np.float64)
-    middles = (known[1:] + known[:-1]) / 2
-    code = np.searchsorted(middles, magnitude)
-    tie = (code < len(middles)) & (magnitude == middles[np.minimum(code, len(middles) - 1)])
-    code = np.where(np.isnan(values), 0x7F, code + (tie & (code % 2 == 1)))
-    return (code | (np.signbit(values) & ~np.isnan(values)) << 7).astype(np.uint8)
-
-
-@functools.cache
-def _table(name: str) -> Array:
-    """The value of every code of 8 bits."""
-    codes, form = np.arange(256), FORMATS[name]
-    exponent, fraction = (codes & 0x7F) >> form.mantissa, codes & ((1 << form.mantissa) - 1)
-    significand = fraction + ((exponent > 0) << form.mantissa)
-    values = np.ldexp(significand.astype(np.float32), np.maximum(exponent, 1) - form.bias - form.mantissa)
-    if name == "fp8e5":
-        values = np.where(exponent == 31, np.where(fraction == 0, np.inf, np.nan), values)
-    else:
-        values = np.where((codes & 0x7F) == 0x7F, np.nan, values)
-    return np.where(codes >= 128, -values, values).astype(np.float32)
+    kind, size = FORMATS[name], FORMATS[name].itemsize
+    near = torch.from_numpy(np.array(values, np.float32, order="C"))
+    if size == 1:  # cvt.rn.satfinite: infinities are cut too
+        near = near.clamp(-torch.finfo(kind).max, torch.finfo(kind).max)
+    codes = near.to(kind).view(torch.int8 if size == 1 else torch.int16).numpy().view(f"u{size}")
+    return np.where(np.isnan(values), np.iinfo(f"i{size}").max, codes).astype(codes.dtype)
 
 
 def encode_towards_zero(values: Array, name: str) -> Array:

@@ -12,15 +12,16 @@ from time import perf_counter
 from typing import Any
 
 import torch
-import torch.profiler
+import torch.autograd.profiler
 import triton
 import triton.language as tl
 
 from perfci.core.errors import DeviceError
-from perfci.core.model import Device, DeviceState, Reason
+from perfci.core.model import Counters, Device, DeviceState, Reason
+from perfci.device.counters import count_by_ncu
 from perfci.device.nvml import NvmlBoard
-from perfci.device.seam import Inputs, Session, Sustained
-from perfci.device.targets import explain_unknown_triton
+from perfci.device.seam import CountedCalls, Inputs, Session, Sustained
+from perfci.device.targets import TARGETS, explain_unknown_triton
 from perfci.device.tensors import TorchArrays
 from perfci.device.timers import activity_session, event_session
 from perfci.device.torch_device import TorchDevice
@@ -86,9 +87,9 @@ class CudaDevice(TorchDevice):
     backend = "cuda"
     unavailable = "activity_unavailable"
     timing = (
-        "torch.profiler.profile", "torch.profiler.profile.__enter__", "torch.profiler.profile.__exit__",
-        "torch.cuda._sleep", "perfci.device.cuda.Flush.__call__", "perfci.device.cuda.Flush.mark",
-        "perfci.device.cuda.Flush.rest",
+        "torch.autograd.profiler.profile", "torch.autograd.profiler.profile.__enter__",
+        "torch.autograd.profiler.profile.__exit__", "torch.cuda._sleep", "perfci.device.cuda.Flush.__call__",
+        "perfci.device.cuda.Flush.mark", "perfci.device.cuda.Flush.rest",
     )  # fmt: skip
 
     def __init__(self, timer: str = "auto") -> None:
@@ -112,6 +113,7 @@ class CudaDevice(TorchDevice):
         )
         self.arrays = self._tensors = TorchArrays("cuda")
         self.can_replay = explain_unknown_triton() is None
+        self.target = TARGETS.get(f"sm_{properties.major}{properties.minor}")
         self._flush: Flush
 
     def state(self) -> DeviceState:
@@ -129,7 +131,7 @@ class CudaDevice(TorchDevice):
     def sustain(self, call: Callable[[], Any], seconds: float) -> Sustained:
         queued: deque[tuple[Any, int]] = deque()
         marks = [(0.0, 0)]  # seconds and calls so far
-        made, count, began = 0, 1, perf_counter()
+        made, count, waited_s, began = 0, 1, 0.0, perf_counter()
         with self._board.watch_energy() as ticks:
             while marks[-1][0] < seconds:
                 for _ in range(count):
@@ -139,7 +141,9 @@ class CudaDevice(TorchDevice):
                 queued[-1][0].record()
                 if len(queued) > 1:  # The next calls wait on the device, which is never idle.
                     end, done = queued.popleft()
+                    since = perf_counter()
                     end.synchronize()
+                    waited_s += perf_counter() - since
                     marks.append((perf_counter() - began, done))
                     count = max(1, round(_CHUNK_S * done / marks[-1][0]))
         clock_mhz = self._clock_mhz()
@@ -150,7 +154,7 @@ class CudaDevice(TorchDevice):
         if len(settled) > 1:
             (first_s, first), (last_s, last) = settled[0], settled[-1]
             joules = us / 1e6 * (last - first) / (last_s - first_s)
-        return Sustained(us, clock_mhz, joules)
+        return Sustained(us, clock_mhz, joules, waited_s / marks[-1][0])
 
     def _clock_mhz(self) -> float:
         """Behind what is queued."""
@@ -175,6 +179,21 @@ class CudaDevice(TorchDevice):
         from perfci.device.capture import key_of
 
         return key_of(inputs)
+
+    def count_work(self, calls: CountedCalls) -> Counters:
+        torch.cuda.empty_cache()
+        return count_by_ncu(calls)
+
+    def mark_call(self, call: Callable[[], Any]) -> None:
+        """The profiler sees what is between its start and its end alone. The timer, which needs CUPTI, never starts."""
+        if not hasattr(self, "_flush"):
+            self._make_flush()
+        self._synchronize()
+        torch.cuda.profiler.start()
+        self._flush._queue((1,), _MARK_COUNT)
+        call()
+        self._synchronize()
+        torch.cuda.profiler.stop()
 
     def _make_flush(self) -> None:
         self._flush = Flush(self.info.l2_bytes or 0, "cuda")

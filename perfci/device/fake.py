@@ -21,7 +21,7 @@ import numpy as np
 
 from perfci.core.codec import convert
 from perfci.core.errors import DeviceError, RecordsLostError, UsageError
-from perfci.core.model import Device, DeviceState, Identity, Limits, Reason
+from perfci.core.model import Counters, Device, DeviceState, Identity, Limits, Reason
 from perfci.device import seam
 
 Array = np.ndarray[Any, Any]
@@ -65,6 +65,7 @@ class FakeSpec:
     memory_bytes: int = 1 << 34
     devices: int = 1  # boards of the host. A process gets the one that FAKE_VISIBLE_DEVICES names, as with real ones
     locked: bool = False  # one run at a time has the board, as with real ones
+    counters_refused: bool = False  # nobody has the right to read counters
     gone_file: str = ""  # once it exists the board has fallen off the bus: launches raise, and no process can open it
 
     @classmethod
@@ -91,12 +92,17 @@ _spent: list[float] = []
 _kept: list[float] = []  # the host's, likewise
 
 _heard: list[list[float]] = []  # the same, of captures under way
+_counted: dict[str, float] = {}  # counters of the call under way
 _drawn: list[float] = []  # energy of the call under way, microjoules
 _memory = SimpleNamespace(held=0, peak=0, outside=0)  # what kernels keep, bytes
 
 
-def work(us: float, watts: float = IDLE_W) -> None:
-    """Take so many microseconds of the fake device's time, at this power. Each call counts as one activity."""
+def work(us: float, watts: float = IDLE_W, **counters: float) -> None:
+    """Take so many microseconds of the fake device's time, at this power. Each call counts as one activity.
+
+    counters: what a profile finds by name, in place of what the device makes up.
+    """
+    _counted.update(counters)
     for spent in (_spent, *_heard):
         spent.append(us)
     _drawn.append(us * watts)
@@ -338,6 +344,21 @@ class FakeDevice(seam.Accelerator):
     def spend(self, us: Sequence[float]) -> None:
         for each in us:
             work(each)
+
+    def count_work(self, calls: seam.CountedCalls) -> Counters:
+        """Every array moves once, through a DRAM of one terabyte a second. Half of all warps are active."""
+        if self._spec.counters_refused:
+            return Counters(note=Reason("counters_refused"))
+        found = {}
+        for case in calls.cases:
+            call: Any = calls.make(case)
+            _spent.clear()
+            _counted.clear()
+            moved = sum(map(self.arrays.nbytes, (*seam.leaves(call()), *seam.leaves(call.inputs))))
+            busy = min(moved / max(sum(_spent), TICK_US) / 1e6 / self._spec.speed, 1.0)
+            made_up = {"occupancy": 0.5, "l1_hit": 0.0, "l2_hit": 0.0, "dram": busy, "dram_bytes": moved}
+            found[case] = made_up | _counted
+        return Counters("virtual", found)
 
     def endurance(self) -> FakeEndurance:
         return FakeEndurance(self._spec.memory_bytes)

@@ -20,11 +20,11 @@ import triton.language as tl
 from triton import JITFunction
 
 from perfci.core.errors import DeviceError
-from perfci.core.model import CompiledKernel, Device, DeviceState, Identity, Limits
-from perfci.device.npu_profiler import npu_profiler_session
+from perfci.core.model import CompiledKernel, Counters, Device, DeviceState, Identity, Limits, Reason
+from perfci.device.npu_profiler import NpuActivitySession, npu_profiler_session
 from perfci.device.npu_runtime import BACKEND
 from perfci.device.npu_smi import USABLE, Monitor
-from perfci.device.seam import Capture, Session, Uncaptured, leaves
+from perfci.device.seam import Capture, CountedCalls, Session, Uncaptured, leaves
 from perfci.device.tensors import TorchArrays
 from perfci.device.timers import event_session
 from perfci.device.torch_device import TorchDevice
@@ -139,6 +139,21 @@ class NpuDevice(TorchDevice):
         names = (f"aten::{each[1]}.{each[2]}".removesuffix(".default") for each in parts if len(each) == 3)
         return tuple(name for name in dict.fromkeys(names) if _falls_back(name))
 
+    def count_work(self, calls: CountedCalls) -> Counters:
+        """By a session of torch_npu.profiler in this process."""
+        self._make_flush()
+        try:
+            with self._activities("PipeUtilization") as session:
+                for case in calls.cases:
+                    session.aside()
+                    session.launch(calls.make(case), warm=calls.warm)
+            found = dict(zip(calls.cases, session.counters(), strict=True))
+        except (DeviceError, RuntimeError, AttributeError, OSError) as error:
+            return Counters(note=Reason("counters_failed", {"message": str(error).rstrip(".")}))
+        if not any(found.values()):
+            return Counters(note=Reason("counters_failed", {"message": "it wrote no ratios"}))
+        return Counters("aic_metrics", found)
+
     def out_of_memory(self, error: BaseException) -> bool:
         """Older releases of torch_npu have no type of their own for it."""
         return super().out_of_memory(error) or "NPU out of memory" in str(error)
@@ -148,8 +163,9 @@ class NpuDevice(TorchDevice):
         self._flush()
         self._synchronize()
 
-    def _activities(self) -> AbstractContextManager[Session]:
-        return npu_profiler_session(sys.modules["torch_npu"].profiler, self._flush, self._synchronize, self._boost)
+    def _activities(self, metrics: str = "AiCoreNone") -> AbstractContextManager[NpuActivitySession]:
+        profiler = sys.modules["torch_npu"].profiler
+        return npu_profiler_session(profiler, self._flush, self._synchronize, self._boost, metrics)
 
     @contextmanager
     def _events(self) -> Iterator[Session]:

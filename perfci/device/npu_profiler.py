@@ -6,18 +6,20 @@ off or unreadable ends the session with a DeviceError.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
 from perfci.core.errors import DeviceError, RecordsLostError
 from perfci.core.temporary import temporary_folder
+from perfci.device.counters import average
 from perfci.device.seam import Launch
 from perfci.device.timers import NAME, ActivitySession, CacheFlush, Record, split_at_flushes
 
@@ -35,6 +37,8 @@ _COLUMNS = {  # ours -> those of kernel_details.csv and of the op_summary that i
     "duration": ("Duration(us)", "Task Duration(us)"),
     "stream": ("Stream ID", "Stream Id"),
 }
+_UNITS = {"mac": "tensor", "vec": "vector", "mte2": "move", "mte3": "move"}
+"""Unit in the name of a ratio of AiCMetrics.PipeUtilization (aic_mac_ratio) -> counter. The busiest unit counts."""
 _NEEDED = ("name", "start", "duration")
 _HOST_CORES = frozenset({"AI_CPU", "AICPU", "HOST_CPU"})  # for operations that no AI core computes
 _COPIES = re.compile(r"MEMCPY|SDMA|PCIE_DMA|MEMSET", re.IGNORECASE)  # kernel_type of tasks that move memory
@@ -45,6 +49,7 @@ class NpuRecord(Record):
     """One kernel or copy. `core` is what computed it, if that is known."""
 
     core: str = ""
+    counters: Mapping[str, float] = field(default_factory=dict)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -64,7 +69,13 @@ def read_details(text: str) -> list[NpuRecord]:
         if len(cells) != len(header):
             raise ValueError(f"line {number} has {len(cells)} of {len(header)} columns")
         # Start times have a tab behind them, so that spreadsheets leave them alone.
-        rows.append(_parse_row({ours: cells[place].strip() for ours, place in places.items()}, number))
+        row = _parse_row({ours: cells[place].strip() for ours, place in places.items()}, number)
+        counters: dict[str, float] = {}
+        for name, cell in zip(header, cells, strict=True):
+            unit = _UNITS.get(name.removesuffix("_ratio").rpartition("_")[2]) if name.endswith("_ratio") else None
+            with contextlib.suppress(ValueError):  # N/A
+                counters |= {unit: max(counters.get(unit, 0.0), float(cell))} if unit else {}
+        rows.append(replace(row, counters=counters))
     return rows
 
 
@@ -110,6 +121,14 @@ def _nanoseconds(text: str, number: int) -> int:
 class NpuActivitySession(ActivitySession):
     """Queues launches between flushes. Reads the chip's records when the profiler's files are parsed."""
 
+    def counters(self) -> list[dict[str, float]]:
+        """Counters of each launch: of several kernels the means, weighted by time."""
+        groups = split_at_flushes(self._records, self._marks)
+        return [
+            average((each.counters, each.duration_ns) for each in groups[mark] if isinstance(each, NpuRecord))
+            for mark, _ in self._timed
+        ]
+
     def launches(self) -> Sequence[Launch]:
         groups = split_at_flushes(self._records, self._marks)
         on_cpu = [[each.name for each in group if getattr(each, "core", "") in _HOST_CORES] for group in groups]
@@ -119,13 +138,17 @@ class NpuActivitySession(ActivitySession):
 
 @contextmanager
 def npu_profiler_session(
-    profiler: Any, flush: CacheFlush, synchronize: Callable[[], None], ready: Callable[[], None]
-) -> Iterator[NpuActivitySession]:
-    """Run a session of torch_npu.profiler, one at a time in a process. Raises DeviceError if there are no records."""
+    profiler: Any, flush: CacheFlush, synchronize: Callable[[], None], ready: Callable[[], None],
+    metrics: str = "AiCoreNone",
+) -> Iterator[NpuActivitySession]:  # fmt: skip
+    """Run a session of torch_npu.profiler, one at a time in a process. Raises DeviceError if there are no records.
+
+    metrics: name of the counters in torch_npu.profiler.AiCMetrics. They lengthen kernels, so that timers read none.
+    """
     session = NpuActivitySession(flush)
     config = profiler._ExperimentalConfig(
         profiler_level=profiler.ProfilerLevel.Level1,
-        aic_metrics=profiler.AiCMetrics.AiCoreNone,
+        aic_metrics=getattr(profiler.AiCMetrics, metrics),
         export_type=profiler.ExportType.Text,
         data_simplification=False,  # else copies are thrown away with CANN's own files
     )

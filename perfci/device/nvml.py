@@ -59,6 +59,10 @@ class NvmlBoard:
             return None
         return f"{processors}sm" if processors else "slice"
 
+    def capability(self) -> tuple[int, int] | None:
+        """CUDA's compute capability."""
+        return self._ask("nvmlDeviceGetCudaComputeCapability")
+
     def power_limit_w(self) -> float | None:
         """What the driver holds the board to, watts. Of a slice, the whole board's."""
         return self._watts("nvmlDeviceGetEnforcedPowerLimit")

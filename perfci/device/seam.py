@@ -14,7 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from perfci.core.errors import DeviceError
-from perfci.core.model import CompiledKernel, Device, DeviceState, ErrorStats, Identity, Limits, Reason
+from perfci.core.model import CompiledKernel, Counters, Device, DeviceState, ErrorStats, Identity, Limits, Reason
+from perfci.device.targets import Target
 from perfci.ops.recording import Recording
 
 Inputs = Mapping[str, Any]  # a call's arguments by name
@@ -85,11 +86,10 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Deviation:
-    """Errors of an output against the float64 reference, with the norms that an error of several outputs is made of."""
+    """Errors of an output against the float64 reference."""
 
     stats: ErrorStats
-    error: float = 0.0  # L2 norm of the errors of elements that are finite in both
-    exact: float = 0.0  # of the reference at the same elements
+    exact: float = 0.0  # root mean square of the reference's elements that are finite in both
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,7 @@ class Sustained:
     us: float  # a call, by the host's clock
     clock_mhz: float | None = None  # behind the last call
     joules: float | None = None  # a call, by the board's energy counter
+    waited: float = 1.0  # share of the time that the host waited for the device. Near 0 the host is what takes long
 
 
 class NotInterpretedError(AttributeError):
@@ -417,6 +418,17 @@ class Endurance:
         return None
 
 
+@dataclass(frozen=True)
+class CountedCalls:
+    """Calls of which counters are read."""
+
+    cases: Sequence[str]
+    make: Callable[[str], Callable[[], Any]]  # gives the call of a case, warmed up
+    again: Sequence[str]  # command of a process that makes each of them for `mark_call`
+    warm: bool  # L2 stays as the call before left it
+    alive: Callable[[], None]  # called meanwhile
+
+
 class Accelerator:
     """A device that kernels run on. The defaults are those of one device that compiles and records nothing."""
 
@@ -424,6 +436,7 @@ class Accelerator:
     arrays: Arrays  # its inputs and outputs
     timer: str | None = None  # name of the timer in use, known from `start_timer` on. None if nothing can be timed
     absent: Reason | None = None  # why speed can't be measured here
+    target: Target | None = None  # its architecture, if perfci has the facts of it
     can_replay = False  # whether calls can be recorded, and repeated by another process
     free_mhz: float | None = None
     """the clock under light work, known from `start_timer` on. None if a power limit's effect cannot be seen"""
@@ -489,6 +502,14 @@ class Accelerator:
 
     def spend(self, us: Sequence[float]) -> None:
         """Take the time that another process's call claims, on a device without hardware."""
+
+    def count_work(self, calls: CountedCalls) -> Counters:
+        """Read hardware counters of one call of each case."""
+        return Counters(note=Reason("counters_no_device"))
+
+    def mark_call(self, call: Callable[[], Any]) -> None:
+        """Make a call of which a profiler that watches this process reads counters, behind a mark."""
+        call()
 
     def record(self, function: Callable[..., Any], inputs: Inputs) -> Recording | Reason | None:
         """Call a function once. Returns how to repeat it, why that cannot be, or None if this device never can."""

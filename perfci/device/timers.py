@@ -1,4 +1,4 @@
-"""Two timers: the device's own activity records (CUPTI, through torch.profiler), and event pairs as the fallback.
+"""Two timers: the device's own activity records (CUPTI, through torch's profiler), and event pairs as the fallback.
 
 A profiler's session takes some 15 ms to start, the first one seconds, so a session spans many blocks. A pair of events
 adds about 3 us to a short kernel on an H200, so its times are kept apart from activity records.
@@ -6,7 +6,6 @@ adds about 3 us to a short kernel on an H200, so its times are kept apart from a
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,14 +13,11 @@ from time import perf_counter
 from typing import Any, Protocol
 
 import torch
+from torch.autograd.profiler import profile
 from torch.cuda import synchronize
-from torch.profiler import ProfilerActivity, profile
 
 from perfci.core.errors import DeviceError, RecordsLostError
 from perfci.device.seam import Launch, warm_cache
-
-# torch warns that only the last cycle is kept. A session has only one.
-warnings.filterwarnings("ignore", message=".*Profiler clears events.*")
 
 Action = Callable[[], None]
 
@@ -115,13 +111,14 @@ class ActivitySession:
 def activity_session(flush: CacheFlush, rest: Callable[[float], int]) -> Iterator[ActivitySession]:
     """Run one profiler session."""
     session = ActivitySession(flush, rest)
-    # The profiler's own start is not the device's work, so it waits before anything is queued.
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+    # The profiler's own start is not the device's work, so it waits before anything is queued. torch.profiler would
+    # import torch's compilers first, which takes seconds.
+    with profile(use_cpu=False, use_device="cuda", use_kineto=True) as profiler:
         synchronize()
         yield session
         session.pause()
         synchronize()
-    device, events = torch.autograd.DeviceType.CUDA, profiler.profiler.kineto_results.events()
+    device, events = torch.autograd.DeviceType.CUDA, profiler.kineto_results.events()
     work = [each for each in events if each.device_type() == device and not each.is_user_annotation()]
     session.finish(
         [Record(each.start_ns(), each.duration_ns(), each.name(), each.device_resource_id()) for each in work]

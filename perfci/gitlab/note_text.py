@@ -50,7 +50,7 @@ class Links:
 
 def compose(run: Run, judgements: Judgements, links: Links, limit: int = LIMIT, key: str = KEY) -> str:
     """Markdown of at most `limit` bytes, no line of which begins with foreign text. Raises ValueError for a bad key."""
-    summed = summary.summarise(run, judgements, frame.find_clocks(frame.tabulate_blocks(run)))
+    summed = summary.summarise(run, judgements, frame.find_clocks(run))
     shown, (first, above, last) = rows.make_rows(judgements), rows.split_notes(judgements, run)
     grave, fine = [row for row in shown if row.aloud], [row for row in shown if not row.aloud]
     below = list(map(inline, last[:NOTES]))

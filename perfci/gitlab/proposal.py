@@ -33,7 +33,7 @@ SMALL = 5e-4  # change of a median, ratio, below which it counts as the same
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}"
 _NAMES = {
     "baselines": re.compile(rf"(?P<device>{_NAME})/(?P<op>{_NAME}?)({re.escape(ENDING)}|\.json)"),
-    "thresholds": re.compile(rf"(?P<device>{_NAME})/(?P<op>{_NAME})\.yaml"),
+    "thresholds": re.compile(rf"(?P<device>{_NAME})/(?P<op>{_NAME})\.json"),
 }
 
 
@@ -41,6 +41,7 @@ _NAMES = {
 class ProposedFile:
     """A changed file of the other job."""
 
+    kind: str  # baselines or thresholds
     path: str  # from the top of the repository
     after: Path
     before: Path  # the same file as the job found it. It need not exist
@@ -121,7 +122,7 @@ def list_changed(source: Path, before: Path, folders: Mapping[str, str], prefix:
             name = _NAMES[kind].fullmatch(path.relative_to(source / folder).as_posix())
             if name is None:
                 raise UsageError("propose_other_file", path=prefix + inner)
-            found.append(ProposedFile(prefix + inner, path, old, name["op"], name["device"]))
+            found.append(ProposedFile(kind, prefix + inner, path, old, name["op"], name["device"]))
     return tuple(sorted(found, key=lambda file: file.path))
 
 
@@ -147,7 +148,7 @@ def describe_changes(changed: Sequence[ProposedFile]) -> Proposal:
     for file in changed:
         if file.is_history:
             runs += len(_read_runs(file, file.after) - _read_runs(file, file.before))
-        elif file.after.suffix == ".yaml":
+        elif file.kind == "thresholds":
             thresholds += compare_earned(*(read_file(path, file.op, file.device) for path in (file.before, file.after)))
         else:
             old, new = _read_medians(file.before), _read_medians(file.after)

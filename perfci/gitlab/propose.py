@@ -39,7 +39,7 @@ ATTEMPTS = 5  # pushes, each after the branches were fetched again
 LIMIT_S = 600.0  # for a fetch or a push
 MOST_DESCRIPTION = 60_000  # bytes of a push option: one packet of git's protocol
 
-_ATTRIBUTES = f"*.json -merge\n*.yaml -merge\n*{ENDING} merge=union\n"
+_ATTRIBUTES = f"*.json -merge\n*{ENDING} merge=union\n"
 """How git merges: a file of numbers as a whole, since two halves of different runs fit nowhere. Histories by line."""
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")

@@ -129,7 +129,7 @@ def judge_first_call(case: PerformanceCase, context: Context) -> Finding | None:
     facts |= {"least": min(again, default=None), "most": max(again, default=None)}
     plan, key = context.run.plan, context.run.environment.device.key
     whole = Suite.ACCURACY in plan.suites and plan.filter is None
-    earned = facts["source"] == f"{context.thresholds.folder}/{key}/{context.comparison.op}.yaml"
+    earned = facts["source"] == f"{context.thresholds.folder}/{key}/{context.comparison.op}.json"
     if seconds is None:
         verdict, kind = Verdict.INCONCLUSIVE, "compile_unknown"
     elif earned and not whole:

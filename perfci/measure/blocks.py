@@ -187,7 +187,8 @@ class _QueuedBlock:
     order: list[str] = field(default_factory=list)  # arms in the order of their timed launches
     arm: str = REFERENCE  # whose code runs, make_inputs being the reference's
     seed: int = 0  # of the values that its inputs hold
-    renewed: int | None = None  # the round from which on they hold other values than before
+    renewed: Mapping[str, int] = field(default_factory=dict)
+    """the first launch of kernel and reference for which they hold other values than before"""
     whole: bool = True  # False if an arm raised on the way
     state: DeviceState = field(default_factory=DeviceState)
     rest_us: float = 0.0  # before each launch
@@ -271,12 +272,14 @@ def _launch_all(bench: Rig, block: _QueuedBlock, baton: Baton | None) -> None:
     hand_over()
     renewed = _choose_renewed_round(bench, subject, block.index)
     kept, candidates, untimed = None, 0, list[Any]()
+    stride = 1 if baton else subject.stride
     for turn in range(subject.rounds):
         if turn == renewed:
             block.session.aside()
-            untimed, candidates = _refill(bench, block, arms, seed, turn), 0
+            untimed, candidates = _refill(bench, block, arms, seed), 0
         candidates += 1
-        for arm in bench.order.sample(arms, len(arms)):
+        launched = arms if turn % stride == 0 or turn == renewed else [arm for arm in arms if arm.arm != REFERENCE]
+        for arm in bench.order.sample(launched, len(launched)):
             block.arm = arm.arm
             output = block.session.launch(arm, warm=block.warm, rest_us=subject.rest_us)
             block.order.append(arm.arm)
@@ -322,7 +325,7 @@ def _choose_renewed_round(bench: Rig, subject: Subject, index: int) -> int | Non
     return {0: 0, duel_rule.FIRST // 2: drawn}.get(index)
 
 
-def _refill(bench: Rig, block: _QueuedBlock, arms: Sequence[Arm], seed: int, turn: int) -> list[Any]:
+def _refill(bench: Rig, block: _QueuedBlock, arms: Sequence[Arm], seed: int) -> list[Any]:
     """Put other values into the same buffers, so that an answer remembered from a launch before is wrong.
 
     If the cache is warm, a kernel could do the work in the untimed calls. So the values change before the last of them.
@@ -334,7 +337,7 @@ def _refill(bench: Rig, block: _QueuedBlock, arms: Sequence[Arm], seed: int, tur
     for _ in range(WARMING if block.warm else 0):
         under_test()
     if bench.device.arrays.refill(under_test.inputs, fresh):
-        block.seed, block.renewed = seed ^ 1, turn
+        block.seed, block.renewed = seed ^ 1, {arm: block.order.count(arm) for arm in (KERNEL, REFERENCE)}
     del fresh
     return [under_test()] if block.warm else []
 
@@ -412,8 +415,8 @@ def _read_block(bench: Rig, queued: _QueuedBlock, launches: Iterator[Launch], he
         arm: tuple(launch.time_us * (factor if arm == KERNEL else 1.0) for launch in many)
         for arm, many in by_arm.items()
     }
-    if queued.renewed is not None and not queued.warm and KERNEL in times:
-        extra = [math.log(times[arm][queued.renewed] / statistics.median(times[arm])) for arm in (KERNEL, REFERENCE)]
+    if queued.renewed and not queued.warm and KERNEL in times:
+        extra = [math.log(times[arm][at] / statistics.median(times[arm])) for arm, at in queued.renewed.items()]
         subject.renewals.append(extra[0] - extra[1])
     others = [*(arm for arm in (REFERENCE, BASE) if arm in times), *filter(is_peer, times)] if KERNEL in times else []
     launched = [launch for many in by_arm.values() for launch in many]

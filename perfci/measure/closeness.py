@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from perfci.core.model import ErrorStats, Fact, Reason
 from perfci.core.wording import as_fact
-from perfci.device.seam import DtypeFacts
+from perfci.device.seam import Deviation, DtypeFacts
 
 Host = np.ndarray[Any, Any]
 
@@ -35,81 +36,46 @@ def tolerance(dtype: str, overrides: Mapping[str, tuple[float, float]] | None, t
     return rtol, atol * math.sqrt(max(terms, 1))
 
 
-@dataclass(frozen=True)
-class Norm:
-    """An L2 norm, scale * sqrt(sum): squares of subnormal and of huge numbers leave float64's range."""
-
-    scale: float = 0.0  # the largest magnitude
-    sum: float = 0.0  # of the squares of all numbers, each divided by scale
-
-    @classmethod
-    def of(cls, sizes: Host) -> Norm:
-        """Of a vector of magnitudes, all finite; 0 of an empty one."""
-        scale = float(sizes.max(initial=0.0))
-        if not scale:
-            return cls()
-        # Not multiplied by 1 / scale, which is infinite for a subnormal one.
-        scaled = sizes / scale
-        return cls(scale, float(np.dot(scaled, scaled)))
-
-    def __add__(self, other: Norm) -> Norm:
-        """Of the two vectors end to end."""
-        scale = max(self.scale, other.scale)
-        if not scale:
-            return self
-        return Norm(scale, sum(norm.sum * (norm.scale / scale) ** 2 for norm in (self, other)))
-
-    def rms(self, count: int) -> float:
-        """Root of the mean square of so many numbers."""
-        return self.scale * math.sqrt(self.sum / count)
-
-    def over(self, other: Norm) -> float | None:
-        """The quotient of this norm by the other: 0 if both are 0, None if only the other is 0."""
-        if not self.scale:
-            return 0.0
-        if not other.scale:
-            return None
-        found = self.scale / other.scale * math.sqrt(self.sum / other.sum)
-        return found if math.isfinite(found) else None
-
-
-@dataclass(frozen=True)
-class Errors:
-    """An output compared with the float64 reference."""
-
-    stats: ErrorStats
-    error: Norm = Norm()  # of the errors of elements that are finite in both
-    exact: Norm = Norm()  # of the reference at the same elements
-
-
-def relative_l2(outputs: Iterable[Errors]) -> float | None:
+def relative_l2(outputs: Iterable[Deviation]) -> float | None:
     """||output - exact||_2 / ||exact||_2 of all outputs of a call as one vector. See `ErrorStats.l2`."""
-    found = [output for output in outputs if output.stats.count]
-    if not found:
+    found = [each for each in outputs if each.stats.count]
+    shares = [math.sqrt(each.stats.count / sum(one.stats.count for one in found)) for each in found]
+    errors = [each.stats.rmse for each in found if each.stats.rmse is not None]
+    if not found or len(errors) < len(found):
         return None
-    return sum((each.error for each in found), Norm()).over(sum((each.exact for each in found), Norm()))
+    error = math.hypot(*map(operator.mul, shares, errors))
+    exact = math.hypot(*map(operator.mul, shares, (each.exact for each in found)))
+    ratio = error / exact if exact else math.inf if error else 0.0
+    return ratio if math.isfinite(ratio) else None
+
+
+def find_rms(sizes: Host) -> float:
+    """Root mean square of a vector of finite magnitudes, of which squares may leave float64's range. 0 of none."""
+    scale = float(sizes.max(initial=0.0))
+    # Not multiplied by 1 / scale, which is infinite for a subnormal one.
+    return scale * (float(np.linalg.norm(sizes / scale)) / math.sqrt(sizes.size)) if scale else 0.0
 
 
 @np.errstate(over="ignore", invalid="ignore")  # what leaves float64's range has no value
-def errors_of(actual: Host, expected: Host) -> Errors:
+def errors_of(actual: Host, expected: Host) -> Deviation:
     """Returns errors over the elements that are finite in both."""
     finite = np.isfinite(actual) & np.isfinite(expected)
     if not finite.any():
-        return Errors(ErrorStats(0))
+        return Deviation(ErrorStats(0))
     error = np.where(finite, np.abs(np.where(finite, actual, 0) - np.where(finite, expected, 0)), -1.0)
     worst = np.unravel_index(int(error.argmax()), error.shape)
     absolute, size = error[finite], np.abs(expected[finite])
     relative = absolute[size > 0] / size[size > 0]
     p50, p90, p99 = np.quantile(absolute, (0.5, 0.9, 0.99))
-    norm, exact = Norm.of(absolute), Norm.of(size)
     stats = ErrorStats(
         count=int(finite.sum()), max_abs=float(absolute.max()), mean_abs=float(absolute.mean()),
         max_rel=float(relative.max()) if relative.size else None,
         mean_rel=float(relative.mean()) if relative.size else None,
         p50_abs=float(p50), p90_abs=float(p90), p99_abs=float(p99),
-        rmse=norm.rms(int(absolute.size)), l2=norm.over(exact), worst_index=tuple(int(i) for i in worst),
+        rmse=find_rms(absolute), worst_index=tuple(int(i) for i in worst),
     )  # fmt: skip
-    return Errors(stats, norm, exact)
+    found = Deviation(stats, find_rms(size))
+    return replace(found, stats=replace(stats, l2=relative_l2([found])))
 
 
 def excess(actual: Host, expected: Host, rtol: float, atol: float) -> Host:

@@ -8,8 +8,8 @@ from typing import Any
 
 from perfci.core.model import ErrorStats, Fact, Reason
 from perfci.core.model.basics import worst
-from perfci.device.seam import Arrays, Inputs
-from perfci.measure.closeness import RATIO, Errors, Norm, errors_of, relative_l2, tolerance
+from perfci.device.seam import Arrays, Deviation, Inputs
+from perfci.measure.closeness import RATIO, errors_of, relative_l2, tolerance
 from perfci.measure.inputs import flat
 from perfci.ops.spec import Params, Performance, case_id
 
@@ -23,7 +23,7 @@ def wrong_output(
     errors: list[ErrorStats] | None = None,
 ) -> Reason | None:
     """Returns what is wrong with an output, None if nothing. `errors` gets the errors of one that is right."""
-    found: list[Errors] | None = None if errors is None else []
+    found: list[Deviation] | None = None if errors is None else []
     failure = _compare(suite, arrays, params, inputs, output, found)
     if errors is not None and found and not failure:
         errors.append(replace(worst([each.stats for each in found]), l2=relative_l2(found)))
@@ -31,7 +31,7 @@ def wrong_output(
 
 
 def _compare(
-    suite: Performance, arrays: Arrays, params: Params, inputs: Inputs, output: Any, errors: list[Errors] | None
+    suite: Performance, arrays: Arrays, params: Params, inputs: Inputs, output: Any, errors: list[Deviation] | None
 ) -> Reason | None:
     case = case_id(params)
     terms = suite.reduces(**params) if suite.reduces else 1
@@ -58,10 +58,8 @@ def _compare(
                     return Reason("timed_inputs_unfinite", {**where, **odd})
                 return Reason("timed_output_wrong", {**where, "error": found.worst_abs, "rtol": rtol, "atol": atol})
         if errors is not None and arrays.dtype_facts(actual):
-            if known := arrays.deviation(actual, wanted):
-                errors.append(Errors(known.stats, Norm(known.error, 1.0), Norm(known.exact, 1.0)))
-            else:
-                errors.append(errors_of(arrays.host(actual), arrays.host(wanted)))
+            known = arrays.deviation(actual, wanted)
+            errors.append(known or errors_of(arrays.host(actual), arrays.host(wanted)))
     return None
 
 

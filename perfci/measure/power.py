@@ -27,7 +27,7 @@ to 1,410 and 1,470 of 1,980 MHz need rests of 0.5 to 1 times their time."""
 
 MORE_REST, MOST_REST = 1.5, 3.0  # factor by which rests grow if the clock falls all the same, and their limit by launch
 MARK_US = 5.0  # shortest rest: long enough to show the clock within 1 %
-HOST_BOUND = 1.6  # calls that take so many times the device's time wait for the host, at whatever clock
+WAITED = 0.25  # of the time the host has to wait for the device, or its hiccups would be the kernel's
 TURN_S = 0.3  # of an arm alone, the second half of which counts
 
 
@@ -39,7 +39,7 @@ def find_rest(bench: Rig, subject: Subject, call: Arm) -> None:
     subject.rest_us = MARK_US
     alone = device.sustain(call, PROBE_S)
     if alone.clock_mhz and alone.clock_mhz < HELD * free:
-        subject.limited_us = alone.us
+        subject.limited_us = alone.us if alone.waited > WAITED else None
         subject.rest_us = max(REST * (free / alone.clock_mhz - 1) * subject.wall_us, MARK_US)
 
 
@@ -76,8 +76,7 @@ def measure_sustained(
         return True
 
     base = subject.facts.base
-    device_us = statistics.median(block.arms[KERNEL].time.median_us for block in subject.blocks)
-    if (base and base.same) or (subject.limited_us or 0.0) > HOST_BOUND * device_us:
+    if base and base.same:
         return
     # The first turn of all brings the board to the temperature and power that the others have. It does not count.
     if not take_turns(REFERENCE):

@@ -13,7 +13,7 @@ from perfci.core.model import BaseArm, CompiledKernel, Fact, Identity, PeerArm, 
 from perfci.core.wording import because
 from perfci.device.seam import Accelerator, Capture, Inputs
 from perfci.device.source import inputs_digest
-from perfci.measure.bench import KERNEL, Arm, BaseKernel, InseparableError, Rig, Subject, find_foreign_source
+from perfci.measure.bench import KERNEL, REFERENCE, Arm, BaseKernel, InseparableError, Rig, Subject, find_foreign_source
 from perfci.measure.inputs import flat
 from perfci.measure.outputs import wrong_output
 from perfci.measure.power import find_rest
@@ -23,6 +23,10 @@ from perfci.ops.spec import Params, Performance, case_id, is_maker
 WARM_WINDOW = 10
 WARM_AGREEMENT = 0.01
 WARM_LIMIT_S = 0.3  # warming up ends when two windows of launches agree, or at the limit
+
+SLOW_US, FEWEST_REFERENCES = 1000.0, 3
+"""A reference that takes longer, and is 4, 6, ... times as slow as the kernel, is launched in every 2nd, 3rd, ... round
+only, but so often in a block at least: it would take most of the time, for a ratio that few launches show."""
 
 
 def prepare(bench: Rig, params: Params, case: str | None = None, own: Performance | None = None) -> Subject:
@@ -38,7 +42,7 @@ def prepare(bench: Rig, params: Params, case: str | None = None, own: Performanc
         return Subject(params, replace(facts, failure=why, raised=raised), 0)
 
     try:
-        facts = _read_declarations(suite, params, facts)
+        facts = read_declarations(suite, params, facts)
         inputs = bench.make_inputs(suite, params, bench.draw_seed(facts.case, "prepare"))
     except Exception as error:
         return fail(bench.explain(facts.case, error, "reference_raised"))
@@ -69,9 +73,12 @@ def prepare(bench: Rig, params: Params, case: str | None = None, own: Performanc
         facts = replace(facts, base=_compare_with_base(facts, base, call, capture))
     try:
         suspicion = _find_cheats(bench, suite, facts, inputs)
+        reference_us = 1e6 * bench.device.window_s(Arm(REFERENCE, suite.reference, inputs), 1)
     except Exception as error:
         return fail(bench.explain(facts.case, error, "reference_raised"))
     subject = Subject(params, facts, rounds(us), suspicion=suspicion, suite=own, wall_us=us)
+    if reference_us > SLOW_US:
+        subject.stride = max(min(int(reference_us / us / 2), subject.rounds // FEWEST_REFERENCES), 1)
     try:
         find_rest(bench, subject, Arm(KERNEL, suite.kernel, inputs))
     except Exception as error:
@@ -102,7 +109,7 @@ def warm_up(device: Accelerator, call: Arm) -> tuple[int, float]:
         last = window
 
 
-def _read_declarations(suite: Performance, params: Params, facts: PerformanceCase) -> PerformanceCase:
+def read_declarations(suite: Performance, params: Params, facts: PerformanceCase) -> PerformanceCase:
     """What the op declares of a case. Raises ValueError for what no call can do."""
     counts: dict[str, Any] = {}
     for name, function in (("bytes_moved", suite.bytes_moved), ("flops", suite.flops)):

@@ -14,10 +14,10 @@ import numpy as np
 
 from perfci.core.model import AccuracyCase, Fact, Reason
 from perfci.core.wording import as_fact
-from perfci.device.seam import Accelerator, Arrays, Inputs, Race, not_interpreted
+from perfci.device.seam import Accelerator, Arrays, Deviation, Inputs, Race, not_interpreted
 from perfci.measure import closeness
 from perfci.measure.bench import Describe
-from perfci.measure.closeness import Errors, Host, Standard, find_growth, relative_l2
+from perfci.measure.closeness import Host, Standard, find_growth, relative_l2
 from perfci.measure.inputs import bound_inputs, fill_inputs, flat
 from perfci.ops.spec import SEARCHED, Accuracy, Params, case_id, matches
 
@@ -310,7 +310,7 @@ def _locate(case: str, mask: Host) -> dict[str, Fact]:
 
 def _compare_numbers(
     calls: _Calls, actual: Any, wanted: Any, usual: Any
-) -> tuple[AccuracyCase, Errors | None, Errors | None]:
+) -> tuple[AccuracyCase, Deviation | None, Deviation | None]:
     """Returns one output's result, and its errors and the reference's own against float64. None for integers."""
     arrays, check, suite = calls.arrays, calls.check, calls.suite
     got, right, common = arrays.host(actual), arrays.host(wanted), arrays.host(usual)
@@ -335,7 +335,7 @@ def _compare_numbers(
         result = replace(result, failure=failure)
     # perfci chose the size of all other values.
     elif check.values == "normal" and errors.stats.count:
-        rms = errors.exact.rms(errors.stats.count)
+        rms = errors.exact
         stated = suite.tolerance_reason is not None and dtype in (suite.tolerance or {})
         if broken := closeness.find_accepted(standard, got, dtype, rms, stated=stated):
             facts = {"case": check.case, "broken": broken, "atol": atol, "rtol": rtol, "rms": rms, "dtype": dtype}

@@ -32,10 +32,8 @@ STANDARD = ("md", "junit", "metrics")  # formats that are written if none are na
 
 def import_libraries() -> None:
     """Import what reports are made with, which takes a second, or several on a slow host."""
-    from perfci.report import frame
     from perfci.report.charts import style
 
-    frame.tabulate_launches(())
     style.save_png(style.make_figure("", 1.0)[0])
 
 
@@ -65,12 +63,10 @@ def write(
     if "metrics" in formats:
         metrics.write(run, judgements, folder, baselines)
     if {"md", "html"} & {*formats}:
-        table = frame.tabulate_blocks(run)
-        raw = frame.tabulate_launches(stored.rows) if stored.rows else None
         spreads = frame.pool_spreads(run)
-        pictures, svg, known = folder if "md" in formats else None, "html" in formats, pasts or {}
-        drawn = plots.Painter(run, judgements, spreads, pictures, svg, raw, known).draw_all()
-        material = Material(run, judgements, spreads, frame.find_clocks(table), drawn.ops, drawn.roofline, known)
+        pictures, known = folder if "md" in formats else None, pasts or {}
+        drawn = plots.Painter(run, judgements, spreads, pictures, stored.rows, known).draw_all()
+        material = Material(run, judgements, spreads, frame.find_clocks(run), drawn.ops, drawn.roofline, known)
         report = build.make_report(material, plain(sentence(stored.note)) if stored.note else "")
         if "html" in formats:
             write_atomically(folder / PAGE, page.render(material, report).encode())

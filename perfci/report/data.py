@@ -86,7 +86,7 @@ def _write_row(row: Judgement, figures: Mapping[str, Any]) -> dict[str, Any]:
         "arms": figures.get("arms", []),
         "rates": figures.get("rates"),
         "expected": pick(row.expected, "case up_to why until file line") if row.expected else None,
-        "suggested": pick(row.suggested, "file line below replaces") if row.suggested else None,
+        "suggested": pick(row.suggested, "file line") if row.suggested else None,
         "differs": [pick(each, "field before after moves") for each in seen.differs],
         "peers": [pick(each, "name us ratio faster", reason=each.failure) for each in seen.peers],
     }

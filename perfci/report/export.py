@@ -1,16 +1,20 @@
-"""What was measured as a flat table, a row a block and arm, and the files that it is written to."""
+"""What was measured as a flat table, a row a block and arm, and the files it is written to. The one home of pandas."""
 
 from __future__ import annotations
 
 import io
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perfci.core.errors import MissingPackageError
-from perfci.core.model import Judgements, Run, Suite
+from perfci.core.model import Judgements, Run, Suite, is_peer
 from perfci.report import frame, rows
+from perfci.report.data import pick
+from perfci.store.launches import LaunchRow
+from perfci.store.past.lines import find_median
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,12 +96,15 @@ _NUMBER = re.compile(r"-?[0-9]{1,15}(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 
 def tabulate(runs: Sequence[tuple[Run, Judgements | None]]) -> pd.DataFrame:
     """The tables of several runs, one behind the other: COLUMNS, a column a parameter, and with judgements VERDICTS."""
-    found = frame.join([_merge_blocks(run, judgements) for run, judgements in runs])
+    import pandas as pd
+
+    blocks = [row for run, judgements in runs for row in _list_blocks(run, judgements)]
     names = list(COLUMNS)
     behind = names.index("case") + 1
-    extra = [name for name in found.columns if name.startswith(PARAMETER)]
+    extra = list(dict.fromkeys(name for row in blocks for name in row if name.startswith(PARAMETER)))
+    judged = VERDICTS if any(judgements for _, judgements in runs) else ()
     types = {name: column.type for name, column in {**COLUMNS, **VERDICTS}.items()}
-    ordered = found[[*names[:behind], *extra, *names[behind:], *(name for name in VERDICTS if name in found.columns)]]
+    ordered = pd.DataFrame(blocks, columns=[*names[:behind], *extra, *names[behind:], *judged])
     for name in extra:
         values = [value for value in ordered[name] if isinstance(value, str)]
         types[name] = (
@@ -129,42 +136,44 @@ def to_parquet(found: pd.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
-def _merge_blocks(run: Run, judgements: Judgements | None) -> pd.DataFrame:
-    """The run's blocks, and what is known of the run and of each case beside them."""
-    where = run.environment
-    blocks = frame.tabulate_blocks(run)
-    about: dict[str, Any] = {
-        "run": run.id,
-        "created": run.created,
-        "perfci": run.perfci,
-        "commit": where.commit,
-        "dirty": where.dirty,
-        "base": run.plan.base.commit if run.plan.base else None,
-        "device": where.device.key,
-        "timer": where.timer,
-        "board": [board if isinstance(board, str) else where.device.uuid for board in blocks["board"]],
-        "throttle": [";".join(reasons) or None for reasons in blocks["throttle"]],
-    }
-    columns: dict[str, dict[tuple[str, str], object]] = {"cache": {}}
-    for op in run.ops:
-        for case in op.performance:
-            columns["cache"][op.op, case.case] = case.cache
-            for part in case.case.split(","):
-                name, equals, value = part.partition("=")
-                if equals:
-                    columns.setdefault(PARAMETER + name, {})[op.op, case.case] = value
-    if judgements is not None:
-        judged = {(row.op, row.case): row for row in judgements.rows if row.suite is Suite.PERFORMANCE and row.case}
-        changes = {case: rows.find_change(row) for case, row in judged.items()}
-        columns["verdict"] = {case: str(row.verdict) for case, row in judged.items()}
-        columns["reason"] = {case: row.reasons[0].kind for case, row in judged.items() if row.reasons}
-        columns["change"] = {case: change.value for case, change in changes.items() if change}
+def _list_blocks(run: Run, judgements: Judgements | None) -> Iterator[dict[str, object]]:
+    """Each arm of each block with what is known of its run and case, by the names of the columns, and of more."""
+    where, base = run.environment, run.plan.base
+    about = {**pick(run, "created perfci"), **pick(where, "commit dirty timer"), "run": run.id}
+    about |= {"base": base.commit if base else None, "device": where.device.key}
     p99s = {(one.op, one.case, one.arm): one.p99_us for one in frame.pool_spreads(run)}
-    about["p99_us"] = [p99s.get(arm) for arm in zip(blocks["op"], blocks["case"], blocks["arm"], strict=True)]
-    cases = list(zip(blocks["op"], blocks["case"], strict=True))
-    for name, values in columns.items():
-        about[name] = [values.get(case) for case in cases]
-    return blocks.assign(**about)
+    timed = (row for row in judgements.rows if row.suite is Suite.PERFORMANCE) if judgements else ()
+    judged = {(row.op, row.case): row for row in timed}
+    for op, case in ((each.op, case) for each in run.ops for case in each.performance):
+        parts = (part.partition("=") for part in case.case.split(","))
+        own = about | {PARAMETER + name: value for name, equals, value in parts if equals}
+        own |= {"op": op, "case": case.case, "dtype": case.dtype, "cache": case.cache}
+        if row := judged.get((op, case.case)):
+            change, why = rows.find_change(row), next((reason.kind for reason in row.reasons), None)
+            own |= {"verdict": str(row.verdict), "reason": why, "change": change and change.value}
+        # Of calls in a row, if they were made.
+        hosts = {arm: [block.arms[arm] for block in case.host if arm in block.arms] for arm in ("kernel", "base")}
+        host_us = {arm: find_median(each.host_us for each in known) for arm, known in hosts.items()}
+        for block in case.blocks:
+            own |= {**vars(block.state), "throttle": ";".join(block.state.throttle) or None}
+            own |= pick(block, "process started_s", block=block.index, board=block.board or where.device.uuid)
+            for arm, each in block.arms.items():
+                found = {"arm": arm, **vars(each.time), **pick(each, "span_us activities"), "p90_us": each.time.p90_us}
+                found |= {"host_us": host_us.get(arm) or each.host_us, "p99_us": p99s[op, case.case, arm]}
+                if arm == "kernel" and "kernel/base" in block.shifts:
+                    found |= {"change_base": math.expm1(block.shifts["kernel/base"])}
+                elif is_peer(arm) and f"kernel/{arm}" in block.shifts:
+                    found |= {"peer_ratio": math.exp(-block.shifts[f"kernel/{arm}"])}
+                yield own | found
+
+
+def tabulate_launches(found: Iterable[LaunchRow]) -> pd.DataFrame:
+    """Raw launches with the columns op, case, process, block, arm, us: one row a launch, in time order."""
+    import pandas as pd
+
+    records = [(row.op, row.case, row.process, row.block, row.arm, row.us) for row in found]
+    table = pd.DataFrame.from_records(records, columns=["op", "case", "process", "block", "arm", "us"])
+    return table.explode("us", ignore_index=True).astype({"us": "float64"}).dropna(subset=["us"])
 
 
 _READERS: Mapping[str, Callable[[str], object]] = {TEXT: str, WHOLE: int, NUMBER: float, TRUTH: "True".__eq__}

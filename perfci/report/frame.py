@@ -1,36 +1,22 @@
-"""The tables behind the report: one row a block and arm, and what is pooled from them. The one home of pandas."""
+"""What is pooled from a run's blocks: each arm's launches, and what the device reported beside them."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfci.core.model import DeviceState, PerformanceCase, Run, Summary, is_peer
+from perfci.core.model import PerformanceCase, Run, Summary
 from perfci.statistics import exact
-from perfci.store.launches import LaunchRow
 from perfci.store.past.lines import find_median
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 P99_LAUNCHES = 100  # fewest launches whose 99th percentile is shown: of fewer it is the slowest
 ARMS = ("kernel", "base", "reference")  # The order in which arms are shown. Other arms follow.
 HOST = "host"
-
-_KEYS = ("op", "case", "dtype", "arm", "process", "block", "started_s")
-_ARM = ("span_us", "host_us", "activities")
-_BASE = ("change_base", "peer_ratio")
-_SUMMARY = tuple("p90_us" if f.name == "slowest_us" else f.name for f in fields(Summary))
-_TIMES = attrgetter(*_SUMMARY)
-_ARMS = attrgetter(*_ARM)
-_STATE = attrgetter(*(f.name for f in fields(DeviceState)))
-COLUMNS = (*_KEYS, *_SUMMARY, *_ARM, *(f.name for f in fields(DeviceState)), *_BASE, "board")
 
 
 @dataclass(frozen=True)
@@ -71,31 +57,6 @@ class Clocks:
     foreign_processes: tuple[float, float] | None
     blocks: int
     throttle: tuple[tuple[str, int], ...]  # (reason, blocks in which it held the clock down), the most frequent first
-
-
-def tabulate_blocks(run: Run) -> pd.DataFrame:
-    """COLUMNS, one row a block and arm. The kernel's have `change_base`, a ratio - 1, a peer's `peer_ratio` to it."""
-    import pandas as pd
-
-    return pd.DataFrame.from_records(list(_make_records(run)), columns=list(COLUMNS))
-
-
-def join(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Tables one behind the other, with every column that any of them has. Those without rows only name theirs."""
-    import pandas as pd
-
-    found = list(tables)
-    columns = dict.fromkeys(name for table in found for name in table.columns)
-    return pd.concat([table.astype(object) for table in found], ignore_index=True).reindex(columns=list(columns))
-
-
-def tabulate_launches(rows: Iterable[LaunchRow]) -> pd.DataFrame:
-    """Raw launches with the columns op, case, process, block, arm, us: one row a launch, in time order."""
-    import pandas as pd
-
-    records = [(row.op, row.case, row.process, row.block, row.arm, row.us) for row in rows]
-    table = pd.DataFrame.from_records(records, columns=["op", "case", "process", "block", "arm", "us"])
-    return table.explode("us", ignore_index=True).astype({"us": "float64"}).dropna(subset=["us"])
 
 
 def pool_spreads(run: Run) -> tuple[ArmSpread, ...]:
@@ -140,33 +101,12 @@ def _pool(op: str, case: str, arm: str, times: Sequence[Summary]) -> ArmSpread:
     )  # fmt: skip
 
 
-def find_clocks(table: pd.DataFrame) -> Clocks:
+def find_clocks(run: Run) -> Clocks:
     """What the device reported over all blocks of the run."""
-    once = table.drop_duplicates(["op", "case", "process", "block"])
-    counts = once["throttle"].explode().dropna().value_counts()
-    shown = {f.name for f in fields(Clocks)} - {"blocks", "throttle"}
+    states = [block.state for op in run.ops for case in op.performance for block in case.blocks]
     ranges = {}
-    for name in shown:
-        seen = once[name].dropna()
-        ranges[name] = (float(seen.min()), float(seen.max())) if len(seen) else None
-    throttle = tuple((str(reason), int(count)) for reason, count in counts.items())
-    return Clocks(**ranges, blocks=len(once), throttle=throttle)
-
-
-def _make_records(run: Run) -> Iterator[tuple[Any, ...]]:
-    for op in run.ops:
-        for case in op.performance:
-            # Of calls in a row, if they were made.
-            arms = {arm: [block.arms[arm] for block in case.host if arm in block.arms] for arm in ("kernel", "base")}
-            host_us = {arm: find_median(each.host_us for each in known) for arm, known in arms.items()}
-            for block in case.blocks:
-                place = (block.process, block.index, block.started_s)
-                for arm, timed in block.arms.items():
-                    change = peer_ratio = math.nan
-                    if arm == "kernel":
-                        change = math.expm1(block.shifts.get("kernel/base", math.nan))
-                    elif is_peer(arm):
-                        peer_ratio = math.exp(-block.shifts.get(f"kernel/{arm}", math.nan))
-                    own = replace(timed, host_us=host_us.get(arm) or timed.host_us)
-                    numbers = (*_TIMES(timed.time), *_ARMS(own), *_STATE(block.state))
-                    yield (op.op, case.case, case.dtype, arm, *place, *numbers, change, peer_ratio, block.board)
+    for name in {f.name for f in fields(Clocks)} - {"blocks", "throttle"}:
+        seen = [float(value) for state in states if (value := getattr(state, name)) is not None]
+        ranges[name] = (min(seen), max(seen)) if seen else None
+    throttle = Counter(reason for state in states for reason in state.throttle)
+    return Clocks(**ranges, blocks=len(states), throttle=tuple(throttle.most_common()))

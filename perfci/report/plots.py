@@ -5,11 +5,11 @@ A figure takes some 0.1 s to draw. So a run of many ops gets fewer panels an op,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,9 +27,9 @@ from perfci.report.past import Past, Pasts
 from perfci.report.sections import Pictures
 from perfci.report.text import file_name, plain
 from perfci.report.view import Picture
+from perfci.store.launches import LaunchRow
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 CASES = 12  # most cases of a run that get a picture of their own: those that fail before those that warn
@@ -51,23 +51,18 @@ class Gallery:
     roofline: Picture | None = None  # of the ops together. None if no case's operations are known
 
 
-def collect_charts(run: Run, judgements: Judgements, raw: pd.DataFrame | None) -> dict[str, list[CaseChart]]:
+def collect_charts(run: Run, judgements: Judgements, raw: Iterable[LaunchRow]) -> dict[str, list[CaseChart]]:
     """What there is to draw of each op's timed cases, in their order."""
     judged = {(row.op, row.case): row for row in judgements.rows if row.suite is Suite.PERFORMANCE}
-    launches: dict[tuple[str, str], dict[str, style.Floats]] = {}
-    if raw is not None:
-        keyed: Any = raw.groupby(["op", "case", "arm"], sort=False)["us"]
-        found = {key: us.to_numpy() for key, us in keyed if key[2] in style.COLOURS}
-        for op, case, arm in sorted(found, key=lambda key: list(style.COLOURS).index(key[2])):
-            launches.setdefault((op, case), {})[arm] = found[op, case, arm]
-    return {
-        op.op: [
-            chart
-            for case in op.performance
-            if (chart := _make_chart(case, judged.get((op.op, case.case)), launches.get((op.op, case.case), {})))
-        ]
-        for op in run.ops
-    }
+    taken: dict[tuple[str, str, str], list[float]] = {}
+    for row in raw:
+        taken.setdefault((row.op, row.case, row.arm), []).extend(row.us)
+
+    def make(op: str, case: PerformanceCase) -> CaseChart | None:
+        launches = {arm: np.array(us) for arm in style.COLOURS if (us := taken.get((op, case.case, arm)))}
+        return _make_chart(case, judged.get((op, case.case)), launches)
+
+    return {op.op: [chart for case in op.performance if (chart := make(op.op, case))] for op in run.ops}
 
 
 def _make_chart(case: PerformanceCase, row: Judgement | None, launches: Mapping[str, style.Floats]) -> CaseChart | None:
@@ -163,8 +158,7 @@ class Painter:
     judgements: Judgements
     spreads: Sequence[ArmSpread]
     folder: Path | None  # where PNGs go, in place of an earlier report's
-    svg: bool = False  # draw SVG too
-    raw: pd.DataFrame | None = None  # every launch. Without it their distribution is not drawn
+    raw: Sequence[LaunchRow] = ()  # every launch. Without it their distribution is not drawn
     pasts: Pasts = field(default_factory=dict)
 
     @cached_property
@@ -178,10 +172,11 @@ class Painter:
         return max(min(style.PANELS, PANELS_OF_RUN // max(sum(map(bool, self.charts.values())), 1)), FEWEST_PANELS)
 
     def save(self, figure: Figure, name: str, alt: str, case: str | None = None, shows: int = 0) -> Picture:
-        """Save a figure as PNG, as SVG, or as both."""
+        """Draw a figure, and save it if there is a folder."""
+        png = style.save_png(figure)
         if self.folder is not None:
-            (self.folder / f"{name}.png").write_bytes(style.save_png(figure))
-        return Picture(f"{name}.png", alt, shows, case, style.save_svg(figure) if self.svg else "")
+            (self.folder / f"{name}.png").write_bytes(png)
+        return Picture(f"{name}.png", alt, shows, case, png)
 
     @np.errstate(all="ignore")  # matplotlib overflows if times are absurd, and then leaves a margin out
     def draw_all(self) -> Gallery:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from perfci.core import units
-from perfci.core.model import DuelWhat, Gate, Judgement, Judgements, Run, Suggestion, Suite, Verdict
+from perfci.core.model import DuelWhat, Gate, Judgement, Judgements, Run, Suite, Verdict
 from perfci.core.wording import say
 from perfci.report.text import phrase, plain
 from perfci.report.view import NextStep
@@ -163,44 +163,16 @@ def is_only_compiled(run: Run) -> bool:
 
 def make_pastings(judgements: Judgements) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The entries that would make this run's slow-downs EXPECTED: where they are to be put, and their lines."""
-
-    # Those that take another's place come first in a file: the others move the lines below them.
-    def place(entry: Suggestion) -> tuple[str, bool, int]:
-        return entry.file, entry.replaces is None, -(entry.replaces or 0)
-
-    found = sorted((row.suggested for row in judgements.rows if row.suggested), key=place)
-    for _, group in groupby(found, place):
-        entries = list(group)
-        kept = [entry.line for entry in entries[:MOST_ENTRIES]]
-        text = _describe_place(entries[0])
-        if left := len(entries) - len(kept):
-            text = say("Entries that are left out here: {count}; --format json has them all.", count=left) + " " + text
-        yield text, (*([KEY] if entries[0].below is None else []), *kept)
-
-
-def _describe_place(entry: Suggestion) -> str:
-    """Which way of taking a slow-down applies when, and where the lines go."""
-    which = say(
-        "If the slow-down is meant: in a merge request, agree on it by the entry below; on the default branch, store "
-        "it by perfci accept RUN --slower --why TEXT. perfci thresholds relax is for noise."
-    )
-    file = plain(entry.file)
-    if entry.replaces is not None:
-        where = say(
-            "Put this into {file} in the place of the entry in line {line}, with the reason filled in; whoever owns "
-            "that file approves it with the change:",
-            file=file, line=entry.replaces,
-        )  # fmt: skip
-    elif entry.below is not None:
-        where = say(
-            "Add this to {file} right below line {line}, with the reason filled in; whoever owns that file approves it "
-            "with the change:",
-            file=file, line=entry.below,
-        )  # fmt: skip
-    else:
-        where = say(
-            "Add this at the end of {file}, with the reason filled in; whoever owns that file approves it with the "
-            "change:",
-            file=file,
+    found = sorted((row.suggested for row in judgements.rows if row.suggested), key=lambda entry: entry.file)
+    for file, group in groupby(found, lambda entry: entry.file):
+        entries = [entry.line for entry in group]
+        text = say(
+            "If the slow-down is meant: in a merge request, agree on it by the entry below; on the default branch, "
+            "store it by perfci accept RUN --slower --why TEXT. perfci thresholds relax is for noise. Add this to "
+            "{file}, in the place of an entry for the same case, with the reason filled in; whoever owns that file "
+            "approves it with the change:",
+            file=plain(file),
         )
-    return f"{which} {where}"
+        if (left := len(entries) - MOST_ENTRIES) > 0:
+            text = say("Entries that are left out here: {count}; --format json has them all.", count=left) + " " + text
+        yield text, (KEY, *entries[:MOST_ENTRIES])

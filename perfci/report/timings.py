@@ -16,8 +16,12 @@ HEADINGS = "step or op | in all: | start and import: | accuracy: | prepare: | me
 
 def tabulate_seconds(run: Run, report_s: float = 0.0) -> Table:
     """Returns a row for each step of the run and each op, in their order. report_s: of the report, if it is known."""
-    before = {"base": say("finding the base"), "describe": say("describing the ops")}
-    after = {"compile": say("compiling without a device"), "judge": say("judging"), "report": say("report")}
+    before = {
+        "base": say("finding the base"),
+        "describe": say("describing the ops"),
+        "compile": say("compiling without a device"),
+    }
+    after = {"judge": say("judging"), "report": say("report")}
     spent = {**run.spent_s, "report": report_s}
     rows: list[tuple[str, Mapping[str, float]]] = [(name, {"": spent.get(step, 0.0)}) for step, name in before.items()]
     rows += [(plain(op.op), op.spent_s) for op in run.ops]

@@ -39,13 +39,13 @@ def make_table(headings: str, rows: Iterable[tuple[str, ...]]) -> Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG beside the report, and the same picture as SVG for the page."""
+    """A PNG, beside report.md and within the page."""
 
     file: str
     alt: str
     shows: int = 0  # number of cases in it, if something depends on that
     case: str | None = None  # the case that it is about, if it is about one alone
-    svg: str = ""
+    png: bytes = b""
 
 
 @dataclass(frozen=True)

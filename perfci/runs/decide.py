@@ -79,11 +79,11 @@ def _add_change(run: Run, limits: Thresholds, settings: Settings, *, planned: bo
         return run, limits
     head = parse_commit(settings.root, "HEAD")
     if head is None or head != run.environment.commit:
-        return run, limits.with_change(base.expected, Thresholds())
+        return run, limits.with_change(base.expected)
     change = load(settings.thresholds, list_known_ops(settings), settings.root)
     entries = base.expected if planned else mark_added(change, limits)
     plan = dataclasses.replace(run.plan, base=dataclasses.replace(base, expected=entries))
-    return dataclasses.replace(run, plan=plan), limits.with_change(entries, change)
+    return dataclasses.replace(run, plan=plan), limits.with_change(entries)
 
 
 def _read_baselines(run: Run, settings: Settings, against: Path | None) -> Mapping[str, Baseline]:

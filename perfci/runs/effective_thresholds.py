@@ -51,7 +51,7 @@ def in_force(
     day. ops: as `thresholds.load` takes them. asked: values of --threshold. Raises StoredFileError.
     """
     written = load(rules.thresholds, ops, rules.root)
-    return over(written, read_earned(rules.thresholds, where.device.key, rules.root), where, created, asked)
+    return over(written, read_earned(rules.thresholds, where.device.key), where, created, asked)
 
 
 def over(

@@ -101,7 +101,7 @@ def explain(
         except StoredFileError:  # the history has to be repaired first
             history = ()
         # As for a run in the newest accepted run's environment, else in that of the earned values.
-        files = read_earned(settings.thresholds, device or "", settings.root)
+        files = read_earned(settings.thresholds, device or "")
         learnt = files[op].environment if op in files else None
         nowhere = Environment(Device("", "", device or ""), None, "", {}, "", "")
         where = history[-1].environment if history else learnt or nowhere
@@ -130,14 +130,14 @@ def list_cases(settings: Settings, op: str, device: str | None = None) -> list[s
         history = read_history(settings.baselines, each, op).runs
         for suite in Suite if history else ():
             found |= dict.fromkeys(figures.list_cases(history[-1], suite))
-        file = read_earned(settings.thresholds, each, settings.root).get(op)
+        file = read_earned(settings.thresholds, each).get(op)
         found |= dict.fromkeys(value.case for value in (file.values if file else ()))
     return list(found)
 
 
 def list_devices(settings: Settings) -> list[str]:
     """Keys of the devices that have baselines, histories or earned values."""
-    files = (*settings.baselines.glob("*/*.json"), *settings.thresholds.glob("*/*.yaml"))
+    files = (*settings.baselines.glob("*/*.json"), *settings.thresholds.glob("*/*.json"))
     return sorted({path.parent.name for path in files} | {*history_devices(settings.baselines)})
 
 
@@ -184,7 +184,7 @@ def _list_values(
                 layer, entry = Layer.RELAXED, entries[-1]
                 origin = Origin(entry.file, entry.line)
             elif by_runs != by_people and record:
-                layer, origin = Layer.EARNED, Origin(record.file, record.line)
+                layer, origin = Layer.EARNED, Origin(f"{found.written.folder}/{found.earned[op].device}/{op}.json")
             if case is None or whole or record or entry or value != usual:
                 yield Value(case, key, part, value, text, layer, origin, record, entry)
 

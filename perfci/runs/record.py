@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import secrets
 import shutil
@@ -35,7 +36,7 @@ from perfci.core.model import (
     SuiteChange,
 )
 from perfci.core.settings import Settings
-from perfci.core.wording import because
+from perfci.core.wording import because, say
 from perfci.ops.discover import ops
 from perfci.ops.identity import DuelPlan
 from perfci.runs.base import BaseTree, choose_rules
@@ -112,6 +113,7 @@ class Recorder:
         lanes = count_cores() if run.plan.device == "cpu" else 1
         self._times = dataclasses.replace(times or Timetable({}), took=took, lanes=lanes)
         self._pace, self._later_s = Pace({}), dict[str, float]()  # seconds that each later look may take
+        self._ahead_s = dict[tuple[str, str], float]()  # (op, case) -> seconds that it took to compile ahead
         self.idle = True  # whether no worker was begun: asking again brings nothing
         warm_up(bench, run.plan.device)
 
@@ -129,8 +131,39 @@ class Recorder:
             queue = self._times.order([*waiting], self._left_s())
             counts = {name: cases_to_run(plan, waiting[name]) for name in queue}
             self._pace = Pace(counts, {name: op.accuracy for name, op in waiting.items()})
+            if queue and not self._end and plan.device == "cuda":
+                self._compile_ahead([self._first_job(waiting[name], cases) for name in queue])
             side_by_side([self._look_in_turn(queue, waiting, cases) for _ in range(self._times.lanes)])
         return self._run
+
+    def _compile_ahead(self, first: Sequence[Job]) -> None:
+        """Compile what cases launch into the caches of their workers: on all cores, and before anything is measured."""
+        jobs: list[tuple[Job, BaseTree | None]] = [(job, None) for job in first]
+        if self._tree and not self._tree.base.python:
+            jobs += [(self._base_job(job), self._tree) for job in first if job.base]
+        board, parts = self._run.environment.device, max(count_cores() // len(jobs), 1)
+        waiting = [(job, tree, index) for index in range(parts) for job, tree in jobs]
+        ends = None if (left_s := self._left_s()) is None else time.time() + left_s / 2
+
+        def compile_parts() -> Iterator[Sequence[Running]]:
+            while waiting and (ends is None or time.time() < ends):
+                job, tree, index = waiting.pop(0)
+                around = self._around(job, tree)
+                log = around.log.with_name(f"{around.log.stem}-ahead-{index}.log")
+                around = dataclasses.replace(around, until_s=ends, log=log)
+                job = dataclasses.replace(job, task="ahead", base=None, board=board, part=(index, parts))
+
+                def hear(message: Message, op: str = job.ops[0].op, own: bool = tree is None) -> None:
+                    if isinstance(message, Prepared) and own and message.case.compile_s:
+                        self._ahead_s[op, message.case.case] = message.case.compile_s
+
+                # Why one fails is found out by the op's own process.
+                yield from working(job, around, hear)
+
+        op = say("{count:op|ops}", count=len(first)) if first[1:] else first[0].ops[0].op
+        self._bench.listener(Doing("static", op))
+        with self._bench.timing("compile"):
+            side_by_side([compile_parts() for _ in range(min(count_cores(), len(waiting)))])
 
     def _look_in_turn(
         self, queue: list[str], waiting: Mapping[str, PlannedOp], cases: tuple[str, ...] | None
@@ -172,18 +205,18 @@ class Recorder:
             self._pace.end(planned.op)
             self._put(dataclasses.replace(start, late=self._late("op_not_reached", op=planned.op)))
         else:
-            unchanged = self._run.plan.skip_unchanged and planned.base is not None and planned.base.same
-            chosen = planned.audit if unchanged else planned.performance if self._run.plan.again else None
-            job = self._job(planned.op, cases=chosen if cases is None else cases)
-            job = dataclasses.replace(job, suites=(Suite.PERFORMANCE,)) if unchanged else job
-            yield from self._work(start, self._until(job, others))
+            yield from self._work(start, self._until(self._first_job(planned, cases), others))
 
     def _look_again(self, op: str, process: int, cases: tuple[str, ...]) -> Iterator[Sequence[Running]]:
         """One fresh process, unless it could not be done in time: half of one would show nothing."""
         start = next(known for known in self._run.ops if known.op == op)
         left_s = self._left_s()
         if left_s is None or left_s >= self._times.later(op, len(cases) / max(len(start.performance), 1)):
-            yield from self._work(start, self._until(self._job(op, process, cases), ()))
+            job = self._job(op, process, cases)
+            slow = (each.case for each in start.performance if (each.compile_s or 0.0) > _limit_compile(job, each.case))
+            if not set(cases).isdisjoint(slow):  # its first call has to compile again
+                shutil.rmtree(self._around(job).environment["TRITON_CACHE_DIR"], ignore_errors=True)
+            yield from self._work(start, self._until(job, ()))
         else:
             self._pace.end(_name_look(op, process))
             late = self._late("looks_late")
@@ -266,6 +299,24 @@ class Recorder:
             fake=settings.fake,
         )
 
+    def _first_job(self, planned: PlannedOp, cases: tuple[str, ...] | None) -> Job:
+        """The job of an op's first process. cases: None for all that are planned."""
+        unchanged = self._run.plan.skip_unchanged and planned.base is not None and planned.base.same
+        chosen = planned.audit if unchanged else planned.performance if self._run.plan.again else None
+        job = self._job(planned.op, cases=chosen if cases is None else cases)
+        return dataclasses.replace(job, suites=(Suite.PERFORMANCE,)) if unchanged else job
+
+    def _base_job(self, job: Job) -> Job:
+        """The same job on the base's files."""
+        assert job.base is not None
+        return dataclasses.replace(
+            job,
+            ops=(dataclasses.replace(job.ops[0], folder=job.base.folder),),
+            shared_folder=job.base.shared_folder,
+            root=job.base.root,
+            head_root=job.head_root or job.root,
+        )
+
     def _base_of(self, op: PlannedOp) -> BaseFiles | None:
         """What a worker needs of the base. Nothing if the op cannot be compared with it, or nothing of it is used."""
         run_plan, base, files = self._run.plan, op.base, self._base_files.get(op.op)
@@ -307,6 +358,9 @@ class Recorder:
         self._show_position()
 
         def hear(message: Message) -> None:
+            if isinstance(message, Prepared | Finished) and not job.process and message.case.compile_s is not None:
+                compile_s = message.case.compile_s + self._ahead_s.get((start.op, message.case.case), 0.0)
+                message = dataclasses.replace(message, case=dataclasses.replace(message.case, compile_s=compile_s))
             gathered.hear(message)
             watch.hear(message)
             if self._pace.hear(name, message):
@@ -483,13 +537,7 @@ class Recorder:
                 tuple(map(str, around.writable)),
             )
 
-        judge = dataclasses.replace(
-            job,
-            ops=(dataclasses.replace(job.ops[0], folder=base.folder),),
-            shared_folder=base.shared_folder,
-            root=base.root,
-            head_root=job.head_root or job.root,
-        )
+        judge = self._base_job(job)
         return dataclasses.replace(
             judge,
             cases=base.plan.cases
@@ -545,12 +593,8 @@ class Recorder:
         peers, by_round = job.peers and bool(planned.peers), self._run.plan.device in SPLIT
         head = dataclasses.replace(job, base=judged, cache=cache, peers=peers, by_round=by_round)
         other = dataclasses.replace(
-            head,
+            self._base_job(dataclasses.replace(head, base=base)),
             base=None,
-            ops=(dataclasses.replace(job.ops[0], folder=base.folder),),
-            shared_folder=base.shared_folder,
-            root=base.root,
-            head_root=job.head_root or job.root,
             suites=(Suite.PERFORMANCE,),
             # Its own suite does not know a case by the name of now.
             cases=tuple(
@@ -621,6 +665,12 @@ def count_cores() -> int:
         share, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         known = min(known, max(int(share) // int(period), 1))
     return known
+
+
+def _limit_compile(job: Job, case: str) -> float:
+    """Seconds that the first call of a case may take."""
+    limit = job.limits[case].compile_s if case in job.limits else None
+    return math.inf if limit is None else limit
 
 
 def _ends_run(failure: Reason) -> bool:

@@ -43,12 +43,12 @@ class StoredRun:
 
     def launches(self) -> pd.DataFrame:
         """One row a launch, in time order: op, case, process, block, arm, us. Warns if the file is torn."""
-        from perfci.report import frame
+        from perfci.report import export
 
         found = read_launches(self.folder)
         if found.note:
             warnings.warn(sentence(found.note), stacklevel=2)
-        return frame.tabulate_launches(found.rows)
+        return export.tabulate_launches(found.rows)
 
 
 def read(path: Path, project: Path | None = None) -> StoredRun:

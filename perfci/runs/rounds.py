@@ -19,6 +19,7 @@ from perfci.runs.bench import Bench, Listener, claim_bench, warm_up
 from perfci.runs.describe import Described
 from perfci.runs.flow import check_against
 from perfci.runs.plan import Against, Request, make_plan
+from perfci.runs.profile import note_profile
 from perfci.runs.record import Recorder, new_run
 from perfci.statistics.rounds import find_confidence, weigh_round
 from perfci.store.logbook import append_round, keep_files, read_logbook
@@ -65,7 +66,8 @@ def try_round(
             if (same := before.get(each.case)) and each.best and each.us is None else each
             for each in found.cases
         )  # fmt: skip
-        found = replace(found, place=place if found.commit else 0, seconds=seconds, cases=tuple(cases))
+        place = place if found.commit else 0
+        found = note_profile(settings, replace(found, place=place, seconds=seconds, cases=tuple(cases)))
         append_round(op.folder, found)
     return found
 

@@ -1,4 +1,4 @@
-"""Keeps what accepted runs have earned, by `perfci.thresholds.ratchet`, in `thresholds/<device key>/<op>.yaml`."""
+"""Keeps what accepted runs have earned, by `perfci.thresholds.ratchet`, in `thresholds/<device key>/<op>.json`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from perfci.core.wording import ENGLISH, sentence, speaking
 from perfci.runs.effective_thresholds import place
 from perfci.store.files import write_atomically
 from perfci.store.history import held, history_devices, history_ops, read_history
-from perfci.thresholds.earned import EarnedFile, read_file
+from perfci.thresholds.earned import EarnedFile, read_file, write_earned
 from perfci.thresholds.layers import Earned, find_strictest, is_stricter
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.ratchet import figures
 from perfci.thresholds.ratchet.figures import KEYS
 from perfci.thresholds.ratchet.steps import Tighter, propose, rescale_targets
 from perfci.thresholds.read import load
-from perfci.thresholds.write import Which, show, write_earned
+from perfci.thresholds.write import show
 
 _KEPT = {"ratchet_tau": "earned_tau", "ratchet_figure": "earned_figure", "ratchet_growth": "earned_growth"}
 """Kind of what is proposed -> kind of what is kept beside the value."""
@@ -100,7 +100,7 @@ def _tighten_op(settings: Settings, written: Thresholds, device: str, op: str, t
         history = read_counted(settings, device, op)
         if not history:
             return dataclasses.replace(found, said=(Reason("earned_nothing", {"op": op, "device": device}),))
-        file = read_file(settings.thresholds / device / f"{op}.yaml", op, device, settings.root)
+        file = read_file(settings.thresholds / device / f"{op}.json", op, device)
         found, content = _work_out(written, file, history, today)
         if write and found.moves:
             replace_file(settings, file.path, file.content, content)
@@ -139,10 +139,10 @@ def _work_out(
             with speaking(ENGLISH):
                 kept_why = sentence(Reason(_KEPT[change.why.kind], change.why.facts))
             changes.append(Earned(
-                file.op, change.case, change.key, change.after, change.before, change.after,
+                change.case, change.key, change.after, change.before, change.after,
                 bound=float(f"{change.bound:.4g}"), began=before.began if before else change.before,
                 predicted=change.predicted, date=today, runs=len(dict.fromkeys(change.runs)),
-                first=change.runs[0], last=change.runs[-1], why=kept_why, file=str(file.path),
+                first=change.runs[0], last=change.runs[-1], why=kept_why,
             ))  # fmt: skip
             whys.append(change.why)
     facts: dict[str, Fact] = {"op": file.op, "device": file.device, "count": len(anew)}
@@ -150,14 +150,13 @@ def _work_out(
     found = Tightened(file.op, file.device, tuple(changes), tuple(whys), anew, renamed, said)
     if not found.moves:
         return found, b""
-    old_names = {new: old for old, new in renamed.items()}
-    dropped = {(old_names.get(each.case, each.case), each.key) for each in anew}
-    return found, write_earned(file, where, changes, dropped, renamed)
+    whole = {(each.case, each.key): each for each in (*kept, *changes)}
+    return found, write_earned(file, where, whole.values())
 
 
 def _list_agreed(proposed: Sequence[Tighter], history: Sequence[HistoryRun]) -> Iterator[Tighter]:
     """One change a case and key. Errors of an id in both suites go to the looser of two values, if both have one."""
-    found: dict[Which, list[Tighter]] = {}
+    found: dict[tuple[str, str], list[Tighter]] = {}
     for change in proposed:
         found.setdefault((change.case, change.key), []).append(change)
     keys = {each.name: each for each in KEYS}
@@ -201,12 +200,12 @@ def rescale(settings: Settings, op: str, run: HistoryRun, shifts: Mapping[str, f
     said: list[Reason] = []
     try:
         written = load(settings.thresholds, None, settings.root)
-        file = read_file(settings.thresholds / device / f"{op}.yaml", op, device, settings.root)
+        file = read_file(settings.thresholds / device / f"{op}.json", op, device)
         if file.environment is None or unmixable(file.environment, run.environment):
             return ()
         limits = dataclasses.replace(written, earned={op: file.by_case()})
         known = {(each.case, each.key): each for each in file.values}
-        values = []
+        values = dict(known)
         for change in rescale_targets(limits, op, shifts, run.run):
             mine = known.get((change.case, change.key))
             own = find_strictest(written.for_case(op, change.case), change.key)
@@ -215,15 +214,15 @@ def rescale(settings: Settings, op: str, run: HistoryRun, shifts: Mapping[str, f
             after = float(f"{change.after:.4g}")
             with speaking(ENGLISH):
                 why = sentence(Reason("earned_rescaled", change.why.facts))
-            values.append(dataclasses.replace(
+            values[mine.case, mine.key] = dataclasses.replace(
                 mine, value=after, before=mine.value, after=after, bound=after, predicted=None, date=today,
                 runs=1, first=run.run, last=run.run, rescaled=run.run, why=why,
-            ))  # fmt: skip
+            )  # fmt: skip
             facts: dict[str, Fact] = {"key": change.key, "op": op, "case": change.case}
             facts |= {"before": show(change.key, mine.value), "after": show(change.key, after)}
             said.append(Reason("earned_rescaled_said", {**facts, "file": place(file.path, settings.root)}))
-        if values:
-            replace_file(settings, file.path, file.content, write_earned(file, run.environment, values))
+        if said:
+            replace_file(settings, file.path, file.content, write_earned(file, run.environment, values.values()))
     except PerfciError as error:
         return (error.reason,)
     return tuple(said)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -13,7 +12,6 @@ from typing import Any
 import yaml
 
 from perfci.core.model import Reason
-from perfci.core.yaml_edit import YamlError, load_text, make_mapping, make_sequence, read_document
 from perfci.scaffold.edits import Edit, Note, append_lines, read, template
 
 FILE = ".gitlab-ci.yml"
@@ -87,8 +85,9 @@ class Pipeline:
         if text is not None:
             # Jobs that alone have a merge request's pipeline would hide the others' failures there.
             pipelines = "merge_requests" if re.search("merge_?request", text, re.IGNORECASE) else "branches"
-            with contextlib.suppress(YamlError, TypeError, KeyError):
-                stages = [str(stage) for stage in load_text(text)["stages"]]
+            known = _load(text)
+            if isinstance(known, dict) and isinstance(known.get("stages"), list):
+                stages = [str(stage) for stage in known["stages"]] or stages
         values = {
             "suffix": f"-{slug}" if slug else "",
             "stage": "test" if "test" in stages else stages[0],
@@ -102,24 +101,27 @@ class Pipeline:
 
 def include_file(text: str, file: str) -> str | None:
     """Returns a pipeline's text that includes one more local file. None if that would change anything else."""
+    before = _load(text) or {}
+    if not isinstance(before, dict):
+        return None
+    after = append_lines(text, ["include:", f"  - local: {file}"])
+    if "include" in before:
+        # First in the list, since comments behind the last entry belong to what follows.
+        after = re.sub(r"^include: *(\r?\n *- )", rf"\g<0>local: {file}\1", text, count=1, flags=re.MULTILINE)
+    wanted = {**before, "include": [{"local": file}, *before.get("include", [])]}
+    return after if _load(after) == wanted else None
+
+
+class _Loader(yaml.BaseLoader):
+    """Takes every scalar for text, and passes over GitLab's own tags."""
+
+
+_Loader.add_multi_constructor("!", lambda loader, _, node: loader.construct_sequence(node, deep=True))
+
+
+def _load(text: str) -> Any:
+    """The last of a pipeline's documents. None if it is empty, or no YAML."""
     try:
-        before = load_text(text)
-        before = {} if before is None else before
-        if not isinstance(before, dict):
-            return None
-        known = before.get("include", [])
-        wanted = {**before, "include": [{"local": file}, *(known if isinstance(known, list) else [known])]}
-        if "include" not in before:
-            after = append_lines(text, ["include:", f"  - local: {file}"])
-        elif document := read_document(text):
-            if isinstance(known, list):
-                # First, since comments behind the last entry belong to what follows.
-                document.data["include"].insert(0, make_mapping(local=file))
-            else:
-                document.data["include"] = make_sequence(make_mapping(local=file), document.data["include"])
-            after = document.write()
-        else:
-            return None
-        return after if load_text(after) == wanted else None
-    except YamlError:
+        return (list(yaml.load_all(text, _Loader)) or [None])[-1]
+    except (yaml.YAMLError, ValueError, RecursionError):
         return None

@@ -13,7 +13,8 @@ from perfci.core.codec import storable
 
 DIGITS = 6  # significant digits of stored numbers: 1 part in a million, far below any timer's noise
 
-ROWS = frozenset({"accuracy", "cases", "ops", "performance", "runs", "steps"})  # lists written one element a line
+ROWS = frozenset({"accuracy", "cases", "earned", "ops", "performance", "runs", "steps"})
+"""Lists that are written one element a line."""
 
 _ABSENT: tuple[Any, ...] = (None, (), {})
 

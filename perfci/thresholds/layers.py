@@ -29,7 +29,6 @@ HIGHER = frozenset({"speedup", "bandwidth_share", ALPHA})  # keys of which more 
 class Earned:
     """A value that accepted runs have earned, with its record. Ratios are of 1."""
 
-    op: str
     case: str  # id
     key: str
     value: float  # in force, if it is tighter than what people wrote
@@ -44,8 +43,6 @@ class Earned:
     last: str | None = None  # ids of the first and last of these runs
     rescaled: str | None = None  # id of the run with which a loss was accepted, if that was the last step
     why: str = ""
-    file: str = ""
-    line: int = 0
 
     @property
     def edited(self) -> bool:

@@ -111,24 +111,16 @@ class CaseThresholds:
 
 
 @dataclass(frozen=True)
-class Listed:
-    """Where a file has its list of expected entries."""
-
-    line: int  # of the key `expected`
-    indent: int = 2  # column of the entries' dashes
-
-
-@dataclass(frozen=True)
 class Origin:
     """Where a value was written."""
 
     file: str | None = None  # relative to the project's root. None: built in
-    line: int = 0
+    line: int = 0  # 0: the file as a whole
     case: str | None = None  # pattern under which it stands
 
     def __str__(self) -> str:
         """As people look it up: thresholds/softmax.yaml:12."""
-        return "built in" if self.file is None else f"{self.file}:{self.line}"
+        return "built in" if self.file is None else f"{self.file}:{self.line}" if self.line else self.file
 
 
 @dataclass(frozen=True)
@@ -140,7 +132,6 @@ class OpThresholds:
     expected: tuple[Expected, ...] = ()  # slow-downs that were agreed on, in file order
     dropped: tuple[Expected, ...] = ()
     """of the base's entries those that the change takes out, which it is judged by still"""
-    listed: Listed | None = None  # where the file has `expected`. None if it has none
     relaxed: tuple[Relaxed, ...] = ()  # what is looser for a time, in file order
     lines: Lines = field(default_factory=dict, compare=False)  # of the file's values
 
@@ -197,7 +188,7 @@ class Thresholds:
             return "--threshold"
         relaxed = getattr(replace(self, commanded={}).for_case(op, case), key) != getattr(asked, key)
         if not relaxed and getattr(asked, key) != getattr(written, key):
-            return f"{self.folder}/{device}/{op}.yaml"
+            return f"{self.folder}/{device}/{op}.json"
         own = self.ops.get(op)
         of_case = own and any(key in fields and matches(case, pattern) for pattern, fields in own.cases)
         by_op = own and getattr(own.common, key) != getattr(self.default, key)
@@ -211,14 +202,14 @@ class Thresholds:
             return entries
         return tuple(entry for entry in entries if not entry.weaker and matches(case, entry.case))
 
-    def with_change(self, entries: Sequence[Expected], change: Thresholds) -> Thresholds:
-        """These rules with all expected entries of the change that they judge, and the places to paste others into."""
+    def with_change(self, entries: Sequence[Expected]) -> Thresholds:
+        """These rules with all expected entries of the change that they judge."""
         ops = {}
-        for op in sorted({*self.ops, *change.ops, *(entry.op for entry in entries)}):
-            own, other = self.ops.get(op, OpThresholds(self.default)), change.ops.get(op)
+        for op in sorted({*self.ops, *(entry.op for entry in entries)}):
+            own = self.ops.get(op, OpThresholds(self.default))
             theirs = tuple(entry for entry in entries if entry.op == op)
             dropped = tuple(entry for entry in own.expected if entry not in theirs)
-            ops[op] = replace(own, expected=theirs, dropped=dropped, listed=other.listed if other else None)
+            ops[op] = replace(own, expected=theirs, dropped=dropped)
         return replace(self, ops=ops)
 
 

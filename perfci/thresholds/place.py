@@ -116,20 +116,20 @@ def list_yaml(folder: Path) -> dict[str, Path]:
     return found
 
 
-def read(path: Path, most: int = MOST_BYTES) -> Place | None:
+def read(path: Path) -> Place | None:
     """The whole of a YAML file, None if it is empty. Raises StoredFileError as `read_bytes` does."""
-    return parse_yaml(path, decode_text(path, read_bytes(path, most)))
+    return parse_yaml(path, decode_text(path, read_bytes(path)))
 
 
-def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
+def read_bytes(path: Path) -> bytes:
     """The content of a YAML file. Raises StoredFileError if it is too large or cannot be read."""
     try:
         with open_regular(path) as file:
-            data = file.read(most + 1)
+            data = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise StoredFileError("file_unreadable", path=str(path), why=error.strerror or str(error)) from error
-    if len(data) > most:
-        raise StoredFileError("thresholds_too_large", file=str(path), most=most)
+    if len(data) > MOST_BYTES:
+        raise StoredFileError("thresholds_too_large", file=str(path), most=MOST_BYTES)
     return data
 
 

@@ -21,7 +21,6 @@ from perfci.thresholds.limits import (
     WORK,
     CaseThresholds,
     Lines,
-    Listed,
     OpThresholds,
     Steps,
     Thresholds,
@@ -73,11 +72,10 @@ def load(folder: Path, ops: Collection[str] | None = None, root: Path | None = N
             raise StoredFileError(kind, file=str(path), op=op, meant=guess)
         fields, own_lines = _read_file(path, _OP_KEYS)
         cases, file = fields.pop("cases", ()), f"{shown}/{path.name}"
-        listed, entries = fields.pop("expected", (None, ()))
-        expected = tuple(replace(entry, op=op, file=file) for entry in entries)
+        expected = tuple(replace(entry, op=op, file=file) for entry in fields.pop("expected", ()))
         relaxed = tuple(replace(entry, op=op, file=file) for entry in fields.pop("relaxed", ()))
         common = override(default, fields)
-        found[op] = OpThresholds(common, cases, expected, listed=listed, relaxed=relaxed, lines=own_lines)
+        found[op] = OpThresholds(common, cases, expected, relaxed=relaxed, lines=own_lines)
     return Thresholds(default, found, shown, lines=lines)
 
 
@@ -174,14 +172,13 @@ def _read_tail(place: Place) -> str:
 # --- entries: agreed slow-downs (`expected`), and thresholds that are looser for a time (`relaxed`) -------------------
 
 
-def read_expected(place: Place) -> tuple[Listed, tuple[Expected, ...]]:
+def read_expected(place: Place) -> tuple[Expected, ...]:
     """What stands under the key `expected`, still without op and file. Raises StoredFileError."""
     example = "{case: ..., up_to: 6 %, why: ..., until: 2027-01-31}"
     up_to = make_percentage_reader(0, 100 * MOST, above=True, like="6 %")
     keys = {"case": read_case, "up_to": up_to, "why": read_why, "until": read_until, "weaker": _read_weaker}
     found: dict[str, Expected] = {}
-    members = place.members(say("a list with an entry a line, such as {example}", example=f"- {example}"))
-    for member in members:
+    for member in place.members(say("a list with an entry a line, such as {example}", example=f"- {example}")):
         weaker = isinstance(member.node, yaml.MappingNode) and any(each.key == "weaker" for each in member.items())
         needed = ("weaker", "why", "until") if weaker else ("case", "up_to", "why", "until")
         fields = _read_entry(member, {name: keys[name] for name in needed}, needed, example)
@@ -190,7 +187,7 @@ def read_expected(place: Place) -> tuple[Listed, tuple[Expected, ...]]:
         if name in found:
             raise member.error("entry_twice", what=shorten_text(name), first=found[name].line)
         found[name] = entry
-    return Listed(place.line, place.column if members else 2), tuple(found.values())
+    return tuple(found.values())
 
 
 def _read_weaker(place: Place) -> str:

@@ -1,4 +1,7 @@
-"""The worker process, `python -m perfci.worker.child`: a job on standard input, whose end also ends the process."""
+"""The worker process, `python -m perfci.worker.child`: a job on standard input, whose end also ends the process.
+
+With a job's file as its argument it is on its own: nobody answers it.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ _PARENT_GONE = 3
 
 def main() -> None:
     """Read the job, do it, report the result."""
-    job = decode(sys.stdin.readline(), Job)
+    job = decode(Path(sys.argv[1]).read_bytes() if sys.argv[1:] else sys.stdin.readline(), Job)
     if job.task == "measure":
         # Only this task needs it. Imported before a file of the project's could pass for a module.
         importlib.import_module("perfci.worker.work")
@@ -63,7 +66,8 @@ def main() -> None:
             answers.put(line)
         os._exit(_PARENT_GONE)
 
-    threading.Thread(target=read_answers, daemon=True).start()
+    if not sys.argv[1:]:
+        threading.Thread(target=read_answers, daemon=True).start()
     channel = MessageChannel(job.events_fd, answers.get)
     if job.head_root:
         settle(Path(job.root), Path(job.head_root))
@@ -257,16 +261,14 @@ def _chain(job: Job, channel: MessageChannel) -> None:
         chains.run(job, channel.send, device, chain)
 
 
-def _soak(job: Job, channel: MessageChannel) -> None:
-    """Call an op often, at once and on huge arrays."""
-    from perfci.worker import soak
-
+def _run_on_device(job: Job, channel: MessageChannel) -> None:
+    """Call an op often, at once and on huge arrays (soak), or find out where the time of its cases goes (profile)."""
     with _open_op(job, channel, lambda _: _load(job.ops[0], job)) as (device, loaded):
-        soak.run(job, channel.send, device, loaded)
+        importlib.import_module(f"perfci.worker.{job.task}").run(job, channel, device, loaded)
 
 
 def _run_without_device(job: Job, channel: MessageChannel) -> None:
-    """Compile for a target (static), or find out what an op of somebody's functions takes (sketch)."""
+    """Compile (ahead, static), or find out what an op of somebody's functions takes (sketch)."""
     importlib.import_module(f"perfci.worker.{job.task}").run(job, channel.send)
 
 
@@ -275,10 +277,12 @@ _TASKS = {
     "measure": _measure,
     "serve": _serve,
     "examine": _examine,
+    "ahead": _run_without_device,
     "static": _run_without_device,
     "tune": _tune,
     "chain": _chain,
-    "soak": _soak,
+    "soak": _run_on_device,
+    "profile": _run_on_device,
     "sketch": _run_without_device,
 }
 

@@ -16,6 +16,15 @@ from perfci.ops.recording import Recording, spell, unspell
 SIZE = 1 << 33  # bytes that one call may hand over. Pages that nobody writes take no memory
 _PAGE = 4096
 
+READY, GO, RETURNED, DONE = range(4)
+"""Places of a turn's marks: the process waits for GO, its calls have returned, the device has done their work."""
+
+MARKS = 4
+
+
+rest: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
+"""Lets others have the core and the interpreter for a moment, without sleeping."""
+
 
 class HostLostError(HandoverError):
     """The op's process has ended. The reason says how."""
@@ -30,7 +39,9 @@ class Arena:
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
-        self._memory = memoryview(mmap.mmap(descriptor, SIZE))
+        self._memory = memoryview(mmap.mmap(descriptor, SIZE + _PAGE))
+        self.marks = self._memory[SIZE : SIZE + MARKS]
+        """of a turn, set in this order: one process waits for the other's without sleeping"""
 
     @classmethod
     def create(cls) -> Arena:
@@ -38,7 +49,7 @@ class Arena:
         import fcntl  # which Windows lacks
 
         descriptor = os.memfd_create("perfci", os.MFD_ALLOW_SEALING)
-        os.ftruncate(descriptor, SIZE)
+        os.ftruncate(descriptor, SIZE + _PAGE)
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         return cls(descriptor)
 
@@ -71,11 +82,6 @@ class KernelCall:
     record: bool = False  # answer with a recording, if the call can be repeated from one
     calls: int | None = None
     """a turn of so many calls in a row, whose outputs nobody wants. Without inputs: with those of the turn before"""
-
-
-@dataclass(frozen=True)
-class Returned:
-    """The last call of a turn has returned. The answer follows once the device has done the work."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from perfci.core.model import (
     AccuracyCase,
     Block,
     Cache,
+    Counters,
     Device,
     DeviceState,
     Limits,
@@ -30,7 +31,7 @@ from perfci.lab.tune.records import Attempt, Config, Regime
 from perfci.ops.identity import DuelPlan
 from perfci.scaffold.sketch import Sketch
 from perfci.thresholds.limits import CaseThresholds
-from perfci.worker.handover import Called, Returned
+from perfci.worker.handover import Called
 
 BASE = "base"  # arm of a worker that times the base revision, in the second of two processes
 OF_BASE = " of the base"  # how the stage of a worker ends that runs the base revision
@@ -107,7 +108,7 @@ class Host:
 class Job:
     """Everything that a worker needs to know: the first and only line on its standard input."""
 
-    task: str  # describe, measure, serve, static, examine, tune, chain, soak or sketch
+    task: str  # describe, measure, serve, ahead, static, examine, tune, chain, soak, profile or sketch
     ops: tuple[OpFiles, ...]
     shared_folder: str  # the folder of all ops, whose `_*.py` files they share
     device: str  # auto (describe only), cuda, cpu or fake
@@ -144,9 +145,12 @@ class Job:
     spoiled: bool = False  # a self-check: one element of the kernel's output is made wrong
     peers: bool = False
     target: str | None = None  # what the static task compiles for: sm_90, gfx942
+    board: Device | None = None  # what the ahead task compiles for
+    part: tuple[int, int] = (0, 1)  # of the ahead task's cases: every how many, from which on
     tune: TuneFiles = field(default_factory=TuneFiles)
     soak: SoakFiles = field(default_factory=SoakFiles)
     sketch: SketchFiles | None = None
+    marks: bool = False  # the calls of a profile are made for a profiler that watches this process
     fake: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -357,6 +361,7 @@ Message = (
     | Attempt
     | Modelled
     | SoakFinding
+    | Counters
     | ChainPlanned
     | ChainCase
     | Apart
@@ -365,7 +370,6 @@ Message = (
     | Hosted
     | HostLost
     | Called
-    | Returned
     | Failed
 )
 """What a worker sends. Records of a run are sent as they are."""
@@ -376,7 +380,7 @@ KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Message)
 def ends(job: Job, message: Message) -> bool:
     """Whether a worker has done its job with this message. One that ends before has failed, whatever its status."""
     match message:
-        case OpDone() | Examined() | Apart() | Sketch():
+        case OpDone() | Examined() | Apart() | Sketch() | Counters():
             return True
         case PlannedOp(op) | StaticOp(op):
             return op == job.ops[-1].op

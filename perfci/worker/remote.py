@@ -21,15 +21,19 @@ from perfci.device.seam import Accelerator, Inputs, NotInterpretedError, Race
 from perfci.measure.bench import MakeCalls
 from perfci.ops.recording import Recording, UnspelledError
 from perfci.worker.handover import (
+    DONE,
+    GO,
+    READY,
+    RETURNED,
     Arena,
     Called,
     HostLostError,
     KernelCall,
     Lender,
     Lent,
-    Returned,
     UnsharedError,
     borrow,
+    rest,
 )
 from perfci.worker.load import LoadedOp
 from perfci.worker.parent import Running, WorkerEnvironment, start_worker, wait
@@ -38,6 +42,9 @@ from perfci.worker.protocol import Host, Hosted, MessageChannel
 _KINDS = {
     kind.__name__: kind for kind in (TypeError, ValueError, NotImplementedError, MemoryError, NotInterpretedError)
 }
+
+
+_GLANCES = 1 << 14  # at a mark, a few milliseconds, between two looks at how the process is
 
 
 class _Watch:
@@ -69,7 +76,7 @@ class RemoteOp:
         self.refused: Reason | None = None  # why a call of the performance suite is not repeated
         self._in_use: int | None = None  # bytes that the other process holds on the device
         self._there = False
-        self._unheard: list[Called | Returned] = []
+        self._unheard: list[Called] = []
         self.living = True  # the process holds the device
 
     def watch(self) -> None:
@@ -127,20 +134,37 @@ class RemoteOp:
     def _take_turn(self, _lender: Lender, calls: int) -> tuple[float, float]:
         """Time one turn by this process's clock. Nothing but the device without hardware is believed what it claims."""
         self._device.synchronize()
+        marks = self._arena.marks
         with self._awake():
-            # The first calls after a stop are slow. They do not count.
-            for _ in range(2 if calls else 1):
-                began = perf_counter()
-                self._process.answer(KernelCall(Suite.PERFORMANCE, {}, (), 0, calls=calls))
-                first = self.hear()
-                host_s = perf_counter() - began
-                answer = self.hear() if isinstance(first, Returned) else first
-                loop_s = perf_counter() - began
-                assert isinstance(answer, Called)
-                if answer.error is not None:
-                    raise _raise_as(answer.error, answer.kinds)
-                claimed = answer.turn_s
+            marks[:] = bytes(len(marks))
+            self._process.answer(KernelCall(Suite.PERFORMANCE, {}, (), 0, calls=calls))
+            self._await(READY)
+            began = perf_counter()
+            marks[GO] = 1
+            self._await(RETURNED)
+            host_s = perf_counter() - began
+            self._await(DONE)
+            loop_s = perf_counter() - began
+            claimed = self._expect().turn_s
         return (self._device.timer == "virtual" and claimed) or (host_s, loop_s)
+
+    def _await(self, mark: int) -> None:
+        """Wait for a mark without sleeping: waking up takes longer than a call. Raises what the process raised."""
+        while not (self._arena.marks[mark] or self._unheard):
+            for _ in range(_GLANCES):
+                if self._arena.marks[mark]:
+                    return
+                rest()
+            self._listen()
+        if self._unheard and self._unheard[0].error is not None:
+            self._expect()
+
+    def _expect(self) -> Called:
+        """Wait for the process's next answer. Raises what it raised."""
+        answer = self.hear()
+        if answer.error is not None:
+            raise _raise_as(answer.error, answer.kinds)
+        return answer
 
     @contextmanager
     def _awake(self) -> Iterator[None]:
@@ -192,23 +216,26 @@ class RemoteOp:
         call = KernelCall(suite, spelled, tuple(lender.lent), lender.free, self._filler, races, record, calls)
         self._device.synchronize()
         self._process.answer(call)
-        while not isinstance(answer := self.hear(), Called):
-            pass
+        answer = self.hear()
         self._in_use = answer.in_use
         if answer.error is not None:
             lender.take_back()
             raise _raise_as(answer.error, answer.kinds)
         return answer, lender
 
-    def hear(self) -> Called | Returned:
+    def hear(self) -> Called:
         """Wait for the process's next answer. Raises HostLostError if it ends before."""
         while not self._unheard:
             wait([self._process])
-            self._alive()
-            self._unheard += [each for each in self._process.hear() if isinstance(each, Called | Returned)]
-            if self._process.over and not self._unheard:
-                raise HostLostError(self._process.failure or Reason("worker_silent"))
+            self._listen()
         return self._unheard.pop(0)
+
+    def _listen(self) -> None:
+        """Take what the process has sent. Raises HostLostError if it has ended without an answer."""
+        self._alive()
+        self._unheard += [each for each in self._process.hear() if isinstance(each, Called)]
+        if self._process.over and not self._unheard:
+            raise HostLostError(self._process.failure or Reason("worker_silent"))
 
     def _receive(self, answer: Called, lender: Lender) -> Any:
         """The outputs, copied, and what was seen of the call."""

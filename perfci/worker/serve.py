@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import time
 from contextlib import ExitStack
@@ -12,7 +11,7 @@ from typing import Any
 from perfci.core.codec import decode
 from perfci.core.model import Reason, Suite
 from perfci.device.seam import Accelerator, Arrays, Memory
-from perfci.worker.handover import Arena, Called, KernelCall, Lender, Lent, Returned, borrow
+from perfci.worker.handover import DONE, GO, READY, RETURNED, Arena, Called, KernelCall, Lender, Lent, borrow, rest
 from perfci.worker.load import LoadedOp, describe_exception
 from perfci.worker.protocol import Job, MessageChannel
 
@@ -39,13 +38,15 @@ class _Server:
 
     def answer(self, call: KernelCall) -> Called:
         """Make one call."""
-        device, arrays, suite = self._device, self._device.arrays, call.suite
+        arrays, suite = self._device.arrays, call.suite
         kernel = (self._loaded.accuracy if suite == Suite.ACCURACY else self._loaded.performance).kernel
         given: dict[int, Any] = {}
 
         def find(number: int) -> Any:
             if number not in given:
-                given[number] = _open(call.memory[number], arrays, self._arena)
+                memory = _open(call.memory[number], arrays, self._arena)
+                # In turns memory of its own, as in a user's process.
+                given[number] = memory.clone() if call.calls is not None and call.memory[number].handle else memory
             return given[number]
 
         inputs = {name: borrow(value, arrays, find) for name, value in call.inputs.items()}
@@ -56,14 +57,28 @@ class _Server:
             os.sched_setaffinity(0, self._cores if call.calls is None else {max(self._cores)})
         try:
             if call.calls is not None:
-                returned = (lambda: None) if inputs else functools.partial(self._channel.send, Returned())
-                return Called(turn_s=device.turn_s(functools.partial(kernel, **self._held), call.calls, returned))
+                return Called(turn_s=self._take_turn(kernel, call.calls, mark=not inputs))
             if call.record and (recorded := self._record(kernel, inputs)):
                 return recorded
             return self._call(call, kernel, inputs, given)
         except Exception as error:
             kinds = tuple(kind.__name__ for kind in type(error).__mro__[:-2])
             return Called(error=describe_exception(error, self._folder), kinds=kinds)
+
+    def _take_turn(self, kernel: Any, calls: int, *, mark: bool) -> tuple[float, float]:
+        """Make a turn's calls, then those that count at the other process's mark: the first after a stop are slow."""
+
+        def call() -> Any:
+            return kernel(**self._held)
+
+        turn_s, marks = self._device.turn_s(call, calls), self._arena.marks
+        if mark:
+            marks[READY] = 1
+            while not marks[GO]:
+                rest()
+            turn_s = self._device.turn_s(call, calls, lambda: marks.__setitem__(RETURNED, 1))
+            marks[DONE] = 1
+        return turn_s
 
     def _record(self, kernel: Any, inputs: dict[str, Any]) -> Called | None:
         """The call as a recording. None on a device that never has any."""

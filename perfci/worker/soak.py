@@ -19,7 +19,7 @@ from perfci.lab.soak.together import check_streams, check_threads
 from perfci.measure.inputs import bound_inputs
 from perfci.ops.spec import Accuracy, Params, Performance, case_id
 from perfci.worker.load import LoadedOp, choose_cases, describe_exception
-from perfci.worker.protocol import Doing, Job, Message, OpDone
+from perfci.worker.protocol import Doing, Job, Message, MessageChannel, OpDone
 
 CALLS = 1000  # of each test
 
@@ -31,17 +31,17 @@ TICK_S = 1.0
 Send = Callable[[Message], None]
 
 
-def run(job: Job, send: Send, device: Accelerator, loaded: LoadedOp) -> None:
+def run(job: Job, channel: MessageChannel, device: Accelerator, loaded: LoadedOp) -> None:
     """Make every test that is not settled yet. Raises DeviceError if a kernel cost the process its device."""
     device.start_timer()
-    soaker = _Soaker(job, send, device, loaded)
+    soaker = _Soaker(job, channel.send, device, loaded)
     accuracy, suite = loaded.accuracy, loaded.timed_suite()
     for params in choose_cases(suite.cases, job.pattern):
         soaker.soak(suite, params)
     for params in choose_cases(accuracy.large_cases, job.pattern):
         check = functools.partial(check_large, accuracy=accuracy)
         soaker.test(LARGE, as_performance(accuracy, [params]), params, check)
-    send(OpDone())
+    channel.send(OpDone())
 
 
 class _Soaker:

@@ -59,7 +59,7 @@ def test_what_would_be_tightened_is_shown_then_written_then_explained(ask, root)
 
     code, text, _ = ask("tighten", "--write")
     assert code == 0
-    assert f"Written: thresholds/{KEY}/relu.yaml" in text
+    assert f"Written: thresholds/{KEY}/relu.json" in text
 
     code, text, _ = ask("show", "--op", "relu")
     assert code == 0
@@ -74,7 +74,7 @@ def test_programs_get_every_field(ask, root):
     code, text, _ = ask("tighten", "--write", "--format", "json")
     (found,) = json.loads(text)
     speedup = next(each for each in found["changes"] if each["key"] == "speedup")
-    assert (code, found["path"]) == (0, f"thresholds/{KEY}/relu.yaml")
+    assert (code, found["path"]) == (0, f"thresholds/{KEY}/relu.json")
     assert (speedup["before"], speedup["after"], speedup["began"], speedup["runs"]) == (1.2, speedup["value"], 1.2, 10)
     assert speedup["why"]
 
@@ -109,12 +109,12 @@ def test_a_refusal_is_one_sentence_and_perfcis_own_failure(ask, root, monkeypatc
 
 def test_a_file_that_cannot_be_read_fails_the_command_and_is_told_under_its_op(ask, root):
     (root / "thresholds" / KEY).mkdir()
-    (root / "thresholds" / KEY / "relu.yaml").write_text("\tcases:\n")
+    (root / "thresholds" / KEY / "relu.json").write_text("{")
 
     code, text, _ = ask("tighten", "--write")
 
     assert code == 1
-    assert "is not valid YAML at line 1" in " ".join(text.split())
+    assert "relu.json is not complete JSON" in " ".join(text.split())
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ class Profiler:
 
     ProfilerActivity = SimpleNamespace(CPU="cpu", NPU="npu")
     ProfilerLevel = SimpleNamespace(Level0="Level0", Level1="Level1")
-    AiCMetrics = SimpleNamespace(AiCoreNone="ACL_AICORE_NONE")
+    AiCMetrics = SimpleNamespace(AiCoreNone="ACL_AICORE_NONE", PipeUtilization="ACL_AICORE_PIPE_UTILIZATION")
     ExportType = SimpleNamespace(Text="text", Db="db")
 
     def __init__(self, chip: Chip, spoil: Callable[[list[list[str]]], list[list[str]] | None] = lambda lines: lines):

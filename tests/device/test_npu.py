@@ -22,7 +22,7 @@ from perfci.device import npu as module
 from perfci.device import npu_profiler, npu_runtime, open_device, torch_device
 from perfci.device.npu import NpuDevice, NpuFlush
 from perfci.device.npu_smi import Monitor, NpuChip, NpuPlace, NpuTable
-from perfci.device.seam import Uncaptured
+from perfci.device.seam import CountedCalls, Uncaptured
 from tests.device import scripted_npu
 from tests.device.scripted_npu import Flush, Profiler, event_of
 
@@ -115,6 +115,61 @@ def made(monkeypatch):
 
     make.chip, make.profiler, make.utils = chip, profiler, utils
     return make
+
+
+# --- counters ---------------------------------------------------------------------------------------------------------
+
+RATIOS = ("aic_mac_ratio", "aic_mte2_ratio", "aiv_vec_ratio", "aiv_mte2_ratio", "aiv_mte3_ratio", "aiv_scalar_ratio")
+
+
+def ask(made, device, ratios, cases=("n=1", "n=2")):
+    """Counters of calls that launch two kernels each. ratios: kernel -> what the profiler writes of it."""
+
+    def spoil(lines):
+        if made.profiler.asked["experimental_config"]["aic_metrics"] != "ACL_AICORE_PIPE_UTILIZATION":
+            return lines
+        return [[*lines[0], *RATIOS], *([*line, *ratios.get(line[1], ["N/A"] * len(RATIOS))] for line in lines[1:])]
+
+    made.profiler.spoil = spoil
+
+    def make(case):
+        made.chip.run("warming", 99.0)
+        return lambda: (made.chip.run(f"{case} short", 10.0), made.chip.run(f"{case} long", 30.0))
+
+    return device.count_work(CountedCalls(cases, make, (), warm=False, alive=lambda: None))
+
+
+def test_counters_of_a_call_are_those_of_its_kernels_by_their_times(made):
+    found = ask(
+        made, made(), {
+            "warming": ["1", "1", "1", "1", "1", "1"],
+            "n=1 short": ["0.9", "0.1", "0", "0", "0", "0"], "n=1 long": ["0.5", "0.3", "0", "0.1", "0.2", "0.9"],
+            "n=2 short": ["N/A", "N/A", "0.2", "0.8", "0.1", "0"], "n=2 long": ["N/A", "N/A", "0.2", "0.4", "0.8", "0"],
+        },
+    )  # fmt: skip
+
+    assert (found.source, found.note) == ("aic_metrics", None)
+    assert found.cases["n=1"] == pytest.approx({"tensor": 0.6, "move": 0.25, "vector": 0.0})
+    assert found.cases["n=2"] == pytest.approx({"move": 0.8, "vector": 0.2})
+
+
+def test_timers_ask_for_no_counters_which_would_lengthen_kernels(made):
+    device = made()
+    device.start_timer()
+    with device.session() as session:
+        session.launch(lambda: made.chip.run("kernel", 5.0))
+
+    assert made.profiler.asked["experimental_config"]["aic_metrics"] == "ACL_AICORE_NONE"
+
+
+def test_a_profiler_that_leaves_nothing_gives_no_counters_and_the_reason(made):
+    device = made()
+    made.profiler.spoil = lambda lines: None
+    found = device.count_work(CountedCalls(("n=1",), lambda case: lambda: None, (), warm=False, alive=lambda: None))
+
+    assert (found.source, found.cases) == ("compiled", {})
+    assert found.note is not None
+    assert found.note.kind == "counters_failed"
 
 
 # --- what it is -------------------------------------------------------------------------------------------------------

@@ -181,9 +181,9 @@ def double(x):
         shows("timing_function_replaced"),
     ),
     "a profiler of its own": Cheat(
-        "import torch.profiler\n"
-        "class Profile(torch.profiler.profile):\n    pass\n"
-        "torch.profiler.profile = Profile\n" + HONEST,
+        "import torch.autograd.profiler\n"
+        "class Profile(torch.autograd.profiler.profile):\n    pass\n"
+        "torch.autograd.profiler.profile = Profile\n" + HONEST,
         shows("timing_function_replaced"),
     ),
     "a clock of its own": Cheat(

@@ -8,7 +8,7 @@ from tests.thresholds.earned_examples import HERE, KEY, THERE, earned
 
 
 def values(*found, environment=HERE):
-    return EarnedFile("softmax", KEY, Path("softmax.yaml"), found, environment)
+    return EarnedFile("softmax", KEY, Path("softmax.json"), found, environment)
 
 
 @pytest.mark.parametrize(

@@ -256,17 +256,11 @@ def test_the_day_is_the_runs_own_and_one_that_is_not_known_expires_nothing():
 
 
 def paste(text, found):
-    """Changes a file as the words beside the lines ask."""
-    lines = text.splitlines()
-    for row in found.rows:
-        if row.suggested and row.suggested.replaces:
-            lines[row.suggested.replaces - 1] = row.suggested.line
-    new = [row.suggested for row in found.rows if row.suggested and not row.suggested.replaces]
-    if new and new[0].below is None:
-        lines += [KEY, *(one.line for one in new)]
-    elif new:
-        lines[new[0].below : new[0].below] = [one.line for one in new]
-    return "\n".join(lines) + "\n"
+    """Changes a file as the words beside the lines ask: below its key, in the place of an entry for the same case."""
+    new = [row.suggested.line for row in found.rows if row.suggested]
+    lines = [line for line in text.splitlines() if not any(line.split(",")[0] == one.split(",")[0] for one in new)]
+    at = lines.index(KEY) if KEY in lines else len(lines)
+    return "\n".join([*lines[:at], KEY, *new, *lines[at + 1 :]]) + "\n"
 
 
 FILES = {
@@ -274,8 +268,7 @@ FILES = {
     "an empty file": "",
     "other keys": "rsd: 6 %\ncases:\n  rows=1:\n    margin: 3 %\n",
     "a list": 'expected:\n  - {case: "rows=7", up_to: 3 %, why: "agreed", until: 2026-05-01}\nrsd: 6 %\n',
-    "a list without indent": 'expected:\n- {case: "rows=7", up_to: 3 %, why: "agreed", until: 2026-05-01}\n',
-    "a list in full": "expected:\n    - case: rows=7\n      up_to: 3 %\n      why: agreed\n      until: 2026-05-01\n",
+    "a list in full": "expected:\n  - case: rows=7\n    up_to: 3 %\n    why: agreed\n    until: 2026-05-01\n",
     "a list that is empty": "rsd: 6 %\nexpected:\nspan_floor_us: 6\n",
     "too small an entry": f'rsd: 6 %\nexpected:\n  - {{case: "{CASE}", up_to: 1.1 %, why: "x", until: 2026-05-01}}\n',
     "an old entry": f'expected:\n  - {{case: "{CASE}", up_to: 9 %, why: "x", until: 2020-05-01}}\n',

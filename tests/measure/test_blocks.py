@@ -52,6 +52,19 @@ def block_order(scripted):
     return [rows for _, rows in scripted.order[:: 2 * rounds(KERNEL_US)]]
 
 
+@pytest.mark.parametrize(("ratio", "stride"), [(3.9, 1), (4, 2), (100, 10)])
+def test_a_slow_reference_is_launched_in_fewer_rounds(scripted, ratio, stride):
+    scripted.device.window_s = lambda call, launches: launches * (5e-3 if call.arm == "reference" else 5e-3 / ratio)
+
+    subject = next(iter(scripted.measure().values()))
+
+    rounds = subject.blocks[0].arms["kernel"].time.launches
+    wanted = -(-rounds // min(stride, rounds // 3))
+    # It is also launched in the round whose values are new, if there is one.
+    assert {block.arms["reference"].time.launches for block in subject.blocks} <= {wanted, wanted + 1}
+    assert all(block.arms["kernel"].time.launches == rounds for block in subject.blocks)
+
+
 def test_blocks_go_over_all_cases_sweep_by_sweep(scripted):
     scripted.measure()
     blocks = block_order(scripted)

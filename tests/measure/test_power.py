@@ -1,6 +1,7 @@
 """Kernels that the power limit holds down, on the fake device: the limit is 700 W, and rests draw 100 W."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -139,3 +140,10 @@ def test_an_arm_that_raises_in_its_turn_is_to_blame():
     assert subject.failure is None
     assert REFERENCE in turns(subject)
     assert len(turns(subject)) < 1 + 2 * FIRST
+
+
+def test_a_kernel_for_which_the_device_waits_on_the_host_takes_no_turns(monkeypatch):
+    honest = FakeDevice.sustain
+    monkeypatch.setattr(FakeDevice, "sustain", lambda *given: replace(honest(*given), waited=0.1))
+
+    assert turns(measured(drawing(530, 900), base=drawing(500, 900))) == []

@@ -32,8 +32,9 @@ TORCH_NPU = {
         "stream", "synchronize",
     ),
     "torch_npu/profiler/": (
-        "AiCMetrics", "AiCoreNone", "ExportType", "Level1", "ProfilerLevel", "Text", "_ExperimentalConfig", "analyse",
-        "profile", "schedule", "step", "tensorboard_trace_handler", "__enter__", "__exit__",
+        "AiCMetrics", "AiCoreNone", "ExportType", "Level1", "PipeUtilization", "ProfilerLevel", "Text",
+        "_ExperimentalConfig", "analyse", "profile", "schedule", "step", "tensorboard_trace_handler",
+        "__enter__", "__exit__",
     ),
 }  # fmt: skip
 """Folder of the package -> names that perfci calls, which must be defined there."""

@@ -60,6 +60,19 @@ def test_a_row_holds_the_numbers_of_its_block_and_names_its_run(examples):
     assert set(row["cache"]) == {"cold"}
 
 
+def test_each_blocks_change_against_the_base_is_in_the_kernels_rows(examples):
+    run, _ = examples.duelled()
+    case = next(case for op in run.ops if op.op == "softmax" for case in op.performance if len(case.blocks) == 24)
+
+    table = export.tabulate([(run, None)])
+    mine = table[(table["op"] == "softmax") & (table["case"] == case.case)].set_index("arm")
+
+    changes = [math.expm1(block.shifts["kernel/base"]) for block in case.blocks]
+    assert list(mine.loc["kernel", "change_base"]) == pytest.approx(changes)
+    assert mine.loc[["base", "reference"], "change_base"].isna().all()
+    assert list(mine.loc["kernel", "started_s"]) == [block.started_s for block in case.blocks]
+
+
 @pytest.mark.parametrize(
     ("value", "type_", "read_as"),
     [

@@ -1,4 +1,3 @@
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -7,30 +6,6 @@ import pytest
 from perfci.core.model import ArmBlock, Block, PerformanceCase
 from perfci.report import frame
 from perfci.statistics import exact
-
-
-def test_the_frame_holds_the_numbers_of_the_run(examples):
-    run, _ = examples.small()
-    block = run.ops[0].performance[0].blocks[3]
-
-    table = frame.tabulate_blocks(run)
-    row = table[(table["case"] == run.ops[0].performance[0].case) & (table["block"] == 3) & (table["arm"] == "kernel")]
-
-    assert row["median_us"].item() == block.arms["kernel"].time.median_us
-    assert row["sm_clock_mhz"].item() == block.state.sm_clock_mhz
-    assert row["started_s"].item() == block.started_s
-
-
-def test_the_frame_has_each_blocks_change_against_the_base_in_the_kernels_rows(examples):
-    run, _ = examples.duelled()
-    case = next(case for op in run.ops if op.op == "softmax" for case in op.performance if len(case.blocks) == 24)
-
-    table = frame.tabulate_blocks(run)
-    mine = table[(table["op"] == "softmax") & (table["case"] == case.case)].set_index("arm")
-
-    changes = [math.expm1(block.shifts["kernel/base"]) for block in case.blocks]
-    assert list(mine.loc["kernel", "change_base"]) == pytest.approx(changes)
-    assert mine.loc[["base", "reference"], "change_base"].isna().all()
 
 
 def test_an_arms_figures_are_medians_over_its_blocks(examples):

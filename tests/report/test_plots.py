@@ -11,7 +11,7 @@ from perfci.report import frame, plots
 from perfci.report.charts.device import draw_roofline
 
 
-def write(run, judgements, folder, raw=None, **options):
+def write(run, judgements, folder, raw=(), **options):
     spreads = frame.pool_spreads(run)
     return plots.Painter(run, judgements, spreads, folder, raw=raw, **options).draw_all()
 
@@ -53,7 +53,7 @@ def test_a_run_with_nothing_timed_has_no_pictures(drawn):
 
 
 def test_of_many_cases_the_gravest_are_chosen(examples):
-    charts = plots.collect_charts(*examples.large(ops=1, cases=60), None)["op0"]
+    charts = plots.collect_charts(*examples.large(ops=1, cases=60), ())["op0"]
 
     shown = [chart.gate for chart in plots.pick_worst(charts, 12)]
     assert shown == sorted(shown, key=list(Gate).index, reverse=True)
@@ -64,11 +64,11 @@ def test_of_many_cases_the_gravest_are_chosen(examples):
 def test_of_many_ops_the_gravest_get_overviews(examples, monkeypatch):
     monkeypatch.setattr(plots, "OPS", 1)
     run, judgements = examples.large(ops=3, cases=4)
-    gallery = write(run, judgements, None, svg=True)
+    gallery = write(run, judgements, None)
     shown = [op for op, pictures in gallery.ops.items() if pictures.pictures]
 
     assert len(shown) == 1
-    assert all(picture.svg.startswith("<svg") for picture in gallery.ops[shown[0]].pictures)
+    assert all(picture.png.startswith(b"\x89PNG") for picture in gallery.ops[shown[0]].pictures)
 
 
 # --- the device -------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from perfci.report import frame, markdown, summary
 
 
 def bullets(run, judgements):
-    found = summary.summarise(run, judgements, frame.find_clocks(frame.tabulate_blocks(run)))
+    found = summary.summarise(run, judgements, frame.find_clocks(run))
     return tuple(map(markdown.write, found))
 
 

@@ -15,8 +15,7 @@ from perfci.runs import effective_thresholds, flow
 from perfci.runs.accept_runs import AcceptOptions, accept_runs
 from perfci.runs.decide import decide
 from perfci.runs.plan import Request
-from perfci.thresholds.earned import EarnedFile
-from perfci.thresholds.write import write_earned
+from perfci.thresholds.earned import EarnedFile, write_earned
 from tests.git_repositories import commit_all, git
 from tests.thresholds.earned_examples import earned
 
@@ -47,10 +46,9 @@ def said(judgements):
 def kept(settings, run, *values):
     """Earned values of scale for the run's device and environment."""
     where = run.environment
-    path = settings.thresholds / where.device.key / "scale.yaml"
+    path = settings.thresholds / where.device.key / "scale.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    mine = [dataclasses.replace(each, op="scale") for each in values]
-    path.write_bytes(write_earned(EarnedFile("scale", where.device.key, path), where, mine))
+    path.write_bytes(write_earned(EarnedFile("scale", where.device.key, path), where, values))
 
 
 def case_of(run, op="scale"):
@@ -153,11 +151,11 @@ def test_a_merge_request_is_judged_by_what_its_base_has_earned(forked, workers, 
     commit_all(forked.root)
     git(forked.root, "checkout", "-q", "topic")
     git(forked.root, "rebase", "-q", "main")
-    (forked.thresholds / run.environment.device.key / "scale.yaml").unlink()
+    (forked.thresholds / run.environment.device.key / "scale.json").unlink()
     commit_all(forked.root)
 
     run, judgements = flow.check(forked, Request(seed=7), "perfci check", heard.append)
 
-    assert f"thresholds/{run.environment.device.key}/scale.yaml" in run.plan.base.changed_rules
+    assert f"thresholds/{run.environment.device.key}/scale.json" in run.plan.base.changed_rules
     assert "rules_changed" in dict(said(judgements))
     assert judgements.notes[0].kind == "rules_changed"

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import date
 
 import pytest
 
 from perfci.runs.origins import Layer, explain
 from perfci.store.history import append_history
-from perfci.thresholds.earned import EarnedFile
+from perfci.thresholds.earned import EarnedFile, write_earned
 from perfci.thresholds.layers import STORED_KEYS
 from perfci.thresholds.limits import CaseThresholds
-from perfci.thresholds.write import write_earned
 from tests.history_examples import CASE, OTHER, accepted, environment, figures
 from tests.thresholds.earned_examples import earned
 
@@ -38,10 +36,9 @@ def project(settings):
 
 
 def with_values(project, *values, where=None):
-    path = project.thresholds / KEY / "relu.yaml"
+    path = project.thresholds / KEY / "relu.json"
     path.parent.mkdir(exist_ok=True)
-    mine = [dataclasses.replace(each, op="relu") for each in values]
-    path.write_bytes(write_earned(EarnedFile("relu", KEY, path), where or environment(), mine))
+    path.write_bytes(write_earned(EarnedFile("relu", KEY, path), where or environment(), values))
 
 
 def shown(project, **options):
@@ -86,5 +83,5 @@ def test_an_earned_value_comes_with_its_record(project):
 
     tau, rsd = value(found, "tau", CASE), value(found, "rsd", CASE)
     assert (tau.layer, tau.value, tau.earned.runs) == (Layer.EARNED, 0.0075, 24)
-    assert tau.origin.file == f"thresholds/{KEY}/relu.yaml"
+    assert tau.origin.file == f"thresholds/{KEY}/relu.json"
     assert (rsd.layer, rsd.value, rsd.earned.value) == (Layer.FILE, 0.06, 0.08)

@@ -24,7 +24,7 @@ def project(settings):
     (settings.thresholds / "relu.yaml").write_text("# ours\nspeedup: 1.2\n")
     append_history(settings.baselines, KEY, "relu", accepted(0))
     file = kept(settings.thresholds, earned("tau", 0.004, CASE))
-    file.path.rename(file.path.with_name("relu.yaml"))
+    file.path.rename(file.path.with_name("relu.json"))
     return settings
 
 

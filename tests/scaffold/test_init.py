@@ -208,9 +208,7 @@ PIPELINES = {
     "a list at the end": "build: {script: make}\ninclude:\n  - 'a.yml'\n"
     "  - project: g/p\n    ref: main\n    file:\n      - b.yml",
     "a flat list": "include:\n- a.yml\nbuild:\n  script: make\n",
-    "a flow list": "include: [a.yml, b.yml] # both\nbuild:\n  script: make\n",
-    "one file": "include: 'a.yml'\nbuild:\n  script: make\n",
-    "one flow mapping": "include: {local: a.yml}\nbuild:\n  script: make\n",
+    "inputs": "spec:\n  inputs:\n    job: {default: x}\n---\ninclude:\n  - a.yml\n",
     "references": "include:\n  - a.yml\n.b: &b [make]\nbuild:\n  script: [*b, !reference [.b, script]]\n",
     "windows": "include:\r\n  - local: a.yml\r\n\r\nbuild:\r\n  script: make\r\n",
 }
@@ -244,7 +242,9 @@ def test_an_existing_pipeline_keeps_its_text_and_includes_the_jobs(repository, t
 @pytest.mark.parametrize(
     "text",
     [
-        "spec:\n  inputs:\n    job: {default: x}\n---\ninclude:\n  - a.yml\n",
+        "include: [a.yml, b.yml] # both\nbuild:\n  script: make\n",
+        "include: 'a.yml'\nbuild:\n  script: make\n",
+        "include: {local: a.yml}\nbuild:\n  script: make\n",
         "build:\n  script: make\n...\n",
         "- a\n- b\n",
         "include: &b [x.yml]\nother: *b\n",

@@ -17,8 +17,9 @@ import pytest
 
 from perfci import store
 from perfci.core.codec import encode
-from perfci.core.model import FORMAT, Baseline, HistoryRun, Round, Run, ShardPlan
+from perfci.core.model import FORMAT, Baseline, HistoryRun, Profile, Round, Run, ShardPlan
 from perfci.report import data
+from perfci.store import files
 from perfci.store.history import append_history, history_path
 from perfci.store.launches import LaunchRow, append_launches, read_launches
 from perfci.store.logbook import FILE, append_round
@@ -69,6 +70,8 @@ def documents(record: typing.Any, tmp_path: Path) -> typing.Any:
     if isinstance(record, Round):
         append_round(tmp_path, record)
         return json.loads((tmp_path / FILE).read_text(encoding="utf-8"))
+    if isinstance(record, Profile):
+        return json.loads(files.encode(record, tmp_path / "op.json"))
     if isinstance(record, ShardPlan):
         return json.loads(store.write_plan(record, tmp_path / "plan.json").read_text(encoding="utf-8"))
     path = store.write_run(record, tmp_path) if isinstance(record, Run) else store.write_baseline(record, tmp_path)
@@ -82,6 +85,7 @@ RECORDS = {
     "launches.schema.json": LaunchRow,
     "plan.schema.json": ShardPlan,
     "round.schema.json": Round,
+    "profile.schema.json": Profile,
 }
 
 

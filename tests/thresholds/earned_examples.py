@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from perfci.core.model import Device, Environment
-from perfci.thresholds.earned import EarnedFile, parse_file, read_file
+from perfci.thresholds.earned import EarnedFile, read_file, write_earned
 from perfci.thresholds.layers import Earned
-from perfci.thresholds.place import parse_yaml
-from perfci.thresholds.write import write_earned
 
 KEY = "nvidia-h200"
 CASE = "rows=4096,dtype=float16"
@@ -27,11 +25,11 @@ RECORD = {
 
 
 def earned(key="tau", value=0.0075, case=CASE, **record):
-    return Earned("softmax", case, key, value, **{**RECORD, "after": value, **record})
+    return Earned(case, key, value, **{**RECORD, "after": value, **record})
 
 
 def empty(path):
-    return EarnedFile("softmax", KEY, path / KEY / "softmax.yaml")
+    return EarnedFile("softmax", KEY, path / KEY / "softmax.json")
 
 
 def kept(path, *values, environment=HERE):
@@ -44,20 +42,21 @@ def kept(path, *values, environment=HERE):
 
 def written(path, content):
     """The same of any content."""
-    place = path / KEY / "softmax.yaml"
+    place = path / KEY / "softmax.json"
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(content if isinstance(content, bytes) else content.encode())
     return place
 
 
 def read(path):
-    return read_file(path / KEY / "softmax.yaml", "softmax", KEY, path)
+    return read_file(path / KEY / "softmax.json", "softmax", KEY)
 
 
 def understood(file, content):
     """Reads a content instead of the file's."""
-    place = parse_yaml(file.path, content.decode())
-    return parse_file(file.path, file.op, file.device, place, content, str(file.path))
+    file.path.parent.mkdir(parents=True, exist_ok=True)
+    file.path.write_bytes(content)
+    return read_file(file.path, file.op, file.device)
 
 
 def values(file):

@@ -13,7 +13,7 @@ from perfci.device.fake import NumpyArrays
 from perfci.measure.bench import Rig
 from perfci.ops.recording import Recording
 from perfci.ops.spec import Performance
-from perfci.worker.handover import Arena, Called, HostLostError, Returned
+from perfci.worker.handover import DONE, READY, RETURNED, Arena, Called, HostLostError
 from perfci.worker.remote import RemoteOp
 
 
@@ -116,33 +116,35 @@ def test_inputs_whose_shape_changes_with_the_seed_cannot_be_repeated(rig, remote
 
 
 class Turning(Recorded):
-    """The op's process: it answers each call with the next of these messages."""
+    """The op's process: answers each call with the next of these messages. Sets so many marks of a turn before."""
 
-    def __init__(self, *answers):
+    def __init__(self, answers, marks):
         super().__init__()
         self.over = False
-        self.answers = [[Called()], *answers]
-        self.calls, self.still = [], []
+        self.answers, self.marks = [Called(), *answers], marks
+        self.calls, self.still, self.arena = [], [], Arena.create()
 
     def answer(self, call):
         self.calls.append((call.calls, bool(call.inputs)))
+        for mark in (READY, RETURNED, DONE)[: 0 if call.inputs else self.marks]:
+            self.arena.marks[mark] = 1
 
     def stand_still(self, *, still):
         self.still.append(still)
 
     def hear(self):
-        return self.answers.pop(0)
+        return [self.answers.pop(0)]
 
 
 @pytest.fixture
 def turning(rig):
     opened = []
 
-    def make(*answers, timer="activity"):
+    def make(*answers, timer="activity", marks=3):
         rig.device.timer = timer
-        process = Turning(*answers)
+        process = Turning(answers, marks)
         opened.append(process)
-        return RemoteOp(process, rig.device, Arena.create(), Path(), Path(), lambda: None), process
+        return RemoteOp(process, rig.device, process.arena, Path(), Path(), lambda: None), process
 
     yield make
     for process in opened:
@@ -151,44 +153,44 @@ def turning(rig):
 
 
 INPUTS = {"x": np.zeros(4)}
-UNTIMED = [Returned(), Called(turn_s=(9.0, 9.0))]
 
 
 def test_a_turn_is_timed_by_the_judges_clock_whatever_the_process_claims(turning):
-    op, process = turning(UNTIMED, [Returned(), Called(turn_s=(1e6, 1e6))])
+    op, process = turning(Called(turn_s=(1e6, 1e6)))
 
     host_s, loop_s = op.hold(INPUTS)(50)
 
     assert 0 < host_s <= loop_s < 1e6
-    # The inputs are handed over once. A turn that nobody times comes first.
-    assert process.calls == [(0, True), (50, False), (50, False)]
+    # The inputs are handed over once.
+    assert process.calls == [(0, True), (50, False)]
 
 
 def test_on_a_device_without_hardware_a_turn_takes_what_is_claimed(turning):
-    op, _ = turning(UNTIMED, [Returned(), Called(turn_s=(2.0, 3.0))], timer="virtual")
+    op, _ = turning(Called(turn_s=(2.0, 3.0)), timer="virtual")
 
     assert op.hold(INPUTS)(50) == (2.0, 3.0)
 
 
-def test_the_answers_of_two_turns_are_not_mixed_up_if_they_come_in_pieces(turning):
-    first = [Returned()], [Called(turn_s=(1.0, 1.0))]
-    op, _ = turning(UNTIMED, *first, UNTIMED, [Returned(), Called(turn_s=(2.0, 2.0))], timer="virtual")
+@pytest.mark.parametrize("marks", [0, 1, 3])
+def test_the_answers_of_two_turns_are_not_mixed_up(turning, marks):
+    # A process that sets no marks, as it has stopped at some, has answered all the same.
+    op, _ = turning(Called(turn_s=(1.0, 1.0)), Called(turn_s=(2.0, 2.0)), timer="virtual", marks=marks)
 
     turn = op.hold(INPUTS)
 
     assert [turn(50), turn(50)] == [(1.0, 1.0), (2.0, 2.0)]
 
 
-@pytest.mark.parametrize("before", [[], [Returned()], [*UNTIMED, Returned()]])
-def test_what_the_kernel_raises_in_a_turn_is_raised_here(turning, before):
-    op, _ = turning([*before, Called(error={"message": "too large"}, kinds=("ValueError",))])
+@pytest.mark.parametrize("marks", [0, 1, 2, 3])
+def test_what_the_kernel_raises_in_a_turn_is_raised_here(turning, marks):
+    op, _ = turning(Called(error={"message": "too large"}, kinds=("ValueError",)), marks=marks)
 
     with pytest.raises(ValueError, match="too large"):
         op.hold(INPUTS)(50)
 
 
 def test_the_process_runs_during_its_turns_alone(turning):
-    op, process = turning(UNTIMED, [Returned(), Called()])
+    op, process = turning(Called())
 
     op.hold(INPUTS)(50)
 

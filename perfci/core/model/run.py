@@ -34,10 +34,7 @@ class Suggestion:
     """An entry that would make a slow-down EXPECTED, as it is to be pasted."""
 
     file: str  # relative to the project's root
-    line: str  # the entry, indented as the file's list is
-    below: int | None = None
-    """line of the file's `expected:`, below which it goes. None if the file has none, or is not there"""
-    replaces: int | None = None  # line of the file's entry for this very case, whose place it takes
+    line: str  # the entry, indented by two blanks
 
 
 class DuelWhat(StrEnum):

@@ -48,10 +48,6 @@ class StageResult:
     stage: str
     so_far: Error | None = None  # of the kernels from the chain's inputs up to here
     usual: Error | None = None  # of the references in the case's dtype up to here
-    growth: float | None = None
-    """relative L2 error so far / the largest of the stages that it reads, None if it reads inputs alone or if that
-    error is 0"""
-    usual_growth: float | None = None  # the same of the references
 
 
 @dataclass(frozen=True)

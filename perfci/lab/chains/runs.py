@@ -14,7 +14,7 @@ from perfci.core.errors import PerfciError
 from perfci.core.model import ErrorStats, Fact, Reason
 from perfci.device.seam import Accelerator, Arrays, NotInterpretedError, not_interpreted
 from perfci.lab.chains.records import ChainCase, Error, StageResult
-from perfci.lab.chains.verdicts import Output, add_growth, judge, judge_finiteness, worst
+from perfci.lab.chains.verdicts import Output, judge, judge_finiteness, worst
 from perfci.measure.closeness import errors_of
 from perfci.ops.spec import Chain, Params, Stage, case_id
 
@@ -245,19 +245,18 @@ class _CheckedCase:
             return ChainCase(self.case, self.seed, failures=tuple(self.failures), raised=True, lost=True)
         outputs = [[self._measure(at, name, got[name]) for name in got] for at, got in enumerate(self.outputs)]
         finite, notes = self._judge_finiteness()
-        rows = []
+        stages = []
         for at, stage in enumerate(self.stages):
             usual = worst([self._error(each, self.exact[at][name]) for name, each in self.usual[at].items()])
             so_far = worst([output.so_far for output in outputs[at]]) if at < len(outputs) else None
-            rows.append(StageResult(stage.name, so_far, usual))
-        stages = add_growth(rows, self.reads)
+            stages.append(StageResult(stage.name, so_far, usual))
         whole = limit = None
         too_far: tuple[Reason, ...] = ()
         if len(outputs) == len(stages):
             whole, limit, too_far = judge(stages, outputs, self.reads, self.on.chain.tolerance, self.where)
         errors, others = (self.failures, []) if raised else ([], self.failures)
         failures = (*errors, *finite, *others, *too_far)
-        return ChainCase(self.case, self.seed, stages, whole, limit, failures, raised, notes)
+        return ChainCase(self.case, self.seed, tuple(stages), whole, limit, failures, raised, notes)
 
     def _measure(self, at: int, name: str, array: Any) -> Output:
         """Numbers of an output of a stage that the kernels have reached."""
@@ -267,8 +266,8 @@ class _CheckedCase:
         return Output(name, facts.dtype, epsilon, largest, self._error(array, exact), self._error(usual, exact))
 
     def _find_stats(self, got: Any, exact: Any) -> ErrorStats:
-        found = self.arrays.deviation(got, exact)
-        return found.stats if found else errors_of(self.arrays.host(got), self.arrays.host(exact)).stats
+        known = self.arrays.deviation(got, exact)
+        return (known or errors_of(self.arrays.host(got), self.arrays.host(exact))).stats
 
     def _error(self, got: Any, exact: Any) -> Error:
         stats = self._find_stats(got, exact)

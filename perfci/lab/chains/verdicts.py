@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,19 +37,6 @@ def worst(errors: Sequence[Error]) -> Error:
     """The largest of each figure of several outputs."""
     found = {name: [value for each in errors if (value := getattr(each, name)) is not None] for name in MEASURES}
     return Error(*(max(found[name], default=None) for name in MEASURES))
-
-
-def add_growth(stages: Sequence[StageResult], reads: Reads) -> tuple[StageResult, ...]:
-    """Stages with the growth of the relative L2 error over the stages that each reads."""
-
-    def grow(at: int, which: str) -> float | None:
-        now, *before = ((error := getattr(stages[each], which)) and error.l2 for each in (at, *reads[at]))
-        most = max((each for each in before if each), default=0.0)
-        return now / most if most and now is not None and math.isfinite(now / most) else None
-
-    return tuple(
-        replace(stage, growth=grow(at, "so_far"), usual_growth=grow(at, "usual")) for at, stage in enumerate(stages)
-    )
 
 
 # --- NaN and infinities -----------------------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""Charts by matplotlib: each function takes plain data and returns a Figure, which is saved as a PNG or as SVG."""
+"""Charts by matplotlib: each function takes plain data and returns a Figure, which is saved as a PNG."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -64,8 +63,6 @@ STYLE = {
     "ytick.major.size": 2.5,
     "legend.frameon": False,
     "legend.fontsize": 8,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "perfci",
 }
 
 
@@ -213,20 +210,3 @@ def save_png(figure: Figure) -> bytes:
     out = io.BytesIO()
     picture.save(out, "png", dpi=(DPI, DPI))
     return out.getvalue()
-
-
-_PLACES = re.compile(r' (?:d|x|y|transform)="[^"]*"')
-_LONG = re.compile(r"(\.\d\d)\d+")
-
-
-@apply_style()
-def save_svg(figure: Figure) -> str:
-    """The picture as one SVG element with texts as texts. The same figure gives the same characters."""
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-
-    out = io.StringIO()
-    figure.set_dpi(72)
-    canvas: Any = FigureCanvasSVG(figure)
-    canvas.print_svg(out, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-    text = out.getvalue()
-    return _PLACES.sub(lambda found: _LONG.sub(r"\1", found[0]), text[text.index("<svg") :])

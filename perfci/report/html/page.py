@@ -64,7 +64,7 @@ class Line:
 
 
 def render(material: Material, report: Report) -> str:
-    """The page of a report with the material's pictures, as SVG."""
+    """The page of a report with the material's pictures."""
     run, lines = material.run, make_lines(material)
     what = run.environment.branch or run.environment.device.name
     named = dict.fromkeys((*(op.op for op in run.ops), *(row.op for row in material.judgements.rows)))
@@ -215,7 +215,7 @@ def _load_template(name: str) -> Any:
         "case": lambda name: write_marked(code(name), breaks=True),
         "plain_of": spell,
         "code_of": lambda text: write_marked(plain(text, 4000)),
-        "encode": lambda picture: base64.b64encode(picture.svg.encode()).decode(),
+        "encode": lambda picture: base64.b64encode(picture.png).decode(),
     }
     return made.get_template(name)
 

@@ -77,7 +77,6 @@ def test_errors_are_held_against_float64_from_the_same_rounded_inputs():
     stage = case.stages[1]
     assert stage.so_far.l2 == pytest.approx(np.linalg.norm(so_far - exact) / np.linalg.norm(exact))
     assert stage.so_far.max_abs == pytest.approx(np.abs(so_far - exact).max())
-    assert stage.growth == pytest.approx(stage.so_far.l2 / case.stages[0].so_far.l2)
 
 
 def test_an_error_planted_in_the_second_stage_is_named():
@@ -87,8 +86,8 @@ def test_an_error_planted_in_the_second_stage_is_named():
     assert case.verdict == "WRONG"
     assert (reason.kind, reason.facts["stage"]) == ("chain_too_far", "product")
     assert reason.facts["error"] > reason.facts["limit"]
-    assert case.stages[0].growth is None
-    assert case.stages[1].growth > 20 > 5 > case.stages[2].growth
+    first, second, third = (stage.so_far.l2 for stage in case.stages)
+    assert second / first > 20 > 5 > third / second
 
 
 def test_a_nan_introduced_in_the_third_stage_is_located():
@@ -167,7 +166,6 @@ def test_a_mapping_gives_several_tensors_to_later_stages():
     case = check(references=references)
     assert case.verdict == "PASS"
     assert case.stages[0].so_far.l2 == 0.0
-    assert case.stages[1].growth is None, "nothing to grow from"
 
 
 def test_what_a_stage_takes_is_not_spoilt_by_references_that_work_in_place():

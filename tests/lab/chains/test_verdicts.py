@@ -1,4 +1,4 @@
-"""Growth, NaN and blame, on numbers that are known."""
+"""NaN and blame, on numbers that are known."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfci.lab.chains.records import Error, StageResult
-from perfci.lab.chains.verdicts import Output, add_growth, judge, judge_finiteness
+from perfci.lab.chains.verdicts import Output, judge, judge_finiteness
 
 WHERE = {"chain": "block", "case": "rows=2"}
 NAN, INF = np.nan, np.inf
@@ -21,14 +21,7 @@ def chain(so_far, usual, reads=LINE, largest=1.0, measure="l2"):
         two = [Error(**{"l2": 0.0, "max_abs": 0.0, measure: each}) for each in (mine, theirs)]
         rows.append(StageResult(name, so_far=two[0], usual=two[1]))
         outputs.append([Output(name, "float16", 2.0**-10, largest, *two)])
-    return add_growth(rows, reads), outputs, reads
-
-
-def test_growth_is_over_the_largest_error_that_a_stage_reads():
-    stages, *_ = chain((1e-3, 4e-3, 8e-3), (0.0, 0.0, 1e-3), reads=((), (), (0, 1)))
-
-    assert [stage.growth for stage in stages] == [None, None, 2.0]
-    assert stages[2].usual_growth is None, "what was exact before has not grown by any factor"
+    return rows, outputs, reads
 
 
 def test_a_whole_within_twice_pytorchs_own_error_passes_beyond_the_tolerance():

@@ -38,6 +38,9 @@ HEADERS = [
     "Input Formats", "Output Shapes", "Output Data Types", "Output Formats", "Context ID",
 ]  # fmt: skip
 
+RATIOS = ["aic_mac_ratio", "aiv_vec_ratio", "aiv_mte2_ratio", "aiv_mte3_ratio"]
+"""Of the shares of PipeUtilization, which profilers write behind the other columns."""
+
 EPOCH_US = 1_760_000_000_000_000
 """Real start times are microseconds since 1970."""
 
@@ -85,6 +88,7 @@ class _ExperimentalConfig:
         export_type=ExportType.Text,
     ):
         self.profiler_level = profiler_level
+        self.aic_metrics = aic_metrics
         self.export_type = export_type
 
 
@@ -148,6 +152,7 @@ class profile:  # noqa: N801 - its name in torch_npu
         self._schedule = schedule or (lambda _step: ProfilerAction.RECORD)
         self._ready = on_trace_ready
         self._level = experimental_config.profiler_level if experimental_config else ProfilerLevel.Level0
+        self._metrics = experimental_config.aic_metrics if experimental_config else AiCMetrics.AiCoreNone
         self._step = 0
         self._records = []
         self.folder = None
@@ -195,6 +200,8 @@ class profile:  # noqa: N801 - its name in torch_npu
             last = max(at for at, row in enumerate(rows) if row[0].startswith("perfci"))
             del rows[last]
         headers = ["Nothing", "Known"] if planted == "headers" else HEADERS
+        if headers is HEADERS and self._metrics == AiCMetrics.PipeUtilization:
+            headers = [*HEADERS, *RATIOS]
         if planted == "late":
             threading.Timer(LATE_S, _write, (self.folder, headers, rows)).start()
         else:
@@ -226,5 +233,5 @@ def _row(number, name, kind, core, start_ns, duration_ns, stream, blocks, _bytes
     unknown = ["N/A"] * 6
     return [
         0, 4294967295, number, stream, name, kind, "N/A", core, start, f"{duration_ns / 1000:.3f}", "0.4", blocks, 0,
-        "NO", *unknown, "N/A",
+        "NO", *unknown, "N/A", "0.0", "0.125", "0.75", "0.25",
     ]  # fmt: skip

@@ -1,0 +1,86 @@
+"""What a profile of an op finds: where the time of each case goes, and what promises to shorten it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+from perfci.core.model.basics import Amount, Count, Reason, Time
+from perfci.core.model.measured import KernelBinary
+from perfci.core.model.place import Device, Limits
+from perfci.core.model.run import FORMAT
+
+
+class Bound(StrEnum):
+    """What holds a case's time up."""
+
+    MEMORY = "memory"  # DRAM's bandwidth
+    COMPUTE = "compute"  # the pipes that calculate
+    L2 = "l2"  # the bandwidth of the cache
+    OCCUPANCY = "occupancy"  # too few warps or programs are at work to hide latency
+    LAUNCH = "launch"  # what a kernel's start takes
+    LATENCY = "latency"  # none of these: warps wait for data or for each other
+
+
+CounterSource = Literal["ncu", "aic_metrics", "virtual", "compiled"]
+"""Where counters are from: Nsight Compute, torch_npu, the fake device. compiled: there are none, but code and times"""
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Hardware counters of one call of each case, and what the compiler made of its kernels."""
+
+    source: CounterSource = "compiled"
+    cases: Mapping[str, Mapping[str, Amount]] = field(default_factory=dict)
+    note: Reason | None = None  # why there are no counters
+    binaries: Mapping[str, tuple[KernelBinary, ...]] = field(default_factory=dict)
+    target: str | None = None  # architecture of the device, if perfci has the facts of it
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A direction that promises to shorten a case's time."""
+
+    id: str  # what to try: fewer_warps, larger_tiles, more_programs, ...
+    reason: Reason
+    speedup: Amount  # bound that it could reach: time now / least time then
+    by: str  # model that the bound is of: roofline, occupancy, waves, launch, host, traffic, stalls
+    kept: Count = 0  # judged rounds of all ops that followed this kind of advice and were kept
+    tried: Count = 0  # those that followed it
+
+
+@dataclass(frozen=True)
+class CaseProfile:
+    """A performance case: what was measured of it, and what that means."""
+
+    case: str
+    us: Time | None = None  # device time of a call. null if the case failed
+    bound: Bound | None = None
+    evidence: tuple[Reason, ...] = ()  # for this bound, the strongest first
+    counters: Mapping[str, Amount] = field(default_factory=dict)
+    """of one call: bytes, shares from 0 to 1, ratios. `perfci.device.counters.NAMES` says what each is"""
+    advice: tuple[Advice, ...] = ()  # the two directions that promise most, the best first
+    host_us: Time | None = None  # how long a call keeps the host, of calls in a row, if that shows
+    activities: Count | None = None  # kernels, copies and memsets of a call
+    programs: Count | None = None  # of its largest launch
+    bytes_moved: Count | None = None  # declared by the op: fewest bytes that must move
+    rates: Mapping[str, Amount] = field(default_factory=dict)
+    """reached by declared bytes and operations: gbps, tflops; of_copy, of_matmul: shares of the ceilings"""
+    binaries: tuple[KernelBinary, ...] = ()  # each distinct kernel once, in order of its first launch
+    failure: Reason | None = None
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The last profile of an op: `reports/profiles/<op>.json`."""
+
+    op: str
+    device: Device
+    time: str  # ISO 8601, UTC
+    source: CounterSource = "compiled"
+    note: Reason | None = None  # why there are no counters
+    cases: tuple[CaseProfile, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    format: int = FORMAT

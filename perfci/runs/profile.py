@@ -1,0 +1,108 @@
+"""`perfci profile`: where the time of an op's cases goes, and what promises to shorten it."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime
+from math import prod
+from pathlib import Path
+
+from perfci.core.errors import PerfciError, StoredFileError
+from perfci.core.model import CaseProfile, Counters, DuelWhat, Limits, PerformanceCase, Profile, Round, Suite
+from perfci.core.settings import Settings
+from perfci.device.targets import TARGETS
+from perfci.judge.bottleneck import diagnose, find_followed
+from perfci.ops.discover import ops, select
+from perfci.report.speed import find_rates
+from perfci.runs import base as base_stage
+from perfci.runs import flow
+from perfci.runs.bench import Listener, WorkerPlace, claim_bench, list_files, make_environment, make_job
+from perfci.runs.plan import Request
+from perfci.store.files import decode, encode, write_atomically
+from perfci.store.logbook import count_patterns, read_logbook
+from perfci.store.past.lines import find_median
+from perfci.worker.parent import run_worker
+
+FOLDER = "profiles"  # in the reports folder: the last profile of each op, and what the workers printed
+
+BUDGET_S = 0.2  # seconds of device time a case: for a place below a ceiling, not for a verdict
+
+
+def profile_op(settings: Settings, request: Request, listener: Listener, command: str = "perfci profile") -> Profile:
+    """Measures the cases of the request's only op, looks at their code and counters, and keeps what that means.
+
+    Raises UsageError if no case fits, PerfciError if the op breaks, or the device cannot be opened or times nothing.
+    """
+    own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
+    budget_s = min(request.budget_s, BUDGET_S)
+    request = dataclasses.replace(request, suites=(Suite.PERFORMANCE,), duel=DuelWhat.NONE, budget_s=budget_s)
+    with claim_bench(own, listener) as bench:
+        run = flow.record_run(bench, request, command, base_stage.find(bench, request))
+        (op,), device = run.ops, run.environment.device
+        if failure := op.failure or op.unmeasured:
+            raise PerfciError(failure.kind, **failure.facts)
+        seen = [case.case for case in op.performance if case.blocks and not case.failure]
+        heard = [Counters()]
+        job = make_job(
+            own, "profile", list_files(select(own, (op.op,))), device.kind, run.plan.seed,
+            cases=tuple(seen), timer=request.timer,
+        )  # fmt: skip
+        around = make_environment(bench, WorkerPlace(f"profile-{op.op}", device.kind))
+        note = run_worker(
+            job, around, lambda each: heard.append(each) if isinstance(each, Counters) else listener(each)
+        )
+        found = heard[-1]
+        target = TARGETS.get(found.target or "")
+        read = (_read_case(case, found, run.limits) for case in op.performance)
+        patterns = count_patterns(each for op in ops(settings) for each in read_logbook(op.folder).rounds)
+        counts = {name: count for (name, raised), count in patterns.items() if raised is None}
+        cases = tuple(diagnose(case, device, target, counts) for case in read)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        profile = Profile(op.op, device, now, found.source, note or found.note, cases, run.limits)
+        path = find_path(settings, op.op)
+        write_atomically(path, encode(profile, path))
+    return profile
+
+
+def _read_case(case: PerformanceCase, found: Counters, limits: Limits) -> CaseProfile:
+    """What was measured of a case, medians over its blocks."""
+    kernels = [block.arms["kernel"] for block in case.blocks]
+    us = find_median(arm.time.median_us for arm in kernels)
+    rates = find_rates(case, us, limits) if us else {}
+    return CaseProfile(
+        case.case, us,
+        counters=found.cases.get(case.case, {}),
+        host_us=find_median(block.arms["kernel"].host_us for block in case.host),
+        activities=kernels[0].activities if kernels else None,
+        programs=max((prod(each.grid) for each in case.identity.launches), default=None) if case.identity else None,
+        bytes_moved=case.bytes_moved,
+        rates={name: rate for name, rate in rates.items() if rate is not None},
+        binaries=found.binaries.get(case.case, ()),
+        failure=case.failure,
+    )  # fmt: skip
+
+
+def find_path(settings: Settings, op: str) -> Path:
+    """Where the last profile of an op is stored."""
+    return settings.reports / FOLDER / f"{op}.json"
+
+
+def read_profile(settings: Settings, op: str) -> Profile | None:
+    """The last profile of an op. None if there is none. Raises StoredFileError for one that cannot be read."""
+    path = find_path(settings, op)
+    return decode(path, Profile) if path.exists() else None
+
+
+def note_profile(settings: Settings, found: Round) -> Round:
+    """Returns the round with the counters of the op's last profile on its device, and the advice that it follows."""
+    try:
+        profile = read_profile(settings, found.op)
+    except StoredFileError:  # `perfci profile` says so, and the round is worth more
+        profile = None
+    if profile is None or profile.device.key != found.device:
+        return found
+    # The best of all cases first.
+    advice = sorted((each for case in profile.cases for each in case.advice), key=lambda each: -each.speedup)
+    counters = {case.case: case.counters for case in profile.cases if case.counters}
+    followed = found.advice or find_followed(advice, found.changed, found.why)
+    return dataclasses.replace(found, advice=followed, counters=counters)

@@ -1,0 +1,62 @@
+"""The ahead task: compile what an op's cases launch for the device at hand, without it. Its workers share the cache."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from perfci.core.model import PerformanceCase, Suite
+from perfci.device.nvml import NvmlBoard
+from perfci.device.targets import TARGETS, find_triton_versions, release
+from perfci.measure.inputs import bound_inputs
+from perfci.ops.spec import Accuracy, Params, Performance, case_id, matches
+from perfci.worker.load import choose_cases, load_op
+from perfci.worker.protocol import Doing, Job, Message, OpDone, Prepared
+from perfci.worker.static import import_path, install_target
+
+
+def run(job: Job, send: Callable[[Message], None]) -> None:
+    """Compile this worker's part of the cases, those to be timed first, and report how long these took.
+
+    Nothing is reported of what fails, as the op's own process will meet it. Does nothing for an unknown board, and for
+    a Triton whose cache cannot be trusted.
+    """
+    files, board = job.ops[0], job.board
+    capability = NvmlBoard(board.uuid).capability() if board else None
+    known = TARGETS.get("sm_{}{}".format(*capability)) if capability else None
+    if board is None or known is None or any(release(version) < (3, 5) for version in find_triton_versions()):
+        send(OpDone())
+        return
+    install_target(
+        replace(
+            known,
+            board=board.name,
+            processors=board.processors or known.processors,
+            l2_bytes=board.l2_bytes or known.l2_bytes,
+            memory_bytes=board.memory_bytes or known.memory_bytes,
+        )
+    )
+    from perfci.device import offline
+
+    with import_path(files, job):
+        op = load_op(files.op, Path(files.folder), Path(job.shared_folder))
+        performance, accuracy = op.performance, op.accuracy
+        wanted: list[tuple[Performance | Accuracy, Params]] = []
+        if Suite.PERFORMANCE in job.suites:
+            wanted += [(performance, params) for params in choose_cases(performance.cases, job.pattern, job.cases)]
+        if Suite.ACCURACY in job.suites:
+            wanted += [(accuracy, params) for params in accuracy.cases if matches(case_id(params), job.pattern)]
+        for suite, params in wanted[job.part[0] :: job.part[1]]:
+            case = case_id(params)
+            send(Doing("static", files.op, case))
+            made = offline.compile_call(partial(bound_inputs, suite, params, offline.DEVICE, job.seed))
+            if made.value is None:
+                continue
+            began = time.perf_counter()
+            called = offline.compile_call(partial(suite.kernel, **made.value))
+            if suite is performance and called.value is not None:
+                send(Prepared(PerformanceCase(case, compile_s=time.perf_counter() - began)))
+    send(OpDone())

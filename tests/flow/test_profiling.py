@@ -1,0 +1,213 @@
+"""`perfci profile` from the command to its answer, on the fake device."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfci.core.codec import encode
+from perfci.core.model import Bound, Profile
+from perfci.core.settings import load
+from perfci.device.seam import WARMING
+from perfci.ops.discover import select
+from perfci.runs.bench import list_files, make_job
+from perfci.runs.profile import read_profile
+from perfci.store.files import decode
+from perfci.store.logbook import read_logbook
+from tests.closed_schemas import faults
+from tests.git_repositories import alone, begin_topic
+
+WORK = "fake.work(2.0 + US_PER_MEGABYTE * x.nbytes / 1e6)"
+SMALL = "rows=256,cols=128,dtype=float32"
+
+
+def profile(project, *arguments):
+    """The answer of `perfci profile relu` in JSON."""
+    answer = project.perfci("profile", "relu", "--device", "fake", "--format", "json", *arguments)
+    assert answer.code == 0, answer.err
+    return json.loads(answer.out)
+
+
+def test_every_case_has_its_bound_evidence_and_counters(project):
+    found = profile(project)
+
+    assert (found["op"], found["source"], found["note"]) == ("relu", "virtual", None)
+    assert [case["case"] for case in found["cases"]] == [SMALL, "rows=512,cols=128,dtype=float32"]
+    for case in found["cases"]:
+        assert case["bound"] == "latency"
+        assert case["us"] > 40
+        assert case["counters"]["dram_bytes"] == case["bytes_moved"]
+        assert case["rates"]["of_copy"] < 0.01
+        assert all(reason["sentence"] for reason in case["evidence"])
+        assert 0 < len(case["advice"]) <= 2
+        assert all(each["speedup"] > 1 and each["by"] == "launch" for each in case["advice"])
+
+
+def test_the_last_profile_of_an_op_is_kept(project):
+    profile(project, "--case", "rows=256")
+    found = read_profile(load(project.root), "relu")
+
+    assert found == decode(project.root / "reports" / "profiles" / "relu.json", Profile)
+    assert [(case.case, case.bound) for case in found.cases] == [(SMALL, Bound.LATENCY)]
+    assert read_profile(load(project.root), "scale") is None
+    assert not (project.root / "reports" / "run.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("work", "bound", "advice"),
+    [
+        ("fake.work(2.2e-6 * x.nbytes)", "memory", None),
+        ("fake.work(100.0, tensor=0.9)", "compute", "more_stages"),
+        ("fake.work(100.0, l2=0.9)", "l2", "larger_tiles"),
+        ("fake.work(100.0, occupancy=0.1)", "occupancy", "more_warps"),
+        ("fake.work(100.0, stall_barrier=0.6)", "latency", "fewer_warps"),
+        ("[fake.work(1.0) for _ in range(3)]", "launch", "fuse_launches"),
+    ],
+)
+def test_each_bound_is_found(project, work, bound, advice):
+    project.edit("relu", "triton", WORK, work)
+
+    (case,) = profile(project, "--case", "rows=256")["cases"]
+    assert case["bound"] == bound
+    assert advice in {None, *(each["id"] for each in case["advice"])}
+
+
+def test_refused_counters_leave_times_and_one_sentence(project):
+    (project.root / "pyproject.toml").write_text("[tool.perfci.fake]\ncounters_refused = true\n")
+
+    found = profile(project, "--case", "rows=256")
+    assert (found["source"], found["note"]["kind"]) == ("compiled", "counters_refused")
+    (case,) = found["cases"]
+    assert not case["counters"]
+    assert (case["bound"], case["rates"]["gbps"] > 0) == ("latency", True)
+
+    text = project.perfci("profile", "relu", "--device", "fake", "--case", "rows=256")
+    assert text.code == 0
+    assert "ERR_NVGPUCTRPERM" in text.out
+
+
+def test_the_text_has_a_line_a_case_and_what_to_try(project):
+    answer = project.perfci("profile", "relu", "--device", "fake")
+
+    assert answer.code == 0
+    assert SMALL in answer.out
+    assert "latency" in answer.out
+    assert "more_stages" in answer.out
+    assert "reports/profiles/relu.json" in answer.out
+
+
+def test_a_case_that_raises_is_named_and_the_others_are_profiled(project):
+    project.edit("relu", "triton", "out = np.empty", "assert len(x) < 300\n    out = np.empty")
+
+    sound, broken = profile(project)["cases"]
+    assert sound["bound"] == "latency"
+    assert (broken["bound"], broken["failure"]["kind"]) == (None, "kernel_raised")
+
+
+def test_a_kernel_that_kills_the_process_is_perfcis_own_failure_with_its_reason(project):
+    project.edit("relu", "triton", "out = np.empty", "fake.crash()\n    out = np.empty")
+
+    answer = project.perfci("profile", "relu", "--device", "fake")
+    assert answer.code == 1
+    assert "SIGSEGV" in answer.err
+
+
+def test_unknown_ops_and_cases_are_named(project):
+    assert "reluu" in project.perfci("profile", "reluu", "--device", "fake").err
+    assert "rows=1" in project.perfci("profile", "relu", "--device", "fake", "--case", "rows=1").err
+
+
+def test_a_process_that_is_watched_makes_each_call_once_behind_untimed_ones(project):
+    project.edit("relu", "triton", "out = np.empty", "print('called with', len(x))\n    out = np.empty")
+    settings = load(project.root)
+    cases = ("rows=512,cols=128,dtype=float32", SMALL)
+    job = make_job(settings, "profile", list_files(select(settings, ("relu",))), "fake", 7, cases=cases)
+    file = project.root / "job.json"
+    file.write_bytes(encode(dataclasses.replace(job, marks=True, lock=False, events_fd=1)))
+
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "perfci.worker.child", str(file)],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, cwd=project.root,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    calls = [line for line in done.stdout.splitlines() if line.startswith("called")]
+    assert calls == ["called with 512"] * (WARMING + 1) + ["called with 256"] * (WARMING + 1)
+
+
+# --- rounds -----------------------------------------------------------------------------------------------------------
+
+
+def try_round(project, us, *arguments):
+    project.edit("relu", "triton", re.search(r"US_PER_MEGABYTE = .*", project.op_file("relu", "triton").read_text())[0],
+                 f"US_PER_MEGABYTE = {us}")  # fmt: skip
+    project.perfci("try", "relu", "--device", "fake", "--seed", "7", *arguments)
+    return read_logbook(project.root / "kernels" / "relu").rounds[-1]
+
+
+def test_the_next_round_notes_counters_and_the_advice_that_it_follows(project, monkeypatch, tmp_path):
+    alone(monkeypatch, tmp_path)
+    begin_topic(project.root)
+
+    before = try_round(project, 300.0, "--why", "more_stages: load earlier")
+    assert (before.advice, before.counters) == (None, {})
+
+    profile(project)
+    kept = try_round(project, 280.0, "--why", "more_stages: load earlier")
+    other = try_round(project, 290.0, "--why", "something else")
+    assert (kept.verdict, kept.advice) == ("kept", "more_stages")
+    assert kept.counters[SMALL]["occupancy"] == 0.5
+    assert (other.advice, try_round(project, 285.0, "--why", "again", "--advice", "more_stages").advice) == (
+        None, "more_stages",
+    )  # fmt: skip
+
+
+def test_advice_is_shown_with_how_often_it_was_kept(project, monkeypatch, tmp_path):
+    alone(monkeypatch, tmp_path)
+    begin_topic(project.root)
+    profile(project)
+    try_round(project, 280.0, "--why", "more_stages: load earlier")
+    try_round(project, 290.0, "--why", "more_stages: load later")
+
+    first = profile(project, "--case", "rows=256")["cases"][0]["advice"][0]
+    assert (first["id"], first["kept"], first["tried"]) == ("more_stages", 1, 2)
+    assert "1 of 2" in project.perfci("profile", "relu", "--device", "fake").out
+    assert "advice more_stages: kept 1 of 2 times" in project.perfci("history", "relu", "--rounds").out
+
+
+def test_a_damaged_profile_costs_no_round(project, monkeypatch, tmp_path):
+    alone(monkeypatch, tmp_path)
+    begin_topic(project.root)
+    profile(project)
+    (project.root / "reports" / "profiles" / "relu.json").write_text("{")
+
+    assert try_round(project, 280.0, "--why", "more_stages: load earlier").verdict == "kept"
+
+
+# --- what is published ------------------------------------------------------------------------------------------------
+
+
+def test_the_page_shows_what_the_command_prints(project):
+    def shape(text):
+        return re.sub(r"[\d.]+", "N", " ".join(text.split()))
+
+    text = (Path(__file__).parents[2] / "docs" / "profile.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^\$ perfci (.*)$", text, re.MULTILINE)
+    block = text.split(f"$ perfci {command}\n")[1].split("```")[0]
+
+    answer = project.perfci(*command.split(), "--seed", "1")
+    for line in filter(None, map(str.strip, block.splitlines())):
+        assert shape(line).removeprefix("Profile: ") in shape(answer.out), line
+
+
+def test_what_is_kept_fits_the_published_schema(project):
+    profile(project)
+
+    path = project.root / "reports" / "profiles" / "relu.json"
+    assert faults(json.loads(path.read_text(encoding="utf-8")), "profile.schema.json") == []

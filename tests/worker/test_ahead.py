@@ -1,0 +1,63 @@
+"""Kernels compiled ahead, without the device that they are for: what its workers would compile is in their cache."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+COMPILE = """
+import sys
+from pathlib import Path
+from perfci.core.model import Device, PerformanceCase
+from perfci.device.nvml import NvmlBoard
+from perfci.worker import ahead
+from perfci.worker.protocol import Job, OpFiles, Prepared
+
+root, capability, index, parts = Path(sys.argv[1]), eval(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+NvmlBoard.capability = lambda board: capability
+files = OpFiles("vector_add", str(root / "kernels" / "vector_add"))
+board = Device("cuda", "NVIDIA H200", "nvidia-h200", processors=132)
+job = Job("ahead", (files,), str(root / "kernels"), "cuda", 0, board=board, part=(index, parts))
+sent = []
+ahead.run(job, sent.append)
+print(*(message.case.case for message in sent if isinstance(message, Prepared)), sep="\\n")
+"""
+
+
+def compile_ahead(cache: Path, capability: tuple[int, int] | None, part: tuple[int, int] = (0, 1)) -> set[str]:
+    """The performance cases that were compiled."""
+    given = [str(ROOT), repr(capability), *map(str, part)]
+    variables = {**os.environ, "TRITON_CACHE_DIR": str(cache)}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE, *given], env=variables, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def binaries(cache: Path) -> set[str]:
+    return {path.parent.name for path in cache.glob("*/*.cubin")}
+
+
+def test_a_part_compiles_its_share_and_the_parts_together_all(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    first, second = (compile_ahead(tmp_path / "parts", (9, 0), (index, 2)) for index in (0, 1))
+    whole = compile_ahead(tmp_path / "whole", (9, 0))
+    assert first
+    assert second
+    assert first.isdisjoint(second)
+    assert first | second == whole
+    assert binaries(tmp_path / "parts") == binaries(tmp_path / "whole")
+
+
+def test_a_board_that_perfci_does_not_know_has_nothing_compiled(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    assert compile_ahead(tmp_path, (3, 5)) == set()
+    assert compile_ahead(tmp_path, None) == set()
+    assert not binaries(tmp_path)
