@@ -1,7 +1,9 @@
-"""A new op: where its folder goes, what its four files hold, and writing all four of them or none."""
+"""A new op: where its folder goes, what its four files and its page hold, and writing all of them or none."""
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import keyword
 import re
 import string
@@ -72,13 +74,30 @@ def place(name: str, kernels: Path, known: Mapping[str, Path]) -> OpPlace:
 
 
 def write(found: OpPlace, draft: Draft) -> tuple[Path, ...]:
-    """Write the four files, and those that they need: all or none. Returns their paths. Raises StoredFileError."""
+    """Write the four files, a page about them, and what they need: all or none. Returns their paths.
+
+    Raises StoredFileError.
+    """
     texts = {found.file(part): draft.texts[part] for part in PARTS}
+    texts[found.folder / f"{found.op}.md"] = _write_page(found.op, draft.texts["triton"])
     texts |= {found.folder / name: text for name, text in draft.own.items()}
     beside = {found.kernels / name: text for name, text in draft.shared.items()}
     texts |= {path: text for path, text in beside.items() if not path.exists()}
     edits.write(edits.Edit(path, None, text) for path, text in texts.items())
     return tuple(texts)
+
+
+def _write_page(op: str, kernel: str) -> str:
+    """Returns the page about an op, to fill in: `perfci brief` shows it."""
+    call = f"{op}(...)"
+    with contextlib.suppress(SyntaxError, ValueError):  # a file that was copied may break the contract
+        for node in ast.walk(ast.parse(kernel)):
+            if isinstance(node, ast.FunctionDef) and node.name == op:
+                for argument in (each for each in ast.walk(node.args) if isinstance(each, ast.arg)):
+                    argument.annotation = None
+                call = f"{op}({ast.unparse(node.args)})"
+    text = resources.files("perfci.scaffold").joinpath("templates", "op.md.txt").read_text(encoding="utf-8")
+    return string.Template(text).substitute(op=op, call=call)
 
 
 def draft_from_template(op: str, kind: str, **facts: str) -> Draft:
