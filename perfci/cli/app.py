@@ -32,7 +32,8 @@ GROUPS = {
         "tune": ("tune", "Search the configurations of an op for faster ones."),
     },
     "Optimise": {
-        "brief": ("brief", "Say what an op is, where it stands, and what may be changed."),
+        "brief": ("agents", "Say what an op is, where it stands, and what may be changed."),
+        "mcp": ("agents", "Serve an agent by MCP: brief, try, profile, compare, history."),
     },
     "History": {
         "accept": ("accept", "Store runs as baselines, record a new environment, propose it."),

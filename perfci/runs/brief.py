@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from perfci import store
 from perfci.core.errors import PerfciError
-from perfci.core.files import read_regular
-from perfci.core.model import Environment, Interval, Limits, PerformanceCase, PlannedOp, Reason, Suite
+from perfci.core.model import Baseline, Interval, PerformanceCase, PlannedOp, Reason, Run, Suite
 from perfci.core.settings import Settings
-from perfci.ops.discover import OpFolder, select
+from perfci.ops.discover import OpFolder, ops, select
+from perfci.ops.fingerprint.tree import Tree
 from perfci.ops.spec import matches
 from perfci.report.brief import Brief, BriefCase
 from perfci.report.speed import find_rates
@@ -21,7 +21,9 @@ from perfci.runs.bench import Listener
 from perfci.runs.decide import decide
 from perfci.runs.effective_thresholds import in_force
 from perfci.runs.plan import Request
+from perfci.runs.profile import read_profile
 from perfci.statistics import exact
+from perfci.store.logbook import read_logbook
 from perfci.store.past.lines import find_median
 from perfci.thresholds.read import load
 from perfci.worker.protocol import Message, Prepared
@@ -43,30 +45,35 @@ def brief(settings: Settings, op: str, device: str, listener: Listener) -> Brief
     [planned] = flow.describe(settings, Request((folder.op,), device=device), hear).ops
     if planned.failure:
         raise PerfciError(planned.failure.kind, **planned.failure.facts)
-    words = _read_words(folder)
-    cases = [declared.get(case) or PerformanceCase(case) for case in planned.performance]
-    times = _find_times(settings, folder.op)
-    parameters: dict[str, dict[str, None]] = {}
+    page, parameters = folder.folder / f"{folder.op}.md", dict[str, dict[str, None]]()
+    words = page.read_text(encoding="utf-8", errors="replace") if page.is_file() and not page.is_symlink() else None
     for case in planned.performance:
         for name, _, value in (part.partition("=") for part in case.split(",")):
             parameters.setdefault(name, {})[value] = None
+    run, baseline = _read_run(settings, folder.op), _read_baseline(settings, folder.op)
+    cases = [declared.get(case) or PerformanceCase(case) for case in planned.performance]
+    logbook = read_logbook(folder.folder)
+    judged = len(logbook.list_of(logbook.rounds[-1].start)) if logbook.rounds else 0
+    profile, missing = read_profile(settings, folder.op), Reason("brief_wordless", {"op": folder.op, "file": page.name})
     return Brief(
-        op=folder.op,
-        words=words or "",
-        differs=tuple(check_words(words, planned))
-        if words is not None
-        else (Reason("brief_wordless", {"op": folder.op, "file": f"{folder.op}.md"}),),
-        call=_write_call(planned),
-        parameters={name: tuple(values) for name, values in parameters.items()},
-        checks=len(planned.accuracy),
-        device=times.where.device.key if times.where else None,
-        source=times.source,
-        cases=tuple(_place_cases(settings, folder.op, cases, times)),
-        profile=None,
-        rounds=(),
-        rounds_left=0,
-        files={},
-    )
+        op=folder.op, words=words or "", differs=(missing,) if words is None else tuple(check_words(words, planned)),
+        call=_write_call(planned), parameters={name: tuple(values) for name, values in parameters.items()},
+        checks=len(planned.accuracy), source=_name_source(folder.op, run, baseline),
+        cases=tuple(_place_cases(settings, folder.op, cases, run, baseline)), profile=profile, rounds=logbook.rounds,
+        rounds_left=max(settings.rounds - judged, 0), files=_list_files(settings, folder),
+    )  # fmt: skip
+
+
+def _list_files(settings: Settings, op: OpFolder) -> dict[str, tuple[str, ...]]:
+    """Returns the files that each kind of change may touch: the kernel's, with what ops share, and tuned ones."""
+    others = [each.folder for each in ops(settings) if each.op != op.op]
+    needed = (settings.root / name for name in Tree(settings.root, settings.kernels).list_code(op.op, op.files[0]))
+    code = [
+        each for each in needed if each.is_relative_to(settings.kernels) and not any(map(each.is_relative_to, others))
+    ]
+    tuned = sorted((op.folder / "tuned").glob("*.json"))
+    found = {"tuning": [*code, *tuned], "logic": code, "interface": [*op.files, op.folder / f"{op.op}.md"]}
+    return {kind: tuple(path.relative_to(settings.root).as_posix() for path in paths) for kind, paths in found.items()}
 
 
 def check_words(words: str, op: PlannedOp) -> Iterator[Reason]:
@@ -74,22 +81,20 @@ def check_words(words: str, op: PlannedOp) -> Iterator[Reason]:
 
     A shape is what --case takes, with a name that cases have: `rows=4096,cols=1024`.
     """
-    parts = [part.partition("=") for case in (*op.performance, *op.accuracy) for part in case.split(",")]
+    cases = (*op.performance, *op.accuracy)
+    parts = [part.partition("=") for case in cases for part in case.split(",")]
     names, values = {name for name, _, _ in parts}, {value for _, _, value in parts}
     for span in dict.fromkeys(" ".join(each.split()) for each in _SPAN.findall(words)):
-        facts = {"file": f"{op.op}.md", "text": span}
         if span.startswith(f"{op.op}(") and span.endswith(")"):
-            if span != _write_call(op):
-                yield Reason("brief_call", {**facts, "call": _write_call(op)})
+            kind, known = "brief_call", span == _write_call(op)
         elif _DTYPE.fullmatch(span):
-            if span not in values:
-                yield Reason("brief_dtype", facts)
-        elif (
-            re.fullmatch(r"(?:\w+=[^=\s]+)+", span)
-            and names.intersection(re.findall(r"(\w+)=", span))
-            and not any(matches(case, span) for case in (*op.performance, *op.accuracy))
-        ):
-            yield Reason("brief_case", facts)
+            kind, known = "brief_dtype", span in values
+        elif " " not in span and names.intersection(re.findall(r"(\w+)=", span)):
+            kind, known = "brief_case", any(matches(case, span) for case in cases)
+        else:
+            continue
+        if not known:
+            yield Reason(kind, {"file": f"{op.op}.md", "text": span, "call": _write_call(op)})
 
 
 def _write_call(op: PlannedOp) -> str:
@@ -97,76 +102,62 @@ def _write_call(op: PlannedOp) -> str:
     return f"{op.op}({', '.join(op.signature)})".translate(str.maketrans("[]", "()"))
 
 
-def _read_words(op: OpFolder) -> str | None:
-    """Returns the op's page. None if it has none."""
-    try:
-        return read_regular(op.folder / f"{op.op}.md").decode(errors="replace")
-    except OSError:
-        return None
+# --- where it stands --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Times:
-    """What was measured of an op, and where."""
-
-    source: Reason
-    where: Environment | None = None
-    created: str | None = None
-    limits: Limits = field(default_factory=Limits)
-    cases: Mapping[str, BriefCase] = field(default_factory=dict)
-
-
-def _find_times(settings: Settings, op: str) -> _Times:
-    """Returns those of the last run, else those of the newest baseline."""
+def _read_run(settings: Settings, op: str) -> Run | None:
+    """Returns the last run if it timed the op."""
     path = settings.reports / store.RUN_FILE
     run = store.read_run(path) if path.exists() else None
-    if run and any(case.blocks for each in run.ops if each.op == op for case in each.performance):
-        facts = {"run": run.id, "device": run.environment.device.name, "created": run.created}
-        rows = [row for row in decide(run, settings).rows if row.op == op and row.suite is Suite.PERFORMANCE]
-        cases = {}
-        for row in rows:
-            if row.case and (seen := row.comparison):
-                cases[row.case] = BriefCase(
-                    row.case,
-                    us=seen.kernel_us,
-                    reference_us=seen.reference_us,
-                    speedup=seen.speedup,
-                    verdict=row.verdict,
-                )
-        return _Times(Reason("brief_run", facts), run.environment, run.created, run.limits, cases)
-    baselines = [store.read_baseline(path) for path in settings.baselines.glob(f"*/{op}.json")]
-    newest = max((each for each in baselines if each.runs), key=lambda each: each.runs[-1].created, default=None)
-    if newest is None:
-        return _Times(Reason("brief_untimed", {"op": op}))
-    last, cases = newest.runs[-1], {}
-    for case in newest.cases:
+    timed = run and any(case.blocks for each in run.ops if each.op == op for case in each.performance)
+    return run if timed else None
+
+
+def _read_baseline(settings: Settings, op: str) -> Baseline | None:
+    """Returns the baseline of the device on which the op was accepted last."""
+    found = [store.read_baseline(path) for path in settings.baselines.glob(f"*/{op}.json")]
+    return max((each for each in found if each.runs), key=lambda each: each.runs[-1].created, default=None)
+
+
+def _name_source(op: str, run: Run | None, baseline: Baseline | None) -> Reason:
+    last = run or (baseline.runs[-1] if baseline else None)
+    if last is None:
+        return Reason("brief_untimed", {"op": op})
+    facts = {"run": last.id, "created": last.created, "device": last.environment.device.name}
+    return Reason("brief_run" if run else "brief_baseline", facts)
+
+
+def _list_times(settings: Settings, op: str, run: Run | None, baseline: Baseline | None) -> Iterator[BriefCase]:
+    """Yields the times of the run, else of the baseline."""
+    if run:
+        for row in decide(run, settings).rows:
+            if row.op == op and row.suite is Suite.PERFORMANCE and row.case and (seen := row.comparison):
+                yield BriefCase(row.case, seen.kernel_us, seen.reference_us, seen.speedup, row.verdict)
+        return
+    for case in baseline.cases if baseline else ():
+        d = exact.location([each.shift for each in case.blocks])
+        speedup = Interval(math.exp(-d.value), math.exp(-d.high), math.exp(-d.low), d.confidence)
         us, reference_us = (
             find_median(getattr(each, name) for each in case.blocks) for name in ("kernel_us", "reference_us")
         )
-        d = exact.location([each.shift for each in case.blocks])
-        speedup = Interval(math.exp(-d.value), math.exp(-d.high), math.exp(-d.low), d.confidence)
-        cases[case.case] = BriefCase(case.case, us=us, reference_us=reference_us, speedup=speedup)
-    facts = {"device": last.environment.device.name, "created": last.created}
-    return _Times(Reason("brief_baseline", facts), last.environment, last.created, cases=cases)
+        yield BriefCase(case.case, us, reference_us, speedup)
 
 
 def _place_cases(
-    settings: Settings, op: str, declared: Iterable[PerformanceCase], times: _Times
+    settings: Settings, op: str, declared: Iterable[PerformanceCase], run: Run | None, baseline: Baseline | None
 ) -> Iterator[BriefCase]:
     """Yields the cases with what their suite declares, their targets, and where they are below the ceilings."""
-    limits = in_force(settings, times.where, times.created).limits if times.where else load(settings.thresholds)
+    last = run or (baseline.runs[-1] if baseline else None)
+    rules = in_force(settings, last.environment, last.created).limits if last else load(settings.thresholds)
+    times = {each.case: each for each in _list_times(settings, op, run, baseline)}
     for case in declared:
-        found = times.cases.get(case.case, BriefCase(case.case))
-        rates = find_rates(case, found.us, times.limits) if found.us else {}
-        shares = {"memory": rates.get("of_copy"), "arithmetic": rates.get("of_matmul")}
-        known = {name: share for name, share in shares.items() if share}
-        bound = max(known, key=lambda name: known[name], default=None)
+        found = times.get(case.case, BriefCase(case.case))
+        rates: Mapping[str, float | None] = find_rates(case, found.us, run.limits) if run and found.us else {}
+        shares = {"memory": rates.get("of_copy") or 0.0, "arithmetic": rates.get("of_matmul") or 0.0}
+        bound = max(shares, key=lambda name: shares[name])
+        intensity = case.flops / case.bytes_moved if case.flops is not None and case.bytes_moved else None
         yield replace(
-            found,
-            bytes_moved=case.bytes_moved,
-            flops=case.flops,
-            intensity=case.flops / case.bytes_moved if case.flops is not None and case.bytes_moved else None,
-            target=limits.for_case(op, case.case).speedup,
-            bound=bound,
-            share=known[bound] if bound else None,
-        )
+            found, bytes_moved=case.bytes_moved, flops=case.flops, intensity=intensity,
+            target=rules.for_case(op, case.case).speedup, bound=bound if shares[bound] else None,
+            share=shares[bound] or None,
+        )  # fmt: skip

@@ -1,4 +1,4 @@
-"""`perfci brief`: what somebody who is to make an op faster has to know."""
+"""`perfci brief` and `perfci mcp`: what somebody, or an agent, needs who is to make an op faster."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.options import argument
+from perfci.cli.options import argument, option
 from perfci.cli.output import print_json, print_lines
 from perfci.cli.progress import Progress
 from perfci.report.brief import write_markdown
@@ -30,4 +30,19 @@ def brief(
     return Exit.OK
 
 
-COMMANDS = {"brief": brief}
+def mcp(
+    device: options.DeviceOption = "auto",
+    device_time: Annotated[
+        float, option("--device-time", "Seconds that rounds and profiles may take in all.", metavar="S", min=0)
+    ] = 3600.0,
+    project: options.Project = options.HERE,
+) -> int:
+    """Serve brief, try, profile, static, compare and history to an agent, by MCP over standard input and output."""
+    from perfci.mcp import serve
+
+    with Progress() as progress:
+        serve(language.load(project), device, device_time, progress)
+    return Exit.OK
+
+
+COMMANDS = {"brief": brief, "mcp": mcp}
