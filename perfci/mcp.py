@@ -6,7 +6,6 @@ signals end them as they end a command, and workers are forked from a process th
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import queue
 import threading
@@ -22,7 +21,7 @@ from perfci import store
 from perfci.core.errors import MissingPackageError, PerfciError, UsageError
 from perfci.core.model import Suite
 from perfci.core.settings import Settings
-from perfci.ops.discover import select
+from perfci.ops.discover import ops, select
 from perfci.report.brief import write_markdown
 from perfci.report.data import to_json, write_plain
 from perfci.runs import flow
@@ -32,7 +31,7 @@ from perfci.runs.decide import decide
 from perfci.runs.plan import Request
 from perfci.runs.profile import profile_op
 from perfci.runs.rounds import try_round
-from perfci.store.logbook import read_logbook
+from perfci.store.logbook import count_patterns, read_logbook
 
 COMMAND = "perfci mcp"
 NAMES = ("brief", "try", "profile", "static", "compare", "history")
@@ -67,7 +66,7 @@ class Tools:
     def answer_brief(self, op: str) -> Answer:
         """Say what an op is, where it stands, what holds it back, what was tried, and what may be changed."""
         found = brief(self._settings, op, self._device, self._listener)
-        return {"markdown": write_markdown(found), **_plain(found)}
+        return {"markdown": "\n".join(write_markdown(found)), **_plain(found)}
 
     def answer_try(self, op: str, why: str, expected: float | None = None, advice: str | None = None) -> Answer:
         """Judge the op's kernel, as its files are now, against the best round so far, and log the round.
@@ -101,8 +100,12 @@ class Tools:
         return to_json(decide(found, self._settings, self._find(baseline) if baseline else None), found)
 
     def answer_history(self, op: str) -> Answer:
-        """The op's rounds so far: why, what changed, gains with their intervals, and verdicts."""
-        return _plain(read_logbook(select(self._settings, [op])[0].folder))
+        """The op's rounds so far: why, what changed, gains with their intervals, and verdicts. patterns: of all ops."""
+        [folder] = select(self._settings, [op])
+        everywhere = [each for one in ops(self._settings) for each in read_logbook(one.folder).rounds]
+        counts = count_patterns(everywhere).items()
+        patterns = [{"name": at[0], "raised": at[1], "kept": kept, "tried": tried} for at, (kept, tried) in counts]
+        return {**_plain(read_logbook(folder.folder)), "patterns": patterns}
 
     def _find(self, text: str) -> Path:
         """Returns a path in the project. Raises UsageError for one that leads out of it."""
@@ -117,6 +120,8 @@ def serve(settings: Settings, device: str, device_s: float, listener: Listener) 
 
     Raises MissingPackageError without the extra `mcp`.
     """
+    import asyncio  # not for whoever calls the tools themselves
+
     try:
         from mcp.server.mcpserver import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError

@@ -26,7 +26,7 @@ def brief(
     if output == "json":
         print_json(found)
     else:
-        print_lines(write_markdown(found))
+        print_lines(*write_markdown(found))
     return Exit.OK
 
 

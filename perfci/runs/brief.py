@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from perfci import store
@@ -45,22 +45,19 @@ def brief(settings: Settings, op: str, device: str, listener: Listener) -> Brief
     [planned] = flow.describe(settings, Request((folder.op,), device=device), hear).ops
     if planned.failure:
         raise PerfciError(planned.failure.kind, **planned.failure.facts)
-    page, parameters = folder.folder / f"{folder.op}.md", dict[str, dict[str, None]]()
+    page = folder.folder / f"{folder.op}.md"
     words = page.read_text(encoding="utf-8", errors="replace") if page.is_file() and not page.is_symlink() else None
-    for case in planned.performance:
-        for name, _, value in (part.partition("=") for part in case.split(",")):
-            parameters.setdefault(name, {})[value] = None
     run, baseline = _read_run(settings, folder.op), _read_baseline(settings, folder.op)
     cases = [declared.get(case) or PerformanceCase(case) for case in planned.performance]
     logbook = read_logbook(folder.folder)
     judged = len(logbook.list_of(logbook.rounds[-1].start)) if logbook.rounds else 0
-    profile, missing = read_profile(settings, folder.op), Reason("brief_wordless", {"op": folder.op, "file": page.name})
+    wordless = Reason("brief_wordless", {"op": folder.op, "file": page.name})
+    wrong = [wordless] if words is None else check_words(words, planned)
     return Brief(
-        op=folder.op, words=words or "", differs=(missing,) if words is None else tuple(check_words(words, planned)),
-        call=_write_call(planned), parameters={name: tuple(values) for name, values in parameters.items()},
-        checks=len(planned.accuracy), source=_name_source(folder.op, run, baseline),
-        cases=tuple(_place_cases(settings, folder.op, cases, run, baseline)), profile=profile, rounds=logbook.rounds,
-        rounds_left=max(settings.rounds - judged, 0), files=_list_files(settings, folder),
+        op=folder.op, words=words or "", warnings=(*wrong, *logbook.problems),
+        call=_write_call(planned), checks=len(planned.accuracy), source=_name_source(folder.op, run, baseline),
+        cases=tuple(_place_cases(settings, folder.op, cases, run, baseline)), profile=read_profile(settings, folder.op),
+        rounds=logbook.rounds, rounds_left=max(settings.rounds - judged, 0), files=_list_files(settings, folder),
     )  # fmt: skip
 
 
@@ -152,12 +149,8 @@ def _place_cases(
     times = {each.case: each for each in _list_times(settings, op, run, baseline)}
     for case in declared:
         found = times.get(case.case, BriefCase(case.case))
-        rates: Mapping[str, float | None] = find_rates(case, found.us, run.limits) if run and found.us else {}
-        shares = {"memory": rates.get("of_copy") or 0.0, "arithmetic": rates.get("of_matmul") or 0.0}
-        bound = max(shares, key=lambda name: shares[name])
-        intensity = case.flops / case.bytes_moved if case.flops is not None and case.bytes_moved else None
         yield replace(
-            found, bytes_moved=case.bytes_moved, flops=case.flops, intensity=intensity,
-            target=rules.for_case(op, case.case).speedup, bound=bound if shares[bound] else None,
-            share=shares[bound] or None,
+            found, bytes_moved=case.bytes_moved, flops=case.flops, target=rules.for_case(op, case.case).speedup,
+            intensity=case.flops / case.bytes_moved if case.flops is not None and case.bytes_moved else None,
+            rates=find_rates(case, found.us, run.limits) if run and found.us else {},
         )  # fmt: skip

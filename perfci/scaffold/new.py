@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import keyword
 import re
 import string
@@ -79,25 +77,13 @@ def write(found: OpPlace, draft: Draft) -> tuple[Path, ...]:
     Raises StoredFileError.
     """
     texts = {found.file(part): draft.texts[part] for part in PARTS}
-    texts[found.folder / f"{found.op}.md"] = _write_page(found.op, draft.texts["triton"])
+    page = resources.files("perfci.scaffold").joinpath("templates", "op.md.txt").read_text(encoding="utf-8")
+    texts[found.folder / f"{found.op}.md"] = string.Template(page).substitute(op=found.op)
     texts |= {found.folder / name: text for name, text in draft.own.items()}
     beside = {found.kernels / name: text for name, text in draft.shared.items()}
     texts |= {path: text for path, text in beside.items() if not path.exists()}
     edits.write(edits.Edit(path, None, text) for path, text in texts.items())
     return tuple(texts)
-
-
-def _write_page(op: str, kernel: str) -> str:
-    """Returns the page about an op, to fill in: `perfci brief` shows it."""
-    call = f"{op}(...)"
-    with contextlib.suppress(SyntaxError, ValueError):  # a file that was copied may break the contract
-        for node in ast.walk(ast.parse(kernel)):
-            if isinstance(node, ast.FunctionDef) and node.name == op:
-                for argument in (each for each in ast.walk(node.args) if isinstance(each, ast.arg)):
-                    argument.annotation = None
-                call = f"{op}({ast.unparse(node.args)})"
-    text = resources.files("perfci.scaffold").joinpath("templates", "op.md.txt").read_text(encoding="utf-8")
-    return string.Template(text).substitute(op=op, call=call)
 
 
 def draft_from_template(op: str, kind: str, **facts: str) -> Draft:

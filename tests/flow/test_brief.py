@@ -26,7 +26,6 @@ def test_a_brief_has_the_page_the_call_and_the_cases_before_anything_was_timed(p
 
     assert "returns x times a factor" in found["words"]
     assert found["call"] == "scale(x, factor)"
-    assert found["parameters"]["cols"] == ["128"]
     assert found["source"]["kind"] == "brief_untimed"
     case = next(each for each in found["cases"] if each["case"] == CASE)
     assert case["bytes_moved"] == 2 * 256 * 128 * 4
@@ -47,6 +46,7 @@ def test_a_brief_has_the_last_runs_times_with_their_intervals_and_ceilings(proje
     assert case["reference_us"] == row["reference_us"]
     assert case["speedup"] == row["speedup"]
     assert case["verdict"] == row["verdict"]
+    assert case["rates"] == row["rates"]
 
 
 def rows(project):
@@ -78,7 +78,7 @@ def test_a_brief_without_a_run_has_the_baselines_times(project):
 def test_what_the_suites_do_not_have_is_reported_by_its_kind(project, text, kind):
     write_page(project, text)
 
-    assert [each["kind"] for each in brief(project)["differs"]] == [kind]
+    assert [each["kind"] for each in brief(project)["warnings"]] == [kind]
     assert f"> **scale.md says {text.split('`')[1][:5]}" in project.perfci(
         "brief", "scale", "--device", "fake"
     ).out.replace("`", "")
@@ -89,19 +89,20 @@ def test_what_the_suites_have_and_what_is_none_of_their_business_is_not_reported
         project, "`scale(x, factor)` in `float32`, at `rows=256,cols=*` and\n`rows=512`, by `num_warps=4` and `x * y`."
     )
 
-    assert brief(project)["differs"] == []
+    assert brief(project)["warnings"] == []
 
 
 def test_a_missing_page_is_reported(project):
     (project.root / "kernels/scale/scale.md").unlink(missing_ok=True)
 
-    assert [each["kind"] for each in brief(project)["differs"]] == ["brief_wordless"]
+    assert [each["kind"] for each in brief(project)["warnings"]] == ["brief_wordless"]
 
 
-def test_the_page_that_a_new_op_gets_agrees_with_its_suites(project):
+def test_the_page_that_a_new_op_gets_asks_to_be_filled_in(project):
     assert project.perfci("new", "twice", "--fake").code == 0
 
-    assert brief(project, "twice")["differs"] == []
+    [warnings] = brief(project, "twice")["warnings"]
+    assert (warnings["kind"], warnings["facts"]["call"]) == ("brief_call", "twice(x)")
 
 
 def test_an_op_that_cannot_be_imported_has_no_brief_but_a_reason(project):
@@ -111,3 +112,13 @@ def test_an_op_that_cannot_be_imported_has_no_brief_but_a_reason(project):
 
     assert answer.code == 1
     assert "not_there" in answer.err
+
+
+def test_a_torn_line_of_the_logbook_is_reported_and_the_brief_goes_on(project):
+    write_page(project, "`scale(x, factor)` returns x times a factor.")
+    (project.root / "kernels/scale/optimization.jsonl").write_text('{"op": "scale", "numb')
+
+    found = brief(project)
+
+    assert [each["kind"] for each in found["warnings"]] == ["logbook_damaged"]
+    assert (found["rounds"], found["rounds_left"]) == ([], 5)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -106,6 +111,18 @@ def test_candidates_that_come_at_once_are_judged_one_after_the_other(search):
     assert all(each.metrics["combined_score"] < 1.0 for each in found[1:])
 
 
+def test_a_project_may_lie_in_a_folder_of_its_repository(project, monkeypatch, tmp_path):
+    alone(monkeypatch, tmp_path)
+    inner = tmp_path / "repository" / "inner"
+    inner.parent.mkdir()
+    project.root.rename(inner)
+    begin_topic(inner.parent)
+    text = (inner / "kernels/scale/scale_triton.py").read_text()
+    (tmp_path / "candidate.py").write_text(text.replace(SPEED, "US_PER_MEGABYTE = 300.0"))
+
+    assert evaluate(tmp_path / "candidate.py", "scale", inner, device="fake").metrics["kept"] == 1.0
+
+
 def test_all_that_a_search_is_told_is_of_the_types_that_it_takes(search):
     found = search(after="US_PER_MEGABYTE = 300.0")
 
@@ -116,3 +133,25 @@ def test_all_that_a_search_is_told_is_of_the_types_that_it_takes(search):
 def test_what_is_no_fault_of_the_candidate_is_raised(search, tmp_path):
     with pytest.raises(UsageError):
         evaluate(tmp_path / "candidate.py", "scael", search.project.root, device="fake")
+
+
+def test_the_evaluator_of_the_guide_gives_a_search_what_it_takes(search, monkeypatch):
+    @dataclass
+    class EvaluationResult:
+        metrics: dict
+        artifacts: dict
+
+    module = ModuleType("openevolve.evaluation_result")
+    module.EvaluationResult = EvaluationResult
+    monkeypatch.setitem(sys.modules, "openevolve", ModuleType("openevolve"))
+    monkeypatch.setitem(sys.modules, "openevolve.evaluation_result", module)
+    guide = (Path(__file__).parents[2] / "docs" / "agents.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"^```python\n# evaluator.py\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
+    here = f'op="scale", device="fake", project={str(search.project.root)!r}'
+    names = {}
+    exec(code.replace('op="softmax", project="/home/you/kernels"', here), names)
+
+    found = names["evaluate"](search.project.op_file("scale", "triton"))
+
+    assert found.metrics["combined_score"] == 1.0
+    assert found.artifacts["verdict"] == "refused"

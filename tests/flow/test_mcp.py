@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
+import signal
+import subprocess
 import sys
 
 import pytest
@@ -13,6 +17,7 @@ from perfci.cli.main import run
 from perfci.core.settings import load
 from perfci.mcp import Tools
 from perfci.worker import forks
+from tests import agent_session
 from tests.git_repositories import alone, begin_topic
 
 CASE = "rows=256,cols=128,dtype=float32"
@@ -164,3 +169,35 @@ def test_without_the_package_the_command_says_what_to_install(project, monkeypat
 
     assert run(["mcp", "--project", str(project.root)]) == 1
     assert "pip install 'perfci[mcp]'" in capsys.readouterr().err
+
+
+def test_the_session_of_the_guide_is_one_that_a_client_has(monkeypatch, tmp_path):
+    alone(monkeypatch, tmp_path)
+
+    # Noise moves numbers, and with them the order of evidence.
+    told, held = (sorted(re.findall(r"[^\W\d]\w*", text)) for text in (agent_session.read(), agent_session.write()))
+    assert told == held
+
+
+def test_a_signal_ends_the_round_under_way_and_the_server(kernel):
+    kernel.edit("scale", "triton", "    out = np.empty", "    __import__('time').sleep(100)\n    out = np.empty")
+    command = [sys.executable, "-m", "perfci", "mcp", "--device", "fake", "--project", str(kernel.root)]
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    asked = {"name": "try", "arguments": {"op": "scale", "why": "it never ends"}}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as server:
+        for number, method, parameters in (
+            (1, "initialize", hello),
+            (None, "notifications/initialized", {}),
+            (2, "tools/call", asked),
+        ):
+            message = {"jsonrpc": "2.0", "method": method, "params": parameters} | ({"id": number} if number else {})
+            server.stdin.write(json.dumps(message) + "\n")
+        server.stdin.flush()
+        assert any("accuracy" in line for line in server.stderr)  # a worker is at work
+        server.send_signal(signal.SIGTERM)
+        server.communicate(timeout=60)
+
+    assert server.returncode == 143
+    assert not (kernel.root / "kernels/scale/optimization.jsonl").exists()
