@@ -18,6 +18,7 @@ from perfci.core.settings import load
 from perfci.mcp import Tools
 from perfci.worker import forks
 from tests import agent_session
+from tests.benchmark_modules import imported
 from tests.git_repositories import alone, begin_topic
 
 CASE = "rows=256,cols=128,dtype=float32"
@@ -201,3 +202,13 @@ def test_a_signal_ends_the_round_under_way_and_the_server(kernel):
 
     assert server.returncode == 143
     assert not (kernel.root / "kernels/scale/optimization.jsonl").exists()
+
+
+def test_the_benchmark_times_each_of_an_agents_requests(pytestconfig):
+    with imported(pytestconfig.rootpath / "benchmarks", "plan_speed", "startup", "agent_rounds") as modules:
+        text = modules.agent_rounds.main(["--device", "fake", "--rounds", "1"])
+
+    assert [line.split(" | ")[0] for line in text.splitlines()[4:]] == [
+        "| brief, the first request", "| brief, again", "| try, 2 warps", "| profile",
+    ]  # fmt: skip
+    assert "| kept |" in text
