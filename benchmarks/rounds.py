@@ -187,7 +187,7 @@ def try_live(count: int, op: str, device: str, fresh: int) -> None:
             began = time.monotonic()
             found = try_round(where, Request((op,), device=device), "the same under another name", lambda _: None)
             seconds.append(time.monotonic() - began)
-            verdicts[found.verdict] += 1
+            verdicts[str(found.verdict)] += 1
             gain = f"{found.gain.value:+.2%}" if found.gain else "-"
             print(f"{number + 1}: {found.verdict}, {gain}, {seconds[-1]:.1f} s", *found.reasons[:1], flush=True)
     warm = sorted(seconds[1:]) or seconds

@@ -50,14 +50,15 @@ def try_round(
         if done >= limit:
             raise UsageError("rounds_spent", op=op.op, count=done, start=origin[:SHOWN])
         best = logbook.find_best(origin)
+        place = 1 + sum(each.start == origin and each.commit is not None for each in logbook.rounds)
         blank = Round(
             op=op.op, number=logbook.next_number, why=why, verdict=RoundVerdict.ERROR, expected=expected, advice=advice,
-            time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", start=origin, place=done + 1,
+            time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", start=origin, place=place,
             best=best.number if best else 0, against=best.commit if best else origin,
         )  # fmt: skip
         known = {each.digest: each.number for each in logbook.list_of(origin)}
         found = _Trial(bench, request, command, op).judge(blank, known)
-        place, seconds = blank.place if found.verdict.counts else 0, round(time.monotonic() - began, 3)
+        seconds = round(time.monotonic() - began, 3)
         # Cases that do the same work as in the best round were not timed, and have its times.
         before = {each.case: each for each in best.cases} if best else {}
         cases = (
@@ -65,6 +66,7 @@ def try_round(
             if (same := before.get(each.case)) and each.best and each.us is None else each
             for each in found.cases
         )  # fmt: skip
+        place = place if found.commit else 0
         found = note_profile(settings, replace(found, place=place, seconds=seconds, cases=tuple(cases)))
         append_round(op.folder, found)
     return found

@@ -44,9 +44,7 @@ class RoundCase:
     """A performance case in a round. Gains are ratios - 1 of times, the other's / the kernel's: 0.2 is 20 % faster."""
 
     case: str
-    us: Time | None = (
-        None  # of the kernel. null if it was not timed, neither now nor in the best round with the same work
-    )
+    us: Time | None = None  # of the kernel, or of the best round if that does the same work. null if not timed
     best_us: Time | None = None  # of the round that it was timed beside
     reference_us: Time | None = None
     best: Interval | None = None  # gain over the best round before
@@ -78,7 +76,7 @@ class Round:
     gain: Interval | None = None
     """geometric mean over the cases of the gain over the best round before, widened for the rounds so far"""
     total: Interval | None = None  # the same over the start. null if it was not timed beside it
-    place: Count = 0  # among the rounds of this start that were judged. 0 for one that was not
+    place: Count = 0  # among the rounds of this start that were tried, in error too. 0 for one that was not
     reasons: tuple[Reason, ...] = ()  # the first one decided
     counters: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """case -> counters of the op's last profile when it was tried"""
