@@ -20,6 +20,7 @@ ROOT = Path(perfci.__file__).parent
 ROWS = (
     ("perfci", "__main__"),
     ("cli",),
+    ("api", "mcp"),
     ("runs",),
     ("gitlab", "worker"),
     ("judge", "lab", "report", "scaffold"),
@@ -44,6 +45,7 @@ HOMES = {
     "PIL": ("report.charts",),  # a part of matplotlib, as it were: it writes the PNGs
     # Messages between processes, and files, whose faults need their places; bounds mark the records' own fields.
     "msgspec": ("core.codec", "core.settings", "store", "core.model.basics"),
+    "mcp": ("mcp",),
     "pandas": ("report.export",),
     "pyarrow": ("report.export",),
     "pynvml": ("device.nvml",),

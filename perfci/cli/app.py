@@ -31,6 +31,10 @@ GROUPS = {
         "try": ("try_", "Judge a change of a kernel as one round, and log it."),
         "tune": ("tune", "Search the configurations of an op for faster ones."),
     },
+    "Optimise": {
+        "brief": ("agents", "Say what an op is, where it stands, and what may be changed."),
+        "mcp": ("agents", "Serve an agent by MCP: brief, try, profile, compare, history."),
+    },
     "History": {
         "accept": ("accept", "Store runs as baselines, record a new environment, propose it."),
         "history": ("history", "Show accepted runs over time, drift and boards."),

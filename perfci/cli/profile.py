@@ -50,8 +50,8 @@ def show_profile(found: Profile, where: Settings) -> Iterator[RenderableType]:
             continue
         facts = {"case": case.case, "bound": str(case.bound), "us": case.us}
         yield Paragraph(say("{case}: {us:us}, bound by {bound}", **facts), style="bold")
-        counted = (f"{name} {_write(name, value)}" for name, value in case.counters.items())
-        yield Paragraph(", ".join(counted), 2, "dim")
+        if counted := [f"{name} {_write(name, value)}" for name, value in case.counters.items()]:
+            yield Paragraph(", ".join(counted), 2, "dim")
         yield from (Paragraph(reason, 2) for reason in case.evidence)
         for each in case.advice:
             past = say(" So far kept {kept} of {tried}.", kept=each.kept, tried=each.tried) if each.tried else ""

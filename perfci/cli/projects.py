@@ -100,7 +100,7 @@ def new_(
     fake: Annotated[bool, flag("--fake", "An op for the fake device, to try perfci out without torch.")] = False,
     project: options.Project = options.HERE,
 ) -> int:
-    """Write a new op's four files: ready to run, around a function that you have, or of KernelGen's sketches."""
+    """Write a new op's four files and its page: ready to run, around your function, or of KernelGen's sketches."""
     where = language.load(project)
     known = {each.op: each.folder for each in discover.ops(where)} if where.kernels.is_dir() else {}
     place = new.place(op, where.kernels, known)

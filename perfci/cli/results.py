@@ -12,12 +12,12 @@ from perfci import store
 from perfci.cli import details, language, options
 from perfci.cli.exits import Exit, exit_code
 from perfci.cli.options import argument, flag, option
-from perfci.cli.output import print_found, print_lines, print_verdicts, relative, write_report
+from perfci.cli.output import print_json, print_lines, print_parts, print_verdicts, relative, write_report
 from perfci.core.errors import UsageError
 from perfci.core.model import OpRun
 from perfci.core.wording import say, sentence
 from perfci.ops.spec import matches
-from perfci.report import export
+from perfci.report import data, export
 from perfci.report.text import plain
 from perfci.runs import results
 from perfci.runs.decide import decide
@@ -73,9 +73,14 @@ def show(
     compiled = {one.case for each in found.static.ops for one in each.cases} if found.static else set()
     if case and not any(matches(each, case) for each in measured | compiled):
         raise UsageError("no_case_fits", ops=", ".join(each.op for each in chosen), pattern=case)
-    answer = [_only(each, case) for each in chosen]
-    shown = (part for each in answer for part in details.show_op(each, judgements.rows, found, case))
-    print_found(answer, shown, json=output == "json")
+    shown = [_only(each, case) for each in chosen]
+    if output == "json":
+        kept = {each.op for each in chosen}
+        rows = tuple(row for row in judgements.rows if row.op in kept and (row.case is None or matches(row.case, case)))
+        judged = dataclasses.replace(judgements, rows=rows)
+        print_json({**data.to_json(judged, found), "measured": shown})
+    else:
+        print_parts(part for each in shown for part in details.show_op(each, judgements.rows, found, case))
     return Exit.OK
 
 
@@ -120,11 +125,11 @@ def report(
         paths = runs or [language.load(project or options.HERE).reports]
         read = [results.read(path, project) for path in paths]
         table = export.tabulate([(one.run, one.judgements if verdicts else None) for one in read])
-        data = export.to_parquet(table) if to == "parquet" else export.to_csv(table)
+        text = export.to_parquet(table) if to == "parquet" else export.to_csv(table)
         if out:
-            write_atomically(out, data)
+            write_atomically(out, text)
         else:
-            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.write(text)
         return Exit.OK
     formats = tuple(name.strip() for name in to.split(","))
     for name in formats:

@@ -62,7 +62,9 @@ def count_by_ncu(calls: CountedCalls) -> Counters:
             options = ["--csv", "--print-units", "base", "--log-file", str(log), "--force-overwrite"]
             options += ["--profile-from-start", "off", "--target-processes", "all", "--clock-control", "none"]
             options += ["--cache-control", "none" if calls.warm else "all", "--metrics", ",".join(wanted)]
-            process = subprocess.Popen([ncu, *options, *calls.again], stdin=subprocess.DEVNULL)
+            # It keeps files of its own in the home folder, where a worker cannot write.
+            home = {**os.environ, "HOME": str(folder)}
+            process = subprocess.Popen([ncu, *options, *calls.again], stdin=subprocess.DEVNULL, env=home)
             try:
                 while process.poll() is None and time.monotonic() < until:
                     calls.alive()
@@ -83,7 +85,7 @@ def count_by_ncu(calls: CountedCalls) -> Counters:
     if found := read_counters(text, calls.cases):
         return Counters("ncu", found)
     late = [f"it took longer than {LIMIT_S:.0f} s"] if time.monotonic() >= until else []
-    errors = re.findall(r"^==(?:ERROR|WARNING)== (.+?)\.?$", text, re.MULTILINE)
+    errors = [*re.findall(r"^==ERROR== (.+?)\.?$", text, re.M), *re.findall(r"^==WARNING== (.+?)\.?$", text, re.M)]
     message = [*late, *errors, f"exit code {process.returncode}"][0]
     return Counters(note=Reason("counters_failed", {"message": message}))
 

@@ -42,6 +42,11 @@ def to_json(judgements: Judgements, run: Run | None = None) -> dict[str, Any]:
         "counts": {str(verdict): count for verdict, count in found.verdicts},
         "run": _write_run(run) if run else None,
         "verdicts": [_write_row(row, figures.get((row.op, row.case), {})) for row in judgements.rows],
+        "compiled": [
+            pick(op, "op target", case=case.case, kernels=case.binaries, failure=case.failure)
+            for op in (run.static.ops if run and run.static else ())
+            for case in op.cases
+        ],
         "notes": judgements.notes,
     })  # fmt: skip
     return answer
@@ -59,7 +64,7 @@ def _write_run(run: Run) -> dict[str, Any]:
 
 
 def _find_figures(run: Run) -> dict[tuple[str, str | None], dict[str, Any]]:
-    """Figures of each arm of every timed case, and the rates that its kernel reaches."""
+    """Figures of each arm of every timed case, the rates that its kernel reaches, and what it was compiled to."""
     found: dict[tuple[str, str | None], dict[str, Any]] = {}
     names = "blocks launches min_us p50_us p90_us p99_us mean_us sd_us rsd iqr_us outliers"
     for op in run.ops:
@@ -67,7 +72,8 @@ def _find_figures(run: Run) -> dict[tuple[str, str | None], dict[str, Any]]:
             spreads = {one.arm: one for one in frame.pool_case(op.op, case)}
             if kernel := spreads.get("kernel"):
                 arms = [pick(one, f"arm {names}") for one in spreads.values()]
-                found[op.op, case.case] = {"arms": arms, "rates": speed.find_rates(case, kernel.p50_us, run.limits)}
+                rates = speed.find_rates(case, kernel.p50_us, run.limits)
+                found[op.op, case.case] = {"arms": arms, "rates": rates, "compiled": case.compiled}
     return found
 
 
@@ -85,6 +91,7 @@ def _write_row(row: Judgement, figures: Mapping[str, Any]) -> dict[str, Any]:
         "tail": seen.tail and pick(seen.tail, "mean p90 p share base_share times apart slow_blocks slow_processes"),
         "arms": figures.get("arms", []),
         "rates": figures.get("rates"),
+        "compiled": figures.get("compiled", []),
         "expected": pick(row.expected, "case up_to why until file line") if row.expected else None,
         "suggested": pick(row.suggested, "file line") if row.suggested else None,
         "differs": [pick(each, "field before after moves") for each in seen.differs],

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import math
 import re
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -20,7 +19,7 @@ from pathlib import Path
 from perfci import store
 from perfci.core import units
 from perfci.core.errors import StoredFileError, UsageError
-from perfci.core.files import read_regular
+from perfci.core.files import open_regular
 from perfci.core.model import HistoryRun, Reason, Step
 from perfci.core.wording import say, sentence
 from perfci.report import past, words
@@ -31,8 +30,7 @@ from perfci.statistics import changepoints
 from perfci.store.files import write_atomically
 from perfci.store.history import ENDING, read_history
 
-MARKER = ".perfci-site.json"  # in the folder: which pages are perfci's own, and so may be replaced and taken away
-
+MARKED = 1000  # bytes at the beginning of a page that have the mark of perfci's own
 INDEX = "index.html"
 STYLES = ("style.css", "site.css")
 
@@ -133,7 +131,7 @@ def build(baselines: Path, root: Path, folder: Path) -> Built:
     notes = [] if places else [Reason("site_without_history", {"folder": shown.as_posix()})]
     warnings, entries = list(notes), list[Entry]()
     names = [place.page for place in places]
-    before = claim_folder(folder, names)
+    claim_folder(folder)
     for place in places:
         kept = read_kept(baselines, place, root)
         others = [each for each in places if each.op == place.op and each != place]
@@ -143,7 +141,7 @@ def build(baselines: Path, root: Path, folder: Path) -> Built:
         warnings += kept.problems if kept.damaged else ()
     index = render_index(entries, root.name, notes)
     path = write_atomically(folder / INDEX, index.encode("utf-8", "replace"))
-    return Built(path, tuple(names), remove_pages(folder, before, names), tuple(warnings))
+    return Built(path, tuple(names), remove_pages(folder, names), tuple(warnings))
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------------
@@ -365,8 +363,6 @@ def _count_states(found: Sequence[Trend]) -> list[tuple[Trend, int]]:
 _SAFE = re.compile(r"(?!(?:con|prn|aux|nul|com\d|lpt\d|index)$)[a-z0-9_][a-z0-9_-]{0,59}")
 """Names that every system takes. Some keep a few for themselves, and a server shows `index` in place of its folder."""
 
-_PAGE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}/[A-Za-z0-9_][A-Za-z0-9_-]{0,79}\.html")
-
 
 def safe_name(name: str) -> str:
     """A file's or folder's name for an op or device: the name itself if it is safe, else with digits of its hash.
@@ -381,35 +377,28 @@ def safe_name(name: str) -> str:
     return f"{file_name(name)}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
-def claim_folder(folder: Path, pages: Sequence[str]) -> frozenset[str]:
-    """Make the folder, or take one that perfci made before. Returns its pages. The marker names them and the new ones.
-
-    Raises UsageError for a file, for a folder with anything in it that perfci did not make, and for a damaged marker.
-    """
-    marker, before = folder / MARKER, frozenset[str]()
+def claim_folder(folder: Path) -> None:
+    """Raises UsageError for a file, and for a folder with anything in it but no page of perfci's site."""
     if folder.exists() and not folder.is_dir():
         raise UsageError("site_folder_file", path=str(folder))
-    if marker.is_file():
-        try:
-            before = frozenset(name for name in json.loads(read_regular(marker))["pages"] if _PAGE.fullmatch(name))
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise UsageError("site_marker_damaged", path=str(marker)) from error
-    elif folder.exists() and any(folder.iterdir()):
+    own = map(is_own, (folder / INDEX, *folder.glob("*/*.html")))
+    if folder.exists() and any(folder.iterdir()) and not any(own):
         raise UsageError("site_folder_taken", folder=str(folder))
-    _write_marker(folder, before | set(pages))  # so that a build that dies midway leaves nothing unknown
-    return before
 
 
-def remove_pages(folder: Path, before: frozenset[str], pages: Sequence[str]) -> tuple[str, ...]:
+def is_own(path: Path) -> bool:
+    """Whether a file is a page of such a site, which `frame.html.j2` marks."""
+    with contextlib.suppress(OSError), open_regular(path) as file:
+        return b'content="perfci site_' in file.read(MARKED)
+    return False
+
+
+def remove_pages(folder: Path, pages: Collection[str]) -> tuple[str, ...]:
     """Remove the pages of ops that are gone, and folders that are empty then. Returns the names of the pages."""
-    gone = tuple(sorted(before - set(pages)))
-    for name in gone:
+    found = sorted(path for path in folder.glob("*/*.html") if is_own(path))
+    gone = [path for path in found if path.relative_to(folder).as_posix() not in pages]
+    for path in gone:
         with contextlib.suppress(OSError):  # somebody took it away already, or the folder holds other pages
-            (folder / name).unlink()
-            (folder / name).parent.rmdir()
-    _write_marker(folder, frozenset(pages))
-    return gone
-
-
-def _write_marker(folder: Path, pages: frozenset[str]) -> None:
-    write_atomically(folder / MARKER, (json.dumps({"pages": sorted(pages)}, indent=1) + "\n").encode())
+            path.unlink()
+            path.parent.rmdir()
+    return tuple(path.relative_to(folder).as_posix() for path in gone)

@@ -1,4 +1,4 @@
-"""A new op: where its folder goes, what its four files hold, and writing all four of them or none."""
+"""A new op: where its folder goes, what its four files and its page hold, and writing all of them or none."""
 
 from __future__ import annotations
 
@@ -72,8 +72,13 @@ def place(name: str, kernels: Path, known: Mapping[str, Path]) -> OpPlace:
 
 
 def write(found: OpPlace, draft: Draft) -> tuple[Path, ...]:
-    """Write the four files, and those that they need: all or none. Returns their paths. Raises StoredFileError."""
+    """Write the four files, a page about them, and what they need: all or none. Returns their paths.
+
+    Raises StoredFileError.
+    """
     texts = {found.file(part): draft.texts[part] for part in PARTS}
+    page = resources.files("perfci.scaffold").joinpath("templates", "op.md.txt").read_text(encoding="utf-8")
+    texts[found.folder / f"{found.op}.md"] = string.Template(page).substitute(op=found.op)
     texts |= {found.folder / name: text for name, text in draft.own.items()}
     beside = {found.kernels / name: text for name, text in draft.shared.items()}
     texts |= {path: text for path, text in beside.items() if not path.exists()}

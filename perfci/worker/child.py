@@ -12,13 +12,13 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from perfci.core.codec import decode
 from perfci.core.errors import ContractError, DeviceError, PerfciError
-from perfci.core.model import PlannedOp, Suite
+from perfci.core.model import PerformanceCase, PlannedOp, Suite
 from perfci.device import detect, open_device
 from perfci.device.seam import Accelerator
 from perfci.device.targets import find_triton_versions, release
@@ -37,6 +37,7 @@ from perfci.worker.protocol import (
     LockAsked,
     MessageChannel,
     OpFiles,
+    Prepared,
     Ready,
     TurnAsked,
     Waiting,
@@ -136,7 +137,9 @@ def _load(files: OpFiles, job: Job) -> LoadedOp:
 
 
 def _describe(job: Job, channel: MessageChannel) -> None:
-    """Report the device and the cases of each op. Nothing is launched."""
+    """Report the device and the cases of each op, with what they declare. Nothing is launched."""
+    from perfci.measure.prepare import read_declarations
+
     kind = detect() if job.device == "auto" else job.device
     device = open_device(kind, seed=job.seed, timer=job.timer, fake=job.fake)
     channel.send(Ready(device.info, devices=device.count(), visible=device.visible()))
@@ -154,6 +157,10 @@ def _describe(job: Job, channel: MessageChannel) -> None:
             for wanted, suite in ((Suite.ACCURACY, loaded.accuracy), (Suite.PERFORMANCE, loaded.performance))
         )
         suite, stored = loaded.performance, tuple[str, ...]()
+        for params in suite.cases:
+            if case_id(params) in performance:
+                with suppress(Exception):  # what an op cannot declare fails its case when that is prepared
+                    channel.send(Prepared(read_declarations(suite, params, PerformanceCase(case_id(params)))))
         if loaded.accuracy.quantised is not None and Suite.ACCURACY in job.suites:
             from perfci.measure.lowprec.declared import list_stored_cases
 

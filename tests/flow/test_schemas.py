@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 
+from perfci.report import data
+from tests import example_runs
 from tests.closed_schemas import faults
 
 
@@ -27,3 +29,31 @@ def test_all_that_a_check_and_an_acceptance_write_fits_the_published_schemas(pro
         assert faults(json.loads(path.read_text(encoding="utf-8")), "baseline.schema.json") == []
     judged = project.perfci("compare", str(reports), "--format", "json")
     assert faults(json.loads(judged.out), "answer.schema.json") == []
+
+
+def test_a_run_is_shown_to_programs_with_its_verdicts_rates_and_every_block(project):
+    project.first_check()
+
+    reports = str(project.root / "reports")
+    shown = json.loads(project.perfci("show", reports, "--op", "scale", "--case", "rows=256,*", "--format", "json").out)
+
+    assert faults({name: shown[name] for name in shown if name != "measured"}, "answer.schema.json") == []
+    timed = [row for row in shown["verdicts"] if row["suite"] == "performance"]
+    assert {(row["op"], row["case"]) for row in timed} == {("scale", "rows=256,cols=128,dtype=float32")}
+    assert timed[0]["rates"]["gbps"] > 0
+    [op] = shown["measured"]
+    assert [len(case["blocks"]) for case in op["performance"]] == [timed[0]["arms"][0]["blocks"]]
+
+
+def test_what_was_compiled_without_a_device_is_complete_for_programs():
+    run, judgements = example_runs.compiled()
+
+    found = data.to_json(judgements, run)["compiled"]
+
+    told = {(each["op"], each["target"], each["case"]): each["kernels"] for each in found}
+    assert told.keys() == {(op.op, op.target, case.case) for op in run.static.ops for case in op.cases}
+    for op in run.static.ops:
+        for case in op.cases:
+            kernels = told[op.op, op.target, case.case]
+            assert [each["registers"] for each in kernels] == [each.registers for each in case.binaries]
+            assert [each["occupancy"] for each in kernels] == [each.occupancy for each in case.binaries]

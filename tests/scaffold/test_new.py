@@ -37,10 +37,10 @@ def broken(project: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("options", [[], ["--fake"]])
-def test_a_new_op_has_the_four_files_and_obeys_the_contract(project, options, capsys):
+def test_a_new_op_has_the_four_files_and_a_page_and_obeys_the_contract(project, options, capsys):
     assert run(["new", "twice", *options]) == 0
 
-    assert files(project) == sorted(f"kernels/twice/twice_{part}.py" for part in PARTS)
+    assert files(project) == sorted(["kernels/twice/twice.md", *(f"kernels/twice/twice_{part}.py" for part in PARTS)])
     assert broken(project) == []
     out = capsys.readouterr().out
     assert all(f"kernels/twice/twice_{part}.py" in out for part in PARTS)

@@ -66,6 +66,11 @@ class Tree:
         opaque = [code[path].opaque for path in sorted(code) if code[path].opaque]
         return Fingerprint(_digest(files), files, tuple(late), opaque[0] if opaque else None)
 
+    def list_code(self, op: str, file: Path) -> tuple[str, ...]:
+        """Returns the Python files that one of an op's files needs, itself included, by name."""
+        found = self._closure(self._finder.ops[op], [posixpath.abspath(file)])
+        return tuple(sorted(map(self._name, found)))
+
     def _closure(self, folder: str, own: Iterable[str]) -> dict[str, _Needs]:
         """Returns what each Python file of the op needs, and each that it imports."""
         roots = []

@@ -187,6 +187,7 @@ def render_page(template: str, styles: Sequence[str] = ("style.css",), **values:
         "light": say("Light"),
     }
     page: str = _load_template(template).render(
+        kind=template.removesuffix(".html.j2"),
         lang=LANGUAGES[wording.spoken()],
         policy=LOCKED.format(style=_digest(style), script=_digest(script)),
         style=Markup(style),

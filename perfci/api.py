@@ -1,0 +1,103 @@
+"""What other programs call: the judge as the evaluator of those that evolve kernels, OpenEvolve and its kin."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perfci.core.codec import encode
+from perfci.core.model import Round, RoundVerdict
+from perfci.core.settings import load
+from perfci.core.temporary import temporary_folder
+from perfci.core.wording import sentence
+from perfci.git.base import find_commit
+from perfci.git.checkout import materialise
+from perfci.git.command import require
+from perfci.git.repository import find_repository
+from perfci.ops.discover import select
+from perfci.report.data import write_plain
+from perfci.runs.base import move_settings
+from perfci.runs.plan import Request
+from perfci.runs.rounds import try_round
+from perfci.store.history import held
+from perfci.store.logbook import FILE, append_round, read_logbook
+
+MOST = 10**6  # rounds of a search: it has a budget of its own
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a search is told of a candidate. OpenEvolve takes both as `EvaluationResult(metrics, artifacts)`."""
+
+    metrics: Mapping[str, float]
+    """combined_score: times as fast as the start, never above the best so far unless beyond doubt, 0 if the answer is
+    wrong or there is none. correct, kept: 1 or 0. gain, gain_low, gain_high: over the best so far, 0.2 is 20 % faster.
+    speedup: reference time / kernel time, geometric mean"""
+    artifacts: Mapping[str, str] = field(default_factory=dict)
+    """verdict, reasons (sentences) and round (JSON): what to tell whoever writes the next candidate"""
+
+
+def evaluate(
+    program: str | os.PathLike[str],
+    op: str,
+    project: str | os.PathLike[str] = ".",
+    device: str = "auto",
+    why: str = "a candidate of a search",
+) -> Evaluation:
+    """Judge a candidate for an op's `_triton.py` as one round, beside the best so far. The work tree stays as it is.
+
+    All else is as the start of the op's rounds has it, HEAD for the first one. Other evaluations of the project are
+    waited for. Raises PerfciError if that is not possible, not if the candidate is at fault.
+    """
+    settings = load(Path(project))
+    [folder] = select(settings, [op])
+    with held(settings.reports, math.inf), temporary_folder("evaluate") as own:
+        rounds = read_logbook(folder.folder).rounds
+        start = rounds[-1].start if rounds else find_commit(settings.root, "HEAD")
+        root = materialise(settings.root, start, own)
+        (own / ".git").write_text(f"gitdir: {require(find_repository(settings.root)).inner}\n", encoding="utf-8")
+        there = move_settings(settings, root)
+        kernel = root / folder.files[0].relative_to(settings.root)
+        kernel.write_bytes(Path(program).read_bytes())
+        logbook = folder.folder / FILE
+        if logbook.exists():
+            (kernel.parent / FILE).write_bytes(logbook.read_bytes())
+        request = Request((folder.op,), device=device)
+        found = try_round(there, request, why, lambda _: None, "perfci.api.evaluate", start=start, most=MOST)
+        append_round(folder.folder, found)
+    return _tell(found, rounds)
+
+
+def _tell(found: Round, rounds: Sequence[Round]) -> Evaluation:
+    score = _score(found, {each.number: each for each in rounds})
+    metrics = {"combined_score": score, "correct": float(score > 0), "kept": float(found.verdict is RoundVerdict.KEPT)}
+    if gain := found.gain:
+        metrics |= {"gain": gain.value, "gain_low": gain.low, "gain_high": gain.high}
+    if found.speedup:
+        metrics["speedup"] = found.speedup
+    reasons = "\n".join(map(sentence, found.reasons))
+    told = {"verdict": str(found.verdict), "reasons": reasons, "round": encode(write_plain(found)).decode()}
+    return Evaluation(metrics, told)
+
+
+def _score(found: Round, rounds: Mapping[int, Round]) -> float:
+    """How many times as fast as the start a round is. What is not better beyond doubt is not better than the best."""
+    before = rounds.get(found.best)
+    best = 1 + before.total.value if before and before.total else 1.0
+    reason = found.reasons[0] if found.reasons else None
+    match found.verdict:
+        case RoundVerdict.KEPT:
+            least = best * (1 + found.gain.low) if found.gain else best
+            return max(1 + found.total.value, least) if found.total else least
+        case RoundVerdict.EQUAL:
+            return best
+        case RoundVerdict.SLOWER | RoundVerdict.MIXED:
+            return best * min(1 + found.gain.value, 1.0) if found.gain else 0.0
+        case RoundVerdict.REFUSED if reason and reason.kind == "round_unchanged":
+            return best
+        case RoundVerdict.REFUSED if reason and reason.kind == "round_repeated":
+            return _score(rounds[int(str(reason.facts["number"]))], rounds)
+    return 0.0

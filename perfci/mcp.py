@@ -1,0 +1,169 @@
+"""`perfci mcp`: what an agent needs to make a kernel faster, as tools of the Model Context Protocol on standard input.
+
+Requests are heard in a thread of their own, and the main thread answers one after the other: rounds never overlap,
+signals end them as they end a command, and workers are forked from a process that has imported torch once.
+"""
+
+from __future__ import annotations
+
+import functools
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import perfci
+from perfci import store
+from perfci.core.errors import MissingPackageError, PerfciError, UsageError
+from perfci.core.model import Suite
+from perfci.core.settings import Settings
+from perfci.ops.discover import ops, select
+from perfci.report.brief import write_markdown
+from perfci.report.data import to_json, write_plain
+from perfci.runs import flow
+from perfci.runs.bench import Listener
+from perfci.runs.brief import brief
+from perfci.runs.decide import decide
+from perfci.runs.plan import Request
+from perfci.runs.profile import profile_op
+from perfci.runs.rounds import try_round
+from perfci.store.logbook import count_patterns, read_logbook
+
+COMMAND = "perfci mcp"
+NAMES = ("brief", "try", "profile", "static", "compare", "history")
+TIMED = ("try", "profile")  # what uses up the budget of device time
+
+Answer = dict[str, Any]
+
+
+def _plain(record: object) -> Answer:
+    found: Answer = write_plain(record)
+    return found
+
+
+class Tools:
+    """The tools, `answer_NAME` each. Raise PerfciError, whose sentence is the answer then."""
+
+    def __init__(self, settings: Settings, device: str, device_s: float, listener: Listener) -> None:
+        self._settings, self._device, self._listener = settings, device, listener
+        self._device_s = self._left_s = device_s
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> Answer:
+        """Answer a request. Raises UsageError if the device time is spent that it would need."""
+        if name in TIMED and self._left_s <= 0:
+            raise UsageError("mcp_spent", seconds=self._device_s)
+        began = time.monotonic()
+        try:
+            work: Callable[..., Answer] = getattr(self, f"answer_{name}")
+            return work(**arguments)
+        finally:
+            self._left_s -= time.monotonic() - began if name in TIMED else 0.0
+
+    def answer_brief(self, op: str) -> Answer:
+        """Say what an op is, where it stands, what holds it back, what was tried, and what may be changed."""
+        found = brief(self._settings, op, self._device, self._listener)
+        return {"markdown": "\n".join(write_markdown(found)), **_plain(found)}
+
+    def answer_try(self, op: str, why: str, expected: float | None = None, advice: str | None = None) -> Answer:
+        """Judge the op's kernel, as its files are now, against the best round so far, and log the round.
+
+        why: the hypothesis; change one thing at a time. expected: the gain hoped for, 0.2 is 20 % faster. advice: id of
+        the advice that it follows. The verdict is kept, equal, slower, mixed, wrong, refused or error.
+        """
+        request = Request((op,), device=self._device)
+        return _plain(
+            try_round(self._settings, request, why, self._listener, COMMAND, expected=expected, advice=advice)
+        )
+
+    def answer_profile(self, op: str, case: str | None = None) -> Answer:
+        """Find what holds each case up, by hardware counters if they can be read, and the directions that promise most.
+
+        case: only cases that fit, such as rows=4096,dtype=float*.
+        """
+        return _plain(profile_op(self._settings, Request((op,), case, self._device), self._listener, COMMAND))
+
+    def answer_static(self, op: str, case: str | None = None) -> Answer:
+        """Compile an op's cases without a device: registers, spills, shared memory, occupancy. case: as for profile."""
+        where = replace(self._settings, reports=self._settings.reports / "static")
+        request = Request((op,), case, "cpu", suites=(Suite.PERFORMANCE,))
+        run, judgements = flow.static(where, request, COMMAND, self._listener)
+        return to_json(judgements, run)
+
+    def answer_compare(self, run: str = "", baseline: str = "") -> Answer:
+        """Judge a run, the last one by default, against the baselines or another run. Both are paths in the project."""
+        path = self._find(run) if run else self._settings.reports
+        found = store.read_run(path)
+        return to_json(decide(found, self._settings, self._find(baseline) if baseline else None), found)
+
+    def answer_history(self, op: str) -> Answer:
+        """The op's rounds so far: why, what changed, gains with their intervals, and verdicts. patterns: of all ops."""
+        [folder] = select(self._settings, [op])
+        everywhere = [each for one in ops(self._settings) for each in read_logbook(one.folder).rounds]
+        counts = count_patterns(everywhere).items()
+        patterns = [{"name": at[0], "raised": at[1], "kept": kept, "tried": tried} for at, (kept, tried) in counts]
+        return {**_plain(read_logbook(folder.folder)), "patterns": patterns}
+
+    def _find(self, text: str) -> Path:
+        """Returns a path in the project. Raises UsageError for one that leads out of it."""
+        path = (self._settings.root / text).resolve()
+        if not path.is_relative_to(self._settings.root.resolve()):
+            raise UsageError("mcp_outside", path=text, root=str(self._settings.root))
+        return path
+
+
+def serve(settings: Settings, device: str, device_s: float, listener: Listener) -> None:
+    """Answer requests until standard input ends. device_s: seconds that rounds and profiles may take in all.
+
+    Raises MissingPackageError without the extra `mcp`.
+    """
+    import asyncio  # not for whoever calls the tools themselves
+
+    try:
+        from mcp.server.mcpserver import MCPServer
+        from mcp.server.mcpserver.exceptions import ToolError
+        from mcp.types import CallToolResult, TextContent
+    except ImportError as error:
+        raise MissingPackageError("mcp_missing") from error
+
+    server = MCPServer("perfci", version=perfci.__version__, log_level="ERROR")
+    tools = Tools(settings, device, device_s, listener)
+    asked: queue.Queue[Callable[[], None] | None] = queue.Queue()
+
+    def answer(future: Future[Answer], name: str, arguments: Mapping[str, Any]) -> None:
+        if future.set_running_or_notify_cancel():  # somebody still waits for it
+            try:
+                future.set_result(tools.call(name, arguments))
+            except PerfciError as error:
+                future.set_exception(ToolError(str(error)))
+            except Exception as error:
+                future.set_exception(error)
+
+    async def ask(name: str, arguments: Mapping[str, Any]) -> Any:
+        future: Future[Answer] = Future()
+        asked.put(functools.partial(answer, future, name, arguments))
+        found = await asyncio.wrap_future(future)
+        if page := found.pop("markdown", None):
+            return CallToolResult(content=[TextContent(type="text", text=page)], structured_content=found)
+        return found
+
+    for name in NAMES:
+        work = getattr(tools, f"answer_{name}")
+
+        async def tool(name: str = name, /, **arguments: Any) -> Any:
+            return await ask(name, arguments)
+
+        server.add_tool(functools.wraps(work)(tool), name, structured_output=True)
+
+    def listen() -> None:
+        try:
+            server.run("stdio")
+        finally:
+            asked.put(None)
+
+    threading.Thread(target=listen, daemon=True).start()
+    while (job := asked.get()) is not None:
+        job()

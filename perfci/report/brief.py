@@ -1,0 +1,101 @@
+"""What somebody who is to make an op faster has to know, as one page: `perfci brief`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from perfci.core import units
+from perfci.core.model import Interval, Profile, Reason, Round, Verdict
+from perfci.core.wording import say, sentence
+from perfci.report import words
+from perfci.report.markdown import write, write_table
+from perfci.report.rounds import tabulate_rounds
+from perfci.report.text import block, code, plain
+from perfci.report.view import Table, make_table
+
+
+@dataclass(frozen=True)
+class BriefCase:
+    """A performance case: what it takes by its suite, and where it stands. null: not known."""
+
+    case: str
+    us: float | None = None  # of the kernel, median
+    reference_us: float | None = None
+    speedup: Interval | None = None  # reference time / kernel time
+    verdict: Verdict | None = None  # of the run
+    target: float | None = None  # speedup that thresholds ask for
+    bytes_moved: int | None = None  # declared by the suite: fewest bytes that must move
+    flops: int | None = None  # declared by the suite: floating-point operations
+    intensity: float | None = None  # operations a byte
+    rates: Mapping[str, float | None] = field(default_factory=dict)
+    """gbps, tflops: what it reaches; of_copy, of_matmul: shares of the ceilings that the run measured"""
+
+
+@dataclass(frozen=True)
+class Brief:
+    """What an op is, where it stands, what holds it back, what was tried, and what may be changed."""
+
+    op: str
+    words: str  # of <op>.md
+    warnings: tuple[Reason, ...]  # what these words say and the suites do not have, and torn lines of the logbook
+    call: str  # softmax(x)
+    checks: int  # accuracy cases
+    source: Reason  # where the times are from
+    cases: tuple[BriefCase, ...]
+    profile: Profile | None  # the last one
+    rounds: tuple[Round, ...]  # of the logbook
+    rounds_left: int  # that the last start has, or a new one
+    files: Mapping[str, tuple[str, ...]]  # kind of change -> the files that it may touch, below the project's root
+
+
+def write_markdown(found: Brief) -> Iterator[str]:
+    """Yields the page, part by part."""
+    # Its title is the page's, whatever the file says.
+    own = [line for line in block(found.words).split("\n") if not line.startswith("# ")]
+    yield from (f"# {write(plain(found.op))}", "", "\n".join(own).strip(), "")
+    yield from (f"> **{write(sentence(each))}**\n" for each in found.warnings)
+    cases = say("{count:performance case|performance cases}", count=len(found.cases))
+    checks = say("{count:accuracy case|accuracy cases}", count=found.checks)
+    suites = say("{performance}, {accuracy}", performance=cases, accuracy=checks)
+    yield f"{write(code(found.call))}: {suites}.\n\n## {say('Where it stands')}\n\n{write(sentence(found.source))}\n"
+    yield write_table(_tabulate_cases(found.cases))
+    if profile := found.profile:
+        facts = {"created": profile.time, "device": profile.device.name}
+        yield f"\n## {write(plain(say('What holds it back, by a profile of {created} on {device}', **facts)))}\n"
+        yield from (f"{_write_all([note])}\n" for note in [profile.note] if note)
+        for case in profile.cases:
+            said = _write_all(filter(None, (case.failure, *case.evidence)))
+            yield f"- {write(code(case.case))}: **{case.bound or '-'}**. {said}"
+            yield from (f"  - {write(code(advice.id))}: {_write_all([advice.reason])}" for advice in case.advice)
+    yield f"\n## {say('What was tried')}\n"
+    yield from [f"{write_table(tabulate_rounds(found.rounds))}\n"] if found.rounds else []
+    left = say("{count:round is|rounds are} left", count=found.rounds_left)
+    yield write(say("{left}; the next one: `perfci try {op} --why TEXT`", left=left, op=found.op))
+    yield f"\n## {say('What may be changed')}\n"
+    kinds = {
+        "tuning": say("tuning, numbers such as tiles, warps and stages"),
+        "logic": say("logic, another way to the same answer"),
+        "interface": say("interface, other arguments or answers, by a merge request that has all of these"),
+    }
+    for kind, files in found.files.items():
+        yield f"- {write(say('{name}: {values}', name=kinds[kind], values=', '.join(map(code, files))))}"
+
+
+def _write_all(reasons: Iterable[Reason]) -> str:
+    return write(plain(" ".join(map(sentence, reasons))))
+
+
+def _tabulate_cases(cases: Iterable[BriefCase]) -> Table:
+    return make_table(
+        "case | time: | reference: | speedup: | target: | moved: | operations a byte: | of copy limit: | "
+        "of matmul limit:",
+        (
+            (
+                code(each.case), units.time(each.us), units.time(each.reference_us), words.write_speedup(each.speedup),
+                words.write_ratio(each.target), units.size(each.bytes_moved), words.write_number(each.intensity),
+                units.percent(each.rates.get("of_copy")), units.percent(each.rates.get("of_matmul")),
+            )
+            for each in cases
+        ),
+    )  # fmt: skip

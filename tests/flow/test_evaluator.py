@@ -1,0 +1,157 @@
+"""`perfci.api.evaluate` as the evaluator of a search over kernels, on the fake device."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from perfci.api import evaluate
+from perfci.core.errors import UsageError
+from perfci.store.logbook import read_logbook
+from tests.git_repositories import alone, begin_topic, git
+
+SPEED = "US_PER_MEGABYTE = 320.0"
+
+
+@pytest.fixture
+def search(project, monkeypatch, tmp_path):
+    """A function that has a candidate judged, whose file differs from scale's kernel in this text."""
+    alone(monkeypatch, tmp_path)
+    begin_topic(project.root)
+    text = project.op_file("scale", "triton").read_text()
+
+    def judge(before=SPEED, after=SPEED, name="candidate.py"):
+        assert before in text
+        (tmp_path / name).write_text(text.replace(before, after))
+        return evaluate(tmp_path / name, "scale", project.root, device="fake")
+
+    judge.project = project
+    return judge
+
+
+def rounds(search):
+    return read_logbook(search.project.root / "kernels" / "scale").rounds
+
+
+def test_the_first_program_is_as_fast_as_the_start(search):
+    assert search().metrics == {"combined_score": 1.0, "correct": 1.0, "kept": 0.0}
+
+
+def test_a_faster_candidate_scores_by_how_much_faster_it_is_and_is_a_round_of_the_logbook(search):
+    found = search(after="US_PER_MEGABYTE = 300.0")
+
+    assert found.metrics["combined_score"] == pytest.approx(1.064, abs=0.004)
+    assert found.metrics["kept"] == 1.0
+    assert found.metrics["gain_low"] > 0.05
+    assert found.metrics["speedup"] == pytest.approx(1.6, abs=0.02)
+    [kept] = rounds(search)
+    assert json.loads(found.artifacts["round"])["commit"] == kept.commit
+    assert "300.0" in git(search.project.root, "show", f"{kept.commit}:kernels/scale/scale_triton.py")
+
+
+def test_noise_is_no_gain_and_what_is_slower_scores_less_than_the_best(search):
+    best = search(after="US_PER_MEGABYTE = 300.0").metrics["combined_score"]
+
+    equal = search(after="US_PER_MEGABYTE = 299.8").metrics
+    slower = search(after="US_PER_MEGABYTE = 310.0").metrics
+    again = search(after="US_PER_MEGABYTE = 310.0").metrics
+
+    assert equal["combined_score"] == pytest.approx(best, rel=1e-5)
+    assert equal["kept"] == 0.0
+    assert slower["combined_score"] < 0.99 * best
+    assert again["combined_score"] == pytest.approx(
+        slower["combined_score"], rel=1e-5
+    )  # the same files, not timed again
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict", "said"),
+    [
+        ("x.dtype.type(factor)", "x.dtype.type(factor + 1)", "wrong", "checks failed"),
+        ("def scale", "def (", "error", "SyntaxError"),
+        ("fake.work(", "raise MemoryError('too large')\n    fake.work(", "error", "too large"),
+    ],
+)
+def test_a_candidate_without_the_right_answer_scores_nothing_and_is_told_why(search, before, after, verdict, said):
+    found = search(before, after)
+
+    assert found.metrics == {"combined_score": 0.0, "correct": 0.0, "kept": 0.0}
+    assert found.artifacts["verdict"] == verdict
+    assert said in found.artifacts["reasons"]
+
+
+def test_the_work_tree_stays_as_it_is(search):
+    path = search.project.op_file("scale", "triton")
+    path.write_text(path.read_text() + "\n# not committed\n")
+    before = path.read_text()
+
+    search(after="US_PER_MEGABYTE = 300.0")
+
+    assert path.read_text() == before
+    status = git(search.project.root, "status", "--porcelain", "--untracked-files=all").split("\n")
+    assert [line.split()[-1] for line in status] == [
+        "kernels/scale/scale_triton.py", "kernels/scale/optimization.jsonl",
+    ]  # fmt: skip
+
+
+def test_candidates_that_come_at_once_are_judged_one_after_the_other(search):
+    with ThreadPoolExecutor(3) as pool:
+        asked = [pool.submit(search, after=f"US_PER_MEGABYTE = {us}", name=f"{us}.py") for us in (300.0, 330.0, 331.0)]
+        found = [each.result() for each in asked]
+
+    assert [each.number for each in rounds(search)] == [1, 2, 3]
+    assert found[0].metrics["kept"] == 1.0
+    assert all(each.metrics["combined_score"] < 1.0 for each in found[1:])
+
+
+def test_a_project_may_lie_in_a_folder_of_its_repository(project, monkeypatch, tmp_path):
+    alone(monkeypatch, tmp_path)
+    inner = tmp_path / "repository" / "inner"
+    inner.parent.mkdir()
+    project.root.rename(inner)
+    begin_topic(inner.parent)
+    text = (inner / "kernels/scale/scale_triton.py").read_text()
+    (tmp_path / "candidate.py").write_text(text.replace(SPEED, "US_PER_MEGABYTE = 300.0"))
+
+    assert evaluate(tmp_path / "candidate.py", "scale", inner, device="fake").metrics["kept"] == 1.0
+
+
+def test_all_that_a_search_is_told_is_of_the_types_that_it_takes(search):
+    found = search(after="US_PER_MEGABYTE = 300.0")
+
+    assert {type(value) for value in found.metrics.values()} == {float}
+    assert {type(value) for value in found.artifacts.values()} == {str}
+
+
+def test_what_is_no_fault_of_the_candidate_is_raised(search, tmp_path):
+    with pytest.raises(UsageError):
+        evaluate(tmp_path / "candidate.py", "scael", search.project.root, device="fake")
+
+
+def test_the_evaluator_of_the_guide_gives_a_search_what_it_takes(search, monkeypatch):
+    @dataclass
+    class EvaluationResult:
+        metrics: dict
+        artifacts: dict
+
+    module = ModuleType("openevolve.evaluation_result")
+    module.EvaluationResult = EvaluationResult
+    monkeypatch.setitem(sys.modules, "openevolve", ModuleType("openevolve"))
+    monkeypatch.setitem(sys.modules, "openevolve.evaluation_result", module)
+    guide = (Path(__file__).parents[2] / "docs" / "agents.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"^```python\n# evaluator.py\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
+    here = f'op="scale", device="fake", project={str(search.project.root)!r}'
+    names = {}
+    exec(code.replace('op="softmax", project="/home/you/kernels"', here), names)
+
+    found = names["evaluate"](search.project.op_file("scale", "triton"))
+
+    assert found.metrics["combined_score"] == 1.0
+    assert found.artifacts["verdict"] == "refused"
