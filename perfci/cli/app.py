@@ -26,13 +26,13 @@ GROUPS = {
         "compare": ("results", "Judge a stored run against baselines or another run."),
         "show": ("results", "Show a stored run in detail: times, blocks, errors, code."),
         "report": ("results", "Write a stored run as a report, page, table or site."),
-        "profile": ("profile", "Find what holds each case of an op up, and what promises most."),
         "bisect": ("bisect", "Find the commit that made an op slower, or wrong."),
-        "try": ("try_", "Judge a change of a kernel as one round, and log it."),
-        "tune": ("tune", "Search the configurations of an op for faster ones."),
     },
     "Optimise": {
         "brief": ("agents", "Say what an op is, where it stands, and what may be changed."),
+        "try": ("try_", "Judge a change of a kernel as one round, and log it."),
+        "profile": ("profile", "Find what holds each case of an op up, and what promises most."),
+        "tune": ("tune", "Search the configurations of an op for faster ones."),
         "mcp": ("agents", "Serve an agent by MCP: brief, try, profile, compare, history."),
     },
     "History": {
