@@ -148,16 +148,15 @@ class Recorder:
         def compile_parts() -> Iterator[Sequence[Running]]:
             while waiting and (ends is None or time.time() < ends):
                 job, tree, index = waiting.pop(0)
-                around = self._around(job, tree)
-                log = around.log.with_name(f"{around.log.stem}-ahead-{index}.log")
-                around = dataclasses.replace(around, until_s=ends, log=log)
+                # What it prints is not kept, and why it fails is found out by the op's own process.
+                log = self._bench.folder / "ahead.log"
+                around = dataclasses.replace(self._around(job, tree), until_s=ends, log=log)
                 job = dataclasses.replace(job, task="ahead", base=None, board=board, part=(index, parts))
 
                 def hear(message: Message, op: str = job.ops[0].op, own: bool = tree is None) -> None:
                     if isinstance(message, Prepared) and own and message.case.compile_s:
                         self._ahead_s[op, message.case.case] = message.case.compile_s
 
-                # Why one fails is found out by the op's own process.
                 yield from working(job, around, hear)
 
         op = say("{count:op|ops}", count=len(first)) if first[1:] else first[0].ops[0].op
