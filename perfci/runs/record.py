@@ -291,6 +291,7 @@ class Recorder:
             head_root=str(self._bench.home) if self._bench.home else None,
             base=base,
             cache=planned.base.cache if base and planned.base and base.judges else None,
+            ceilings=self._run.limits,
             limits={case: self._limits.for_case(op, case) for case in planned.performance},
             planted=self._plant.slowdown,
             spoiled=self._plant.spoiled,
