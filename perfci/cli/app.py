@@ -29,11 +29,11 @@ GROUPS = {
         "bisect": ("bisect", "Find the commit that made an op slower, or wrong."),
     },
     "Optimise": {
-        "brief": ("agents", "Say what an op is, where it stands, and what may be changed."),
-        "try": ("try_", "Judge a change of a kernel as one round, and log it."),
-        "profile": ("profile", "Find what holds each case of an op up, and what promises most."),
+        "brief": ("optimise", "Say what an op is, where it stands, and what may be changed."),
+        "try": ("optimise", "Judge a change of a kernel as one round, and log it."),
+        "profile": ("optimise", "Find what holds each case of an op up, and what promises most."),
         "tune": ("tune", "Search the configurations of an op for faster ones."),
-        "mcp": ("agents", "Serve an agent by MCP: brief, try, profile, compare, history."),
+        "mcp": ("optimise", "Serve an agent by MCP: brief, try, profile, compare, history."),
     },
     "History": {
         "accept": ("accept", "Store runs as baselines, record a new environment, propose it."),
