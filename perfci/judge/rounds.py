@@ -80,12 +80,13 @@ def _decide(
 ) -> tuple[RoundVerdict, tuple[Reason, ...]]:
     """What is wrong decides first, then what was not measured, then the cases: all of them have a say."""
     doubts = [row for row in rows if row.verdict is Verdict.INCONCLUSIVE]
+    late = [row for row in doubts if any(reason.kind.endswith("_late") for reason in row.reasons)]
     for verdict, said in (
         (RoundVerdict.WRONG, [row for row in rows if row.verdict is Verdict.WRONG]),
         (RoundVerdict.ERROR, [row for row in rows if row.verdict is Verdict.ERROR]),
         (RoundVerdict.REFUSED, [row for row in rows if row.verdict in {Verdict.SUSPECT, Verdict.WEAKENED}]),
         # Answers that nobody could check, and cases that were not timed beside the base: there is no verdict.
-        (RoundVerdict.ERROR, [row for row in doubts if _is_unknown(row)]),
+        (RoundVerdict.ERROR, [row for row in doubts if row in late or not (row.comparison and row.comparison.duel)]),
     ):
         if said:
             return verdict, _list_first(said)
@@ -95,9 +96,12 @@ def _decide(
     faster = sum(any(reason.kind in _FASTER for reason in row.reasons) for row in certain)
     slower = sum(any(reason.kind in _SLOWER for reason in row.reasons) or row.verdict in _WORSE for row in certain)
     # Not beyond doubt, yet by more than is allowed: nobody would keep it for the cases that are faster.
-    doubtful = sum(map(_looks_slower, doubts))
-    kinds = {(True, False): "kept", (True, True): "mixed", (False, True): "slower", (False, False): "equal"}
-    verdict = RoundVerdict(kinds[faster > 0, slower + (doubtful if faster else 0) > 0])
+    looks = [(seen.duel, seen.duel_span, seen.duel_sustained, seen.duel_host)
+             for seen in (row.comparison for row in doubts) if seen]  # fmt: skip
+    doubtful = sum(any(look and look.shift.value > look.tau for look in each) for each in looks)
+    verdict = RoundVerdict.SLOWER if slower else RoundVerdict.EQUAL
+    if faster:
+        verdict = RoundVerdict.MIXED if slower or doubtful else RoundVerdict.KEPT
     facts = {"gain": done.gain.value, "low": done.gain.low, "high": done.gain.high, "cases": len(timed)}
     facts |= {"faster": faster, "slower": slower, "doubtful": doubtful, "place": done.place}
     return verdict, (Reason(f"round_{verdict}", facts), *_list_first(doubts))
@@ -106,17 +110,6 @@ def _decide(
 def _list_first(rows: Sequence[Judgement]) -> tuple[Reason, ...]:
     """What decided each row, each kind once."""
     return (*{row.reasons[0].kind: row.reasons[0] for row in rows if row.reasons}.values(),)
-
-
-def _is_unknown(row: Judgement) -> bool:
-    late = any(reason.kind.endswith("_late") for reason in row.reasons)
-    return late or row.suite is not Suite.PERFORMANCE or row.comparison is None or row.comparison.duel is None
-
-
-def _looks_slower(row: Judgement) -> bool:
-    seen = row.comparison
-    looks = (seen.duel, seen.duel_span, seen.duel_sustained, seen.duel_host) if seen else ()
-    return any(look is not None and look.shift.value > look.tau for look in looks)
 
 
 def list_changes(cases: Iterable[PerformanceCase]) -> tuple[RoundChange, ...]:

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from math import prod
 from pathlib import Path
 
-from perfci.core.errors import PerfciError, StoredFileError
-from perfci.core.model import CaseProfile, Counters, DuelWhat, Limits, Pattern, PerformanceCase, Profile, Round, Suite
+from perfci.core.errors import PerfciError
+from perfci.core.model import CaseProfile, Counters, DuelWhat, Limits, Pattern, PerformanceCase, Profile, Suite
 from perfci.core.settings import Settings
 from perfci.device.targets import TARGETS
 from perfci.judge.bottleneck import diagnose
@@ -95,15 +95,3 @@ def read_profile(settings: Settings, op: str) -> Profile | None:
     """The last profile of an op. None if there is none. Raises StoredFileError for one that cannot be read."""
     path = find_path(settings, op)
     return decode(path, Profile) if path.exists() else None
-
-
-def note_counters(settings: Settings, found: Round) -> Round:
-    """Returns the round with the counters of the op's last profile on its device."""
-    try:
-        profile = read_profile(settings, found.op)
-    except StoredFileError:  # `perfci profile` says so, and the round is worth more
-        profile = None
-    if profile is None or profile.device.key != found.device:
-        return found
-    counters = {case.case: case.counters for case in profile.cases if case.counters}
-    return dataclasses.replace(found, counters=counters)

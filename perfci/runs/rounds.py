@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from perfci.core.errors import PerfciError, UsageError
+from perfci.core.errors import PerfciError, StoredFileError, UsageError
 from perfci.core.model import Base, DuelWhat, Reason, Round, RoundVerdict, Run, Suite
 from perfci.core.settings import Settings
 from perfci.git.base import How, find_commit
@@ -18,7 +19,7 @@ from perfci.runs.bench import Bench, Listener, claim_bench, warm_up
 from perfci.runs.describe import Described
 from perfci.runs.flow import check_against
 from perfci.runs.plan import Against, Request, make_plan
-from perfci.runs.profile import note_counters
+from perfci.runs.profile import read_profile
 from perfci.runs.record import Recorder, new_run
 from perfci.statistics.rounds import find_confidence, weigh_round
 from perfci.store.logbook import append_round, keep_files, read_logbook
@@ -78,7 +79,11 @@ def try_round(
             if each.case in before and each.best and each.us is None else each
             for each in found.cases
         )  # fmt: skip
-        found = note_counters(settings, replace(found, cases=cases, seconds=round(time.monotonic() - began, 3)))
+        with suppress(StoredFileError):  # `perfci profile` says so, and the round is worth more
+            profile = read_profile(settings, op.op)
+            if profile and profile.device.key == found.device:
+                found = replace(found, counters={each.case: each.counters for each in profile.cases if each.counters})
+        found = replace(found, cases=cases, seconds=round(time.monotonic() - began, 3))
         append_round(op.folder, found)
     return found
 
