@@ -90,8 +90,10 @@ def _decide(
     ):
         if said:
             return verdict, _list_first(said)
-    if done.gain is None:  # there is no accelerator, say
-        return RoundVerdict.ERROR, _list_first(timed) or (unmeasured or Reason("worker_silent"),)
+    if unmeasured:  # there is no accelerator, say
+        return RoundVerdict.ERROR, (unmeasured,)
+    if done.gain is None:
+        return RoundVerdict.ERROR, _list_first(timed) or (Reason("worker_silent"),)
     certain = [row for row in timed if row not in doubts]
     faster = sum(any(reason.kind in _FASTER for reason in row.reasons) for row in certain)
     slower = sum(any(reason.kind in _SLOWER for reason in row.reasons) or row.verdict in _WORSE for row in certain)

@@ -219,8 +219,9 @@ def test_a_kernel_that_is_launched_twice_is_compared_launch_by_launch():
     assert found == [("warps", "4", "2")]
 
 
-def test_a_machine_that_cannot_time_says_why():
-    made = run(planned=duel_plan("n=1"), op={"unmeasured": Reason("no_accelerator", {})})
+@pytest.mark.parametrize("cases", [(), (timed("n=1", base=BaseArm(same=True)),)])
+def test_a_machine_that_cannot_time_says_why_whatever_the_work(cases):
+    made = run(*cases, planned=duel_plan("n=1"), op={"unmeasured": Reason("no_accelerator", {})})
 
     found = judge_round(BLANK, made, judged(made))
 
