@@ -77,15 +77,15 @@ def check_words(words: str, op: PlannedOp) -> Iterator[Reason]:
     names, values = {name for name, _, _ in parts}, {value for _, _, value in parts}
     for span in dict.fromkeys(" ".join(each.split()) for each in _SPAN.findall(words)):
         if span.startswith(f"{op.op}(") and span.endswith(")"):
-            kind, known = "brief_call", span == _write_call(op)
+            known = span == _write_call(op)
         elif _DTYPE.fullmatch(span):
-            kind, known = "brief_dtype", span in values
+            known = span in values
         elif " " not in span and names.intersection(re.findall(r"(\w+)=", span)):
-            kind, known = "brief_case", any(matches(case, span) for case in cases)
+            known = any(matches(case, span) for case in cases)
         else:
-            continue
+            known = True
         if not known:
-            yield Reason(kind, {"file": f"{op.op}.md", "text": span, "call": _write_call(op)})
+            yield Reason("brief_unknown", {"file": f"{op.op}.md", "text": span, "call": _write_call(op)})
 
 
 def _write_call(op: PlannedOp) -> str:
