@@ -212,8 +212,9 @@ class Recorder:
         left_s = self._left_s()
         if left_s is None or left_s >= self._times.later(op, len(cases) / max(len(start.performance), 1)):
             job = self._job(op, process, cases)
-            slow = (each.case for each in start.performance if (each.compile_s or 0.0) > _limit_compile(job, each.case))
-            if not set(cases).isdisjoint(slow):  # its first call has to compile again
+            limits = {case: each.compile_s for case, each in job.limits.items() if each.compile_s is not None}
+            took = {each.case: each.compile_s or 0.0 for each in start.performance}
+            if any(took.get(case, 0.0) > limits.get(case, math.inf) for case in cases):  # a first call compiles again
                 shutil.rmtree(self._around(job).environment["TRITON_CACHE_DIR"], ignore_errors=True)
             yield from self._work(start, self._until(job, ()))
         else:
@@ -665,12 +666,6 @@ def count_cores() -> int:
         share, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         known = min(known, max(int(share) // int(period), 1))
     return known
-
-
-def _limit_compile(job: Job, case: str) -> float:
-    """Seconds that the first call of a case may take."""
-    limit = job.limits[case].compile_s if case in job.limits else None
-    return math.inf if limit is None else limit
 
 
 def _ends_run(failure: Reason) -> bool:
