@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from perfci.core.model.basics import Interval, Reason, Suite, Verdict
 from perfci.core.model.decision import Comparison, Judgement, Judgements
-from perfci.core.model.measured import BaseArm, OpRun, PerformanceCase, choose_regime
-from perfci.core.model.rounds import Round, RoundCase, RoundChange, RoundVerdict
+from perfci.core.model.measured import OpRun, PerformanceCase, choose_regime
+from perfci.core.model.rounds import Round, RoundCase, RoundVerdict
 from perfci.core.model.run import Run
+from perfci.judge.cause import list_changes
 from perfci.statistics import exact
 from perfci.statistics.bisection import SAME, Shown, estimate_noise
 from perfci.statistics.rounds import find_confidence
@@ -117,26 +118,6 @@ def _looks_slower(row: Judgement) -> bool:
     seen = row.comparison
     looks = (seen.duel, seen.duel_span, seen.duel_sustained, seen.duel_host) if seen else ()
     return any(look is not None and look.shift.value > look.tau for look in looks)
-
-
-def list_changes(case: PerformanceCase) -> Iterator[RoundChange]:
-    """What differs between the kernels of a case and its base's: stages 4 -> 3."""
-    base = case.base or BaseArm()
-    for facts in (
-        each.facts for each in base.changes if each.kind == "launch_changed" and each.facts["what"] == "grid"
-    ):
-        yield RoundChange("grid", str(facts["before"]), str(facts["after"]), str(facts["kernel"]))
-    if not base.compiled:  # of a process of its own, or of a device without a compiler
-        return
-    # A call may launch one kernel several times, with other constants.
-    old, new = ({(each.name, number): each.parameters for name in {one.name for one in own}
-                 for number, each in enumerate(one for one in own if one.name == name)}
-                for own in (base.compiled, case.compiled))  # fmt: skip
-    for key in sorted({*old, *new}):
-        was, now = old.get(key, {}), new.get(key, {})
-        for name in dict.fromkeys((*was, *now)):
-            if was.get(name) != now.get(name):
-                yield RoundChange(name, was.get(name), now.get(name), key[0])
 
 
 def read_kind(before: Path, now: Path) -> str | None:
