@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import starmap
 
 from perfci.core import units
 from perfci.core.environment import UNTOLD
-from perfci.core.model import Fact, Gate, Judgement, Judgements, Reason, Run, Verdict
+from perfci.core.model import Fact, Gate, Judgement, Judgements, Reason, Run, Suite, Verdict
 from perfci.core.wording import say, sentence
 from perfci.measure.closeness import times_allowed
 from perfci.report import means, rows, words
 from perfci.report.frame import Clocks
 from perfci.report.steps import make_steps
 from perfci.report.text import code, phrase, plain, strong
-from perfci.report.view import Head, make_table
+from perfci.report.view import Head, NextStep, make_table
 from perfci.statistics.exact import average_ratios
 
 ODD = frozenset({"thermal", "power_brake", "hw_slowdown"})
@@ -49,7 +50,11 @@ def make_head(run: Run | None, judgements: Judgements) -> Head:
         ((group[0].marked, where, *_compare(group)) for group, where in zip(found, wheres, strict=True)),
     )
     first = _describe(found[0], counts[found[0][0].op, found[0][0].suite]) if found else ""
-    steps = make_steps(run, Judgements((found[0][0].first,))) if run and found and found[0][0].aloud else ()
+    steps: Sequence[NextStep] = ()
+    if run and found and found[0][0].aloud:
+        lead = found[0][0].first
+        case = lead.reasons[0].facts.get("case") if lead.suite is Suite.ACCURACY and lead.reasons else None
+        steps = make_steps(run, Judgements((replace(lead, case=lead.case or (str(case) if case else None)),)))
     return Head(
         sentences=(*([strong(first)] if first else []), _describe_gate(judgements)),
         table=table,
@@ -110,10 +115,10 @@ def _find_changes(group: Sequence[rows.VerdictRow]) -> list[float]:
 
 
 def _write_span(changes: Sequence[float], *, signed: bool = False) -> str:
-    """Writes how far changes reach: 11 to 17 %, 4.1 %, or with their signs."""
+    """Writes how far changes reach: 11 to 17 %, of a single one 4.1 %, or with their signs."""
     sign = "+" if signed else ""
     values = sorted(changes if signed else map(abs, changes))
-    digits = 0 if abs(values[0]) >= 0.0995 and len(values) > 1 else 1
+    digits = 0 if min(map(abs, values)) >= 0.0195 and len(values) > 1 else 1  # cases differ by more than that anyway
     ends = dict.fromkeys(f"{100 * value:{sign}.{digits}f}" for value in (values[0], values[-1]))
     return f"{words.write_range(*ends) if len(ends) > 1 else next(iter(ends))} %"
 

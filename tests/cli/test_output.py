@@ -96,6 +96,16 @@ def test_verdicts_are_words_in_colour_not_colour_alone(examples):
     assert "REGRESSED" in printed(*output.list_verdicts(judgements, run))
 
 
+def test_without_colour_there_is_none(examples, monkeypatch, capsys):
+    run, judgements = examples.small()
+    for name, value in {"NO_COLOR": "1", "TTY_COMPATIBLE": "1"}.items():
+        monkeypatch.setenv(name, value)
+
+    print_parts(output.list_verdicts(judgements, run))
+
+    assert not re.search(r"\x1b\[(\d+;)*(3|4|9|10)\d", capsys.readouterr().out)
+
+
 def test_of_many_rows_that_are_fine_some_are_only_counted(examples):
     run, judgements = examples.large(ops=2, cases=50)
 

@@ -76,8 +76,8 @@ def test_each_cause_has_a_row_and_what_cannot_be_called_one_is_said_to_come_with
 def test_faster_cases_are_told_if_nothing_fails(examples):
     sentences, rows = head(examples, *regressed(examples, "a", (-0.05, -0.02), verdict=Verdict.IMPROVED))
 
-    assert sentences[0] == "a is 2.0 to 5.0 % faster in 2 of 2 cases."
-    assert rows[0][-1] == "-5.0 to -2.0 %"
+    assert sentences[0] == "a is 2 to 5 % faster in 2 of 2 cases."
+    assert rows[0][-1] == "-5 to -2 %"
 
 
 def test_what_is_wrong_comes_before_what_is_slow_and_says_its_pattern(examples):
