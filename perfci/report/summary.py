@@ -43,13 +43,14 @@ def make_head(run: Run | None, judgements: Judgements) -> Head:
         group.sort(key=_rate, reverse=True)
     order = [Verdict.WRONG, Verdict.ERROR, *Verdict]
     found.sort(key=lambda group: (group[0].rank, order.index(group[0].verdict), not group[0].case))
-    counts = Counter((row.op, row.suite) for row in judgements.rows if row.case)
-    wheres = [_locate(group, counts[group[0].op, group[0].suite]) for group in found]
+    counts = Counter((row.op, row.suite, row.target) for row in judgements.rows if row.case)
+    totals = [counts[group[0].op, group[0].suite, group[0].first.target] for group in found]
+    wheres = list(starmap(_locate, zip(found, totals, strict=True)))
     table = make_table(
         "verdict | where | was: | now: | change:",
         ((group[0].marked, where, *_compare(group)) for group, where in zip(found, wheres, strict=True)),
     )
-    first = _describe(found[0], counts[found[0][0].op, found[0][0].suite]) if found else ""
+    first = _describe(found[0], totals[0]) if found else ""
     steps: Sequence[NextStep] = ()
     if run and found and found[0][0].aloud:
         lead = found[0][0].first
@@ -80,8 +81,14 @@ def _rate(row: rows.VerdictRow) -> float:
 def _locate(group: Sequence[rows.VerdictRow], count: int) -> str:
     """The op, and how many of its cases."""
     first = group[0]
-    of = say("{count} of {of:case|cases}", count=len(group), of=count) if first.case else ""
-    return " ".join(filter(None, (code(first.op), plain(first.about), of)))
+    of = _count(group, count) if first.case else ""
+    return " ".join((code(first.op), *filter(None, [", ".join(filter(None, (plain(first.about), of)))])))
+
+
+def _count(group: Sequence[rows.VerdictRow], count: int) -> str:
+    if len(group) < count:
+        return say("{count} of {of:case|cases}", count=len(group), of=count)
+    return say("all {count} cases", count=count) if count > 1 else say("its only case")
 
 
 def _compare(group: Sequence[rows.VerdictRow]) -> tuple[str, str, str]:
@@ -90,8 +97,8 @@ def _compare(group: Sequence[rows.VerdictRow]) -> tuple[str, str, str]:
     seen, number = first.comparison, "-"
     if spans:
         number = _write_span(spans, signed=True)
-    elif first.verdict is Verdict.WRONG and math.isfinite(times := times_allowed(first.reasons[0])):
-        number = say("off by {times:n} times what is allowed", times=times)
+    elif first.verdict is Verdict.WRONG and math.isfinite(times := min(map(times_allowed, first.reasons))):
+        number = say("{times:n}x what is allowed", times=times)
     elif first.verdict is Verdict.TOO_SLOW and first.reasons[0].kind == "bandwidth_low":
         number = say("{share:%} of the copy", share=first.reasons[0].facts["share"])
     elif first.verdict is Verdict.TOO_SLOW and first.reasons[0].kind == "compile_too_slow":
@@ -131,7 +138,7 @@ def _describe(group: Sequence[rows.VerdictRow], count: int) -> str:
         since = say(", since {name:say} went from {before} to {after}{more}", **cause.facts)
     elif cause and cause.kind == "cause_with":
         since = say(", with {name:say} {after} instead of {before}{more}", **cause.facts)
-    cases = say("{count} of {of:case|cases}", count=len(group), of=count)
+    cases = _count(group, count)
     facts: dict[str, Fact] = {"op": plain(row.op, 80), "cases": cases}
     if changes and row.case:
         facts |= {"span": _write_span(changes), "since": plain(since)}
@@ -140,9 +147,10 @@ def _describe(group: Sequence[rows.VerdictRow], count: int) -> str:
         return say("{op} is {span} slower in {cases}{since}.", **facts)
     if cause and row.verdict is Verdict.WRONG:
         return say("{op} is wrong. {pattern}", op=facts["op"], pattern=plain(sentence(cause)))
-    where = say("in {cases}", cases=facts["cases"]) if row.case else plain(row.about)
+    op = " ".join(filter(None, (plain(row.op, 80), plain(row.about))))
+    where = say(" in {cases}", cases=cases) if row.case else ""
     why = plain(sentence(row.first.reasons[0]), LEAD) if row.first.reasons else ""
-    return say("{op}: {verdict} {where}. {why}", op=facts["op"], verdict=row.verdict, where=where, why=why)
+    return say("{op}: {verdict}{where}. {why}", op=op, verdict=row.verdict, where=where, why=why)
 
 
 def _explain(group: Sequence[rows.VerdictRow], where: str) -> str:

@@ -70,13 +70,13 @@ def test_each_cause_has_a_row_and_what_cannot_be_called_one_is_said_to_come_with
     assert [row[1] for row in rows] == ["`matmul` 1 of 2 cases"] * 2
     assert sentences[0] == "matmul is 5.0 % slower in 1 of 2 cases, since num_stages went from 4 to 3."
     sentences, _ = head(examples, slow[1])
-    assert sentences[0] == "matmul is 7.0 % slower in 1 of 1 case, with BLOCK 128 instead of 64."
+    assert sentences[0] == "matmul is 7.0 % slower in its only case, with BLOCK 128 instead of 64."
 
 
 def test_faster_cases_are_told_if_nothing_fails(examples):
     sentences, rows = head(examples, *regressed(examples, "a", (-0.05, -0.02), verdict=Verdict.IMPROVED))
 
-    assert sentences[0] == "a is 2 to 5 % faster in 2 of 2 cases."
+    assert sentences[0] == "a is 2 to 5 % faster in all 2 cases."
     assert rows[0][-1] == "-5 to -2 %"
 
 
@@ -89,7 +89,7 @@ def test_what_is_wrong_comes_before_what_is_slow_and_says_its_pattern(examples):
     sentences, rows = head(examples, *regressed(examples, "a", (0.05,)), wrong)
 
     assert sentences[0] == "row_sum is wrong. Every size and dtype: the formula."
-    assert [row[:2] for row in rows] == [("WRONG", "`row_sum` accuracy"), ("REGRESSED", "`a` 1 of 1 case")]
+    assert [row[:2] for row in rows] == [("WRONG", "`row_sum` accuracy"), ("REGRESSED", "`a` its only case")]
 
 
 def test_without_a_cause_its_own_reason_is_told(examples):
@@ -97,7 +97,7 @@ def test_without_a_cause_its_own_reason_is_told(examples):
 
     sentences, _ = head(examples, stale)
 
-    assert sentences[0].startswith("a: STALE in 1 of 1 case. Nothing is stored to compare it with")
+    assert sentences[0].startswith("a: STALE in its only case. Nothing is stored to compare it with")
 
 
 def test_what_is_slower_by_something_else_than_device_time_does_not_name_the_change_of_that(examples):
@@ -106,7 +106,7 @@ def test_what_is_slower_by_something_else_than_device_time_does_not_name_the_cha
 
     sentences, rows = head(examples, host)
 
-    assert sentences[0].startswith("a: REGRESSED in 1 of 1 case. ")
+    assert sentences[0].startswith("a: REGRESSED in its only case. ")
     assert "%" not in rows[0][-1]
 
 
