@@ -142,9 +142,8 @@ def list_verdicts(judgements: Judgements, run: Run | None = None) -> Iterator[Re
     styles = [STYLES[gate] for gate in head.gates]
     if head.table.rows:
         yield Paragraph(spell(head.sentences[0], ""), style=styles[0])
-        cells = (tuple(spell(cell, "") for cell in row) for row in head.table.rows)
-        table = replace(head.table, rows=tuple(cells))
-        yield Grid(table, styles=styles, indent=0)
+        cells = tuple(tuple(spell(cell, "") for cell in row) for row in head.table.rows)
+        yield Grid(replace(head.table, rows=cells), styles=styles, indent=0)
         yield from [say("Next: {advice}", advice=head.step.command)] if head.step else ()
         yield ""
     yield from map(Paragraph, above)

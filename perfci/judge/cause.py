@@ -58,17 +58,14 @@ def add_causes(ops: Iterable[OpRun], rows: Sequence[Judgement]) -> list[Judgemen
     found: dict[tuple[str, str | None], Reason] = {}
     for op in ops:
         cases = {case.case: case for case in op.performance}
-        own = {
-            row.case: row for row in rows if row.op == op.op and row.suite is Suite.PERFORMANCE and row.case in cases
-        }
-        sides = [[cases[str(name)] for name in own if own[name].verdict in side]
-                 for side in (SLOWER, {Verdict.IMPROVED}, CALM)]  # fmt: skip
-        for concerned, others in ((sides[0], sides[1] + sides[2]), (sides[1], sides[0] + sides[2])):
-            found |= {(op.op, case): reason for case, reason in find_causes(concerned, others).items()}
-    timed = Suite.PERFORMANCE
+        own = [row for row in rows if row.op == op.op and row.suite is Suite.PERFORMANCE and row.case in cases]
+        slow, fast, calm = ([cases[str(row.case)] for row in own if row.verdict in side]
+                            for side in (SLOWER, {Verdict.IMPROVED}, CALM))  # fmt: skip
+        causes = {**find_causes(slow, fast + calm), **find_causes(fast, slow + calm)}
+        found |= {(op.op, case): reason for case, reason in causes.items()}
     return [
-        replace(row, reasons=(*row.reasons, why))
-        if row.suite is timed and (why := found.get((row.op, row.case)))
+        replace(row, reasons=(*row.reasons, found[row.op, row.case]))
+        if row.suite is Suite.PERFORMANCE and (row.op, row.case) in found
         else row
         for row in rows
     ]

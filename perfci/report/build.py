@@ -13,18 +13,15 @@ from perfci.report.frame import Clocks
 from perfci.report.sections import Material, is_untouched, make_section
 from perfci.report.steps import is_only_compiled, make_steps, repeat
 from perfci.report.text import code, list_some, phrase, plain
-from perfci.report.view import FOLD_ROWS, Head, Report, Section, Table, make_table
+from perfci.report.view import Head, Report, Section, Table, make_table
 from perfci.report.words import write_range, write_seconds
 
 
 def make_report(material: Material, further_note: str = "") -> Report:
     """Returns the view of a report, whatever its format."""
     run, judgements = material.run, material.judgements
-    shown = rows.make_rows(judgements)
-    fine = tuple(row for row in shown if not row.aloud)
-    fold = len(fine) > FOLD_ROWS
-    tally = rows.write_tally(rows.count_verdicts(fine).items())
-    head = summary.make_head(run, judgements)
+    shown, head = rows.make_rows(judgements), summary.make_head(run, judgements)
+    why = tuple(filter(None, [Section(say("Why"), lines=tuple(_list_reasons(shown, head)))]))
     first, above, below = rows.split_notes(judgements, run)
     below += [further_note] if further_note else []
     ran = {op.op: op for op in run.ops}
@@ -49,11 +46,7 @@ def make_report(material: Material, further_note: str = "") -> Report:
         head=head,
         summary=summary.summarise(run, judgements, material.clocks),
         ran=make_table("what | this run", _describe_run(run)),
-        above=tuple(map(plain, above)),
-        verdicts=tabulate_verdicts(shown[: len(shown) - len(fine)] if fold else shown),
-        why=tuple(_list_reasons(shown, head)),
-        fine=tabulate_verdicts(fine) if fold else Table(),
-        fine_title=say("{count:row that is|rows that are} fine: {tally}", count=len(fine), tally=tally),
+        verdicts=Section(say("Verdicts"), tuple(map(plain, above)), table=tabulate_verdicts(shown), parts=why),
         overview=tuple(section for section in overview if section),
         ops=tuple(ops),
         untouched=say("Without a section, since nothing had to be run: {ops}.", ops=", ".join(map(code, same)))

@@ -169,11 +169,8 @@ def _describe_gate(judgements: Judgements) -> str:
     found = rows.count_all(judgements)
     if not found.verdicts:
         return phrase("**Nothing was judged.**")
-    opening = {
-        Gate.OK: say("The gate is open, nothing failed and nothing warns"),
-        Gate.WARNS: say("The gate is open, with warnings"),
-        Gate.FAILS: say("The gate fails"),
-    }[found.gate]
+    fine, warns = say("The gate is open, nothing failed and nothing warns"), say("The gate is open, with warnings")
+    opening = {Gate.OK: fine, Gate.WARNS: warns, Gate.FAILS: say("The gate fails")}[found.gate]
     facts: dict[str, Fact] = {"code": rows.EXIT_CODES[found.gate], "tally": rows.write_tally(found.verdicts)}
     ops = say("{count:op|ops}", count=found.ops)
     return say("{opening} (exit code {code}): {tally}, in {ops}.", opening=opening, ops=ops, **facts)
@@ -185,23 +182,13 @@ def summarise(run: Run, judgements: Judgements, clocks: Clocks) -> tuple[str, ..
 
 
 def _describe_means(judged: Sequence[Judgement]) -> Iterator[str]:
-    """Returns the means over all cases, with the worst of them. The table of speedups has those of each op."""
+    """Returns the mean over all cases, with the worst of them. The table of speedups has those of each op."""
     if speedups := means.find_speedups(judged):
         worst = min(speedups, key=lambda one: one.ratio.value)
         yield phrase(
             "**Speedup** over the reference, geometric mean of {count:case|cases}: {mean}; lowest {worst} at {where}.",
             count=len(speedups), mean=words.write_speedup(average_ratios([one.ratio for one in speedups])),
             worst=words.write_ratio(worst.ratio.value), where=f"{code(worst.row.op)} {code(worst.row.case or '')}",
-        )  # fmt: skip
-    if changes := means.find_changes(judged):
-        worst = max(changes, key=lambda one: one.ratio.value)
-        mean = average_ratios([one.ratio for one in changes])
-        value, low, high = (words.write_change(end - 1) for end in (mean.value, mean.low, mean.high))
-        yield phrase(
-            "**Change** against the base, geometric mean of {count:case|cases}: {mean} ({interval}); slowest {worst} "
-            "at {where}.",
-            count=len(changes), mean=value, interval=words.write_range(low, high),
-            worst=words.write_change(worst.ratio.value - 1), where=f"{code(worst.row.op)} {code(worst.row.case or '')}",
         )  # fmt: skip
 
 

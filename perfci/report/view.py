@@ -105,11 +105,7 @@ class Report:
     head: Head
     summary: tuple[str, ...]
     ran: Table
-    above: tuple[str, ...]  # what the verdicts are compared with
-    verdicts: Table  # what fails, what warns, and what is fine too if that is short
-    why: tuple[str, ...]  # reasons of the verdicts
-    fine: Table  # what is fine, folded
-    fine_title: str
+    verdicts: Section  # what they are compared with, every row, and reasons that the head does not have
     overview: tuple[Section, ...]  # what is about all ops
     ops: tuple[Section, ...]  # one section an op. The first text counts its verdicts
     untouched: str  # a sentence about ops without a section

@@ -173,21 +173,13 @@ def test_what_makes_a_run_unlike_others_is_told(examples, changes, told):
     assert line(bullets(run, judgements), "Take care") == f"**Take care**: {told}."
 
 
-def test_means_over_all_cases_name_the_worst_case(examples):
+def test_the_mean_over_all_cases_names_the_worst_case(examples):
     run, judgements = examples.duelled()
 
     found = bullets(run, judgements)
 
-    duels = [row for row in judgements.rows if row.comparison and row.comparison.duel]
-    slowest = max(duels, key=lambda row: row.comparison.duel.shift.value)
     lowest = min(
         (row for row in judgements.rows if row.comparison and row.comparison.speedup),
         key=lambda row: row.comparison.speedup.value,
     )
-    assert f"geometric mean of {len(duels)} cases" in line(found, "Change")
-    assert line(found, "Change").endswith(f"at `{slowest.op}` `{slowest.case}`.")
     assert line(found, "Speedup").endswith(f"at `{lowest.op}` `{lowest.case}`.")
-
-
-def test_without_a_duel_there_is_no_mean_of_changes(examples):
-    assert line(bullets(*examples.small()), "Change") is None
