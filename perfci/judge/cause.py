@@ -159,8 +159,12 @@ def find_pattern(checks: Sequence[AccuracyCase]) -> Reason | None:
     made = [check for check in checks if check.unchecked is None and not check.case.startswith("rejects=")]
     failed = [(check, check.failure) for check in made if check.failure and not check.raised]
     kinds = {why.kind for _, why in failed}
-    if not failed or kinds & {"race", "differs_from_itself"}:
-        return Reason("pattern_race") if failed else None
+    if not failed:
+        return None
+    # What nobody wrote differs from call to call as well.
+    how = {"not_written": "pattern_unwritten", "race": "pattern_race", "differs_from_itself": "pattern_race"}
+    if first := next((how[kind] for kind in how if kind in kinds), None):
+        return Reason(first)
     if kinds == {"less_exact"}:
         return Reason("pattern_imprecise")
     ordinary = [check for check in made if check.values == "normal" and check.layout == "contiguous"]

@@ -144,6 +144,13 @@ def test_answers_that_differ_from_launch_to_launch_are_a_race_whatever_else_is_w
     assert find_pattern([raced, *checks(lambda *_: True)]).kind == "pattern_race"
 
 
+def test_what_was_never_written_is_no_race_though_it_differs_too():
+    kinds = ("differs_from_itself", "not_written", "wrong_values")
+    made = [AccuracyCase("n=1", "normal", "contiguous", at, failure=Reason(kind)) for at, kind in enumerate(kinds)]
+
+    assert find_pattern(made).kind == "pattern_unwritten"
+
+
 def test_what_is_right_or_raises_or_is_wrong_at_random_has_no_pattern():
     raised = AccuracyCase("n=1", "normal", "contiguous", 1, failure=Reason("kernel_raised"), raised=True)
 
