@@ -50,9 +50,6 @@ _CALLS = {
 _WIDE = tuple(2**power for power in range(1, 14))  # widths of a block along an axis, elements
 
 
-# --- slower or faster -------------------------------------------------------------------------------------------------
-
-
 def add_causes(ops: Iterable[OpRun], rows: Sequence[Judgement]) -> list[Judgement]:
     """Returns the rows, those of slower and of faster cases with their likely cause as the last reason."""
     found: dict[tuple[str, str | None], Reason] = {}
@@ -146,9 +143,6 @@ def list_changes(case: PerformanceCase) -> Iterator[RoundChange]:
         for name in dict.fromkeys((*was, *now)):
             if was.get(name) != now.get(name):
                 yield RoundChange(name, was.get(name), now.get(name), key[0])
-
-
-# --- wrong ------------------------------------------------------------------------------------------------------------
 
 
 def find_pattern(checks: Sequence[AccuracyCase]) -> Reason | None:

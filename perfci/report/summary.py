@@ -160,7 +160,7 @@ def _explain(group: Sequence[rows.VerdictRow], where: str) -> str:
     if first.case:
         case = code(first.case)
         why = say("Most in {case}: {why}", case=case, why=why) if len(group) > 1 else f"{case}: {why}"
-    told = " ".join((sentence(cause), why)) if cause else why
+    told = " ".join((plain(sentence(cause)), why)) if cause else why
     return say("{verdict} {where}: {why}", verdict=first.marked, where=where, why=told)
 
 
