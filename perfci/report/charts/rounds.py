@@ -22,8 +22,10 @@ def draw_rounds(rounds: Sequence[Round], level: float, title: str, unit: str) ->
     rounds: of one start, each with a gain and a verdict in MARKS. level: height of the start, as a speed in this unit.
     """
     expected: dict[str, Any] = {"color": SERIES[3], "marker": "_", "ms": 12, "mew": 1.4, "lw": 0}
-    legend = [style.sample("best so far", color=INK, lw=1.4), style.sample("expected", **expected)]
-    legend += [style.sample(name, color=colour, marker=mark, lw=0) for name, (mark, colour) in MARKS.items()]
+    legend = [style.sample("best so far", color=INK, lw=1.4)]
+    legend += [style.sample("expected", **expected)] if any(each.expected is not None for each in rounds) else []
+    drawn = {name: MARKS[name] for name in MARKS if any(each.verdict == name for each in rounds)}
+    legend += [style.sample(name, color=colour, marker=mark, lw=0) for name, (mark, colour) in drawn.items()]
     figure, share = style.make_figure(title, 3.2, f"start {rounds[0].start[:10]}", legend)
     below = 0.4 / figure.get_figheight()
     axes = figure.add_axes((0.62 / WIDTH, below, 1 - 0.8 / WIDTH, share - 1.3 * below))
