@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from perfci.core.model.basics import Interval, Reason, Suite, Verdict
 from perfci.core.model.decision import Comparison, Judgement, Judgements
-from perfci.core.model.measured import PARAMETERS, BaseArm, OpRun, PerformanceCase, choose_regime
-from perfci.core.model.rounds import COMPILED, Round, RoundCase, RoundChange, RoundVerdict
+from perfci.core.model.measured import OpRun, PerformanceCase, choose_regime
+from perfci.core.model.rounds import COMPILED, Round, RoundCase, RoundVerdict
 from perfci.core.model.run import Run
+from perfci.judge.cause import list_changes
 from perfci.statistics import exact
 from perfci.statistics.bisection import SAME, Shown, estimate_noise
 from perfci.statistics.rounds import find_confidence
@@ -128,28 +129,6 @@ def _decide(
 def _list_first(rows: Sequence[Judgement]) -> tuple[Reason, ...]:
     """What decided each row, each kind once."""
     return (*{row.reasons[0].kind: row.reasons[0] for row in rows if row.reasons}.values(),)
-
-
-def list_changes(cases: Iterable[PerformanceCase]) -> tuple[RoundChange, ...]:
-    """What differs between these cases' kernels and their bases', each once: stages 4 -> 3. Constants come first.
-
-    A kernel that only one of both has shows nothing. Grids follow from constants, so they only count on their own.
-    """
-    found: list[RoundChange] = []
-    grids: list[RoundChange] = []
-    for case in cases:
-        base = case.base or BaseArm()
-        facts = [each.facts for each in base.changes if each.kind == "launch_changed" and each.facts["what"] == "grid"]
-        grids += [RoundChange("grid", str(each["before"]), str(each["after"])) for each in facts]
-        for kernel in dict.fromkeys(each.name for each in case.compiled):
-            # A call may launch one kernel several times, with other constants.
-            sides = ([each.parameters for each in own if each.name == kernel] for own in (base.compiled, case.compiled))
-            for was, now in zip(*sides, strict=False):
-                found += [
-                    RoundChange(name, was[name], now[name]) for name in was if now.get(name, was[name]) != was[name]
-                ]
-    order = {name: place for place, name in enumerate(PARAMETERS, 1)}
-    return tuple(dict.fromkeys(sorted(found, key=lambda each: order.get(each.name, 0)) or grids))
 
 
 def read_kind(before: Path, now: Path) -> str | None:

@@ -16,7 +16,8 @@ from perfci.core.model import (
     Round,
     RoundVerdict,
 )
-from perfci.judge.rounds import judge_round, list_changes, may_be_kept, read_kind
+from perfci.judge.cause import list_changes
+from perfci.judge.rounds import judge_round, may_be_kept, read_kind
 from perfci.statistics.rounds import find_confidence
 from tests.decision_examples import assert_worded, duel_plan, duelled, judged, run
 
