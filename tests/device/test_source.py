@@ -190,4 +190,4 @@ def test_the_text_of_a_record_is_of_its_fields_and_not_what_it_prints():
         def __repr__(self):
             raise AssertionError
 
-    assert stable(Tile(3)) == "test_the_text_of_a_record_is_of_its_fields_and_not_what_it_prints.<locals>.Tile{'rows': 3}"
+    assert stable(Tile(3)).endswith("Tile{'rows': 3}")
