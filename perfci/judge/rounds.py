@@ -123,7 +123,9 @@ def _decide(
     facts |= {"faster": faster, "slower": slower, "doubtful": doubtful, "place": done.place}
     if open_:
         return verdict, (Reason("round_unpromising", facts),)
-    return verdict, (Reason(f"round_{verdict}", facts), *_list_first(doubts))
+    # That a duel is undecided is counted, and does not say of which case.
+    said = [reason for reason in _list_first(doubts) if not reason.kind.endswith("_undecided")]
+    return verdict, (Reason(f"round_{verdict}", facts), *said)
 
 
 def _list_first(rows: Sequence[Judgement]) -> tuple[Reason, ...]:
