@@ -1,0 +1,24 @@
+"""What mkdocs cannot be told in mkdocs.yml."""
+
+import re
+from copy import copy
+
+CHINESE = "中文"
+
+
+def on_page_markdown(markdown, page, **_):
+    """Render what perfci folds in a report: GitLab does so by itself. Nested lists have four spaces here."""
+    if page.file.name != "report":
+        return markdown
+    folded = markdown.replace("<details>", "<details markdown>")
+    return re.sub(r"^( +)- ", lambda found: f"{found[1] * 2}- ", folded, flags=re.MULTILINE)
+
+
+def on_page_context(context, page, config, nav):
+    """Show the tabs of one language, and the theme's own words in it."""
+    chinese = page.file.src_uri.startswith("zh/")
+    config.theme["language"] = "zh" if chinese else "en"
+    [section] = [item for item in nav.items if item.title == CHINESE]
+    context["nav"] = copy(nav)
+    context["nav"].items = section.children if chinese else [item for item in nav.items if item is not section]
+    return context
