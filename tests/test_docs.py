@@ -10,9 +10,11 @@ import pytest
 import typer.main
 
 from perfci.cli.app import app
+from perfci.core.model import Verdict
 from perfci.core.wording import catalogue
 
 ROOT = Path(__file__).parents[1]
+TERMS = "tuning suites interface logic duel screen tau block arm A/A identity look span speedup change board".split()
 OPS = sorted((ROOT / "docs/ops").glob("*.md"))
 PAGES = [
     *(ROOT / name for name in ("README.md", "README.zh-CN.md", "CONTRIBUTING.md")),
@@ -68,12 +70,18 @@ def test_pages_show_commands_at_all():
     assert sum(len(commands(page)) for page in PAGES) > 50
 
 
-@pytest.mark.parametrize(
-    "heading", re.findall(r"^### `(.+)`$", text_of(ROOT / "docs/troubleshooting.md"), re.MULTILINE)
-)
-def test_every_message_under_trouble_is_one_that_perfci_says(heading):
+TROUBLE = text_of(ROOT / "docs/troubleshooting.md").partition("## Words of others")[0]
+
+
+@pytest.mark.parametrize("message", re.findall(r"^(?:### |\| )`(.+?)`", TROUBLE, re.MULTILINE))
+def test_every_message_under_trouble_is_one_that_perfci_says(message):
     said = (re.sub(r"{(\w+):[^|}]*\|([^}]*)}", r"{\1} \2", template) for template in catalogue().values())
-    assert any(template.startswith(heading) for template in said)
+    assert any(message in template for template in said)
+
+
+@pytest.mark.parametrize("heading", re.findall(r"^### ([A-Z]+)$", TROUBLE, re.MULTILINE))
+def test_every_verdict_under_trouble_is_one_that_perfci_gives(heading):
+    assert heading in set(Verdict)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
@@ -83,6 +91,11 @@ def test_every_page_is_reached_from_the_readme_or_from_another_page(page):
     others = [text_of(other) for other in PAGES if other != page]
 
     assert any(f"({page.name}" in other or f"docs/{page.name}" in other for other in others)
+
+
+@pytest.mark.parametrize("term", [*Verdict, *TERMS])
+def test_the_glossary_has_every_verdict_every_kind_of_change_and_what_reports_speak_of(term):
+    assert f"**{term}**" in text_of(ROOT / "docs/glossary.md")
 
 
 def ops_of(page: Path) -> list[str]:
