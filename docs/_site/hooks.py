@@ -21,4 +21,8 @@ def on_page_context(context, page, config, nav):
     [section] = [item for item in nav.items if item.title == CHINESE]
     context["nav"] = copy(nav)
     context["nav"].items = section.children if chinese else [item for item in nav.items if item is not section]
+    for other in ("previous_page", "next_page"):
+        neighbour = getattr(page, other)
+        if neighbour and neighbour.file.src_uri.startswith("zh/") != chinese:
+            setattr(page, other, None)
     return context
