@@ -40,6 +40,7 @@ BLOCK_WARMUP = 3  # launches of each arm on a block's fresh buffers before the f
 ERRORS_EVERY = 4  # blocks, about, beside a process's first one
 
 CLOCK_CALLS = 3  # calls in a row by the clock, behind the rounds of a process's first block of a case
+CLOCK_US = 1000.0  # below it behind those of every block: a host that is disturbed only ever adds time
 
 RETAKES_ALONE = 2
 """How often a block whose records were lost is taken again in a session of its own, which has fewer to lose."""
@@ -268,13 +269,15 @@ def _launch_all(bench: Rig, block: _QueuedBlock, baton: Baton | None) -> None:
     padding = bench.device.pad(seed)
     inputs, block.seed = bench.make_inputs(suite, subject.params, seed), seed
     arms = _list_arms(bench, subject, inputs)
-    for arm in arms * BLOCK_WARMUP:
-        block.arm = arm.arm
-        arm()
+    stride = 1 if baton else subject.stride
+    for turn in range(BLOCK_WARMUP):
+        for arm in arms:
+            if turn == 0 or stride == 1 or arm.arm != REFERENCE:
+                block.arm = arm.arm
+                arm()
     hand_over()
     renewed = _choose_renewed_round(bench, subject, block.index)
     kept, candidates, untimed = None, 0, list[Any]()
-    stride = 1 if baton else subject.stride
     for turn in range(subject.rounds):
         if turn == renewed:
             block.session.aside()
@@ -294,7 +297,7 @@ def _launch_all(bench: Rig, block: _QueuedBlock, baton: Baton | None) -> None:
     block.session.pause()
     if bench.as_base:
         return
-    if block.index == 0:
+    if block.index == 0 or subject.wall_us < CLOCK_US:
         block.arm, calls = KERNEL, Arm(KERNEL, suite.kernel, inputs)
         subject.wall_us = min(subject.wall_us, 1e6 * bench.device.window_s(calls, CLOCK_CALLS) / CLOCK_CALLS)
     block.arm = REFERENCE
@@ -304,7 +307,7 @@ def _launch_all(bench: Rig, block: _QueuedBlock, baton: Baton | None) -> None:
     if renewed is not None:  # to make the inputs again for every block would cost more than it could show
         subject.failure = subject.failure or _find_changed(bench, block, inputs)
     for output in (*untimed, kept):
-        failure = wrong_output(suite, arrays, subject.params, inputs, output, errors)
+        failure = wrong_output(suite, arrays, subject.params, inputs, output, errors, subject.dtypes)
         # The first that is wrong ends the case.
         subject.failure = subject.failure or failure
     del padding

@@ -12,7 +12,7 @@ from perfci.core.errors import PerfciError, StoredFileError, UsageError
 from perfci.core.model import Base, DuelWhat, Reason, Round, RoundVerdict, Run, Suite
 from perfci.core.settings import Settings
 from perfci.git.base import How, find_commit
-from perfci.judge.rounds import average_gains, judge_round, measure_gains, read_kind
+from perfci.judge.rounds import average_gains, judge_round, may_be_kept, measure_gains, read_kind
 from perfci.ops.discover import OpFolder, ops, select_one
 from perfci.runs import base as base_stage
 from perfci.runs.bench import Bench, Listener, claim_bench, warm_up
@@ -109,7 +109,8 @@ def _measure(bench: Bench, request: Request, command: str, base: base_stage.Base
     inner = replace(bench, settings=own, home=settings.root, sealed={})
     request = replace(request, duel=DuelWhat.CHANGED, weight=weigh_round(found.place))
     try:
-        run, judgements = check_against(inner, request, command, base_stage.take_base(base, request, own))
+        taken = base_stage.take_base(base, request, own)
+        run, judgements = check_against(inner, request, command, taken, is_open=may_be_kept)
         judged = judge_round(found, run, judgements)
         if judged.verdict is RoundVerdict.KEPT and found.best:
             origin = base_stage.write_base(bench, Base(found.start, How.ASKED, found.start[:SHOWN]), "start")

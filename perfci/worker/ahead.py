@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from perfci.core.model import PerformanceCase, Suite
 from perfci.device.nvml import NvmlBoard
@@ -57,6 +59,21 @@ def run(job: Job, send: Callable[[Message], None]) -> None:
                 continue
             began = time.perf_counter()
             called = offline.compile_call(partial(suite.kernel, **made.value))
+            build_launchers([launched.kernel for launched in called.capture.launched])
+            build_launchers([launched.kernel for launched in called.capture.launched])
             if suite is performance and called.value is not None:
                 send(Prepared(PerformanceCase(case, compile_s=time.perf_counter() - began)))
     send(OpDone())
+
+
+def build_launchers(kernels: Iterable[Any]) -> None:
+    """Build the C code by which Triton launches such kernels into its cache, unless it is there.
+
+    Each process would else do so at its first launches, for which the compiler takes 0.3 s.
+    """
+    from triton.backends.nvidia import driver
+
+    with suppress(Exception):  # no compiler, or no driver: the op's own process meets it
+        driver.CudaUtils()
+        for kernel in kernels:
+            driver.CudaLauncher(kernel.src, kernel.metadata)

@@ -101,7 +101,7 @@ def test_an_equal_and_a_slower_kernel_are_not_kept_and_the_way_back_is_shown(ker
     assert (equal.code, slower.code) == (3, 3)
     assert [each.verdict for each in rounds(kernel)] == ["kept", "equal", "slower"]
     assert [each.best for each in rounds(kernel)] == [0, 1, 1]
-    assert "+0" not in slower.out.split("gain")[0] and kinds(last(kernel)) == ["round_slower"]
+    assert kinds(last(kernel)) == ["round_unpromising"]  # one process was enough
     command = next(line.strip() for line in slower.out.splitlines() if "git restore" in line)
     git(kernel.root, *shlex.split(command)[1:])
     assert "300.0" in kernel.op_file("scale", "triton").read_text()

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -54,6 +55,25 @@ def test_a_part_compiles_its_share_and_the_parts_together_all(tmp_path: Path) ->
     assert first.isdisjoint(second)
     assert first | second == whole
     assert binaries(tmp_path / "parts") == binaries(tmp_path / "whole")
+
+
+def test_the_code_by_which_triton_launches_each_kernel_is_built_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    from perfci.worker.ahead import build_launchers
+
+    built: list[object] = []
+    driver = SimpleNamespace(CudaUtils=lambda: built.append("utils"), CudaLauncher=lambda *given: built.append(given))
+    monkeypatch.setattr("triton.backends.nvidia.driver", driver)
+    build_launchers([SimpleNamespace(src="source", metadata="options")])
+    assert built == ["utils", ("source", "options")]
+
+    driver.CudaUtils = raising  # no compiler, or no driver
+    build_launchers([SimpleNamespace(src="source", metadata="options")])
+    assert len(built) == 2
+
+
+def raising() -> None:
+    raise RuntimeError("Failed to find C compiler")
 
 
 def test_a_board_that_perfci_does_not_know_has_nothing_compiled(tmp_path: Path) -> None:
