@@ -108,7 +108,7 @@ def _command(name: str, command: Any) -> str:
             told, _, default = " ".join(found[1].split()).partition("[default: ")
             told = told.replace("[required]", "").strip()
             default = "required" if parameter.required else default.rstrip("]").replace("(", "").replace(")", "")
-            option = found[0].replace("|", ", ").partition(" list[")[0].replace("<str>", "")
+            option = found[0].replace("|", ", ").partition("list[")[0].replace("<str>", "")
             default = re.sub(r"(\S+)<=x<=(\S+)", r"\1 to \2", default).replace("x>=0", "0 or more")
             rows.append((f"`{option.translate({60: '', 62: ''}).strip()}`", _cell(told), _cell(default)))
     words = " ".join((command.help or "").split())

@@ -32,10 +32,8 @@ def test_three_commands_lead_to_a_first_verdict_and_a_broken_mask_is_wrong(repos
     assert [words[0] for words in commands] == ["init", "new", "check"]
     for words in commands:
         assert run([*words, *(["--device", "cpu"] if words[0] == "check" else [])]) == 0, capsys.readouterr().err
-    printed = re.sub(r"\d+", "N", capsys.readouterr().out)
-    shown = re.search(r"```text\n(verdict.*?)```", PAGE, re.DOTALL)[1]
-    for line in shown.splitlines()[1:3]:
-        assert re.sub(r"\d+", "N", line) in printed
+    right, wrong = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
+    assert shape(right) in shape(capsys.readouterr().out)
 
     found = list((repository / "kernels" / "silu").glob("_*silu*.py")) or [repository / KERNEL[1]]
     text = found[0].read_text(encoding="utf-8")
@@ -44,4 +42,9 @@ def test_three_commands_lead_to_a_first_verdict_and_a_broken_mask_is_wrong(repos
     found[0].write_text(text.replace(last, f"{last} - 1"), encoding="utf-8")
 
     assert run(["check", "silu", "--device", "cpu"]) == 2
-    assert "WRONG" in capsys.readouterr().out
+    assert shape(wrong) in shape(capsys.readouterr().out)
+
+
+def shape(text: str) -> str:
+    """Without what differs from run to run and from machine to machine."""
+    return re.sub(r"\d+", "N", re.sub(r", commit \w+", "", " ".join(text.split())))
