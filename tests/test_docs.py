@@ -71,6 +71,14 @@ def test_every_link_leads_somewhere(page):
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
+def test_every_page_that_the_code_and_its_messages_name_is_there():
+    files = [path for ending in ("py", "yaml", "yml") for path in (ROOT / "perfci").rglob(f"*.{ending}")]
+    found = {each for path in files for each in re.findall(r"docs/[\w/-]+\.md", text_of(path))}
+
+    assert len(found) > 10
+    assert [each for each in sorted(found) if not (ROOT / each).is_file()] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_every_command_exists_with_the_options_that_are_shown(page):
     for _, name, *rest in commands(page):
