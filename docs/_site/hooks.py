@@ -1,9 +1,15 @@
 """What mkdocs cannot be told in mkdocs.yml."""
 
+import logging
 import re
 from copy import copy
 
 CHINESE = "中文"
+
+
+def on_startup(**_):
+    """Let the search find the words of Chinese in silence."""
+    logging.getLogger("jieba").setLevel(logging.WARNING)
 
 
 def on_page_markdown(markdown, page, **_):
