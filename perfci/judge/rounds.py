@@ -34,8 +34,16 @@ def judge_round(blank: Round, run: Run, judgements: Judgements) -> Round:
     confidence = find_confidence(blank.place)
     gains = measure_gains(found.performance, confidence)
     timed = [row for row in rows if row.case and row.suite is Suite.PERFORMANCE]
+    moved = {each.case: each.bytes_moved for each in found.performance}
     cases = tuple(
-        RoundCase(seen.case, seen.kernel_us, seen.base_us, seen.reference_us, gains.get(seen.case))
+        RoundCase(
+            seen.case,
+            seen.kernel_us,
+            seen.base_us,
+            seen.reference_us,
+            gains.get(seen.case),
+            bytes_moved=moved.get(seen.case),
+        )
         for seen in (row.comparison or Comparison(row.op, str(row.case)) for row in timed)
     )
     changed = list_changes(found.performance)
@@ -124,8 +132,8 @@ def _decide(
     if open_:
         return verdict, (Reason("round_unpromising", facts),)
     # That a duel is undecided is counted, and does not say of which case.
-    said = [reason for reason in _list_first(doubts) if not reason.kind.endswith("_undecided")]
-    return verdict, (Reason(f"round_{verdict}", facts), *said)
+    others = [reason for reason in _list_first(doubts) if not reason.kind.endswith("_undecided")]
+    return verdict, (Reason(f"round_{verdict}", facts), *others)
 
 
 def _list_first(rows: Sequence[Judgement]) -> tuple[Reason, ...]:

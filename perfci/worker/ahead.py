@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -70,21 +69,8 @@ def run(job: Job, send: Callable[[Message], None]) -> None:
                 continue
             began = time.perf_counter()
             called = offline.compile_call(partial(suite.kernel, **made.value))
-            build_launchers([launched.kernel for launched in called.capture.launched])
-            build_launchers([launched.kernel for launched in called.capture.launched])
+            offline.build_launchers([launched.kernel for launched in called.capture.launched])
+            offline.build_launchers([launched.kernel for launched in called.capture.launched])
             if suite is performance and called.value is not None:
                 send(Prepared(PerformanceCase(case, compile_s=time.perf_counter() - began)))
     send(OpDone())
-
-
-def build_launchers(kernels: Iterable[Any]) -> None:
-    """Build the C code by which Triton launches such kernels into its cache, unless it is there.
-
-    Each process would else do so at its first launches, for which the compiler takes 0.3 s.
-    """
-    from triton.backends.nvidia import driver
-
-    with suppress(Exception):  # no compiler, or no driver: the op's own process meets it
-        driver.CudaUtils()
-        for kernel in kernels:
-            driver.CudaLauncher(kernel.src, kernel.metadata)

@@ -74,7 +74,7 @@ def test_a_part_compiles_its_share_and_the_parts_together_all_in_every_layout(tm
 
 def test_the_code_by_which_triton_launches_each_kernel_is_built_too(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
-    from perfci.worker.ahead import build_launchers
+    from perfci.device.offline import build_launchers
 
     built: list[object] = []
     driver = SimpleNamespace(CudaUtils=lambda: built.append("utils"), CudaLauncher=lambda *given: built.append(given))
