@@ -217,9 +217,6 @@ class FakeSession:
             raise RecordsLostError("records_missing", expected=queued, seen=queued - self._lost_flushes)
         return self._launches
 
-    def busy_s(self) -> float:
-        return sum(launch.time_us for launch in self._launches) / 1e6
-
     def _factor(self, call: Callable[[], Any]) -> float:
         spec = self._spec
         arm = getattr(call, "arm", None)

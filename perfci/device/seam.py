@@ -343,9 +343,6 @@ class Session(Protocol):
     def launches(self) -> Sequence[Launch]:
         """Launches in order, after the session. Raises RecordsLostError if records are lost, DeviceError if surplus."""
 
-    def busy_s(self) -> float:
-        """Seconds in which the device was at work in the session."""
-
 
 class Capture(Protocol):
     """What `capture_work` saw."""
