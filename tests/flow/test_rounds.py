@@ -408,6 +408,18 @@ def test_a_check_does_not_take_the_logbook_for_a_change_of_the_op(kernel):
     assert planned.base.same
 
 
+def test_a_merge_requests_note_has_the_rounds_of_a_kernel_that_is_the_best_of_them(kernel):
+    attempt(kernel, 300.0, why="<script> fewer | bytes")
+    kernel.perfci("check", "scale", "--device", "fake", "--suite", "accuracy")
+    note = kernel.perfci("ci", "note", str(kernel.root / "reports"), "--dry-run").out
+    table = note[note.index("scale, round by round") :].split("</details>")[0]
+
+    assert [line.split()[3] for line in table.splitlines() if line.startswith("| 1 ")] == ["kept"]
+    assert "<script>" not in table
+    attempt(kernel, 312.0)  # a worse kernel is in the work tree now
+    assert "round by round" not in kernel.perfci("ci", "note", str(kernel.root / "reports"), "--dry-run").out
+
+
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 
