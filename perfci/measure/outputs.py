@@ -10,7 +10,7 @@ from perfci.core.model import ErrorStats, Fact, Reason
 from perfci.core.model.basics import worst
 from perfci.device.seam import Arrays, Deviation, Inputs
 from perfci.measure.closeness import RATIO, errors_of, relative_l2, tolerance
-from perfci.measure.inputs import flat
+from perfci.measure.inputs import call_fresh, flat
 from perfci.ops.spec import Params, Performance, case_id
 
 
@@ -35,7 +35,9 @@ def _compare(
 ) -> Reason | None:
     case = case_id(params)
     terms = suite.reduces(**params) if suite.reduces else 1
-    expected, plain = flat(suite.reference(**arrays.upcast(inputs))), flat(suite.reference(**inputs))
+    mutates = suite.mutates or ()
+    expected = call_fresh(suite.reference, arrays.upcast(inputs), arrays, mutates)
+    plain = call_fresh(suite.reference, inputs, arrays, mutates)
     given = flat(output)
     if len(given) != len(plain):
         return Reason("wrong_count", {"case": case, "got": len(given), "expected": len(plain)})

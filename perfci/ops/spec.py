@@ -80,7 +80,8 @@ class Performance:
     flops: Callable[..., int] | None = None
     reduces: Callable[..., int] | None = None
     tolerance: Mapping[str, tuple[float, float]] | None = None
-    """both as in `Accuracy`, whose values hold where these are None"""
+    mutates: Sequence[str] | None = None
+    """all three as in `Accuracy`, whose values hold where these are None"""
     cache: Cache = "cold"
     """cold: L2 is flushed before each timed launch. warm: the same call was made some times directly before on the same
     buffers, untimed, so that L2 holds what it can of them. Times of one are never compared with the other's"""
@@ -180,6 +181,10 @@ class Accuracy:
     floating-point inputs if that is above 1"""
     tolerance: Mapping[str, tuple[float, float]] | None = None
     """dtype -> (rtol, atol), where torch.testing's are not the right ones"""
+    domain: tuple[float | None, float | None] = (None, None)
+    """least and largest number that the op is defined on: other kinds of values than normal ones are cut to it"""
+    mutates: Sequence[str] = ()
+    """arguments that kernel and reference write into, such as x of relu_(x) or out: every call gets fresh ones"""
     tolerance_reason: str | None = None
     """why an atol of `tolerance` may exceed a tenth of the root mean square of an answer, which is refused otherwise"""
     rejects: Sequence[tuple[str, Callable[[str], Mapping[str, Any]]]] = ()

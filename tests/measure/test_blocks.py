@@ -14,6 +14,7 @@ from perfci.measure import blocks
 from perfci.measure import prepare as prepare_module
 from perfci.measure.bench import InseparableError
 from perfci.measure.blocks import BLOCK_WARMUP, FIRST_BLOCKS, MOST_BLOCKS, SWEEPS_A_SESSION
+from perfci.measure.inputs import flat
 from perfci.measure.prepare import rounds
 from perfci.statistics import duel_rule
 from tests.measure.scripted import (
@@ -122,7 +123,7 @@ def test_an_output_of_every_block_is_verified_and_any_since_its_values_changed_m
     verified, turns = [], defaultdict(set)
 
     def note(suite, arrays, params, inputs, output, errors=None):
-        verified.append(int(output[0, 0]))
+        verified.append(int(flat(output)[0][0, 0]))
 
     for module in (blocks, prepare_module):
         monkeypatch.setattr(module, "wrong_output", note)

@@ -119,10 +119,10 @@ def test_what_a_rehearsal_cannot_use_is_told_in_a_sentence(said, name, expected)
 @pytest.mark.parametrize(
     ("source", "reference", "expected"),
     [
-        ("{source}", GELU, "write --from FILE:function"),
+        ("{source}", GELU, "has no plain Python function user_kernels"),
+        (":f", GELU, "write --from FILE:function"),
         ("/no/such/file.py:f", GELU, "/no/such/file.py could not be read"),
-        ("{source}:add", "add", "needs a function to compare with"),
-        ("{source}:add", None, "needs a function to compare with"),
+        ("{source}:add", "add", "write --from FILE:function"),
     ],
 )
 def test_what_names_no_function_is_told_before_anything_runs(tmp_path, source, reference, expected):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,11 @@ class Outcome:
     reference: tuple[tuple[int, ...], ...] | None
     launches: tuple[SketchLaunch, ...]
 
+    @property
+    def programs(self) -> int:
+        """How many programs the launches have."""
+        return sum(math.prod(launch.grid) for launch in self.launches)
+
 
 @dataclass(frozen=True)
 class Form:
@@ -93,6 +99,12 @@ class Form:
             return Outcome(shapes, going.shape_of(self.reference(**make_arguments())), launches)
         except Exception:  # whatever other people's code raises
             return None
+
+    def count_programs(self, call: Call) -> int | None:
+        """Returns the programs that a call launches. None if kernel or reference refuse it, or make other shapes."""
+        shapes = {name: repr(each.shape) for name, each in call.tensors.items()}
+        done = _write_inputs(self, (), shapes, {}, [call]).try_case({})
+        return done.programs if done and done.kernel == done.reference else None
 
     def make_distinct(self, sizes: Sequence[int] = SIZES[0]) -> dict[str, Any]:
         """Returns a case in which every axis has another size."""

@@ -15,6 +15,8 @@ from perfci.worker.sketch.axes import SIZES, Call, Form, list_sides, write_tuple
 
 MOST_ELEMENTS = 1 << 18  # largest tensor of an accuracy case: more would take Triton's interpreter minutes
 
+MOST_PROGRAMS = 128  # of an accuracy case's launches, at a millisecond each in the interpreter
+
 USUAL_BLOCK = 128
 _LITTLE = 3  # size of the axes that are not varied
 
@@ -29,12 +31,16 @@ def make_suites(op: str, form: Form, calls: Sequence[Call], source: str) -> tupl
     timed = [call for call in calls if call not in small] or small
     if not small and not done:
         small = [min(timed, key=_count_elements)]
-    look = [Reason("look_integers", {"op": op})] if any("randint" in text for text in form.inputs.values()) else []
-    grids, refused = _find_edges(form) if done else ([], str(form.make_distinct()))
+    look = (
+        [Reason("look_integers", {"op": op})]
+        if any("randint" in text and "torch.bool" not in text for text in form.inputs.values())
+        else []
+    )
+    grids, refused = _find_edges(form, source) if done else ([], str(form.make_distinct()))
     look += [Reason("look_refused", {"op": op, "case": refused})] if refused else []
     # The probe case has sizes that no block divides, if the function takes them.
     sizes = [3, 3, 5, 7, 33, 100][-2 if form.axes == ("shape",) else -len(form.axes) :]
-    points = form.make_distinct(sizes), form.make_distinct()
+    points = [form.make_distinct(sizes), form.make_distinct()][len(form.axes) > 3 :]
     probe = next((each for each in points if form.try_case(each)), {})
     fixed = {name: (form.inputs[name],) for name in varying}
     annotations = {name: type(first.given[name]).__name__ for name in varying}
@@ -95,17 +101,18 @@ def _find_summed(form: Form, output: Sequence[int], *, dot: bool) -> list[str]:
     return [axis for axis in missing if dot or all(axis in list_sides(text) for text in form.shapes.values())]
 
 
-def _find_edges(form: Form) -> tuple[list[dict[str, tuple[str, ...]]], str | None]:
+def _find_edges(form: Form, source: str) -> tuple[list[dict[str, tuple[str, ...]]], str | None]:
     """Grids in which one axis after the other ends around its blocks. A case that was refused, if any."""
     # Sizes of blocks with which the kernel was launched, the largest first, if they do not follow from the case's.
     trials = [done for sizes in SIZES if (done := form.try_case(form.make_distinct(sizes)))]
     launched = [{each for launch in done.launches for each in launch.constants.values()} for done in trials]
     constants = sorted((each for each in set.intersection(*launched) if type(each) is int), reverse=True)
     blocks = {axis: _find_block(form, axis) for axis in form.axes}
+    usual = USUAL_BLOCK if "tl.arange" in source else 1
     spare = [each for each in constants if 8 <= each <= 1024 and each not in blocks.values()]
     grids, refused = list[dict[str, tuple[str, ...]]](), None
     for number, axis in enumerate(form.axes):
-        block = blocks[axis] or (spare or [USUAL_BLOCK])[0]
+        block = blocks[axis] or (spare or [usual])[0]
         around = [1, 2, 13] if block < 4 else [1, block - 1, block, block + 1, 2 * block + 1]
         # The first axis alone gets size 0, and the size of all other grids only once.
         values: list[Any] = [0, *around] if number == 0 else [each for each in around if each != _LITTLE]
@@ -113,7 +120,9 @@ def _find_edges(form: Form) -> tuple[list[dict[str, tuple[str, ...]]], str | Non
         if axis == "shape":
             values = [*((each,) for each in values), (3, block + 1), (3, 5, 7)]
         rest = dict.fromkeys(form.axes, _LITTLE)
-        taken = [each for each in values if form.try_case(rest | {axis: each})]
+        tried = {each: form.try_case(rest | {axis: each}) for each in values}
+        taken = [each for each, done in tried.items() if done and done.programs <= MOST_PROGRAMS]
+        values = [each for each, done in tried.items() if not done or each in taken]
         missing = [each for each in values if each not in {*taken, 0, (0,)}]
         refused = refused or (f"{axis}={missing[0]}" if missing else None)
         if taken:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import itertools
+import math
 import pkgutil
 import re
 import types
@@ -19,15 +21,23 @@ from perfci.device.seam import Argument
 from perfci.scaffold.sketch import Sketch, SketchFunction
 from perfci.worker.protocol import SketchFiles
 from perfci.worker.sketch.axes import Call, Form, find_form, make_call
-from perfci.worker.sketch.cases import make_suites
-from perfci.worker.sketch.tests import asks_for_device, find_wanted_device, load, write_parameters
+from perfci.worker.sketch.cases import MOST_PROGRAMS, make_suites
+from perfci.worker.sketch.tests import (
+    asks_for_device,
+    find_wanted_device,
+    launches_hidden,
+    load,
+    write_parameters,
+)
 
 if TYPE_CHECKING:
+    from perfci.device.operators import Operator
     from perfci.device.rehearsal import Rehearsal
 
 _MATHS = re.compile(r"tl\.(?:math\.)?(?:exp|log|sigmoid|softmax|r?sqrt|sin|cos|erf|tanh|sum|cumsum)")
 """What needs float32 to be right, or to compile at all."""
 
+_MOST_CALLS = 4  # of the operator's samples that become accuracy cases
 _SMALL = (4, 8, 16, 128)  # sizes of an accuracy case
 _SIZES = {
     1: ([1 << 20], [1 << 24], [1 << 27]),
@@ -40,46 +50,147 @@ _VALUES: Mapping[str, Any] = {"int": 1, "float": 0.5, "bool": False, "str": ""}
 
 def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     """Returns what the function takes. Raises UsageError for a file, function or reference that does not exist."""
+    from perfci.device import operators
     from perfci.device.rehearsal import Rehearsal
 
-    path = Path(files.kernel)
+    assert files.function is not None
+    path = Path(files.kernel or _find_file(files.module or ""))
     text = path.read_text(encoding="utf-8", errors="replace")
     going = Rehearsal(find_wanted_device(text))
     step(path.name)
-    assert files.function is not None and files.reference is not None  # noqa: PT018 - both are given with --from
+    operator = None if files.reference else operators.find_operator(files.function)
+    path_of = files.reference or (operator.path if operator else operators.find_reference(files.function))
+    if path_of is None:
+        raise UsageError("from_without_reference", found=f"{path.name}:{files.function}")
+    samples = [Call("kernel", "", "accuracy", given, {}) for given in operator.list_calls()] if operator else []
     with going.going():
-        source = importlib.import_module(files.module) if files.module else load(path)
-        function = getattr(source, files.function, None)
-        if not isinstance(function, types.FunctionType):
-            known = ", ".join(key for key, value in vars(source).items() if isinstance(value, types.FunctionType))
-            raise UsageError("from_unknown", file=path.name, function=files.function, known=known or "-")
+        with going.kernels() as hidden:
+            source = importlib.import_module(files.module) if files.module else load(path)
+        function = _get_function(source, files.function, path)
+        hides = launches_hidden(function, hidden) and not files.module
+        if hides:
+            setattr(source, files.function, hidden[files.function])
         try:
-            reference = pkgutil.resolve_name(files.reference)
+            reference = pkgutil.resolve_name(path_of)
         except (ImportError, AttributeError, ValueError) as error:
-            raise UsageError("reference_missing", reference=files.reference) from error
-        shown, handed = write_parameters(function, set(), path)
-        form, arguments, right = _find_form(function, reference, handed, going)
+            raise UsageError("reference_missing", reference=path_of) from error
+        found = _fit_operator(operator, samples, function, reference, going) if operator else None
+        if found:
+            form, shown, handed, arguments, calls = found
+            form, calls, right = find_form(form, calls)
+        else:
+            shown, handed = write_parameters(function, set(), path)
+            form, arguments, right = _find_form(function, reference, handed, going)
+            calls = []
         done = form.try_case(form.make_distinct())
         launched = "\n".join(launch.source for launch in done.launches) if done else text
-        # Those in which a right kernel of this kind is right everywhere, Triton's interpreter included.
-        if "tl.dot(" in launched:
-            dtypes: tuple[str, ...] = ("float16", "bfloat16")  # float32 would be multiplied as TF32
-        elif "float32" in launched:
-            dtypes = ("float32", "float16", "bfloat16")
-        else:
-            dtypes = ("float32",) if _MATHS.search(launched) else ("float32", "float16")
-        count = len(form.axes)
-        sizes = ([2048] * count, [4096] * count) if "tl.dot(" in launched else _SIZES.get(count, ())
-        calls = [_call(form, "accuracy", _SMALL[-count:], dtype) for dtype in dtypes]
-        calls += [_call(form, "performance", each, dtype) for each in sizes for dtype in dtypes[-2:]]
+        dtypes = [each for each in _choose_dtypes(launched) if replace(form, dtype=each).agrees() or not right]
+        calls = [_retype(call, dtype) for call in calls[:_MOST_CALLS] for dtype in dtypes]
+        calls = calls or [_call(form, "accuracy", _SMALL[-len(form.axes) :], dtype) for dtype in dtypes]
+        for sizes in _list_sizes(form, launched):
+            if not right or form.try_case(dict(zip(form.axes, sizes, strict=True))):
+                calls += [_call(form, "performance", sizes, dtype) for dtype in dtypes[-2:]]
         suites, look = make_suites(op, form, calls, launched)
+    if operator and found:
+        bounded = [f"domain={operator.domain},"] if set(operator.domain) != {None} else []
+        written = [f"mutates={operator.mutates},"] if operator.mutates else []
+        suites = replace(suites, accuracy=(*suites.accuracy, *bounded, *written))
     guessed = ", ".join(f"{name}: {value}" for name, value in {**form.inputs, **form.shapes}.items())
-    facts = {"op": op, "inputs": guessed, "call": f"{files.reference}({', '.join(arguments)})"}
-    look = [Reason("look_guessed" if right else "look_untried", facts), *look]
-    module = "torch" if files.reference.startswith("torch.") else files.reference.rpartition(".")[0]
-    device = going.device if asks_for_device(text) else None
-    own = SketchFunction(files.module or f"_{path.stem}", f"source.{files.function}", tuple(handed), device)
-    return Sketch(shown, own, SketchFunction(module, files.reference, tuple(arguments)), suites, look=tuple(look))
+    facts = {"op": op, "inputs": guessed, "call": f"{path_of}({', '.join(arguments)})"}
+    unsure = "look_untried" if not right else None if found else "look_guessed"
+    look = [*([Reason(unsure, facts)] if unsure else []), *look]
+    module = "torch" if path_of.startswith("torch.") else path_of.rpartition(".")[0]
+    device = going.device if asks_for_device(text) or hides else None
+    own = SketchFunction(files.module or f"_{path.stem}", f"source.{files.function}", tuple(handed), device, hides)
+    return Sketch(shown, own, SketchFunction(module, path_of, tuple(arguments)), suites, look=tuple(look))
+
+
+def _find_file(module: str) -> str:
+    """Returns the file of a module. Raises UsageError if there is none."""
+    try:
+        found = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        found = None
+    if found is None or not found.origin:
+        raise UsageError("source_unreadable", file=module, why="no module of this name can be imported")
+    return found.origin
+
+
+def _get_function(source: types.ModuleType, name: str, path: Path) -> Any:
+    """Returns a module's function, perhaps a decorated one. Raises UsageError if it has none, or it is a kernel."""
+    function = getattr(source, name, None)
+    if not callable(function) or isinstance(function, type) or hasattr(function, "__getitem__"):
+        known = ", ".join(key for key, value in vars(source).items() if isinstance(value, types.FunctionType))
+        raise UsageError("from_unknown", file=path.name, function=name, known=known or "-")
+    return function
+
+
+def _list_sizes(form: Form, launched: str) -> Sequence[Sequence[Any]]:
+    """Sizes of performance cases."""
+    count = len(form.axes)
+    if form.axes == ("shape",):
+        return [[shape] for shape in ((1 << 20,), (4096, 1024), (4096, 4096))]
+    return ([2048] * count, [4096] * count) if "tl.dot(" in launched else _SIZES.get(count, ())
+
+
+def _choose_dtypes(launched: str) -> tuple[str, ...]:
+    """Returns the dtypes in which a right kernel of this kind is right everywhere, Triton's interpreter included."""
+    if "tl.dot(" in launched:
+        return ("float16", "bfloat16")  # float32 would be multiplied as TF32
+    if "float32" in launched:
+        return ("float32", "float16", "bfloat16")
+    return ("float32",) if _MATHS.search(launched) else ("float32", "float16")
+
+
+def _fit_operator(
+    operator: Operator, samples: Sequence[Call], function: Any, reference: Any, going: Rehearsal
+) -> tuple[Form, tuple[str, ...], list[str], list[str], list[Call]] | None:
+    """How to call a function as torch's operator of its name, and the samples that both take. None if there are none.
+
+    Gives the form of a call, the op's parameters, and what the function and the reference are called with.
+    """
+    takes = inspect.signature(function).parameters.values()
+    open_ended = any(each.kind is each.VAR_POSITIONAL for each in takes)
+    keywords = {each.name for each in takes if each.kind in {each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY}}
+    any_keyword = any(each.kind is each.VAR_KEYWORD for each in takes)
+    room = math.inf if open_ended else sum(each.kind <= each.POSITIONAL_OR_KEYWORD for each in takes)
+    plain = [each for each in operator.arguments if not each.kwarg_only]
+    named = [each for each in operator.arguments if each.kwarg_only and (any_keyword or each.name in keywords)]
+    needed = [each for each in plain if not each.has_default_value()]
+    for given in dict.fromkeys((tuple(plain), tuple(needed))):
+        if len(given) > room:
+            continue
+        used = {each.name for each in (*given, *named)}
+        calls = [
+            replace(call, given={key: value for key, value in call.given.items() if key in used}) for call in samples
+        ]
+        handed = [each.name for each in given] + [f"{each.name}={each.name}" for each in named]
+        shown = [each.name + (": torch.Tensor" if "Tensor" in str(each.type) else "") for each in (*given, *named)]
+        form = Form(make_call(function, handed, {}), make_call(reference, handed, {}), going)
+        costs = [(form.count_programs(call), call) for call in {call.key: call for call in calls}.values()]
+        taken = sorted(
+            ((cost, call) for cost, call in costs if cost is not None), key=lambda each: each[0] > MOST_PROGRAMS
+        )
+        if taken:
+            cheap = [call for cost, call in taken if cost <= MOST_PROGRAMS] or [taken[0][1]]
+            first = cheap[0]
+            if len({each.shape for each in first.tensors.values()}) == 1:  # not those that are broadcast
+                cheap = [call for call in cheap if len({each.shape for each in call.tensors.values()}) == 1]
+            if any(isinstance(value, int | list | tuple) for value in first.given.values()):
+                # Such as axes, which fit tensors with as many.
+                ranks = [len(each.shape) for each in first.tensors.values()]
+                cheap = [call for call in cheap if [len(each.shape) for each in call.tensors.values()] == ranks]
+            return form, tuple(shown), handed, handed, cheap
+    return None
+
+
+def _retype(call: Call, dtype: str) -> Call:
+    """A call with its float32 tensors in another dtype."""
+    given = {
+        name: replace(value, dtype=dtype) if isinstance(value, Argument) and value.dtype == "float32" else value
+        for name, value in call.given.items()
+    }
+    return replace(call, given=given)
 
 
 def _find_form(function: Any, reference: Any, handed: Sequence[str], going: Rehearsal) -> tuple[Form, list[str], bool]:
