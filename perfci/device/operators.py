@@ -35,6 +35,11 @@ class Operator:
         return tuple(each.name for each in self.arguments if each.alias_info and each.alias_info.is_write)
 
     @property
+    def pointwise(self) -> bool:
+        """Whether each element of the result depends on one of each tensor alone."""
+        return type(self.info).__name__ in {"UnaryUfuncInfo", "BinaryUfuncInfo"}
+
+    @property
     def domain(self) -> tuple[float | None, float | None]:
         """The least and the largest number that it is defined on."""
         found: tuple[float | None, float | None] = getattr(self.info, "domain", None) or (None, None)

@@ -136,6 +136,7 @@ def _draw(
         "nan": lambda: np.where(special, np.nan, normal),
         "inf": lambda: np.where(special, sign * np.inf, normal),
         "cancellation": cancel,
+        "mixed": lambda: rng.choice([0.0, 1.0, -1.0, np.inf, -np.inf, np.nan], shape),
         "confident": stand_out,
         "ties": round_off,
         "sorted": lambda: np.sort(normal, axis=-1) if shape else normal,

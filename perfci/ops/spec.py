@@ -14,7 +14,8 @@ from perfci.core.model import Cache
 Params = Mapping[str, Any]  # one case's parameters by name, as given to `make_inputs`
 
 VALUES = ("normal", "zeros", "ones", "tiny", "large", "subnormal", "nan", "inf", "cancellation")
-"""Kinds of values that the accuracy suite fills floating-point inputs with."""
+"""Kinds of values that the accuracy suite fills floating-point inputs with. `mixed` is one more, for pointwise ops:
+each input has 0, 1, -1, infinities and NaN on its own."""
 
 SEARCHED = (
     "confident", "ties", "sorted", "repeated", "wide", "constants", "subnormal", "one nan", "one infinity", "edges",

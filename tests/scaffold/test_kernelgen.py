@@ -279,7 +279,7 @@ def test_right_sketches_pass_and_wrong_ones_do_not(converted):
 
 
 def test_the_guide_shows_what_the_command_prints(tmp_path, monkeypatch, capsys):
-    guide = (ROOT / "docs" / "kernelgen.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs" / "bringing-operators.md").read_text(encoding="utf-8")
     shown = re.search(r"```text\n\$ perfci (.+?)\n(.*?)```", guide, flags=re.DOTALL)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "kernels").mkdir()
