@@ -390,3 +390,32 @@ def test_an_answer_worked_out_in_the_calls_that_warm_is_wrong(scripted):
     (subject,) = scripted.measure().values()
 
     assert subject.failure.kind == "timed_output_wrong"
+
+
+def test_a_kernel_that_writes_into_its_input_gets_the_same_values_in_every_launch():
+    scripted = Scripted()
+
+    def double(x):
+        x *= 2
+        return x
+
+    scripted.cases, scripted.kernel, scripted.reference = CASES[:1], double, double
+    scripted.fields = {"mutates": ("x",)}
+
+    (subject,) = scripted.measure().values()
+
+    assert subject.failure is None and subject.facts.failure is None and subject.blocks
+
+
+def test_a_kernel_that_writes_something_wrong_into_its_input_is_not_timed():
+    scripted = Scripted()
+
+    def double(x, factor=2):
+        x *= factor
+
+    scripted.cases, scripted.kernel, scripted.reference = CASES[:1], lambda x: double(x, 3), double
+    scripted.fields = {"mutates": ("x",)}
+
+    (subject,) = scripted.measure().values()
+
+    assert subject.facts.failure.kind == "timed_output_wrong"

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any
 from perfci.core.errors import UsageError
 from perfci.core.model import Reason
 from perfci.device.seam import Argument
-from perfci.ops.spec import VALUES
-from perfci.scaffold.new import fit
 from perfci.scaffold.sketch import Sketch, SketchFunction
 from perfci.worker.protocol import SketchFiles
 from perfci.worker.sketch.axes import Call, Form, find_form, make_call
@@ -96,9 +94,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     if operator and found:
         bounded = [f"domain={operator.domain},"] if set(operator.domain) != {None} else []
         written = [f"mutates={operator.mutates},"] if operator.mutates else []
-        kinds = (
-            fit("values=(", [f'"{each}"' for each in (*VALUES, "mixed")], "),", "    ") if operator.pointwise else []
-        )
+        kinds = ['values=(*perfci.VALUES, "mixed"),'] if operator.pointwise else []
         suites = replace(suites, accuracy=(*suites.accuracy, *kinds, *bounded, *written))
     guessed = ", ".join(f"{name}: {value}" for name, value in {**form.inputs, **form.shapes}.items())
     facts = {"op": op, "inputs": guessed, "call": f"{path_of}({', '.join(arguments)})"}
