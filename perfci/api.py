@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from perfci.git.base import find_commit
 from perfci.git.checkout import materialise
 from perfci.git.command import require
 from perfci.git.repository import find_repository
-from perfci.ops.discover import select
+from perfci.ops.discover import select_one
 from perfci.report.data import write_plain
 from perfci.runs.base import move_settings
 from perfci.runs.plan import Request
@@ -53,7 +53,7 @@ def evaluate(
     waited for. Raises PerfciError if that is not possible, not if the candidate is at fault.
     """
     settings = load(Path(project))
-    [folder] = select(settings, [op])
+    folder = select_one(settings, op)
     with held(settings.reports, math.inf), temporary_folder("evaluate") as own:
         rounds = read_logbook(folder.folder).rounds
         start = rounds[-1].start if rounds else find_commit(settings.root, "HEAD")
@@ -68,16 +68,10 @@ def evaluate(
         request = Request((folder.op,), device=device)
         found = try_round(there, request, why, lambda _: None, "perfci.api.evaluate", start=start, most=MOST)
         append_round(folder.folder, found)
-    return _tell(found, rounds)
-
-
-def _tell(found: Round, rounds: Sequence[Round]) -> Evaluation:
-    score = _score(found, {each.number: each for each in rounds})
+    score, gain = _score(found, {each.number: each for each in rounds}), found.gain
     metrics = {"combined_score": score, "correct": float(score > 0), "kept": float(found.verdict is RoundVerdict.KEPT)}
-    if gain := found.gain:
-        metrics |= {"gain": gain.value, "gain_low": gain.low, "gain_high": gain.high}
-    if found.speedup:
-        metrics["speedup"] = found.speedup
+    metrics |= {"gain": gain.value, "gain_low": gain.low, "gain_high": gain.high} if gain else {}
+    metrics |= {"speedup": found.speedup} if found.speedup else {}
     reasons = "\n".join(map(sentence, found.reasons))
     told = {"verdict": str(found.verdict), "reasons": reasons, "round": encode(write_plain(found)).decode()}
     return Evaluation(metrics, told)
@@ -85,19 +79,13 @@ def _tell(found: Round, rounds: Sequence[Round]) -> Evaluation:
 
 def _score(found: Round, rounds: Mapping[int, Round]) -> float:
     """How many times as fast as the start a round is. What is not better beyond doubt is not better than the best."""
+    same = found.reasons[0].facts.get("number") if found.verdict is RoundVerdict.REFUSED else None
+    if same:  # the files of a round before
+        return _score(rounds[int(str(same))], rounds)
+    if found.total and found.verdict is RoundVerdict.KEPT:
+        return 1 + found.total.value
     before = rounds.get(found.best)
     best = 1 + before.total.value if before and before.total else 1.0
-    reason = found.reasons[0] if found.reasons else None
-    match found.verdict:
-        case RoundVerdict.KEPT:
-            least = best * (1 + found.gain.low) if found.gain else best
-            return max(1 + found.total.value, least) if found.total else least
-        case RoundVerdict.EQUAL:
-            return best
-        case RoundVerdict.SLOWER | RoundVerdict.MIXED:
-            return best * min(1 + found.gain.value, 1.0) if found.gain else 0.0
-        case RoundVerdict.REFUSED if reason and reason.kind == "round_unchanged":
-            return best
-        case RoundVerdict.REFUSED if reason and reason.kind == "round_repeated":
-            return _score(rounds[int(str(reason.facts["number"]))], rounds)
-    return 0.0
+    if found.verdict in {RoundVerdict.SLOWER, RoundVerdict.MIXED} and found.gain:
+        return best * min(1 + found.gain.value, 1.0)
+    return best if found.verdict is RoundVerdict.EQUAL or same == 0 else 0.0

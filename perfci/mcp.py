@@ -10,7 +10,7 @@ import functools
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from perfci import store
 from perfci.core.errors import MissingPackageError, PerfciError, UsageError
 from perfci.core.model import Suite
 from perfci.core.settings import Settings
-from perfci.ops.discover import ops, select
+from perfci.ops.discover import select_one
 from perfci.report.brief import write_markdown
 from perfci.report.data import to_json, write_plain
 from perfci.runs import flow
@@ -29,9 +29,9 @@ from perfci.runs.bench import Listener
 from perfci.runs.brief import brief
 from perfci.runs.decide import decide
 from perfci.runs.plan import Request
-from perfci.runs.profile import profile_op
+from perfci.runs.profile import list_patterns, profile_op
 from perfci.runs.rounds import try_round
-from perfci.store.logbook import count_patterns, read_logbook
+from perfci.store.logbook import read_logbook
 
 COMMAND = "perfci mcp"
 NAMES = ("brief", "try", "profile", "static", "compare", "history")
@@ -58,8 +58,8 @@ class Tools:
             raise UsageError("mcp_spent", seconds=self._device_s)
         began = time.monotonic()
         try:
-            work: Callable[..., Answer] = getattr(self, f"answer_{name}")
-            return work(**arguments)
+            answer: Answer = getattr(self, f"answer_{name}")(**arguments)
+            return answer
         finally:
             self._left_s -= time.monotonic() - began if name in TIMED else 0.0
 
@@ -101,11 +101,8 @@ class Tools:
 
     def answer_history(self, op: str) -> Answer:
         """The op's rounds so far: why, what changed, gains with their intervals, and verdicts. patterns: of all ops."""
-        [folder] = select(self._settings, [op])
-        everywhere = [each for one in ops(self._settings) for each in read_logbook(one.folder).rounds]
-        counts = count_patterns(everywhere).items()
-        patterns = [{"name": at[0], "raised": at[1], "kept": kept, "tried": tried} for at, (kept, tried) in counts]
-        return {**_plain(read_logbook(folder.folder)), "patterns": patterns}
+        found = vars(read_logbook(select_one(self._settings, op).folder))
+        return _plain({**found, "patterns": list_patterns(self._settings)})
 
     def _find(self, text: str) -> Path:
         """Returns a path in the project. Raises UsageError for one that leads out of it."""
@@ -131,31 +128,18 @@ def serve(settings: Settings, device: str, device_s: float, listener: Listener) 
 
     server = MCPServer("perfci", version=perfci.__version__, log_level="ERROR")
     tools = Tools(settings, device, device_s, listener)
-    asked: queue.Queue[Callable[[], None] | None] = queue.Queue()
-
-    def answer(future: Future[Answer], name: str, arguments: Mapping[str, Any]) -> None:
-        if future.set_running_or_notify_cancel():  # somebody still waits for it
-            try:
-                future.set_result(tools.call(name, arguments))
-            except PerfciError as error:
-                future.set_exception(ToolError(str(error)))
-            except Exception as error:
-                future.set_exception(error)
-
-    async def ask(name: str, arguments: Mapping[str, Any]) -> Any:
-        future: Future[Answer] = Future()
-        asked.put(functools.partial(answer, future, name, arguments))
-        found = await asyncio.wrap_future(future)
-        if page := found.pop("markdown", None):
-            return CallToolResult(content=[TextContent(type="text", text=page)], structured_content=found)
-        return found
-
+    asked: queue.Queue[tuple[Future[Answer], str, Mapping[str, Any]] | None] = queue.Queue()
     for name in NAMES:
-        work = getattr(tools, f"answer_{name}")
 
         async def tool(name: str = name, /, **arguments: Any) -> Any:
-            return await ask(name, arguments)
+            future: Future[Answer] = Future()
+            asked.put((future, name, arguments))
+            found = await asyncio.wrap_future(future)
+            if page := found.pop("markdown", None):
+                return CallToolResult(content=[TextContent(type="text", text=page)], structured_content=found)
+            return found
 
+        work = getattr(tools, f"answer_{name}")
         server.add_tool(functools.wraps(work)(tool), name, structured_output=True)
 
     def listen() -> None:
@@ -165,5 +149,12 @@ def serve(settings: Settings, device: str, device_s: float, listener: Listener) 
             asked.put(None)
 
     threading.Thread(target=listen, daemon=True).start()
-    while (job := asked.get()) is not None:
-        job()
+    while request := asked.get():
+        future, name, arguments = request
+        if future.set_running_or_notify_cancel():  # somebody still waits for it
+            try:
+                future.set_result(tools.call(name, arguments))
+            except PerfciError as error:
+                future.set_exception(ToolError(str(error)))
+            except Exception as error:
+                future.set_exception(error)

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 
 PUBLISHED = tuple(
-    f"{name}.schema.json" for name in ("run", "baseline", "history", "launches", "plan", "round", "profile", "answer")
+    f"{name}.schema.json" for name in ("run", "baseline", "history", "launches", "plan", "round", "answer")
 )
 
 

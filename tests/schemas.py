@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 import perfci.core.model
-from perfci.core.model import FORMAT, Baseline, HistoryRun, Profile, Round, Run, ShardPlan
+from perfci.core.model import FORMAT, Baseline, HistoryRun, Round, Run, ShardPlan
 from perfci.store.launches import LaunchRow
 
 SCHEMAS: dict[str, type] = {
@@ -29,7 +29,6 @@ SCHEMAS: dict[str, type] = {
     "launches.schema.json": LaunchRow,
     "plan.schema.json": ShardPlan,
     "round.schema.json": Round,
-    "profile.schema.json": Profile,
 }
 """File name -> the record that it describes."""
 
@@ -38,7 +37,6 @@ TITLES: Mapping[type, str] = {
     Baseline: "perfci baseline: baselines/<device key>/<op>.json",
     HistoryRun: "perfci history: one line of baselines/<device key>/<op>.history.jsonl",
     LaunchRow: "perfci launches: one line of launches.jsonl.gz",
-    Profile: "perfci profile: reports/profiles/<op>.json",
     Round: "perfci try: one line of kernels/<op>/optimization.jsonl",
     ShardPlan: "perfci ci plan: plan.json, which plan writes and check and merge read",
 }

@@ -256,7 +256,7 @@ def test_the_benchmark_of_tails_runs_and_fills_its_part_of_the_page(bench, pytes
 @pytest.fixture(scope="module")
 def steps(bench):
     yield __import__("changepoints")
-    del sys.modules["changepoints"]
+    sys.modules.pop("changepoints", None)
 
 
 @pytest.mark.parametrize("count", [20, 50, 100])

@@ -11,9 +11,9 @@ from rich.console import RenderableType
 from perfci.cli import drift as drifts
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
+from perfci.cli.optimise import show_rounds
 from perfci.cli.options import argument, flag, option
 from perfci.cli.output import STYLES, Grid, Paragraph, print_found
-from perfci.cli.try_ import show_rounds
 from perfci.core import units
 from perfci.core.errors import UsageError
 from perfci.core.model import Gate, HistoryStored
@@ -57,7 +57,7 @@ def history(
     """Show accepted runs: each case over time, with epochs and changes of the environment."""
     where, json = language.load(project), output == "json"
     if rounds:
-        return show_rounds(where, op, json=json)
+        return show_rounds(where, op, output)
     histories = drifts.read_histories(where, op, device)
     if drift:
         return drifts.show_drift(histories, case, where, strict=strict, json=json)

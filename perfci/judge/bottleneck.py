@@ -8,12 +8,11 @@ SOLBottleneck (bound from 60 % of a peak), Occupancy, CPIStall, UncoalescedAcces
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from perfci.core.model import Advice, Bound, CaseProfile, Device, Fact, KernelBinary, Reason, RoundChange
+from perfci.core.model import Advice, Bound, CaseProfile, Device, Fact, KernelBinary, Reason
 from perfci.core.wording import as_fact
 from perfci.device.targets import Target, find_occupancy
 
@@ -54,16 +53,6 @@ _GENERAL = {  # what helps against a bound without further evidence
     Bound.LAUNCH: ("fewer_warps", "smaller_tiles"),
 }
 _OF_GPUS = frozenset({"more_warps", "fewer_warps", "wider_loads"})  # an NPU has neither warps nor threads
-_TRACES = {  # kind of advice -> what it changes, and in which direction. Other kinds leave no trace of their own
-    "fewer_warps": {("warps", -1)},
-    "more_warps": {("warps", 1)},
-    "more_stages": {("stages", 1)},
-    "fewer_registers": {("registers", -1), ("spills", -1)},
-    "less_shared": {("shared_bytes", -1)},
-    "larger_tiles": {("BLOCK", 1), ("grid", -1)},
-    "smaller_tiles": {("BLOCK", -1), ("grid", 1)},
-    "more_programs": {("grid", 1)},
-}
 
 
 def diagnose(
@@ -183,18 +172,3 @@ def _advise(
     stall, share = _find_stall(case)
     if share >= NOTABLE:  # Amdahl: as if the stall were gone
         yield _STALLS[stall][0], 1 / max(1 - share, 0.01), "stalls"
-
-
-def find_followed(advice: Iterable[Advice], changed: Iterable[RoundChange], why: str = "") -> str | None:
-    """Returns the kind of advice that a round follows: one that its hypothesis names, else one whose trace it shows.
-
-    advice: of all cases, the best first.
-    """
-    kinds = [each.id for each in advice]
-    traces = set()
-    for each in changed:
-        was, now = (math.prod(map(int, re.findall(r"\d+", text))) for text in (each.was or "0", each.now or "0"))
-        name = "BLOCK" if each.name.upper().startswith(("BLOCK", "TILE")) else each.name
-        traces |= {(name, (now > was) - (now < was))} if was and now else set()
-    named = next((kind for kind in kinds if kind in why), None)
-    return named or next((kind for kind in kinds if traces & _TRACES.get(kind, set())), None)

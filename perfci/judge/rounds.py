@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from perfci.core.model.basics import Interval, Reason, Suite, Verdict
 from perfci.core.model.decision import Comparison, Judgement, Judgements
-from perfci.core.model.measured import BaseArm, OpRun, PerformanceCase, choose_regime
-from perfci.core.model.rounds import Round, RoundCase, RoundChange, RoundVerdict
+from perfci.core.model.measured import PARAMETERS, BaseArm, OpRun, PerformanceCase, choose_regime
+from perfci.core.model.rounds import COMPILED, Round, RoundCase, RoundChange, RoundVerdict
 from perfci.core.model.run import Run
 from perfci.statistics import exact
 from perfci.statistics.bisection import SAME, Shown, estimate_noise
 from perfci.statistics.rounds import find_confidence
-from perfci.store.logbook import COMPILED
 from perfci.store.past.lines import DUEL, by_process
 
 _FASTER = {"duel_faster", "duel_faster_limited"}
@@ -31,15 +30,14 @@ def judge_round(blank: Round, run: Run, judgements: Judgements) -> Round:
     planned = next(op for op in run.plan.ops if op.op == blank.op)
     found = next((op for op in run.ops if op.op == blank.op), OpRun(blank.op))
     rows = [row for row in judgements.rows if row.op == blank.op]
-    confidence, compiled = find_confidence(blank.place), {case.case: case.compiled for case in found.performance}
+    confidence = find_confidence(blank.place)
     gains = measure_gains(found.performance, confidence)
     timed = [row for row in rows if row.case and row.suite is Suite.PERFORMANCE]
     cases = tuple(
-        RoundCase(seen.case, seen.kernel_us, seen.base_us, seen.reference_us, gains.get(seen.case),
-                  kernels=compiled.get(seen.case, ()))
+        RoundCase(seen.case, seen.kernel_us, seen.base_us, seen.reference_us, gains.get(seen.case))
         for seen in (row.comparison or Comparison(row.op, str(row.case)) for row in timed)
-    )  # fmt: skip
-    changed = tuple(dict.fromkeys(change for case in found.performance for change in list_changes(case)))
+    )
+    changed = list_changes(found.performance)
     tuned = any(change.name not in COMPILED for change in changed)
     known = planned.base.signature if planned.base else ()
     has = {"tuning": tuned, "interface": bool(known) and known != planned.signature, "logic": False}
@@ -56,10 +54,12 @@ def measure_gains(cases: Sequence[PerformanceCase], confidence: float) -> Mappin
 
     The noise is pooled over the cases. One that does the same work has exactly no gain, one that was not duelled none.
     """
-    seen = {case.case: SAME for case in cases if case.base and case.base.same}
+    seen = {}
     for case in cases:
         blocks = [block for block in choose_regime(case.blocks) if DUEL in block.shifts]
-        if blocks and case.case not in seen:
+        if case.base and case.base.same:
+            seen[case.case] = SAME
+        elif blocks:
             processes = by_process(blocks, [-block.shifts[DUEL] for block in blocks]).values()
             seen[case.case] = Shown(tuple(map(tuple, processes)))
     noise = estimate_noise(seen.values())
@@ -80,24 +80,30 @@ def _decide(
 ) -> tuple[RoundVerdict, tuple[Reason, ...]]:
     """What is wrong decides first, then what was not measured, then the cases: all of them have a say."""
     doubts = [row for row in rows if row.verdict is Verdict.INCONCLUSIVE]
+    late = [row for row in doubts if any(reason.kind.endswith("_late") for reason in row.reasons)]
     for verdict, said in (
         (RoundVerdict.WRONG, [row for row in rows if row.verdict is Verdict.WRONG]),
         (RoundVerdict.ERROR, [row for row in rows if row.verdict is Verdict.ERROR]),
         (RoundVerdict.REFUSED, [row for row in rows if row.verdict in {Verdict.SUSPECT, Verdict.WEAKENED}]),
         # Answers that nobody could check, and cases that were not timed beside the base: there is no verdict.
-        (RoundVerdict.ERROR, [row for row in doubts if _is_unknown(row)]),
+        (RoundVerdict.ERROR, [row for row in doubts if row in late or not (row.comparison and row.comparison.duel)]),
     ):
         if said:
             return verdict, _list_first(said)
-    if done.gain is None:  # there is no accelerator, say
-        return RoundVerdict.ERROR, _list_first(timed) or (unmeasured or Reason("worker_silent"),)
+    if unmeasured:  # there is no accelerator, say
+        return RoundVerdict.ERROR, (unmeasured,)
+    if done.gain is None:
+        return RoundVerdict.ERROR, _list_first(timed) or (Reason("worker_silent"),)
     certain = [row for row in timed if row not in doubts]
     faster = sum(any(reason.kind in _FASTER for reason in row.reasons) for row in certain)
     slower = sum(any(reason.kind in _SLOWER for reason in row.reasons) or row.verdict in _WORSE for row in certain)
     # Not beyond doubt, yet by more than is allowed: nobody would keep it for the cases that are faster.
-    doubtful = sum(map(_looks_slower, doubts))
-    kinds = {(True, False): "kept", (True, True): "mixed", (False, True): "slower", (False, False): "equal"}
-    verdict = RoundVerdict(kinds[faster > 0, slower + (doubtful if faster else 0) > 0])
+    looks = [(seen.duel, seen.duel_span, seen.duel_sustained, seen.duel_host)
+             for seen in (row.comparison for row in doubts) if seen]  # fmt: skip
+    doubtful = sum(any(look and look.shift.value > look.tau for look in each) for each in looks)
+    verdict = RoundVerdict.SLOWER if slower else RoundVerdict.EQUAL
+    if faster:
+        verdict = RoundVerdict.MIXED if slower or doubtful else RoundVerdict.KEPT
     facts = {"gain": done.gain.value, "low": done.gain.low, "high": done.gain.high, "cases": len(timed)}
     facts |= {"faster": faster, "slower": slower, "doubtful": doubtful, "place": done.place}
     return verdict, (Reason(f"round_{verdict}", facts), *_list_first(doubts))
@@ -108,35 +114,26 @@ def _list_first(rows: Sequence[Judgement]) -> tuple[Reason, ...]:
     return (*{row.reasons[0].kind: row.reasons[0] for row in rows if row.reasons}.values(),)
 
 
-def _is_unknown(row: Judgement) -> bool:
-    late = any(reason.kind.endswith("_late") for reason in row.reasons)
-    return late or row.suite is not Suite.PERFORMANCE or row.comparison is None or row.comparison.duel is None
+def list_changes(cases: Iterable[PerformanceCase]) -> tuple[RoundChange, ...]:
+    """What differs between these cases' kernels and their bases', each once: stages 4 -> 3. Constants come first.
 
-
-def _looks_slower(row: Judgement) -> bool:
-    seen = row.comparison
-    looks = (seen.duel, seen.duel_span, seen.duel_sustained, seen.duel_host) if seen else ()
-    return any(look is not None and look.shift.value > look.tau for look in looks)
-
-
-def list_changes(case: PerformanceCase) -> Iterator[RoundChange]:
-    """What differs between the kernels of a case and its base's: stages 4 -> 3."""
-    base = case.base or BaseArm()
-    for facts in (
-        each.facts for each in base.changes if each.kind == "launch_changed" and each.facts["what"] == "grid"
-    ):
-        yield RoundChange("grid", str(facts["before"]), str(facts["after"]), str(facts["kernel"]))
-    if not base.compiled:  # of a process of its own, or of a device without a compiler
-        return
-    # A call may launch one kernel several times, with other constants.
-    old, new = ({(each.name, number): each.parameters for name in {one.name for one in own}
-                 for number, each in enumerate(one for one in own if one.name == name)}
-                for own in (base.compiled, case.compiled))  # fmt: skip
-    for key in sorted({*old, *new}):
-        was, now = old.get(key, {}), new.get(key, {})
-        for name in dict.fromkeys((*was, *now)):
-            if was.get(name) != now.get(name):
-                yield RoundChange(name, was.get(name), now.get(name), key[0])
+    A kernel that only one of both has shows nothing. Grids follow from constants, so they only count on their own.
+    """
+    found: list[RoundChange] = []
+    grids: list[RoundChange] = []
+    for case in cases:
+        base = case.base or BaseArm()
+        facts = [each.facts for each in base.changes if each.kind == "launch_changed" and each.facts["what"] == "grid"]
+        grids += [RoundChange("grid", str(each["before"]), str(each["after"])) for each in facts]
+        for kernel in dict.fromkeys(each.name for each in case.compiled):
+            # A call may launch one kernel several times, with other constants.
+            sides = ([each.parameters for each in own if each.name == kernel] for own in (base.compiled, case.compiled))
+            for was, now in zip(*sides, strict=False):
+                found += [
+                    RoundChange(name, was[name], now[name]) for name in was if now.get(name, was[name]) != was[name]
+                ]
+    order = {name: place for place, name in enumerate(PARAMETERS, 1)}
+    return tuple(dict.fromkeys(sorted(found, key=lambda each: order.get(each.name, 0)) or grids))
 
 
 def read_kind(before: Path, now: Path) -> str | None:

@@ -76,6 +76,14 @@ def select(settings: Settings, names: Iterable[str]) -> tuple[OpFolder, ...]:
     return tuple(op for op in found if not wanted or op.op in wanted or op.places & places)
 
 
+def select_one(settings: Settings, name: str) -> OpFolder:
+    """Returns the op of this name or folder. Raises as `select` does, and UsageError if the folder has several."""
+    found = select(settings, (name,))
+    if len(found) > 1:
+        raise UsageError("several_ops", name=name, ops=", ".join(op.op for op in found))
+    return found[0]
+
+
 def check_files(op: OpFolder) -> Reason | None:
     """Returns what is wrong with the op's name, else which of the four files are missing, if any."""
     if not op.op.isidentifier():

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from perfci.core import units
-from perfci.core.model import Interval, Profile, Reason, Round, Verdict
+from perfci.core.model import Interval, Profile, Reason, Round
 from perfci.core.wording import say, sentence
 from perfci.report import words
 from perfci.report.markdown import write, write_table
@@ -23,7 +23,6 @@ class BriefCase:
     us: float | None = None  # of the kernel, median
     reference_us: float | None = None
     speedup: Interval | None = None  # reference time / kernel time
-    verdict: Verdict | None = None  # of the run
     target: float | None = None  # speedup that thresholds ask for
     bytes_moved: int | None = None  # declared by the suite: fewest bytes that must move
     flops: int | None = None  # declared by the suite: floating-point operations
@@ -60,18 +59,13 @@ def write_markdown(found: Brief) -> Iterator[str]:
     suites = say("{performance}, {accuracy}", performance=cases, accuracy=checks)
     yield f"{write(code(found.call))}: {suites}.\n\n## {say('Where it stands')}\n\n{write(sentence(found.source))}\n"
     yield write_table(_tabulate_cases(found.cases))
-    if profile := found.profile:
-        facts = {"created": profile.time, "device": profile.device.name}
-        yield f"\n## {write(plain(say('What holds it back, by a profile of {created} on {device}', **facts)))}\n"
-        yield from (f"{_write_all([note])}\n" for note in [profile.note] if note)
-        for case in profile.cases:
-            said = _write_all(filter(None, (case.failure, *case.evidence)))
-            yield f"- {write(code(case.case))}: **{case.bound or '-'}**. {said}"
-            yield from (f"  - {write(code(advice.id))}: {_write_all([advice.reason])}" for advice in case.advice)
+    if found.profile:
+        yield f"\n## {write(say('What holds it back'))}\n"
+        yield from write_profile(found.profile)
     yield f"\n## {say('What was tried')}\n"
     yield from [f"{write_table(tabulate_rounds(found.rounds))}\n"] if found.rounds else []
-    left = say("{count:round is|rounds are} left", count=found.rounds_left)
-    yield write(say("{left}; the next one: `perfci try {op} --why TEXT`", left=left, op=found.op))
+    left, op = found.rounds_left, found.op
+    yield write(say("{left:round is|rounds are} left; the next one: `perfci try {op} --why TEXT`", left=left, op=op))
     yield f"\n## {say('What may be changed')}\n"
     kinds = {
         "tuning": say("tuning, numbers such as tiles, warps and stages"),
@@ -82,8 +76,28 @@ def write_markdown(found: Brief) -> Iterator[str]:
         yield f"- {write(say('{name}: {values}', name=kinds[kind], values=', '.join(map(code, files))))}"
 
 
-def _write_all(reasons: Iterable[Reason]) -> str:
-    return write(plain(" ".join(map(sentence, reasons))))
+def write_profile(found: Profile) -> Iterator[str]:
+    """Yields each case's bound with its evidence, counters, and what promises most."""
+    yield write(plain(say("By a profile of {created} on {device}.", created=found.time, device=found.device.name)))
+    yield from (f"\n{write(plain(sentence(note)))}" for note in [found.note] if note)
+    yield ""
+    for case in found.cases:
+        if case.failure:
+            yield f"- {write(code(case.case))}: {write(plain(sentence(case.failure)))}"
+            continue
+        yield f"- {write(code(case.case))}: {write(say('{us:us}, bound by', us=case.us))} **{case.bound}**"
+        if counted := ", ".join(f"{name} {_write_counter(name, value)}" for name, value in case.counters.items()):
+            yield f"  - {write(counted)}"
+        yield from (f"  - {write(plain(sentence(reason)))}" for reason in case.evidence)
+        for each in case.advice:
+            past = say(" So far kept {kept} of {tried}.", kept=each.kept, tried=each.tried) if each.tried else ""
+            yield f"  - {write(code(each.id))}: {write(plain(sentence(each.reason) + past))}"
+
+
+def _write_counter(name: str, value: float) -> str:
+    if name.endswith("_bytes"):
+        return units.size(value)
+    return units.significant(value) if name.startswith("sectors") else units.percent(value)
 
 
 def _tabulate_cases(cases: Iterable[BriefCase]) -> Table:

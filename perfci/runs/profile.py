@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from math import prod
 from pathlib import Path
 
-from perfci.core.errors import PerfciError, StoredFileError
-from perfci.core.model import CaseProfile, Counters, DuelWhat, Limits, PerformanceCase, Profile, Round, Suite
+from perfci.core.errors import PerfciError
+from perfci.core.model import CaseProfile, Counters, DuelWhat, Limits, Pattern, PerformanceCase, Profile, Suite
 from perfci.core.settings import Settings
 from perfci.device.targets import TARGETS
-from perfci.judge.bottleneck import diagnose, find_followed
-from perfci.ops.discover import ops, select
+from perfci.judge.bottleneck import diagnose
+from perfci.ops.discover import ops, select_one
 from perfci.report.speed import find_rates
 from perfci.runs import base as base_stage
 from perfci.runs import flow
@@ -33,7 +33,7 @@ def profile_op(settings: Settings, request: Request, listener: Listener, command
 
     Raises UsageError if no case fits, PerfciError if the op breaks, or the device cannot be opened or times nothing.
     """
-    own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
+    chosen, own = select_one(settings, *request.ops), dataclasses.replace(settings, reports=settings.reports / FOLDER)
     budget_s = min(request.budget_s, BUDGET_S)
     request = dataclasses.replace(request, suites=(Suite.PERFORMANCE,), duel=DuelWhat.NONE, budget_s=budget_s)
     with claim_bench(own, listener) as bench:
@@ -44,7 +44,7 @@ def profile_op(settings: Settings, request: Request, listener: Listener, command
         seen = [case.case for case in op.performance if case.blocks and not case.failure]
         heard = [Counters()]
         job = make_job(
-            own, "profile", list_files(select(own, (op.op,))), device.kind, run.plan.seed,
+            own, "profile", list_files([chosen]), device.kind, run.plan.seed,
             cases=tuple(seen), timer=request.timer,
         )  # fmt: skip
         around = make_environment(bench, WorkerPlace(f"profile-{op.op}", device.kind))
@@ -54,11 +54,10 @@ def profile_op(settings: Settings, request: Request, listener: Listener, command
         found = heard[-1]
         target = TARGETS.get(found.target or "")
         read = (_read_case(case, found, run.limits) for case in op.performance)
-        patterns = count_patterns(each for op in ops(settings) for each in read_logbook(op.folder).rounds)
-        counts = {name: count for (name, raised), count in patterns.items() if raised is None}
+        counts = {one.name: (one.kept, one.tried) for one in list_patterns(settings) if one.raised is None}
         cases = tuple(diagnose(case, device, target, counts) for case in read)
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        profile = Profile(op.op, device, now, found.source, note or found.note, cases, run.limits)
+        profile = Profile(op.op, device, now, found.source, note or found.note, cases)
         path = find_path(settings, op.op)
         write_atomically(path, encode(profile, path))
     return profile
@@ -82,6 +81,11 @@ def _read_case(case: PerformanceCase, found: Counters, limits: Limits) -> CasePr
     )  # fmt: skip
 
 
+def list_patterns(settings: Settings) -> tuple[Pattern, ...]:
+    """Returns what the logbooks of all ops show of kinds of change and of advice."""
+    return count_patterns(each for op in ops(settings) for each in read_logbook(op.folder).rounds)
+
+
 def find_path(settings: Settings, op: str) -> Path:
     """Where the last profile of an op is stored."""
     return settings.reports / FOLDER / f"{op}.json"
@@ -91,18 +95,3 @@ def read_profile(settings: Settings, op: str) -> Profile | None:
     """The last profile of an op. None if there is none. Raises StoredFileError for one that cannot be read."""
     path = find_path(settings, op)
     return decode(path, Profile) if path.exists() else None
-
-
-def note_profile(settings: Settings, found: Round) -> Round:
-    """Returns the round with the counters of the op's last profile on its device, and the advice that it follows."""
-    try:
-        profile = read_profile(settings, found.op)
-    except StoredFileError:  # `perfci profile` says so, and the round is worth more
-        profile = None
-    if profile is None or profile.device.key != found.device:
-        return found
-    # The best of all cases first.
-    advice = sorted((each for case in profile.cases for each in case.advice), key=lambda each: -each.speedup)
-    counters = {case.case: case.counters for case in profile.cases if case.counters}
-    followed = found.advice or find_followed(advice, found.changed, found.why)
-    return dataclasses.replace(found, advice=followed, counters=counters)

@@ -148,16 +148,15 @@ class Recorder:
         def compile_parts() -> Iterator[Sequence[Running]]:
             while waiting and (ends is None or time.time() < ends):
                 job, tree, index = waiting.pop(0)
-                around = self._around(job, tree)
-                log = around.log.with_name(f"{around.log.stem}-ahead-{index}.log")
-                around = dataclasses.replace(around, until_s=ends, log=log)
+                # What it prints is not kept, and why it fails is found out by the op's own process.
+                log = self._bench.folder / "ahead.log"
+                around = dataclasses.replace(self._around(job, tree), until_s=ends, log=log)
                 job = dataclasses.replace(job, task="ahead", base=None, board=board, part=(index, parts))
 
                 def hear(message: Message, op: str = job.ops[0].op, own: bool = tree is None) -> None:
                     if isinstance(message, Prepared) and own and message.case.compile_s:
                         self._ahead_s[op, message.case.case] = message.case.compile_s
 
-                # Why one fails is found out by the op's own process.
                 yield from working(job, around, hear)
 
         op = say("{count:op|ops}", count=len(first)) if first[1:] else first[0].ops[0].op
@@ -213,8 +212,9 @@ class Recorder:
         left_s = self._left_s()
         if left_s is None or left_s >= self._times.later(op, len(cases) / max(len(start.performance), 1)):
             job = self._job(op, process, cases)
-            slow = (each.case for each in start.performance if (each.compile_s or 0.0) > _limit_compile(job, each.case))
-            if not set(cases).isdisjoint(slow):  # its first call has to compile again
+            limits = {case: each.compile_s for case, each in job.limits.items() if each.compile_s is not None}
+            took = {each.case: each.compile_s or 0.0 for each in start.performance}
+            if any(took.get(case, 0.0) > limits.get(case, math.inf) for case in cases):  # a first call compiles again
                 shutil.rmtree(self._around(job).environment["TRITON_CACHE_DIR"], ignore_errors=True)
             yield from self._work(start, self._until(job, ()))
         else:
@@ -292,6 +292,7 @@ class Recorder:
             head_root=str(self._bench.home) if self._bench.home else None,
             base=base,
             cache=planned.base.cache if base and planned.base and base.judges else None,
+            ceilings=self._run.limits,
             limits={case: self._limits.for_case(op, case) for case in planned.performance},
             planted=self._plant.slowdown,
             spoiled=self._plant.spoiled,
@@ -665,12 +666,6 @@ def count_cores() -> int:
         share, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         known = min(known, max(int(share) // int(period), 1))
     return known
-
-
-def _limit_compile(job: Job, case: str) -> float:
-    """Seconds that the first call of a case may take."""
-    limit = job.limits[case].compile_s if case in job.limits else None
-    return math.inf if limit is None else limit
 
 
 def _ends_run(failure: Reason) -> bool:

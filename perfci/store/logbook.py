@@ -6,14 +6,15 @@ Git merges it line by line, like histories.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
 from perfci.core.errors import StoredFileError
-from perfci.core.model import Reason, Round, RoundVerdict
+from perfci.core.model import COMPILED, Pattern, Reason, Round, RoundVerdict
 from perfci.core.temporary import temporary_folder
 from perfci.git.command import ask, require
 from perfci.git.repository import find_repository
@@ -22,11 +23,8 @@ from perfci.store.files import write_atomically
 from perfci.store.history import read_bytes, read_line
 
 FILE = "optimization.jsonl"
-COMPILED = frozenset({"registers", "spills", "shared_bytes"})  # what the compiler makes of a kernel's parameters
 
 _LINES = msgspec.json.Decoder(Round)
-
-Pattern = tuple[str, bool | None]  # name of a parameter, and whether it was raised. None: a kind of advice
 
 
 @dataclass(frozen=True)
@@ -44,10 +42,6 @@ class Logbook:
     def list_of(self, start: str) -> tuple[Round, ...]:
         """The rounds of one start that were judged."""
         return tuple(each for each in self.rounds if each.start == start and each.verdict.counts)
-
-    def find_best(self, start: str) -> Round | None:
-        """The round of a start that was kept last. None: the start itself."""
-        return next((each for each in reversed(self.list_of(start)) if each.verdict is RoundVerdict.KEPT), None)
 
 
 def read_logbook(folder: Path) -> Logbook:
@@ -117,20 +111,18 @@ def append_round(folder: Path, found: Round) -> None:
         raise StoredFileError("file_unwritable", path=str(path), why=error.strerror or str(error)) from error
 
 
-def count_patterns(rounds: Iterable[Round]) -> Mapping[Pattern, tuple[int, int]]:
-    """How often a change of one parameter, or a kind of advice, was kept, of how many judged rounds that had it.
+def count_patterns(rounds: Iterable[Round]) -> tuple[Pattern, ...]:
+    """Returns how often a change of one parameter, or a kind of advice, was kept. The most tried comes first.
 
-    The most tried comes first. A round that changes several parameters counts for each of them, and one that raises and
-    lowers one for both.
+    A round that changes several parameters counts for each of them, and one that raises and lowers one for both.
     """
-    found: dict[Pattern, tuple[int, int]] = {}
+    kept, tried = Counter[tuple[str, bool | None]](), Counter[tuple[str, bool | None]]()
     for each in (one for one in rounds if one.verdict.counts):
-        patterns: set[Pattern] = {(each.advice, None)} if each.advice else set()
+        patterns: set[tuple[str, bool | None]] = {(each.advice, None)} if each.advice else set()
         for change in each.changed:
-            texts = [change.was or "", change.now or ""]
-            if change.name not in COMPILED and all(text.isdecimal() for text in texts):
-                patterns.add((change.name, int(texts[1]) > int(texts[0])))
-        for pattern in patterns:
-            kept, tried = found.get(pattern, (0, 0))
-            found[pattern] = kept + (each.verdict is RoundVerdict.KEPT), tried + 1
-    return dict(sorted(found.items(), key=lambda item: (-item[1][1], str(item[0]))))
+            if change.name not in COMPILED and change.was.isdecimal() and change.now.isdecimal():
+                patterns.add((change.name, int(change.now) > int(change.was)))
+        tried.update(patterns)
+        kept.update(patterns if each.verdict is RoundVerdict.KEPT else ())
+    ordered = sorted(tried.items(), key=lambda item: (-item[1], str(item[0])))
+    return tuple(Pattern(name, raised, kept[name, raised], count) for (name, raised), count in ordered)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from dataclasses import replace
 
@@ -21,7 +20,15 @@ STDOUT = 1  # descriptor of what the worker's log gets
 
 def run(job: Job, channel: MessageChannel, device: Accelerator, loaded: LoadedOp) -> None:
     """Look at the job's cases. They have been measured before, so that their calls work."""
-    cases, make = job.cases or (), functools.partial(_make_call, job, device, loaded)
+    cases, suite = job.cases or (), loaded.timed_suite()
+
+    def make(case: str) -> Arm:
+        (params,) = choose_cases(suite.cases, None, (case,))
+        call = Arm(KERNEL, suite.kernel, bound_inputs(suite, params, device.arrays.device, job.seed))
+        for _ in range(WARMING):
+            call()
+        return call
+
     if job.marks:
         for case in cases:
             device.mark_call(make(case))
@@ -39,15 +46,6 @@ def run(job: Job, channel: MessageChannel, device: Accelerator, loaded: LoadedOp
         file = folder / "job.json"
         file.write_bytes(encode(replace(job, marks=True, lock=False, events_fd=STDOUT)))
         again = (sys.executable, "-P", "-m", "perfci.worker.child", str(file))
-        warm = loaded.performance.cache == "warm"
+        warm = suite.cache == "warm"
         found = device.count_work(CountedCalls(cases, make, again, warm, channel.stay_alive))
     channel.send(replace(found, binaries=code, target=target.name if target else None))
-
-
-def _make_call(job: Job, device: Accelerator, loaded: LoadedOp, case: str) -> Arm:
-    suite = loaded.timed_suite()
-    (params,) = choose_cases(suite.cases, None, (case,))
-    call = Arm(KERNEL, suite.kernel, bound_inputs(suite, params, device.arrays.device, job.seed))
-    for _ in range(WARMING):
-        call()
-    return call

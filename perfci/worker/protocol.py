@@ -139,6 +139,7 @@ class Job:
     by_round: bool = True  # they hand it over after each round. False: after all blocks of a turn
     lock: bool = True  # False if the other process of a pair holds the device
     cache: Cache | None = None  # cold or warm, that both revisions are timed alike. None for the suite's own
+    ceilings: Limits = field(default_factory=Limits)  # those of the device that the run knows
     limits: Mapping[str, CaseThresholds] = field(default_factory=dict)
     """what each performance case is judged by: it decides when a duel has seen enough"""
     planted: float = 0.0  # a self-check: the kernel is made slower by so many times the slow-down that is allowed

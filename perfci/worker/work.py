@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfci.core.codec import decode
 from perfci.core.errors import ContractError, HandoverError
-from perfci.core.model import AccuracyCase, Block, Limits, Reason, StoredTensor, Suite, SuiteChange
+from perfci.core.model import AccuracyCase, Block, Reason, StoredTensor, Suite, SuiteChange
 from perfci.core.wording import because, say
 from perfci.device.seam import Accelerator, not_interpreted
 from perfci.device.source import inputs_digest
@@ -226,12 +226,18 @@ class Worker:
         self._send(Doing("prepare", op, "the timer"))
         self._device.start_timer()
         self._send(Ready(self._device.info, self._device.timer))
-        limits = Limits()
-        if not job.process and job.arm != BASE:
+        limits = job.ceilings
+        dtypes = {str(params["dtype"]).removeprefix("torch.") for params in chosen if "dtype" in params}
+        unknown = sorted(dtypes - limits.matmul_tflops.keys()) if suite.flops else []
+        if not job.process and job.arm != BASE and (unknown or limits.copy_gbps is None):
             # Ceilings of this device, which re-measurements do not need.
             self._send(Doing("prepare", op, "the device's limits"))
-            dtypes = sorted({str(params["dtype"]).removeprefix("torch.") for params in chosen if "dtype" in params})
-            limits = self._device.limits(dtypes if suite.flops else [])
+            measured = self._device.limits(unknown)
+            limits = replace(
+                limits,
+                copy_gbps=limits.copy_gbps or measured.copy_gbps,
+                matmul_tflops={**measured.matmul_tflops, **limits.matmul_tflops},
+            )
         bench = self._make_bench(suite)
         # A case that both suites have is the base's, by the name of now.
         known = {case_id(params): params for params in suite.cases}

@@ -45,7 +45,6 @@ def test_a_brief_has_the_last_runs_times_with_their_intervals_and_ceilings(proje
     assert case["us"] == row["kernel_us"]
     assert case["reference_us"] == row["reference_us"]
     assert case["speedup"] == row["speedup"]
-    assert case["verdict"] == row["verdict"]
     assert case["rates"] == row["rates"]
 
 
@@ -53,32 +52,14 @@ def rows(project):
     return project.perfci("compare", str(project.root / "reports"), "--format", "json").rows
 
 
-def test_a_brief_without_a_run_has_the_baselines_times(project):
-    project.first_check()
-    project.accept()
-    before = brief(project)
-    (project.root / "reports" / "run.json").unlink()
-
-    found = brief(project)
-
-    assert found["source"]["kind"] == "brief_baseline"
-    assert [each["us"] for each in found["cases"]] == pytest.approx([each["us"] for each in before["cases"]], rel=1e-4)
-    for now, then in zip(found["cases"], before["cases"], strict=True):
-        assert now["speedup"]["low"] == pytest.approx(then["speedup"]["low"], rel=1e-4)
-
-
 @pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("`scale(x)` returns x times a factor.", "brief_call"),
-        ("It takes `float64`.", "brief_dtype"),
-        ("It is timed at `rows=77,cols=128`.", "brief_case"),
-    ],
+    "text",
+    ["`scale(x)` returns x times a factor.", "It takes `float64`.", "It is timed at `rows=77,cols=128`."],
 )
-def test_what_the_suites_do_not_have_is_reported_by_its_kind(project, text, kind):
+def test_what_the_suites_do_not_have_is_reported(project, text):
     write_page(project, text)
 
-    assert [each["kind"] for each in brief(project)["warnings"]] == [kind]
+    assert [each["kind"] for each in brief(project)["warnings"]] == ["brief_unknown"]
     assert f"> **scale.md says {text.split('`')[1][:5]}" in project.perfci(
         "brief", "scale", "--device", "fake"
     ).out.replace("`", "")
@@ -102,7 +83,7 @@ def test_the_page_that_a_new_op_gets_asks_to_be_filled_in(project):
     assert project.perfci("new", "twice", "--fake").code == 0
 
     [warnings] = brief(project, "twice")["warnings"]
-    assert (warnings["kind"], warnings["facts"]["call"]) == ("brief_call", "twice(x)")
+    assert (warnings["kind"], warnings["facts"]["call"]) == ("brief_unknown", "twice(x)")
 
 
 def test_an_op_that_cannot_be_imported_has_no_brief_but_a_reason(project):

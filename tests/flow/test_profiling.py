@@ -20,7 +20,6 @@ from perfci.runs.bench import list_files, make_job
 from perfci.runs.profile import read_profile
 from perfci.store.files import decode
 from perfci.store.logbook import read_logbook
-from tests.closed_schemas import faults
 from tests.git_repositories import alone, begin_topic
 
 WORK = "fake.work(2.0 + US_PER_MEGABYTE * x.nbytes / 1e6)"
@@ -155,25 +154,21 @@ def test_the_next_round_notes_counters_and_the_advice_that_it_follows(project, m
     alone(monkeypatch, tmp_path)
     begin_topic(project.root)
 
-    before = try_round(project, 300.0, "--why", "more_stages: load earlier")
+    before = try_round(project, 300.0, "--why", "load earlier")
     assert (before.advice, before.counters) == (None, {})
 
     profile(project)
-    kept = try_round(project, 280.0, "--why", "more_stages: load earlier")
-    other = try_round(project, 290.0, "--why", "something else")
+    kept = try_round(project, 280.0, "--why", "load earlier", "--advice", "more_stages")
     assert (kept.verdict, kept.advice) == ("kept", "more_stages")
     assert kept.counters[SMALL]["occupancy"] == 0.5
-    assert (other.advice, try_round(project, 285.0, "--why", "again", "--advice", "more_stages").advice) == (
-        None, "more_stages",
-    )  # fmt: skip
 
 
 def test_advice_is_shown_with_how_often_it_was_kept(project, monkeypatch, tmp_path):
     alone(monkeypatch, tmp_path)
     begin_topic(project.root)
     profile(project)
-    try_round(project, 280.0, "--why", "more_stages: load earlier")
-    try_round(project, 290.0, "--why", "more_stages: load later")
+    try_round(project, 280.0, "--why", "load earlier", "--advice", "more_stages")
+    try_round(project, 290.0, "--why", "load later", "--advice", "more_stages")
 
     first = profile(project, "--case", "rows=256")["cases"][0]["advice"][0]
     assert (first["id"], first["kept"], first["tried"]) == ("more_stages", 1, 2)
@@ -187,7 +182,7 @@ def test_a_damaged_profile_costs_no_round(project, monkeypatch, tmp_path):
     profile(project)
     (project.root / "reports" / "profiles" / "relu.json").write_text("{")
 
-    assert try_round(project, 280.0, "--why", "more_stages: load earlier").verdict == "kept"
+    assert try_round(project, 280.0, "--why", "load earlier").verdict == "kept"
 
 
 # --- what is published ------------------------------------------------------------------------------------------------
@@ -204,10 +199,3 @@ def test_the_page_shows_what_the_command_prints(project):
     answer = project.perfci(*command.split(), "--seed", "1")
     for line in filter(None, map(str.strip, block.splitlines())):
         assert shape(line).removeprefix("Profile: ") in shape(answer.out), line
-
-
-def test_what_is_kept_fits_the_published_schema(project):
-    profile(project)
-
-    path = project.root / "reports" / "profiles" / "relu.json"
-    assert faults(json.loads(path.read_text(encoding="utf-8")), "profile.schema.json") == []

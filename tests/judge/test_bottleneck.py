@@ -2,9 +2,9 @@
 
 import pytest
 
-from perfci.core.model import Advice, Bound, CaseProfile, Device, KernelBinary, Reason, RoundChange
+from perfci.core.model import Bound, CaseProfile, Device, KernelBinary, Reason
 from perfci.device.targets import TARGETS, find_occupancy
-from perfci.judge.bottleneck import START_US, diagnose, find_followed
+from perfci.judge.bottleneck import START_US, diagnose
 
 H200 = TARGETS["sm_90"]
 BOARD = Device("cuda", "NVIDIA H200", "nvidia-h200", processors=132)
@@ -228,38 +228,6 @@ def test_without_any_figure_short_calls_are_launches_and_long_ones_latency():
 
 
 # --- what became of it ------------------------------------------------------------------------------------------------
-
-
-def advice(*kinds):
-    return [Advice(kind, Reason(f"advice_{kind}"), 2.0, "roofline") for kind in kinds]
-
-
-@pytest.mark.parametrize(
-    ("change", "kind"),
-    [
-        (RoundChange("warps", "8", "4"), "fewer_warps"),
-        (RoundChange("warps", "4", "8"), None),
-        (RoundChange("stages", "3", "4"), "more_stages"),
-        (RoundChange("BLOCK_M", "64", "128"), "larger_tiles"),
-        (RoundChange("grid", "128x1x1", "64x1x1"), "larger_tiles"),
-        (RoundChange("grid", "64x1x1", "64x4x1"), "more_programs"),
-        (RoundChange("registers", "255", "128"), "fewer_registers"),
-        (RoundChange("stages", None, "4"), None),
-        (RoundChange("warps", "8", "8"), None),
-    ],
-)
-def test_a_change_shows_which_advice_it_follows(change, kind):
-    kinds = advice("fewer_warps", "more_stages", "larger_tiles", "more_programs", "fewer_registers", "coalesce")
-
-    assert find_followed(kinds, [change]) == kind
-
-
-def test_a_hypothesis_that_names_an_advice_follows_that_one():
-    kinds = advice("fewer_warps", "coalesce")
-
-    assert find_followed(kinds, [RoundChange("warps", "8", "4")], "coalesce: rows side by side") == "coalesce"
-    assert find_followed(kinds, [RoundChange("warps", "8", "4")], "try 4") == "fewer_warps"
-    assert find_followed([], [RoundChange("warps", "8", "4")]) is None
 
 
 def test_advice_has_its_record_beside_it():

@@ -136,21 +136,34 @@ OLD = CompiledKernel("_copy", registers=32, shared_bytes=0, warps=4, stages=3, c
 NEW = CompiledKernel("_copy", registers=48, shared_bytes=0, warps=8, stages=3, constants="BLOCK=2048,LOOP=True")
 
 
-def test_changed_parameters_are_named_with_what_the_compiler_made_of_them():
-    grid = Reason("launch_changed", {"kernel": "_copy", "what": "grid", "before": "(8, 1, 1)", "after": "(4, 1, 1)"})
-    base = replace(DUELLED, changes=(grid,), compiled=(OLD,))
-    found = [(each.name, each.was, each.now) for each in list_changes(timed("n=1", base=base, compiled=(NEW,)))]
+def changes(*cases):
+    return [(each.name, each.was, each.now) for each in list_changes(cases)]
 
-    assert found == [
-        ("grid", "(8, 1, 1)", "(4, 1, 1)"), ("BLOCK", "1024", "2048"), ("warps", "4", "8"), ("registers", "32", "48"),
+
+GRID = Reason("launch_changed", {"kernel": "_copy", "what": "grid", "before": "(8, 1, 1)", "after": "(4, 1, 1)"})
+
+
+def test_changed_parameters_are_named_once_constants_first_and_then_what_the_compiler_made_of_them():
+    base = replace(DUELLED, changes=(GRID,), compiled=(OLD,))
+    other = replace(NEW, constants="BLOCK=4096,LOOP=True")
+
+    assert changes(*(timed(f"n={at}", base=base, compiled=(each,)) for at, each in enumerate((NEW, NEW, other)))) == [
+        ("BLOCK", "1024", "2048"), ("BLOCK", "1024", "4096"), ("warps", "4", "8"), ("registers", "32", "48"),
     ]  # fmt: skip
 
 
-def test_a_kernel_that_is_new_or_gone_shows_what_it_has_or_had():
-    base = replace(DUELLED, compiled=(OLD,))
-    found = list(list_changes(timed("n=1", base=base, compiled=(replace(OLD, name="_fused"),))))
+def test_a_grid_is_named_if_nothing_else_changed():
+    base = replace(DUELLED, changes=(GRID,), compiled=(OLD,))
 
-    assert {(each.kernel, each.was is None) for each in found} == {("_copy", False), ("_fused", True)}
+    assert changes(timed("n=1", base=base, compiled=(OLD,))) == [("grid", "(8, 1, 1)", "(4, 1, 1)")]
+
+
+def test_a_kernel_or_a_constant_that_only_one_of_both_has_shows_nothing():
+    base = replace(DUELLED, compiled=(OLD,))
+    bare = replace(OLD, constants="BLOCK=1024,LOOP=None", stages=None)
+
+    assert changes(timed("n=1", base=base, compiled=(replace(OLD, name="_fused"),))) == []
+    assert changes(timed("n=1", base=base, compiled=(bare,))) == []
 
 
 def test_the_kind_of_change_is_what_files_and_runs_show_together():
@@ -201,13 +214,14 @@ def test_a_kernel_that_is_launched_twice_is_compared_launch_by_launch():
     last = replace(OLD, constants="BLOCK=64,LOOP=True")
     base = replace(DUELLED, compiled=(OLD, last))
 
-    found = list(list_changes(timed("n=1", base=base, compiled=(OLD, replace(last, warps=2)))))
+    found = changes(timed("n=1", base=base, compiled=(OLD, replace(last, warps=2))))
 
-    assert [(each.name, each.was, each.now) for each in found] == [("warps", "4", "2")]
+    assert found == [("warps", "4", "2")]
 
 
-def test_a_machine_that_cannot_time_says_why():
-    made = run(planned=duel_plan("n=1"), op={"unmeasured": Reason("no_accelerator", {})})
+@pytest.mark.parametrize("cases", [(), (timed("n=1", base=BaseArm(same=True)),)])
+def test_a_machine_that_cannot_time_says_why_whatever_the_work(cases):
+    made = run(*cases, planned=duel_plan("n=1"), op={"unmeasured": Reason("no_accelerator", {})})
 
     found = judge_round(BLANK, made, judged(made))
 

@@ -25,12 +25,12 @@ def timed_case(scripted, bytes_moved=1):
 
 def test_more_than_the_measured_bandwidth_is_suspicious(scripted):
     l2 = scripted.device.info.l2_bytes
-    case = timed_case(scripted, 106_000_000 + l2)
+    case = timed_case(scripted, 116_000_000 + l2)
 
     (found,) = suspicions(case, scripted.device, Limits(100.0))
 
     assert found.kind == "above_bandwidth"
-    assert found.facts["gbps"] == pytest.approx(106.0)
+    assert found.facts["gbps"] == pytest.approx(116.0)
     assert suspicions(case, scripted.device, Limits(102.0)) == ()
     assert suspicions(case, scripted.device, Limits()) == ()
 

@@ -85,7 +85,6 @@ RECORDS = {
     "launches.schema.json": LaunchRow,
     "plan.schema.json": ShardPlan,
     "round.schema.json": Round,
-    "profile.schema.json": Profile,
 }
 
 

@@ -321,6 +321,9 @@ class PeerArm:
     failure: Reason | None = None  # why it is not timed, or no longer: it does not support the case, raises, is wrong
 
 
+PARAMETERS = ("warps", "stages", "registers", "shared_bytes", "spills")  # of a compiled kernel, beside its constants
+
+
 @dataclass(frozen=True)
 class CompiledKernel:
     """What the compiler made of one kernel of a launch."""
@@ -335,11 +338,10 @@ class CompiledKernel:
 
     @property
     def parameters(self) -> Mapping[str, str]:
-        """What it was launched with, and what the compiler made of it, by name."""
-        names = ("warps", "stages", "registers", "spills", "shared_bytes")
-        found = {name: str(value) for name in names if (value := getattr(self, name)) is not None}
+        """The constants, what it was launched with, and what the compiler made of it, by name. None is left out."""
         constants = (each.partition("=") for each in (self.constants or "").split(",") if "=" in each)
-        return {name: value for name, _, value in constants} | found
+        named = {name: value for name, _, value in constants} | {name: str(getattr(self, name)) for name in PARAMETERS}
+        return {name: value for name, value in named.items() if value != "None"}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from perfci.core.model.basics import Amount, Count, Reason, Time
 from perfci.core.model.measured import KernelBinary
-from perfci.core.model.place import Device, Limits
+from perfci.core.model.place import Device
 from perfci.core.model.run import FORMAT
 
 
@@ -82,5 +82,4 @@ class Profile:
     source: CounterSource = "compiled"
     note: Reason | None = None  # why there are no counters
     cases: tuple[CaseProfile, ...] = ()
-    limits: Limits = field(default_factory=Limits)
     format: int = FORMAT

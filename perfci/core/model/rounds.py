@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from perfci.core.model.basics import Amount, Count, Interval, Reason, Time
-from perfci.core.model.measured import CompiledKernel
+from perfci.core.model.measured import PARAMETERS
 from perfci.core.model.run import FORMAT
+
+COMPILED = PARAMETERS[2:]  # what the compiler makes of the other parameters
 
 
 class RoundVerdict(StrEnum):
@@ -33,10 +35,9 @@ class RoundVerdict(StrEnum):
 class RoundChange:
     """What a round changed of the compiled kernels, by identity: stages 4 -> 3."""
 
-    name: str  # warps, stages, grid, registers, shared_bytes, spills, or a constant such as BLOCK
-    was: str | None = None  # null if the round before has nothing of this name
-    now: str | None = None  # null if this round has none
-    kernel: str = ""  # the kernel's function
+    name: str  # of PARAMETERS, grid, or a constant such as BLOCK
+    was: str  # in the round that it was compared with
+    now: str  # in this round
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,6 @@ class RoundCase:
     reference_us: Time | None = None
     best: Interval | None = None  # gain over the best round before
     start: Interval | None = None  # gain over the start
-    kernels: tuple[CompiledKernel, ...] = ()  # what the compiler made of each: warps, registers, constants
 
 
 @dataclass(frozen=True)
@@ -89,3 +89,13 @@ class Round:
         """Geometric mean over the cases of reference time / kernel time. None if one was not timed."""
         logs = [math.log(each.reference_us / each.us) for each in self.cases if each.us and each.reference_us]
         return math.exp(sum(logs) / len(logs)) if logs and len(logs) == len(self.cases) else None
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """How often a kind of change, or of advice, was kept, of the judged rounds that had it."""
+
+    name: str  # of a parameter, or kind of advice
+    raised: bool | None  # whether the parameter was raised. null: it is a kind of advice
+    kept: Count
+    tried: Count

@@ -1,0 +1,138 @@
+"""What somebody, or an agent, uses to make an op faster: `perfci brief`, `try`, `profile` and `mcp`."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+from perfci.cli import language, options
+from perfci.cli.exits import Exit
+from perfci.cli.options import argument, option
+from perfci.cli.output import get_command, print_json, print_lines, relative
+from perfci.cli.progress import Progress
+from perfci.core.errors import UsageError
+from perfci.core.model import RoundVerdict
+from perfci.core.settings import Settings
+from perfci.core.wording import say, sentence
+from perfci.ops.discover import select
+from perfci.report.brief import write_markdown, write_profile
+from perfci.report.data import pick
+from perfci.report.markdown import write_table
+from perfci.report.rounds import tabulate_cases, write_record, write_round
+from perfci.report.text import file_name, plain
+from perfci.runs import brief as briefs
+from perfci.runs.plan import Request
+from perfci.runs.profile import find_path, list_patterns, profile_op
+from perfci.runs.rounds import FOLDER, try_round
+from perfci.store.files import write_atomically
+from perfci.store.logbook import read_logbook
+
+_CODES = {"kept": Exit.OK, "equal": Exit.WARNINGS, "slower": Exit.WARNINGS, "mixed": Exit.WARNINGS}
+
+
+def brief(
+    op: Annotated[str, argument("OP", "The op.")],
+    device: options.DeviceOption = "auto",
+    output: options.Output = "text",
+    project: options.Project = options.HERE,
+) -> int:
+    """Say what an op is, where it stands, what holds it back, what was tried, and what may be changed, as Markdown."""
+    where = language.load(project)
+    with Progress() as progress:
+        found = briefs.brief(where, op, device, progress)
+    _print(found, write_markdown(found), output)
+    return Exit.OK
+
+
+def try_op(
+    op: Annotated[str, argument("OP", "The op whose kernel was changed.")],
+    why: Annotated[str, option("--why", "The hypothesis: what was changed, and why it should be faster.", "", "TEXT")],
+    expect: Annotated[str | None, option("--expect", "The gain hoped for, such as +20%.", "none", "GAIN")] = None,
+    advice: Annotated[
+        str | None, option("--advice", "The advice of the last profile that it follows.", "none", "KIND")
+    ] = None,
+    start: Annotated[
+        str | None, option("--start", "Revision from which a new series begins.", "that of the last round", "REV")
+    ] = None,
+    device: options.DeviceOption = "auto",
+    seed: options.Seed = None,
+    output: options.Output = "text",
+    project: options.Project = options.HERE,
+) -> int:
+    """Judge a change of an op's kernel against the best round so far, and store the round in the op's logbook."""
+    where, request = language.load(project), Request((op,), device=device, seed=seed)
+    gain = re.fullmatch(r"\+?(\d{1,4}(?:\.\d+)?)\s*%", expect.strip()) if expect else None
+    if expect and not gain:
+        raise UsageError("round_gain", text=expect)
+    expected = float(gain[1]) / 100 if gain else None
+    with Progress() as progress:
+        found = try_round(where, request, why, progress, get_command(), expected=expected, start=start, advice=advice)
+    lines = [*write_round(found), *(["", write_table(tabulate_cases(found))] if found.cases else [])]
+    if found.verdict is not RoundVerdict.KEPT and found.commit:
+        back = shlex.join(["git", "restore", "--source", str(found.against)[:10], "--", *found.files])
+        lines += ["", say("Back to the best so far:"), f"    {plain(back)}"]
+    _print(found, lines, output)
+    return _CODES.get(found.verdict, Exit.GATE_FAILED)
+
+
+def profile(
+    op: Annotated[str, argument("OP", "The op to look into.")],
+    case: options.Case = None,
+    device: options.DeviceOption = "auto",
+    seed: options.Seed = None,
+    output: options.Output = "text",
+    project: options.Project = options.HERE,
+) -> int:
+    """Say what holds each case of an op up, by hardware counters if they can be read, and what promises most."""
+    where = language.load(project)
+    with Progress() as progress:
+        found = profile_op(where, Request((op,), case, device, seed=seed), progress)
+    path = say("Profile: {path}", path=relative(find_path(where, found.op)))
+    _print(found, [*write_profile(found), "", path], output)
+    return Exit.OK
+
+
+def mcp(
+    device: options.DeviceOption = "auto",
+    device_time: Annotated[
+        float, option("--device-time", "Seconds that rounds and profiles may take in all.", metavar="S", min=0)
+    ] = 3600.0,
+    project: options.Project = options.HERE,
+) -> int:
+    """Serve brief, try, profile, static, compare and history to an agent, by MCP over standard input and output."""
+    from perfci.mcp import serve
+
+    with Progress() as progress:
+        serve(language.load(project), device, device_time, progress)
+    return Exit.OK
+
+
+COMMANDS = {"brief": brief, "try": try_op, "profile": profile, "mcp": mcp}
+
+
+def _print(found: Any, lines: Iterable[str], output: str) -> None:
+    """Print an answer as JSON, or as Markdown."""
+    if output == "json":
+        print_json(found)
+    else:
+        print_lines(*lines)
+
+
+def show_rounds(where: Settings, names: Sequence[str], output: str) -> int:
+    """Print the records of ops' logbooks, and write each with its picture into reports/rounds/."""
+    chosen, patterns = {op.op: read_logbook(op.folder) for op in select(where, names)}, list_patterns(where)
+    found = {op: logbook for op, logbook in chosen.items() if logbook.rounds or logbook.problems}
+    lines = [] if found else [say("No round was tried yet: perfci try begins one.")]
+    for op, logbook in found.items():
+        lines += [f"> **{plain(sentence(each))}**" for each in logbook.problems]
+        if logbook.rounds:
+            record, picture = write_record(op, logbook.rounds, patterns)
+            path = write_atomically(where.reports / FOLDER / f"{file_name(op)}.md", record.encode())
+            if picture:
+                write_atomically(path.with_suffix(".png"), picture)
+            lines += [record, say("Record: {path}", path=relative(path))]
+    logs = [{"op": op, **pick(logbook, "rounds problems")} for op, logbook in found.items()]
+    _print({"ops": logs, "patterns": patterns}, lines, output)
+    return Exit.WARNINGS if any(logbook.problems for logbook in found.values()) else Exit.OK
