@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
@@ -81,7 +80,7 @@ def init(
     return Exit.OK
 
 
-@options.takes("op", {"source": "op reference", "library": "", "sketches": "op version", "fake": "op"})
+@options.takes("op", {"source": "op reference tests", "library": "", "fake": "op"})
 def new_(
     op: Annotated[str, argument("OP", "Name of the op, perhaps in folders: flash, attention/flash.")] = "",
     source: Annotated[
@@ -97,7 +96,7 @@ def new_(
         str | None,
         option(
             "--reference",
-            "What --from is compared with, such as torch.nn.functional.softmax.",
+            "What --from is compared with: torch.nn.functional.softmax, or FILE:FUNCTION.",
             "torch's operator of the function's name",
             "PATH",
         ),
@@ -106,28 +105,23 @@ def new_(
         Path | None,
         option("--from-library", "An op for each file of a folder with a function of its name.", "none", "DIR"),
     ] = None,
-    sketches: Annotated[
-        Path | None, option("--from-kernelgen", "Make an op of KernelGen's files in a folder.", "none", "DIR")
-    ] = None,
-    version: Annotated[
-        int | None,
-        typer.Option("--version", metavar="N", min=0, show_default="the newest", help="Which of KernelGen's versions."),
-    ] = None,
+    tests: Annotated[
+        list[Path],
+        option("--tests", "Tests whose sizes become cases; repeat for several.", "those beside the file", "PATH"),
+    ] = [],  # noqa: B006
     fake: Annotated[bool, flag("--fake", "An op for the fake device, to try perfci out without torch.")] = False,
     project: options.Project = options.HERE,
 ) -> int:
-    """Write a new op's four files and its page: ready to run, around your function, or of KernelGen's sketches."""
+    """Write a new op's four files and its page: ready to run, or around your function and its tests."""
     where = language.load(project)
     known = {each.op: each.folder for each in discover.ops(where)} if where.kernels.is_dir() else {}
     if library is not None:
         return _add_library(library, where, known)
     if source is not None:
-        op = op or Path(source.rpartition(":")[2]).stem.lstrip("_")
+        op = op or sketch.name_op(source)
     place = new.place(op, where.kernels, known)
     if source is not None:
-        draft = sketch.draft_from_function(place.op, source, reference, where)
-    elif sketches is not None:
-        draft = sketch.draft_from_kernelgen(place.op, sketches, version, where)
+        draft = sketch.draft_from_function(place.op, source, reference, where, tests)
     else:
         draft = new.draft_from_template(place.op, "fake_op" if fake else "op")
     written = new.write(place, draft)
@@ -136,7 +130,6 @@ def new_(
     print_lines(say("{op} is ready:", op=place.op), *(f"  {relative(path)}" for path in written))
     for title, reasons in (
         (say("Carried over:"), draft.carried),
-        (say("Not carried over:"), draft.left),
         (say("To look at:"), (*draft.look, *discover.check_contract(folder))),
     ):
         if reasons:
@@ -161,7 +154,7 @@ def _add_library(folder: Path, where: Settings, known: Mapping[str, Path]) -> in
         except PerfciError as error:
             rows.append(Paragraph(f"{op}: {sentence(error.reason)}", 2, STYLES[Gate.WARNS]))
         else:
-            left = [sentence(reason) for reason in (*found.look, *found.left)]
+            left = [sentence(reason) for reason in found.look]
             rows.append(Paragraph(f"{op}: {' '.join(left) or say('ready')}", 2))
     counts = {"made": len(made) - len(known), "files": len(rows)}
     print_lines(say("Ops written: {made} of {files}.", **counts), "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +34,16 @@ class Operator:
     def mutates(self) -> tuple[str, ...]:
         """The arguments that it writes into."""
         return tuple(each.name for each in self.arguments if each.alias_info and each.alias_info.is_write)
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """Its arguments as those of a function."""
+        plain, named = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+        empty = inspect.Parameter.empty
+        kinds = [(named if each.kwarg_only else plain, each) for each in self.arguments]
+        defaults = [each.default_value if each.has_default_value() else empty for each in self.arguments]
+        pairs = zip(kinds, defaults, strict=True)
+        return inspect.Signature([inspect.Parameter(each.name, kind, default=value) for (kind, each), value in pairs])
 
     @property
     def pointwise(self) -> bool:
@@ -104,11 +115,17 @@ def find_operator(name: str) -> Operator | None:
         plain, overload = found[1], found[2]
     packet = getattr(torch.ops.aten, plain, None)
     known = packet.overloads() if packet is not None and hasattr(packet, "overloads") else []
-    first = next((each for each in (overload, "default", "Tensor", "self", "dim") if each in known), None)
+    schemas = {
+        each: getattr(packet, each)._schema
+        for each in (overload, "default", "Tensor", "self", "dim", *known)
+        if each in known
+    }
+    takes = {each: [one for one in schema.arguments if one.name not in LEFT_OUT] for each, schema in schemas.items()}
+    # Some, such as add, have a default for numbers alone.
+    first = next((each for each, own in takes.items() if any("Tensor" in str(one.type) for one in own)), None)
     if first is None:
         return None
-    schema = getattr(packet, first)._schema
-    arguments = [each for each in schema.arguments if each.name not in LEFT_OUT]
+    arguments = takes[first]
     return Operator(f"torch.ops.aten.{plain}.{first}", arguments, _find_info(plain))
 
 

@@ -82,12 +82,12 @@ class SoakFiles:
 class SketchFiles:
     """Functions that a new op is made of."""
 
-    kernel: str
-    baseline: str | None = None  # file of the reference. None for a function without tests
-    tests: tuple[str, ...] = ()  # files of the tests: accuracy, performance
+    kernel: str  # its file. Empty: the module's
+    function: str  # or a class, whose objects are called
     module: str | None = None  # name by which the kernel's file is imported. None: by its path
-    function: str | None = None
-    reference: str | None = None
+    reference: str | None = None  # a dotted path, or a function of `baseline`
+    baseline: str | None = None  # file of the reference
+    tests: tuple[str, ...] = ()  # files of the tests
 
 
 @dataclass(frozen=True)

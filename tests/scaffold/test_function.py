@@ -45,7 +45,7 @@ pytestmark = pytest.mark.torch
 @pytest.fixture(scope="module")
 def said() -> dict[str, Any]:
     wanted = {
-        op: (op, SketchFiles(str(SOURCE), function=function, reference=reference))
+        op: (op, SketchFiles(str(SOURCE), function, reference=reference))
         for op, (function, reference) in {**MADE, **OTHERS}.items()
     }
     return rehearse(wanted)

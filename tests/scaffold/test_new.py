@@ -138,9 +138,8 @@ def test_one_file_that_is_there_already_keeps_all_four_from_being_written(tmp_pa
     ("options", "said"),
     [
         (["--fake", "--from", "a.py:f"], "--from does not go with --fake"),
-        (["--from", "a.py:f", "--from-kernelgen", "."], "--from does not go with --from-kernelgen"),
         (["--reference", "torch.add"], "--reference goes only with --from"),
-        (["--version", "2"], "--version goes only with --from-kernelgen"),
+        (["--tests", "test_a.py"], "--tests goes only with --from"),
         (["--from", "a.py:f", "--from-library", "."], "--from does not go with --from-library"),
     ],
 )

@@ -12,16 +12,15 @@ def run(job: Job, send: Callable[[Message], None]) -> None:
     """Report what was found out about each of the job's sketches."""
     send(Doing("import", job.ops[0].op))
     try:
-        from perfci.worker.sketch import function, tests
+        from perfci.worker.sketch import function
     except ImportError as error:
         raise DeviceError("new_needs_torch", error=str(error)) from error
     for op, files in zip((each.op for each in job.ops), job.sketches, strict=True):
-        find = tests.find if files.baseline else function.find
 
         def step(file: str, op: str = op) -> None:
             send(Doing("rehearsal", op, file))
 
         try:
-            send(Sketched(op, find(op, files, step)))
+            send(Sketched(op, function.find(op, files, step)))
         except PerfciError as error:
             send(Sketched(op, failure=error.reason))

@@ -27,14 +27,11 @@ Groups = Sequence[Sequence[Place]]  # places of one size each
 
 @dataclass
 class Call:
-    """One call of kernel or reference, in a test."""
+    """One call of the function, in a test or as a sample."""
 
-    role: str  # kernel or reference
-    name: str  # of the function
     part: str  # accuracy or performance
     given: Mapping[str, Any]  # argument -> `Argument`, or the value of what is no tensor
     names: Mapping[str, int]  # integers that the test has by a name
-    returned: bool = False  # it raised nothing
 
     @property
     def tensors(self) -> dict[str, Argument]:

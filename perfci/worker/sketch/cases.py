@@ -23,7 +23,7 @@ _LITTLE = 3  # size of the axes that are not varied
 
 def make_suites(op: str, form: Form, calls: Sequence[Call], source: str) -> tuple[Suites, list[Reason]]:
     """Returns the suites of an op that is called like this, and what a person has to look at."""
-    first, done = calls[0], form.try_case(form.make_distinct())
+    done = form.try_case(form.make_distinct())
     values = [name for name, text in form.inputs.items() if name not in form.shapes and text not in form.axes]
     varying = [name for name in values if len({repr(call.given[name]) for call in calls}) > 1]
     tested = [call for call in calls if call.part == "accuracy"]
@@ -45,7 +45,8 @@ def make_suites(op: str, form: Form, calls: Sequence[Call], source: str) -> tupl
         points.insert(0, form.make_distinct((2, 3, 4, 5, 6, 7)))
     probe = next((each for each in points if form.try_case(each)), {})
     fixed = {name: (form.inputs[name],) for name in varying}
-    annotations = {name: type(first.given[name]).__name__ for name in varying}
+    kinds = {name: {type(call.given[name]).__name__: 1 for call in calls} for name in varying}
+    annotations = {name: " | ".join(each).replace("NoneType", "None") for name, each in kinds.items()}
     dot = "tl.dot(" in source
     summed = _find_summed(form, done.reference[0], dot=dot) if done and done.reference else []
     reduces = f"reduces=lambda {', '.join([*form.axes, *varying, 'dtype'])}: {' * '.join(summed)},"
