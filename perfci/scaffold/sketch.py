@@ -35,7 +35,7 @@ class Suites:
     axes: Mapping[str, str]  # a case's parameters but for dtype, in order, and their types
     inputs: Mapping[str, str]  # argument -> the expression that makes it
     dtypes: tuple[str, ...]
-    edges: tuple[Mapping[str, tuple[str, ...]], ...] = ()  # grids of the accuracy suite, each over DTYPES
+    edges: tuple[Mapping[str, tuple[str, ...]], ...] = ()  # grids of the accuracy suite, in the first dtype
     cases: tuple[Case, ...] = ()  # more cases of the accuracy suite, written out
     probe: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the probe case, as a grid over DTYPES
     speed: tuple[Case, ...] = ()  # cases of the performance suite
@@ -60,8 +60,11 @@ def draft(op: str, sketch: Sketch, sources: Mapping[str, str]) -> Draft:
     suites = sketch.suites
     # A case of the tests that is an edge stands among these.
     known = {point for grid in suites.edges for point in itertools.product(*grid.values())}
-    others = [case for case in suites.cases if tuple(case.values())[:-1] not in known]
-    edges = [_write_grid(grid, "dtype=DTYPES") for grid in suites.edges]
+    others = [
+        case for case in suites.cases if (*case.values(),)[:-1] not in known or suites.dtypes[0] not in case["dtype"]
+    ]
+    # Where a block ends hardly depends on the dtype, and each case takes the interpreter several calls.
+    edges = [_write_grid(grid, "dtype=DTYPES[:1]") for grid in suites.edges]
     probe = f"probe_cases=perfci.grid({', '.join(_write_grid(suites.probe, 'dtype=DTYPES'))}),"
     accuracy = [*_write_cases([*_group(others), *edges]), *([probe] if suites.probe else []), *suites.accuracy]
     speed = [*_write_cases(_group(suites.speed)), "# bytes_moved and flops would give GB/s and TFLOP/s."]

@@ -17,6 +17,8 @@ MOST_ELEMENTS = 1 << 18  # largest tensor of an accuracy case: more would take T
 
 MOST_PROGRAMS = 128  # of an accuracy case's launches, at a millisecond each in the interpreter
 
+FEW_PROGRAMS = 16  # of the case that gets all values
+
 USUAL_BLOCK = 128
 _LITTLE = 3  # size of the axes that are not varied
 
@@ -38,12 +40,14 @@ def make_suites(op: str, form: Form, calls: Sequence[Call], source: str) -> tupl
     )
     grids, refused = _find_edges(form, source) if done else ([], str(form.make_distinct()))
     look += [Reason("look_refused", {"op": op, "case": refused})] if refused else []
-    # The probe case has sizes that no block divides, if the function takes them.
-    sizes = [3, 3, 5, 7, 33, 100][-2 if form.axes == ("shape",) else -len(form.axes) :]
-    points = [form.make_distinct(sizes), form.make_distinct()][len(form.axes) > 3 :]
-    if "tl.arange" not in source:  # it takes one element after the other, which the interpreter does slowly
+    # The probe case, which gets all values, has sizes that no block divides, if the function takes them, and few programs.
+    wanted = [(3, 3, 5, 7, 33, 100), (2, 2, 3, 5, 7, 100)]
+    axes = 2 if form.axes == ("shape",) else len(form.axes)
+    points = [form.make_distinct(sizes[-axes:]) for sizes in wanted] + [form.make_distinct()]
+    if "tl.arange" not in source or axes > 3:  # it takes one element after the other, which the interpreter does slowly
         points.insert(0, form.make_distinct((2, 3, 4, 5, 6, 7)))
-    probe = next((each for each in points if form.try_case(each)), {})
+    taken = [(each.programs > FEW_PROGRAMS, point) for point in points if (each := form.try_case(point))]
+    probe = min(taken, key=lambda each: each[0])[1] if taken else {}
     fixed = {name: (form.inputs[name],) for name in varying}
     kinds = {name: {type(call.given[name]).__name__: 1 for call in calls} for name in varying}
     annotations = {name: " | ".join(each).replace("NoneType", "None") for name, each in kinds.items()}
