@@ -137,6 +137,7 @@ def _draw(
         "inf": lambda: np.where(special, sign * np.inf, normal),
         "cancellation": cancel,
         "mixed": lambda: rng.choice([0.0, 1.0, -1.0, np.inf, -np.inf, np.nan], shape),
+        "peaked": stand_out,
         "confident": stand_out,
         "ties": round_off,
         "sorted": lambda: np.sort(normal, axis=-1) if shape else normal,

@@ -347,7 +347,9 @@ def _compare_numbers(
     rtol, atol = closeness.tolerance(dtype, suite.tolerance, calls.terms)
     atol *= _estimate_term(calls)
     errors, usual_errors = closeness.errors_of(got, right), closeness.errors_of(common, right)
-    standard = Standard(right, arrays.round_like(right, actual), common, usual_errors.stats, rtol, atol)
+    standard = Standard(
+        right, arrays.round_like(right, actual), common, usual_errors.stats, rtol, atol, bool(suite.reduces)
+    )
     result = check.result(errors=errors.stats, reference_errors=usual_errors.stats, rtol=rtol, atol=atol)
     if not standard.accepts(got):
         misplaced = standard.misplaced(got)

@@ -14,8 +14,9 @@ from perfci.core.model import Cache
 Params = Mapping[str, Any]  # one case's parameters by name, as given to `make_inputs`
 
 VALUES = ("normal", "zeros", "ones", "tiny", "large", "subnormal", "nan", "inf", "cancellation")
-"""Kinds of values that the accuracy suite fills floating-point inputs with. `mixed` is one more, for pointwise ops:
-each input has 0, 1, -1, infinities and NaN on its own."""
+"""Kinds of values that the accuracy suite fills floating-point inputs with. There are two more. `mixed` is for
+pointwise ops: each input has 0, 1, -1, infinities and NaN on its own. `peaked` is for others: one number of each row
+is far above the rest, at the place that an integer input names."""
 
 SEARCHED = (
     "confident", "ties", "sorted", "repeated", "wide", "constants", "subnormal", "one nan", "one infinity", "edges",

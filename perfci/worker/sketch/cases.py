@@ -23,7 +23,9 @@ USUAL_BLOCK = 128
 _LITTLE = 3  # size of the axes that are not varied
 
 
-def make_suites(op: str, form: Form, calls: Sequence[Call], source: str) -> tuple[Suites, list[Reason]]:
+def make_suites(
+    op: str, form: Form, calls: Sequence[Call], source: str, *, pointwise: bool = False
+) -> tuple[Suites, list[Reason]]:
     """Returns the suites of an op that is called like this, and what a person has to look at."""
     done = form.try_case(form.make_distinct())
     values = [name for name, text in form.inputs.items() if name not in form.shapes and text not in form.axes]
@@ -40,7 +42,7 @@ def make_suites(op: str, form: Form, calls: Sequence[Call], source: str) -> tupl
     )
     grids, refused = _find_edges(form, source) if done else ([], str(form.make_distinct()))
     look += [Reason("look_refused", {"op": op, "case": refused})] if refused else []
-    # The probe case, which gets all values, has sizes that no block divides, if the function takes them, and few programs.
+    # The probe case gets all values. If possible, no block divides its sizes, and it takes few programs.
     wanted = [(3, 3, 5, 7, 33, 100), (2, 2, 3, 5, 7, 100)]
     axes = 2 if form.axes == ("shape",) else len(form.axes)
     points = [form.make_distinct(sizes[-axes:]) for sizes in wanted] + [form.make_distinct()]
@@ -59,9 +61,12 @@ def make_suites(op: str, form: Form, calls: Sequence[Call], source: str) -> tupl
         'layouts=("contiguous",),',
         *([reduces] if summed else []),
     ]
+    more = "mixed" if pointwise else "peaked"
     if summed and not dot:
         lines.append("# All but large values: a sum beyond the largest number depends on the order of its terms.")
-        lines += fit("values=(", [f'"{each}"' for each in VALUES if each != "large"], "),", "    ")
+        lines += fit("values=(", [f'"{each}"' for each in (*VALUES, more) if each != "large"], "),", "    ")
+    else:
+        lines.append(f'values=(*perfci.VALUES, "{more}"),')
     lines += ["uses_dot=True,"] if dot else []
     lines += ["deterministic=False,  # it adds atomically"] if "tl.atomic_" in source else []
     suites = Suites(

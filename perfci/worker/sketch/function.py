@@ -98,12 +98,12 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         for sizes in [] if any(each.part == "performance" for each in calls) else _list_sizes(form, launched):
             if not right or form.try_case(dict(zip(form.axes, sizes, strict=True))):
                 calls += [_call(form, "performance", sizes, dtype) for dtype in dtypes[-2:]]
-        suites, look = make_suites(op, form, calls, launched)
+        pointwise = bool(operator and found and operator.pointwise)
+        suites, look = make_suites(op, form, calls, launched, pointwise=pointwise)
     if operator and found:
         bounded = [f"domain={operator.domain},"] if set(operator.domain) != {None} else []
         written = [f"mutates={operator.mutates},"] if operator.mutates else []
-        kinds = ['values=(*perfci.VALUES, "mixed"),'] if operator.pointwise else []
-        suites = replace(suites, accuracy=(*suites.accuracy, *kinds, *bounded, *written))
+        suites = replace(suites, accuracy=(*suites.accuracy, *bounded, *written))
     guessed = ", ".join(f"{name}: {value}" for name, value in {**form.inputs, **form.shapes}.items())
     facts = {"op": op, "inputs": guessed, "call": f"{path_of}({', '.join(arguments)})"}
     unsure = "look_untried" if not right else None if found or tests else "look_guessed"
