@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfci.core.model import Reason
@@ -122,24 +122,36 @@ def _find_edges(form: Form, source: str) -> tuple[list[dict[str, tuple[str, ...]
     blocks = {axis: _find_block(form, axis) for axis in form.axes}
     usual = USUAL_BLOCK if "tl.arange" in source else 1
     spare = [each for each in constants if 8 <= each <= 1024 and each not in blocks.values()]
+    flat = _is_flat(form, blocks)
     grids, refused = list[dict[str, tuple[str, ...]]](), None
     for number, axis in enumerate(form.axes):
-        block = blocks[axis] or (spare or [usual])[0]
+        block = 1 if flat and number else blocks[axis] or (spare or [usual])[0]
         around = [1, 2, 13] if block < 4 else [1, block - 1, block, block + 1, 2 * block + 1]
         # The first axis alone gets size 0, and the size of all other grids only once.
         values: list[Any] = [0, *around] if number == 0 else [each for each in around if each != _LITTLE]
         values = [each for each in values if each * _LITTLE ** (len(form.axes) - 1) <= MOST_ELEMENTS]
         if axis == "shape":
             values = [*((each,) for each in values), (3, block + 1), (3, 5, 7)]
-        rest = dict.fromkeys(form.axes, _LITTLE)
+        others = 1 if flat and not number else _LITTLE
+        rest = dict.fromkeys(form.axes, others)
         tried = {each: form.try_case(rest | {axis: each}) for each in values}
         taken = [each for each, done in tried.items() if done and done.programs <= MOST_PROGRAMS]
         values = [each for each, done in tried.items() if not done or each in taken]
         missing = [each for each in values if each not in {*taken, 0, (0,)}]
         refused = refused or (f"{axis}={missing[0]}" if missing else None)
         if taken:
-            grids.append({name: (str(_LITTLE),) for name in form.axes} | {axis: tuple(map(str, taken))})
+            grids.append({name: (str(others),) for name in form.axes} | {axis: tuple(map(str, taken))})
     return grids, refused
+
+
+def _is_flat(form: Form, blocks: Mapping[str, int | None]) -> bool:
+    """Whether the grid walks all elements as one axis, so that a block ends at a number of elements."""
+    first, *others = form.axes
+    block = blocks[first]
+    if not others or not block or block < 4 or {*blocks.values()} != {block}:
+        return False
+    full = form.try_case(dict.fromkeys(form.axes, 1) | {first: block, others[0]: 2})
+    return full is not None and full.programs == 2
 
 
 def _find_block(form: Form, axis: str) -> int | None:
