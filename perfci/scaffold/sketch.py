@@ -95,7 +95,9 @@ def _write_side(op: str, sketch: Sketch, side: SketchFunction, about: str) -> st
     """`<op>_triton.py`, or `<op>_baseline.py` without make_inputs."""
     name = side.call.removeprefix("source.").removesuffix("()").removesuffix(".apply")
     own = side.call.startswith("source.")
-    imported = f"import {side.module} as source" if own else f"import {side.module}"
+    # A package may have the function by its module's name.
+    imported = f"from {side.module} import {name} as source" if own else f"import {side.module}"
+    call = side.call.replace(f"source.{name}", "source", 1)
     lines = [f'"""{op}: {about}, {name}{f" of {side.module} as it is" if own else ""}."""', "", "import torch"]
     if side.device:
         lines += ["", f"import {SHARED}"]
@@ -103,11 +105,11 @@ def _write_side(op: str, sketch: Sketch, side: SketchFunction, about: str) -> st
         lines += ["", f"with {SHARED}.kernels() as hidden:", f"    {imported}"]
     elif side.module != "torch":
         lines += [imported] if side.device else ["", imported]
-    made = side.call if side.call.endswith(")") else ""
+    made = call if call.endswith(")") else ""
     if side.device:
-        made = f'{SHARED}.wrap({side.call}, "{side.device}"{", hidden" if side.hides else ""})'
+        made = f'{SHARED}.wrap({call}, "{side.device}"{", hidden" if side.hides else ""})'
     lines += ["", f"_call = {made}"] if made else []
-    body = fit(f"return {'_call' if made else side.call}(", side.arguments, ")", "    ")
+    body = fit(f"return {'_call' if made else call}(", side.arguments, ")", "    ")
     return "\n".join([*lines, "", "", *fit(f"def {op}(", sketch.parameters, "):"), _indent(body)])
 
 

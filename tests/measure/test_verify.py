@@ -144,6 +144,19 @@ def test_a_right_kernel_passes_with_all_values_and_layouts(device, values, layou
     assert result.errors is not None and result.reference_errors is not None
 
 
+def exponential(x):
+    return np.exp2((x * np.float32(1.4426950408889634)).astype(np.float32)).astype(np.float32)
+
+
+@pytest.mark.parametrize(("error", "passes"), [(0.0, True), (2e-5, False)])
+def test_what_rounding_an_input_does_to_the_answer_is_no_fault_of_the_kernel(device, error, passes):
+    tried = suite(lambda x: exponential(x) * np.float32(1 + error), lambda x: np.exp(x))
+
+    result = verify(tried, device, check("cancellation", params=WIDE), describe)
+
+    assert (result.failure is None) is passes
+
+
 # --- what is wrong ----------------------------------------------------------------------------------------------------
 
 _kept = {}

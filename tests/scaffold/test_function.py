@@ -138,7 +138,7 @@ def test_code_of_the_project_is_imported_and_any_other_file_is_copied_whole(tmp_
     package = tmp_path / "src" / "my_own_library"
     package.mkdir(parents=True)
     (tmp_path / "kernels").mkdir()
-    (package / "__init__.py").touch()
+    (package / "__init__.py").write_text("from my_own_library.soft import softmax as soft\n")  # hides the module
     (package / "soft.py").write_text(SOURCE.read_text())
     monkeypatch.syspath_prepend(str(tmp_path / "src"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "src"))
@@ -149,9 +149,9 @@ def test_code_of_the_project_is_imported_and_any_other_file_is_copied_whole(tmp_
     assert run(["new", "other", "--from", f"{SOURCE}:add", *options]) == 0
 
     kernels = tmp_path / "kernels"
-    assert "import my_own_library.soft as source\n" in (kernels / "mine" / "mine_triton.py").read_text()
+    assert "from my_own_library.soft import add as source\n" in (kernels / "mine" / "mine_triton.py").read_text()
     assert not (kernels / "mine" / "_soft.py").exists()
-    assert "import _user_kernels as source\n" in (kernels / "other" / "other_triton.py").read_text()
+    assert "from _user_kernels import add as source\n" in (kernels / "other" / "other_triton.py").read_text()
     assert (kernels / "other" / "_user_kernels.py").read_text() == SOURCE.read_text()
 
 
