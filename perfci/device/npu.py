@@ -122,11 +122,12 @@ class NpuDevice(TorchDevice):
         return Limits() if interprets() else super().limits(dtypes)
 
     @contextmanager
-    def record_kernels(self) -> Iterator[Mapping[str, CompiledKernel]]:
+    def record_kernels(self) -> Iterator[Mapping[str, CompiledKernel] | None]:
         """Watch Triton's launches. A chip without registers has none, although its compiler gives 0."""
         found: dict[str, CompiledKernel] = {}
         with super().record_kernels() as kernels:
-            yield found
+            yield None if kernels is None or interprets() else found
+        kernels = kernels or {}
         found |= {name: replace(each, registers=None, spills=None, shared_bytes=None) for name, each in kernels.items()}
 
     def capture_work(self) -> AbstractContextManager[Capture]:

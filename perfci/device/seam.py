@@ -485,9 +485,12 @@ class Accelerator:
         """Keep the device at work with this call alone. Only for a device with a free clock."""
         raise NotImplementedError
 
-    def record_kernels(self) -> AbstractContextManager[Mapping[str, CompiledKernel]]:
-        """Collect what the compiler made of every kernel launched inside. Not while timing."""
-        return nullcontext({})
+    def record_kernels(self) -> AbstractContextManager[Mapping[str, CompiledKernel] | None]:
+        """Collect every Triton kernel launched inside, and what the compiler made of it. Not while timing.
+
+        None if the device cannot tell what is launched.
+        """
+        return nullcontext(None)
 
     def capture_work(self) -> AbstractContextManager[Capture]:
         """Collect what the calls inside do on the device. Not while timing, and after what they compile and tune."""

@@ -113,8 +113,8 @@ class TorchDevice(Accelerator):
         finally:
             gc.enable()
 
-    def record_kernels(self) -> AbstractContextManager[Mapping[str, CompiledKernel]]:
-        return nullcontext({}) if explain_unknown_triton() else launches.record_kernels()
+    def record_kernels(self) -> AbstractContextManager[Mapping[str, CompiledKernel] | None]:
+        return nullcontext(None) if explain_unknown_triton() else launches.record_kernels()
 
     def capture_work(self) -> AbstractContextManager[Capture]:
         unknown = explain_unknown_triton()

@@ -18,7 +18,7 @@ from perfci.device.seam import WARMING, Accelerator, Inputs, Launch, Session
 from perfci.measure.baton import Baton
 from perfci.measure.bench import BASE, KERNEL, REFERENCE, Arm, Listener, Rig, Subject
 from perfci.measure.host import is_compared, take_host_blocks, wants_host_block
-from perfci.measure.inputs import bound_inputs
+from perfci.measure.inputs import bound_inputs, gather
 from perfci.measure.outputs import wrong_output
 from perfci.measure.power import is_held, measure_sustained
 from perfci.ops.spec import Params, Performance
@@ -260,6 +260,8 @@ def _launch_all(bench: Rig, block: _QueuedBlock, baton: Baton | None) -> None:
     padding = bench.device.pad(seed)
     inputs, block.seed = bench.make_inputs(suite, subject.params, seed), seed
     arms = _list_arms(bench, subject, inputs)
+    arrays, mutated = bench.device.arrays, {name: inputs[name] for name in suite.mutates or ()}
+    given = arrays.copies(mutated)  # what every launch begins with
     stride = 1 if baton else subject.stride
     for turn in range(BLOCK_WARMUP):
         for arm in arms:
@@ -273,15 +275,23 @@ def _launch_all(bench: Rig, block: _QueuedBlock, baton: Baton | None) -> None:
         if turn == renewed:
             block.session.aside()
             untimed, candidates = _refill(bench, block, arms, seed), 0
+            if mutated:
+                untimed, given = [], arrays.copies(mutated)
         candidates += 1
         launched = arms if turn % stride == 0 or turn == renewed else [arm for arm in arms if arm.arm != REFERENCE]
         for arm in bench.order.sample(launched, len(launched)):
             block.arm = arm.arm
+            if mutated:
+                block.session.aside()
+                arrays.refill(mutated, given)
             output = block.session.launch(arm, warm=block.warm, rest_us=subject.rest_us)
             block.order.append(arm.arm)
             # Each round since the values changed is equally likely to be the one, and no kernel can know which it is.
             if arm.arm == KERNEL and secrets.randbelow(candidates) == 0:
                 kept = output
+                if mutated:
+                    block.session.aside()
+                    kept = list(arrays.copies(dict(enumerate(gather(output, inputs, [*mutated])))).values())
             # Freed before the next launch, so that every launch draws its output from the same pool.
             del output
         hand_over()
@@ -292,9 +302,9 @@ def _launch_all(bench: Rig, block: _QueuedBlock, baton: Baton | None) -> None:
         block.arm, calls = KERNEL, Arm(KERNEL, suite.kernel, inputs)
         subject.wall_us = min(subject.wall_us, 1e6 * bench.device.window_s(calls, CLOCK_CALLS) / CLOCK_CALLS)
     block.arm = REFERENCE
+    arrays.refill(mutated, given)
     # To look at all errors of a large output takes longer than its launches. Whether it is right is always looked at.
     errors = subject.errors if block.index == 0 or secrets.randbelow(ERRORS_EVERY) == 0 else None
-    arrays = bench.device.arrays
     if renewed is not None:  # to make the inputs again for every block would cost more than it could show
         subject.failure = subject.failure or _find_changed(bench, block, inputs)
     for output in (*untimed, kept):

@@ -10,7 +10,7 @@ from perfci.core.model import ErrorStats, Fact, Reason
 from perfci.core.model.basics import worst
 from perfci.device.seam import Arrays, Deviation, Inputs
 from perfci.measure.closeness import RATIO, errors_of, relative_l2, tolerance
-from perfci.measure.inputs import flat
+from perfci.measure.inputs import call_fresh, flat
 from perfci.ops.spec import Params, Performance, case_id
 
 
@@ -46,9 +46,10 @@ def _compare(
 ) -> Reason | None:
     case = case_id(params)
     terms = suite.reduces(**params) if suite.reduces else 1
-    expected, given, plain = flat(suite.reference(**arrays.upcast(inputs))), flat(output), list[Any]()
+    mutates, given, plain = suite.mutates or (), flat(output), list[Any]()
+    expected = call_fresh(suite.reference, arrays.upcast(inputs), arrays, mutates)
     if not dtypes:
-        plain = flat(suite.reference(**inputs))
+        plain = call_fresh(suite.reference, inputs, arrays, mutates)
         dtypes += [arrays.facts(each).dtype if arrays.is_array(each) else "" for each in plain]
     if len(given) != len(expected):
         return Reason("wrong_count", {"case": case, "got": len(given), "expected": len(expected)})
@@ -64,7 +65,7 @@ def _compare(
         found = arrays.mismatch(actual, wanted, rtol, atol)
         if found.count:
             # The reference's own error in the case's dtype. An infinite one would allow everything.
-            plain = plain or flat(suite.reference(**inputs))
+            plain = plain or call_fresh(suite.reference, inputs, arrays, mutates)
             usual_error = arrays.mismatch(plain[index], wanted, 0.0, 0.0).worst_abs
             if found.worst_abs > RATIO * (usual_error if math.isfinite(usual_error) else 0.0):
                 where: dict[str, Fact] = {"case": case, "count": found.count, "index": str(found.worst_index)}

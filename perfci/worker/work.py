@@ -177,6 +177,9 @@ class Worker:
                 yield replace(found, of_base=before != now)
             if before["rejects"] != now["rejects"]:
                 yield from accuracy_stage.verify_rejections(own, self._device, self._describe)
+            if self._device.absent:
+                for found in accuracy_stage.verify_work(suite, self._device):
+                    yield replace(found, of_base=before != now)
             if same := accuracy_stage.verify_answers(suite, self._device):
                 yield replace(same, of_base=before != now)
 
