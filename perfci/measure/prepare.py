@@ -76,7 +76,8 @@ def prepare(bench: Rig, params: Params, case: str | None = None, own: Performanc
         reference_us = 1e6 * bench.device.window_s(Arm(REFERENCE, suite.reference, inputs), 1)
     except Exception as error:
         return fail(bench.explain(facts.case, error, "reference_raised"))
-    subject = Subject(params, facts, rounds(us), suspicion=suspicion, suite=own, wall_us=us)
+    turns = min(rounds(us), bench.device.most_rounds)
+    subject = Subject(params, facts, turns, suspicion=suspicion, suite=own, wall_us=us)
     if reference_us > SLOW_US:
         subject.stride = max(min(int(reference_us / us / 2), subject.rounds // FEWEST_REFERENCES), 1)
     try:
