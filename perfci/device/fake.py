@@ -54,6 +54,7 @@ class FakeSpec:
     reference_speed: float = 1.0  # of references alone
     model: str = "Fake One"  # name of the device
     models: tuple[str, ...] = ()  # of each board of the host, if they differ
+    most_rounds: int = 30  # of a block: fewer make a check quicker, and its times less sure
     wall_share: float = 0.0  # how much of the time that launches claim really passes
     driver: str = ""  # version of the driver
     board: str = ""  # identifier of the board, else FAKE-0, FAKE-1, ...
@@ -271,6 +272,7 @@ class FakeDevice(seam.Accelerator):
         self._bias: dict[object, float] = {}
         self._session: FakeSession | None = None
         self._power = _Power(spec.power_limit_w)
+        self.most_rounds = spec.most_rounds
         self.free_mhz = FREE_MHZ if spec.power_limit_w else None
 
     def count(self) -> int:
