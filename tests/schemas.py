@@ -103,7 +103,6 @@ SAID: Mapping[str, str] = {
     "targets": "what was compiled for: sm_90, gfx942",
     "timer": "activity, event or virtual",
     "value": "the estimate",
-    "warmup_launches": "launches before the first timed one",
     "warps": "of a program",
     "why": "in the words of whoever wrote it",
     "StepCase.kernel": "of the kernel",

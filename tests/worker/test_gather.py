@@ -35,8 +35,8 @@ def gathered(start, *messages):
 
 
 def first_look():
-    prepared = PerformanceCase(CASE, bytes_moved=8, compile_s=1.5, warmup_launches=20)
-    finished = PerformanceCase(CASE, bytes_moved=8, compile_s=1.5, warmup_launches=20, suspicion=(SUSPICION,))
+    prepared = PerformanceCase(CASE, bytes_moved=8, compile_s=1.5)
+    finished = PerformanceCase(CASE, bytes_moved=8, compile_s=1.5, suspicion=(SUSPICION,))
     return gathered(
         OpRun("relu"),
         Doing("accuracy", "relu"),
@@ -67,7 +67,7 @@ def test_a_remeasurement_adds_blocks_and_the_first_looks_facts_stand():
     start = first_look().op_run()
     again = gathered(
         start,
-        Prepared(PerformanceCase(CASE, compile_s=9.0, warmup_launches=99)),
+        Prepared(PerformanceCase(CASE, compile_s=9.0)),
         Measured(CASE, block(0, process=1), {}),
         Finished(PerformanceCase(CASE, compile_s=9.0)),
         OpDone(tuned="other", verify_s=None, measure_s=9.0, busy_share=0.1),
@@ -77,7 +77,7 @@ def test_a_remeasurement_adds_blocks_and_the_first_looks_facts_stand():
 
     (case,) = op.performance
     assert case.blocks == (block(0), block(1), block(0, process=1))
-    assert (case.compile_s, case.warmup_launches, case.suspicion) == (1.5, 20, (SUSPICION,))
+    assert (case.compile_s, case.suspicion) == (1.5, (SUSPICION,))
     assert case.compile_again_s == (9.0,)
     assert (op.tuned, op.verify_s, op.measure_s, op.busy_share) == ("abc", 1.0, 2.0, 0.7)
     assert op.accuracy == start.accuracy
