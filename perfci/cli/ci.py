@@ -29,7 +29,7 @@ from perfci.runs.plan import Request
 from perfci.runs.rounds import list_records
 from perfci.runs.shards import merge_shards, plan_shards, refuse_foreign_plan
 from perfci.store import signature
-from perfci.store.files import encode, refuse_missing_folder
+from perfci.store.files import encode
 
 SHOWN = 8  # ops of a shard that are named
 
@@ -64,8 +64,9 @@ def plan(
 ) -> int:
     """Fix what several runners will measure: changed ops, shards, families; imports nothing if files tell."""
     where = language.load(project)
-    if out.resolve().parent != where.reports.resolve():  # which perfci makes itself
-        refuse_missing_folder(out)
+    # Asked before the work whose result it is to hold. The reports folder is made by perfci itself.
+    if out.resolve().parent != where.reports.resolve() and not out.parent.is_dir():
+        raise UsageError("out_folder_missing", path=str(out), folder=str(out.parent))
     request = Request(
         ops=tuple(op),
         pattern=case,
