@@ -54,7 +54,7 @@ MESSAGES = [
     Waiting("process 7"),
     AccuracyCase("rows=1", "nan", "strided", 4, True, ERRORS, ERRORS, 1e-3, 1e-5, REASON, True, REASON),
     Prepared(PerformanceCase("rows=1", base=BaseArm(Identity(("work 3 us",), unknown=REASON), None, (REASON,), True))),
-    Prepared(PerformanceCase("rows=1", 8, 9, "float16", 1.5, 20, 64, (CompiledKernel("k", 32, 0, 1024, 4, 2, "B=1"),))),
+    Prepared(PerformanceCase("rows=1", 8, 9, "float16", 1.5, 64, (CompiledKernel("k", 32, 0, 1024, 4, 2, "B=1"),))),
     Measured("rows=1", BLOCK, {"kernel": (5.0, 5.1), "reference": (6.0,)}),
     Finished(PerformanceCase("rows=1", errors=ERRORS, failure=REASON, raised=True, suspicion=(REASON,), cache="warm")),
     OpDone(REASON, (REASON,), "abc", 1.0, 2.0, Limits(4000.0, {"float16": 700.0})),
