@@ -125,8 +125,10 @@ def _write_span(changes: Sequence[float], *, signed: bool = False) -> str:
     """Writes how far changes reach: 11 to 17 %, of a single one 4.1 %, or with their signs."""
     sign = "+" if signed else ""
     values = sorted(changes if signed else map(abs, changes))
-    digits = 0 if min(map(abs, values)) >= 0.0195 and len(values) > 1 else 1  # cases differ by more than that anyway
-    ends = dict.fromkeys(f"{100 * value:{sign}.{digits}f}" for value in (values[0], values[-1]))
+    coarse, fine = (
+        dict.fromkeys(f"{100 * value:{sign}.{digits}f}" for value in (values[0], values[-1])) for digits in (0, 1)
+    )
+    ends = coarse if len(coarse) > 1 and min(map(abs, values)) >= 0.0195 else fine
     return f"{words.write_range(*ends) if len(ends) > 1 else next(iter(ends))} %"
 
 
