@@ -42,7 +42,7 @@ class CaseThresholds:
     """timer -> difference that never matters: what the timer cannot resolve"""
     tau: Steps = ((0.0, 0.05), (3.0, 0.025), (10.0, 0.015), (40.0, 0.01))
     """(from this kernel length on, allowed slow-down against the base), ascending"""
-    tail: str = WARNS  # one of GATES
+    tail: str = WARNS  # what TAIL does to the gate, one of GATES
     registers: float | None = None
     instructions: float | None = None
     shared_memory: float | None = None
