@@ -176,7 +176,8 @@ def list_verdicts(judgements: Judgements, run: Run | None = None) -> Iterator[Re
             for row, cells in zip(kept, numbers, strict=True)
         ),
     )
-    yield Grid(table, minor=(say("interval"),), styles=[STYLES[row.gate] for row in kept], below=below, indent=0)
+    if kept:
+        yield Grid(table, minor=(say("interval"),), styles=[STYLES[row.gate] for row in kept], below=below, indent=0)
     if left:
         tally = rows.write_tally(rows.count_verdicts(left).items())
         yield Paragraph(say("... and {tally} more; the report lists them all.", tally=tally), style="dim")
