@@ -149,9 +149,12 @@ def _describe(group: Sequence[rows.VerdictRow], count: int) -> str:
         return say("{op} is {span} slower in {cases}{since}.", **facts)
     if cause and row.verdict is Verdict.WRONG:
         return say("{op} is wrong. {pattern}", op=facts["op"], pattern=plain(sentence(cause)))
-    op = " ".join(filter(None, (plain(row.op, 80), plain(row.about))))
+    about = row.about if row.about != say("whole op") else ""
+    op = " ".join(filter(None, (plain(row.op, 80), plain(about))))
     where = say(" in {cases}", cases=cases) if row.case else ""
-    why = plain(sentence(row.first.reasons[0]), LEAD) if row.first.reasons else ""
+    # What the worst check did tells more than how many failed.
+    reasons = [reason for reason in row.first.reasons if reason.kind != "accuracy_failed"] or row.first.reasons
+    why = plain(sentence(reasons[0]), LEAD) if reasons else ""
     return say("{op}: {verdict}{where}. {why}", op=op, verdict=row.verdict, where=where, why=why)
 
 

@@ -100,6 +100,18 @@ def test_without_a_cause_its_own_reason_is_told(examples):
     assert sentences[0].startswith("a: STALE in its only case. Nothing is stored to compare it with")
 
 
+def test_what_a_failed_check_did_is_told_before_how_many_failed(examples):
+    crash = examples.judgement(
+        "a", None, Verdict.ERROR, Reason("accuracy_failed", {"case": "n=1"}), suite=Suite.ACCURACY,
+        more=(Reason("kernel_raised", {"case": "n=1", "error": "RuntimeError", "message": "out of memory"}),),
+    )  # fmt: skip
+
+    sentences, _ = head(examples, crash)
+
+    assert sentences[0].startswith("a: ERROR. ")
+    assert "RuntimeError" in sentences[0]
+
+
 def test_what_is_slower_by_something_else_than_device_time_does_not_name_the_change_of_that(examples):
     case = examples.performance_case("n=1", 10.0)
     host = examples.judgement("a", "n=1", Verdict.REGRESSED, Reason("duel_host_slower"), examples.comparison("a", case))
