@@ -135,7 +135,7 @@ def new_(
 
 
 def list_(
-    op: options.Ops = [],  # noqa: B006
+    op: Annotated[list[str], argument("OP...", "Ops to list, or globs such as 'fp8_*'.", "all ops")] = [],  # noqa: B006
     case: options.Case = None,
     device: options.DeviceOption = "auto",
     output: options.Output = "text",
