@@ -208,7 +208,7 @@ def _thresholds() -> dict[str, Any]:
 
 def _say(kind: type) -> dict[str, str]:
     """What fields that people write are for. What nothing is said of in CaseThresholds belongs to the next."""
-    said, found, below = _docstrings(kind), dict[str, str](), ""
+    said, found, below = read_words(kind), dict[str, str](), ""
     for name in reversed(inspect.get_annotations(kind)):
         below = said.get(name) or (below if kind is CaseThresholds else "")
         found[name] = re.sub(r"\bNone:", "without it:", below)
@@ -225,7 +225,7 @@ def fields(kind: type) -> dict[str, str]:
     That is what stands beside or below the field in the code, else in SAID. Empty for fields that hold records, which
     speak for themselves.
     """
-    said = _docstrings(kind)
+    said = read_words(kind)
     names = inspect.get_annotations(kind)
     told = {name: said.get(name) or SAID.get(f"{kind.__name__}.{name}") or SAID.get(name, "") for name in names}
     return {name: _joined(_unit(name), re.sub(r"\bNone\b", "null", told[name])) for name in names}
@@ -244,7 +244,7 @@ def _class(name: str, top: type) -> type | None:
     return next((each for each in known if isinstance(each, type)), None)
 
 
-def _docstrings(kind: type) -> dict[str, str]:
+def read_words(kind: type) -> dict[str, str]:
     """Field -> the text beside or below it."""
     source = textwrap.dedent(inspect.getsource(kind))
     body, lines = ast.parse(source).body[0], source.splitlines()

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
 from perfci.cli.options import argument, flag, option
-from perfci.cli.output import STYLES, Paragraph, print_found, print_json, print_lines, relative
+from perfci.cli.output import STYLES, Paragraph, print_found, print_json, print_lines, print_parts, relative
 from perfci.cli.progress import Progress
-from perfci.core.errors import UsageError
-from perfci.core.model import Gate, PlannedOp
+from perfci.core.errors import PerfciError, UsageError
+from perfci.core.model import Gate, PlannedOp, Reason
+from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
 from perfci.lab.chains.records import find_chains
 from perfci.ops import discover
@@ -88,34 +88,48 @@ def init(
     return Exit.OK
 
 
-@options.takes("op", {"source": "op reference", "sketches": "op version", "fake": "op"})
+@options.takes("op", {"source": "op reference tests", "library": "", "fake": "op"})
 def new_(
-    op: Annotated[str, argument("OP", "Name of the op, perhaps in folders: flash, attention/flash.")],
+    op: Annotated[str, argument("OP", "Name of the op, perhaps in folders: flash, attention/flash.")] = "",
     source: Annotated[
-        str | None, option("--from", "A function that launches Triton kernels.", "a kernel to fill in", "FILE:FUNCTION")
+        str | None,
+        option(
+            "--from",
+            "A function that launches Triton kernels: FILE:FUNCTION, FILE or PACKAGE.MODULE:FUNCTION.",
+            "a kernel to fill in",
+            "FUNCTION",
+        ),
     ] = None,
     reference: Annotated[
         str | None,
-        option("--reference", "What --from is compared with, such as torch.nn.functional.softmax.", "none", "PATH"),
+        option(
+            "--reference",
+            "What --from is compared with: torch.nn.functional.softmax, or FILE:FUNCTION.",
+            "torch's operator of the function's name",
+            "PATH",
+        ),
     ] = None,
-    sketches: Annotated[
-        Path | None, option("--from-kernelgen", "Make an op of KernelGen's files in a folder.", "none", "DIR")
+    library: Annotated[
+        Path | None,
+        option("--from-library", "An op for each file of a folder with a function of its name.", "none", "DIR"),
     ] = None,
-    version: Annotated[
-        int | None,
-        typer.Option("--version", metavar="N", min=0, show_default="the newest", help="Which of KernelGen's versions."),
-    ] = None,
+    tests: Annotated[
+        list[Path],
+        option("--tests", "Tests whose sizes become cases; repeat for several.", "those beside the file", "PATH"),
+    ] = [],  # noqa: B006
     fake: Annotated[bool, flag("--fake", "An op for the fake device, to try perfci out without torch.")] = False,
     project: options.Project = options.HERE,
 ) -> int:
-    """Write a new op's four files and its page: ready to run, around your function, or of KernelGen's sketches."""
+    """Write a new op's four files and its page: ready to run, or around your function and its tests."""
     where = language.load(project)
     known = {each.op: each.folder for each in discover.ops(where)} if where.kernels.is_dir() else {}
+    if library is not None:
+        return _add_library(library, where, known)
+    if source is not None:
+        op = op or sketch.name_op(source)
     place = new.place(op, where.kernels, known)
     if source is not None:
-        draft = sketch.draft_from_function(place.op, source, reference, where)
-    elif sketches is not None:
-        draft = sketch.draft_from_kernelgen(place.op, sketches, version, where)
+        draft = sketch.draft_from_function(place.op, source, reference, where, tests)
     else:
         draft = new.draft_from_template(place.op, "fake_op" if fake else "op")
     written = new.write(place, draft)
@@ -124,13 +138,36 @@ def new_(
     print_lines(say("{op} is ready:", op=place.op), *(f"  {relative(path)}" for path in written))
     for title, reasons in (
         (say("Carried over:"), draft.carried),
-        (say("Not carried over:"), draft.left),
         (say("To look at:"), (*draft.look, *discover.check_contract(folder))),
     ):
         if reasons:
             print_lines("", title, *(f"  - {sentence(reason)}" for reason in reasons))
     command = f"perfci check {place.op}" + (" --device fake" if fake else "")
     print_lines("", say("Next: `{command}`", command=command))
+    return Exit.OK
+
+
+def _add_library(folder: Path, where: Settings, known: Mapping[str, Path]) -> int:
+    """Write an op for each file of a library, and show what is left to do in one table."""
+    if not folder.is_dir():
+        raise UsageError("init_folder_missing", folder=str(folder))
+    made, rows = dict(known), list[Paragraph]()
+    for op, found in sketch.draft_from_library(folder, where):
+        try:
+            if isinstance(found, Reason):
+                raise UsageError(found.kind, **found.facts)
+            place = new.place(op, where.kernels, made)
+            new.write(place, found)
+            made[op] = place.folder
+        except PerfciError as error:
+            rows.append(Paragraph(f"{op}: {sentence(error.reason)}", 2, STYLES[Gate.WARNS]))
+        else:
+            left = [sentence(reason) for reason in found.look]
+            rows.append(Paragraph(f"{op}: {' '.join(left) or say('ready')}", 2))
+    counts = {"made": len(made) - len(known), "files": len(rows)}
+    print_lines(say("Ops written: {made} of {files}.", **counts), "")
+    print_parts(rows)
+    print_lines("", say("Next: `{command}`", command="perfci check"))
     return Exit.OK
 
 

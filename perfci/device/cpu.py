@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from unittest import mock
@@ -16,8 +16,8 @@ from unittest import mock
 import numpy as np
 import torch
 
-from perfci.core.model import Device, Reason
-from perfci.device.seam import Accelerator, Endurance, Race
+from perfci.core.model import CompiledKernel, Device, Reason
+from perfci.device.seam import Accelerator, Capture, Endurance, Race
 from perfci.device.targets import explain_unknown_triton
 from perfci.device.tensors import TorchArrays, measure_footprint, operator_namespaces
 
@@ -51,6 +51,18 @@ class CpuDevice(Accelerator):
     def watch_races(self) -> AbstractContextManager[Sequence[Race]]:
         return nullcontext(()) if explain_unknown_triton() else watch_races_inside()
 
+    def record_kernels(self) -> AbstractContextManager[Mapping[str, CompiledKernel] | None]:
+        interpreted = os.environ.get("TRITON_INTERPRET") == "1" and not explain_unknown_triton()
+        return record_interpreted(lambda _: None) if interpreted else nullcontext(None)
+
+    @contextmanager
+    def capture_work(self) -> Iterator[Capture]:
+        """Collect what the calls inside have torch do. The interpreter compiles nothing that could be compared."""
+        from perfci.device.capture import watch_calls
+
+        with watch_calls() as seen, record_interpreted(lambda name: seen.operation(f"launch {name}")):
+            yield seen
+
     def out_of_memory(self, error: BaseException) -> bool:
         return super().out_of_memory(error) or "not enough memory" in str(error)
 
@@ -66,6 +78,24 @@ class HostEndurance(Endurance):
 
     def footprint(self, make: Callable[[], Any]) -> int | None:
         return measure_footprint(make)
+
+
+@contextmanager
+def record_interpreted(heard: Callable[[str], None]) -> Iterator[dict[str, CompiledKernel]]:
+    """Note every interpreted launch inside, and call `heard` with its kernel's name."""
+    from triton.runtime import interpreter
+
+    found: dict[str, CompiledKernel] = {}
+    run = interpreter.GridExecutor.__call__
+
+    def launch(executor: Any, *args: Any, **kwargs: Any) -> Any:
+        name = executor.fn.__name__
+        found[name] = CompiledKernel(name)
+        heard(name)
+        return run(executor, *args, **kwargs)
+
+    with mock.patch.object(interpreter.GridExecutor, "__call__", launch):
+        yield found
 
 
 # --- races ------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -12,7 +13,6 @@ from unittest import mock
 import numpy as np
 import torch
 import triton
-import triton.testing
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
@@ -51,11 +51,22 @@ class Absent(float):
     def __enter__(self) -> Any:
         return self
 
-    def __exit__(self, *_: object) -> bool:
-        return self.path.endswith(".raises")
+    def __exit__(self, *_: object) -> None: ...
 
     def __iter__(self) -> Iterator[Any]:
         return iter(())
+
+
+class Makers:
+    """torch as tests get it: dtypes and functions of tensors, and stand-ins for what reaches beyond, such as files."""
+
+    def __init__(self, rehearsal: Rehearsal) -> None:
+        self._rehearsal = rehearsal
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(torch, name, None)
+        known = isinstance(found, torch.dtype) or (callable(found) and name in dir(torch._C._VariableFunctions))
+        return found if known and name != "from_file" else self._rehearsal.stand_in(f"torch.{name}")
 
 
 @dataclass
@@ -64,9 +75,8 @@ class Rehearsal:
 
     device: str  # cuda or npu: where tensors claim to lie
     missing: Collection[str] = ()  # modules that get a stand-in
-    functions: dict[tuple[str, str], Any] = field(default_factory=dict)  # of a harness: (kernel or reference, name)
+    functions: dict[str, Any] = field(default_factory=dict)  # what is called in the place of functions of these names
     launches: list[SketchLaunch] = field(default_factory=list)
-    failed: Callable[[str, BaseException], None] = lambda *_: None  # is told of each case of a test that raises
 
     @contextmanager
     def going(self) -> Iterator[None]:
@@ -81,11 +91,7 @@ class Rehearsal:
                 (torch, "npu", self.stand_in("torch.npu")),
                 (torch, "compile", self.stand_in("compile")),
                 (torch, "Generator", VirtualGenerator),
-                (torch.testing, "assert_close", lambda *_, **__: None),
                 (torch.Tensor, "npu", lambda tensor, *_, **__: tensor),
-                (torch.nn.Module, "npu", lambda module, *_, **__: module),
-                (triton.testing, "do_bench", _do_bench),
-                (triton.testing.Mark, "run", _run_mark),
                 # The first configuration, in the place of a search.
                 (Autotuner, "run", lambda tuner, *a, **b: tuner.fn.run(*a, **b | tuner.configs[0].all_kwargs())),
                 (JITFunction, "run", lambda kernel, *args, **kwargs: self._launch(kernel, args, **kwargs)),
@@ -93,7 +99,7 @@ class Rehearsal:
                 stack.enter_context(mock.patch.object(owner, name, value, create=True))
             triton.runtime.driver.set_active(self.stand_in("triton.driver"))
             stack.enter_context(META)
-            stack.enter_context(_Tensors(self.device, META, frozenset({"cuda", "npu", "cpu"})))
+            stack.enter_context(_Tensors(self.device, META, self.functions))
             yield
 
     kernels = staticmethod(kernels)
@@ -121,25 +127,33 @@ class Rehearsal:
     def stand_in(self, path: str) -> Any:
         """What stands for something by its dotted path."""
         name = path.rpartition(".")[2]
-        known: dict[str, Any] = {"device": self.device, "DEVICE": self.device, "parametrize": self._parametrize}
+        known = {"device": self.device, "DEVICE": self.device, "parametrize": self._parametrize, "Benchmark": dict}
+        known |= {"perf_report": self._report, **self.functions}
         known["param"] = lambda *values, **_: values if len(values) > 1 else values[0]
-        own = self.functions.get(("kernel" if "triton" in path else "reference", name), known.get(name))
-        return Absent(self, path) if own is None or path.startswith("torch.") else own
+        return Absent(self, path) if name not in known or path.startswith("torch.cuda") else known[name]
 
     def _parametrize(self, names: str | Sequence[str], rows: Sequence[Any], **_: Any) -> Callable[[Any], Any]:
         """As pytest.mark.parametrize, but such that the test can be called without these arguments."""
         keys = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
-        cases = [dict(zip(keys, row if len(keys) > 1 else (row,), strict=True)) for row in rows]
+        return self._repeat([dict(zip(keys, row if len(keys) > 1 else (row,), strict=True)) for row in rows])
 
+    def _report(self, marks: Any) -> Callable[[Any], Any]:
+        """As triton.testing.perf_report: a benchmark is called with every size and line."""
+        cases = []
+        for mark in marks if isinstance(marks, list | tuple) else [marks]:
+            for sizes, line in itertools.product(mark["x_vals"], mark["line_vals"]):
+                every = sizes if isinstance(sizes, list | tuple) else [sizes] * len(mark["x_names"])
+                fixed = {mark["line_arg"]: line, **mark.get("args", {})}
+                cases.append(dict(zip(mark["x_names"], every, strict=True)) | fixed)
+        return self._repeat(cases)
+
+    def _repeat(self, cases: Sequence[Mapping[str, Any]]) -> Callable[[Any], Any]:
         def decorate(test: Any) -> Any:
             def run(**given: Any) -> None:
                 for case in cases:
-                    try:
-                        test(**given, **case)
-                    except Exception as error:  # others have their turn
-                        self.failed(run.__name__, error)
+                    test(**given, **case)
 
-            run.__name__, run.__module__ = test.__name__, test.__module__
+            run.__name__ = test.__name__
             return run
 
         return decorate
@@ -152,20 +166,6 @@ class Rehearsal:
         sizes = tuple(int(each) for each in (found if isinstance(found, Sequence) else (found,)))
         constants = {each.name: given[each.name] for each in kernel.params if each.is_constexpr and each.name in given}
         self.launches.append(SketchLaunch(sizes, constants, kernel.src))
-
-
-def _do_bench(function: Callable[[], Any], *_: Any, quantiles: Any = None, **__: Any) -> Any:
-    function()
-    return [1.0] * len(quantiles) if quantiles else 1.0
-
-
-def _run_mark(mark: Any, *_: Any, **__: Any) -> None:
-    """Call what `perf_report` decorates with every size and line."""
-    for bench in mark.benchmarks if isinstance(mark.benchmarks, list | tuple) else [mark.benchmarks]:
-        for value in bench.x_vals:
-            sizes = value if isinstance(value, list | tuple) else [value] * len(bench.x_names)
-            for line in bench.line_vals:
-                mark.fn(**dict(zip(bench.x_names, sizes, strict=True)), **{bench.line_arg: line}, **bench.args)
 
 
 # --- tensors ----------------------------------------------------------------------------------------------------------
@@ -194,12 +194,18 @@ _COPIES = frozenset(
 class _Tensors(PassingFor):
     """Every tensor is a meta tensor that claims to lie on the device, and knows the expression that made it."""
 
+    def __init__(self, kind: str, real: torch.device, functions: Mapping[str, Any]) -> None:
+        super().__init__(kind, real, frozenset({"cuda", "npu", "cpu"}))
+        self._functions = functions
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         if name in _VALUES:
             return _VALUES[name]
         if name in {"cpu", "pin_memory"}:
             return args[0]
+        if name in self._functions:
+            return self._functions[name](*args, **(kwargs or {}))
         if name == "__get__":
             name = getattr(func.__self__, "__name__", "")
         given = {key: value for key, value in (kwargs or {}).items() if key != "generator"}

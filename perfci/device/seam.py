@@ -343,9 +343,6 @@ class Session(Protocol):
     def launches(self) -> Sequence[Launch]:
         """Launches in order, after the session. Raises RecordsLostError if records are lost, DeviceError if surplus."""
 
-    def busy_s(self) -> float:
-        """Seconds in which the device was at work in the session."""
-
 
 class Capture(Protocol):
     """What `capture_work` saw."""
@@ -488,9 +485,12 @@ class Accelerator:
         """Keep the device at work with this call alone. Only for a device with a free clock."""
         raise NotImplementedError
 
-    def record_kernels(self) -> AbstractContextManager[Mapping[str, CompiledKernel]]:
-        """Collect what the compiler made of every kernel launched inside. Not while timing."""
-        return nullcontext({})
+    def record_kernels(self) -> AbstractContextManager[Mapping[str, CompiledKernel] | None]:
+        """Collect every Triton kernel launched inside, and what the compiler made of it. Not while timing.
+
+        None if the device cannot tell what is launched.
+        """
+        return nullcontext(None)
 
     def capture_work(self) -> AbstractContextManager[Capture]:
         """Collect what the calls inside do on the device. Not while timing, and after what they compile and tune."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -54,10 +55,20 @@ def wrap(function: Any, device: str, hidden: dict[str, Any] | None = None) -> Ca
         found = next((each.device for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)), None)
         if found is None or found.type == device:
             return function(*args, **kwargs)
-        with mock.patch.object(torch.cuda, "device", contextlib.nullcontext), PassingFor(device, found):
+        with mock.patch.multiple(torch.cuda, **_GUARDS), PassingFor(device, found):
             return function(*args, **kwargs)
 
     return call
+
+
+_GUARDS: dict[str, Any] = {
+    "device": contextlib.nullcontext,
+    "current_device": lambda: 0,
+    "get_device_capability": lambda *_: (9, 0),
+    # A few programs, which walk more than one block each.
+    "get_device_properties": lambda *_: types.SimpleNamespace(multi_processor_count=4, major=9, minor=0, warp_size=32),
+}
+"""What wrappers ask of a GPU to launch by, and what they get of none."""
 
 
 def name_npu() -> None:

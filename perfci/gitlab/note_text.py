@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from perfci.core.model import Judgements, Run
+from perfci.core.model import Judgements, Round, Run
 from perfci.core.wording import say, sentence
 from perfci.gitlab.markup import code, harden, inline
 from perfci.gitlab.proposal import write_some
 from perfci.report import against, frame, markdown, rows, summary
 from perfci.report.build import tabulate_verdicts
+from perfci.report.rounds import tabulate_rounds
 from perfci.report.steps import repeat
 
 LIMIT = 900_000  # most bytes of a note; GitLab takes 1,000,000 characters
@@ -46,7 +47,13 @@ class Links:
     pipeline: str | None = None
 
 
-def compose(run: Run, judgements: Judgements, links: Links, limit: int = LIMIT, key: str = KEY) -> str:
+Records = Sequence[Sequence[Round]]
+"""For each op whose kernel is the best of its rounds, these rounds."""
+
+
+def compose(
+    run: Run, judgements: Judgements, links: Links, limit: int = LIMIT, key: str = KEY, records: Records = ()
+) -> str:
     """Markdown of at most `limit` bytes, no line of which begins with foreign text. Raises ValueError for a bad key."""
     summed = summary.summarise(run, judgements, frame.find_clocks(run))
     head, shown = summary.make_head(run, judgements), rows.make_rows(judgements)
@@ -75,6 +82,13 @@ def compose(run: Run, judgements: Judgements, links: Links, limit: int = LIMIT, 
             _list([*(harden(markdown.write(line)) for line in summed), *map(inline, above)]),
             (_fold(title, write_some(tabulate_verdicts(shown), most_rows)) if most_rows else title) if shown else "",
             _list(_describe_changes(run), say("### What changed")),
+            *(
+                _fold(
+                    say("{op}, round by round", op=inline(mine[0].op)), write_some(tabulate_rounds(mine), most_reasons)
+                )
+                for mine in records
+                if most_reasons
+            ),
             _fold(say("Notes on this run: {count}", count=len(below)), _list(below)) if below else "",
             say("More: {links}.", links=linked) if linked else "",
             say("The same inputs and order of measuring again:") + "\n\n" + command,

@@ -15,7 +15,9 @@ from perfci.thresholds.limits import Thresholds
 
 _BY_LIMIT = frozenset({"checked_errors_overall", "checked_errors_in_places", *storage.KINDS})
 
-_DOUBTS = frozenset({"interpreter_lacks_now", "less_exact", "vacuous", "vacuous_answers"})
+_DOUBTS = frozenset(
+    {"calls_reference", "interpreter_lacks_now", "launches_nothing", "less_exact", "vacuous", "vacuous_answers"}
+)
 """Reasons for which a pass is no evidence."""
 
 _NAMED = 3  # cases that a sentence names before it gives the number of the others

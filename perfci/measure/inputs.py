@@ -28,7 +28,13 @@ def bound_inputs(suite: Accuracy | Performance, params: Params, device: str, see
 
 
 def fill_inputs(
-    inputs: Inputs, arrays: Arrays, values: str, seed: int, products: int = 0, constants: Sequence[float] = ()
+    inputs: Inputs,
+    arrays: Arrays,
+    values: str,
+    seed: int,
+    products: int = 0,
+    constants: Sequence[float] = (),
+    domain: tuple[float | None, float | None] = (None, None),
 ) -> dict[str, Any]:
     """Returns inputs with every floating-point array filled anew. `normal` keeps what make_inputs made.
 
@@ -51,7 +57,7 @@ def fill_inputs(
         fitting = (each for each in classes if each.dtype.kind == "i" and each.shape == normal.shape[:-1])
         bounded = dataclasses.replace(known, largest=largest)
         drawn = _draw(values, normal, bounded, next(fitting, None), constants, rng)
-        found[name] = arrays.like(drawn, inputs[name])
+        found[name] = arrays.like(drawn if domain == (None, None) else np.clip(drawn, *domain), inputs[name])
     return found
 
 
@@ -62,6 +68,20 @@ def flat(output: Any) -> list[Any]:
     if isinstance(output, list | tuple):
         return [array for value in output for array in flat(value)]
     return [output]
+
+
+def gather(output: Any, inputs: Inputs, mutates: Sequence[str]) -> list[Any]:
+    """Returns a call's arrays: those that it returned, then the arguments that it writes into."""
+    written = [inputs[name] for name in mutates]
+    if not written:
+        return flat(output)
+    return [each for each in flat(output) if each is not None and all(each is not one for one in written)] + written
+
+
+def call_fresh(function: Callable[..., Any], inputs: Inputs, arrays: Arrays, mutates: Sequence[str]) -> list[Any]:
+    """Call a function, with copies of the arguments that it writes into. Returns the call's arrays."""
+    given = {**inputs, **arrays.copies({name: inputs[name] for name in mutates})}
+    return gather(function(**given), given, mutates)
 
 
 def _draw(
@@ -116,6 +136,8 @@ def _draw(
         "nan": lambda: np.where(special, np.nan, normal),
         "inf": lambda: np.where(special, sign * np.inf, normal),
         "cancellation": cancel,
+        "mixed": lambda: rng.choice([0.0, 1.0, -1.0, np.inf, -np.inf, np.nan], shape),
+        "peaked": stand_out,
         "confident": stand_out,
         "ties": round_off,
         "sorted": lambda: np.sort(normal, axis=-1) if shape else normal,

@@ -14,7 +14,7 @@ from perfci.core.wording import because
 from perfci.device.seam import Accelerator, Capture, Inputs
 from perfci.device.source import inputs_digest
 from perfci.measure.bench import KERNEL, REFERENCE, Arm, BaseKernel, InseparableError, Rig, Subject, find_foreign_source
-from perfci.measure.inputs import flat
+from perfci.measure.inputs import call_fresh, flat
 from perfci.measure.outputs import wrong_output
 from perfci.measure.power import find_rest
 from perfci.measure.suspect import calls_reference
@@ -124,11 +124,11 @@ def read_declarations(suite: Performance, params: Params, facts: PerformanceCase
 def _call_kernel(bench: Rig, suite: Performance, facts: PerformanceCase, inputs: Inputs) -> tuple[PerformanceCase, Any]:
     with bench.device.record_kernels() as kernels:
         began = time.perf_counter()
-        output = suite.kernel(**inputs)
+        output = call_fresh(suite.kernel, inputs, bench.device.arrays, suite.mutates or ())
         bench.device.synchronize()
         seconds = time.perf_counter() - began
     held = sum(bench.device.arrays.nbytes(value) for value in [*inputs.values(), *flat(output)])
-    compiled = tuple(kernels[name] for name in sorted(kernels))
+    compiled = tuple(each for _, each in sorted((kernels or {}).items()))
     return replace(facts, compile_s=seconds, footprint_bytes=held, compiled=compiled), output
 
 
@@ -171,7 +171,7 @@ def _call_base(
     kept = (bench.device.arrays.memory_in_use() or 0) - (memory or 0)
     try:
         with bench.device.record_kernels() as kernels:
-            output = base.kernel(**inputs)
+            output = call_fresh(base.kernel, inputs, bench.device.arrays, bench.suite.mutates or ())
             bench.device.synchronize()
         if wrong := wrong_output(bench.suite, bench.device.arrays, params, inputs, output):
             return _BaseCall(failure=because("base_wrong", wrong, case=case))
@@ -179,7 +179,7 @@ def _call_base(
         with bench.device.peak_memory() as peak:
             capture = _capture(bench, base.kernel, inputs)
         used = None if peak.bytes is None else max(peak.bytes - kept, 0)
-        return _BaseCall(capture, peak_bytes=used, compiled=tuple(kernels[name] for name in sorted(kernels)))
+        return _BaseCall(capture, peak_bytes=used, compiled=tuple(each for _, each in sorted((kernels or {}).items())))
     except Exception as error:
         return _BaseCall(failure=bench.explain(case, error, "base_raised"))
 

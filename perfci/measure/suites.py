@@ -13,12 +13,22 @@ from perfci.device.seam import Accelerator, Arrays, Inputs
 from perfci.device.source import stable
 from perfci.measure.bench import REFERENCE, Arm
 from perfci.measure.closeness import excess, finiteness, tolerance
-from perfci.measure.inputs import flat
+from perfci.measure.inputs import call_fresh
 from perfci.measure.prepare import warm_up
 from perfci.measure.verify import FIXED_SEEDS, checks, make_inputs
 from perfci.ops.spec import Accuracy, Params, Performance, case_id
 
-CALLS = ("reference", "make_inputs", "reduces", "tolerance", "tolerance_reason", "deterministic", "uses_dot")
+CALLS = (
+    "reference",
+    "make_inputs",
+    "reduces",
+    "tolerance",
+    "tolerance_reason",
+    "deterministic",
+    "uses_dot",
+    "mutates",
+    "domain",
+)
 """Fields that decide whether two accuracy suites make the same check of a case alike."""
 
 NARROWER = 0.5
@@ -78,8 +88,11 @@ def find_other_answers(before: Accuracy, after: Accuracy, arrays: Arrays) -> Rea
             continue
         inputs = make_inputs(before, arrays, check)
         try:
-            plain = [flat(suite.reference(**arrays.copies(inputs))) for suite in (before, after)]
-            exact = [flat(suite.reference(**arrays.upcast(inputs))) for suite in (before, after)]
+            given = arrays.copies(inputs), arrays.upcast(inputs)
+            plain, exact = (
+                [call_fresh(suite.reference, each, arrays, suite.mutates) for suite in (before, after)]
+                for each in given
+            )
         except Exception as error:
             return Reason("answers_raise", {"case": check.case, "error": f"{type(error).__name__}: {error}"})
         forms = [
@@ -88,10 +101,10 @@ def find_other_answers(before: Accuracy, after: Accuracy, arrays: Arrays) -> Rea
         ]
         if forms[0] != forms[1]:
             return Reason("answers_formed", {"case": check.case, "before": forms[0], "after": forms[1]})
-        for old, new, given in zip(*exact, plain[0], strict=True):
+        for old, new, rounded in zip(*exact, plain[0], strict=True):
             left, right = arrays.host(old), arrays.host(new)
             if left.dtype.kind == "f":
-                over = excess(right, left, *tolerance(arrays.facts(given).dtype, before.tolerance, 1))
+                over = excess(right, left, *tolerance(arrays.facts(rounded).dtype, before.tolerance, 1))
                 differ = (over > 0) | (finiteness(left) != finiteness(right))
             else:
                 differ = left != right

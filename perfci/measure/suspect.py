@@ -96,7 +96,7 @@ def calls_reference(kernel: Identity, reference: Identity) -> str | None:
         return None
     ours, theirs = _list_operations(kernel), _list_operations(reference)
     computed = [key for key in theirs if key[0] not in MOVES]
-    if computed or kernel.launches:
+    if computed or kernel.launches or any(text.startswith("launch ") for text in kernel.operations):
         ours, theirs = [key for key in ours if key[0] not in MOVES], computed
     shared = [key for key in theirs if key in ours]
     return f"aten.{shared[0][0]}" if shared and len(shared) == len(theirs) else None

@@ -14,7 +14,9 @@ from perfci.core.model import Cache
 Params = Mapping[str, Any]  # one case's parameters by name, as given to `make_inputs`
 
 VALUES = ("normal", "zeros", "ones", "tiny", "large", "subnormal", "nan", "inf", "cancellation")
-"""Kinds of values that the accuracy suite fills floating-point inputs with."""
+"""Kinds of values that the accuracy suite fills floating-point inputs with. There are two more. `mixed` is for
+pointwise ops: each input has 0, 1, -1, infinities and NaN on its own. `peaked` is for others: one number of each row
+is far above the rest, at the place that an integer input names."""
 
 SEARCHED = (
     "confident", "ties", "sorted", "repeated", "wide", "constants", "subnormal", "one nan", "one infinity", "edges",
@@ -80,7 +82,8 @@ class Performance:
     flops: Callable[..., int] | None = None
     reduces: Callable[..., int] | None = None
     tolerance: Mapping[str, tuple[float, float]] | None = None
-    """both as in `Accuracy`, whose values hold where these are None"""
+    mutates: Sequence[str] | None = None
+    """all three as in `Accuracy`, whose values hold where these are None"""
     cache: Cache = "cold"
     """cold: L2 is flushed before each timed launch. warm: the same call was made some times directly before on the same
     buffers, untimed, so that L2 holds what it can of them. Times of one are never compared with the other's"""
@@ -180,6 +183,10 @@ class Accuracy:
     floating-point inputs if that is above 1"""
     tolerance: Mapping[str, tuple[float, float]] | None = None
     """dtype -> (rtol, atol), where torch.testing's are not the right ones"""
+    domain: tuple[float | None, float | None] = (None, None)
+    """least and largest number that the op is defined on: other kinds of values than normal ones are cut to it"""
+    mutates: Sequence[str] = ()
+    """arguments that kernel and reference write into, such as x of relu_(x) or out: every call gets fresh ones"""
     tolerance_reason: str | None = None
     """why an atol of `tolerance` may exceed a tenth of the root mean square of an answer, which is refused otherwise"""
     rejects: Sequence[tuple[str, Callable[[str], Mapping[str, Any]]]] = ()

@@ -40,7 +40,6 @@ class Draft:
 
     texts: Mapping[str, str]  # part -> text of its file
     look: tuple[Reason, ...] = ()  # what could not be derived, for a person to look at
-    left: tuple[Reason, ...] = ()  # what a sketch had and the four files do not carry
     carried: tuple[Reason, ...] = ()  # what came from where
     own: Mapping[str, str] = field(default_factory=dict)
     """further files of the op's folder, name -> text: somebody's own ones"""

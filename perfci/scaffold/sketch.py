@@ -1,54 +1,19 @@
-"""An op around functions that exist: which files they are in, what was found out about them, and the files to write."""
+"""An op around functions that exist: what was found out about them, and the files to write."""
 
 from __future__ import annotations
 
 import itertools
 import math
-import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
-from pathlib import Path
 
-from perfci.core.errors import UsageError
 from perfci.core.model import Reason
-from perfci.ops.fingerprint.finder import PARTS
 from perfci.scaffold.new import Draft, draft_from_template, fit
 
 Case = Mapping[str, str]  # one case's parameters as text: {"rows": "4096", "dtype": "torch.float16"}
 SHARED = "_sketched"  # module beside the ops that calls sketches on devices that they were not written for
-
-_FILE = re.compile(
-    r"(?P<before>test_)?(?P<op>[A-Za-z]\w*?)(?:_v(?P<version>\d+))?_"
-    r"(?:(?P<plain>triton|baseline)|(?:test_(?:\w+_)?)?(?P<test>accuracy|performance))\.py"
-)
-
-
-def choose_files(op: str, folder: Path, version: int | None) -> tuple[dict[str, Path], tuple[Reason, ...]]:
-    """Returns the four files of KernelGen's sketch of this name, by part, and what else the folder holds.
-
-    A name is a sketch's, such as broadcast_v1, or an op's, whose newest version is taken. Raises UsageError if none.
-    """
-    found: dict[tuple[str, int | None], dict[str, Path]] = {}
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if match := _FILE.fullmatch(path.name):
-            number = None if match["version"] is None else int(match["version"])
-            found.setdefault((match["op"], number), {})[match["plain"] or match["test"]] = path
-    stems = {key: key[0] if key[1] is None else f"{key[0]}_v{key[1]}" for key in found}
-    mine = [key for key in found if op in {key[0], stems[key]}]
-    if len({name for name, _ in found}) == 1:
-        mine = mine or list(found)
-    wanted = [key for key in mine if version is None or key[1] == version]
-    if not wanted:
-        known = ", ".join(sorted(stems.values())) or "-"
-        raise UsageError("kernelgen_no_op", op=op, folder=str(folder), known=known)
-    chosen = max(wanted, key=lambda key: key[1] or 0)
-    if missing := [part for part in PARTS if part not in found[chosen]]:
-        lacking = ", ".join(f"_{part}" for part in missing)
-        raise UsageError("kernelgen_half", missing=lacking, sketch=stems[chosen], folder=str(folder))
-    others = sorted(stem for key, stem in stems.items() if key != chosen)
-    return found[chosen], (Reason("left_sketches", {"others": ", ".join(others)}),) if others else ()
 
 
 @dataclass(frozen=True)
@@ -70,7 +35,7 @@ class Suites:
     axes: Mapping[str, str]  # a case's parameters but for dtype, in order, and their types
     inputs: Mapping[str, str]  # argument -> the expression that makes it
     dtypes: tuple[str, ...]
-    edges: tuple[Mapping[str, tuple[str, ...]], ...] = ()  # grids of the accuracy suite, each over DTYPES
+    edges: tuple[Mapping[str, tuple[str, ...]], ...] = ()  # grids of the accuracy suite, in the first dtype
     cases: tuple[Case, ...] = ()  # more cases of the accuracy suite, written out
     probe: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the probe case, as a grid over DTYPES
     speed: tuple[Case, ...] = ()  # cases of the performance suite
@@ -87,7 +52,6 @@ class Sketch:
     reference: SketchFunction
     suites: Suites
     carried: tuple[Reason, ...] = ()
-    left: tuple[Reason, ...] = ()
     look: tuple[Reason, ...] = ()
 
 
@@ -96,8 +60,11 @@ def draft(op: str, sketch: Sketch, sources: Mapping[str, str]) -> Draft:
     suites = sketch.suites
     # A case of the tests that is an edge stands among these.
     known = {point for grid in suites.edges for point in itertools.product(*grid.values())}
-    others = [case for case in suites.cases if tuple(case.values())[:-1] not in known]
-    edges = [_write_grid(grid, "dtype=DTYPES") for grid in suites.edges]
+    others = [
+        case for case in suites.cases if (*case.values(),)[:-1] not in known or suites.dtypes[0] not in case["dtype"]
+    ]
+    # Where a block ends hardly depends on the dtype, and each case takes the interpreter several calls.
+    edges = [_write_grid(grid, "dtype=DTYPES[:1]") for grid in suites.edges]
     probe = f"probe_cases=perfci.grid({', '.join(_write_grid(suites.probe, 'dtype=DTYPES'))}),"
     accuracy = [*_write_cases([*_group(others), *edges]), *([probe] if suites.probe else []), *suites.accuracy]
     speed = [*_write_cases(_group(suites.speed)), "# bytes_moved and flops would give GB/s and TFLOP/s."]
@@ -121,14 +88,16 @@ def draft(op: str, sketch: Sketch, sources: Mapping[str, str]) -> Draft:
     shared = {}
     if sketch.kernel.device or sketch.reference.device:
         shared[f"{SHARED}.py"] = resources.files("perfci.device").joinpath("sketched.py").read_text(encoding="utf-8")
-    return replace(made, look=sketch.look, left=sketch.left, carried=sketch.carried, own=sources, shared=shared)
+    return replace(made, look=sketch.look, carried=sketch.carried, own=sources, shared=shared)
 
 
 def _write_side(op: str, sketch: Sketch, side: SketchFunction, about: str) -> str:
     """`<op>_triton.py`, or `<op>_baseline.py` without make_inputs."""
-    name = side.call.removeprefix("source.").removesuffix("()")
+    name = side.call.removeprefix("source.").removesuffix("()").removesuffix(".apply")
     own = side.call.startswith("source.")
-    imported = f"import {side.module} as source" if own else f"import {side.module}"
+    # A package may have the function by its module's name.
+    imported = f"from {side.module} import {name} as source" if own else f"import {side.module}"
+    call = side.call.replace(f"source.{name}", "source", 1)
     lines = [f'"""{op}: {about}, {name}{f" of {side.module} as it is" if own else ""}."""', "", "import torch"]
     if side.device:
         lines += ["", f"import {SHARED}"]
@@ -136,11 +105,11 @@ def _write_side(op: str, sketch: Sketch, side: SketchFunction, about: str) -> st
         lines += ["", f"with {SHARED}.kernels() as hidden:", f"    {imported}"]
     elif side.module != "torch":
         lines += [imported] if side.device else ["", imported]
-    made = side.call if side.call.endswith(")") else ""
+    made = call if call.endswith(")") else ""
     if side.device:
-        made = f'{SHARED}.wrap({side.call}, "{side.device}"{", hidden" if side.hides else ""})'
+        made = f'{SHARED}.wrap({call}, "{side.device}"{", hidden" if side.hides else ""})'
     lines += ["", f"_call = {made}"] if made else []
-    body = fit(f"return {'_call' if made else side.call}(", side.arguments, ")", "    ")
+    body = fit(f"return {'_call' if made else call}(", side.arguments, ")", "    ")
     return "\n".join([*lines, "", "", *fit(f"def {op}(", sketch.parameters, "):"), _indent(body)])
 
 

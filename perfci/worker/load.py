@@ -41,6 +41,7 @@ class LoadedOp:
             timed,
             reduces=timed.reduces or accurate.reduces,
             tolerance=timed.tolerance or accurate.tolerance,
+            mutates=accurate.mutates if timed.mutates is None else timed.mutates,
             cache=cache or timed.cache,
         )
 

@@ -82,12 +82,12 @@ class SoakFiles:
 class SketchFiles:
     """Functions that a new op is made of."""
 
-    kernel: str
-    baseline: str | None = None  # file of the reference. None for a function without tests
-    tests: tuple[str, ...] = ()  # files of the tests: accuracy, performance
+    kernel: str  # its file. Empty: the module's
+    function: str  # or a class, whose objects are called
     module: str | None = None  # name by which the kernel's file is imported. None: by its path
-    function: str | None = None
-    reference: str | None = None
+    reference: str | None = None  # a dotted path, or a function of `baseline`
+    baseline: str | None = None  # file of the reference
+    tests: tuple[str, ...] = ()  # files of the tests
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,8 @@ class Job:
     part: tuple[int, int] = (0, 1)  # of the ahead task's cases: every how many, from which on
     tune: TuneFiles = field(default_factory=TuneFiles)
     soak: SoakFiles = field(default_factory=SoakFiles)
-    sketch: SketchFiles | None = None
+    sketches: tuple[SketchFiles, ...] = ()
+    """functions that new ops are made of, one for each op"""
     marks: bool = False  # the calls of a profile are made for a profiler that watches this process
     fake: Mapping[str, Any] = field(default_factory=dict)
 
@@ -264,7 +265,6 @@ class OpDone:
     tuned: str | None = None
     verify_s: float | None = None
     measure_s: float | None = None
-    busy_share: float | None = None
     limits: Limits = field(default_factory=Limits)
     late: bool = False  # the time was up before it had checked and measured everything
     change: SuiteChange | None = None
@@ -341,6 +341,15 @@ class Failed:
     reason: Reason
 
 
+@dataclass(frozen=True)
+class Sketched:
+    """What was found out about the functions that a new op is made of, or why nothing was."""
+
+    op: str
+    sketch: Sketch | None = None
+    failure: Reason | None = None
+
+
 Message = (
     Ready
     | Examined
@@ -356,7 +365,7 @@ Message = (
     | Refused
     | OpDone
     | StaticOp
-    | Sketch
+    | Sketched
     | Regimes
     | Trying
     | Attempt
@@ -381,9 +390,9 @@ KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Message)
 def ends(job: Job, message: Message) -> bool:
     """Whether a worker has done its job with this message. One that ends before has failed, whatever its status."""
     match message:
-        case OpDone() | Examined() | Apart() | Sketch() | Counters():
+        case OpDone() | Examined() | Apart() | Counters():
             return True
-        case PlannedOp(op) | StaticOp(op):
+        case PlannedOp(op) | StaticOp(op) | Sketched(op):
             return op == job.ops[-1].op
         case Ready():
             return job.task == "describe" and not job.ops

@@ -94,7 +94,7 @@ class _Server:
             return None
         device.synchronize()
         used = device.arrays.memory_in_use()
-        compiled = tuple(kernels[name] for name in sorted(kernels))
+        compiled = tuple(each for _, each in sorted((kernels or {}).items()))
         if isinstance(recording, Reason):
             return Called(refusal=recording, compile_s=seconds, compiled=compiled, in_use=used)
         return Called(recording=recording, compile_s=seconds, compiled=compiled, in_use=used)

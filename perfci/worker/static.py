@@ -14,6 +14,7 @@ from perfci.core.errors import DeviceError, PerfciError
 from perfci.core.model import Identity, Reason, StaticCase, StaticOp
 from perfci.device.targets import LINE_FREE, Target, explain_unknown_triton, target_named
 from perfci.measure.inputs import bound_inputs
+from perfci.measure.suspect import calls_reference
 from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.apart import forget_others
 from perfci.worker.load import choose_cases, describe_exception, import_from, load_op
@@ -101,5 +102,11 @@ def _compile_case(suite: Performance, folder: Path, params: Params, seed: int) -
         return StaticCase(case, Identity(inputs=inputs, unknown=why)), ()
     seen = offline.compile_call(partial(suite.kernel, **made.value))
     identity = seen.capture.identity(inputs)
+    if identity.unknown is None and not seen.failure:
+        plain = offline.compile_call(partial(suite.reference, **made.value)).capture.identity(inputs)
+        if operation := calls_reference(identity, plain):
+            identity = replace(identity, unknown=Reason("calls_reference", {"case": case, "operation": operation}))
+    if identity.unknown is None and not seen.capture.launched:
+        identity = replace(identity, unknown=Reason("launches_nothing", {"case": case}))
     why = explain_failure(seen, folder, case, "captured_raised") or identity.unknown
     return StaticCase(case, replace(identity, unknown=why), failure=seen.failure), seen.capture.launched

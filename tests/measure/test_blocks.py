@@ -14,6 +14,7 @@ from perfci.measure import blocks
 from perfci.measure import prepare as prepare_module
 from perfci.measure.bench import InseparableError
 from perfci.measure.blocks import BLOCK_WARMUP, FIRST_BLOCKS, MOST_BLOCKS, SWEEPS_A_SESSION
+from perfci.measure.inputs import flat
 from perfci.measure.prepare import rounds
 from perfci.statistics import duel_rule
 from tests.measure.scripted import (
@@ -121,8 +122,8 @@ def test_an_output_of_every_block_is_verified_and_any_since_its_values_changed_m
     monkeypatch.setattr("perfci.measure.blocks.secrets.randbelow", drawn.randrange)
     verified, turns = [], defaultdict(set)
 
-    def note(suite, arrays, params, inputs, output, errors=None):
-        verified.append(int(output[0, 0]))
+    def note(suite, arrays, params, inputs, output, *_):
+        verified.append(int(flat(output)[0][0, 0]))
 
     for module in (blocks, prepare_module):
         monkeypatch.setattr(module, "wrong_output", note)
@@ -389,3 +390,32 @@ def test_an_answer_worked_out_in_the_calls_that_warm_is_wrong(scripted):
     (subject,) = scripted.measure().values()
 
     assert subject.failure.kind == "timed_output_wrong"
+
+
+def test_a_kernel_that_writes_into_its_input_gets_the_same_values_in_every_launch():
+    scripted = Scripted()
+
+    def double(x):
+        x *= 2
+        return x
+
+    scripted.cases, scripted.kernel, scripted.reference = CASES[:1], double, double
+    scripted.fields = {"mutates": ("x",)}
+
+    (subject,) = scripted.measure().values()
+
+    assert subject.failure is None and subject.facts.failure is None and subject.blocks
+
+
+def test_a_kernel_that_writes_something_wrong_into_its_input_is_not_timed():
+    scripted = Scripted()
+
+    def double(x, factor=2):
+        x *= factor
+
+    scripted.cases, scripted.kernel, scripted.reference = CASES[:1], lambda x: double(x, 3), double
+    scripted.fields = {"mutates": ("x",)}
+
+    (subject,) = scripted.measure().values()
+
+    assert subject.facts.failure.kind == "timed_output_wrong"

@@ -7,13 +7,11 @@ from perfci.core.model import ErrorStats
 from perfci.measure.closeness import (
     NO_COLUMN,
     ONE_ELEMENT,
-    RATIO,
     ROUNDED,
     Standard,
     break_answer,
     errors_of,
     finiteness,
-    within_ratio,
 )
 
 
@@ -48,23 +46,46 @@ def test_errors_are_told_over_what_is_finite_in_both():
     assert (found.count, found.max_abs, found.worst_index) == (2, 0.5, (4,))
 
 
+def accepts(right, usual_error, mine, summed=False):
+    """Whether an answer that is off by `mine` is accepted, beside a reference that is off by `usual_error`."""
+    right, usual_error, mine = (np.asarray(each, float) for each in (right, usual_error, mine))
+    usual = right + usual_error
+    standard = Standard(right, right, usual, error_stats(usual, right), 0.0, 1e-12, summed)
+    return standard.accepts(right + mine)
+
+
 @pytest.mark.parametrize(
     ("mine", "usual", "passes"),
     [
-        ((1.0, 1.0), (1.0, 1.0), True),
-        ((2.0, 2.0), (1.0, 1.0), True),
-        ((2.0, 1.0), (0.99, 1.0), False),  # rmse too large
-        ((1.0, 2.0), (1.0, 0.99), False),  # largest error too large
-        ((0.0, 0.0), (0.0, 0.0), True),
-        ((1e-9, 1e-9), (0.0, 0.0), False),
+        ([1.0, -1.0], [1.0, 1.0], True),
+        ([2.0, 2.0], [1.0, 1.0], True),
+        ([2.0, 2.0], [1.0, 0.9], False),  # root mean square too large
+        ([0.0, 2.0], [1.0, 0.9], True),
+        ([0.0, 2.1], [1.0, 1.0], False),  # largest error too large
+        ([1e-9, 1e-9], [0.0, 0.0], False),
     ],
 )
 def test_twice_the_references_own_errors_pass_in_mean_and_in_the_worst(mine, usual, passes):
-    def errors(rmse, worst):
-        return error_stats(np.array([0.0]), np.array([0.0])).__class__(1, max_abs=worst, rmse=rmse)
+    assert accepts([1.0, 1.0], usual, mine) is passes
 
-    assert RATIO == 2.0
-    assert within_ratio(errors(*mine), errors(*usual)) is passes
+
+def test_errors_of_large_elements_excuse_no_wrong_small_ones():
+    right = np.where(np.arange(1000) < 500, 1.0, 1e6) * np.linspace(1.0, 1.5, 1000)
+    usual = np.where(right < 10, 1e-7, 0.1)
+
+    assert accepts(right, usual, usual)
+    assert accepts(right, usual, np.where(right < 10, 1.9e-7, 0.0))
+    assert not accepts(right, usual, np.where(right < 10, 1e-3, 0.0))
+    assert accepts(right, usual, np.where(right < 10, 0.0, 0.19))
+
+
+def test_a_small_sum_may_be_as_wrong_as_its_row():
+    right = np.full((4, 100), 1e3)
+    right[:, ::7] = 1e-4  # where terms cancel
+    usual = np.where(right > 1, 0.1, 0.0)
+
+    assert accepts(right, usual, np.where(right > 1, 0.0, 0.1), summed=True)
+    assert not accepts(right, usual, np.where(right > 1, 0.0, 0.1))
 
 
 # --- the L2 error -----------------------------------------------------------------------------------------------------

@@ -43,6 +43,23 @@ def test_each_kind_of_values_is_what_it_is_called(dtype):
     assert np.isfinite(large).all() and (large >= info.max / 8 * (1 - info.eps)).all()
 
 
+def test_mixed_values_meet_in_every_pair():
+    x = normal("float32", (40, 50))
+    made = fill_inputs({"x": x, "y": x}, arrays, "mixed", 0)
+
+    pairs = {(str(left), str(right)) for left, right in zip(made["x"].flat, made["y"].flat, strict=True)}
+    assert len(pairs) == 36 and ("0.0", "nan") in pairs and ("-inf", "-inf") in pairs
+
+
+def test_no_value_lies_outside_of_the_domain():
+    x = np.random.default_rng(9).uniform(-1, 1, (40, 50)).astype("float32")
+
+    for values in VALUES[1:]:
+        made = fill_inputs({"x": x}, arrays, values, 0, domain=(-1, None))["x"]
+        assert not (made < -1).any(), values
+    assert np.isnan(fill_inputs({"x": x}, arrays, "nan", 0, domain=(-1, 1))["x"]).any()
+
+
 @pytest.mark.parametrize(("values", "special"), [("nan", np.isnan), ("inf", np.isinf)])
 def test_some_elements_are_special_and_the_rest_is_untouched(values, special):
     x = normal("float32", (200, 70))

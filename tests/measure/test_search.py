@@ -82,6 +82,13 @@ def test_a_gradient_that_loses_its_true_class_passes_its_suite_and_is_found_on_c
     assert find(suite(gradient), device) == find(suite(gradient), device, gradient) == []
 
 
+def test_a_suite_with_peaked_rows_finds_it_by_itself(device):
+    peaked = {"values": (*VALUES, "peaked")}
+
+    assert not are_right(suite(gradient_that_loses_its_class, gradient, **peaked), device)
+    assert are_right(suite(gradient, **peaked), device)
+
+
 def test_a_fault_that_the_base_has_too_is_not_the_changes(device):
     tried = suite(gradient_that_loses_its_class, gradient)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from perfci.core.model import Reason
+from perfci.core.model import CompiledKernel, Reason
 from perfci.core.wording import sentence
 from perfci.device.fake import FakeDevice, FakeSpec
 from perfci.device.seam import NotInterpretedError
@@ -62,6 +63,71 @@ def failure(device, kernel, given=None, **fields):
     return result
 
 
+# --- what is not the kernel's own work --------------------------------------------------------------------------------
+
+
+class Watching(FakeDevice):
+    """A fake device that sees launches, of the named kernels."""
+
+    launched = ()
+
+    def record_kernels(self):
+        return nullcontext({name: CompiledKernel(name) for name in self.launched})
+
+
+def test_a_right_answer_without_a_launch_is_unchecked():
+    device = Watching(FakeSpec(), 1)
+
+    assert verify(suite(), device, check(), describe).unchecked.kind == "launches_nothing"
+
+    device.launched = ("double",)
+    assert verify(suite(), device, check(), describe).unchecked is None
+
+
+def test_an_empty_case_needs_no_launch():
+    given = check(params={"rows": 0, "cols": 4, "dtype": "float32"})
+
+    assert verify(suite(), Watching(FakeSpec(), 1), given, describe).unchecked is None
+
+
+def test_a_wrong_answer_is_wrong_without_a_launch_too():
+    wrong = suite(reference=lambda x: x * 3)
+
+    assert verify(wrong, Watching(FakeSpec(), 1), check(), describe).failure.kind == "wrong_values"
+
+
+# --- arguments that a kernel writes into ------------------------------------------------------------------------------
+
+
+def double_in_place(x):
+    x *= 2
+    return x
+
+
+def test_a_kernel_may_write_into_what_it_says_that_it_writes_into(device):
+    assert failure(device, double_in_place, reference=double).failure.kind == "input_changed"
+
+    found = verify(suite(double_in_place, double_in_place, mutates=("x",)), device, check(), describe)
+    assert found.failure is None and found.errors is not None
+
+
+def test_a_kernel_that_returns_nothing_is_judged_by_what_it_wrote(device):
+    def write(x, factor=2):
+        x *= factor
+
+    def triple(x):
+        write(x, 3)
+
+    assert verify(suite(write, double_in_place, mutates=("x",)), device, check(), describe).failure is None
+    assert failure(device, triple, reference=write, mutates=("x",)).failure.kind == "wrong_values"
+
+
+def test_an_in_place_kernel_that_writes_elsewhere_is_wrong(device):
+    kept = failure(device, double, reference=double_in_place, mutates=("x",))
+
+    assert kept.failure.kind == "wrong_count"
+
+
 # --- what passes ------------------------------------------------------------------------------------------------------
 
 
@@ -76,6 +142,19 @@ def test_a_right_kernel_passes_with_all_values_and_layouts(device, values, layou
     assert result.failure is None and not result.raised and result.unchecked is None
     assert (result.case, result.values, result.layout, result.seed) == (given.case, values, layout, 3)
     assert result.errors is not None and result.reference_errors is not None
+
+
+def exponential(x):
+    return np.exp2((x * np.float32(1.4426950408889634)).astype(np.float32)).astype(np.float32)
+
+
+@pytest.mark.parametrize(("error", "passes"), [(0.0, True), (2e-5, False)])
+def test_what_rounding_an_input_does_to_the_answer_is_no_fault_of_the_kernel(device, error, passes):
+    tried = suite(lambda x: exponential(x) * np.float32(1 + error), lambda x: np.exp(x))  # noqa: PLW0108 - it is called by name
+
+    result = verify(tried, device, check("cancellation", params=WIDE), describe)
+
+    assert (result.failure is None) is passes
 
 
 # --- what is wrong ----------------------------------------------------------------------------------------------------

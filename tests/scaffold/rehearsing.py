@@ -9,8 +9,10 @@ import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
+from perfci.core import settings
 from perfci.core.codec import decode
-from perfci.scaffold.sketch import Sketch, choose_files
+from perfci.runs.sketch import find_files
+from perfci.scaffold.sketch import Sketch
 from perfci.worker.protocol import SketchFiles
 
 HERE = Path(__file__).parent
@@ -29,11 +31,9 @@ def rehearse(wanted: Mapping[str, tuple[str, SketchFiles]]) -> dict[str, Sketch 
     }
 
 
-def of_folder(op: str, folder: Path) -> SketchFiles:
-    """KernelGen's files."""
-    files, _ = choose_files(op, folder, None)
-    tests = (str(files["accuracy"]), str(files["performance"]))
-    return SketchFiles(str(files["triton"]), str(files["baseline"]), tests)
+def of_file(path: Path) -> SketchFiles:
+    """A kernel's file with what lies beside it: baseline and tests."""
+    return find_files(str(path), None, settings.load(HERE.parents[1]))
 
 
 def interpreted(root: Path, pattern: str, *ops: str) -> dict[str, tuple[int, list[str]]]:
@@ -86,7 +86,7 @@ PARTS = {
 
 def sketch(folder: Path, *edits: tuple[str, str, str], **parts: str) -> Path:
     """A small sketch, right in every way; parts replace whole files, edits (part, before, after) some text."""
-    texts = {part: textwrap.dedent(parts.get(part, text)) for part, text in PARTS.items()}
+    texts = {part: textwrap.dedent(text) for part, text in {**PARTS, **parts}.items()}
     for part, before, after in edits:
         assert before in texts[part]
         texts[part] = texts[part].replace(before, after)

@@ -45,7 +45,7 @@ pytestmark = pytest.mark.torch
 @pytest.fixture(scope="module")
 def said() -> dict[str, Any]:
     wanted = {
-        op: (op, SketchFiles(str(SOURCE), function=function, reference=reference))
+        op: (op, SketchFiles(str(SOURCE), function, reference=reference))
         for op, (function, reference) in {**MADE, **OTHERS}.items()
     }
     return rehearse(wanted)
@@ -119,10 +119,10 @@ def test_what_a_rehearsal_cannot_use_is_told_in_a_sentence(said, name, expected)
 @pytest.mark.parametrize(
     ("source", "reference", "expected"),
     [
-        ("{source}", GELU, "write --from FILE:function"),
+        ("{source}", GELU, "has no plain Python function user_kernels"),
+        (":f", GELU, "write --from FILE:function"),
         ("/no/such/file.py:f", GELU, "/no/such/file.py could not be read"),
-        ("{source}:add", "add", "needs a function to compare with"),
-        ("{source}:add", None, "needs a function to compare with"),
+        ("{source}:add", "add", "write --from FILE:function"),
     ],
 )
 def test_what_names_no_function_is_told_before_anything_runs(tmp_path, source, reference, expected):
@@ -138,7 +138,7 @@ def test_code_of_the_project_is_imported_and_any_other_file_is_copied_whole(tmp_
     package = tmp_path / "src" / "my_own_library"
     package.mkdir(parents=True)
     (tmp_path / "kernels").mkdir()
-    (package / "__init__.py").touch()
+    (package / "__init__.py").write_text("from my_own_library.soft import softmax as soft\n")  # hides the module
     (package / "soft.py").write_text(SOURCE.read_text())
     monkeypatch.syspath_prepend(str(tmp_path / "src"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "src"))
@@ -149,9 +149,9 @@ def test_code_of_the_project_is_imported_and_any_other_file_is_copied_whole(tmp_
     assert run(["new", "other", "--from", f"{SOURCE}:add", *options]) == 0
 
     kernels = tmp_path / "kernels"
-    assert "import my_own_library.soft as source\n" in (kernels / "mine" / "mine_triton.py").read_text()
+    assert "from my_own_library.soft import add as source\n" in (kernels / "mine" / "mine_triton.py").read_text()
     assert not (kernels / "mine" / "_soft.py").exists()
-    assert "import _user_kernels as source\n" in (kernels / "other" / "other_triton.py").read_text()
+    assert "from _user_kernels import add as source\n" in (kernels / "other" / "other_triton.py").read_text()
     assert (kernels / "other" / "_user_kernels.py").read_text() == SOURCE.read_text()
 
 

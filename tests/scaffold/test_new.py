@@ -138,10 +138,9 @@ def test_one_file_that_is_there_already_keeps_all_four_from_being_written(tmp_pa
     ("options", "said"),
     [
         (["--fake", "--from", "a.py:f"], "--from does not go with --fake"),
-        (["--from", "a.py:f", "--from-kernelgen", "."], "--from does not go with --from-kernelgen"),
         (["--reference", "torch.add"], "--reference goes only with --from"),
-        (["--version", "2"], "--version goes only with --from-kernelgen"),
-        (["--from", "a.py:f"], "--reference torch.nn.functional.softmax"),
+        (["--tests", "test_a.py"], "--tests goes only with --from"),
+        (["--from", "a.py:f", "--from-library", "."], "--from does not go with --from-library"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(project, options, said, capsys):

@@ -57,7 +57,7 @@ MESSAGES = [
     Prepared(PerformanceCase("rows=1", 8, 9, "float16", 1.5, 20, 64, (CompiledKernel("k", 32, 0, 1024, 4, 2, "B=1"),))),
     Measured("rows=1", BLOCK, {"kernel": (5.0, 5.1), "reference": (6.0,)}),
     Finished(PerformanceCase("rows=1", errors=ERRORS, failure=REASON, raised=True, suspicion=(REASON,), cache="warm")),
-    OpDone(REASON, (REASON,), "abc", 1.0, 2.0, 0.7, Limits(4000.0, {"float16": 700.0})),
+    OpDone(REASON, (REASON,), "abc", 1.0, 2.0, Limits(4000.0, {"float16": 700.0})),
     OpDone(),
     StaticOp("relu", "sm_90", failure=REASON),
     ChainPlanned(("rows=1", "rows=2")),

@@ -399,8 +399,6 @@ class OpRun:
     tuned: str | None = None  # digest of the tuned file in force, if the op has one
     verify_s: Amount | None = None
     measure_s: Amount | None = None
-    busy_share: Amount | None = None
-    """share of the measuring phase's wall time in which the device was at work, flush included"""
     wall_s: Amount | None = None  # seconds of its first worker, or pair of them, from its start to its end
     late: Reason | None = None  # the time limit was reached before it was begun, or before its first worker was done
     stored: tuple[StoredTensor, ...] = ()  # what it stores in low precision, if its accuracy suite declares that

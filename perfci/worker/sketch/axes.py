@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -26,14 +27,11 @@ Groups = Sequence[Sequence[Place]]  # places of one size each
 
 @dataclass
 class Call:
-    """One call of kernel or reference, in a test."""
+    """One call of the function, in a test or as a sample."""
 
-    role: str  # kernel or reference
-    name: str  # of the function
     part: str  # accuracy or performance
     given: Mapping[str, Any]  # argument -> `Argument`, or the value of what is no tensor
     names: Mapping[str, int]  # integers that the test has by a name
-    returned: bool = False  # it raised nothing
 
     @property
     def tensors(self) -> dict[str, Argument]:
@@ -66,6 +64,11 @@ class Outcome:
     reference: tuple[tuple[int, ...], ...] | None
     launches: tuple[SketchLaunch, ...]
 
+    @property
+    def programs(self) -> int:
+        """How many programs the launches have."""
+        return sum(math.prod(launch.grid) for launch in self.launches)
+
 
 @dataclass(frozen=True)
 class Form:
@@ -93,6 +96,12 @@ class Form:
             return Outcome(shapes, going.shape_of(self.reference(**make_arguments())), launches)
         except Exception:  # whatever other people's code raises
             return None
+
+    def count_programs(self, call: Call) -> int | None:
+        """Returns the programs that a call launches. None if kernel or reference refuse it, or make other shapes."""
+        shapes = {name: repr(each.shape) for name, each in call.tensors.items()}
+        done = _write_inputs(self, (), shapes, {}, [call]).try_case({})
+        return done.programs if done and done.kernel == done.reference else None
 
     def make_distinct(self, sizes: Sequence[int] = SIZES[0]) -> dict[str, Any]:
         """Returns a case in which every axis has another size."""

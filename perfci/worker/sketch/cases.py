@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfci.core.model import Reason
@@ -15,13 +15,19 @@ from perfci.worker.sketch.axes import SIZES, Call, Form, list_sides, write_tuple
 
 MOST_ELEMENTS = 1 << 18  # largest tensor of an accuracy case: more would take Triton's interpreter minutes
 
+MOST_PROGRAMS = 128  # of an accuracy case's launches, at a millisecond each in the interpreter
+
+FEW_PROGRAMS = 16  # of the case that gets all values
+
 USUAL_BLOCK = 128
 _LITTLE = 3  # size of the axes that are not varied
 
 
-def make_suites(op: str, form: Form, calls: Sequence[Call], source: str) -> tuple[Suites, list[Reason]]:
+def make_suites(
+    op: str, form: Form, calls: Sequence[Call], source: str, *, pointwise: bool = False
+) -> tuple[Suites, list[Reason]]:
     """Returns the suites of an op that is called like this, and what a person has to look at."""
-    first, done = calls[0], form.try_case(form.make_distinct())
+    done = form.try_case(form.make_distinct())
     values = [name for name, text in form.inputs.items() if name not in form.shapes and text not in form.axes]
     varying = [name for name in values if len({repr(call.given[name]) for call in calls}) > 1]
     tested = [call for call in calls if call.part == "accuracy"]
@@ -29,15 +35,24 @@ def make_suites(op: str, form: Form, calls: Sequence[Call], source: str) -> tupl
     timed = [call for call in calls if call not in small] or small
     if not small and not done:
         small = [min(timed, key=_count_elements)]
-    look = [Reason("look_integers", {"op": op})] if any("randint" in text for text in form.inputs.values()) else []
-    grids, refused = _find_edges(form) if done else ([], str(form.make_distinct()))
+    look = (
+        [Reason("look_integers", {"op": op})]
+        if any("randint" in text and "torch.bool" not in text for text in form.inputs.values())
+        else []
+    )
+    grids, refused = _find_edges(form, source) if done else ([], str(form.make_distinct()))
     look += [Reason("look_refused", {"op": op, "case": refused})] if refused else []
-    # The probe case has sizes that no block divides, if the function takes them.
-    sizes = [3, 3, 5, 7, 33, 100][-2 if form.axes == ("shape",) else -len(form.axes) :]
-    points = form.make_distinct(sizes), form.make_distinct()
-    probe = next((each for each in points if form.try_case(each)), {})
+    # The probe case gets all values. If possible, no block divides its sizes, and it takes few programs.
+    wanted = [(3, 3, 5, 7, 33, 100), (2, 2, 3, 5, 7, 100)]
+    axes = 2 if form.axes == ("shape",) else len(form.axes)
+    points = [form.make_distinct(sizes[-axes:]) for sizes in wanted] + [form.make_distinct()]
+    if "tl.arange" not in source or axes > 3:  # it takes one element after the other, which the interpreter does slowly
+        points.insert(0, form.make_distinct((2, 3, 4, 5, 6, 7)))
+    taken = [(each.programs > FEW_PROGRAMS, point) for point in points if (each := form.try_case(point))]
+    probe = min(taken, key=lambda each: each[0])[1] if taken else {}
     fixed = {name: (form.inputs[name],) for name in varying}
-    annotations = {name: type(first.given[name]).__name__ for name in varying}
+    kinds = {name: {type(call.given[name]).__name__: 1 for call in calls} for name in varying}
+    annotations = {name: " | ".join(each).replace("NoneType", "None") for name, each in kinds.items()}
     dot = "tl.dot(" in source
     summed = _find_summed(form, done.reference[0], dot=dot) if done and done.reference else []
     reduces = f"reduces=lambda {', '.join([*form.axes, *varying, 'dtype'])}: {' * '.join(summed)},"
@@ -46,9 +61,12 @@ def make_suites(op: str, form: Form, calls: Sequence[Call], source: str) -> tupl
         'layouts=("contiguous",),',
         *([reduces] if summed else []),
     ]
+    more = "mixed" if pointwise else "peaked"
     if summed and not dot:
         lines.append("# All but large values: a sum beyond the largest number depends on the order of its terms.")
-        lines += fit("values=(", [f'"{each}"' for each in VALUES if each != "large"], "),", "    ")
+        lines += fit("values=(", [f'"{each}"' for each in (*VALUES, more) if each != "large"], "),", "    ")
+    else:
+        lines.append(f'values=(*perfci.VALUES, "{more}"),')
     lines += ["uses_dot=True,"] if dot else []
     lines += ["deterministic=False,  # it adds atomically"] if "tl.atomic_" in source else []
     suites = Suites(
@@ -95,30 +113,45 @@ def _find_summed(form: Form, output: Sequence[int], *, dot: bool) -> list[str]:
     return [axis for axis in missing if dot or all(axis in list_sides(text) for text in form.shapes.values())]
 
 
-def _find_edges(form: Form) -> tuple[list[dict[str, tuple[str, ...]]], str | None]:
+def _find_edges(form: Form, source: str) -> tuple[list[dict[str, tuple[str, ...]]], str | None]:
     """Grids in which one axis after the other ends around its blocks. A case that was refused, if any."""
     # Sizes of blocks with which the kernel was launched, the largest first, if they do not follow from the case's.
     trials = [done for sizes in SIZES if (done := form.try_case(form.make_distinct(sizes)))]
     launched = [{each for launch in done.launches for each in launch.constants.values()} for done in trials]
     constants = sorted((each for each in set.intersection(*launched) if type(each) is int), reverse=True)
     blocks = {axis: _find_block(form, axis) for axis in form.axes}
+    usual = USUAL_BLOCK if "tl.arange" in source else 1
     spare = [each for each in constants if 8 <= each <= 1024 and each not in blocks.values()]
+    flat = _is_flat(form, blocks)
     grids, refused = list[dict[str, tuple[str, ...]]](), None
     for number, axis in enumerate(form.axes):
-        block = blocks[axis] or (spare or [USUAL_BLOCK])[0]
+        block = 1 if flat and number else blocks[axis] or (spare or [usual])[0]
         around = [1, 2, 13] if block < 4 else [1, block - 1, block, block + 1, 2 * block + 1]
         # The first axis alone gets size 0, and the size of all other grids only once.
         values: list[Any] = [0, *around] if number == 0 else [each for each in around if each != _LITTLE]
         values = [each for each in values if each * _LITTLE ** (len(form.axes) - 1) <= MOST_ELEMENTS]
         if axis == "shape":
             values = [*((each,) for each in values), (3, block + 1), (3, 5, 7)]
-        rest = dict.fromkeys(form.axes, _LITTLE)
-        taken = [each for each in values if form.try_case(rest | {axis: each})]
+        others = 1 if flat and not number else _LITTLE
+        rest = dict.fromkeys(form.axes, others)
+        tried = {each: form.try_case(rest | {axis: each}) for each in values}
+        taken = [each for each, done in tried.items() if done and done.programs <= MOST_PROGRAMS]
+        values = [each for each, done in tried.items() if not done or each in taken]
         missing = [each for each in values if each not in {*taken, 0, (0,)}]
         refused = refused or (f"{axis}={missing[0]}" if missing else None)
         if taken:
-            grids.append({name: (str(_LITTLE),) for name in form.axes} | {axis: tuple(map(str, taken))})
+            grids.append({name: (str(others),) for name in form.axes} | {axis: tuple(map(str, taken))})
     return grids, refused
+
+
+def _is_flat(form: Form, blocks: Mapping[str, int | None]) -> bool:
+    """Whether the grid walks all elements as one axis, so that a block ends at a number of elements."""
+    first, *others = form.axes
+    block = blocks[first]
+    if not others or not block or block < 4 or {*blocks.values()} != {block}:
+        return False
+    full = form.try_case(dict.fromkeys(form.axes, 1) | {first: block, others[0]: 2})
+    return full is not None and full.programs == 2
 
 
 def _find_block(form: Form, axis: str) -> int | None:

@@ -1,15 +1,22 @@
-"""A function without tests: arguments are tried until it and its reference accept them and agree on the outputs."""
+"""What an op of a function takes: as its tests or torch call it, else as trials show.
+
+Arguments are tried until the function and its reference accept them and agree on the shapes of the outputs.
+"""
 
 from __future__ import annotations
 
+import dis
 import importlib
+import importlib.util
 import inspect
 import itertools
+import math
 import pkgutil
 import re
+import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,17 +24,23 @@ from perfci.core.errors import UsageError
 from perfci.core.model import Reason
 from perfci.device.seam import Argument
 from perfci.scaffold.sketch import Sketch, SketchFunction
+from perfci.worker.load import describe_exception
 from perfci.worker.protocol import SketchFiles
 from perfci.worker.sketch.axes import Call, Form, find_form, make_call
-from perfci.worker.sketch.cases import make_suites
-from perfci.worker.sketch.tests import asks_for_device, find_wanted_device, load, write_parameters
+from perfci.worker.sketch.cases import MOST_PROGRAMS, make_suites
+from perfci.worker.sketch.tests import Suite
 
 if TYPE_CHECKING:
+    from perfci.device.operators import Operator
     from perfci.device.rehearsal import Rehearsal
+
+_ASKS = re.compile(r"is_(?:cuda|npu)\b|[\"'](?:cuda|npu)[:\"']|torch\.(?:cuda|npu)\b|\.(?:cuda|npu)\(")
+"""What fails away from the device that it was written for."""
 
 _MATHS = re.compile(r"tl\.(?:math\.)?(?:exp|log|sigmoid|softmax|r?sqrt|sin|cos|erf|tanh|sum|cumsum)")
 """What needs float32 to be right, or to compile at all."""
 
+_MOST_CALLS = 4  # of the operator's samples that become accuracy cases
 _SMALL = (4, 8, 16, 128)  # sizes of an accuracy case
 _SIZES = {
     1: ([1 << 20], [1 << 24], [1 << 27]),
@@ -40,56 +53,206 @@ _VALUES: Mapping[str, Any] = {"int": 1, "float": 0.5, "bool": False, "str": ""}
 
 def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     """Returns what the function takes. Raises UsageError for a file, function or reference that does not exist."""
+    from perfci.device import operators
     from perfci.device.rehearsal import Rehearsal
 
-    path = Path(files.kernel)
+    path = Path(files.kernel or _find_file(files.module or ""))
     text = path.read_text(encoding="utf-8", errors="replace")
-    going = Rehearsal(find_wanted_device(text))
+    absent = {"torch_npu"} if importlib.util.find_spec("torch_npu") is None else set()
+    going = Rehearsal(_find_wanted_device(text), absent)
     step(path.name)
-    assert files.function is not None and files.reference is not None  # noqa: PT018 - both are given with --from
+    operator = None if files.reference else operators.find_operator(files.function)
+    path_of = files.reference or (operator.path if operator else operators.find_reference(files.function))
+    if path_of is None:
+        raise UsageError("from_without_reference", found=f"{path.name}:{files.function}")
     with going.going():
-        source = importlib.import_module(files.module) if files.module else load(path)
-        function = getattr(source, files.function, None)
-        if not isinstance(function, types.FunctionType):
-            known = ", ".join(key for key, value in vars(source).items() if isinstance(value, types.FunctionType))
-            raise UsageError("from_unknown", file=path.name, function=files.function, known=known or "-")
-        try:
-            reference = pkgutil.resolve_name(files.reference)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise UsageError("reference_missing", reference=files.reference) from error
-        shown, handed = write_parameters(function, set(), path)
-        form, arguments, right = _find_form(function, reference, handed, going)
+        own = _import_side(files.function, path, files.module, going)
+        if files.baseline:
+            other = _import_side(path_of, Path(files.baseline), None, going)
+        else:
+            module = "torch" if path_of.startswith("torch.") else path_of.rpartition(".")[0]
+            try:
+                other = _Side(pkgutil.resolve_name(path_of), SketchFunction(module, path_of, ()))
+            except (ImportError, AttributeError, ValueError) as error:
+                raise UsageError("reference_missing", reference=path_of) from error
+        takes = operator.signature if operator else inspect.signature(own.function)
+        suite = Suite({files.function, path_of.split(".")[-1 - path_of.startswith("torch.ops.")]}, takes, going)
+        tests = suite.read([Path(each) for each in files.tests])
+        calls = tests or ([_call_sample(given) for given in operator.list_calls()] if operator else [])
+        found = _fit_operator(operator, calls, own.function, other.function, going) if operator else None
+        if found:
+            form, shown, arguments, calls = found
+            handed, (form, calls, right) = arguments, find_form(form, calls)
+        else:
+            given = {*tests[0].given} if tests else set[str]()
+            shown, handed = _write_parameters(own.function, given, path)
+            calls = [each for each in tests if {*each.given} == given and {*each.tensors} == {*tests[0].tensors}]
+            form, arguments, right, calls = _find_form(own.function, other.function, handed, going, calls)
         done = form.try_case(form.make_distinct())
         launched = "\n".join(launch.source for launch in done.launches) if done else text
-        # Those in which a right kernel of this kind is right everywhere, Triton's interpreter included.
-        if "tl.dot(" in launched:
-            dtypes: tuple[str, ...] = ("float16", "bfloat16")  # float32 would be multiplied as TF32
-        elif "float32" in launched:
-            dtypes = ("float32", "float16", "bfloat16")
-        else:
-            dtypes = ("float32",) if _MATHS.search(launched) else ("float32", "float16")
-        count = len(form.axes)
-        sizes = ([2048] * count, [4096] * count) if "tl.dot(" in launched else _SIZES.get(count, ())
-        calls = [_call(form, "accuracy", _SMALL[-count:], dtype) for dtype in dtypes]
-        calls += [_call(form, "performance", each, dtype) for each in sizes for dtype in dtypes[-2:]]
-        suites, look = make_suites(op, form, calls, launched)
+        dtypes = [each for each in _choose_dtypes(launched) if replace(form, dtype=each).agrees() or not right]
+        carried = len(calls) if tests else 0
+        if not tests:
+            calls = [_retype(call, dtype) for call in calls[:_MOST_CALLS] for dtype in dtypes]
+        calls = calls or [_call(form, "accuracy", _SMALL[-len(form.axes) :], dtype) for dtype in dtypes]
+        for sizes in [] if any(each.part == "performance" for each in calls) else _list_sizes(form, launched):
+            if not right or form.try_case(dict(zip(form.axes, sizes, strict=True))):
+                calls += [_call(form, "performance", sizes, dtype) for dtype in dtypes[-2:]]
+        pointwise = bool(operator and found and operator.pointwise)
+        suites, look = make_suites(op, form, calls, launched, pointwise=pointwise)
+    if operator and found:
+        bounded = [f"domain={operator.domain},"] if set(operator.domain) != {None} else []
+        written = [f"mutates={operator.mutates},"] if operator.mutates else []
+        suites = replace(suites, accuracy=(*suites.accuracy, *bounded, *written))
     guessed = ", ".join(f"{name}: {value}" for name, value in {**form.inputs, **form.shapes}.items())
-    facts = {"op": op, "inputs": guessed, "call": f"{files.reference}({', '.join(arguments)})"}
-    look = [Reason("look_guessed" if right else "look_untried", facts), *look]
-    module = "torch" if files.reference.startswith("torch.") else files.reference.rpartition(".")[0]
-    device = going.device if asks_for_device(text) else None
-    own = SketchFunction(files.module or f"_{path.stem}", f"source.{files.function}", tuple(handed), device)
-    return Sketch(shown, own, SketchFunction(module, files.reference, tuple(arguments)), suites, look=tuple(look))
+    facts = {"op": op, "inputs": guessed, "call": f"{path_of}({', '.join(arguments)})"}
+    unsure = "look_untried" if not right else None if found or tests else "look_guessed"
+    look = [*([Reason(unsure, facts)] if unsure else []), *look]
+    names = ", ".join(Path(each).name for each in files.tests)
+    seen = (Reason("carried_calls", {"files": names, "count": carried}),) if carried else ()
+    sides = replace(own.written, arguments=tuple(handed)), replace(other.written, arguments=tuple(arguments))
+    return Sketch(shown, *sides, suites, seen, tuple(look))
 
 
-def _find_form(function: Any, reference: Any, handed: Sequence[str], going: Rehearsal) -> tuple[Form, list[str], bool]:
-    """The first form and arguments of the reference that both take and of which both make the same shapes."""
+@dataclass(frozen=True)
+class _Side:
+    """The function of kernel or reference, and how the op's file has it."""
+
+    function: Any
+    written: SketchFunction
+
+
+def _import_side(name: str, path: Path, module: str | None, going: Rehearsal) -> _Side:
+    """Raises UsageError if a file does not define this function or class, or if it is a kernel."""
+    with going.kernels() as hidden:
+        source = importlib.import_module(module) if module else _load(path)
+    found = getattr(source, name, None)
+    if not callable(found) or hasattr(found, "__getitem__"):
+        known = ", ".join(key for key, value in vars(source).items() if isinstance(value, types.FunctionType))
+        raise UsageError("from_unknown", file=path.name, function=name, known=known or "-")
+    text, call = path.read_text(encoding="utf-8", errors="replace"), f"source.{name}"
+    hides = not module and _launches_hidden(found, hidden)
+    if hides:
+        setattr(source, name, hidden[name])
+    if isinstance(found, type) and hasattr(found, "apply") and hasattr(found, "backward"):  # an autograd.Function
+        found, call = _apply(found), f"{call}.apply"
+    elif isinstance(found, type):
+        try:
+            found, call = found(), f"{call}()"
+        except TypeError as error:
+            raise UsageError("from_unknown", file=path.name, function=f"{name}()", known=str(error)) from error
+        found = getattr(found, "forward", found.__call__)
+    device = going.device if hides or _ASKS.search(text) else None
+    return _Side(found, SketchFunction(module or f"_{path.stem}", call, (), device, hides))
+
+
+def _apply(owner: Any) -> Callable[..., Any]:
+    """What an autograd.Function is called by, with the parameters that its forward has behind the context."""
+
+    def apply(*args: Any, **named: Any) -> Any:
+        return owner.apply(*inspect.signature(apply).bind(*args, **named).args)
+
+    takes = inspect.signature(owner.forward)
+    vars(apply)["__signature__"] = takes.replace(parameters=[*takes.parameters.values()][1:])
+    return apply
+
+
+def _call_sample(given: Mapping[str, Any]) -> Call:
+    return Call("", given, {})
+
+
+def _find_file(module: str) -> str:
+    """Returns the file of a module. Raises UsageError if there is none."""
+    try:
+        found = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        found = None
+    if found is None or not found.origin:
+        raise UsageError("source_unreadable", file=module, why="no module of this name can be imported")
+    return found.origin
+
+
+def _list_sizes(form: Form, launched: str) -> Sequence[Sequence[Any]]:
+    """Sizes of performance cases."""
+    count = len(form.axes)
+    if form.axes == ("shape",):
+        return [[shape] for shape in ((1 << 20,), (4096, 1024), (4096, 4096))]
+    return ([2048] * count, [4096] * count) if "tl.dot(" in launched else _SIZES.get(count, ())
+
+
+def _choose_dtypes(launched: str) -> tuple[str, ...]:
+    """Returns the dtypes in which a right kernel of this kind is right everywhere, Triton's interpreter included."""
+    if "tl.dot(" in launched:
+        return ("float16", "bfloat16")  # float32 would be multiplied as TF32
+    if "float32" in launched:
+        return ("float32", "float16", "bfloat16")
+    return ("float32",) if _MATHS.search(launched) else ("float32", "float16")
+
+
+def _fit_operator(
+    operator: Operator, samples: Sequence[Call], function: Any, reference: Any, going: Rehearsal
+) -> tuple[Form, tuple[str, ...], list[str], list[Call]] | None:
+    """How to call a function as torch's operator of its name, and the samples that both take. None if there are none.
+
+    Gives the form of a call, the op's parameters, and what the function and the reference are called with.
+    """
+    takes = inspect.signature(function).parameters.values()
+    open_ended = any(each.kind is each.VAR_POSITIONAL for each in takes)
+    keywords = {each.name for each in takes if each.kind in {each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY}}
+    any_keyword = any(each.kind is each.VAR_KEYWORD for each in takes)
+    room = math.inf if open_ended else sum(each.kind <= each.POSITIONAL_OR_KEYWORD for each in takes)
+    plain = [each for each in operator.arguments if not each.kwarg_only]
+    named = [each for each in operator.arguments if each.kwarg_only and (any_keyword or each.name in keywords)]
+    needed = [each for each in plain if not each.has_default_value()]
+    for given in dict.fromkeys((tuple(plain), tuple(needed))):
+        if len(given) > room:
+            continue
+        used = {each.name for each in (*given, *named)}
+        calls = [
+            replace(call, given={key: value for key, value in call.given.items() if key in used}) for call in samples
+        ]
+        handed = [each.name for each in given] + [f"{each.name}={each.name}" for each in named]
+        shown = [each.name + (": torch.Tensor" if "Tensor" in str(each.type) else "") for each in (*given, *named)]
+        form = Form(make_call(function, handed, {}), make_call(reference, handed, {}), going)
+        costs = [(form.count_programs(call), call) for call in {call.key: call for call in calls}.values()]
+        taken = sorted(
+            ((cost, call) for cost, call in costs if cost is not None), key=lambda each: each[0] > MOST_PROGRAMS
+        )
+        if taken:
+            cheap = [call for cost, call in taken if cost <= MOST_PROGRAMS] or [taken[0][1]]
+            first = cheap[0]
+            if len({each.shape for each in first.tensors.values()}) == 1:  # not those that are broadcast
+                cheap = [call for call in cheap if len({each.shape for each in call.tensors.values()}) == 1]
+            if any(isinstance(value, int | list | tuple) for value in first.given.values()):
+                # Such as axes, which fit tensors with as many.
+                ranks = [len(each.shape) for each in first.tensors.values()]
+                cheap = [call for call in cheap if [len(each.shape) for each in call.tensors.values()] == ranks]
+            return form, tuple(shown), handed, cheap
+    return None
+
+
+def _retype(call: Call, dtype: str) -> Call:
+    """A call with its float32 tensors in another dtype."""
+    given = {
+        name: replace(value, dtype=dtype) if isinstance(value, Argument) and value.dtype == "float32" else value
+        for name, value in call.given.items()
+    }
+    return replace(call, given=given)
+
+
+def _find_form(
+    function: Any, reference: Any, handed: Sequence[str], going: Rehearsal, calls: Sequence[Call]
+) -> tuple[Form, list[str], bool, list[Call]]:
+    """The first form and arguments of the reference that both take and of which both make the same shapes.
+
+    `calls` are those of tests, which the form follows. Without any, tensors of several numbers of axes are tried.
+    """
     takes = inspect.signature(function).parameters
     needed = [each for each in takes.values() if each.default is each.empty]
     kinds = {each.name: getattr(each.annotation, "__name__", "") for each in needed}
     scalars = {name: _VALUES[kind] for name, kind in kinds.items() if kind in _VALUES}
-    tensors = [name for name in kinds if name not in scalars]
-    named = [name for text in handed if (name := text.split("=")[0]) not in kinds]
+    tensors = [*calls[0].tensors] if calls else [name for name in kinds if name not in scalars]
+    named = [name for text in handed if (name := text.split("=")[0]) not in tensors and name not in scalars]
     defaults = {name: takes[name].default for name in named}
     others = [*scalars, *named]
     subsets = [others, *([each] for each in others if len(others) > 1), []]
@@ -97,24 +260,26 @@ def _find_form(function: Any, reference: Any, handed: Sequence[str], going: Rehe
     extras: tuple[Mapping[str, str], ...] = ({}, {"dim": "-1"}, {"normalized_shape": last})
     # A tensor that the reference takes by its name, such as weight after normalized_shape, is given by it.
     by_names: tuple[Sequence[str], ...] = ((), tensors[1:])
-    first: tuple[Form, list[str]] | None = None
-    for ranks, subset, extra, by_name in itertools.product(_list_ranks(len(tensors)), subsets, extras, by_names):
-        if extra.keys() & {*subset}:
-            continue
-        texts = [each for each in tensors if each not in by_name]
-        texts += [f"{name}={text}" for name, text in extra.items()]
-        texts += [f"{name}={name}" for name in (*by_name, *subset)]
+    ways = [[*calls[0].given]] if calls else []
+    for extra, subset, by_name in itertools.product(extras, subsets, by_names):
+        if not extra.keys() & {*subset}:
+            texts = [each for each in tensors if each not in by_name]
+            texts += [f"{name}={text}" for name, text in extra.items()]
+            ways.append(texts + [f"{name}={name}" for name in (*by_name, *subset)])
+    first: tuple[Form, list[str], list[Call]] | None = None
+    for ranks, texts in itertools.product([[]] if calls else _list_ranks(len(tensors)), ways):
         start = Form(function, make_call(reference, texts, defaults), going)
         # All sides are of one size, such that the trial alone tells which of them belong together.
-        alike = {name: Argument((64,) * rank, "float32", None) for name, rank in zip(tensors, ranks, strict=True)}
-        form, _, right = find_form(start, [Call("kernel", "", "", alike | scalars, {})])
+        alike = {name: Argument((64,) * rank, "float32", None) for name, rank in zip(tensors, ranks, strict=False)}
+        taken = [call for call in calls if start.count_programs(call) is not None] or calls  # tests refuse some
+        form, fitting, right = find_form(start, taken or [Call("", alike | scalars, {})])
         if right:
-            return form, texts, True
+            return form, texts, True, fitting if calls else []
         if first is None:
             usual = {name: replace(each, shape=_SMALL[-len(each.shape) :]) for name, each in alike.items()}
-            first = find_form(start, [Call("kernel", "", "", usual | scalars, {})])[0], texts
+            first = find_form(start, calls or [Call("", usual | scalars, {})])[0], texts, fitting if calls else []
     assert first is not None
-    return *first, False
+    return first[0], first[1], False, first[2]
 
 
 def _list_ranks(count: int) -> Iterator[list[int]]:
@@ -132,4 +297,56 @@ def _call(form: Form, part: str, sizes: Sequence[int], dtype: str) -> Call:
     params, evaluate = dict(zip(form.axes, sizes, strict=True)), form.rehearsal.evaluate
     tensors = {name: Argument(evaluate(text, params), dtype, None) for name, text in form.shapes.items()}
     scalars = {name: evaluate(text, params) for name, text in form.inputs.items() if name not in tensors}
-    return Call("kernel", "", part, tensors | scalars, {})
+    return Call(part, tensors | scalars, {})
+
+
+def _find_wanted_device(text: str) -> str:
+    """Returns the kind of device that a source was written for."""
+    return "npu" if re.search(r"\b(is_)?npu\b|torch_npu", text) else "cuda"
+
+
+def _launches_hidden(function: Any, hidden: Mapping[str, Any]) -> bool:
+    """Whether a function launches a Triton kernel by its own name, which it hides from itself."""
+    name, code = getattr(function, "__name__", ""), getattr(function, "__code__", None)
+    loads = dis.get_instructions(code) if name in hidden and code else ()
+    return any(each.opname == "LOAD_GLOBAL" and each.argval == name for each in loads)
+
+
+def _load(path: Path) -> types.ModuleType:
+    """Import a file by its path. Raises UsageError if it raises."""
+    module = types.ModuleType(path.stem)
+    module.__file__ = str(path)
+    sys.modules[path.stem] = module
+    try:
+        exec(compile(path.read_bytes(), path, "exec", dont_inherit=True), vars(module))
+    except SyntaxError as error:
+        raise UsageError("syntax_error", file=path.name, line=error.lineno, why=error.msg) from error
+    except (Exception, SystemExit) as error:
+        raise UsageError("sketch_raised", source=path.name, **describe_exception(error, path.parent)) from error
+    return module
+
+
+def _write_parameters(function: Any, given: set[str], path: Path) -> tuple[tuple[str, ...], list[str]]:
+    """Returns the op's parameters and its call's arguments as text, without odd defaults that nobody gives."""
+    shown, handed = list[str](), list[str]()
+    for each in inspect.signature(function).parameters.values():
+        if each.kind in {each.VAR_POSITIONAL, each.VAR_KEYWORD}:
+            line = inspect.unwrap(function).__code__.co_firstlineno
+            facts = {"file": path.name, "line": line, "function": function.__name__, "argument": each.name}
+            raise UsageError("new_star_arguments", **facts)
+        needed, alone = each.default is each.empty, each.kind is each.KEYWORD_ONLY
+        dtype = str(each.default).startswith("torch.")
+        plain = each.default is None or isinstance(each.default, bool | int | float | str)
+        if not (needed or plain or dtype or each.name in given):
+            continue
+        kind = getattr(each.annotation, "__name__", str(each.annotation))
+        known = kind if kind in {"int", "float", "bool", "str"} else None
+        known = "torch.Tensor" if needed and "Tensor" in kind else known
+        text = f"{each.name}: {known}" if known else each.name
+        if not needed:
+            default = str(each.default) if dtype else repr(each.default) if plain else "None"
+            text += f" = {default}" if known else f"={default}"
+        shown += ["*"] if alone and "*" not in shown else []
+        shown.append(text)
+        handed.append(f"{each.name}={each.name}" if alone else each.name)
+    return tuple(shown), handed

@@ -1,0 +1,155 @@
+"""What torch knows of an operator: its schema, and calls of it from OpInfo, by which torch tests itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import torch
+
+from perfci.device.seam import Argument
+
+LEFT_OUT = frozenset({"dtype", "layout", "device", "pin_memory", "memory_format", "generator"})
+"""Arguments that no case varies: the defaults of most calls."""
+
+_GENERIC: Mapping[str, Any] = {"int": 1, "SymInt": 1, "float": 0.5, "number": 0.5, "bool": False}
+_MOST_SAMPLES = 32
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One overload of an operator of torch."""
+
+    path: str  # torch.ops.aten.relu_.default
+    arguments: Sequence[Any]  # of its schema, without those that are left out
+    info: Any = None  # its OpInfo
+
+    @property
+    def mutates(self) -> tuple[str, ...]:
+        """The arguments that it writes into."""
+        return tuple(each.name for each in self.arguments if each.alias_info and each.alias_info.is_write)
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """Its arguments as those of a function."""
+        plain, named = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+        empty = inspect.Parameter.empty
+        kinds = [(named if each.kwarg_only else plain, each) for each in self.arguments]
+        defaults = [each.default_value if each.has_default_value() else empty for each in self.arguments]
+        pairs = zip(kinds, defaults, strict=True)
+        return inspect.Signature([inspect.Parameter(each.name, kind, default=value) for (kind, each), value in pairs])
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether each element of the result depends on one of each tensor alone."""
+        return type(self.info).__name__ in {"UnaryUfuncInfo", "BinaryUfuncInfo"}
+
+    @property
+    def domain(self) -> tuple[float | None, float | None]:
+        """The least and the largest number that it is defined on."""
+        found: tuple[float | None, float | None] = getattr(self.info, "domain", None) or (None, None)
+        return found
+
+    def list_calls(self) -> list[dict[str, Any]]:
+        """Arguments by name of OpInfo's float32 samples, tensors as `Argument`. One made up call if there are none.
+
+        Those with tensors of one shape come first, then those with the most usual numbers of axes.
+        """
+        names = [each.name for each in self.arguments]
+        found: dict[str, tuple[list[tuple[int, ...]], dict[str, Any]]] = {}
+        for values, options in self._list_samples():
+            given = dict(zip(names, values, strict=False)) | options
+            if len(values) > len(names) or not given.keys() <= {*names}:
+                continue
+            given = {each.name: given.get(each.name, each.default_value) for each in self.arguments}
+            like = next((each for each in given.values() if torch.is_tensor(each)), None)
+            given |= {each.name: like for each in self.arguments if each.is_out}
+            shapes = [tuple(each.shape) for each in given.values() if torch.is_tensor(each)]
+            if shapes and all(shape and min(shape) for shape in shapes):
+                described = {name: self._describe(each) for name, each in given.items()}
+                plain = {name: value for name, value in described.items() if not isinstance(value, Argument)}
+                found.setdefault(repr((shapes, plain)), (shapes, described))
+        ranks = [[len(shape) for shape in shapes] for shapes, _ in found.values()]
+        order = sorted(
+            found.values(), key=lambda each: (len({*each[0]}) > 1, -ranks.count([len(shape) for shape in each[0]]))
+        )
+        return [given for _, given in order]
+
+    def _list_samples(self) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+        if self.info:
+            for sample, _ in zip(self.info.sample_inputs("cpu", torch.float32), range(_MOST_SAMPLES), strict=False):
+                options = {name: value for name, value in sample.kwargs.items() if name not in LEFT_OUT}
+                if options or not sample.kwargs:
+                    yield [sample.input, *sample.args], options
+            return
+        needed = [each for each in self.arguments if not each.has_default_value() and not each.is_out]
+        values = [torch.zeros(5, 5) if "Tensor" in str(each.type) else _GENERIC.get(str(each.type)) for each in needed]
+        yield values, {}
+
+    def _describe(self, value: Any) -> Any:
+        """A tensor as an `Argument`, with what makes it if it has to lie in the operator's domain."""
+        if not torch.is_tensor(value):
+            return round(value, 2) if isinstance(value, float) else value
+        low, high = self.domain
+        text = None
+        if value.dtype.is_floating_point and (low is not None or high is not None):
+            first = 0.0 if low is None else float(low)
+            width = float(high) - first if high is not None else 8.0
+            text = (
+                "torch.rand({shape}, generator=generator, dtype={dtype}, device=device)" + f" * {width:g} + {first:g}"
+            )
+            text = re.sub(r" \+ -(.*)", r" - \1", text.removesuffix(" + 0"))
+        return Argument(tuple(value.shape), str(value.dtype).removeprefix("torch."), text, value)
+
+
+def find_operator(name: str) -> Operator | None:
+    """Returns torch's operator of a function's name, such as relu_, xlogy_Tensor and sigmoid_out."""
+    plain, overload = name, ""
+    if not hasattr(torch.ops.aten, name) and (found := re.fullmatch(r"(\w+?)_(out|[A-Z]\w*)", name)):
+        plain, overload = found[1], found[2]
+    packet = getattr(torch.ops.aten, plain, None)
+    known = packet.overloads() if packet is not None and hasattr(packet, "overloads") else []
+    schemas = {
+        each: getattr(packet, each)._schema
+        for each in (overload, "default", "Tensor", "self", "dim", *known)
+        if each in known
+    }
+    takes = {each: [one for one in schema.arguments if one.name not in LEFT_OUT] for each, schema in schemas.items()}
+    # Some, such as add, have a default for numbers alone.
+    first = next((each for each, own in takes.items() if any("Tensor" in str(one.type) for one in own)), None)
+    if first is None:
+        return None
+    arguments = takes[first]
+    return Operator(f"torch.ops.aten.{plain}.{first}", arguments, _find_info(plain))
+
+
+def find_reference(name: str) -> str | None:
+    """Returns the path of a function of torch.nn.functional with this name, underscores aside: rmsnorm, rms_norm."""
+    wanted = name.replace("_", "").lower()
+    named = (each for each in dir(torch.nn.functional) if each.replace("_", "").lower() == wanted)
+    return next((f"torch.nn.functional.{each}" for each in named if not each.startswith("_")), None)
+
+
+def _find_info(name: str) -> Any:
+    """The OpInfo of an operator, by its name or an alias. None if there is none."""
+    if "expecttest" not in sys.modules and importlib.util.find_spec("expecttest") is None:
+        sys.modules["expecttest"] = mock.MagicMock(TestCase=object)  # only torch's own tests need it
+    try:
+        from torch.testing._internal import common_utils
+        from torch.testing._internal.common_methods_invocations import op_db
+
+        common_utils.set_rng_seed = lambda *_: None  # it imports torch's compiler, which takes seconds
+    except Exception:  # a part of torch that nobody promises
+        return None
+    wanted = name.strip("_")
+    for info in op_db:
+        names = {info.name, info.aten_name, *(each.name for each in info.aliases)}
+        if wanted in {each.split(".")[-1].strip("_") for each in names}:
+            return info
+    return None

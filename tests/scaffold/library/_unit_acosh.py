@@ -1,0 +1,5 @@
+"""An imitation of a library's file whose function has no operator of its name in torch."""
+
+
+def _unit_acosh(x):
+    return x

@@ -1,0 +1,58 @@
+"""A folder of other people's operators becomes ops by one command, without an edit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perfci.cli.main import run
+from perfci.core import settings
+from perfci.ops import discover
+from tests.scaffold.rehearsing import interpreted
+
+LIBRARY = Path(__file__).parent / "library"
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("library")
+    (root / "kernels").mkdir()
+    (root / "pyproject.toml").write_text("[tool.perfci]\n")
+    assert run(["new", "--from-library", str(LIBRARY), "--project", str(root)]) == 0
+    return root
+
+
+def test_each_file_with_an_operator_of_torch_becomes_an_op(project):
+    ops = discover.ops(settings.load(project))
+
+    assert {op.op for op in ops} == {"asin", "square_"}
+    assert [reason for op in ops for reason in discover.check_contract(op)] == []
+
+
+def test_what_an_operator_writes_into_and_is_defined_on_comes_from_torch(project):
+    texts = {op: (project / "kernels" / op / f"{op}_accuracy.py").read_text() for op in ("asin", "square_")}
+
+    assert "mutates=('self',)" in texts["square_"] and "domain" not in texts["square_"]
+    assert "domain=(-1, 1)" in texts["asin"] and "mutates" not in texts["asin"]
+
+
+def test_kernels_that_ask_for_cuda_are_launched_and_judged(project):
+    told = interpreted(project, "dtype=float32", "asin", "square_")
+
+    (_, right), (_, wrong) = told["square_"], told["asin"]
+    assert right == []
+    assert wrong != []
+
+
+def test_a_single_file_needs_no_name(project, capsys):
+    root = project.parent / "single"
+    (root / "kernels").mkdir(parents=True)
+    (root / "pyproject.toml").write_text("[tool.perfci]\n")
+
+    assert run(["new", "--from", str(LIBRARY / "square_.py"), "--project", str(root)]) == 0
+    assert (root / "kernels" / "square_" / "square__triton.py").is_file()
+    assert run(["new", "--from", str(LIBRARY / "_unit_acosh.py"), "--project", str(root)]) == 1
+    assert "no operator of the name" in capsys.readouterr().err
