@@ -32,10 +32,6 @@ class NvmlBoard:
         except Exception:
             self._nvml = None
 
-    @property
-    def present(self) -> bool:
-        return self._nvml is not None
-
     def driver(self) -> str | None:
         return self._ask("nvmlSystemGetDriverVersion", of_board=False)
 

@@ -74,12 +74,13 @@ def _lack_branch(folder: Path, branch: str) -> GitError:
 
 
 def _find_asked(folder: Path, name: str) -> Base:
+    if found := parse_commit(folder, name):
+        return Base(found, How.ASKED, name)
     # A branch that only the remote has is found too. If HEAD has no parent, HEAD~1 is not the remote's.
     beginning = re.split(r"[~^@:]", name)[0]
     known = beginning in {"", "HEAD"} or find_object(folder, beginning) is not None
-    for each in (name,) if known else (name, f"origin/{name}"):
-        if found := parse_commit(folder, each):
-            return Base(found, How.ASKED, each)
+    if not known and (found := parse_commit(folder, f"origin/{name}")):
+        return Base(found, How.ASKED, f"origin/{name}")
     if is_shallow(folder) and (_DIGITS.fullmatch(name) or (known and beginning != name)):
         raise _cut(folder, name)
     raise GitError("revision_unknown", revision=name, command=_fetch(folder))

@@ -9,7 +9,6 @@ from pathlib import Path
 from perfci.core.errors import GitError
 from perfci.git.base import find_commit
 from perfci.git.command import ask, require
-from perfci.git.history import find_prefix
 from perfci.git.large_files import fill
 from perfci.git.repository import find_repository
 
@@ -27,7 +26,8 @@ def materialise(folder: Path, commit: str, destination: Path, without: Sequence[
     GitError.
     """
     repository = require(find_repository(folder))
-    found, project = find_commit(folder, commit), find_prefix(folder)
+    found, inner = find_commit(folder, commit), folder.resolve().relative_to(repository.top).as_posix()
+    project = "" if inner == "." else f"{inner}/"
     # An index and a work tree of its own, so that the attributes are the revision's too.
     destination = destination.resolve()
     index = destination / _INDEX

@@ -93,9 +93,10 @@ def find_object(folder: Path, name: str) -> str | None:
 
 def parse_commit(folder: Path, name: str) -> str | None:
     """Returns the commit that a name or tag stands for. None for files, folders, and unknown ids."""
-    found = find_object(folder, name) or find_object(folder, f"{name}^{{commit}}")  # digits that a file's id shares
-    peeled = git(folder, "rev-parse", "--verify", "--quiet", f"{found}^{{commit}}") if found else None
-    return peeled.strip() if isinstance(peeled, str) else None
+    if found := find_object(folder, f"{name}^{{commit}}"):
+        return found
+    found = find_object(folder, name)  # `:/words` looks for whatever stands behind it
+    return find_object(folder, f"{found}^{{commit}}") if found else None
 
 
 def is_shallow(folder: Path) -> bool:

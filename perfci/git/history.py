@@ -76,11 +76,6 @@ def describe(folder: Path, commit: str) -> Commit:
     return Commit(found, tuple(parents.split()), *rest)
 
 
-def find_prefix(folder: Path) -> str:
-    """Returns the folder's place in its repository, with a slash at its end. Empty for the repository's root."""
-    return ask(folder, "rev-parse", "--show-prefix").removesuffix("\n")
-
-
 def list_changes(folder: Path, commit: str) -> tuple[str, ...]:
     """Returns the files of the project that a commit changed against its first parent. All of them for a first one."""
     found = describe(folder, commit)

@@ -81,7 +81,6 @@ def test_without_library_or_driver_nothing_is_known_and_nothing_raised(board, mo
         monkeypatch.setitem(sys.modules, "pynvml", None)
         found = NvmlBoard()
 
-    assert not found.present
     assert found.state() == DeviceState()
     assert (found.driver(), found.uuid(), found.name()) == (None, None, None)
 

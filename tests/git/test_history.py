@@ -9,7 +9,6 @@ from perfci.git.history import (
     count_between,
     describe,
     find_ends,
-    find_prefix,
     list_changes,
     list_halving,
 )
@@ -134,8 +133,6 @@ def test_the_files_that_a_commit_changed_are_listed(repository):
     assert set(list_changes(repository, changed)) == {"kernels/a b\t.py", "picture.bin"}
     # In a project in a folder of the repository, names begin there.
     assert list_changes(repository / "kernels", changed) == ("a b\t.py",)
-    assert find_prefix(repository / "kernels") == "kernels/"
-    assert find_prefix(repository) == ""
 
 
 def test_commits_that_touched_the_paths_are_counted_without_merges(repository):
