@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 INPUTS := pyproject.toml requirements/cpu.txt requirements/setup.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help check test lint setup clean
+.PHONY: help check test lint docs setup clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
@@ -28,14 +28,22 @@ lint: $(VENV)/.ready-dev ## Check style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
+docs: $(VENV)/.ready-docs ## Build the site into site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "The site: site/index.html"
+
 setup: $(VENV)/.ready ## Only set up .venv
 
-clean: ## Remove .venv
-	rm -rf $(VENV)
+clean: ## Remove .venv and site/
+	rm -rf $(VENV) site
 
 $(VENV)/.ready: $(INPUTS)
 	@PYTHON=$(PYTHON) VENV=$(VENV) TORCH_INDEX=$(TORCH_INDEX) sh requirements/setup.sh .
 	@touch $@
+
+$(VENV)/.ready-docs: $(INPUTS)
+	@PYTHON=$(PYTHON) VENV=$(VENV) TORCH_INDEX=$(TORCH_INDEX) sh requirements/setup.sh '.[docs]'
+	@touch $(VENV)/.ready $@
 
 $(VENV)/.ready-dev: $(INPUTS)
 	@PYTHON=$(PYTHON) VENV=$(VENV) TORCH_INDEX=$(TORCH_INDEX) sh requirements/setup.sh '.[dev]'

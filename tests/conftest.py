@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import compileall
 import functools
+import gc
 import importlib.util
 import os
 import sys
@@ -32,6 +33,12 @@ def pytest_collection_modifyitems(items):
     """Files with slow tests first: one that began as the last would keep one process busy while the others wait."""
     slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
     items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_collection_finish(session):
+    """What collecting made lives until the end. The garbage collector need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item):

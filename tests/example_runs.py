@@ -172,7 +172,6 @@ def performance_case(
         flops=round(kernel_us * 4e8) if case.startswith("m=") else None,
         dtype=dtype,
         compile_s=0.82,
-        warmup_launches=40,
         footprint_bytes=round(kernel_us * 4e6),
         compiled=(CompiledKernel("softmax_kernel", 32, 0, 4096, 4, 3, "BLOCK=1024"),),
         errors=ErrorStats(1000, 4.9e-4, 1.1e-5, 9.1e-4, 2.2e-4, 6e-6, 2e-5, 1.2e-4, 3e-5, (7, 100)),
@@ -265,7 +264,7 @@ def small() -> tuple[Run, Judgements]:
     cases = [case_id(c) for c in grid(rows=[4096], cols=[512, 32768], dtype=["float16"])]
     fine, slow = performance_case(cases[0], 4.93, 1.62), performance_case(cases[1], 212.0, 1.1, processes=2)
     checks = tuple(accuracy_case(f"rows={rows},cols=1023,dtype={dtype}") for dtype in DTYPES for rows in (0, 1, 7))
-    op = OpRun("softmax", checks, (fine, slow), verify_s=3.1, measure_s=4.2, busy_share=0.71)
+    op = OpRun("softmax", checks, (fine, slow), verify_s=3.1, measure_s=4.2)
     rows = (
         judgement("softmax", None, Verdict.PASS, reason("example_right", checks=len(checks)), suite=Suite.ACCURACY),
         judgement(
@@ -324,9 +323,7 @@ def _softmax():
     rows.insert(
         0, judgement("softmax", None, Verdict.PASS, reason("example_right", checks=len(checks)), suite=Suite.ACCURACY)
     )
-    return OpRun(
-        "softmax", tuple(checks), tuple(cases), tuned="sha256:5f2c", verify_s=11.8, measure_s=14.2, busy_share=0.71
-    ), rows
+    return OpRun("softmax", tuple(checks), tuple(cases), tuned="sha256:5f2c", verify_s=11.8, measure_s=14.2), rows
 
 
 def _matmul():
@@ -368,7 +365,7 @@ def _matmul():
         ),
         judgement("matmul", names[5], Verdict.REMOVED, reason("example_removed", case=names[5])),
     ]
-    return OpRun("matmul", tuple(checks), tuple(cases), verify_s=20.5, measure_s=9.9, busy_share=0.83), rows
+    return OpRun("matmul", tuple(checks), tuple(cases), verify_s=20.5, measure_s=9.9), rows
 
 
 def _broadcast():
@@ -389,7 +386,6 @@ def _broadcast():
         tuple(cases),
         verify_s=4.0,
         measure_s=3.3,
-        busy_share=0.64,
     ), rows
 
 
@@ -670,7 +666,7 @@ def _duelled_softmax() -> OpRun:
     )  # fmt: skip
     broken = replace(broken, identity=identity_of(broken.case), base=BaseArm(failure=why))
     checks = tuple(accuracy_case(f"rows={n},cols=1023,dtype=float16", fresh=n == 7) for n in (0, 1, 7))
-    return OpRun("softmax", checks, (*cases, broken), verify_s=3.1, measure_s=61.0, busy_share=0.72)
+    return OpRun("softmax", checks, (*cases, broken), verify_s=3.1, measure_s=61.0)
 
 
 def _duelled_matmul() -> OpRun:

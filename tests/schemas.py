@@ -103,7 +103,6 @@ SAID: Mapping[str, str] = {
     "targets": "what was compiled for: sm_90, gfx942",
     "timer": "activity, event or virtual",
     "value": "the estimate",
-    "warmup_launches": "launches before the first timed one",
     "warps": "of a program",
     "why": "in the words of whoever wrote it",
     "StepCase.kernel": "of the kernel",
@@ -149,7 +148,7 @@ def fields(kind: type) -> dict[str, str]:
     That is what stands beside or below the field in the code, else in SAID. Empty for fields that hold records, which
     speak for themselves.
     """
-    said = _docstrings(kind)
+    said = read_words(kind)
     names = inspect.get_annotations(kind)
     told = {name: said.get(name) or SAID.get(f"{kind.__name__}.{name}") or SAID.get(name, "") for name in names}
     return {name: _joined(_unit(name), re.sub(r"\bNone\b", "null", told[name])) for name in names}
@@ -168,7 +167,7 @@ def _class(name: str, top: type) -> type | None:
     return next((each for each in known if isinstance(each, type)), None)
 
 
-def _docstrings(kind: type) -> dict[str, str]:
+def read_words(kind: type) -> dict[str, str]:
     """Field -> the text beside or below it."""
     source = textwrap.dedent(inspect.getsource(kind))
     body, lines = ast.parse(source).body[0], source.splitlines()

@@ -56,6 +56,16 @@ def test_lint_and_test_run_anywhere_by_the_same_commands_as_at_home():
     assert not any({"tags", "allow_failure"} & PIPELINE[job].keys() for job in ("lint", "test"))
 
 
+def test_the_site_and_the_report_of_accepted_runs_are_one_folder_of_pages_of_the_default_branch():
+    pages = PIPELINE["pages"]
+    script = " ".join(pages["script"])
+
+    assert pages["artifacts"]["paths"] == ["public"]
+    assert "mkdocs build --strict --site-dir public" in script
+    assert "perfci report --to site --out public/kernels" in script
+    assert pages["rules"] == [{"if": "$CI_COMMIT_BRANCH == $CI_DEFAULT_BRANCH"}]
+
+
 def test_nothing_that_a_merge_request_could_write_is_cached():
     assert not any("cache" in job for job in PIPELINE.values() if isinstance(job, dict))
 
@@ -116,10 +126,10 @@ def bare(tmp_path):
     return run
 
 
-def test_the_projects_own_check_lints_and_tests_on_a_bare_machine(bare):
+def test_the_projects_own_check_lints_builds_the_site_and_tests_on_a_bare_machine(bare):
     made, done = bare()
 
-    assert (made, done.returncode) == (["lint", "test"], 0), done.stderr
+    assert (made, done.returncode) == (["lint", "docs", "test"], 0), done.stderr
     said = done.stderr.replace(" python3-dev", "")  # which some Pythons bring
     assert said.splitlines()[0].startswith("Not here: chromium g++ rsync nodejs npm;")
     assert "Not here: gitlab-ci-local; the tests that need it skip." in done.stderr
@@ -132,7 +142,7 @@ def test_the_projects_own_check_makes_the_targets_that_are_named(bare):
 def test_packages_that_cannot_be_had_stop_nothing(bare):
     made, done = bare(id="echo 0", apt_get="exit 100", npm="exit 1")
 
-    assert (made, done.returncode) == (["lint", "test"], 0), done.stderr
+    assert (made, done.returncode) == (["lint", "docs", "test"], 0), done.stderr
     assert "Not here: chromium g++ rsync;" in done.stderr.replace(" python3-dev", "")
 
 

@@ -10,13 +10,31 @@ import pytest
 import typer.main
 
 from perfci.cli.app import app
+from perfci.core.model import Verdict
 from perfci.core.wording import catalogue
 
 ROOT = Path(__file__).parents[1]
+TERMS = (
+    "tuning",
+    "interface",
+    "logic",
+    "duel",
+    "screen",
+    "tau",
+    "block",
+    "arm",
+    "A/A",
+    "identity",
+    "look",
+    "span",
+    "board",
+)
 OPS = sorted((ROOT / "docs/ops").glob("*.md"))
+CHINESE = sorted((ROOT / "docs/zh").glob("*.md"))
 PAGES = [
     *(ROOT / name for name in ("README.md", "README.zh-CN.md", "CONTRIBUTING.md")),
     *sorted((ROOT / "docs").glob("*.md")),
+    *CHINESE,
     *OPS,
 ]
 GROUP = typer.main.get_command(app)
@@ -53,6 +71,14 @@ def test_every_link_leads_somewhere(page):
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
+def test_every_page_that_the_code_and_its_messages_name_is_there():
+    files = [path for ending in ("py", "yaml", "yml") for path in (ROOT / "perfci").rglob(f"*.{ending}")]
+    found = {each for path in files for each in re.findall(r"docs/[\w/-]+\.md", text_of(path))}
+
+    assert len(found) > 10
+    assert [each for each in sorted(found) if not (ROOT / each).is_file()] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_every_command_exists_with_the_options_that_are_shown(page):
     for _, name, *rest in commands(page):
@@ -64,25 +90,46 @@ def test_every_command_exists_with_the_options_that_are_shown(page):
         assert {word.split("=")[0] for word in rest if word.startswith("--")} <= known, (name, rest)
 
 
+@pytest.mark.parametrize("page", CHINESE, ids=named)
+def test_the_chinese_page_has_the_code_and_the_commands_of_the_english_one(page):
+    """In blocks and in lines, but for comments and where the tables and pictures lead."""
+
+    def code(text: str) -> list[str]:
+        blocks = re.findall(r"^```(?:sh|python|toml|yaml|text)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        return [re.sub(r"\s*# .*", "", block) for block in blocks]
+
+    english = page.parent.parent / page.name
+
+    assert code(text_of(page)) == code(text_of(english))
+    assert commands(page) == commands(english)
+
+
 def test_pages_show_commands_at_all():
     assert sum(len(commands(page)) for page in PAGES) > 50
 
 
-@pytest.mark.parametrize(
-    "heading", re.findall(r"^### `(.+)`$", text_of(ROOT / "docs/troubleshooting.md"), re.MULTILINE)
-)
-def test_every_message_under_trouble_is_one_that_perfci_says(heading):
+TROUBLE = text_of(ROOT / "docs/troubleshooting.md").partition("## Words of others")[0]
+
+
+@pytest.mark.parametrize("message", re.findall(r"^(?:### |\| )`(.+?)`", TROUBLE, re.MULTILINE))
+def test_every_message_under_trouble_is_one_that_perfci_says(message):
     said = (re.sub(r"{(\w+):[^|}]*\|([^}]*)}", r"{\1} \2", template) for template in catalogue().values())
-    assert any(template.startswith(heading) for template in said)
+    assert any(message in template for template in said)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
-def test_every_page_is_reached_from_the_readme_or_from_another_page(page):
-    if page.parent != ROOT / "docs":
-        return
-    others = [text_of(other) for other in PAGES if other != page]
+@pytest.mark.parametrize("heading", re.findall(r"^### ([A-Z]+)$", TROUBLE, re.MULTILINE))
+def test_every_verdict_under_trouble_is_one_that_perfci_gives(heading):
+    assert heading in set(Verdict)
 
-    assert any(f"({page.name}" in other or f"docs/{page.name}" in other for other in others)
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.is_relative_to(ROOT / "docs")], ids=named)
+def test_every_page_is_in_the_navigation_of_the_site(page):
+    assert f" {page.relative_to(ROOT / 'docs').as_posix()}\n" in text_of(ROOT / "mkdocs.yml")
+
+
+@pytest.mark.parametrize("term", [*Verdict, *TERMS])
+def test_the_glossary_has_every_verdict_every_kind_of_change_and_what_reports_speak_of(term):
+    assert f"**{term}**" in text_of(ROOT / "docs/glossary.md")
 
 
 def ops_of(page: Path) -> list[str]:

@@ -7,11 +7,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 import perfci
 from perfci.core.wording import catalogue
-from tests.sources import files, trees
+from tests.sources import trees
 
 ROOT = Path(perfci.__file__).parent
 
@@ -65,6 +63,7 @@ FACE = {"perfci": {"cli", "ops", "runs"}}
 
 SPEAKERS = ("cli", "worker.child", "worker.confine", "worker.forks")
 """Programs of their own, which may end. But for the first they print nothing either."""
+TO_SPEAK = {"print", "input", "exit", "quit", "sys.exit", "os._exit", "sys.stdout.write", "sys.stderr.write"}
 HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2")
 
 
@@ -79,13 +78,11 @@ def _name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts) or "perfci"
 
 
-MODULES = [_name(path) for path in files()]
-
-
 def imports(tree: ast.Module) -> Iterator[str]:
     """Dotted names that a module imports when it runs, without those for the type checker only."""
-    skipped = {id(inner) for node in ast.walk(tree) if _for_types_only(node) for inner in ast.walk(node)}
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    skipped = {id(inner) for node in nodes if _for_types_only(node) for inner in ast.walk(node)}
+    for node in nodes:
         if id(node) in skipped:
             continue
         if isinstance(node, ast.Import):
@@ -113,36 +110,38 @@ def within(module: str, homes: tuple[str, ...]) -> bool:
     return any(home == "" or f"{module}.".startswith(f"{home}.") for home in homes)
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_every_module_has_its_row(module):
-    assert unit(module) in RANKS, f"say in which row perfci.{unit(module)} stands"
+def test_every_module_has_its_row():
+    assert sorted({unit(module) for module in modules()} - RANKS.keys()) == []
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_point_down(module):
-    own = unit(module)
-    reached = targets(modules()[module]) - {own} - FACE.get(own, set())
+def test_imports_point_down():
+    upward = {}
+    for module, tree in modules().items():
+        own = unit(module)
+        reached = targets(tree) - {own, "perfci"} - FACE.get(own, set())
+        if above := {name for name in reached if RANKS[name] <= RANKS[own]}:
+            upward[module] = above
 
-    upward = {name for name in reached if name != "perfci" and RANKS[name] <= RANKS[own]}
     assert not upward
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_each_package_is_imported_at_home_only(module):
-    packages = {name.split(".")[0] for name in imports(modules()[module])} - {"perfci"} - sys.stdlib_module_names
+def test_each_package_is_imported_at_home_only():
+    used = {(name.split(".")[0], module) for module, tree in modules().items() for name in imports(tree)}
+    used = {(package, module) for package, module in used if package not in {"perfci", *sys.stdlib_module_names}}
 
-    assert packages <= HOMES.keys(), "give the new package one home"
-    assert not [name for name in packages if not within(module, HOMES[name])]
+    assert {package for package, _ in used} <= HOMES.keys(), "give the new package one home"
+    assert [(package, module) for package, module in sorted(used) if not within(module, HOMES[package])] == []
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if not within(name, SPEAKERS)])
-def test_only_the_command_line_prints_and_exits(module):
-    names = {_dotted(node.func) for node in ast.walk(modules()[module]) if isinstance(node, ast.Call)}
-    raised = {_dotted(node.exc) for node in ast.walk(modules()[module]) if isinstance(node, ast.Raise) and node.exc}
+def test_only_the_command_line_prints_and_exits():
+    spoken = []
+    for module in (name for name in modules() if not within(name, SPEAKERS)):
+        nodes = list(ast.walk(modules()[module]))
+        names = {_dotted(node.func) for node in nodes if isinstance(node, ast.Call)}
+        raised = {_dotted(node.exc) for node in nodes if isinstance(node, ast.Raise) and node.exc}
+        spoken += [(module, name) for name in (names & TO_SPEAK) | ((names | raised) & {"SystemExit"})]
 
-    spoken = names & {"print", "input", "exit", "quit", "sys.exit", "os._exit", "sys.stdout.write", "sys.stderr.write"}
-    assert not spoken
-    assert "SystemExit" not in names | raised
+    assert spoken == []
 
 
 def _dotted(node: ast.expr) -> str:

@@ -93,7 +93,7 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> int | None:
+def root(version: Annotated[bool, typer.Option("--version", "-V", help="Print the version.")] = False) -> int | None:
     """Hold the options that stand before any command."""
     if version:
         typer.echo(f"perfci {perfci.__version__}")

@@ -60,7 +60,9 @@ SUITES = {
     },
 )
 def check(
-    ops: Annotated[list[str], argument("OP...", "Ops to check; with --chain names of chains.", "all ops")] = [],  # noqa: B006 - typer reads the default, nobody changes it
+    ops: Annotated[
+        list[str], argument("OP...", "Ops to check, or globs such as 'fp8_*'; with --chain names of chains.", "all ops")
+    ] = [],  # noqa: B006 - typer reads the default, nobody changes it
     case: options.Case = None,
     no_judge: Annotated[bool, flag("--no-judge", "Write reports/run.json, and judge nothing.")] = False,
     static: Annotated[bool, flag("--static", "Compile without a device, and judge what changed.")] = False,

@@ -26,9 +26,10 @@ from perfci.report.text import BLOCK_LIMIT, plain
 from perfci.runs.decide import decide
 from perfci.runs.effective_thresholds import parse_options
 from perfci.runs.plan import Request
+from perfci.runs.rounds import list_records
 from perfci.runs.shards import merge_shards, plan_shards, refuse_foreign_plan
 from perfci.store import signature
-from perfci.store.files import encode, refuse_missing_folder
+from perfci.store.files import encode
 
 SHOWN = 8  # ops of a shard that are named
 
@@ -63,8 +64,9 @@ def plan(
 ) -> int:
     """Fix what several runners will measure: changed ops, shards, families; imports nothing if files tell."""
     where = language.load(project)
-    if out.resolve().parent != where.reports.resolve():  # which perfci makes itself
-        refuse_missing_folder(out)
+    # Asked before the work whose result it is to hold. The reports folder is made by perfci itself.
+    if out.resolve().parent != where.reports.resolve() and not out.parent.is_dir():
+        raise UsageError("out_folder_missing", path=str(out), folder=str(out.parent))
     request = Request(
         ops=tuple(op),
         pattern=case,
@@ -162,15 +164,15 @@ def note(
         if here is not None and found.environment.commit != here:
             # Of another pipeline, or one that came with the change.
             raise UsageError("note_other_commit", run=found.id, found=found.environment.commit, commit=here)
-    judgements = decide(found, where)
+    judgements, records = decide(found, where), list_records(where, [op.op for op in found.plan.ops])
     if dry_run:
-        sys.stdout.write(compose(found, judgements, find_links(os.environ, report), key=key))
+        sys.stdout.write(compose(found, judgements, find_links(os.environ, report), key=key, records=records))
         return Exit.OK
-    summary = notes.append_summary(found, judgements, find_links(os.environ), os.environ)
+    summary = notes.append_summary(found, judgements, find_links(os.environ), os.environ, records)
     problems = [summary] if summary else []
     target = notes.find_target(os.environ)
     if not isinstance(target, Reason):
-        done = notes.post(found, judgements, target, find_links(os.environ, report), key=key)
+        done = notes.post(found, judgements, target, find_links(os.environ, report), key=key, records=records)
         if done.note is not None:
             old = say("The note stands: {number}.", number=done.note)
             print(say("The note is new: {number}.", number=done.note) if done.created else old)

@@ -34,6 +34,8 @@ def _run(arguments: list[str]) -> int:
     from perfci.cli.language import choose_by_environment
 
     _stop_on_signals()
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
     try:
         choose_by_environment()
         result = app(arguments, prog_name="perfci", standalone_mode=False)

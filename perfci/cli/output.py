@@ -6,7 +6,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,14 @@ from rich.text import Text
 
 from perfci.cli.exits import exit_code
 from perfci.core.codec import encode
-from perfci.core.model import Gate, Judgements, Reason, Run, Suite, Verdict
+from perfci.core.model import Gate, Judgements, Reason, Run
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
 from perfci.report import data, rows
 from perfci.report.peers import describe_peers
 from perfci.report.steps import make_pastings
-from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain
+from perfci.report.summary import make_head
+from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain, spell
 from perfci.report.view import Table, make_table
 from perfci.runs.decide import read_context
 
@@ -137,15 +138,22 @@ def list_verdicts(judgements: Judgements, run: Run | None = None) -> Iterator[Re
     """Returns the verdict table with the notes, what failed first. Each reason is printed under its row."""
     first, above, last = rows.split_notes(judgements, run)
     yield from (Paragraph(note, style=STYLES[Gate.WARNS]) for note in first)
+    head = make_head(run, judgements)
+    styles = [STYLES[gate] for gate in head.gates]
+    if head.table.rows:
+        yield Paragraph(spell(head.sentences[0], ""), style=styles[0])
+        cells = tuple(tuple(spell(cell, "") for cell in row) for row in head.table.rows)
+        yield Grid(replace(head.table, rows=cells), styles=styles, indent=0)
+        yield from [say("Next: {advice}", advice=head.step.command)] if head.step else ()
+        yield ""
     yield from map(Paragraph, above)
     found = sorted(rows.make_rows(judgements), key=lambda row: not row.aloud)
     aloud = sum(row.aloud for row in found)
     kept, left = found[: aloud + FINE_ROWS], found[aloud + FINE_ROWS :]
     below: list[list[Paragraph]] = []
     for at, row in enumerate(kept):
-        expected = row.verdict in {Verdict.PASS, Verdict.UNCHANGED} and row.suite is not Suite.COMPILED
         repeated = at > aloud and row.sentence == kept[at - 1].sentence
-        quiet = expected or repeated or not row.sentence
+        quiet = row.quiet or repeated or not row.sentence
         below.append([] if quiet else [Paragraph(row.sentence, _INDENT, "" if row.aloud else "dim")])
     numbers = ((row.change, row.change_range or "-", row.speedup, row.speedup_range or "-") for row in kept)
     table = make_table(

@@ -81,7 +81,7 @@ BEARINGS: tuple[tuple[str, Bearing], ...] = (
     ("system", Bearing.NAMED),
 )
 """Pattern of a field's dotted name -> what a difference means for stored numbers. The first match decides.
-docs/how-perfci-decides.md has the same table with the reasons."""
+docs/how-perfci-decides.md has the reasons."""
 
 TOLD = 5  # most fields in one sentence
 

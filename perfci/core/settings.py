@@ -34,19 +34,19 @@ class Settings:
     baselines: Path
     thresholds: Path
     reports: Path
-    lock_folder: Path | None = None  # of the device's lock, a mounted one in a container. None for temporary files
+    lock_folder: Path | None = None  # folder of the device's lock, mounted in a container. None: for temporary files
     lock_wait_s: Seconds = 3600.0  # how long an op waits for a device that another run holds
     time_limit_s: Seconds = 120.0  # how long a worker may take for one step before it counts as hung
     environment: tuple[str, ...] = ()  # names of further variables that workers may see
     fake: Mapping[str, Any] = field(default_factory=dict)  # `[tool.perfci.fake]`: how the fake device behaves
     targets: Annotated[tuple[str, ...], Meta(min_length=1)] = ("sm_90",)  # what is compiled for without a device
-    cache_folder: Path | None = None  # folder of compiled figures. None for the user's cache folder
-    devices: Annotated[str, Meta(pattern=DEVICES)] = ONE  # used side by side: one, all, or indexes such as 0,1
-    language: Literal["en", "zh"] = "en"  # of sentences, tables and reports
+    cache_folder: Path | None = None  # folder of compiled figures. None: the user's cache folder
+    devices: Annotated[str, Meta(pattern=DEVICES)] = ONE  # devices used side by side: one, all, or indexes such as 0,1
+    language: Literal["en", "zh"] = "en"  # of sentences, tables and reports: en or zh
     quarantine: tuple[Annotated[str, Meta(pattern=r"[^\s-]")], ...] = ()
     """UUIDs of boards whose results never fail a gate. A merge request is judged by its target's list."""
     release_tags: Annotated[str, Meta(pattern="^[^-\0][^\0]*$")] = "*"  # tags of releases: * and ? as in a shell
-    rounds: Annotated[int, Meta(ge=1, le=1000)] = 5  # of one start that `perfci try` judges
+    rounds: Annotated[int, Meta(ge=1, le=1000)] = 5  # how many rounds of one start `perfci try` judges
 
 
 FOLDERS = ("kernels", "baselines", "thresholds", "reports")

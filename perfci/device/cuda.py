@@ -30,7 +30,6 @@ from perfci.ops.recording import Recording
 _COPY_SHIFT = 37 << 16  # of each further pair's target: no power of two, so that its pages lie otherwise
 _SPIN_CYCLES = 150_000  # about 80 us at an H200's clock: longer than a Python wrapper takes to launch
 _HOLD_CYCLES = 70_000  # about 35 us: as long as a flush, behind which the host queues what is to be timed
-_FLUSH_PROBES = 20
 _CYCLES_A_US = 2000  # of a rest, about
 _CLOCK_CYCLES = 400_000  # about 200 us: events show the clock within 1 %
 _FREE_S = 0.15  # how long an H200's clock takes at most to rise again once it is at rest
@@ -204,9 +203,7 @@ class CudaDevice(TorchDevice):
     def _events(self) -> AbstractContextManager[Session]:
         # The device spins while the host queues what follows, so that no event waits for the host.
         spin = functools.partial(torch.cuda._sleep, _SPIN_CYCLES)
-        return event_session(
-            self._flush, self._event, self._synchronize, _FLUSH_PROBES, spin=spin, rest=self._flush.rest
-        )
+        return event_session(self._flush, self._event, self._synchronize, spin=spin, rest=self._flush.rest)
 
     def _seconds(self, call: Callable[[], Any]) -> float:
         torch.cuda._sleep(_COOL_CYCLES)

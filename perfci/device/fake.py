@@ -39,30 +39,31 @@ FILLER = 77.0  # what never-written elements hold in the second of two calls
 class FakeSpec:
     """What is planted. Spreads are standard deviations of the logarithm."""
 
-    launch_noise: float = 0.004
-    block_noise: float = 0.001  # differs by block, the same for every arm
-    process_noise: float = 0.0  # differs by process and arm: the allocation effect of real devices
+    launch_noise: float = 0.004  # of launches
+    block_noise: float = 0.001  # of blocks, the same for every arm
+    process_noise: float = 0.0  # of processes, for each arm: the allocation effect of real devices
     drift_per_block: float = 0.0  # every block is slower than the one before by this ratio
     clock_drop_per_block: float = 0.0  # the SM clock falls by this ratio every block, times of launches do not change
     spike_share: float = 0.01  # share of launches that take `spike_factor` times as long
-    spike_factor: float = 1.5
+    spike_factor: float = 1.5  # see spike_share
     warm_factor: float = 1.0  # how much of its time a launch takes that finds its own data in the cache
     call_us: float = 5.0  # how long any call keeps the host
     host_noise: float = 0.01  # of turns of calls
     speed: float = 1.0  # of this board against the nominal one
     kernel_speed: float = 1.0  # of kernels alone, the base's too: what a compiler or driver may do to them
     reference_speed: float = 1.0  # of references alone
-    model: str = "Fake One"
+    model: str = "Fake One"  # name of the device
     models: tuple[str, ...] = ()  # of each board of the host, if they differ
+    most_rounds: int = 30  # of a block: fewer make a check quicker, and its times less sure
     wall_share: float = 0.0  # how much of the time that launches claim really passes
-    driver: str = ""  # its version
-    board: str = ""  # its identifier, else FAKE-0, FAKE-1, ...
+    driver: str = ""  # version of the driver
+    board: str = ""  # identifier of the board, else FAKE-0, FAKE-1, ...
     lost_launches: float = 0.0  # share of launches whose records are lost
     lost_flushes: float = 0.0  # share of flushes whose records are lost, and with each the times of its session
-    throttle: tuple[str, ...] = ()
+    throttle: tuple[str, ...] = ()  # reasons why the clock is held down, in every block
     power_limit_w: float = 0.0  # what holds the clock down if launches and rests draw more together. 0: no limit
-    foreign_processes: int = 0
-    memory_bytes: int = 1 << 34
+    foreign_processes: int = 0  # others on the device
+    memory_bytes: int = 1 << 34  # memory of the device
     devices: int = 1  # boards of the host. A process gets the one that FAKE_VISIBLE_DEVICES names, as with real ones
     locked: bool = False  # one run at a time has the board, as with real ones
     counters_refused: bool = False  # nobody has the right to read counters
@@ -217,9 +218,6 @@ class FakeSession:
             raise RecordsLostError("records_missing", expected=queued, seen=queued - self._lost_flushes)
         return self._launches
 
-    def busy_s(self) -> float:
-        return sum(launch.time_us for launch in self._launches) / 1e6
-
     def _factor(self, call: Callable[[], Any]) -> float:
         spec = self._spec
         arm = getattr(call, "arm", None)
@@ -274,6 +272,7 @@ class FakeDevice(seam.Accelerator):
         self._bias: dict[object, float] = {}
         self._session: FakeSession | None = None
         self._power = _Power(spec.power_limit_w)
+        self.most_rounds = spec.most_rounds
         self.free_mhz = FREE_MHZ if spec.power_limit_w else None
 
     def count(self) -> int:

@@ -33,7 +33,6 @@ BOOST_S = 2.0  # how long the cores are kept at work at most, for their clock to
 _BOOST_LAUNCHES, _BOOST_SIZE = 200, 2048  # matrix products that keep them at work
 BATCH = 8  # short calls in one event pair, as events see what the host adds to a launch once the flush has ended
 SHORT_BYTES = 64 << 20  # Calls with smaller inputs are short. Inputs decide, as all arms of a case must be timed alike.
-_FLUSH_PROBES = 5
 LEAST_BYTES = 192 << 20  # a flush reads no less: L2 of an Ascend 910B holds 192 MB
 _BLOCK = 8192  # elements at once: with both buffers of a double buffering a third of what a core's memory holds
 _CORES = 40  # programs if the number of vector cores is unknown: what the smallest 910B has
@@ -171,7 +170,7 @@ class NpuDevice(TorchDevice):
     @contextmanager
     def _events(self) -> Iterator[Session]:
         self._boost()
-        with event_session(self._flush, self._event, self._synchronize, _FLUSH_PROBES, batch=count_batch) as session:
+        with event_session(self._flush, self._event, self._synchronize, batch=count_batch) as session:
             yield session
 
     def _boost(self) -> None:

@@ -11,7 +11,7 @@ import os
 import re
 import tempfile
 import traceback
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,6 +106,19 @@ def compile_call(call: Callable[[], Any]) -> CallOutcome:
                 capture.unknown(Reason("captured_no_tool", facts))
                 return CallOutcome(capture)
             return CallOutcome(capture, failure=_compile_failure(error))
+
+
+def build_launchers(kernels: Iterable[Any]) -> None:
+    """Build the C code by which Triton launches such kernels into its cache, unless it is there.
+
+    Each process would else do so at its first launches, for which the compiler takes 0.3 s.
+    """
+    from triton.backends.nvidia import driver
+
+    with contextlib.suppress(Exception):  # no compiler, or no driver: the op's own process meets it
+        driver.CudaUtils()
+        for kernel in kernels:
+            driver.CudaLauncher(kernel.src, kernel.metadata)
 
 
 class _UnseenError(AttributeError):

@@ -343,9 +343,6 @@ class Session(Protocol):
     def launches(self) -> Sequence[Launch]:
         """Launches in order, after the session. Raises RecordsLostError if records are lost, DeviceError if surplus."""
 
-    def busy_s(self) -> float:
-        """Seconds in which the device was at work in the session."""
-
 
 class Capture(Protocol):
     """What `capture_work` saw."""
@@ -437,6 +434,7 @@ class Accelerator:
     timer: str | None = None  # name of the timer in use, known from `start_timer` on. None if nothing can be timed
     absent: Reason | None = None  # why speed can't be measured here
     target: Target | None = None  # its architecture, if perfci has the facts of it
+    most_rounds = 30  # of a block
     can_replay = False  # whether calls can be recorded, and repeated by another process
     free_mhz: float | None = None
     """the clock under light work, known from `start_timer` on. None if a power limit's effect cannot be seen"""

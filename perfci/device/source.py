@@ -64,10 +64,10 @@ def _describe_single(value: Any, inner: Callable[[Any], str]) -> str:
         return value.__name__
     if hasattr(value, "tobytes") and hasattr(value, "dtype"):
         return f"{value.dtype}{value.shape}:{digest(value.tobytes())}"
-    text = repr(value)
+    # Not its text, which has all elements of a tensor in it.
     if dataclasses.is_dataclass(value):
         parts = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
-    elif not _ADDRESS.search(text):
+    elif not _ADDRESS.search(text := repr(value)):
         return text
     elif isinstance(value, functools.partial):
         parts = {"func": value.func, "args": value.args, "keywords": value.keywords}

@@ -103,9 +103,6 @@ class ActivitySession:
             replace(_launch(groups[mark], host_us, home), clock_mhz=clocks.get(mark)) for mark, host_us in self._timed
         ]
 
-    def busy_s(self) -> float:
-        return sum_covered_ns(self._records) / 1e9
-
 
 @contextmanager
 def activity_session(flush: CacheFlush, rest: Callable[[float], int]) -> Iterator[ActivitySession]:
@@ -139,15 +136,6 @@ def split_at_flushes(records: Sequence[Record], expected: int) -> list[list[Reco
     return groups
 
 
-def sum_covered_ns(records: Sequence[Record]) -> int:
-    """Length of the union of the records' intervals. Records are sorted by start."""
-    total, end = 0, 0
-    for record in records:
-        total += max(record.end_ns - max(record.start_ns, end), 0)
-        end = max(end, record.end_ns)
-    return total
-
-
 def _launch(records: Sequence[Record], host_us: float, home: int) -> Launch:
     if not records:
         return Launch(0.0, 0.0, host_us, 0)
@@ -173,7 +161,6 @@ class EventSession:
         self._flush, self._event, self._spin, self._batch, self._rest = flush, event, spin, batch, rest
         self._pairs: list[tuple[Any, Any, float, int]] = []
         self._launches: list[Launch] = []
-        self._flush_us = 0.0
 
     def launch(self, call: Callable[[], Any], *, warm: bool = False, rest_us: float = 0.0) -> Any:
         """Flush, then time the calls. A launch's time is that of one call, and the last one's result is returned."""
@@ -211,34 +198,19 @@ class EventSession:
     def launches(self) -> Sequence[Launch]:
         return self._launches
 
-    def busy_s(self) -> float:
-        timed = zip(self._launches, self._pairs, strict=True)
-        return sum(launch.time_us * count + self._flush_us for launch, (*_, count) in timed) / 1e6
-
-    def time_flush(self, probes: int, synchronize: Callable[[], None]) -> None:
-        start, end = (self._event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(probes):
-            self._flush()
-        end.record()
-        synchronize()
-        self._flush_us = float(1e3 * start.elapsed_time(end) / probes)
-
 
 @contextmanager
 def event_session(
     flush: Action,
     event: Callable[..., Any],
     synchronize: Action,
-    probes: int,
     *,
     spin: Action = lambda: None,
     batch: Callable[[Callable[[], Any]], int] = lambda _: 1,
     rest: Callable[[float], object] = lambda _: None,
 ) -> Iterator[EventSession]:
-    """Open a session. Events are read when it ends. probes: flushes that are timed first."""
+    """Open a session. Events are read when it ends."""
     session = EventSession(flush, event, spin, batch, rest)
-    session.time_flush(probes, synchronize)
     yield session
     synchronize()
     session.finish()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from perfci.core.model import Fact, Judgements, Reason, Run
-from perfci.gitlab.note_text import HOST, KEY, LIMIT, Links, compose, marker
+from perfci.gitlab.note_text import HOST, KEY, LIMIT, Links, Records, compose, marker
 from perfci.report.text import plain
 
 TOKEN = "PERFCI_GITLAB_TOKEN"
@@ -82,9 +82,11 @@ def find_target(environ: Mapping[str, str]) -> NoteTarget | Reason:
     return NoteTarget(api.rstrip("/"), token, int(project), int(number), certificates)
 
 
-def post(run: Run, judgements: Judgements, target: NoteTarget, links: Links, *, key: str = KEY) -> Posted:
+def post(
+    run: Run, judgements: Judgements, target: NoteTarget, links: Links, *, key: str = KEY, records: Records = ()
+) -> Posted:
     """Create the merge request's note, or update the token's own user's. What fails is a problem of the result."""
-    body = compose(run, judgements, links, LIMIT, key)
+    body = compose(run, judgements, links, LIMIT, key, records)
     waits = list(WAITS_S)
     while True:
         try:
@@ -160,7 +162,9 @@ def _ask(target: NoteTarget, verb: str, path: str, data: Mapping[str, str] | Non
         raise NoteError(Reason("note_failed", {"api": target.api, "why": why}), again=True) from None
 
 
-def append_summary(run: Run, judgements: Judgements, links: Links, environ: Mapping[str, str]) -> Reason | None:
+def append_summary(
+    run: Run, judgements: Judgements, links: Links, environ: Mapping[str, str], records: Records = ()
+) -> Reason | None:
     """Append the note's text to the file that GITHUB_STEP_SUMMARY names, if it is set. Returns why that failed."""
     name = environ.get("GITHUB_STEP_SUMMARY", "")
     if not name:
@@ -168,7 +172,7 @@ def append_summary(run: Run, judgements: Judgements, links: Links, environ: Mapp
     path = Path(name)
     try:
         taken = path.stat().st_size if path.exists() else 0
-        text = compose(run, judgements, links, limit=SUMMARY_LIMIT - taken - 2)
+        text = compose(run, judgements, links, limit=SUMMARY_LIMIT - taken - 2, records=records)
         with path.open("a", encoding="utf-8", newline="\n") as file:
             file.write(f"\n{text}" if taken else text)
     except OSError as error:

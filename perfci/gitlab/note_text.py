@@ -7,15 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from perfci.core.model import Judgements, Run
+from perfci.core.model import Judgements, Round, Run
 from perfci.core.wording import say, sentence
 from perfci.gitlab.markup import code, harden, inline
 from perfci.gitlab.proposal import write_some
-from perfci.report import against, frame, markdown, rows, summary, text
-from perfci.report.build import write_headline
+from perfci.report import against, frame, markdown, rows, summary
+from perfci.report.build import tabulate_verdicts
+from perfci.report.rounds import tabulate_rounds
 from perfci.report.steps import repeat
-from perfci.report.text import plain
-from perfci.report.view import make_table
 
 LIMIT = 900_000  # most bytes of a note; GitLab takes 1,000,000 characters
 KEY = "check"  # which of a merge request's notes by perfci this is
@@ -29,7 +28,7 @@ CHANGES, CHANGED_OPS, NOTES = 3, 12, 20
 SENTENCE = 400  # Characters of a reason. The report has it in full.
 
 _ROOMS = ((100, 200, 50), (50, 50, 20), (20, 0, 10), (5, 0, 3), (0, 0, 0))
-"""Most rows that need attention, rows that are fine, and reasons: the first that fits is taken."""
+"""Most causes, verdicts and reasons that are shown: the first of these that fit are taken."""
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 HOST = r"https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
@@ -48,11 +47,17 @@ class Links:
     pipeline: str | None = None
 
 
-def compose(run: Run, judgements: Judgements, links: Links, limit: int = LIMIT, key: str = KEY) -> str:
+Records = Sequence[Sequence[Round]]
+"""For each op whose kernel is the best of its rounds, these rounds."""
+
+
+def compose(
+    run: Run, judgements: Judgements, links: Links, limit: int = LIMIT, key: str = KEY, records: Records = ()
+) -> str:
     """Markdown of at most `limit` bytes, no line of which begins with foreign text. Raises ValueError for a bad key."""
     summed = summary.summarise(run, judgements, frame.find_clocks(run))
-    shown, (first, above, last) = rows.make_rows(judgements), rows.split_notes(judgements, run)
-    grave, fine = [row for row in shown if row.aloud], [row for row in shown if not row.aloud]
+    head, shown = summary.make_head(run, judgements), rows.make_rows(judgements)
+    first, above, last = rows.split_notes(judgements, run)
     below = list(map(inline, last[:NOTES]))
     titles = say("the report with every case"), say("the job"), say("the pipeline")
     known = zip(titles, (links.report, links.job, links.pipeline), strict=True)
@@ -61,19 +66,29 @@ def compose(run: Run, judgements: Judgements, links: Links, limit: int = LIMIT, 
     ran = {op.op for op in run.ops}
     ops = tuple(op for op in run.plan.ops if op.op in ran) or run.plan.ops
     command = markdown.fence(repeat(replace(run, plan=replace(run.plan, ops=ops))))
-    counts = rows.count_verdicts(fine)
-    title = say("Fine: {count:verdict|verdicts}, {tally}", count=counts.total(), tally=rows.write_tally(counts.items()))
-    for most_grave, most_fine, most_reasons in _ROOMS:
+    title = rows.write_counts(rows.count_all(judgements))
+    step = (
+        say("Next: {advice}", advice=head.step.advice) + "\n\n" + markdown.fence(head.step.command) if head.step else ""
+    )
+    for most_causes, most_rows, most_reasons in _ROOMS:
         parts = (
             marker(key),
             say("## perfci: {gate}", gate=rows.name_gate(judgements.gate).upper()),
             *(f"> **{inline(note)}**" for note in first),
-            markdown.write(write_headline(judgements)),
+            " ".join(harden(markdown.write(text)) for text in head.sentences),
+            write_some(head.table, most_causes) if most_causes else "",
+            step if most_causes else "",
+            _list((harden(markdown.write(text)) for text in head.reasons[:most_reasons]), f"### {say('Why')}"),
             _list([*(harden(markdown.write(line)) for line in summed), *map(inline, above)]),
-            _tabulate(grave, most_grave),
-            _list(map(_describe_why, grave[:most_reasons]), say("### Why")),
-            (_fold(title, _tabulate(fine, most_fine)) if most_fine else title) if fine else "",
+            (_fold(title, write_some(tabulate_verdicts(shown), most_rows)) if most_rows else title) if shown else "",
             _list(_describe_changes(run), say("### What changed")),
+            *(
+                _fold(
+                    say("{op}, round by round", op=inline(mine[0].op)), write_some(tabulate_rounds(mine), most_reasons)
+                )
+                for mine in records
+                if most_reasons
+            ),
             _fold(say("Notes on this run: {count}", count=len(below)), _list(below)) if below else "",
             say("More: {links}.", links=linked) if linked else "",
             say("The same inputs and order of measuring again:") + "\n\n" + command,
@@ -89,22 +104,6 @@ def marker(key: str) -> str:
     if not _KEY.fullmatch(key):
         raise ValueError(f"no key of a note: {key!r}")
     return f"<!-- perfci:note:{key} -->"
-
-
-def _tabulate(shown: Sequence[rows.VerdictRow], most: int) -> str:
-    """Four narrow columns: more do not fit on a phone."""
-    cells = []
-    for row in shown:
-        where = " ".join(filter(None, (text.code(row.op), plain(row.about), text.code(row.case or ""))))
-        cells.append((row.marked, where, row.change, row.speedup))
-    return write_some(make_table("verdict | case | change: | speedup:", cells), most) if most else ""
-
-
-def _describe_why(row: rows.VerdictRow) -> str:
-    # Not as in the table: a name must not begin an emoji or a reference that the sentence would end.
-    names = code(row.op), inline(row.about), code(row.case) if row.case else ""
-    where, verdict = " ".join(filter(None, names)), markdown.write(row.marked)
-    return say("{verdict} {where}: {why}", verdict=verdict, where=where, why=inline(row.sentence, SENTENCE))
 
 
 def _describe_changes(run: Run) -> list[str]:

@@ -12,6 +12,7 @@ from perfci.core.model.measured import OpRun, PerformanceCase
 from perfci.core.model.run import AgainCase, PlannedOp, Run
 from perfci.judge import change, compare, expected, static
 from perfci.judge.accuracy import is_by_limit, is_complete, judge_accuracy
+from perfci.judge.cause import add_causes
 from perfci.judge.findings import Adjusted, Context, adjust
 from perfci.judge.notes import add_range, is_reached, note_run
 from perfci.judge.speed import judge_case
@@ -36,7 +37,7 @@ def judge(run: Run, baselines: Mapping[str, Baseline], thresholds: Thresholds) -
     judges = [_OpJudge(run, op, found.get(op.op), evidence[0], evidence[1:]) for op in run.plan.ops]
     judged = [row for each in judges for row in each.rows()]
     base = run.plan.base.name if run.plan.base else None
-    rows = [row for row, _ in judged]
+    rows = add_causes(run.ops, [row for row, _ in judged])
     for op in run.plan.removed:
         reason = Reason("op_removed", {"op": op, "base": base})
         rows.append(Judgement(op, Suite.PERFORMANCE, None, Verdict.REMOVED, (reason,)))

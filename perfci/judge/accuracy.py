@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from perfci.core.model import AccuracyCase, Fact, Judgement, OpRun, PlannedOp, Reason, Run, Suite, Verdict
 from perfci.judge import storage
+from perfci.judge.cause import find_pattern
 from perfci.judge.figures import errors_beyond
 from perfci.measure.closeness import times_allowed
 from perfci.store.past.lines import find_worst_errors
@@ -148,7 +149,8 @@ def _describe_failures(checks: Sequence[AccuracyCase]) -> tuple[Reason, ...]:
     made = sum(check.unchecked is None for check in checks)
     cases = len({check.case for check in failed})
     facts = {"failed": len(failed), "checks": made, "cases": cases, "case": failed[0].case, **_how(failed[0])}
-    return Reason("accuracy_failed", facts), failed[0].failure
+    pattern = find_pattern(checks)
+    return (Reason("accuracy_failed", facts), failed[0].failure, *([pattern] if pattern else []))
 
 
 def _how(check: AccuracyCase) -> dict[str, Fact]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from perfci.core.model import Expected, Fact, Judgement, OpRun, PlannedOp, Reason, Run, Suite, Verdict
@@ -91,21 +91,6 @@ def judge_change(run: Run, op: PlannedOp, found: OpRun | None) -> Judgement | No
             return _row(op, Verdict.EXPECTED, (declare(entry), kind.proof, *told))
         return _row(op, Verdict.INCONCLUSIVE, (Reason("change_other_answers", facts), kind.proof, *told))
     return _row(op, Verdict.EXPECTED, (*told, *weaker)) if weaker else None
-
-
-def note_weaker(run: Run) -> Iterator[Reason]:
-    """Returns what got weaker in any op."""
-    found = {op.op: op for op in run.ops}
-    for op in run.plan.ops:
-        yield from list_weaker(op, found.get(op.op))
-
-
-def note_kinds(run: Run) -> Iterator[Reason]:
-    """Returns the kind of each op's change, and what proves it."""
-    found = {op.op: op for op in run.ops}
-    for op in run.plan.ops:
-        if kind := find_kind(op, found.get(op.op)):
-            yield because(f"change_{kind.name}", kind.proof, op=op.op)
 
 
 def _list_entries(run: Run, op: str) -> Sequence[Expected]:

@@ -15,7 +15,7 @@ from perfci.core.model.measured import OpRun
 from perfci.core.model.place import UNTIMED, Difference
 from perfci.core.model.run import AgainCase, Base, Plan, Run
 from perfci.core.wording import because, say
-from perfci.judge.change import note_kinds, note_weaker
+from perfci.judge.change import find_kind, list_weaker
 from perfci.judge.duel import identity_counts
 from perfci.judge.expected import why_of
 from perfci.thresholds.limits import Thresholds
@@ -45,9 +45,11 @@ def note_run(
     """What a change does to its own judging, the base, how it was judged, and what time left undone. In this order."""
     plan, base = run.plan, run.plan.base
     if base:
-        yield from note_weaker(run)
+        found = {op.op: op for op in run.ops}
+        yield from (weaker for op in plan.ops for weaker in list_weaker(op, found.get(op.op)))
         yield from _note_base(plan, base, comparisons)
-        yield from note_kinds(run)
+        kinds = [(op.op, find_kind(op, found.get(op.op))) for op in plan.ops]
+        yield from (because(f"change_{kind.name}", kind.proof, op=name) for name, kind in kinds if kind)
     if plan.base_note:
         yield plan.base_note
     if plan.again:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from perfci.core.model.basics import Interval, Reason, Suite, Verdict
 from perfci.core.model.decision import Comparison, Judgement, Judgements
-from perfci.core.model.measured import PARAMETERS, BaseArm, OpRun, PerformanceCase, choose_regime
-from perfci.core.model.rounds import COMPILED, Round, RoundCase, RoundChange, RoundVerdict
+from perfci.core.model.measured import OpRun, PerformanceCase, choose_regime
+from perfci.core.model.rounds import COMPILED, Round, RoundCase, RoundVerdict
 from perfci.core.model.run import Run
+from perfci.judge.cause import list_changes
 from perfci.statistics import exact
 from perfci.statistics.bisection import SAME, Shown, estimate_noise
 from perfci.statistics.rounds import find_confidence
@@ -33,8 +34,16 @@ def judge_round(blank: Round, run: Run, judgements: Judgements) -> Round:
     confidence = find_confidence(blank.place)
     gains = measure_gains(found.performance, confidence)
     timed = [row for row in rows if row.case and row.suite is Suite.PERFORMANCE]
+    moved = {each.case: each.bytes_moved for each in found.performance}
     cases = tuple(
-        RoundCase(seen.case, seen.kernel_us, seen.base_us, seen.reference_us, gains.get(seen.case))
+        RoundCase(
+            seen.case,
+            seen.kernel_us,
+            seen.base_us,
+            seen.reference_us,
+            gains.get(seen.case),
+            bytes_moved=moved.get(seen.case),
+        )
         for seen in (row.comparison or Comparison(row.op, str(row.case)) for row in timed)
     )
     changed = list_changes(found.performance)
@@ -45,8 +54,22 @@ def judge_round(blank: Round, run: Run, judgements: Judgements) -> Round:
     gain = average_gains([case.best for case in cases], confidence)
     device, total = run.environment.device.key, None if blank.best else gain
     done = replace(blank, device=device, cases=cases, changed=changed, kinds=kinds, gain=gain, total=total)
-    verdict, reasons = _decide(done, rows, timed, found.unmeasured)
+    open_ = bool(judgements.needs) and not may_be_kept(judgements)
+    verdict, reasons = _decide(done, rows, timed, found.unmeasured, open_)
     return replace(done, verdict=verdict, reasons=reasons)
+
+
+def may_be_kept(judgements: Judgements) -> bool:
+    """Whether more processes, which are needed, could have a round kept: a case looks faster, and none too slow."""
+    faster, slower = zip(*map(_look_at, judgements.rows), strict=True) if judgements.rows else ((), ())
+    return bool(judgements.needs) and any(faster) and not any(slower)
+
+
+def _look_at(row: Judgement) -> tuple[bool, bool]:
+    """Whether a case looks faster, and whether it looks slower, by more than is allowed in any of its duels."""
+    seen = row.comparison or Comparison(row.op, str(row.case))
+    looks = [look for look in (seen.duel, seen.duel_span, seen.duel_sustained, seen.duel_host) if look]
+    return any(-look.shift.value > look.tau for look in looks), any(look.shift.value > look.tau for look in looks)
 
 
 def measure_gains(cases: Sequence[PerformanceCase], confidence: float) -> Mapping[str, Interval]:
@@ -76,7 +99,7 @@ def average_gains(gains: Sequence[Interval | None], confidence: float) -> Interv
 
 
 def _decide(
-    done: Round, rows: Sequence[Judgement], timed: Sequence[Judgement], unmeasured: Reason | None
+    done: Round, rows: Sequence[Judgement], timed: Sequence[Judgement], unmeasured: Reason | None, open_: bool
 ) -> tuple[RoundVerdict, tuple[Reason, ...]]:
     """What is wrong decides first, then what was not measured, then the cases: all of them have a say."""
     doubts = [row for row in rows if row.verdict is Verdict.INCONCLUSIVE]
@@ -98,42 +121,24 @@ def _decide(
     faster = sum(any(reason.kind in _FASTER for reason in row.reasons) for row in certain)
     slower = sum(any(reason.kind in _SLOWER for reason in row.reasons) or row.verdict in _WORSE for row in certain)
     # Not beyond doubt, yet by more than is allowed: nobody would keep it for the cases that are faster.
-    looks = [(seen.duel, seen.duel_span, seen.duel_sustained, seen.duel_host)
-             for seen in (row.comparison for row in doubts) if seen]  # fmt: skip
-    doubtful = sum(any(look and look.shift.value > look.tau for look in each) for each in looks)
+    doubtful = sum(_look_at(row)[1] for row in doubts)
+    if open_:  # so it ends after its first process, by what its cases look like
+        faster, slower = faster + sum(_look_at(row)[0] for row in doubts), slower + doubtful
     verdict = RoundVerdict.SLOWER if slower else RoundVerdict.EQUAL
     if faster:
         verdict = RoundVerdict.MIXED if slower or doubtful else RoundVerdict.KEPT
     facts = {"gain": done.gain.value, "low": done.gain.low, "high": done.gain.high, "cases": len(timed)}
     facts |= {"faster": faster, "slower": slower, "doubtful": doubtful, "place": done.place}
-    return verdict, (Reason(f"round_{verdict}", facts), *_list_first(doubts))
+    if open_:
+        return verdict, (Reason("round_unpromising", facts),)
+    # That a duel is undecided is counted, and does not say of which case.
+    others = [reason for reason in _list_first(doubts) if not reason.kind.endswith("_undecided")]
+    return verdict, (Reason(f"round_{verdict}", facts), *others)
 
 
 def _list_first(rows: Sequence[Judgement]) -> tuple[Reason, ...]:
     """What decided each row, each kind once."""
     return (*{row.reasons[0].kind: row.reasons[0] for row in rows if row.reasons}.values(),)
-
-
-def list_changes(cases: Iterable[PerformanceCase]) -> tuple[RoundChange, ...]:
-    """What differs between these cases' kernels and their bases', each once: stages 4 -> 3. Constants come first.
-
-    A kernel that only one of both has shows nothing. Grids follow from constants, so they only count on their own.
-    """
-    found: list[RoundChange] = []
-    grids: list[RoundChange] = []
-    for case in cases:
-        base = case.base or BaseArm()
-        facts = [each.facts for each in base.changes if each.kind == "launch_changed" and each.facts["what"] == "grid"]
-        grids += [RoundChange("grid", str(each["before"]), str(each["after"])) for each in facts]
-        for kernel in dict.fromkeys(each.name for each in case.compiled):
-            # A call may launch one kernel several times, with other constants.
-            sides = ([each.parameters for each in own if each.name == kernel] for own in (base.compiled, case.compiled))
-            for was, now in zip(*sides, strict=False):
-                found += [
-                    RoundChange(name, was[name], now[name]) for name in was if now.get(name, was[name]) != was[name]
-                ]
-    order = {name: place for place, name in enumerate(PARAMETERS, 1)}
-    return tuple(dict.fromkeys(sorted(found, key=lambda each: order.get(each.name, 0)) or grids))
 
 
 def read_kind(before: Path, now: Path) -> str | None:

@@ -99,6 +99,7 @@ class Subject:
     raised: bool = False
     suspicion: list[Reason] = field(default_factory=list)
     errors: list[ErrorStats] = field(default_factory=list)
+    dtypes: list[str] = field(default_factory=list)  # of the reference's outputs, once they are known
     stride: int = 1  # every how many rounds the reference is launched
     peers: dict[str, Callable[..., Any]] = field(default_factory=dict)
     suite: Performance | None = None  # whose case it is, if not that of the rig

@@ -40,6 +40,7 @@ BLOCK_WARMUP = 3  # launches of each arm on a block's fresh buffers before the f
 ERRORS_EVERY = 4  # blocks, about, beside a process's first one
 
 CLOCK_CALLS = 3  # calls in a row by the clock, behind the rounds of a process's first block of a case
+CLOCK_US = 1000.0  # below it behind those of every block: a host that is disturbed only ever adds time
 
 RETAKES_ALONE = 2
 """How often a block whose records were lost is taken again in a session of its own, which has fewer to lose."""
@@ -50,26 +51,23 @@ Plan = Sequence[tuple[Subject, int]]  # blocks to take, by case and index
 # --- how many blocks --------------------------------------------------------------------------------------------------
 
 
-def measure(bench: Rig, subjects: Sequence[Subject], heard: Listener) -> float:
-    """Measure all subjects in turn, as far as time allows. Returns the seconds in which the device was at work."""
-    busy_s = 0.0
+def measure(bench: Rig, subjects: Sequence[Subject], heard: Listener) -> None:
+    """Measure all subjects in turn, as far as time allows."""
     while not bench.late:
         goals = [(subject, _find_goal(bench, subject)) for subject in subjects]
         last = max((goal for _, goal in goals), default=0)
         sweeps = [[subject for subject, goal in goals if subject.begun <= index < goal] for index in range(last)]
         plan = [(subject, index) for index, due in enumerate(sweeps) for subject in bench.order.sample(due, len(due))]
-        busy_s += take_blocks(bench, plan, heard) if plan else 0.0
+        if plan:
+            take_blocks(bench, plan, heard)
         # Between sessions, since the op's process launches as well.
         if not take_host_blocks(bench, subjects) and not plan:
             break
     for subject in subjects:
         if subject.limited_us and subject.blocks and not subject.broken and not bench.late:
-            began = time.monotonic()
             inputs = bench.make_inputs(bench.suite_of(subject), subject.params, bench.draw_seed(subject.case, "alone"))
             arms = {arm.arm: arm for arm in _list_arms(bench, subject, inputs)}
             measure_sustained(bench, subject, arms, functools.partial(_blame, bench, subject))
-            busy_s += time.monotonic() - began
-    return busy_s
 
 
 NextTurn = Callable[[], tuple[int, Sequence[str], Sequence[str]]]
@@ -78,9 +76,8 @@ NextTurn = Callable[[], tuple[int, Sequence[str], Sequence[str]]]
 
 def measure_in_turns(
     bench: Rig, subjects: Sequence[Subject], heard: Listener, next_turn: NextTurn, baton: Baton
-) -> float:
-    """Measure in turns with another process, until a turn has no cases. Returns the seconds of work on the device."""
-    busy_s = 0.0
+) -> None:
+    """Measure in turns with another process, until a turn has no cases."""
     while (turn := next_turn())[1]:
         index, cases, shared = turn
         chosen = [subject for subject in subjects if subject.case in cases]
@@ -92,10 +89,9 @@ def measure_in_turns(
         if shared and not baton.by_round:
             baton.begin(1, first=first)
         if chosen:
-            busy_s += take_blocks(bench, [(subject, index) for subject in chosen], heard)
+            take_blocks(bench, [(subject, index) for subject in chosen], heard)
         if shared and not baton.by_round:
             baton.finish(first=first)
-    return busy_s
 
 
 def is_short(bench: Rig, subject: Subject) -> bool:
@@ -153,19 +149,17 @@ def _find_goal(bench: Rig, subject: Subject) -> int:
 # --- sessions ---------------------------------------------------------------------------------------------------------
 
 
-def take_blocks(bench: Rig, plan: Plan, heard: Listener) -> float:
-    """Take blocks in one session, and lost ones again. Returns the seconds in which the device was at work."""
-    busy_s, whole = _run_session(bench, plan, heard)
-    if (lost := _list_lost(whole)) and not bench.late:
-        busy_s += _run_session(bench, lost, heard)[0]
+def take_blocks(bench: Rig, plan: Plan, heard: Listener) -> None:
+    """Take blocks in one session, and lost ones again."""
+    if (lost := _list_lost(_run_session(bench, plan, heard))) and not bench.late:
+        _run_session(bench, lost, heard)
     for subject, index in _list_lost(lost):
         block = [(subject, index)]
         for _ in range(RETAKES_ALONE):
             if _list_lost(block) and not bench.late:
-                busy_s += _run_session(bench, block, heard)[0]
+                _run_session(bench, block, heard)
         if _list_lost(block):
             subject.failure, subject.raised = Reason("records_lost", {"case": subject.case}), True
-    return busy_s
 
 
 def _list_lost(blocks: Plan) -> Plan:
@@ -196,10 +190,9 @@ class _QueuedBlock:
     rest_us: float = 0.0  # before each launch
 
 
-def _run_session(bench: Rig, plan: Plan, heard: Listener) -> tuple[float, Plan]:
-    """Returns the seconds in which the device was at work, and the blocks in which no arm raised."""
+def _run_session(bench: Rig, plan: Plan, heard: Listener) -> Plan:
+    """Returns the blocks in which no arm raised."""
     queued: list[_QueuedBlock] = []
-    busy_s = 0.0
     try:
         with bench.device.session() as session:
             # In their order, at least one, until the time is up.
@@ -216,10 +209,9 @@ def _run_session(bench: Rig, plan: Plan, heard: Listener) -> tuple[float, Plan]:
         launches = iter(session.launches())
         for block in queued:
             _read_block(bench, block, launches, heard)
-        busy_s = session.busy_s()
     except RecordsLostError:
         pass  # which of the session's blocks the missing record belongs to is not known
-    return busy_s, [(block.subject, block.index) for block in queued if block.whole]
+    return [(block.subject, block.index) for block in queued if block.whole]
 
 
 # --- one block --------------------------------------------------------------------------------------------------------
@@ -270,13 +262,15 @@ def _launch_all(bench: Rig, block: _QueuedBlock, baton: Baton | None) -> None:
     arms = _list_arms(bench, subject, inputs)
     arrays, mutated = bench.device.arrays, {name: inputs[name] for name in suite.mutates or ()}
     given = arrays.copies(mutated)  # what every launch begins with
-    for arm in arms * BLOCK_WARMUP:
-        block.arm = arm.arm
-        arm()
+    stride = 1 if baton else subject.stride
+    for turn in range(BLOCK_WARMUP):
+        for arm in arms:
+            if turn == 0 or stride == 1 or arm.arm != REFERENCE:
+                block.arm = arm.arm
+                arm()
     hand_over()
     renewed = _choose_renewed_round(bench, subject, block.index)
     kept, candidates, untimed = None, 0, list[Any]()
-    stride = 1 if baton else subject.stride
     for turn in range(subject.rounds):
         if turn == renewed:
             block.session.aside()
@@ -304,7 +298,7 @@ def _launch_all(bench: Rig, block: _QueuedBlock, baton: Baton | None) -> None:
     block.session.pause()
     if bench.as_base:
         return
-    if block.index == 0:
+    if block.index == 0 or subject.wall_us < CLOCK_US:
         block.arm, calls = KERNEL, Arm(KERNEL, suite.kernel, inputs)
         subject.wall_us = min(subject.wall_us, 1e6 * bench.device.window_s(calls, CLOCK_CALLS) / CLOCK_CALLS)
     block.arm = REFERENCE
@@ -314,7 +308,7 @@ def _launch_all(bench: Rig, block: _QueuedBlock, baton: Baton | None) -> None:
     if renewed is not None:  # to make the inputs again for every block would cost more than it could show
         subject.failure = subject.failure or _find_changed(bench, block, inputs)
     for output in (*untimed, kept):
-        failure = wrong_output(suite, arrays, subject.params, inputs, output, errors)
+        failure = wrong_output(suite, arrays, subject.params, inputs, output, errors, subject.dtypes)
         # The first that is wrong ends the case.
         subject.failure = subject.failure or failure
     del padding

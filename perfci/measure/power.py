@@ -28,6 +28,7 @@ to 1,410 and 1,470 of 1,980 MHz need rests of 0.5 to 1 times their time."""
 MORE_REST, MOST_REST = 1.5, 3.0  # factor by which rests grow if the clock falls all the same, and their limit by launch
 MARK_US = 5.0  # shortest rest: long enough to show the clock within 1 %
 WAITED = 0.25  # of the time the host has to wait for the device, or its hiccups would be the kernel's
+RESTED = 0.02  # below it the host is slower, so that the device rests between launches anyway
 TURN_S = 0.3  # of an arm alone, the second half of which counts
 
 
@@ -37,6 +38,8 @@ def find_rest(bench: Rig, subject: Subject, call: Arm) -> None:
     if free is None or subject.wall_us < LEAST_US or subject.broken or bench.skips(subject):
         return
     subject.rest_us = MARK_US
+    if device.sustain(call, PROBE_S / 8).waited < RESTED:
+        return
     alone = device.sustain(call, PROBE_S)
     if alone.clock_mhz and alone.clock_mhz < HELD * free:
         subject.limited_us = alone.us if alone.waited > WAITED else None

@@ -61,13 +61,12 @@ def prepare(bench: Rig, params: Params, case: str | None = None, own: Performanc
             capture = _capture(bench, suite.kernel, inputs)
         digest = inputs_digest(suite.make_inputs)
         facts = replace(facts, identity=capture.identity(digest), peak_bytes=peak.bytes)
-        warm, us = warm_up(bench.device, Arm(KERNEL, suite.kernel, inputs))
+        us = warm_up(bench.device, Arm(KERNEL, suite.kernel, inputs))
     except Exception as error:
         return fail(bench.explain(facts.case, error))
     root, head = bench.own_root, bench.head_root
     if root and head and (file := find_foreign_source(capture.sources, root, head)):
         raise ContractError("base_reaches_head", file=file)
-    facts = replace(facts, warmup_launches=warm)
     if base:
         call = call or _call_base(bench, base, params, facts.case, inputs, memory)
         facts = replace(facts, base=_compare_with_base(facts, base, call, capture))
@@ -76,7 +75,8 @@ def prepare(bench: Rig, params: Params, case: str | None = None, own: Performanc
         reference_us = 1e6 * bench.device.window_s(Arm(REFERENCE, suite.reference, inputs), 1)
     except Exception as error:
         return fail(bench.explain(facts.case, error, "reference_raised"))
-    subject = Subject(params, facts, rounds(us), suspicion=suspicion, suite=own, wall_us=us)
+    turns = min(rounds(us), bench.device.most_rounds)
+    subject = Subject(params, facts, turns, suspicion=suspicion, suite=own, wall_us=us)
     if reference_us > SLOW_US:
         subject.stride = max(min(int(reference_us / us / 2), subject.rounds // FEWEST_REFERENCES), 1)
     try:
@@ -96,16 +96,15 @@ def rounds(us: float) -> int:
     return round(30 - 22 * position)
 
 
-def warm_up(device: Accelerator, call: Arm) -> tuple[int, float]:
-    """Returns the launches made, and microseconds a launch in the shortest window."""
-    last, shortest, spent, made = 0.0, math.inf, 0.0, 0
+def warm_up(device: Accelerator, call: Arm) -> float:
+    """Returns microseconds a launch in the shortest window."""
+    last, shortest, spent = 0.0, math.inf, 0.0
     while True:
         window = device.window_s(call, WARM_WINDOW)
-        made += WARM_WINDOW
         spent += window
         shortest = min(shortest, window)
         if abs(window - last) <= WARM_AGREEMENT * window or spent >= WARM_LIMIT_S:
-            return made, 1e6 * shortest / WARM_WINDOW
+            return 1e6 * shortest / WARM_WINDOW
         last = window
 
 
@@ -226,11 +225,9 @@ def _call_peer(
     failure: Reason | None = None
     try:
         before = arrays.copies(inputs)
-        began = time.perf_counter()
         function = given() if is_maker(given) else given
         output = function(**inputs)
         bench.device.synchronize()
-        seconds = time.perf_counter() - began
         # The kernel and the reference are given the same inputs.
         changed = (
             key for key, value in inputs.items() if arrays.is_array(value) and not arrays.same_bits(value, before[key])
@@ -246,4 +243,4 @@ def _call_peer(
         return PeerArm(name, failure=Reason("peer_unsupported", {**facts, "message": message or "no message"})), None
     except Exception as error:
         return PeerArm(name, failure=bench.explain_peer(subject.case, name, error)), None
-    return PeerArm(name, seconds, failure), None if failure else function
+    return PeerArm(name, failure), None if failure else function

@@ -73,7 +73,7 @@ def find_slower(
     before: Performance, after: Performance, inputs: Inputs, case: str, device: Accelerator
 ) -> Reason | None:
     """A reference that takes longer than the base's, so that the same kernel looks faster."""
-    took = [warm_up(device, Arm(REFERENCE, suite.reference, inputs))[1] for suite in (before, after, before, after)]
+    took = [warm_up(device, Arm(REFERENCE, suite.reference, inputs)) for suite in (before, after, before, after)]
     old, new = max(took[::2]), min(took[1::2])
     facts: dict[str, Fact] = {"what": "reference", "case": case, "before": old, "after": new}
     return Reason("weaker_reference", facts) if new > SLOWER * old else None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import fnmatch
 import itertools
 import warnings
 from collections.abc import Iterable, Iterator
@@ -58,15 +59,16 @@ def ops(settings: Settings) -> tuple[OpFolder, ...]:
 
 
 def select(settings: Settings, names: Iterable[str]) -> tuple[OpFolder, ...]:
-    """Returns the project's ops of these names or folders, sorted by name. All of them if no name is given.
+    """Returns the project's ops of these names, folders or globs, sorted by name. All of them if no name is given.
 
     A folder of folders names every op in it. Raises as `ops` does, and UsageError for an unknown name or without ops.
     """
     found = ops(settings)
     if not found:
         raise UsageError("no_ops", folder=str(settings.kernels))
-    wanted = {name.rstrip("/") for name in names}
     known_ops = {op.op for op in found}
+    given = [name.rstrip("/") for name in names]
+    wanted = {name for each in given for name in fnmatch.filter(known_ops, each) or [each]}  # such as fp8_*
     places = wanted - known_ops
     known = known_ops.union(*(op.places for op in found))
     for name in sorted(wanted - known):

@@ -6,24 +6,22 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from perfci.core import units
 from perfci.core.environment import list_differences
-from perfci.core.model import Base, Environment, Gate, Judgements, OpRun, Run
+from perfci.core.model import Base, Environment, Judgements, OpRun, Run
 from perfci.core.wording import say
-from perfci.report import compiled, means, peers, rows, summary, timings
+from perfci.report import against, compiled, means, peers, rows, summary, timings
 from perfci.report.frame import Clocks
 from perfci.report.sections import Material, is_untouched, make_section
 from perfci.report.steps import is_only_compiled, make_steps, repeat
-from perfci.report.text import code, phrase, plain
-from perfci.report.view import FOLD_ROWS, Report, Section, Table, make_table
+from perfci.report.text import code, list_some, phrase, plain
+from perfci.report.view import Head, Report, Section, Table, make_table
 from perfci.report.words import write_range, write_seconds
 
 
 def make_report(material: Material, further_note: str = "") -> Report:
     """Returns the view of a report, whatever its format."""
     run, judgements = material.run, material.judgements
-    shown = rows.make_rows(judgements)
-    fine = tuple(row for row in shown if not row.aloud)
-    fold = len(fine) > FOLD_ROWS
-    tally = rows.write_tally(rows.count_verdicts(fine).items())
+    shown, head = rows.make_rows(judgements), summary.make_head(run, judgements)
+    why = tuple(filter(None, [Section(say("Why"), lines=tuple(_list_reasons(shown, head)))]))
     first, above, below = rows.split_notes(judgements, run)
     below += [further_note] if further_note else []
     ran = {op.op: op for op in run.ops}
@@ -45,13 +43,10 @@ def make_report(material: Material, further_note: str = "") -> Report:
     return Report(
         gate=rows.name_gate(judgements.gate).upper(),
         first=tuple(map(plain, first)),
-        headline=write_headline(judgements),
+        head=head,
         summary=summary.summarise(run, judgements, material.clocks),
         ran=make_table("what | this run", _describe_run(run)),
-        above=tuple(map(plain, above)),
-        verdicts=_tabulate_verdicts(shown[: len(shown) - len(fine)] if fold else shown),
-        fine=_tabulate_verdicts(fine) if fold else Table(),
-        fine_title=say("{count:row that is|rows that are} fine: {tally}", count=len(fine), tally=tally),
+        verdicts=Section(say("Verdicts"), tuple(map(plain, above)), table=tabulate_verdicts(shown), parts=why),
         overview=tuple(section for section in overview if section),
         ops=tuple(ops),
         untouched=say("Without a section, since nothing had to be run: {ops}.", ops=", ".join(map(code, same)))
@@ -66,41 +61,32 @@ def make_report(material: Material, further_note: str = "") -> Report:
     )
 
 
-def write_headline(judgements: Judgements) -> str:
-    """What the gate does, the verdicts that it follows from, and how many there are."""
-    found = rows.count_all(judgements)
-    if not found.verdicts:
-        opening = phrase("**Nothing was judged.**")
-    elif found.gate is Gate.OK:
-        opening = phrase("**The gate is open: nothing failed and nothing warns.**")
-    elif found.gate is Gate.WARNS:
-        opening = phrase("**The gate is open, with warnings: {worst}.**", worst=rows.write_worst(judgements))
-    else:
-        opening = phrase("**The gate fails: {worst}.**", worst=rows.write_worst(judgements))
-    counted, exit_code = rows.write_counts(found), rows.EXIT_CODES[found.gate]
-    return say("{opening} {counted} (exit code {code}).", opening=opening, counted=counted, code=exit_code)
-
-
-def _tabulate_verdicts(shown: Sequence[rows.VerdictRow]) -> Table:
+def tabulate_verdicts(shown: Sequence[rows.VerdictRow]) -> Table:
+    """Returns the table of cases: five columns, which a phone has room for."""
     cells = (
         (
-            code(row.op),
-            " ".join(filter(None, (plain(row.about), code(row.case or "")))),
             row.marked,
-            say("{value} ({interval})", value=row.change, interval=row.change_range)
-            if row.change_range
-            else row.change,
-            say("{value} ({interval})", value=row.speedup, interval=row.speedup_range)
-            if row.speedup_range
-            else row.speedup,
+            " ".join(filter(None, (code(row.op), plain(row.about), code(row.case or "")))),
+            row.change,
+            row.speedup,
             row.kernel,
-            row.host,
-            row.reference,
-            plain(row.sentence),
         )
         for row in shown
     )
-    return make_table("op | case | verdict | change | speedup | kernel: | host: | reference: | reason", cells)
+    return make_table("verdict | case | change: | speedup: | time:", cells)
+
+
+def _list_reasons(shown: Sequence[rows.VerdictRow], head: Head) -> Iterator[str]:
+    """Yields why, a line a sentence. What passed needs none, and the head has the gravest."""
+    known = " ".join(head.reasons)
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for row in shown:
+        if row.sentence and not row.quiet and plain(row.sentence) not in known:
+            where = " ".join(filter(None, (plain(row.about), code(row.case or ""))))
+            alike.setdefault((row.marked, code(row.op), plain(row.sentence)), []).append(where)
+    for (verdict, op, why), places in alike.items():
+        where = " ".join(filter(None, (op, list_some(places, against.CASES))))
+        yield say("{verdict} {where}: {why}", verdict=verdict, where=where, why=why)
 
 
 def _show_roofline(material: Material) -> Section | None:

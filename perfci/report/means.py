@@ -1,12 +1,12 @@
-"""Geometric means over cases: of speedups, and of changes against the base."""
+"""Geometric means of speedups over cases."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perfci.core.model import Comparison, Interval, Judgement
+from perfci.core.model import Interval, Judgement
 from perfci.core.wording import say
 from perfci.report import words
 from perfci.report.ceilings import find_unsound
@@ -17,33 +17,16 @@ from perfci.statistics.exact import average_ratios
 
 @dataclass(frozen=True)
 class Ratio:
-    """One case's speedup, or its time against the base."""
+    """One case's speedup."""
 
     row: Judgement
     ratio: Interval
 
 
-def find_speedups(judged: Iterable[Judgement]) -> list[Ratio]:
+def find_speedups(judged: Sequence[Judgement]) -> list[Ratio]:
     """Reference time / kernel time. Without cases that are WRONG, ERROR or SUSPECT, and what no ratio can be."""
-    return _find_sound(judged, lambda seen: seen.speedup)
-
-
-def find_changes(judged: Iterable[Judgement]) -> list[Ratio]:
-    """Kernel time / base time of the cases that were timed side by side, without the same ones."""
-
-    def find(seen: Comparison) -> Interval | None:
-        if seen.duel is None:
-            return None
-        d = seen.duel.shift
-        return Interval(math.exp(d.value), math.exp(d.low), math.exp(d.high), d.confidence)
-
-    return _find_sound(judged, find)
-
-
-def _find_sound(judged: Iterable[Judgement], find: Callable[[Comparison], Interval | None]) -> list[Ratio]:
-    known = list(judged)
-    bad = find_unsound(known)
-    seen = ((row, find(row.comparison)) for row in known if row.comparison and (row.op, row.case) not in bad)
+    bad = find_unsound(judged)
+    seen = ((row, row.comparison.speedup) for row in judged if row.comparison and (row.op, row.case) not in bad)
     return [Ratio(row, ratio) for row, ratio in seen if ratio and is_ratio(ratio)]
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from perfci.core import units
-from perfci.core.model import Interval, Pattern, Round, RoundVerdict
+from perfci.core.model import SMALL_BYTES, Interval, Pattern, Round, RoundVerdict
 from perfci.core.wording import say, sentence
 from perfci.report.charts.rounds import MARKS, draw_rounds
 from perfci.report.charts.style import save_png
@@ -103,7 +103,13 @@ def write_record(op: str, rounds: Sequence[Round], patterns: Iterable[Pattern]) 
 def _write_pattern(one: Pattern) -> str:
     texts = {None: say("advice {name}", name=one.name), True: say("{name} raised", name=one.name)}
     change = texts.get(one.raised) or say("{name} lowered", name=one.name)
-    return say("{change}: kept {kept} of {tried:time|times}", change=change, kept=one.kept, tried=one.tried)
+    said = say("{change}: kept {kept} of {tried:time|times}", change=change, kept=one.kept, tried=one.tried)
+    if not (one.small[1] and one.large[1]):
+        return said
+    return say(
+        "{said}; faster in {small} of {smalls:case|cases} under {bytes:size}, in {large} of {larges:other|others}",
+        said=said, small=one.small[0], smalls=one.small[1], large=one.large[0], larges=one.large[1], bytes=SMALL_BYTES,
+    )  # fmt: skip
 
 
 def _draw(op: str, drawn: Sequence[Round]) -> bytes:

@@ -51,6 +51,7 @@ class VerdictRow:
     case: str | None  # None for the op as a whole
     suite: Suite
     sentence: str
+    first: Judgement  # that it is about, or the gravest of several
     about: str = ""  # what it is about within the op, in words, if that is not the case alone
     gathered: int = 1  # number of verdicts in this line: an op's accuracy is one, however many of its cases are wrong
     change: str = "-"
@@ -75,6 +76,16 @@ class VerdictRow:
     def aloud(self) -> bool:
         """Returns whether it is never left out, nor folded."""
         return self.gate is not Gate.OK or self.verdict is Verdict.EXPECTED
+
+    @property
+    def quiet(self) -> bool:
+        """Whether its verdict says it all."""
+        return self.verdict in _FINE and self.suite is not Suite.COMPILED
+
+    @property
+    def rank(self) -> int:
+        """0 if it fails."""
+        return rank(self.verdict, self.gate)
 
 
 @dataclass(frozen=True)
@@ -138,13 +149,6 @@ def write_summary(judgements: Judgements, exit_code: int | None = None) -> str:
     return say("{counted} -> {gate} (exit {code})", counted=write_counts(found), gate=name_gate(found.gate), code=code)
 
 
-def write_worst(judgements: Judgements) -> str:
-    """Writes the counts of the verdicts that decide the gate: 1 REGRESSED, 2 WRONG."""
-    gate = judgements.gate
-    found = count_verdicts(row for row in make_rows(judgements) if row.gate is gate)
-    return write_tally(sorted(found.items(), key=lambda item: list(Verdict).index(item[0])))
-
-
 def name_gate(gate: Gate) -> str:
     """Returns the name of a gate in the reader's language."""
     return {Gate.OK: say("ok"), Gate.WARNS: say("warns"), Gate.FAILS: say("fails")}[gate]
@@ -177,7 +181,7 @@ def make_rows(judgements: Judgements) -> tuple[VerdictRow, ...]:
     groups: dict[object, list[Judgement]] = {}
     for index, row in enumerate(judgements.rows):
         groups.setdefault(_find_group(row) or index, []).append(row)
-    return tuple(sorted(map(_make_row, groups.values()), key=lambda row: rank(row.verdict, row.gate)))
+    return tuple(sorted(map(_make_row, groups.values()), key=lambda row: row.rank))
 
 
 def _find_group(row: Judgement) -> object:
@@ -220,7 +224,7 @@ def _make_row(group: list[Judgement]) -> VerdictRow:
         return _make_single_row(first)
     why = sentence(_find_decisive(first))
     return VerdictRow(
-        first.verdict, first.gate, first.op, None, first.suite, why, _describe_group(group), gathered=len(group)
+        first.verdict, first.gate, first.op, None, first.suite, why, first, _describe_group(group), len(group)
     )
 
 
@@ -266,6 +270,7 @@ def _make_single_row(row: Judgement) -> VerdictRow:
         case=row.case,
         suite=row.suite,
         sentence=_write_reasons(row),
+        first=row,
         about=_describe_group([row]),
         change=units.percent(change.value if change else None, signed=True),
         change_range=write_range(*ends) if ends else "",

@@ -11,6 +11,7 @@ import hashlib
 import math
 import re
 import statistics
+import tomllib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -126,7 +127,10 @@ def build(baselines: Path, root: Path, folder: Path) -> Built:
     Raises UsageError if `folder` holds anything that perfci did not make, StoredFileError if it cannot be written.
     """
     found = [path for path in baselines.glob(f"*/*{ENDING}") if not path.name.startswith(".")]
+    project = root.name  # unless it has a name of its own
     places = sorted(OpOnDevice(path.parent.name, path.name.removesuffix(ENDING)) for path in found)
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        project = str(tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"])
     shown = baselines.relative_to(root) if baselines.is_relative_to(root) else baselines
     notes = [] if places else [Reason("site_without_history", {"folder": shown.as_posix()})]
     warnings, entries = list(notes), list[Entry]()
@@ -135,11 +139,11 @@ def build(baselines: Path, root: Path, folder: Path) -> Built:
     for place in places:
         kept = read_kept(baselines, place, root)
         others = [each for each in places if each.op == place.op and each != place]
-        page, entry = render_op(kept, others)
+        page, entry = render_op(kept, others, project)
         write_atomically(folder / place.page, page.encode("utf-8", "replace"))
         entries.append(entry)
         warnings += kept.problems if kept.damaged else ()
-    index = render_index(entries, root.name, notes)
+    index = render_index(entries, project, notes)
     path = write_atomically(folder / INDEX, index.encode("utf-8", "replace"))
     return Built(path, tuple(names), remove_pages(folder, names), tuple(warnings))
 
@@ -197,7 +201,7 @@ def find_move(values: Sequence[float]) -> float | None:
 # --- an op on a device ------------------------------------------------------------------------------------------------
 
 
-def render_op(kept: Kept, others: Sequence[OpOnDevice] = ()) -> tuple[str, Entry]:
+def render_op(kept: Kept, others: Sequence[OpOnDevice] = (), project: str = "perfci") -> tuple[str, Entry]:
     """The page of an op on a device, and its row of the index. others: the same op on other devices."""
     place, runs, trails = kept.place, kept.past.runs, list_trails(kept.past)
     marks = past.find_marks(kept.past, trails)
@@ -207,7 +211,8 @@ def render_op(kept: Kept, others: Sequence[OpOnDevice] = ()) -> tuple[str, Entry
     page = render_page(
         "site_op.html.j2",
         STYLES,
-        title=say("{op} on {device}: history", op=plain(place.op, 80), device=plain(place.device, 80)),
+        title=f"{plain(project, 80)}: {plain(place.op, 80)}, {plain(place.device, 80)}",
+        project=plain(project, NAME_LIMIT),
         op=plain(place.op, NAME_LIMIT),
         device=plain(place.device, NAME_LIMIT),
         state=state,
@@ -307,6 +312,7 @@ def _list_errors(runs: Sequence[HistoryRun]) -> Iterator[CaseRow]:
         if known:
             why = say("Its error in the last kept run: {error}.", error=units.significant(known[-1]))
             ends = words.write_range(units.significant(min(known)), units.significant(max(known)))
+            ends = say("error {ends}", ends=ends)
             yield CaseRow(Trend.ACCURACY, plain(case, 160), cells, why, draw_trend(values), ends)
 
 
@@ -343,7 +349,7 @@ def render_index(entries: Sequence[Entry], project: str, notes: Sequence[Reason]
     return render_page(
         "site_index.html.j2",
         STYLES,
-        title=say("perfci: history of {project}", project=plain(project, 80)),
+        title=say("{project}: kernels over time", project=plain(project, 80)),
         project=plain(project, NAME_LIMIT),
         gate="",
         plain=plain,

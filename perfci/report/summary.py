@@ -1,96 +1,194 @@
-"""The summary: what a reader on a phone has to know, in a handful of lines."""
+"""The head of every report, and its summary: what a reader on a phone has to know, in a handful of lines."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import starmap
 
 from perfci.core import units
 from perfci.core.environment import UNTOLD
-from perfci.core.model import Gate, Judgement, Judgements, Run, Suite, Verdict
-from perfci.core.wording import say
+from perfci.core.model import Fact, Gate, Judgement, Judgements, Reason, Run, Suite, Verdict
+from perfci.core.wording import say, sentence
 from perfci.measure.closeness import times_allowed
 from perfci.report import means, rows, words
 from perfci.report.frame import Clocks
-from perfci.report.text import code, list_some, phrase, plain
+from perfci.report.steps import make_steps
+from perfci.report.text import code, phrase, plain, strong
+from perfci.report.view import Head, NextStep, make_table
 from perfci.statistics.exact import average_ratios
 
 ODD = frozenset({"thermal", "power_brake", "hw_slowdown"})
 """Reasons for a low clock that are no part of an ordinary run, as the power cap is."""
 
+LEAD = 240  # characters of a reason in the first line
+
+_OTHER_TIMES = frozenset({"peak_memory_grew", *(f"duel_{what}_slower" for what in ("span", "host", "sustained"))})
+"""Reasons for REGRESSED that are not about device time."""
+
+
+def make_head(run: Run | None, judgements: Judgements) -> Head:
+    """Returns the head. Cases of an op with one verdict and one cause share a row."""
+    groups: dict[object, list[rows.VerdictRow]] = {}
+    for row in rows.make_rows(judgements):
+        if row.aloud or row.verdict is Verdict.IMPROVED:
+            why, cause = row.first.reasons[:1], _find_cause(row.first)
+            kind = why[0].kind if why and row.case else ""
+            key = (row.op, row.first.target, row.verdict, row.gate, row.suite, kind, cause and (*cause.facts.items(),))
+            groups.setdefault(key, []).append(row)
+    found = list(groups.values())
+    for group in found:
+        group.sort(key=_rate, reverse=True)
+    order = [Verdict.WRONG, Verdict.ERROR, *Verdict]
+    found.sort(key=lambda group: (group[0].rank, order.index(group[0].verdict), not group[0].case))
+    counts = Counter((row.op, row.suite, row.target) for row in judgements.rows if row.case)
+    totals = [counts[group[0].op, group[0].suite, group[0].first.target] for group in found]
+    wheres = list(starmap(_locate, zip(found, totals, strict=True)))
+    table = make_table(
+        "verdict | where | was: | now: | change:",
+        ((group[0].marked, where, *_compare(group)) for group, where in zip(found, wheres, strict=True)),
+    )
+    first = _describe(found[0], totals[0]) if found else ""
+    steps: Sequence[NextStep] = ()
+    if run and found and found[0][0].aloud:
+        lead = found[0][0].first
+        case = lead.reasons[0].facts.get("case") if lead.suite is Suite.ACCURACY and lead.reasons else None
+        steps = make_steps(run, Judgements((replace(lead, case=lead.case or (str(case) if case else None)),)))
+    return Head(
+        sentences=(*([strong(first)] if first else []), _describe_gate(judgements)),
+        table=table,
+        gates=tuple(group[0].gate for group in found),
+        reasons=tuple(starmap(_explain, zip(found, wheres, strict=True))),
+        step=next((step for step in steps if step.command.startswith("perfci")), None),
+    )
+
+
+def _find_cause(row: Judgement) -> Reason | None:
+    """The likely cause that the judge found, or the pattern of wrong answers."""
+    return next((reason for reason in row.reasons if reason.kind.startswith(("cause_", "pattern_"))), None)
+
+
+def _rate(row: rows.VerdictRow) -> float:
+    """How much a row matters beside others of its group."""
+    change, seen = rows.find_change(row.first), row.first.comparison
+    if row.verdict is Verdict.TOO_SLOW:
+        return -seen.speedup.value if seen and seen.speedup else -math.inf
+    return (-1 if row.verdict is Verdict.IMPROVED else 1) * change.value if change else -math.inf
+
+
+def _locate(group: Sequence[rows.VerdictRow], count: int) -> str:
+    """The op, and how many of its cases."""
+    first = group[0]
+    of = _count(group, count) if first.case else ""
+    return " ".join((code(first.op), *filter(None, [", ".join(filter(None, (plain(first.about), of)))])))
+
+
+def _count(group: Sequence[rows.VerdictRow], count: int) -> str:
+    if len(group) < count:
+        return say("{count} of {of:case|cases}", count=len(group), of=count)
+    return say("all {count} cases", count=count) if count > 1 else say("its only case")
+
+
+def _compare(group: Sequence[rows.VerdictRow]) -> tuple[str, str, str]:
+    """The times before and now of the case that changed most, and by how much all of them did."""
+    first, spans = group[0].first, _find_changes(group)
+    seen, number = first.comparison, "-"
+    if spans:
+        number = _write_span(spans, signed=True)
+    elif first.verdict is Verdict.WRONG and math.isfinite(times := min(map(times_allowed, first.reasons))):
+        number = say("{times:n}x what is allowed", times=times)
+    elif first.verdict is Verdict.TOO_SLOW and first.reasons[0].kind == "bandwidth_low":
+        number = say("{share:%} of the copy", share=first.reasons[0].facts["share"])
+    elif first.verdict is Verdict.TOO_SLOW and first.reasons[0].kind == "compile_too_slow":
+        number = say("first call {seconds:n} s", seconds=first.reasons[0].facts["seconds"])
+    elif first.verdict is Verdict.TAIL and seen and seen.tail:
+        number = say("mean {change:+%}", change=seen.tail.mean)
+    elif first.verdict is Verdict.TOO_SLOW and seen and seen.speedup:
+        number = words.write_ratio(seen.speedup.value)
+    before = (seen.base_us if seen.duel else seen.baseline_us) if seen and spans else None
+    now = seen.kernel_us if seen and first.verdict is not Verdict.WRONG else None
+    return units.time(before), units.time(now), number
+
+
+def _find_changes(group: Sequence[rows.VerdictRow]) -> list[float]:
+    """Changes of device time, if the verdict is about that."""
+    first = group[0].first
+    timed = first.verdict in {Verdict.REGRESSED, Verdict.IMPROVED, Verdict.EXPECTED}
+    if not timed or (first.verdict is Verdict.REGRESSED and first.reasons[0].kind in _OTHER_TIMES):
+        return []
+    return [change.value for row in group if (change := rows.find_change(row.first))]
+
+
+def _write_span(changes: Sequence[float], *, signed: bool = False) -> str:
+    """Writes how far changes reach: 11 to 17 %, of a single one 4.1 %, or with their signs."""
+    sign = "+" if signed else ""
+    values = sorted(changes if signed else map(abs, changes))
+    digits = 0 if min(map(abs, values)) >= 0.0195 and len(values) > 1 else 1  # cases differ by more than that anyway
+    ends = dict.fromkeys(f"{100 * value:{sign}.{digits}f}" for value in (values[0], values[-1]))
+    return f"{words.write_range(*ends) if len(ends) > 1 else next(iter(ends))} %"
+
+
+def _describe(group: Sequence[rows.VerdictRow], count: int) -> str:
+    """What happened, how much, in how many cases, and why, in a sentence or two."""
+    row, cause, changes = group[0], _find_cause(group[0].first), _find_changes(group)
+    since = ""
+    if cause and cause.kind == "cause_since":
+        since = say(", since {name:say} went from {before} to {after}{more}", **cause.facts)
+    elif cause and cause.kind == "cause_with":
+        since = say(", with {name:say} {after} instead of {before}{more}", **cause.facts)
+    cases = _count(group, count)
+    facts: dict[str, Fact] = {"op": plain(row.op, 80), "cases": cases}
+    if changes and row.case:
+        facts |= {"span": _write_span(changes), "since": plain(since)}
+        if row.verdict is Verdict.IMPROVED:
+            return say("{op} is {span} faster in {cases}{since}.", **facts)
+        return say("{op} is {span} slower in {cases}{since}.", **facts)
+    if cause and row.verdict is Verdict.WRONG:
+        return say("{op} is wrong. {pattern}", op=facts["op"], pattern=plain(sentence(cause)))
+    op = " ".join(filter(None, (plain(row.op, 80), plain(row.about))))
+    where = say(" in {cases}", cases=cases) if row.case else ""
+    why = plain(sentence(row.first.reasons[0]), LEAD) if row.first.reasons else ""
+    return say("{op}: {verdict}{where}. {why}", op=op, verdict=row.verdict, where=where, why=why)
+
+
+def _explain(group: Sequence[rows.VerdictRow], where: str) -> str:
+    """The cause of a row of the table, and the reason of its gravest case."""
+    first, cause = group[0], _find_cause(group[0].first)
+    why = plain(first.sentence)
+    if first.case:
+        case = code(first.case)
+        why = say("Most in {case}: {why}", case=case, why=why) if len(group) > 1 else f"{case}: {why}"
+    told = " ".join((plain(sentence(cause)), why)) if cause else why
+    return say("{verdict} {where}: {why}", verdict=first.marked, where=where, why=told)
+
+
+def _describe_gate(judgements: Judgements) -> str:
+    """What the gate does, and the verdicts that there are."""
+    found = rows.count_all(judgements)
+    if not found.verdicts:
+        return phrase("**Nothing was judged.**")
+    fine, warns = say("The gate is open, nothing failed and nothing warns"), say("The gate is open, with warnings")
+    opening = {Gate.OK: fine, Gate.WARNS: warns, Gate.FAILS: say("The gate fails")}[found.gate]
+    facts: dict[str, Fact] = {"code": rows.EXIT_CODES[found.gate], "tally": rows.write_tally(found.verdicts)}
+    ops = say("{count:op|ops}", count=found.ops)
+    return say("{opening} (exit code {code}): {tally}, in {ops}.", opening=opening, ops=ops, **facts)
+
 
 def summarise(run: Run, judgements: Judgements, clocks: Clocks) -> tuple[str, ...]:
-    """Returns the items of the summary, each with its numbers."""
-    verdicts, averages = _describe_verdicts(judgements), _describe_means(judgements.rows)
-    return (*verdicts, *averages, *_describe_oddities(run, clocks))
-
-
-def _describe_verdicts(judgements: Judgements) -> Iterator[str]:
-    """Returns a line a group of verdicts: how many of each, and the worst of them, or the best of what is faster."""
-    counts = rows.count_verdicts(rows.make_rows(judgements))
-    groups: dict[str, dict[Verdict, list[Judgement]]] = {}
-    for row in sorted(judgements.rows, key=lambda row: list(Verdict).index(row.verdict)):
-        expected = row.verdict is Verdict.EXPECTED and row.gate is Gate.OK and row.suite is not Suite.SUITES
-        title = {Gate.FAILS: say("Fails"), Gate.WARNS: say("Warns"), Gate.OK: ""}[row.gate]
-        title = say("Slower as expected") if expected else say("Faster") if row.verdict is Verdict.IMPROVED else title
-        groups.setdefault(title, {}).setdefault(row.verdict, []).append(row)
-    for title in (say("Fails"), say("Warns"), say("Faster"), say("Slower as expected")):
-        parts = []
-        for verdict, alike in groups.get(title, {}).items():
-            where = list_some([_locate(max(alike, key=_rate)), *[""] * (counts[verdict] - 1)], 1)
-            parts.append(say("{count} {verdict}: {where}", count=counts[verdict], verdict=verdict, where=where))
-        if parts:
-            yield phrase("**{title}**: {what}.", title=title, what="; ".join(parts))
-
-
-def _rate(row: Judgement) -> tuple[bool, float]:
-    """Returns how much a row matters beside others of its verdict. A case ranks before its op as a whole."""
-    change, speedup = rows.find_change(row), row.comparison.speedup if row.comparison else None
-    if row.verdict is Verdict.WRONG:
-        return row.case is not None, times_allowed(row.reasons[0])
-    if row.verdict is Verdict.TOO_SLOW:
-        return row.case is not None, -speedup.value if speedup else -math.inf
-    sign = -1 if row.verdict is Verdict.IMPROVED else 1
-    return row.case is not None, sign * change.value if change else -math.inf
-
-
-def _locate(row: Judgement) -> str:
-    """Returns op, target and case of a row, and the number that matters."""
-    number, change, speedup = "", rows.find_change(row), row.comparison.speedup if row.comparison else None
-    if row.verdict is Verdict.WRONG and math.isfinite(times := times_allowed(row.reasons[0])):
-        number = say("off by {times:n} times what is allowed", times=times)
-    elif row.verdict is Verdict.TOO_SLOW and row.reasons[0].kind == "bandwidth_low":
-        number = say("{share:%} of the copy", share=row.reasons[0].facts["share"])
-    elif row.verdict is Verdict.TOO_SLOW and row.reasons[0].kind == "compile_too_slow":
-        number = say("first call {seconds:n} s", seconds=row.reasons[0].facts["seconds"])
-    elif row.verdict is Verdict.TAIL and row.comparison and row.comparison.tail:
-        number = say("mean {change:+%}", change=row.comparison.tail.mean)
-    elif row.verdict is Verdict.TOO_SLOW and speedup:
-        number = words.write_ratio(speedup.value)
-    elif row.verdict in {Verdict.REGRESSED, Verdict.IMPROVED, Verdict.EXPECTED} and change:
-        number = units.percent(change.value, signed=True)
-    target = say("compiled for {target}", target=plain(row.target)) if row.target else ""
-    return " ".join(part for part in (code(row.op), target, code(row.case or ""), number) if part)
+    """Returns the means over all cases, and what makes the run unlike others."""
+    return (*_describe_means(judgements.rows), *_describe_oddities(run, clocks))
 
 
 def _describe_means(judged: Sequence[Judgement]) -> Iterator[str]:
-    """Returns the means over all cases, with the worst of them. The table of speedups has those of each op."""
+    """Returns the mean over all cases, with the worst of them. The table of speedups has those of each op."""
     if speedups := means.find_speedups(judged):
         worst = min(speedups, key=lambda one: one.ratio.value)
         yield phrase(
             "**Speedup** over the reference, geometric mean of {count:case|cases}: {mean}; lowest {worst} at {where}.",
             count=len(speedups), mean=words.write_speedup(average_ratios([one.ratio for one in speedups])),
             worst=words.write_ratio(worst.ratio.value), where=f"{code(worst.row.op)} {code(worst.row.case or '')}",
-        )  # fmt: skip
-    if changes := means.find_changes(judged):
-        worst = max(changes, key=lambda one: one.ratio.value)
-        mean = average_ratios([one.ratio for one in changes])
-        value, low, high = (words.write_change(end - 1) for end in (mean.value, mean.low, mean.high))
-        yield phrase(
-            "**Change** against the base, geometric mean of {count:case|cases}: {mean} ({interval}); slowest {worst} "
-            "at {where}.",
-            count=len(changes), mean=value, interval=words.write_range(low, high),
-            worst=words.write_change(worst.ratio.value - 1), where=f"{code(worst.row.op)} {code(worst.row.case or '')}",
         )  # fmt: skip
 
 

@@ -95,13 +95,13 @@ def split_marks(text: str) -> Iterator[tuple[str, str]]:
         yield "", text[end:]
 
 
-def spell(text: str) -> str:
-    """Returns a view's text as plain text, in which only code keeps backticks.
+def spell(text: str, quote: str = "`") -> str:
+    """Returns a view's text as plain text, in which only code keeps marks.
 
     >>> spell(f"see {strong('this')}: {code('n=1')}")
     'see this: `n=1`'
     """
-    return "".join(f"`{part}`" if kind == "code" else part for kind, part in split_marks(text))
+    return "".join(f"{quote}{part}{quote}" if kind == "code" else part for kind, part in split_marks(text))
 
 
 def glyphs(text: str, limit: int) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from perfci.core import wording
+from perfci.core.model import Gate
 
 FOLD_ROWS = 15  # tables with more rows than this are folded if they report no failure
 
@@ -85,18 +86,26 @@ class NextStep:
 
 
 @dataclass(frozen=True)
+class Head:
+    """What every reader sees first, whatever the format."""
+
+    sentences: tuple[str, ...]  # what happened, how much, in how many cases and why, then what the gate does
+    table: Table  # a row a cause, the gravest first
+    gates: tuple[Gate, ...]  # of each row
+    reasons: tuple[str, ...]  # of each row
+    step: NextStep | None  # what to go on with
+
+
+@dataclass(frozen=True)
 class Report:
     """The whole page."""
 
     gate: str
     first: tuple[str, ...]  # what comes before everything: how a change alters its own judging
-    headline: str
+    head: Head
     summary: tuple[str, ...]
     ran: Table
-    above: tuple[str, ...]  # what the verdicts are compared with
-    verdicts: Table  # what fails, what warns, and what is fine too if that is short
-    fine: Table  # what is fine, folded
-    fine_title: str
+    verdicts: Section  # what they are compared with, every row, and reasons that the head does not have
     overview: tuple[Section, ...]  # what is about all ops
     ops: tuple[Section, ...]  # one section an op. The first text counts its verdicts
     untouched: str  # a sentence about ops without a section

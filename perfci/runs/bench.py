@@ -38,7 +38,10 @@ IMPORTED = (
     *("perfci.device.fake", "numpy.ma", "numpy.random", "unittest.mock"),
 )
 IMPORTED_ON_CPU = ("torch", "triton", "triton.language", "perfci.device.cpu", "triton.experimental.gluon")
-IMPORTED_ON_GPU = ("torch", "triton", "triton.language", "perfci.device.cuda", "perfci.device.offline")
+IMPORTED_ON_GPU = (
+    *("torch", "triton", "triton.language", "perfci.device.cuda", "perfci.device.offline"),
+    "triton.experimental.gluon.nvidia.hopper",
+)
 """Modules that workers need, imported before they are forked."""
 
 NODES = ("nvidia*", "nvhost*", "nvmap", "davinci*", "kfd", "dxg")  # device files of machines with an accelerator

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import math
 import shutil
+from collections.abc import Callable
 
 from perfci import store
 from perfci.core import environment
@@ -53,11 +54,15 @@ def check(settings: Settings, request: Request, command: str, listener: Listener
 
 
 def check_against(
-    bench: Bench, request: Request, command: str, base: FoundBase, plant: Plant = NOTHING_PLANTED
-) -> tuple[Run, Judgements]:
-    """Check against a base that was found: record the run, and judge it until the judge needs no more."""
+    bench: Bench, request: Request, command: str, base: FoundBase, plant: Plant = NOTHING_PLANTED,
+    is_open: Callable[[Judgements], bool] = lambda found: bool(found.needs),
+) -> tuple[Run, Judgements]:  # fmt: skip
+    """Check against a base that was found: record the run, and judge it until the judge needs no more.
+
+    is_open: whether more processes could change what the caller wants to know.
+    """
     run = record_run(bench, request, command, base, plant)
-    return settle(bench, request, run, base.tree, plant)
+    return settle(bench, request, run, base.tree, plant, is_open)
 
 
 def record_run(bench: Bench, request: Request, command: str, base: FoundBase, plant: Plant = NOTHING_PLANTED) -> Run:
@@ -82,15 +87,16 @@ def record_run(bench: Bench, request: Request, command: str, base: FoundBase, pl
 
 
 def settle(
-    bench: Bench, request: Request, run: Run, tree: BaseTree | None, plant: Plant = NOTHING_PLANTED
-) -> tuple[Run, Judgements]:
+    bench: Bench, request: Request, run: Run, tree: BaseTree | None, plant: Plant = NOTHING_PLANTED,
+    is_open: Callable[[Judgements], bool] = lambda found: bool(found.needs),
+) -> tuple[Run, Judgements]:  # fmt: skip
     """Judge a run whose first looks were taken, fetch what the judge lacks, and judge again."""
     rules = base_stage.choose_rules(run.plan.base, tree, bench.settings)
     base_stage.hold_rules(bench, bench.settings, rules)
     with bench.timing("judge"):
         judgements = decide(run, bench.settings, judged_by=rules)
     for _ in range(ROUNDS):
-        if not judgements.needs:
+        if not is_open(judgements):
             break
         recorder = Recorder(bench, request, run, tree, plant)
         for needs in order_needs(judgements) if request.deadline else [judgements.needs]:

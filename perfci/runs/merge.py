@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from perfci.core.environment import list_differences, unmixable
 from perfci.core.errors import UsageError
-from perfci.core.model import Environment, Fact, Joined, Limits, OpRun, PlannedOp, Reason, Run, Shard, ShardPlan
+from perfci.core.model import Environment, Fact, Limits, OpRun, PlannedOp, Reason, Run, Shard, ShardPlan
 from perfci.core.wording import as_fact
 
 DIGITS = 12  # digits of a digest in a sentence
@@ -59,10 +59,6 @@ def merge(sharded: ShardPlan, plan: str, runs: Sequence[Run], blank: Run) -> Run
         limits=join_limits([run.limits for run in shards.values()]),
         stopped=next((run.stopped for run in shards.values() if run.stopped), None),
         wall_s=max((run.wall_s or 0.0 for run in shards.values()), default=None),
-        joined=tuple(
-            Joined(number, run.id, run.environment.host, run.environment.device.uuid if run.ops else None, run.wall_s)
-            for number, run in shards.items()
-        ),
         missing=tuple(lost.values()),
     )
 

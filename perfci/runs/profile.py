@@ -48,6 +48,8 @@ def profile_op(settings: Settings, request: Request, listener: Listener, command
             cases=tuple(seen), timer=request.timer,
         )  # fmt: skip
         around = make_environment(bench, WorkerPlace(f"profile-{op.op}", device.kind))
+        # A process of the profiler's own makes the calls, in which CUDA names its threads.
+        around = dataclasses.replace(around, writable=(*around.writable, Path("/proc")))
         note = run_worker(
             job, around, lambda each: heard.append(each) if isinstance(each, Counters) else listener(each)
         )

@@ -141,7 +141,8 @@ class Recorder:
         jobs: list[tuple[Job, BaseTree | None]] = [(job, None) for job in first]
         if self._tree and not self._tree.base.python:
             jobs += [(self._base_job(job), self._tree) for job in first if job.base]
-        board, parts = self._run.environment.device, max(count_cores() // len(jobs), 1)
+        # In two parts at least, so that the op that takes longest does not keep all others waiting.
+        board, parts = self._run.environment.device, max(count_cores() // len(jobs), 2)
         waiting = [(job, tree, index) for index in range(parts) for job, tree in jobs]
         ends = None if (left_s := self._left_s()) is None else time.time() + left_s / 2
 

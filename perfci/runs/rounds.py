@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,8 +13,9 @@ from perfci.core.errors import PerfciError, StoredFileError, UsageError
 from perfci.core.model import Base, DuelWhat, Reason, Round, RoundVerdict, Run, Suite
 from perfci.core.settings import Settings
 from perfci.git.base import How, find_commit
-from perfci.judge.rounds import average_gains, judge_round, measure_gains, read_kind
+from perfci.judge.rounds import average_gains, judge_round, may_be_kept, measure_gains, read_kind
 from perfci.ops.discover import OpFolder, ops, select_one
+from perfci.ops.fingerprint.tree import Tree
 from perfci.runs import base as base_stage
 from perfci.runs.bench import Bench, Listener, claim_bench, warm_up
 from perfci.runs.describe import Described
@@ -88,6 +90,19 @@ def try_round(
     return found
 
 
+def list_records(settings: Settings, names: Sequence[str]) -> list[tuple[Round, ...]]:
+    """The last start's rounds of each of these ops whose kernel is the best of them: what a reviewer wants to see."""
+    found, tree = [], Tree(settings.root, settings.kernels)
+    for op in (each for each in ops(settings) if each.op in names):
+        with suppress(StoredFileError):  # nobody's review waits for a logbook
+            rounds = read_logbook(op.folder).rounds
+            mine = tuple(each for each in rounds if each.start == rounds[-1].start)
+            kept = [each for each in mine if each.verdict is RoundVerdict.KEPT]
+            if kept and kept[-1].digest == tree.fingerprint(op.op).digest:
+                found.append(mine)
+    return found
+
+
 def may_change(settings: Settings, op: OpFolder, path: Path) -> bool:
     """Whether a round may change a file: the kernel's, tuned ones, and what ops share in the kernels folder."""
     if path.is_relative_to(op.folder):
@@ -109,7 +124,8 @@ def _measure(bench: Bench, request: Request, command: str, base: base_stage.Base
     inner = replace(bench, settings=own, home=settings.root, sealed={})
     request = replace(request, duel=DuelWhat.CHANGED, weight=weigh_round(found.place))
     try:
-        run, judgements = check_against(inner, request, command, base_stage.take_base(base, request, own))
+        taken = base_stage.take_base(base, request, own)
+        run, judgements = check_against(inner, request, command, taken, is_open=may_be_kept)
         judged = judge_round(found, run, judgements)
         if judged.verdict is RoundVerdict.KEPT and found.best:
             origin = base_stage.write_base(bench, Base(found.start, How.ASKED, found.start[:SHOWN]), "start")

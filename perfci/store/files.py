@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from perfci.core.errors import StoredFileError, UsageError
+from perfci.core.errors import StoredFileError
 from perfci.core.files import read_regular
 from perfci.core.model import FORMAT
 from perfci.store.layout import text
@@ -65,12 +65,6 @@ def refuse_to_overwrite_unreadable(path: Path) -> None:
     """Raises StoredFileError if the file at `path` is not one that this perfci can read."""
     if os.path.lexists(path):
         _check_format(path, _read(path))
-
-
-def refuse_missing_folder(path: Path) -> None:
-    """Raises UsageError for a file in a folder that is missing. Asked before the work whose result it is to hold."""
-    if not path.parent.is_dir():
-        raise UsageError("out_folder_missing", path=str(path), folder=str(path.parent))
 
 
 def write_atomically(path: Path, data: bytes) -> Path:

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from perfci.core.errors import StoredFileError
-from perfci.core.model import COMPILED, Pattern, Reason, Round, RoundVerdict
+from perfci.core.model import COMPILED, SMALL_BYTES, Pattern, Reason, Round, RoundVerdict
 from perfci.core.temporary import temporary_folder
 from perfci.git.command import ask, require
 from perfci.git.repository import find_repository
@@ -117,6 +117,7 @@ def count_patterns(rounds: Iterable[Round]) -> tuple[Pattern, ...]:
     A round that changes several parameters counts for each of them, and one that raises and lowers one for both.
     """
     kept, tried = Counter[tuple[str, bool | None]](), Counter[tuple[str, bool | None]]()
+    sizes = Counter[tuple[str, bool | None, bool, bool]]()
     for each in (one for one in rounds if one.verdict.counts):
         patterns: set[tuple[str, bool | None]] = {(each.advice, None)} if each.advice else set()
         for change in each.changed:
@@ -124,5 +125,17 @@ def count_patterns(rounds: Iterable[Round]) -> tuple[Pattern, ...]:
                 patterns.add((change.name, int(change.now) > int(change.was)))
         tried.update(patterns)
         kept.update(patterns if each.verdict is RoundVerdict.KEPT else ())
+        for case in each.cases:
+            if case.bytes_moved is not None and case.best:
+                kind = case.bytes_moved < SMALL_BYTES, case.best.low > 0
+                sizes.update((*pattern, *kind) for pattern in patterns)
     ordered = sorted(tried.items(), key=lambda item: (-item[1], str(item[0])))
-    return tuple(Pattern(name, raised, kept[name, raised], count) for (name, raised), count in ordered)
+
+    def count_cases(pattern: tuple[str, bool | None], small: bool) -> tuple[int, int]:
+        faster, others = (sizes[*pattern, small, gained] for gained in (True, False))
+        return faster, faster + others
+
+    return tuple(
+        Pattern(*pattern, kept[pattern], count, count_cases(pattern, True), count_cases(pattern, False))
+        for pattern, count in ordered
+    )

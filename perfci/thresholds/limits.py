@@ -26,23 +26,23 @@ WORK = "work"  # what a declaration names that a kernel leaves to others, such a
 class CaseThresholds:
     """What one case is judged by. Ratios are of 1, times microseconds."""
 
-    margin: float = 0.02  # allowed slow-down against the stored baseline. Inside the null hypothesis
+    margin: float = 0.02  # allowed slow-down against the stored baseline: part of the null hypothesis
     alpha: float = 0.01
-    """chance that duels call any unchanged case of a run slower, by any of their questions. Of first looks, for each"""
+    """chance that duels call any unchanged case of a run slower, by time, span or host time"""
     speedup: float | None = None  # target of reference time / kernel time. None: none
     rsd: float = 0.05  # relative standard deviation of a block's launches that is warned about
     span_margin: float = 0.10
     """allowed growth of the time from a launch's first start to its last end: host work is noisier"""
     span_floor_us: float = 5.0
-    """growth of the span that never matters: another host alone may cost this much between two kernels"""
+    """growth of that time that never matters, us: another host alone may cost this much between two kernels"""
     host_margin: float = 0.15  # allowed growth of the time that a call keeps the host
-    host_floor_us: float = 3.0  # growth of it that never matters
+    host_floor_us: float = 3.0  # growth of the host time that never matters, us
     regime: float = 0.05  # added to both margins if the reference left the baseline's range: another thermal regime
     floor_us: Mapping[str, float] = field(default_factory=lambda: {"activity": 0.1, "event": 0.5, "virtual": 0.0})
-    """timer -> difference that never matters: what the timer cannot resolve"""
+    """difference that never matters, by timer: what it cannot resolve, us"""
     tau: Steps = ((0.0, 0.05), (3.0, 0.025), (10.0, 0.015), (40.0, 0.01))
-    """(from this kernel length on, allowed slow-down against the base), ascending"""
-    tail: str = WARNS  # one of GATES
+    """allowed slow-down against the base, by the kernel length (us) from which on it holds, ascending"""
+    tail: str = WARNS  # what a TAIL does to the gate: one of GATES, warns or fails
     registers: float | None = None
     instructions: float | None = None
     shared_memory: float | None = None

@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from perfci.core.errors import StoredFileError
-from perfci.core.files import open_regular
+from perfci.core.files import read_regular
 from perfci.core.wording import say
 
 MOST_BYTES = 1 << 20  # Largest file that is read. An entry of a list takes some 100 bytes.
@@ -124,13 +124,9 @@ def read(path: Path) -> Place | None:
 def read_bytes(path: Path) -> bytes:
     """The content of a YAML file. Raises StoredFileError if it is too large or cannot be read."""
     try:
-        with open_regular(path) as file:
-            data = file.read(MOST_BYTES + 1)
+        return read_regular(path, MOST_BYTES)
     except OSError as error:
         raise StoredFileError("file_unreadable", path=str(path), why=error.strerror or str(error)) from error
-    if len(data) > MOST_BYTES:
-        raise StoredFileError("thresholds_too_large", file=str(path), most=MOST_BYTES)
-    return data
 
 
 def parse_yaml(path: Path, text: str) -> Place | None:

@@ -7,12 +7,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from perfci.core.model import PerformanceCase, Suite
 from perfci.device.nvml import NvmlBoard
+from perfci.device.seam import Inputs
 from perfci.device.targets import TARGETS, find_triton_versions, release
 from perfci.measure.inputs import bound_inputs
-from perfci.ops.spec import Accuracy, Params, Performance, case_id, matches
+from perfci.measure.verify import checks
+from perfci.ops.spec import LAYOUTS, Accuracy, Params, Performance, case_id
 from perfci.worker.load import choose_cases, load_op
 from perfci.worker.protocol import Doing, Job, Message, OpDone, Prepared
 from perfci.worker.static import import_path, install_target
@@ -40,23 +43,34 @@ def run(job: Job, send: Callable[[Message], None]) -> None:
         )
     )
     from perfci.device import offline
+    from perfci.device.tensors import TorchArrays
 
     with import_path(files, job):
         op = load_op(files.op, Path(files.folder), Path(job.shared_folder))
         performance, accuracy = op.performance, op.accuracy
-        wanted: list[tuple[Performance | Accuracy, Params]] = []
+        wanted: list[tuple[Performance | Accuracy, Params, str]] = []
         if Suite.PERFORMANCE in job.suites:
-            wanted += [(performance, params) for params in choose_cases(performance.cases, job.pattern, job.cases)]
+            chosen = choose_cases(performance.cases, job.pattern, job.cases)
+            wanted += [(performance, params, LAYOUTS[0]) for params in chosen]
         if Suite.ACCURACY in job.suites:
-            wanted += [(accuracy, params) for params in accuracy.cases if matches(case_id(params), job.pattern)]
-        for suite, params in wanted[job.part[0] :: job.part[1]]:
+            planned = checks(accuracy, 0, job.pattern)
+            ways = {(each.case, each.layout): (accuracy, each.params, each.layout) for each in planned}
+            wanted += ways.values()
+        arrays = TorchArrays(offline.DEVICE)
+        for suite, params, layout in wanted[job.part[0] :: job.part[1]]:
             case = case_id(params)
             send(Doing("static", files.op, case))
-            made = offline.compile_call(partial(bound_inputs, suite, params, offline.DEVICE, job.seed))
+
+            def make(suite: Any = suite, params: Params = params, layout: str = layout) -> Inputs:
+                return arrays.place(bound_inputs(suite, params, offline.DEVICE, 0), layout)
+
+            made = offline.compile_call(make)
             if made.value is None:
                 continue
             began = time.perf_counter()
             called = offline.compile_call(partial(suite.kernel, **made.value))
+            offline.build_launchers([launched.kernel for launched in called.capture.launched])
+            offline.build_launchers([launched.kernel for launched in called.capture.launched])
             if suite is performance and called.value is not None:
                 send(Prepared(PerformanceCase(case, compile_s=time.perf_counter() - began)))
     send(OpDone())

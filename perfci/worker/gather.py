@@ -70,7 +70,7 @@ class Gathered:
                 self.late |= message.late
                 if not self._again:
                     self.limits = message.limits
-                    names = ("unmeasured", "notes", "tuned", "verify_s", "measure_s", "busy_share", "change")
+                    names = ("unmeasured", "notes", "tuned", "verify_s", "measure_s", "change")
                     self._op = dataclasses.replace(self._op, **{name: getattr(message, name) for name in names})
 
     def note(self, reason: Reason) -> None:

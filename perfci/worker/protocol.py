@@ -265,7 +265,6 @@ class OpDone:
     tuned: str | None = None
     verify_s: float | None = None
     measure_s: float | None = None
-    busy_share: float | None = None
     limits: Limits = field(default_factory=Limits)
     late: bool = False  # the time was up before it had checked and measured everything
     change: SuiteChange | None = None

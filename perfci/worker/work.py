@@ -222,7 +222,7 @@ class Worker:
             self._send(Failed(failure))
 
     def _time(self, suite: Performance, own: Performance, chosen: Sequence[Params], done: OpDone) -> OpDone:
-        job, op, fake = self._job, self._op, self._device.info.kind == "fake"
+        job, op = self._job, self._op
         self._send(Doing("prepare", op, "the timer"))
         self._device.start_timer()
         self._send(Ready(self._device.info, self._device.timer))
@@ -285,9 +285,9 @@ class Worker:
         began = time.monotonic()
         if job.turns:
             baton = Baton(job.baton, self._channel.stay_alive, by_round=job.by_round)
-            busy_s = measure_in_turns(bench, subjects, self._send_block, ask_turn, baton)
+            measure_in_turns(bench, subjects, self._send_block, ask_turn, baton)
         else:
-            busy_s = measure(bench, subjects, self._send_block)
+            measure(bench, subjects, self._send_block)
         seconds = time.monotonic() - began
         self._cut |= len(subjects) < len(chosen)
         for subject in subjects:
@@ -295,8 +295,7 @@ class Worker:
             self._cut |= short
             found = (*subject.suspicion, *suspicions(subject, self._device, limits))
             self._send(Finished(replace(subject.summarise(), blocks=(), suspicion=found), short))
-        share = busy_s / seconds if seconds and not fake else None
-        return replace(done, measure_s=seconds, busy_share=share, limits=limits)
+        return replace(done, measure_s=seconds, limits=limits)
 
     def _compare_references(self, cases: Sequence[Params]) -> None:
         """Note the first of these cases in which head's reference takes longer than the base's, which times it."""

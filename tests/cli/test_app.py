@@ -52,6 +52,18 @@ def test_help_names_arguments_and_defaults_in_words_and_no_types_of_python(path,
         assert required or re.search(r"\[default: .+\]", own), (option, own)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "same"), [("help check", "check --help"), ("help", "--help"), ("-V", "--version")]
+)
+def test_what_people_try_first_works(arguments, same, capsys):
+    answers = []
+    for each in (arguments, same):
+        assert run(each.split()) == 0
+        answers.append(capsys.readouterr().out)
+
+    assert answers[0] == answers[1] != ""
+
+
 def test_there_are_at_most_19_commands_in_five_groups_with_an_uncut_line_each(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert run(["--help"]) == 0

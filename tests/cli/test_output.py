@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import pytest
@@ -51,10 +52,28 @@ def test_each_failing_row_is_followed_by_its_reason(examples):
     run, judgements = examples.full()
 
     lines = printed(*output.list_verdicts(judgements, run), terminal=False).splitlines()
+    lines = lines[next(at for at, line in enumerate(lines) if line.startswith("verdict") and "op and case" in line) :]
 
-    assert lines[0].split()[:4] == ["verdict", "op", "and", "case"]
     assert lines[1].split()[:3] == ["REGRESSED", "softmax", "rows=4096,cols=1024,dtype=float16"]
     assert lines[2].strip().startswith("It is 4.1 % slower than its baseline, beyond the allowed 2.0 %")
+
+
+def test_the_first_line_says_what_how_much_and_why_and_below_are_a_row_a_cause_and_a_command(examples):
+    run, judgements = examples.duelled()
+
+    lines = printed(*output.list_verdicts(judgements, run), terminal=False).splitlines()[1:]
+
+    assert lines[0] == "softmax is 4.1 % slower in 1 of 9 cases, with num_warps 8 instead of 4."
+    assert lines[1].split() == ["verdict", "where", "was", "now", "change"]
+    assert re.split(r" {2,}", lines[2]) == ["REGRESSED", "softmax 1 of 9 cases", "16.0 us", "16.7 us", "+4.1 %"]
+    command = "Next: perfci show reports/run.json --op softmax --case rows=4096,cols=1024,dtype=float16"
+    assert lines[lines.index("") - 1] == command
+
+
+def test_without_anything_to_tell_the_table_of_cases_comes_first(examples):
+    found = Judgements((examples.judgement("softmax", "n=1", Verdict.PASS, examples.reason("example_new")),))
+
+    assert printed(*output.list_verdicts(found), terminal=False).startswith("verdict  op and case")
 
 
 def test_above_the_table_stand_changed_rules_and_then_what_the_run_is_compared_with(examples):
@@ -62,7 +81,7 @@ def test_above_the_table_stand_changed_rules_and_then_what_the_run_is_compared_w
 
     lines = printed(*output.list_verdicts(judgements, run), terminal=False).splitlines()
 
-    header = next(place for place, line in enumerate(lines) if line.startswith("verdict "))
+    header = next(place for place, line in enumerate(lines) if line.startswith("verdict ") and "op and case" in line)
     assert lines[0].startswith("This change alters how it is judged")
     assert lines[header - 1] == (
         "Compared with origin/main (89abcdef01, merge base): 9 cases timed side by side with it."
@@ -75,6 +94,16 @@ def test_verdicts_are_words_in_colour_not_colour_alone(examples):
 
     assert "\x1b[1;31mREGRESSED" in printed(*output.list_verdicts(judgements, run), color="standard")
     assert "REGRESSED" in printed(*output.list_verdicts(judgements, run))
+
+
+def test_without_colour_there_is_none(examples, monkeypatch, capsys):
+    run, judgements = examples.small()
+    for name, value in {"NO_COLOR": "1", "TTY_COMPATIBLE": "1"}.items():
+        monkeypatch.setenv(name, value)
+
+    print_parts(output.list_verdicts(judgements, run))
+
+    assert not re.search(r"\x1b\[(\d+;)*(3|4|9|10)\d", capsys.readouterr().out)
 
 
 def test_of_many_rows_that_are_fine_some_are_only_counted(examples):
@@ -181,6 +210,7 @@ def test_a_log_has_every_case_id_whole_however_long(examples, language):
     with wording.speaking(language):
         told = printed(*output.list_verdicts(Judgements(tuple(timed))), terminal=False).splitlines()
 
+    told = told[told.index("") :]
     rows = [line for line in told if line.startswith("WRONG")]
     assert all(sum(case in line.split() for line in rows) == 1 for case in ids)
     assert sum(ids[-1] in line for line in told) == 1 + len(rows)

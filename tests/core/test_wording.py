@@ -126,19 +126,21 @@ def test_what_is_spoken_ends_with_its_context():
     assert say("verdict") == "verdict"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_is_a_sentence_with_known_formats(kind):
-    template = catalogue()[kind]
-    fields = facts_of(template)
+def test_each_is_a_sentence_with_known_formats():
+    faulty = []
+    for kind in KINDS:
+        template = catalogue()[kind]
+        begun = template[0].isupper() or template.startswith(("{", *CODE))
+        ended = template.endswith((".", "?", "}"))  # the last: somebody else's text at the end
+        known = all(name.isidentifier() and spec in FORMATS for name, spec in facts_of(template))
+        if not (begun and ended and known):
+            faulty.append(template)
 
-    assert template[0].isupper() or template.startswith(("{", *CODE)), template
-    assert template.endswith((".", "?", "}")), template  # the last: somebody else's text at the end
-    assert all(name.isidentifier() and spec in FORMATS for name, spec in fields)
+    assert faulty == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_can_be_worded_without_any_fact(kind):
-    assert "{" not in sentence(Reason(kind))
+def test_each_can_be_worded_without_any_fact():
+    assert [kind for kind in KINDS if "{" in sentence(Reason(kind))] == []
 
 
 @pytest.mark.parametrize(

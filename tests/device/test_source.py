@@ -180,3 +180,14 @@ def test_values_have_stable_texts(value, text):
 def test_objects_without_a_text_of_their_own_differ_by_what_they_hold():
     assert stable(Plain(inner=Plain(n=1))) == stable(Plain(inner=Plain(n=1))) != stable(Plain(inner=Plain(n=2)))
     assert "0x" not in stable([object(), Plain(f=lambda: 1), functools.partial(print, object())])
+
+
+def test_the_text_of_a_record_is_of_its_fields_and_not_what_it_prints():
+    @dataclass(repr=False)
+    class Tile:
+        rows: int
+
+        def __repr__(self):
+            raise AssertionError
+
+    assert stable(Tile(3)).endswith("Tile{'rows': 3}")

@@ -19,6 +19,9 @@ from perfci.cli.main import run
 from perfci.core.model import Run
 from perfci.report.plots import Gallery
 
+# As each test waits for its launches, they are few, and vary so little that few blocks tell.
+QUICK = "[tool.perfci.fake]\nlaunch_noise = 0.001\nspike_share = 0.0\nmost_rounds = 8\n"
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -139,6 +142,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
 def project(tmp_path: Path, capsys: pytest.CaptureFixture[str], measured: Measured) -> Project:
     root = tmp_path / "project"
     write_project(root)
+    (root / "pyproject.toml").write_text(QUICK)
     return Project(root, capsys, measured)
 
 

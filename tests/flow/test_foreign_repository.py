@@ -18,7 +18,7 @@ from perfci.cli.main import run
 from tests.git_repositories import alone, commit_all, git
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "in-your-repository.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "adopt.md").read_text(encoding="utf-8")
 
 OP = {
     "triton": """\
@@ -204,7 +204,7 @@ def test_the_demo_runs_from_the_wheel(site, tmp_path):
     assert "2 REGRESSED, 1 WRONG, 4 PASS" in out
 
 
-# --- docs/in-your-repository.md ---------------------------------------------------------------------------------------
+# --- docs/adopt.md ----------------------------------------------------------------------------------------------------
 
 
 def commands() -> list[list[str]]:

@@ -154,13 +154,13 @@ def test_the_next_round_notes_counters_and_the_advice_that_it_follows(project, m
     alone(monkeypatch, tmp_path)
     begin_topic(project.root)
 
-    before = try_round(project, 300.0, "--why", "load earlier")
+    before = try_round(project, 330.0, "--why", "load earlier")
     assert (before.advice, before.counters) == (None, {})
 
     profile(project)
-    kept = try_round(project, 280.0, "--why", "load earlier", "--advice", "more_stages")
-    assert (kept.verdict, kept.advice) == ("kept", "more_stages")
-    assert kept.counters[SMALL]["occupancy"] == 0.5
+    after = try_round(project, 340.0, "--why", "load earlier", "--advice", "more_stages")
+    assert (after.verdict, after.advice) == ("slower", "more_stages")
+    assert after.counters[SMALL]["occupancy"] == 0.5
 
 
 def test_advice_is_shown_with_how_often_it_was_kept(project, monkeypatch, tmp_path):
@@ -182,7 +182,7 @@ def test_a_damaged_profile_costs_no_round(project, monkeypatch, tmp_path):
     profile(project)
     (project.root / "reports" / "profiles" / "relu.json").write_text("{")
 
-    assert try_round(project, 280.0, "--why", "load earlier").verdict == "kept"
+    assert try_round(project, 330.0, "--why", "load earlier").verdict == "slower"
 
 
 # --- what is published ------------------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def test_the_guide_shows_what_happens(project, capsys, monkeypatch):
             assert _said(capsys, command) == [_scrubbed(line) for line in shown.splitlines()], command
             told += 1
 
-    assert told == 8
+    assert told == 5
 
 
 def _said(capsys, command):

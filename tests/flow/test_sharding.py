@@ -82,7 +82,6 @@ def test_shards_come_to_the_verdicts_of_one_run_with_the_same_seed(topic):
     assert told(answer) == told(whole)
     assert answer.verdicts("scale") == {"REGRESSED", "PASS"} and answer.verdicts("row_sum") == {"UNCHANGED"}
     run = topic.project.run_record()
-    assert [(each.index, each.run) for each in run.joined] == [(i, topic.shard_run(i).id) for i in (1, 2)]
     assert (run.missing, run.shard, run.plan.family) == ((), None, plan.family)
     _everything_lies_where_a_check_would_have_put_it(topic, answer)
 
@@ -117,7 +116,6 @@ def test_a_shard_that_is_missing_is_red_and_one_given_twice_counts_once(topic):
     assert short.verdicts("relu") == whole.verdicts("relu")
     assert whole.code == twice.code == 0, whole.out
     assert told(whole) == told(twice)
-    assert len(topic.project.run_record().joined) == 2
 
 
 def test_what_no_file_changed_is_planned_without_a_worker_and_its_shards_end_at_once(topic, monkeypatch):

@@ -22,6 +22,7 @@ def _own_git(monkeypatch, tmp_path):
 @pytest.fixture
 def topic(project):
     """A branch on which every 50th call of scale takes three times as long as on main."""
+    (project.root / "pyproject.toml").unlink()  # a share of launches takes many of them
     begin_topic(project.root)
     project.edit("scale", "triton", "import numpy as np", "import itertools\n\nimport numpy as np")
     project.edit("scale", "triton", "320.0", "320.3\ncalls = itertools.count(1)")

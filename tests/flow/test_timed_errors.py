@@ -20,6 +20,7 @@ def errors(project):
 
 
 def test_a_timed_output_that_is_less_exact_than_its_limit_is_wrong(project):
+    (project.root / "pyproject.toml").unlink()  # as many launches as a block has else
     limits = project.root / "thresholds" / "scale.yaml"
     limits.parent.mkdir(exist_ok=True)
     limits.write_text(f"cases:\n  {CASE}:\n    rmse: 1.0e-9\n    max_abs: 1.0e-9\n")

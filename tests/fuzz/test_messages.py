@@ -45,10 +45,10 @@ def understood(line: bytes) -> object:
         return str(error)
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("body", mutations.RAW, ids=range(len(mutations.RAW)))
-def test_a_body_that_is_none_is_a_value_error_or_a_message(name, body):
-    understood(b'{"kind":"' + name.encode() + b'","body":' + body + b"}\n")
+def test_a_body_that_is_none_is_a_value_error_or_a_message(body):
+    for name in NAMES:
+        understood(b'{"kind":"' + name.encode() + b'","body":' + body + b"}\n")
 
 
 @given(st.binary(max_size=60))

@@ -76,7 +76,7 @@ def _beside(measured, *peers):
 
 def test_a_peers_ratio_is_told_by_blocks_as_the_speedup_is():
     factors = [0.90 + 0.001 * i for i in range(10)]
-    measured = _beside(run(_with_peer(blocks(1.0), factors)), PeerArm("near", 2.0))
+    measured = _beside(run(_with_peer(blocks(1.0), factors)), PeerArm("near"))
 
     (peer,) = _one(measured).peers
 

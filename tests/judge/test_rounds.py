@@ -16,7 +16,8 @@ from perfci.core.model import (
     Round,
     RoundVerdict,
 )
-from perfci.judge.rounds import judge_round, list_changes, read_kind
+from perfci.judge.cause import list_changes
+from perfci.judge.rounds import judge_round, may_be_kept, read_kind
 from perfci.statistics.rounds import find_confidence
 from tests.decision_examples import assert_worded, duel_plan, duelled, judged, run
 
@@ -55,6 +56,28 @@ def test_every_case_has_a_say_in_the_verdict(changes, verdict):
 
     assert found.verdict == verdict
     assert found.reasons[0].kind == f"round_{verdict}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"), [((0.03, 0.0), "slower"), ((-0.03, 0.03), "mixed"), ((0.0095, 0.0095), "equal")]
+)
+def test_a_round_that_one_process_shows_not_to_be_kept_needs_no_other(changes, verdict):
+    cases = [timed(f"n={at}", each) for at, each in enumerate(changes)]
+    made = run(*cases, planned=duel_plan(*(case.case for case in cases)))
+
+    assert judged(made).needs
+    assert not may_be_kept(judged(made))
+    found = judge(*cases)
+    assert found.verdict == verdict
+    assert [reason.kind for reason in found.reasons] == ["round_unpromising"]
+
+
+@pytest.mark.parametrize(("changes", "open_"), [((-0.03, 0.0), True), ((-0.03, 0.0095), True), ((0.0, 0.0), False)])
+def test_a_round_that_looks_faster_gets_more_processes(changes, open_):
+    cases = [timed(f"n={at}", each) for at, each in enumerate(changes)]
+    made = run(*cases, planned=duel_plan(*(case.case for case in cases)))
+
+    assert may_be_kept(judged(made)) == open_
 
 
 def test_gains_are_how_much_faster_and_their_intervals_are_widened_for_the_rounds_so_far():

@@ -109,7 +109,7 @@ class Scripted:
         on = self.bench(**settings)
         subjects = [prepare(on, params) for params in self.cases]
         self.heard = []
-        self.busy_s = blocks.measure(on, subjects, self.hear)
+        blocks.measure(on, subjects, self.hear)
         return {subject.case: subject for subject in subjects}
 
     def hear(self, case, block, times):
@@ -150,9 +150,6 @@ class ScriptedSession:
 
     def launches(self):
         return self._launches
-
-    def busy_s(self):
-        return 0.25
 
 
 def noisy(spread, seed=1):

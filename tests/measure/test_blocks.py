@@ -122,7 +122,7 @@ def test_an_output_of_every_block_is_verified_and_any_since_its_values_changed_m
     monkeypatch.setattr("perfci.measure.blocks.secrets.randbelow", drawn.randrange)
     verified, turns = [], defaultdict(set)
 
-    def note(suite, arrays, params, inputs, output, errors=None):
+    def note(suite, arrays, params, inputs, output, *_):
         verified.append(int(flat(output)[0][0, 0]))
 
     for module in (blocks, prepare_module):

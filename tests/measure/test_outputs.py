@@ -35,6 +35,29 @@ def test_a_wrong_output_is_named(output, kind):
     assert found(output).kind == kind
 
 
+def test_of_a_later_output_the_reference_in_the_cases_dtype_is_only_asked_if_the_output_differs():
+    calls, dtypes = [], []
+
+    def reference(x):
+        calls.append(x.dtype.name)
+        return 2 * x
+
+    suite = Performance(double, reference, lambda device, seed: INPUTS, [{"n": 1}])
+
+    def look(output):
+        calls.clear()
+        return wrong_output(suite, NumpyArrays(), {"n": 1}, INPUTS, output, dtypes=dtypes)
+
+    right = double(**INPUTS)
+    assert look(right) is None
+    assert calls == ["float64", "float32"]
+    assert look(right) is None
+    assert calls == ["float64"]
+    assert look(right.astype(np.float16)).kind == "wrong_dtype"
+    assert look(3 * INPUTS["x"]).kind == "timed_output_wrong"
+    assert calls == ["float64", "float32"]
+
+
 def test_infinities_of_an_input_are_named_where_they_made_the_answer_differ():
     def odd(x):
         return np.where(np.isinf(x), np.nan, 2 * x)

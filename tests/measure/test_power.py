@@ -13,7 +13,7 @@ from perfci.device.fake import FREE_MHZ, FakeDevice, FakeSpec, work
 from perfci.device.source import inputs_digest
 from perfci.measure import blocks
 from perfci.measure.bench import BASE, KERNEL, REFERENCE, BaseKernel, Rig
-from perfci.measure.power import HELD, MARK_US
+from perfci.measure.power import HELD, MARK_US, PROBE_S
 from perfci.measure.prepare import prepare
 from perfci.ops.identity import DuelPlan
 from perfci.ops.spec import Performance
@@ -147,3 +147,18 @@ def test_a_kernel_for_which_the_device_waits_on_the_host_takes_no_turns(monkeypa
     monkeypatch.setattr(FakeDevice, "sustain", lambda *given: replace(honest(*given), waited=0.1))
 
     assert turns(measured(drawing(530, 900), base=drawing(500, 900))) == []
+
+
+def test_a_kernel_whose_host_is_slower_is_not_kept_busy_to_see_whether_it_reaches_the_limit(monkeypatch):
+    honest, asked = FakeDevice.sustain, []
+
+    def sustain(device, call, seconds):
+        asked.append(seconds)
+        return replace(honest(device, call, seconds), waited=0.0)
+
+    monkeypatch.setattr(FakeDevice, "sustain", sustain)
+    subject = measured(drawing(530, 900), base=drawing(500, 900))
+
+    assert subject.limited_us is None
+    assert subject.rest_us >= MARK_US
+    assert sum(asked) < PROBE_S

@@ -49,7 +49,7 @@ class Sides:
             given = iter([*both, (len(turns), (), ())])
             baton = Baton(end.fileno(), lambda: None, by_round=by_round)
             try:
-                side.busy_s = blocks.measure_in_turns(on, subjects, side.hear, lambda: next(given), baton)
+                blocks.measure_in_turns(on, subjects, side.hear, lambda: next(given), baton)
             except BaseException as error:
                 self.failed.append(error)
             finally:
@@ -89,7 +89,6 @@ def test_each_turn_is_one_block_of_the_cases_that_it_names(sides):
 
     for subjects in (head, base):
         assert [[block.index for block in subjects[name].blocks] for name in NAMES] == [[0], [0, 1], [0, 1, 2]]
-    assert sides.head.busy_s == 3 * 0.25
 
 
 def test_head_times_kernel_and_reference_and_the_base_its_own(sides):

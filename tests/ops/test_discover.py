@@ -105,13 +105,22 @@ def test_a_project_without_its_kernels_folder_is_told_so(tmp_path):
         ("attention", ["flash", "paged"]),
         ("attention/", ["flash", "paged"]),
         ("norm", ["norm"]),
+        ("*a*", ["flash", "paged"]),
+        ("[mn]orm", ["norm"]),
     ],
 )
-def test_ops_are_named_by_name_folder_or_group_and_a_name_comes_first(settings, name, chosen):
+def test_ops_are_named_by_name_folder_group_or_glob_and_a_name_comes_first(settings, name, chosen):
     for place in ("attention/paged", "attention/flash", "norm/norm", "norm/rms"):
         write_op(settings.kernels / Path(place).parent, Path(place).name)
 
     assert [op.op for op in select(settings, [name])] == chosen
+
+
+def test_a_glob_that_fits_no_op_is_refused(settings):
+    write_op(settings.kernels, "softmax")
+
+    with pytest.raises(UsageError):
+        select(settings, ["fp8_*"])
 
 
 def test_a_misspelt_op_is_met_with_a_guess(settings):

@@ -55,16 +55,6 @@ def test_ops_have_means_of_their_own(examples):
     ]
 
 
-def test_changes_against_the_base_are_those_of_the_cases_timed_beside_it(examples):
-    _, judgements = examples.duelled()
-
-    found = means.find_changes(judgements.rows)
-
-    timed = {(row.op, row.case): row for row in judgements.rows if row.comparison and row.comparison.duel}
-    assert {(one.row.op, one.row.case) for one in found} == set(timed)
-    assert all(math.log(one.ratio.value) == pytest.approx(one.row.comparison.duel.shift.value) for one in found)
-
-
 def test_one_op_alone_has_no_table_of_means(examples):
     assert means.compare_ops([row(examples, "a", "n=1", 2.0)]) is None
 

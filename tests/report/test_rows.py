@@ -42,7 +42,6 @@ def test_one_whose_entry_has_expired_stands_among_what_warns_and_says_so_in_one_
     assert [row.verdict for row in shown] == [Verdict.STALE, Verdict.EXPECTED, Verdict.NEW]
     assert [row.gate for row in shown] == [Gate.WARNS, Gate.WARNS, Gate.OK]
     assert "t/op.yaml, line 2, expired on 2026-01-31" in shown[1].sentence
-    assert rows.write_worst(found) == "1 EXPECTED, 1 STALE"
     assert rows.write_summary(Judgements(found.rows[1:])).endswith("-> warns (exit 3)")
 
 
@@ -66,7 +65,6 @@ def test_a_wrong_op_is_one_line_and_one_verdict_however_many_of_its_cases_are_wr
     assert (first.where, first.gathered) == ("accuracy", 1)
     assert all(words in first.sentence for words in ("in 40 cases", "off by 7.00", "2 cases were not timed"))
     assert rows.write_summary(found) == "1 op, 2 verdicts: 1 WRONG, 1 PASS -> fails (exit 2)"
-    assert rows.write_worst(found) == "1 WRONG"
 
 
 def test_wrong_cases_of_an_op_that_is_something_else_as_a_whole_are_told_by_the_worst(examples):

@@ -93,7 +93,6 @@ def test_all_shards_make_the_run_that_one_machine_would_have_made():
 
     assert [op.op for op in run.ops] == [op.op for op in run.plan.ops] == ["relu", "scale", "softmax", "twice"]
     assert (run.id, run.command, run.missing, run.shard, run.wall_s) == ("merged", "perfci ci merge", (), None, 30.0)
-    assert [(each.index, each.run) for each in run.joined] == [(1, "run-1"), (2, "run-2"), (3, "run-3")]
     assert run.plan == SHARDED.plan and run.plan.family == 8
     rows, gate = judged(run)
     assert {row.verdict for (op, _), row in rows.items() if op == "softmax"} == {Verdict.UNCHANGED}
@@ -178,7 +177,6 @@ def test_boards_may_differ_and_then_none_is_named():
     run = joined(shard(1), shard(2, **other), shard(3))
 
     assert (run.environment.device.uuid, run.environment.host) == (None, "runner-1, runner-2")
-    assert [each.board for each in run.joined] == ["GPU-0000", "GPU-1111", None]
 
 
 # --- time limits and boards -------------------------------------------------------------------------------------------

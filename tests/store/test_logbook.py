@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from perfci.core.errors import GitError, StoredFileError
-from perfci.core.model import Pattern, Reason, Round, RoundChange, RoundVerdict
+from perfci.core.model import Interval, Pattern, Reason, Round, RoundCase, RoundChange, RoundVerdict
 from perfci.store.logbook import FILE, append_round, count_patterns, keep_files, read_logbook
 from tests.git_repositories import alone, commit, git, start
 
@@ -103,6 +103,21 @@ def test_patterns_are_counted_from_what_was_judged():
         Pattern("warps", False, 2, 3), Pattern("BLOCK", True, 1, 1), Pattern("more_warps", None, 0, 1),
         Pattern("warps", True, 0, 1),
     )  # fmt: skip
+
+
+def test_patterns_say_whether_small_or_large_cases_became_faster():
+    fewer = (RoundChange("warps", "8", "4"),)
+    gain, loss = Interval(0.1, 0.08, 0.12, 0.95), Interval(0.01, -0.01, 0.03, 0.95)
+    rounds = [
+        made(1, changed=fewer, cases=(
+            RoundCase("a", best=gain, bytes_moved=1 << 20), RoundCase("b", best=loss, bytes_moved=1 << 30),
+        )),
+        made(2, "slower", changed=fewer, cases=(
+            RoundCase("a", best=loss, bytes_moved=1 << 20), RoundCase("c", best=gain), RoundCase("d", bytes_moved=1),
+        )),
+    ]  # fmt: skip
+
+    assert count_patterns(rounds) == (Pattern("warps", False, 1, 2, small=(1, 2), large=(0, 1)),)
 
 
 # --- the commit of a round --------------------------------------------------------------------------------------------

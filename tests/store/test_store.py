@@ -57,7 +57,7 @@ def a_run() -> Run:
     accuracy = AccuracyCase("rows=1", "normal", "contiguous", 7, fresh=True, errors=ErrorStats(3, worst_index=(0, 2)))
     failure = Reason("kernel_raised", {"error": "Zürich, 数", "line": None})
     wrong = AccuracyCase("rows=2", "nan", "strided", 8, failure=failure)
-    op = OpRun("softmax", (accuracy, wrong), tuple(performance(case) for case in CASES), busy_share=0.7)
+    op = OpRun("softmax", (accuracy, wrong), tuple(performance(case) for case in CASES))
     plan = Plan((PlannedOp("softmax", ("rows=1",), CASES),), 7, 1.0, "cuda", suites=(Suite.ACCURACY, Suite.PERFORMANCE))
     return Run(
         "r1", "2026-01-01T00:00:00Z", "0.1.0", "perfci check", ENVIRONMENT, plan, (op,), Limits(4000.0, {"bf16": 700.0})

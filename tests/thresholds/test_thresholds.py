@@ -355,7 +355,7 @@ def test_a_file_too_large_to_be_thresholds_is_not_even_parsed(tmp_path):
     with pytest.raises(StoredFileError) as caught:
         load(tmp_path)
 
-    assert caught.value.reason.kind == "thresholds_too_large"
+    assert caught.value.reason.kind == "file_unreadable"
     assert "1.00 MiB" in sentence(caught.value.reason)
 
 

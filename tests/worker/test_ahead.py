@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -27,6 +28,21 @@ job = Job("ahead", (files,), str(root / "kernels"), "cuda", 0, board=board, part
 sent = []
 ahead.run(job, sent.append)
 print(*(message.case.case for message in sent if isinstance(message, Prepared)), sep="\\n")
+
+from functools import partial
+from os import environ
+from perfci.device import offline
+from perfci.device.tensors import TorchArrays
+from perfci.measure.verify import checks, make_inputs
+from perfci.worker.load import load_op
+
+kept = lambda: len([*Path(environ["TRITON_CACHE_DIR"]).glob("*/*.cubin")])
+before, suite = kept(), load_op("vector_add", Path(files.folder), root / "kernels").accuracy
+for check in checks(suite, 7, None) if capability == (9, 0) and parts == 1 else ():
+    if check.values == "normal" and check.layout != "contiguous":
+        made = offline.compile_call(partial(make_inputs, suite, TorchArrays("cuda"), check)).value
+        assert offline.compile_call(partial(suite.kernel, **made)).value is not None
+assert kept() == before, (kept(), before)
 """
 
 
@@ -45,7 +61,7 @@ def binaries(cache: Path) -> set[str]:
     return {path.parent.name for path in cache.glob("*/*.cubin")}
 
 
-def test_a_part_compiles_its_share_and_the_parts_together_all(tmp_path: Path) -> None:
+def test_a_part_compiles_its_share_and_the_parts_together_all_in_every_layout(tmp_path: Path) -> None:
     pytest.importorskip("triton")
     first, second = (compile_ahead(tmp_path / "parts", (9, 0), (index, 2)) for index in (0, 1))
     whole = compile_ahead(tmp_path / "whole", (9, 0))
@@ -54,6 +70,25 @@ def test_a_part_compiles_its_share_and_the_parts_together_all(tmp_path: Path) ->
     assert first.isdisjoint(second)
     assert first | second == whole
     assert binaries(tmp_path / "parts") == binaries(tmp_path / "whole")
+
+
+def test_the_code_by_which_triton_launches_each_kernel_is_built_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    from perfci.device.offline import build_launchers
+
+    built: list[object] = []
+    driver = SimpleNamespace(CudaUtils=lambda: built.append("utils"), CudaLauncher=lambda *given: built.append(given))
+    monkeypatch.setattr("triton.backends.nvidia.driver", driver)
+    build_launchers([SimpleNamespace(src="source", metadata="options")])
+    assert built == ["utils", ("source", "options")]
+
+    driver.CudaUtils = raising  # no compiler, or no driver
+    build_launchers([SimpleNamespace(src="source", metadata="options")])
+    assert len(built) == 2
+
+
+def raising() -> None:
+    raise RuntimeError("Failed to find C compiler")
 
 
 def test_a_board_that_perfci_does_not_know_has_nothing_compiled(tmp_path: Path) -> None:

@@ -35,8 +35,8 @@ def gathered(start, *messages):
 
 
 def first_look():
-    prepared = PerformanceCase(CASE, bytes_moved=8, compile_s=1.5, warmup_launches=20)
-    finished = PerformanceCase(CASE, bytes_moved=8, compile_s=1.5, warmup_launches=20, suspicion=(SUSPICION,))
+    prepared = PerformanceCase(CASE, bytes_moved=8, compile_s=1.5)
+    finished = PerformanceCase(CASE, bytes_moved=8, compile_s=1.5, suspicion=(SUSPICION,))
     return gathered(
         OpRun("relu"),
         Doing("accuracy", "relu"),
@@ -46,7 +46,7 @@ def first_look():
         Waiting("somebody"),
         Measured(CASE, block(1), {}),
         Finished(finished),
-        OpDone(tuned="abc", verify_s=1.0, measure_s=2.0, busy_share=0.7, limits=Limits(4000.0)),
+        OpDone(tuned="abc", verify_s=1.0, measure_s=2.0, limits=Limits(4000.0)),
     )
 
 
@@ -54,7 +54,7 @@ def test_all_that_a_worker_said_is_the_record_of_its_op():
     found = first_look()
     op = found.op_run()
 
-    assert (op.op, op.tuned, op.verify_s, op.measure_s, op.busy_share) == ("relu", "abc", 1.0, 2.0, 0.7)
+    assert (op.op, op.tuned, op.verify_s, op.measure_s) == ("relu", "abc", 1.0, 2.0)
     assert [case.case for case in op.accuracy] == [CASE]
     (case,) = op.performance
     assert case.blocks == (block(0), block(1))
@@ -67,19 +67,19 @@ def test_a_remeasurement_adds_blocks_and_the_first_looks_facts_stand():
     start = first_look().op_run()
     again = gathered(
         start,
-        Prepared(PerformanceCase(CASE, compile_s=9.0, warmup_launches=99)),
+        Prepared(PerformanceCase(CASE, compile_s=9.0)),
         Measured(CASE, block(0, process=1), {}),
         Finished(PerformanceCase(CASE, compile_s=9.0)),
-        OpDone(tuned="other", verify_s=None, measure_s=9.0, busy_share=0.1),
+        OpDone(tuned="other", verify_s=None, measure_s=9.0),
     )
 
     op = again.op_run()
 
     (case,) = op.performance
     assert case.blocks == (block(0), block(1), block(0, process=1))
-    assert (case.compile_s, case.warmup_launches, case.suspicion) == (1.5, 20, (SUSPICION,))
+    assert (case.compile_s, case.suspicion) == (1.5, (SUSPICION,))
     assert case.compile_again_s == (9.0,)
-    assert (op.tuned, op.verify_s, op.measure_s, op.busy_share) == ("abc", 1.0, 2.0, 0.7)
+    assert (op.tuned, op.verify_s, op.measure_s) == ("abc", 1.0, 2.0)
     assert op.accuracy == start.accuracy
 
 

@@ -317,7 +317,6 @@ class PeerArm:
     """Another implementation that is timed beside a case's kernel, or why it is not."""
 
     name: str  # as the performance suite calls it
-    first_call_s: Amount | None = None  # making it and its first call, compilation included
     failure: Reason | None = None  # why it is not timed, or no longer: it does not support the case, raises, is wrong
 
 
@@ -353,7 +352,6 @@ class PerformanceCase:
     flops: Count | None = None  # declared by the op: floating-point operations
     dtype: str | None = None
     compile_s: Amount | None = None  # first call of the kernel, compilation included, cold cache
-    warmup_launches: Count | None = None
     footprint_bytes: Count | None = None  # device memory held by inputs and output
     compiled: tuple[CompiledKernel, ...] = ()
     errors: ErrorStats | None = None  # of the timed outputs that were verified, the worst
@@ -399,8 +397,6 @@ class OpRun:
     tuned: str | None = None  # digest of the tuned file in force, if the op has one
     verify_s: Amount | None = None
     measure_s: Amount | None = None
-    busy_share: Amount | None = None
-    """share of the measuring phase's wall time in which the device was at work, flush included"""
     wall_s: Amount | None = None  # seconds of its first worker, or pair of them, from its start to its end
     late: Reason | None = None  # the time limit was reached before it was begun, or before its first worker was done
     stored: tuple[StoredTensor, ...] = ()  # what it stores in low precision, if its accuracy suite declares that

@@ -11,6 +11,9 @@ from perfci.core.model.basics import Amount, Count, Interval, Reason, Time
 from perfci.core.model.measured import PARAMETERS
 from perfci.core.model.run import FORMAT
 
+SMALL_BYTES = 16 << 20
+"""Cases that move less are bound by their launch, latency or L2 on today's GPUs. So other changes help them."""
+
 COMPILED = PARAMETERS[2:]  # what the compiler makes of the other parameters
 
 
@@ -50,6 +53,7 @@ class RoundCase:
     reference_us: Time | None = None
     best: Interval | None = None  # gain over the best round before
     start: Interval | None = None  # gain over the start
+    bytes_moved: Count | None = None  # as declared
 
 
 @dataclass(frozen=True)
@@ -99,3 +103,7 @@ class Pattern:
     raised: bool | None  # whether the parameter was raised. null: it is a kind of advice
     kept: Count
     tried: Count
+    small: tuple[Count, Count] = (0, 0)
+    """of the cases that move less than SMALL_BYTES: how many were faster beyond doubt, and how many were timed"""
+    large: tuple[Count, Count] = (0, 0)
+    """of those that move as much or more"""

@@ -213,17 +213,6 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Joined:
-    """A shard's run that a merged run holds."""
-
-    index: Count  # number of the shard, from 1
-    run: str  # id of its run
-    host: str
-    board: str | None = None  # UUID of its device. Of several those of all, with commas between them
-    wall_s: Amount | None = None
-
-
-@dataclass(frozen=True)
 class Run:
     """One execution: the artefact from which everything else is rendered."""
 
@@ -241,7 +230,6 @@ class Run:
     """seconds outside the ops' workers by step: base (to find it), describe, compile, judge"""
     static: Static | None = None  # what was compiled without a device
     shard: Shard | None = None  # of which plan this is one part
-    joined: tuple[Joined, ...] = ()  # the shards that a merged run consists of
     missing: tuple[Reason, ...] = ()  # shards of a merged run that gave no result, or no whole one
     format: int = FORMAT
 

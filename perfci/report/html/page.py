@@ -57,11 +57,6 @@ class Line:
     picture: Picture | None = None
     folded: bool = False
 
-    @property
-    def rank(self) -> int:
-        """0 what fails."""
-        return rows.rank(self.row.verdict, self.row.gate)
-
 
 def render(material: Material, report: Report) -> str:
     """The page of a report with the material's pictures."""
@@ -117,7 +112,7 @@ def make_lines(material: Material) -> list[Line]:
                 picture=pictures.get(place),
             )
         )
-    lines.sort(key=lambda line: line.rank)
+    lines.sort(key=lambda line: line.row.rank)
     fine = [line for line in lines if not line.row.aloud]
     folded = {id(line) for line in fine[FINE_LINES:]}
     return [replace(line, folded=id(line) in folded) for line in lines]
@@ -127,11 +122,8 @@ def _pair_rows(judgements: Judgements) -> Iterator[tuple[VerdictRow, Judgement |
     """Rows with the judgement that each is about, if it is one alone."""
     single = [row for row in judgements.rows if row.suite is Suite.PERFORMANCE and row.case is not None]
     others = [row for row in judgements.rows if row.suite is not Suite.PERFORMANCE or row.case is None]
-    known: dict[object, Judgement] = {
-        (row.op, row.suite, row.case, row.verdict): row for row in others if row.suite is not Suite.COMPILED
-    }
     for line in rows.make_rows(replace(judgements, rows=tuple(others))):
-        yield line, known.get((line.op, line.suite, line.case, line.verdict)) if line.gathered == 1 else None
+        yield line, line.first if line.gathered == 1 and line.suite is not Suite.COMPILED else None
     for row in single:
         yield rows.make_rows(replace(judgements, rows=(row,)))[0], row
 

@@ -127,6 +127,15 @@ def test_nothing_is_wider_than_the_screen(shown, name, width):
     assert out == []
 
 
+@pytest.mark.parametrize("name", ["duelled", "full", "compiled"])
+def test_on_a_phone_no_table_is_cut(shown, name):
+    found = shown(name, width=390, height=844)
+    found.js("document.querySelectorAll('#table .opener, details:not([open]) > summary').forEach((one) => one.click())")
+
+    cut = "[...document.querySelectorAll('div.scroll')].filter((one) => one.scrollWidth > one.clientWidth + 1).length"
+    assert found.js(cut) == 0
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_all_texts_stand_out_from_their_ground(shown, dark):
     found = shown("duelled", f"#open={SLOW}", dark=dark)

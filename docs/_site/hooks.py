@@ -1,0 +1,34 @@
+"""What mkdocs cannot be told in mkdocs.yml."""
+
+import logging
+import re
+from copy import copy
+
+CHINESE = "中文"
+
+
+def on_startup(**_):
+    """Let the search find the words of Chinese in silence."""
+    logging.getLogger("jieba").setLevel(logging.WARNING)
+
+
+def on_page_markdown(markdown, page, **_):
+    """Render what perfci folds in a report: GitLab does so by itself. Nested lists have four spaces here."""
+    if page.file.name != "report":
+        return markdown
+    folded = markdown.replace("<details>", "<details markdown>")
+    return re.sub(r"^( +)- ", lambda found: f"{found[1] * 2}- ", folded, flags=re.MULTILINE)
+
+
+def on_page_context(context, page, config, nav):
+    """Show the tabs of one language, and the theme's own words in it."""
+    chinese = page.file.src_uri.startswith("zh/")
+    config.theme["language"] = "zh" if chinese else "en"
+    [section] = [item for item in nav.items if item.title == CHINESE]
+    context["nav"] = copy(nav)
+    context["nav"].items = section.children if chinese else [item for item in nav.items if item is not section]
+    for other in ("previous_page", "next_page"):
+        neighbour = getattr(page, other)
+        if neighbour and neighbour.file.src_uri.startswith("zh/") != chinese:
+            setattr(page, other, None)
+    return context

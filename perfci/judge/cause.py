@@ -1,0 +1,242 @@
+"""The likely cause of a verdict: what slower cases share and others lack, and the pattern of answers that are wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from perfci.core import units
+from perfci.core.model import (
+    AccuracyCase,
+    BaseArm,
+    Fact,
+    Judgement,
+    OpRun,
+    PerformanceCase,
+    Reason,
+    RoundChange,
+    Suite,
+    Verdict,
+)  # fmt: skip
+from perfci.core.model.measured import PARAMETERS
+from perfci.core.model.rounds import COMPILED
+from perfci.core.wording import as_fact
+
+SLOWER = frozenset({Verdict.REGRESSED, Verdict.EXPECTED, Verdict.TAIL})
+CALM = frozenset({Verdict.PASS, Verdict.UNCHANGED})
+NAMED = 3  # most changes, sizes or values that one sentence names
+
+_NAMES = {
+    "stages": "num_stages",
+    "warps": "num_warps",
+    "grid": as_fact("the grid"),
+    "registers": as_fact("registers of a thread"),
+    "spills": as_fact("spills of a thread"),
+    "shared_bytes": as_fact("shared memory"),
+    "launches": as_fact("the number of launches a call"),
+    "kernel": as_fact("the kernel's name"),
+    "operation": as_fact("a torch operation"),
+}
+"""How a change is called that is no constant of the kernel's own."""
+
+_CALLS = {
+    "launches_changed": ("launches", "count", "now"),
+    "kernel_renamed": ("kernel", "before", "after"),
+    "operations_changed": ("operation", "before", "after"),
+    "operations_counted": ("operation", "before", "after"),
+}
+"""Kinds of difference between two calls: what it is called, and the facts that hold both."""
+
+_WIDE = tuple(2**power for power in range(1, 14))  # widths of a block along an axis, elements
+
+
+def add_causes(ops: Iterable[OpRun], rows: Sequence[Judgement]) -> list[Judgement]:
+    """Returns the rows, those of slower and of faster cases with their likely cause as the last reason."""
+    found: dict[tuple[str, str | None], Reason] = {}
+    for op in ops:
+        cases = {case.case: case for case in op.performance}
+        own = [row for row in rows if row.op == op.op and row.suite is Suite.PERFORMANCE and row.case in cases]
+        slow, fast, calm = ([cases[str(row.case)] for row in own if row.verdict in side]
+                            for side in (SLOWER, {Verdict.IMPROVED}, CALM))  # fmt: skip
+        causes = {**find_causes(slow, fast + calm), **find_causes(fast, slow + calm)}
+        found |= {(op.op, case): reason for case, reason in causes.items()}
+    return [
+        replace(row, reasons=(*row.reasons, found[row.op, row.case]))
+        if row.suite is Suite.PERFORMANCE and (row.op, row.case) in found
+        else row
+        for row in rows
+    ]
+
+
+def find_causes(concerned: Sequence[PerformanceCase], calm: Iterable[PerformanceCase]) -> Mapping[str, Reason]:
+    """Returns the likely cause of each case that has one. calm: cases of the same op that kept their time.
+
+    It is what all concerned cases share. If they share nothing, those with the same changes are taken together.
+    """
+    known = {case.case: dict.fromkeys(_list_all(case)) for case in concerned if case.base and not case.base.same}
+    known = {case: changes for case, changes in known.items() if changes}
+    shared = [each for each in next(iter(known.values()), ()) if all(each in changes for changes in known.values())]
+    groups: dict[object, list[str]] = {}
+    for case, changes in known.items():
+        roots = frozenset(each for each in changes if each.name not in COMPILED)
+        alone = not any(each.name not in COMPILED for each in shared)
+        groups.setdefault(roots if alone else None, []).append(case)
+    quiet = [set(_list_all(case)) for case in calm if case.base and case.base.same is not None]
+    found: dict[str, Reason] = {}
+    for names in groups.values():
+        own = [each for each in known[names[0]] if all(each in known[name] for name in names)]
+        if own and (reason := _name_cause(own, quiet)):
+            found |= dict.fromkeys(names, reason)
+    return found
+
+
+def _name_cause(shared: Sequence[RoundChange], quiet: Sequence[Collection[RoundChange]]) -> Reason | None:
+    """Since: no case that kept its time has it, and there are such cases. With: it may be a coincidence."""
+    roots = [each for each in shared if each.name not in COMPILED]
+    roots = [each for each in roots if each.name != "grid"] or roots  # which follows from the tiles
+    spilled = [each for each in shared if each.name == "spills" and int(each.now) > int(each.was)]
+    candidates = roots or spilled
+    certain = [each for each in candidates if quiet and not any(each in changes for changes in quiet)]
+    named = certain or candidates or [each for each in shared if each.name in COMPILED]
+    if not named:
+        return None
+    first, *others = [(_NAMES.get(each.name, each.name), *map(_write_value, (each, each), (each.was, each.now)))
+                      for each in {each.name: each for each in reversed(named)}.values()][::-1][:NAMED]  # fmt: skip
+    more = "".join(f", {name} {was} -> {now}" for name, was, now in others)
+    facts: dict[str, Fact] = {"name": first[0], "before": first[1], "after": first[2], "more": more}
+    return Reason("cause_since" if certain else "cause_with", facts)
+
+
+def _write_value(change: RoundChange, value: str) -> str:
+    sized = change.name in {"spills", "shared_bytes"}
+    return units.size(int(value)) if sized else value
+
+
+def _list_all(case: PerformanceCase) -> Iterator[RoundChange]:
+    """What differs from the base's call: its kernels, then how many there are and what torch does."""
+    yield from list_changes([case])
+    for each in case.base.changes if case.base else ():
+        if each.kind in _CALLS:
+            name, was, now = _CALLS[each.kind]
+            yield RoundChange(name, str(each.facts[was]), str(each.facts[now]))
+
+
+def list_changes(cases: Iterable[PerformanceCase]) -> tuple[RoundChange, ...]:
+    """What differs between these cases' kernels and their bases', each once: stages 4 -> 3. Constants come first.
+
+    A kernel that only one of both has shows nothing. Grids follow from constants, so they only count on their own.
+    """
+    found: list[RoundChange] = []
+    grids: list[RoundChange] = []
+    for case in cases:
+        base = case.base or BaseArm()
+        for kind, facts in ((each.kind, each.facts) for each in base.changes):
+            before, after = str(facts.get("before")), str(facts.get("after"))
+            if kind == "launch_changed" and facts["what"] == "grid":
+                grids.append(RoundChange("grid", before, after))
+            # Without what the compiler made of the base, the launches show what they were given.
+            elif kind == "launch_changed" and not base.compiled:
+                found.append(RoundChange(str(facts["what"]), before, after))
+            elif kind == "argument_changed" and not base.compiled and "#" not in before + after:
+                name = str(facts["name"])
+                found.append(RoundChange("shared_bytes" if name == "shared memory" else name, before, after))
+        for kernel in dict.fromkeys(each.name for each in case.compiled):
+            # A call may launch one kernel several times, with other constants.
+            sides = ([each.parameters for each in own if each.name == kernel] for own in (base.compiled, case.compiled))
+            for was, now in zip(*sides, strict=False):
+                found += [
+                    RoundChange(name, was[name], now[name]) for name in was if now.get(name, was[name]) != was[name]
+                ]
+    order = {name: place for place, name in enumerate(PARAMETERS, 1)}
+    return tuple(dict.fromkeys(sorted(found, key=lambda each: order.get(each.name, 0)) or grids))
+
+
+def find_pattern(checks: Sequence[AccuracyCase]) -> Reason | None:
+    """Returns what wrong answers have in common. None if nothing was found, or nothing is wrong.
+
+    First how they are wrong, then with which inputs, then where in the output, then in which cases.
+    """
+    made = [check for check in checks if check.unchecked is None and not check.case.startswith("rejects=")]
+    failed = [(check, check.failure) for check in made if check.failure and not check.raised]
+    kinds = {why.kind for _, why in failed}
+    if not failed:
+        return None
+    # What nobody wrote differs from call to call as well.
+    how = {"not_written": "pattern_unwritten", "race": "pattern_race", "differs_from_itself": "pattern_race"}
+    if first := next((how[kind] for kind in how if kind in kinds), None):
+        return Reason(first)
+    if kinds == {"less_exact"}:
+        return Reason("pattern_imprecise")
+    ordinary = [check for check in made if check.values == "normal" and check.layout == "contiguous"]
+    broken = {check.case for check in ordinary if check.failure and not check.raised}
+    if not broken:
+        layouts, values = ({getattr(check, name) for check, _ in failed} for name in ("layout", "values"))
+        if "contiguous" not in layouts:
+            return Reason("pattern_layouts", {"layouts": ", ".join(sorted(layouts))})
+        return None if "normal" in values else Reason("pattern_values", {"values": ", ".join(sorted(values))})
+    places = [(_read(check.case), why) for check, why in failed if check.case in broken and check.values == "normal"]
+    if end := _find_end(places):
+        return end
+    # A case without elements cannot be wrong.
+    cases = {case: params for case in dict.fromkeys(check.case for check in ordinary)
+             if 0 not in (params := _read(case)).values()}  # fmt: skip
+    if broken >= cases.keys():
+        return Reason("pattern_everywhere", {"cases": len(cases)})
+    bad, good = ([params for case, params in cases.items() if (case in broken) is wrong] for wrong in (True, False))
+    dtypes, right = ({str(params.get("dtype")) for params in own} for own in (bad, good))
+    if dtypes.isdisjoint(right):
+        return Reason("pattern_dtypes", {"dtypes": ", ".join(sorted(dtypes))})
+    return next(filter(None, (_find_sizes(name, bad, good) for name in bad[0])), None)
+
+
+def _read(case: str) -> dict[str, int | str]:
+    """The parameters of a case's id."""
+    pairs = (part.partition("=") for part in case.split(",") if "=" in part)
+    return {name: int(value) if value.isdecimal() else value for name, _, value in pairs}
+
+
+def _find_end(places: Sequence[tuple[Mapping[str, int | str], Reason]]) -> Reason | None:
+    """Whether all wrong elements lie in the last block along an axis, or are its last element.
+
+    Records have one index and the number of wrong elements, which is at most that of the elements in the block.
+    """
+    for axis in (-1, 0):
+        for name in (name for name, length in places[0][0].items() if isinstance(length, int)):
+            found = []
+            for params, why in places:
+                length, size, count = params.get(name), why.facts.get("size"), why.facts.get("count")
+                index = [*map(int, re.findall(r"\d+", str(why.facts.get("index"))))]
+                if not (
+                    isinstance(length, int) and isinstance(size, int) and isinstance(count, int) and size and index
+                ):
+                    return None
+                found.append((length, index[axis], count * length / size))
+            for width in _WIDE:
+                # The last block is cut, unless it is a single element.
+                last = [(length, length % width or 1) for length, _, _ in found]
+                inside = all(
+                    length - rest <= at < length and wrong <= rest
+                    for (length, rest), (_, at, wrong) in zip(last, found, strict=True)
+                )
+                if inside and any(2 * rest < length for length, rest in last):
+                    return Reason("pattern_end", {"name": name})
+    return None
+
+
+def _find_sizes(name: str, bad: Sequence[Mapping[str, Fact]], good: Sequence[Mapping[str, Fact]]) -> Reason | None:
+    """Whether one parameter separates the cases that are wrong from those that are right."""
+    wrong, right = ({size for params in own if isinstance(size := params.get(name), int)} for own in (bad, good))
+    if not wrong or not right:
+        return None
+    facts: dict[str, Fact] = {"name": name, "least": min(wrong), "most": max(wrong)}
+    facts["sizes"] = ", ".join(map(str, sorted(wrong)[:NAMED])) + (", ..." if len(wrong) > NAMED else "")
+    if min(wrong) > max(right):
+        return Reason("pattern_from", facts)
+    if max(wrong) < min(right):
+        return Reason("pattern_up_to", facts)
+    for width in _WIDE:
+        cut = {size for size in wrong | right if size % width}
+        if wrong <= cut and right - cut and 2 * len(wrong) > len(cut) and not wrong & right:
+            return Reason("pattern_ragged", facts)
+    return None

@@ -1,0 +1,165 @@
+"""What is named as the cause of slower cases, and as the pattern of wrong answers, from records alone."""
+
+import pytest
+
+from perfci.core.model import AccuracyCase, BaseArm, CompiledKernel, PerformanceCase, Reason, Suite, Verdict
+from perfci.core.wording import sentence
+from perfci.judge.cause import find_causes, find_pattern
+from tests.decision_examples import duel_plan, duelled, judged, run
+
+
+def case(name, before=None, now=None, *, same=False, changes=()):
+    """A case whose kernel was compiled from `before` to `now`, dictionaries of CompiledKernel's fields."""
+    compiled = [(CompiledKernel("k", **one),) if one else () for one in (before, now)]
+    return PerformanceCase(name, compiled=compiled[1], base=BaseArm(same=same, compiled=compiled[0], changes=changes))
+
+
+STAGES = {"stages": 4, "shared_bytes": 2048}, {"stages": 3, "shared_bytes": 1024}
+SAME = {"same": True}
+
+
+def test_what_slower_cases_share_and_others_lack_is_the_cause():
+    slow = [case("n=1", *STAGES), case("n=2", *STAGES)]
+
+    found = find_causes(slow, [case("n=3", **SAME), case("n=4", {"stages": 5}, {"stages": 4})])
+
+    assert {name: sentence(why) for name, why in found.items()} == dict.fromkeys(
+        ("n=1", "n=2"),
+        "The likely cause is that num_stages went from 4 to 3: all of these cases have it, and none that kept its "
+        "time.",
+    )
+
+
+@pytest.mark.parametrize("calm", [[], [case("n=3", *STAGES)], [PerformanceCase("n=3")]])
+def test_what_nothing_speaks_for_is_called_a_coincidence(calm):
+    (why,) = find_causes([case("n=1", *STAGES)], calm).values()
+
+    assert (why.kind, why.facts["name"]) == ("cause_with", "num_stages")
+
+
+def test_what_only_some_of_the_cases_have_is_no_cause_of_the_others():
+    tiles = case("n=2", {"constants": "BLOCK=64"}, {"constants": "BLOCK=128"})
+
+    found = find_causes([case("n=1", *STAGES), tiles], [case("n=3", **SAME)])
+
+    assert [why.facts["name"] for why in found.values()] == ["num_stages", "BLOCK"]
+
+
+def test_a_new_grid_follows_from_the_tiles_and_a_register_count_from_all_else():
+    grid = Reason("launch_changed", {"what": "grid", "before": "(8,)", "after": "(4,)", "kernel": "k"})
+    before, now = {"registers": 32, "constants": "BLOCK=64"}, {"registers": 64, "constants": "BLOCK=128"}
+
+    (tiles,) = find_causes([case("n=1", before, now, changes=(grid,))], [case("n=3", **SAME)]).values()
+    (alone,) = find_causes([case("n=1", {"registers": 32}, {"registers": 64})], [case("n=3", **SAME)]).values()
+
+    assert (tiles.facts["name"], tiles.facts["more"]) == ("BLOCK", "")
+    assert (alone.kind, alone.facts["name"]) == ("cause_with", "registers of a thread")
+
+
+def test_registers_that_begin_to_spill_are_a_cause():
+    spills = {"registers": 255, "spills": 0}, {"registers": 255, "spills": 64}
+
+    (why,) = find_causes([case("n=1", *spills)], [case("n=3", **SAME)]).values()
+
+    assert (why.kind, why.facts["before"], why.facts["after"]) == ("cause_since", "0 B", "64 B")
+
+
+def test_a_second_kernel_and_another_operation_of_torch_are_named():
+    counted = Reason("launches_changed", {"before": "k", "after": "k, zero", "count": 1, "now": 2})
+
+    (why,) = find_causes([case("n=1", changes=(counted,))], [case("n=3", **SAME)]).values()
+
+    assert why.facts == {"name": "the number of launches a call", "before": "1", "after": "2", "more": ""}
+
+
+def test_a_case_without_a_base_has_no_cause():
+    assert find_causes([PerformanceCase("n=1"), case("n=2")], [case("n=3", **SAME)]) == {}
+
+
+def test_slower_cases_of_a_run_have_their_cause_as_their_last_reason():
+    slow, calm = case("n=1", *STAGES), case("n=2", {"stages": 5}, {"stages": 4})
+    cases = [
+        PerformanceCase(each.case, blocks=duelled(*change), compiled=each.compiled,
+                        base=BaseArm(same=False, duelled=True, compiled=each.base.compiled))
+        for each, change in ((slow, (0.05, 0.05)), (calm, (0.0,)))
+    ]  # fmt: skip
+
+    found = judged(run(*cases, planned=duel_plan("n=1", "n=2")))
+
+    rows = {row.case: row for row in found.rows if row.suite is Suite.PERFORMANCE}
+    assert rows["n=1"].verdict is Verdict.REGRESSED
+    assert rows["n=1"].reasons[-1].kind == "cause_since"
+    assert not any(reason.kind.startswith("cause") for reason in rows["n=2"].reasons)
+
+
+def checks(broken, *, rows=(64,), cols=(1, 127, 128, 1000, 1024), dtypes=("float32", "bfloat16"), **wrong):
+    """Checks of a grid. broken: which are wrong, by (n, dtype, values, layout). wrong: (m, n) -> facts of a failure."""
+    made = []
+    for m, n, dtype in ((m, n, dtype) for m in rows for n in cols for dtype in dtypes):
+        for values, layout in (("normal", "contiguous"), ("nan", "contiguous"), ("normal", "strided")):
+            facts = {"count": m * n, "size": m * n, "index": f"({m // 3}, {n // 3})"}
+            facts |= {name: make(m, n) for name, make in wrong.items()}
+            failure = Reason("wrong_values", facts) if broken(n, dtype, values, layout) else None
+            made.append(AccuracyCase(f"m={m},n={n},dtype={dtype}", values, layout, 1, failure=failure))
+    return made
+
+
+def tail(n):
+    return n % 128 or 1
+
+
+@pytest.mark.parametrize(
+    ("broken", "wrong", "told"),
+    [
+        (lambda *_: True, {}, "Every size and dtype: the formula."),
+        (lambda n, dtype, *_: dtype == "bfloat16", {}, "bfloat16 alone: a cast, or the dtype that it sums in."),
+        (lambda n, *_: n == 1000, {"index": lambda m, n: f"(3, {n - 2})", "count": lambda m, n: m * tail(n)},
+         "Only the last block along n: the mask, or an end that is one off."),
+        (lambda n, *_: n in {128, 1024}, {"index": lambda m, n: f"(3, {n - 1})", "count": lambda m, n: m},
+         "Only the last block along n: the mask, or an end that is one off."),
+        (lambda n, *_: n % 128, {}, "Only sizes that fill no whole block (n=1, 127, 1000): the mask."),
+        (lambda n, *_: n >= 1000, {}, "Only from n=1000 on: what does not fit one block, or the loop's later turns."),
+        (lambda n, *_: n < 128, {}, "Only up to n=127: what fills no block."),
+        (lambda n, dtype, values, layout: layout == "strided", {}, "Only inputs that are strided: the strides."),
+        (lambda n, dtype, values, layout: values == "nan", {},
+         "Only values of the kind nan: what the formula does at its limits."),
+    ],
+)  # fmt: skip
+def test_the_pattern_of_wrong_answers_is_named(broken, wrong, told):
+    assert sentence(find_pattern(checks(broken, **wrong))) == told
+
+
+def test_the_last_rows_are_told_from_the_last_columns():
+    wrong = {"index": lambda m, n: f"({m - 1}, 3)", "count": lambda m, n: n * (m % 32)}
+
+    found = find_pattern(checks(lambda *_: True, rows=(100, 33), cols=(64, 128), **wrong))
+
+    assert (found.kind, found.facts) == ("pattern_end", {"name": "m"})
+
+
+@pytest.mark.parametrize("kind", ["race", "differs_from_itself"])
+def test_answers_that_differ_from_launch_to_launch_are_a_race_whatever_else_is_wrong(kind):
+    raced = AccuracyCase("m=1,n=1,dtype=float32", "normal", "contiguous", 1, failure=Reason(kind))
+
+    assert find_pattern([raced, *checks(lambda *_: True)]).kind == "pattern_race"
+
+
+def test_what_was_never_written_is_no_race_though_it_differs_too():
+    kinds = ("differs_from_itself", "not_written", "wrong_values")
+    made = [AccuracyCase("n=1", "normal", "contiguous", at, failure=Reason(kind)) for at, kind in enumerate(kinds)]
+
+    assert find_pattern(made).kind == "pattern_unwritten"
+
+
+def test_what_is_right_or_raises_or_is_wrong_at_random_has_no_pattern():
+    raised = AccuracyCase("n=1", "normal", "contiguous", 1, failure=Reason("kernel_raised"), raised=True)
+
+    assert find_pattern([*checks(lambda *_: False), raised]) is None
+    assert find_pattern(checks(lambda n, dtype, *_: (n, dtype) in {(127, "float32"), (1024, "bfloat16")})) is None
+
+
+def test_cases_without_elements_and_refused_inputs_do_not_count_as_right():
+    empty = AccuracyCase("m=0,n=8,dtype=float32", "normal", "contiguous", 1)
+    refused = AccuracyCase("rejects=an integer", "normal", "contiguous", 1)
+
+    assert find_pattern([*checks(lambda *_: True), empty, refused]).kind == "pattern_everywhere"

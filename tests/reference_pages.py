@@ -1,0 +1,153 @@
+"""The tables of docs/commands.md and docs/settings.md: `python -m tests.reference_pages` writes them.
+
+Commands and options are those of `--help`. Settings and thresholds have the words that stand beside them in the code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import typer.main
+import yaml
+
+from perfci.cli.app import app
+from perfci.core.settings import FOLDERS, Settings
+from perfci.device.fake import FakeSpec
+from perfci.thresholds.limits import CaseThresholds
+from tests.schemas import read_words
+
+DOCS = Path(__file__).parents[1] / "docs"
+TEMPLATE = Path(__file__).parents[1] / "perfci/scaffold/templates/init/thresholds.yaml"
+EVERYWHERE = {"--help", "--project", "--lang"}  # the page says once that every command has them
+
+
+def commands() -> str:
+    """A section a command: what it does, how it is called, and a table of its options."""
+    return "\n\n".join(_command(name, command) for name, command in _walk(typer.main.get_command(app), "perfci"))
+
+
+def settings() -> str:
+    """A row a key of `[tool.perfci]`."""
+    words = read_words(Settings)
+    fields = [each for each in dataclasses.fields(Settings) if each.name != "root"]
+    rows = [(f"`{each.name}`", _default(each), _tidy(words[each.name]) or FOLDER_WORDS[each.name]) for each in fields]
+    return _table(("key", "default", "what"), rows)
+
+
+def fake() -> str:
+    """A row a key of `[tool.perfci.fake]`."""
+    words = read_words(FakeSpec)
+    rows = [(f"`{each.name}`", _default(each), _tidy(words[each.name])) for each in dataclasses.fields(FakeSpec)]
+    return _table(("key", "default", "what"), rows)
+
+
+def thresholds() -> str:
+    """A row a key of a thresholds file, with its built-in value. Keys that share their words share a row."""
+    values = yaml.safe_load(TEMPLATE.read_text(encoding="utf-8"))
+    words, rows, together = read_words(CaseThresholds), [], []
+    for name in (each.name for each in dataclasses.fields(CaseThresholds)):
+        together.append(name)
+        if words[name]:
+            shown = ", ".join(f"`{each}`" for each in together)
+            rows.append((shown, _value(values.get(name, "any")), _tidy(words[name])))
+            together = []
+    assert not together, together
+    return _table(("key", "built in", "what"), rows)
+
+
+FOLDER_WORDS = dict(
+    zip(
+        FOLDERS,
+        (
+            "folder of the ops",
+            "folder of accepted numbers",
+            "folder of what is allowed",
+            "folder that perfci writes into",
+        ),
+        strict=True,
+    )
+)
+
+TABLES = {
+    "commands.md": {"commands": commands},
+    "settings.md": {"settings": settings, "thresholds": thresholds, "fake": fake},
+}
+
+
+def write(text: str, tables: dict[str, Any]) -> str:
+    """A page with its tables made anew, each between its mark and the end mark."""
+    for name, make in tables.items():
+        mark = f"<!-- {name}: made by tests/reference_pages.py -->\n"
+        before, found, rest = text.partition(mark)
+        assert found, name
+        text = f"{before}{mark}\n{make()}\n\n<!-- end -->{rest.partition('<!-- end -->')[2]}"
+    return text
+
+
+def _walk(group: Any, name: str) -> Iterator[tuple[str, Any]]:
+    for each in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), each)
+        if hasattr(command, "list_commands"):
+            yield from _walk(command, f"{name} {each}")
+        else:
+            yield f"{name} {each}", command
+
+
+def _command(name: str, command: Any) -> str:
+    context = click.Context(command, info_name=name)
+    usage = " ".join(command.get_usage(context).partition(":")[2].split())
+    rows = []
+    for parameter in command.params:
+        found = parameter.get_help_record(context)
+        if found and not EVERYWHERE & set(parameter.opts):
+            told, _, default = " ".join(found[1].split()).partition("[default: ")
+            told = told.replace("[required]", "").strip()
+            default = "required" if parameter.required else default.rstrip("]").replace("(", "").replace(")", "")
+            option = found[0].replace("|", ", ").partition("list[")[0].replace("<str>", "")
+            default = re.sub(r"(\S+)<=x<=(\S+)", r"\1 to \2", default).replace("x>=0", "0 or more")
+            rows.append((f"`{option.translate({60: '', 62: ''}).strip()}`", _cell(told), _cell(default)))
+    words = " ".join((command.help or "").split())
+    return f"## {name}\n\n{words}\n\n```text\n{usage}\n```\n\n" + _table(("option", "what", "default"), rows)
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    if field.name in FOLDERS:
+        return f"`{field.name}`"
+    value = field.default if field.default is not dataclasses.MISSING else None
+    return _value(value)
+
+
+def _value(value: Any) -> str:
+    if value is None or value == () or value == "":
+        return ""
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, dict):
+        return ", ".join(f"`{key}: {each}`" for key, each in value.items())
+    if isinstance(value, tuple):
+        return ", ".join(f"`{each}`" for each in value)
+    return value if value == "any" else f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
+
+
+def _tidy(words: str) -> str:
+    return re.sub(r"[.;:]? None: (any|none)$", "", words).replace("None:", "Empty:").replace("one of GATES, ", "")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
+
+
+def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [heads, tuple("---" for _ in heads), *rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in lines)
+
+
+if __name__ == "__main__":
+    for file, tables in TABLES.items():
+        path = DOCS / file
+        path.write_text(write(path.read_text(encoding="utf-8"), tables), encoding="utf-8", newline="\n")
