@@ -59,7 +59,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     path = Path(files.kernel or _find_file(files.module or ""))
     text = path.read_text(encoding="utf-8", errors="replace")
     absent = {"torch_npu"} if importlib.util.find_spec("torch_npu") is None else set()
-    going = Rehearsal(_find_wanted_device(text), absent)
+    going = Rehearsal("npu" if re.search(r"\b(is_)?npu\b|torch_npu", text) else "cuda", absent)
     step(path.name)
     operator = None if files.reference else operators.find_operator(files.function)
     path_of = files.reference or (operator.path if operator else operators.find_reference(files.function))
@@ -295,11 +295,6 @@ def _call(form: Form, part: str, sizes: Sequence[int], dtype: str) -> Call:
     tensors = {name: Argument(evaluate(text, params), dtype, None) for name, text in form.shapes.items()}
     scalars = {name: evaluate(text, params) for name, text in form.inputs.items() if name not in tensors}
     return Call(part, tensors | scalars, {})
-
-
-def _find_wanted_device(text: str) -> str:
-    """Returns the kind of device that a source was written for."""
-    return "npu" if re.search(r"\b(is_)?npu\b|torch_npu", text) else "cuda"
 
 
 def _launches_hidden(function: Any, hidden: Mapping[str, Any]) -> bool:
