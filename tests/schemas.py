@@ -2,6 +2,8 @@
 
 They are open: a later perfci may write further fields under the same format number, which readers ignore. The tests
 check what perfci writes against the same schemas closed. answer.schema.json is written by hand.
+
+Those of what people write, for editors, are closed: the settings in pyproject.toml and the thresholds.
 """
 
 from __future__ import annotations
@@ -12,15 +14,19 @@ import itertools
 import json
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 import perfci.core.model
-from perfci.core.model import FORMAT, Baseline, HistoryRun, Round, Run, ShardPlan
+from perfci.core import settings
+from perfci.core.model import FORMAT, Baseline, Expected, HistoryRun, Round, Run, ShardPlan
 from perfci.store.launches import LaunchRow
+from perfci.thresholds import read
+from perfci.thresholds.layers import Relaxed
+from perfci.thresholds.limits import GATES, CaseThresholds
 
 SCHEMAS: dict[str, type] = {
     "run.schema.json": Run,
@@ -137,9 +143,79 @@ def schema(kind: type) -> dict[str, Any]:
 
 def write_schemas(folder: Path) -> None:
     """Writes every schema. Run it after a change of the records."""
-    for name, kind in SCHEMAS.items():
-        text = json.dumps(schema(kind), indent=1, sort_keys=True) + "\n"
+    made = {name: schema(kind) for name, kind in SCHEMAS.items()} | {name: make() for name, make in WRITTEN.items()}
+    for name, found in made.items():
+        text = json.dumps(found, indent=1, sort_keys=True) + "\n"
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
+
+
+def _settings() -> dict[str, Any]:
+    """Of a whole pyproject.toml, as editors take one for a file. All but `[tool.perfci]` is open."""
+    table = msgspec.json.schema(settings.Settings, schema_hook=lambda _: {"type": "string"})["$defs"]["Settings"]
+    del table["properties"]["root"], table["required"]
+    for name, text in _say(settings.Settings).items():
+        if name in table["properties"]:
+            found = table["properties"][name]
+            found |= {"description": text or "folder"}
+            if found.pop("anyOf", None):  # TOML has no null
+                del found["default"]
+                found["type"] = "string"
+    devices = table["properties"]["devices"]
+    devices |= {"type": ["string", "array"], "items": {"type": "integer", "minimum": 0}}
+    devices["pattern"] = devices["pattern"].replace(r"\Z", "$")  # which JavaScript does not know
+    table |= {"additionalProperties": False, "description": "perfci's settings. Folders are relative to this file."}
+    tool = {"type": "object", "properties": {"perfci": table}}
+    about = {"title": "pyproject.toml with perfci's settings", "type": "object", "properties": {"tool": tool}}
+    return {"$schema": DIALECT, "$id": "urn:perfci:schema:settings", **about}
+
+
+def _thresholds() -> dict[str, Any]:
+    """Of thresholds/default.yaml and of thresholds/<op>.yaml."""
+    percentage = {"type": "string", "pattern": f"^{read.PERCENT.pattern}$"}
+    # YAML 1.1 takes 1e-3 for text.
+    number = {"type": ["number", "string"], "minimum": 0, "pattern": f"^({read.NUMBER.pattern})$"}
+    text, day = {"type": "string", "minLength": 1}, {"type": "string", "format": "date"}
+    why = {**text, "maxLength": read.WHY_LENGTH}
+
+    def table(properties: Mapping[str, Any], said: Mapping[str, str], needed: Sequence[str] = ()) -> dict[str, Any]:
+        told = {name: {**kind, "description": said[name]} for name, kind in properties.items()}
+        return {"type": "object", "properties": told, "required": [*needed], "additionalProperties": False}
+
+    kinds = {key: number if "number" in reader.__name__ else percentage for key, reader in read.NUMBERS.items()} | {
+        "tau": {"type": "object", "patternProperties": {"^[0-9]": percentage}, "additionalProperties": False},
+        "floor_us": {"type": "object", "properties": dict.fromkeys(read.TIMERS, number), "additionalProperties": False},
+        "tail": {"enum": list(GATES)},
+    }
+    case = table({key: kinds[key] for key in read.CASE_KEYS}, _say(CaseThresholds))
+    entry = {"case": text, "up_to": percentage, "weaker": {"enum": list(read.WEAKER)}, "why": why, "until": day}
+    both = [("case", "up_to", "why", "until"), ("weaker", "why", "until")]
+    agreed = [table({name: entry[name] for name in names}, _say(Expected), names) for names in both]
+    loose = {"key": {"enum": sorted(read.NUMBERS.keys() - {read.ALPHA})}, "case": text, "device": text,
+             "to": {"anyOf": [percentage, number]}, "why": why, "until": day}  # fmt: skip
+    relaxed = table(loose, _say(Relaxed), ("key", "why", "until"))
+    whole = {
+        **{key: {"$ref": f"#/$defs/case/properties/{key}"} for key in case["properties"]},
+        "alpha": {**percentage, "description": _say(CaseThresholds)["alpha"]},
+        "cases": {"type": "object", "additionalProperties": {"$ref": "#/$defs/case"}},
+        "expected": {"type": "array", "items": {"anyOf": agreed}},
+        "relaxed": {"type": "array", "items": relaxed},
+    }
+    about = {"title": "perfci: thresholds/default.yaml, or <op>.yaml", "type": "object", "properties": whole}
+    start = {"$schema": DIALECT, "$id": "urn:perfci:schema:thresholds", "$defs": {"case": case}}
+    return {**start, **about, "additionalProperties": False}
+
+
+def _say(kind: type) -> dict[str, str]:
+    """What fields that people write are for. What nothing is said of in CaseThresholds belongs to the next."""
+    said, found, below = read_words(kind), dict[str, str](), ""
+    for name in reversed(inspect.get_annotations(kind)):
+        below = said.get(name) or (below if kind is CaseThresholds else "")
+        found[name] = re.sub(r"\bNone:", "without it:", below)
+    return {**found, **({"why": "for people: why, and where it was agreed on"} if "why" in found else {})}
+
+
+WRITTEN = {"settings.schema.json": _settings, "thresholds.schema.json": _thresholds}
+"""File name -> what makes the schema of a file that people write."""
 
 
 def fields(kind: type) -> dict[str, str]:

@@ -51,7 +51,7 @@ SUITES = {
     " peers timings",
     {
         "no_judge": "ops case device budget seed suite timer peers",
-        "static": "ops case against target strict threshold",
+        "static": "ops case changed against target strict threshold",
         "retry": "device budget seed timer deadline out strict html timings",
         "against_release": "ops case release device budget seed timer deadline threshold out strict html timings",
         "chain": "ops case device seed",
@@ -66,6 +66,7 @@ def check(
     case: options.Case = None,
     no_judge: Annotated[bool, flag("--no-judge", "Write reports/run.json, and judge nothing.")] = False,
     static: Annotated[bool, flag("--static", "Compile without a device, and judge what changed.")] = False,
+    changed: Annotated[bool, flag("--changed", "With --static: only ops whose files differ from the base's.")] = False,
     retry: Annotated[
         Path | None,
         option("--retry", "Duel a run's INCONCLUSIVE cases, each with its last conclusive commit.", "none", "RUN"),
@@ -159,7 +160,7 @@ def check(
         if static:
             where = _set_reports(where, "static")
             request = dataclasses.replace(
-                request, device="cpu", suites=(Suite.PERFORMANCE,), deadline=None, deadline_note=None
+                request, device="cpu", suites=(Suite.PERFORMANCE,), deadline=None, deadline_note=None, changed=changed
             )
             run, judgements = flow.static(where, request, get_command(), progress)
         elif retry:

@@ -140,7 +140,7 @@ def merge(
 
 @ci.command("note", cls=options.Command)
 def note(
-    run: options.RunFile,
+    run: options.RunFile = None,
     report: Annotated[
         str | None,
         option("--report", "The report among the job's artefacts, or its address.", "reports/report.md", "PATH"),

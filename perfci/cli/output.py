@@ -44,10 +44,11 @@ class Paragraph:
     text: str | Reason
     indent: int = 0
     style: str = ""
+    folds: bool = True  # not what is to be copied
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         words = plain(self.text if isinstance(self.text, str) else sentence(self.text), BLOCK_LIMIT)
-        if console.is_terminal and words:
+        if console.is_terminal and words and self.folds:
             yield Padding(Text(words, style=self.style), (0, 0, 0, self.indent), expand=False)
         else:
             yield Text(" " * self.indent + words, style=self.style, no_wrap=True, overflow="ignore")
@@ -82,7 +83,8 @@ class Grid:
             for at in kept:
                 justify: JustifyMethod = "right" if at in self.table.right else "left"
                 line.add_column(width=widths[at] - 2, justify=justify, overflow="fold")
-            line.add_row(*(Text(cells[at], style=first if at == 0 else rest) for at in kept))
+            shown = (_fold(cells[at], widths[at] - 2) for at in kept)
+            line.add_row(*(Text(cell, style=first if at == 0 else rest) for at, cell in zip(kept, shown, strict=True)))
             return console.render(
                 Padding(line, (0, 0, 0, self.indent), expand=False),
                 options.update(width=sum(widths[at] for at in kept) + self.indent),
@@ -94,6 +96,16 @@ class Grid:
         for at, row in enumerate(rows):
             yield from show(row, self.styles[at] if self.styles else "")
             yield from self.below[at] if self.below else ()
+
+
+def _fold(cell: str, width: int) -> str:
+    """Breaks a cell that is too wide behind its commas and blanks, so that the parameters of a case stay whole."""
+    lines = [""]
+    for part in re.split(r"(?<=[, ])", cell):
+        if lines[-1] and cell_len(lines[-1] + part.rstrip()) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
 
 
 def print_parts(parts: Iterable[RenderableType], console: Console | None = None) -> None:
@@ -144,7 +156,8 @@ def list_verdicts(judgements: Judgements, run: Run | None = None) -> Iterator[Re
         yield Paragraph(spell(head.sentences[0], ""), style=styles[0])
         cells = tuple(tuple(spell(cell, "") for cell in row) for row in head.table.rows)
         yield Grid(replace(head.table, rows=cells), styles=styles, indent=0)
-        yield from [say("Next: {advice}", advice=head.step.command)] if head.step else ()
+        if head.step:
+            yield Paragraph(say("Next: {advice}", advice=head.step.command), folds=False)
         yield ""
     yield from map(Paragraph, above)
     found = sorted(rows.make_rows(judgements), key=lambda row: not row.aloud)
@@ -163,7 +176,8 @@ def list_verdicts(judgements: Judgements, run: Run | None = None) -> Iterator[Re
             for row, cells in zip(kept, numbers, strict=True)
         ),
     )
-    yield Grid(table, minor=(say("interval"),), styles=[STYLES[row.gate] for row in kept], below=below, indent=0)
+    if kept:
+        yield Grid(table, minor=(say("interval"),), styles=[STYLES[row.gate] for row in kept], below=below, indent=0)
     if left:
         tally = rows.write_tally(rows.count_verdicts(left).items())
         yield Paragraph(say("... and {tally} more; the report lists them all.", tally=tally), style="dim")

@@ -13,7 +13,7 @@ from rich.text import Text
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
 from perfci.cli.options import argument, flag, option
-from perfci.cli.output import STYLES, Paragraph, print_found, print_lines, print_parts, relative
+from perfci.cli.output import STYLES, Paragraph, print_found, print_json, print_lines, print_parts, relative
 from perfci.cli.progress import Progress
 from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Gate, PlannedOp, Reason
@@ -39,12 +39,20 @@ def init(
         option("--install", "What pip installs in CI: git+https://HOST/perfci.git@TAG.", "a line to fill in", "SPEC"),
     ] = None,
     dry_run: Annotated[bool, flag("--dry-run", "Show the changes, and write nothing.")] = False,
+    output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
     """Set a repository up: folders, thresholds, settings, CI jobs, owners; shows what it adds, takes nothing away."""
     with contextlib.suppress(UsageError):  # no project yet; the plan names a fault in its settings
         language.load(project)
     found = scaffold_init.plan(project, owners, install)
+    if output == "json":
+        if not dry_run:
+            edits.write(found.edits)
+        files = [{"path": str(edit.path), "new": edit.before is None, "text": edit.after} for edit in found.edits]
+        notes = [{"reason": note.reason, "lines": note.lines} for note in found.notes]
+        print_json({"root": str(found.root), "written": not dry_run, "files": files, "notes": notes})
+        return Exit.OK
     console = Console(highlight=False)
 
     def show(text: str = "", style: str = "") -> None:
@@ -164,7 +172,7 @@ def _add_library(folder: Path, where: Settings, known: Mapping[str, Path], tests
 
 
 def list_(
-    op: options.Ops = [],  # noqa: B006
+    op: Annotated[list[str], argument("OP...", "Ops to list, or globs such as 'fp8_*'.", "all ops")] = [],  # noqa: B006
     case: options.Case = None,
     device: options.DeviceOption = "auto",
     output: options.Output = "text",

@@ -237,7 +237,7 @@ class FakeCapture:
     sources: tuple[str, ...] = ()  # none: fake kernels are launched by nobody
 
     def identity(self, inputs: str) -> Identity:
-        operations = tuple(f"work {round(us, 4)} us" for us in self.spent)
+        operations = tuple(f"work({round(us, 4)} us)" for us in self.spent)
         return Identity(operations, inputs=inputs, unknown=None if operations else Reason("captured_nothing"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from perfci.core import units
 from perfci.core.model import (
@@ -36,6 +37,7 @@ _NAMES = {
     "shared_bytes": as_fact("shared memory"),
     "launches": as_fact("the number of launches a call"),
     "kernel": as_fact("the kernel's name"),
+    "operations": as_fact("the number of torch operations a call"),
     "operation": as_fact("a torch operation"),
 }
 """How a change is called that is no constant of the kernel's own."""
@@ -44,7 +46,7 @@ _CALLS = {
     "launches_changed": ("launches", "count", "now"),
     "kernel_renamed": ("kernel", "before", "after"),
     "operations_changed": ("operation", "before", "after"),
-    "operations_counted": ("operation", "before", "after"),
+    "operations_counted": ("operations", "count", "now"),
 }
 """Kinds of difference between two calls: what it is called, and the facts that hold both."""
 
@@ -72,32 +74,54 @@ def add_causes(ops: Iterable[OpRun], rows: Sequence[Judgement]) -> list[Judgemen
 def find_causes(concerned: Sequence[PerformanceCase], calm: Iterable[PerformanceCase]) -> Mapping[str, Reason]:
     """Returns the likely cause of each case that has one. calm: cases of the same op that kept their time.
 
-    It is what all concerned cases share. If they share nothing, those with the same changes are taken together.
+    It is what all concerned cases share. If they share nothing, those in which the same things changed are taken
+    together, whatever their values are: a grid has another size in each case.
     """
     known = {case.case: dict.fromkeys(_list_all(case)) for case in concerned if case.base and not case.base.same}
     known = {case: changes for case, changes in known.items() if changes}
     shared = [each for each in next(iter(known.values()), ()) if all(each in changes for changes in known.values())]
     groups: dict[object, list[str]] = {}
     for case, changes in known.items():
-        roots = frozenset(each for each in changes if each.name not in COMPILED)
+        roots = frozenset(each.name for each in changes if each.name not in COMPILED)
         alone = not any(each.name not in COMPILED for each in shared)
         groups.setdefault(roots if alone else None, []).append(case)
     quiet = [set(_list_all(case)) for case in calm if case.base and case.base.same is not None]
     found: dict[str, Reason] = {}
-    for names in groups.values():
-        own = [each for each in known[names[0]] if all(each in known[name] for name in names)]
-        if own and (reason := _name_cause(own, quiet)):
+    for key, names in groups.items():
+        own = {each: {each} for each in shared} if key is None else _join([known[name] for name in names])
+        if reason := _name_cause(own, quiet):
             found |= dict.fromkeys(names, reason)
     return found
 
 
-def _name_cause(shared: Sequence[RoundChange], quiet: Sequence[Collection[RoundChange]]) -> Reason | None:
+def _join(cases: Sequence[Iterable[RoundChange]]) -> dict[RoundChange, set[RoundChange]]:
+    """Changes of what changed in all of these cases, with the values of all, and of which changes each is made."""
+    found: dict[str, list[RoundChange]] = {}
+    for each in chain.from_iterable(cases):
+        found.setdefault(each.name, []).append(each)
+    shared = set.intersection(*({each.name for each in changes} for changes in cases))
+
+    def write(values: Iterable[str]) -> str:
+        first, *others = dict.fromkeys(values)
+        return " / ".join((first, *others[: NAMED - 1], *(["..."] if len(others) >= NAMED else [])))
+
+    return {
+        RoundChange(name, write(each.was for each in own), write(each.now for each in own)): set(own)
+        for name, own in found.items()
+        if name in shared
+    }
+
+
+def _name_cause(
+    shared: Mapping[RoundChange, set[RoundChange]], quiet: Sequence[Collection[RoundChange]]
+) -> Reason | None:
     """Since: no case that kept its time has it, and there are such cases. With: it may be a coincidence."""
     roots = [each for each in shared if each.name not in COMPILED]
     roots = [each for each in roots if each.name != "grid"] or roots  # which follows from the tiles
-    spilled = [each for each in shared if each.name == "spills" and int(each.now) > int(each.was)]
+    spilled = [each for each, parts in shared.items()
+               if each.name == "spills" and all(int(part.now) > int(part.was) for part in parts)]  # fmt: skip
     candidates = roots or spilled
-    certain = [each for each in candidates if quiet and not any(each in changes for changes in quiet)]
+    certain = [each for each in candidates if quiet and all(shared[each].isdisjoint(changes) for changes in quiet)]
     named = certain or candidates or [each for each in shared if each.name in COMPILED]
     if not named:
         return None
@@ -109,8 +133,9 @@ def _name_cause(shared: Sequence[RoundChange], quiet: Sequence[Collection[RoundC
 
 
 def _write_value(change: RoundChange, value: str) -> str:
-    sized = change.name in {"spills", "shared_bytes"}
-    return units.size(int(value)) if sized else value
+    if change.name not in {"spills", "shared_bytes"}:
+        return value
+    return " / ".join(units.size(int(each)) if each.isdecimal() else each for each in value.split(" / "))
 
 
 def _list_all(case: PerformanceCase) -> Iterator[RoundChange]:
@@ -119,7 +144,10 @@ def _list_all(case: PerformanceCase) -> Iterator[RoundChange]:
     for each in case.base.changes if case.base else ():
         if each.kind in _CALLS:
             name, was, now = _CALLS[each.kind]
-            yield RoundChange(name, str(each.facts[was]), str(each.facts[now]))
+            # Without the arguments of an operation, among which are sizes.
+            before, after = (str(each.facts[side]).partition("(")[0] for side in (was, now))
+            if before != after:
+                yield RoundChange(name, before, after)
 
 
 def list_changes(cases: Iterable[PerformanceCase]) -> tuple[RoundChange, ...]:
@@ -210,9 +238,9 @@ def _find_end(places: Sequence[tuple[Mapping[str, int | str], Reason]]) -> Reaso
                 if not (
                     isinstance(length, int) and isinstance(size, int) and isinstance(count, int) and size and index
                 ):
-                    return None
+                    break
                 found.append((length, index[axis], count * length / size))
-            for width in _WIDE:
+            for width in _WIDE if len(found) == len(places) else ():
                 # The last block is cut, unless it is a single element.
                 last = [(length, length % width or 1) for length, _, _ in found]
                 inside = all(

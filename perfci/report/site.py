@@ -318,7 +318,8 @@ def _list_errors(runs: Sequence[HistoryRun]) -> Iterator[CaseRow]:
 
 def name_run(run: HistoryRun) -> str:
     """Its date and the beginning of its commit."""
-    return f"{write_day(run)} {plain(run.environment.commit or '-', 60)[:10]}{'+' if run.environment.dirty else ''}"
+    commit = plain(run.environment.commit or "", 60)[:10]
+    return f"{write_day(run)} {commit}{'+' if run.environment.dirty else ''}".strip()
 
 
 # --- the index --------------------------------------------------------------------------------------------------------

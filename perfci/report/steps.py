@@ -85,9 +85,9 @@ def _advise_by_verdict() -> dict[Verdict, _Advice]:
     )
     return {
         Verdict.REGRESSED: (say("see every look at it; after a change, `perfci check` the same case again."), _SHOW),
-        Verdict.WRONG: (say("its sentence names values, layout and seed; this repeats exactly those inputs."), _SAME),
+        Verdict.WRONG: (say("repeat exactly the inputs that its sentence names: values, layout and seed."), _SAME),
         Verdict.TOO_SLOW: (say("see how far it is from what `thresholds/` asks for."), _SHOW),
-        Verdict.ERROR: (say("read the message in the op's section above; this repeats it alone."), _SAME),
+        Verdict.ERROR: (say("read the message in the op's section; this repeats it alone."), _SAME),
         Verdict.INCONCLUSIVE: (say("look for throttling and other processes, then give it more time."), quieter),
         Verdict.TAIL: (say("see which launches, blocks or processes take longer than the base's."), _SHOW),
         Verdict.DRIFTED: (say("driver, board or reference moved; if that was meant, store the new numbers."), _ACCEPT),

@@ -35,7 +35,7 @@ def make_head(run: Run | None, judgements: Judgements) -> Head:
     for row in rows.make_rows(judgements):
         if row.aloud or row.verdict is Verdict.IMPROVED:
             why, cause = row.first.reasons[:1], _find_cause(row.first)
-            kind = why[0].kind if why and row.case else ""
+            kind = why[0].kind if why and _has_cases(row) else ""
             key = (row.op, row.first.target, row.verdict, row.gate, row.suite, kind, cause and (*cause.facts.items(),))
             groups.setdefault(key, []).append(row)
     found = list(groups.values())
@@ -81,13 +81,25 @@ def _rate(row: rows.VerdictRow) -> float:
 def _locate(group: Sequence[rows.VerdictRow], count: int) -> str:
     """The op, and how many of its cases."""
     first = group[0]
-    of = _count(group, count) if first.case else ""
-    return " ".join((code(first.op), *filter(None, [", ".join(filter(None, (plain(first.about), of)))])))
+    of = _count(group, count) if _has_cases(first) else ""
+    return " ".join((code(first.op), *filter(None, [", ".join(filter(None, (plain(_describe_part(first)), of)))])))
+
+
+def _has_cases(row: rows.VerdictRow) -> bool:
+    """Whether it is about some of its op's cases: those that compile alike share a row."""
+    return bool(row.case or (row.suite is Suite.COMPILED and row.first.case))
+
+
+def _describe_part(row: rows.VerdictRow) -> str:
+    """What of its op it is about, without the cases."""
+    compiled = row.suite is Suite.COMPILED
+    return say("compiled for {target}", target=row.first.target) if compiled else row.about
 
 
 def _count(group: Sequence[rows.VerdictRow], count: int) -> str:
-    if len(group) < count:
-        return say("{count} of {of:case|cases}", count=len(group), of=count)
+    found = sum(row.gathered for row in group)
+    if found < count:
+        return say("{count} of {of:case|cases}", count=found, of=count)
     return say("all {count} cases", count=count) if count > 1 else say("its only case")
 
 
@@ -125,8 +137,10 @@ def _write_span(changes: Sequence[float], *, signed: bool = False) -> str:
     """Writes how far changes reach: 11 to 17 %, of a single one 4.1 %, or with their signs."""
     sign = "+" if signed else ""
     values = sorted(changes if signed else map(abs, changes))
-    digits = 0 if min(map(abs, values)) >= 0.0195 and len(values) > 1 else 1  # cases differ by more than that anyway
-    ends = dict.fromkeys(f"{100 * value:{sign}.{digits}f}" for value in (values[0], values[-1]))
+    coarse, fine = (
+        dict.fromkeys(f"{100 * value:{sign}.{digits}f}" for value in (values[0], values[-1])) for digits in (0, 1)
+    )
+    ends = coarse if len(coarse) > 1 and min(map(abs, values)) >= 0.0195 else fine
     return f"{words.write_range(*ends) if len(ends) > 1 else next(iter(ends))} %"
 
 
@@ -147,9 +161,12 @@ def _describe(group: Sequence[rows.VerdictRow], count: int) -> str:
         return say("{op} is {span} slower in {cases}{since}.", **facts)
     if cause and row.verdict is Verdict.WRONG:
         return say("{op} is wrong. {pattern}", op=facts["op"], pattern=plain(sentence(cause)))
-    op = " ".join(filter(None, (plain(row.op, 80), plain(row.about))))
-    where = say(" in {cases}", cases=cases) if row.case else ""
-    why = plain(sentence(row.first.reasons[0]), LEAD) if row.first.reasons else ""
+    about = _describe_part(row) if row.about != say("whole op") else ""
+    op = " ".join(filter(None, (plain(row.op, 80), plain(about))))
+    where = say(" in {cases}", cases=cases) if _has_cases(row) else ""
+    # What the worst check did tells more than how many failed.
+    reasons = [reason for reason in row.first.reasons if reason.kind != "accuracy_failed"] or row.first.reasons
+    why = plain(sentence(reasons[0]), LEAD) if reasons else ""
     return say("{op}: {verdict}{where}. {why}", op=op, verdict=row.verdict, where=where, why=why)
 
 

@@ -35,6 +35,7 @@ class Request:
     deadline: Deadline | None = None  # --deadline: when measuring has to end
     deadline_note: Reason | None = None  # why a time limit of the job's was ignored
     thresholds: Mapping[str, str] = field(default_factory=dict)  # --threshold: key -> value, as it was typed
+    changed: bool = False  # --changed: only ops whose files differ from those of the base
     peers: bool = False  # --peers: time what suites name as peers too
     weight: int = 1  # of a round: how many times its cases count in the family of duels of all rounds
 

@@ -56,6 +56,7 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
     base = [op for op in tree.ops if op.op in ours] if tree else []
     theirs = _fingerprint(base, tree.settings) if tree else {}
     same = {op for op in ours if op in theirs and ours[op].same_as(theirs[op])}
+    head = tuple(op for op in head if not request.changed or op.op not in same)
     wanted = [_Wanted(op, ours[op.op], target, bench.settings, False) for target in targets for op in head]
     if tree:
         changed = [op for op in base if op.op not in same]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 
 from perfci.core import settings
@@ -69,6 +71,14 @@ def _plan_steps(
         used = name in {"kernels", "baselines"} and place.is_dir() and any(place.iterdir())
         if not used and read(place / file) is None:
             yield Edit(place / file, None, template("thresholds.yaml" if name == "thresholds" else f"{name}.md"))
+    if "thresholds" in places:  # beside its files, since editors do not know where perfci is installed
+        path, schema = (
+            places["thresholds"] / "schema.json",
+            resources.files("perfci") / "schemas/thresholds.schema.json",
+        )
+        after = json.dumps(json.loads(schema.read_bytes())) + "\n"
+        if (before := read(path)) != after:
+            yield Edit(path, before, after)
     for name in places.keys() & UNITED:
         # So that git keeps both branches' lines, each of which stands alone.
         yield from _add_lines(places[name] / ".gitattributes", {UNITED[name]: f"{UNITED[name]} merge=union"})

@@ -46,8 +46,8 @@ WHY_LENGTH = 300  # characters of a reason
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _GLOB = re.compile(r"[*?\[]")
 _LENGTH = re.compile(r"(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
-_NUMBER = re.compile(r"(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
-_PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%")
+NUMBER = re.compile(r"(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%")
 
 Reader = Callable[[Place], Any]
 
@@ -116,7 +116,7 @@ def make_percentage_reader(
         want = say(
             "a percentage {lowest} and {highest}, such as {example}", lowest=lowest, highest=highest, example=like
         )
-        found = _PERCENT.fullmatch(place.text(want))
+        found = PERCENT.fullmatch(place.text(want))
         value = float(found[1]) if found else math.nan
         if not least <= value <= most or (above and value == least) or (below and value == most):
             raise place.unlike(want)
@@ -136,7 +136,7 @@ def make_number_reader(like: str, *, above: bool = False) -> Reader:
         text = place.text(want)
         # YAML takes 1e-3 for text, and people write numbers so.
         plain = isinstance(place.node, yaml.ScalarNode) and not place.node.style
-        value = float(text) if plain and _NUMBER.fullmatch(text) else math.nan
+        value = float(text) if plain and NUMBER.fullmatch(text) else math.nan
         if not value <= LARGEST or (above and value == 0):
             raise place.unlike(want)
         return value
@@ -298,11 +298,11 @@ def _read_cases(place: Place) -> tuple[tuple[str, Mapping[str, Any]], ...]:
     for entry in place.items():
         if not is_pattern(entry.key):
             raise entry.unlike(say("a pattern for case ids in quotes, without blanks, such as rows=4096,dtype=*"))
-        found.append((entry.key, _read_fields(entry, _CASE_KEYS)))
+        found.append((entry.key, _read_fields(entry, CASE_KEYS)))
     return tuple(found)
 
 
-_CASE_KEYS: Mapping[str, Reader] = {
+CASE_KEYS: Mapping[str, Reader] = {
     **dict.fromkeys(("margin", "rsd", "regime", "clip_ratio"), _ratio),
     **dict.fromkeys(("registers", "instructions", "shared_memory", "occupancy", "peak_memory"), _ratio),
     **dict.fromkeys(("mean_abs", "rmse", "p99_abs", "max_abs", "stored_p99", "divergence"), make_number_reader("1e-3")),
@@ -319,9 +319,9 @@ _CASE_KEYS: Mapping[str, Reader] = {
     "bandwidth_share": make_percentage_reader(0, 140, above=True, like="80 %"),
     "compile_s": make_number_reader("20", above=True),
 }
-_DEFAULT_KEYS: Mapping[str, Reader] = {**_CASE_KEYS, ALPHA: make_percentage_reader(0, 50, above=True, like="1 %")}
+_DEFAULT_KEYS: Mapping[str, Reader] = {**CASE_KEYS, ALPHA: make_percentage_reader(0, 50, above=True, like="1 %")}
 _OP_KEYS: Mapping[str, Reader] = {
-    **_CASE_KEYS, "cases": _read_cases, "expected": read_expected, "relaxed": read_relaxed,
+    **CASE_KEYS, "cases": _read_cases, "expected": read_expected, "relaxed": read_relaxed,
 }  # fmt: skip
 NUMBERS: Mapping[str, Reader] = {
     **{key: reader for key, reader in _DEFAULT_KEYS.items() if key not in {"floor_us", "tail"}},

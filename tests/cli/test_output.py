@@ -45,7 +45,19 @@ def test_no_line_is_wider_than_the_terminal(examples, width, name):
 
     lines = printed(*output.list_verdicts(judgements, run), output.sum_up(judgements), width=width).splitlines()
 
-    assert max(map(len, lines)) <= width
+    assert max(len(line) for line in lines if not line.startswith("Next: ")) <= width
+
+
+def test_on_a_narrow_terminal_a_command_stays_in_one_line_and_a_case_is_folded_behind_a_parameter(examples):
+    run, judgements = examples.duelled()
+
+    lines = printed(*output.list_verdicts(judgements, run), width=80).splitlines()
+
+    command = "Next: perfci show reports/run.json --op softmax --case rows=4096,cols=1024,dtype=float16"
+    assert command in map(str.rstrip, lines)
+    at = next(at for at, line in enumerate(lines) if re.match(r"REGRESSED +softmax rows=", line))
+    assert lines[at].split()[2] + lines[at + 1].strip() == "rows=4096,cols=1024,dtype=float16"
+    assert lines[at].split()[2].endswith(",")
 
 
 def test_each_failing_row_is_followed_by_its_reason(examples):

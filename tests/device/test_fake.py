@@ -87,7 +87,7 @@ def claimed(device, *arms):
 def test_a_kernels_identity_is_the_work_that_it_claims():
     device = FakeDevice(QUIET, 1)
 
-    assert claimed(device, Arm([12.8, 3.0])).operations == ("work 12.8 us", "work 3.0 us")
+    assert claimed(device, Arm([12.8, 3.0])).operations == ("work(12.8 us)", "work(3.0 us)")
     assert claimed(device, Arm(5.0)) == claimed(FakeDevice(QUIET, 2), Arm(5.0)) != claimed(device, Arm(5.5))
     assert claimed(device, Arm(5.0)).unknown is None
 

@@ -189,4 +189,4 @@ def test_list_names_the_chains_below_all_ops(demo):
     assert code == 0
     assert "scale: 2 performance cases" in ops
     assert chains == "echo\n"
-    assert "echo" not in listed("--op", "scale")[1]
+    assert "echo" not in listed("scale")[1]

@@ -112,6 +112,15 @@ def pip(*arguments: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("command", [["twine", "check", "--strict"], ["check_wheel_contents"]])
+def test_an_index_takes_the_wheel_and_shows_its_readme(wheel, command):
+    done = subprocess.run(
+        [sys.executable, "-m", *command, str(wheel)], capture_output=True, text=True, check=False, cwd=wheel.parent
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.fixture
 def repository(tmp_path, monkeypatch) -> Path:
     """An empty git repository of somebody else's."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from perfci.cli.main import run
 
@@ -35,6 +37,26 @@ def test_the_command_works_as_it_stands(command, clone, monkeypatch, capsys):
 
     assert program == "perfci"
     assert run([*words, *device]) == 0, capsys.readouterr().err
+
+
+def test_the_hook_compiles_only_what_changed_and_lets_no_broken_kernel_into_a_commit(clone, monkeypatch, capsys):
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    program, *words = shlex.split(hook["entry"])
+    monkeypatch.chdir(clone)
+    kernel = clone / "kernels" / "vector_add" / "vector_add_triton.py"
+    sound = kernel.read_text(encoding="utf-8")
+
+    def check(text):
+        kernel.write_text(text, encoding="utf-8")
+        code = run([*words, "--format", "json"])
+        return code, {row["op"] for row in json.loads(capsys.readouterr().out)["verdicts"]}
+
+    assert program == "perfci"
+    assert check(sound) == (0, set())
+    assert check(sound + "\nADDED = 1\n") == (0, {"vector_add"})
+    code, ops = check(sound.replace("num_warps=", "num_warps=oops or "))
+    assert (code != 0, ops) == (True, {"vector_add"})
+    kernel.write_text(sound, encoding="utf-8")
 
 
 def test_the_page_has_its_commands():

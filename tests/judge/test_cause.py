@@ -56,6 +56,27 @@ def test_a_new_grid_follows_from_the_tiles_and_a_register_count_from_all_else():
     assert (alone.kind, alone.facts["name"]) == ("cause_with", "registers of a thread")
 
 
+def test_what_has_other_values_in_each_case_is_one_cause_all_the_same():
+    """A grid follows the size of a case, and so do tiles that are chosen by it."""
+    slow = [case(f"n={n}", same=False, changes=(
+        Reason("launch_changed", {"what": "grid", "before": f"({n},)", "after": f"({n // 2},)", "kernel": "k"}),
+    )) for n in (8, 16, 32, 64)]  # fmt: skip
+
+    found = find_causes(slow, [case("n=3", **SAME)])
+
+    assert len(found) == 4
+    (why,) = set(map(sentence, found.values()))
+    assert "the grid went from (8,) / (16,) / (32,) / ... to (4,) / (8,) / (16,) / ...:" in why
+
+
+def test_a_case_that_kept_its_time_with_the_same_change_speaks_against_all_that_it_is_one_of():
+    slow = [case(f"n={n}", {"constants": f"BLOCK={n}"}, {"constants": f"BLOCK={2 * n}"}) for n in (64, 128)]
+
+    found = find_causes(slow, [case("n=3", {"constants": "BLOCK=128"}, {"constants": "BLOCK=256"})])
+
+    assert {why.kind for why in found.values()} == {"cause_with"}
+
+
 def test_registers_that_begin_to_spill_are_a_cause():
     spills = {"registers": 255, "spills": 0}, {"registers": 255, "spills": 64}
 
@@ -64,12 +85,22 @@ def test_registers_that_begin_to_spill_are_a_cause():
     assert (why.kind, why.facts["before"], why.facts["after"]) == ("cause_since", "0 B", "64 B")
 
 
-def test_a_second_kernel_and_another_operation_of_torch_are_named():
+def test_a_second_kernel_is_named():
     counted = Reason("launches_changed", {"before": "k", "after": "k, zero", "count": 1, "now": 2})
 
     (why,) = find_causes([case("n=1", changes=(counted,))], [case("n=3", **SAME)]).values()
 
     assert why.facts == {"name": "the number of launches a call", "before": "1", "after": "2", "more": ""}
+
+
+@pytest.mark.parametrize(("after", "named"), [("aten.zeros([4])", ["aten.zeros"]), ("aten.empty([4])", [])])
+def test_another_operation_of_torch_is_a_cause_and_other_arguments_of_it_are_none(after, named):
+    """Most arguments are sizes, which differ from case to case."""
+    changed = Reason("operations_changed", {"before": "aten.empty([2])", "after": after, "count": 1, "now": 1})
+
+    found = find_causes([case("n=1", changes=(changed,))], [case("n=3", **SAME)])
+
+    assert [why.facts["after"] for why in found.values()] == named
 
 
 def test_a_case_without_a_base_has_no_cause():
@@ -135,6 +166,17 @@ def test_the_last_rows_are_told_from_the_last_columns():
     found = find_pattern(checks(lambda *_: True, rows=(100, 33), cols=(64, 128), **wrong))
 
     assert (found.kind, found.facts) == ("pattern_end", {"name": "m"})
+
+
+def test_a_parameter_that_has_several_numbers_hides_no_other_one():
+    wrong = [Reason("wrong_values", {"count": 3, "size": 600, "index": "(0, 2, 99)"}),
+             Reason("wrong_values", {"count": 7, "size": 3300, "index": "(4, 99)"})]  # fmt: skip
+    cases = [f"rows={rows},n=100" for rows in ("(2;3)", "33", "1")]
+
+    found = find_pattern([AccuracyCase(case, "normal", "contiguous", 1, failure=failure)
+                          for case, failure in zip(cases, [*wrong, None], strict=True)])  # fmt: skip
+
+    assert (found.kind, found.facts) == ("pattern_end", {"name": "n"})
 
 
 @pytest.mark.parametrize("kind", ["race", "differs_from_itself"])

@@ -105,7 +105,7 @@ def test_the_base_is_verified_and_captured_on_the_kernels_own_inputs(scripted):
 
     assert {name for name, _ in buffers} == {"kernel", "base"} and len({place for _, place in buffers}) == 1
     assert (base.same, base.duelled, base.failure) == (False, True, None)
-    assert base.identity.operations == ("work 11.0 us",)
+    assert base.identity.operations == ("work(11.0 us)",)
     assert [reason.kind for reason in base.changes] == ["operations_changed"]
 
 

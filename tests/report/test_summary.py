@@ -100,6 +100,34 @@ def test_without_a_cause_its_own_reason_is_told(examples):
     assert sentences[0].startswith("a: STALE in its only case. Nothing is stored to compare it with")
 
 
+def test_cases_that_compile_to_other_figures_are_counted_together(examples):
+    """They share a line of the verdict table if their figures are the same."""
+    grown = [
+        replace(examples.judgement("a", f"n={at}", Verdict.REGRESSED, Reason("compiled_grew", {"now": 60 + at // 2}),
+                                   suite=Suite.COMPILED), target="sm_90")
+        for at in range(5)
+    ]  # fmt: skip
+    fine = replace(examples.judgement("a", "n=9", Verdict.PASS, examples.reason("example_same")), target="sm_90",
+                   suite=Suite.COMPILED)  # fmt: skip
+
+    sentences, rows = head(examples, *grown, fine)
+
+    assert [row[:2] for row in rows] == [("REGRESSED", "`a` compiled for sm_90, 5 of 6 cases")]
+    assert sentences[0].startswith("a compiled for sm_90: REGRESSED in 5 of 6 cases. ")
+
+
+def test_what_a_failed_check_did_is_told_before_how_many_failed(examples):
+    crash = examples.judgement(
+        "a", None, Verdict.ERROR, Reason("accuracy_failed", {"case": "n=1"}), suite=Suite.ACCURACY,
+        more=(Reason("kernel_raised", {"case": "n=1", "error": "RuntimeError", "message": "out of memory"}),),
+    )  # fmt: skip
+
+    sentences, _ = head(examples, crash)
+
+    assert sentences[0].startswith("a: ERROR. ")
+    assert "RuntimeError" in sentences[0]
+
+
 def test_what_is_slower_by_something_else_than_device_time_does_not_name_the_change_of_that(examples):
     case = examples.performance_case("n=1", 10.0)
     host = examples.judgement("a", "n=1", Verdict.REGRESSED, Reason("duel_host_slower"), examples.comparison("a", case))

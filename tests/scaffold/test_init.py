@@ -34,6 +34,7 @@ MADE = {
     "pyproject.toml",
     "reports/README.md",
     "thresholds/default.yaml",
+    "thresholds/schema.json",
 }
 
 
@@ -142,7 +143,7 @@ def test_a_table_that_is_there_is_left_alone_and_its_folders_are_used(repository
     set_up(repository, "@kernels")
 
     assert path.read_text() == text
-    made = {"src/ops/README.md", "perf/baselines/README.md", "perf/default.yaml", "out/README.md"}
+    made = {"src/ops/README.md", "perf/baselines/README.md", "perf/default.yaml", "perf/schema.json", "out/README.md"}
     made |= {"perf/baselines/.gitattributes", "src/ops/.gitattributes"}
     assert set(files(repository)) == made | {"pyproject.toml", ".gitignore", ".gitlab-ci.yml", "CODEOWNERS"}
     assert (repository / ".gitignore").read_text().splitlines()[:2] == ["/out/*", "!/out/README.md"]
@@ -376,6 +377,29 @@ def test_a_dry_run_shows_everything_and_writes_nothing(repository, capsys):
     assert "--- /dev/null\n+++ b/thresholds/default.yaml" in out
     assert "would change .gitignore" in out
     assert "would make thresholds/default.yaml" in out
+
+
+@pytest.mark.parametrize("dry", [True, False])
+def test_programs_get_every_file_and_what_is_left_to_do(repository, capsys, dry):
+    assert run(["init", "--format", "json", "--owners", "@a", "--project", str(repository), *["--dry-run"][:dry]]) == 0
+
+    found = json.loads(capsys.readouterr().out)
+    paths = {Path(each["path"]).relative_to(repository).as_posix(): each["text"] for each in found["files"]}
+    assert set(paths) == MADE
+    assert found["written"] is not dry
+    assert set(files(repository)) == (set() if dry else MADE)
+    assert all(note["reason"]["sentence"] for note in found["notes"])
+
+
+def test_an_editor_finds_the_schema_of_thresholds_beside_them(repository):
+    set_up(repository)
+    write(repository / "thresholds" / "schema.json", "{}")  # of an earlier perfci
+
+    set_up(repository)
+
+    first = (repository / "thresholds" / "default.yaml").read_text().splitlines()[0]
+    schema = repository / "thresholds" / first.partition("$schema=")[2]
+    assert "tau" in json.loads(schema.read_text())["properties"]
 
 
 def test_the_command_shows_and_writes_and_then_has_nothing_left(repository, capsys, monkeypatch):

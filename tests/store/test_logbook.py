@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -82,6 +83,13 @@ def test_a_logbook_that_cannot_be_written_is_an_error(tmp_path):
 
     with pytest.raises(StoredFileError):
         append_round(tmp_path, made(1))
+
+
+def test_the_logbook_in_the_docs_can_be_read():
+    found = read_logbook(Path(__file__).parents[2] / "docs" / "example-rounds")
+
+    assert [str(each.verdict) for each in found.rounds] == ["kept", "slower", "slower", "slower", "kept"]
+    assert not found.problems
 
 
 def test_patterns_are_counted_from_what_was_judged():

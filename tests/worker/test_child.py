@@ -157,7 +157,7 @@ def test_a_base_alone_waits_to_be_let_onto_the_device_and_is_timed_as_the_base(h
         ("rows=8", 1),
     ]
     assert {name for message in of(Measured, heard) for name in message.launches_us} == {"base", "reference"}
-    assert [message.case.identity.operations for message in of(Prepared, heard)] == [("work 101.0 us",)] * 2
+    assert [message.case.identity.operations for message in of(Prepared, heard)] == [("work(101.0 us)",)] * 2
     assert of(OpDone, heard)[0].limits.copy_gbps is None
 
 
