@@ -88,7 +88,7 @@ def init(
     return Exit.OK
 
 
-@options.takes("op", {"source": "op reference tests", "library": "", "fake": "op"})
+@options.takes("op", {"source": "op reference tests", "library": "tests", "fake": "op"})
 def new_(
     op: Annotated[str, argument("OP", "Name of the op, perhaps in folders: flash, attention/flash.")] = "",
     source: Annotated[
@@ -124,7 +124,7 @@ def new_(
     where = language.load(project)
     known = {each.op: each.folder for each in discover.ops(where)} if where.kernels.is_dir() else {}
     if library is not None:
-        return _add_library(library, where, known)
+        return _add_library(library, where, known, tests)
     if source is not None:
         op = op or sketch.name_op(source)
     place = new.place(op, where.kernels, known)
@@ -147,12 +147,12 @@ def new_(
     return Exit.OK
 
 
-def _add_library(folder: Path, where: Settings, known: Mapping[str, Path]) -> int:
+def _add_library(folder: Path, where: Settings, known: Mapping[str, Path], tests: Sequence[Path]) -> int:
     """Write an op for each file of a library, and show what is left to do in one table."""
     if not folder.is_dir():
         raise UsageError("init_folder_missing", folder=str(folder))
     made, rows = dict(known), list[Paragraph]()
-    for op, found in sketch.draft_from_library(folder, where):
+    for op, found in sketch.draft_from_library(folder, where, tests):
         try:
             if isinstance(found, Reason):
                 raise UsageError(found.kind, **found.facts)

@@ -130,7 +130,7 @@ class Rehearsal:
         known = {"device": self.device, "DEVICE": self.device, "parametrize": self._parametrize, "Benchmark": dict}
         known |= {"perf_report": self._report, **self.functions}
         known["param"] = lambda *values, **_: values if len(values) > 1 else values[0]
-        return Absent(self, path) if name not in known or path.startswith("torch.cuda") else known[name]
+        return Absent(self, path) if name not in known or path.startswith(("torch.cuda", "torch.npu")) else known[name]
 
     def _parametrize(self, names: str | Sequence[str], rows: Sequence[Any], **_: Any) -> Callable[[Any], Any]:
         """As pytest.mark.parametrize, but such that the test can be called without these arguments."""

@@ -39,7 +39,9 @@ def draft_from_function(
     return sketch.draft(op, _rehearse_one(op, files, settings), _list_copies(files))
 
 
-def draft_from_library(folder: Path, settings: Settings) -> Iterator[tuple[str, Draft | Reason]]:
+def draft_from_library(
+    folder: Path, settings: Settings, tests: Sequence[Path] = ()
+) -> Iterator[tuple[str, Draft | Reason]]:
     """Yields an op for each file of a folder that has a function of its name: its files, or why there are none."""
     wanted = dict[str, SketchFiles]()
     for path in sorted(folder.glob("*.py"), key=lambda path: [(len(part), part) for part in path.stem.split("_")]):
@@ -48,7 +50,7 @@ def draft_from_library(folder: Path, settings: Settings) -> Iterator[tuple[str, 
             if op and not _SIDES.search(path.stem):
                 # The newest version of several, and a function that works in place has a name of its own.
                 newer = _VERSION.search(path.stem) and op in wanted and _VERSION.search(wanted[op].kernel)
-                wanted[op if newer or op not in wanted else f"{op}_"] = find_files(str(path), None, settings)
+                wanted[op if newer or op not in wanted else f"{op}_"] = find_files(str(path), None, settings, tests)
         except UsageError as error:
             yield op, error.reason
     while wanted:
@@ -77,6 +79,8 @@ def find_files(source: str, reference: str | None, settings: Settings, tests: Se
     if not place or (name and not name.isidentifier()):
         raise UsageError("from_form", found=source)
     path = Path(place).resolve()
+    if not named:
+        _read_text(path)
     beside = path.with_name(f"{path.stem.removesuffix('_triton')}_baseline.py")
     baseline = None
     if reference is None and beside.is_file() and beside != path and not named:
@@ -89,12 +93,12 @@ def find_files(source: str, reference: str | None, settings: Settings, tests: Se
     given = [
         str(found.resolve()) for each in tests for found in (sorted(each.rglob("*.py")) if each.is_dir() else [each])
     ]
-    if named:
-        return SketchFiles("", name, place, reference, baseline, tuple(given))
-    _read_text(path)
-    name = name or _choose_function(path, name_op(path.name))
-    module = _find_import_name(path, settings.root)
-    return SketchFiles(str(path), name, module, reference, baseline, tuple(given or _find_tests(path)))
+    if not named:
+        name = name or _choose_function(path, name_op(path.name))
+        given = given or _find_tests(path)
+    mine = [each for each in given if name.strip("_") in _read_text(Path(each))]
+    file, module = ("", place) if named else (str(path), _find_import_name(path, settings.root))
+    return SketchFiles(file, name, module, reference, baseline, tuple(mine))
 
 
 def _find_tests(path: Path) -> list[str]:

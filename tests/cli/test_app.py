@@ -112,7 +112,7 @@ def test_devices_and_duels_are_those_that_there_are():
         ("report --to site r", "--to site does not go with RUN..."),
         ("doctor --seed 3", "--seed goes only with --selftest"),
         ("new x --from a:b --fake", "--from does not go with --fake"),
-        ("new x --tests a.py", "--tests goes only with --from"),
+        ("new x --tests a.py", "--tests goes only with --from or --from-library"),
     ],
 )
 def test_options_that_make_no_sense_together_are_refused_in_one_sentence(arguments, words, capsys, tmp_path):

@@ -13,6 +13,16 @@ from tests.scaffold.rehearsing import interpreted
 
 LIBRARY = Path(__file__).parent / "library"
 
+TESTS = """
+import pytest, torch, gems
+
+@pytest.mark.parametrize("shape", [(6, 50), (2, 3)])
+def test_square(shape):
+    x = torch.randn(shape, device=gems.device)
+    with gems.use_gems():
+        x.square_()
+"""
+
 pytestmark = pytest.mark.torch
 
 
@@ -21,7 +31,9 @@ def project(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("library")
     (root / "kernels").mkdir()
     (root / "pyproject.toml").write_text("[tool.perfci]\n")
-    assert run(["new", "--from-library", str(LIBRARY), "--project", str(root)]) == 0
+    (root / "test_unary.py").write_text(TESTS)
+    tests = str(root / "test_unary.py")
+    assert run(["new", "--from-library", str(LIBRARY), "--tests", tests, "--project", str(root)]) == 0
     return root
 
 
@@ -37,6 +49,12 @@ def test_what_an_operator_writes_into_and_is_defined_on_comes_from_torch(project
 
     assert "mutates=('self',)" in texts["square_"] and "domain" not in texts["square_"]
     assert "domain=(-1, 1)" in texts["asin"] and "mutates" not in texts["asin"]
+
+
+def test_tests_of_the_whole_library_give_each_op_its_own_cases(project):
+    texts = {op: (project / "kernels" / op / f"{op}_accuracy.py").read_text() for op in ("asin", "square_")}
+
+    assert "rows=[6], cols=[50]" in texts["square_"] and "cols=[50]" not in texts["asin"]
 
 
 def test_kernels_that_ask_for_cuda_are_launched_and_judged(project):

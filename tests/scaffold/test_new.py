@@ -139,7 +139,7 @@ def test_one_file_that_is_there_already_keeps_all_four_from_being_written(tmp_pa
     [
         (["--fake", "--from", "a.py:f"], "--from does not go with --fake"),
         (["--reference", "torch.add"], "--reference goes only with --from"),
-        (["--tests", "test_a.py"], "--tests goes only with --from"),
+        (["--tests", "test_a.py"], "--tests goes only with --from or --from-library"),
         (["--from", "a.py:f", "--from-library", "."], "--from does not go with --from-library"),
     ],
 )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
 import math
+import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,6 +23,7 @@ MOST_PROGRAMS = 128  # of an accuracy case's launches, at a millisecond each in 
 FEW_PROGRAMS = 16  # of the case that gets all values
 
 USUAL_BLOCK = 128
+_SUMS = re.compile(r"tl\.(?:sum|cumsum|reduce|associative_scan)\b|\+=")
 _LITTLE = 3  # size of the axes that are not varied
 
 
@@ -48,8 +52,9 @@ def make_suites(
     points = [form.make_distinct(sizes[-axes:]) for sizes in wanted] + [form.make_distinct()]
     if "tl.arange" not in source or axes > 3:  # it takes one element after the other, which the interpreter does slowly
         points.insert(0, form.make_distinct((2, 3, 4, 5, 6, 7)))
-    taken = [(each.programs > FEW_PROGRAMS, point) for point in points if (each := form.try_case(point))]
+    taken = [(max(each.programs, FEW_PROGRAMS), point) for point in points if (each := form.try_case(point))]
     probe = min(taken, key=lambda each: each[0])[1] if taken else {}
+    grids += _find_timed(form, timed, [*_list_points(grids), *([probe] if probe else [])])
     fixed = {name: (form.inputs[name],) for name in varying}
     kinds = {name: {type(call.given[name]).__name__: 1 for call in calls} for name in varying}
     annotations = {name: " | ".join(each).replace("NoneType", "None") for name, each in kinds.items()}
@@ -62,7 +67,7 @@ def make_suites(
         *([reduces] if summed else []),
     ]
     more = "mixed" if pointwise else "peaked"
-    if summed and not dot:
+    if not dot and (summed or (_SUMS.search(source) and not pointwise)):
         lines.append("# All but large values: a sum beyond the largest number depends on the order of its terms.")
         lines += fit("values=(", [f'"{each}"' for each in (*VALUES, more) if each != "large"], "),", "    ")
     else:
@@ -142,6 +147,36 @@ def _find_edges(form: Form, source: str) -> tuple[list[dict[str, tuple[str, ...]
         if taken:
             grids.append({name: (str(others),) for name in form.axes} | {axis: tuple(map(str, taken))})
     return grids, refused
+
+
+def _list_points(grids: Sequence[Mapping[str, tuple[str, ...]]]) -> list[dict[str, Any]]:
+    points = (dict(zip(grid, point, strict=True)) for grid in grids for point in itertools.product(*grid.values()))
+    return [{axis: ast.literal_eval(value) for axis, value in point.items()} for point in points]
+
+
+def _find_timed(
+    form: Form, timed: Sequence[Call], known: Sequence[Mapping[str, Any]]
+) -> list[dict[str, tuple[str, ...]]]:
+    """Small cases that launch what the timed ones launch and the known ones do not: kernels by their constants."""
+
+    def list_variants(params: Mapping[str, Any]) -> set[str]:
+        done = form.try_case(params)
+        return {repr((launch.source, launch.constants)) for launch in done.launches} if done else set()
+
+    seen = set[str]().union(*map(list_variants, known))
+    found = list[dict[str, tuple[str, ...]]]()
+    for case in _list_cases(form, (), timed):
+        params = {axis: ast.literal_eval(case[axis]) for axis in form.axes}
+        wanted = list_variants(params) - seen
+        for axis in form.axes if wanted and form.axes != ("shape",) else ():
+            fewer = params | {axis: _LITTLE}
+            params = fewer if wanted <= list_variants(fewer) else params
+        done = form.try_case(params) if wanted else None
+        sizes = [form.rehearsal.evaluate(text, params) for text in form.shapes.values()]
+        if done and done.programs <= FEW_PROGRAMS and max(map(math.prod, sizes)) <= MOST_ELEMENTS:
+            found.append({axis: (str(value),) for axis, value in params.items()})
+            seen |= wanted
+    return found
 
 
 def _is_flat(form: Form, blocks: Mapping[str, int | None]) -> bool:

@@ -59,7 +59,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     path = Path(files.kernel or _find_file(files.module or ""))
     text = path.read_text(encoding="utf-8", errors="replace")
     absent = {"torch_npu"} if importlib.util.find_spec("torch_npu") is None else set()
-    going = Rehearsal(_find_wanted_device(text), absent)
+    going = Rehearsal("npu" if re.search(r"\b(is_)?npu\b|torch_npu", text) else "cuda", absent)
     step(path.name)
     operator = None if files.reference else operators.find_operator(files.function)
     path_of = files.reference or (operator.path if operator else operators.find_reference(files.function))
@@ -78,7 +78,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         takes = operator.signature if operator else inspect.signature(own.function)
         suite = Suite({files.function, path_of.split(".")[-1 - path_of.startswith("torch.ops.")]}, takes, going)
         tests = suite.read([Path(each) for each in files.tests])
-        calls = tests or ([_call_sample(given) for given in operator.list_calls()] if operator else [])
+        calls = tests or ([Call("accuracy", given, {}) for given in operator.list_calls()] if operator else [])
         found = _fit_operator(operator, calls, own.function, other.function, going) if operator else None
         if found:
             form, shown, arguments, calls = found
@@ -93,7 +93,8 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         dtypes = [each for each in _choose_dtypes(launched) if replace(form, dtype=each).agrees() or not right]
         carried = len(calls) if tests else 0
         if not tests:
-            calls = [_retype(call, dtype) for call in calls[:_MOST_CALLS] for dtype in dtypes]
+            firsts = [_retype(call, dtype) for call in calls[:1] for dtype in dtypes]
+            calls = [*firsts, *(_retype(call, dtype) for call in calls[1:_MOST_CALLS] for dtype in dtypes[:1])]
         calls = calls or [_call(form, "accuracy", _SMALL[-len(form.axes) :], dtype) for dtype in dtypes]
         for sizes in [] if any(each.part == "performance" for each in calls) else _list_sizes(form, launched):
             if not right or form.try_case(dict(zip(form.axes, sizes, strict=True))):
@@ -155,10 +156,6 @@ def _apply(owner: Any) -> Callable[..., Any]:
     takes = inspect.signature(owner.forward)
     vars(apply)["__signature__"] = takes.replace(parameters=[*takes.parameters.values()][1:])
     return apply
-
-
-def _call_sample(given: Mapping[str, Any]) -> Call:
-    return Call("", given, {})
 
 
 def _find_file(module: str) -> str:
@@ -298,11 +295,6 @@ def _call(form: Form, part: str, sizes: Sequence[int], dtype: str) -> Call:
     tensors = {name: Argument(evaluate(text, params), dtype, None) for name, text in form.shapes.items()}
     scalars = {name: evaluate(text, params) for name, text in form.inputs.items() if name not in tensors}
     return Call(part, tensors | scalars, {})
-
-
-def _find_wanted_device(text: str) -> str:
-    """Returns the kind of device that a source was written for."""
-    return "npu" if re.search(r"\b(is_)?npu\b|torch_npu", text) else "cuda"
 
 
 def _launches_hidden(function: Any, hidden: Mapping[str, Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import itertools
 import math
@@ -21,25 +22,9 @@ _MOST_TURNS = 1024  # of a loop, or of a test's parameters
 _SPEED = re.compile(r"perf|bench|speed", re.IGNORECASE)
 _TESTS = re.compile(rf"test|accuracy|correct|main|{_SPEED.pattern}", re.IGNORECASE)
 _PYTHON = (
-    Exception,
-    abs,
-    bool,
-    dict,
-    enumerate,
-    float,
-    int,
-    isinstance,
-    len,
-    list,
-    max,
-    min,
-    set,
-    sorted,
-    str,
-    sum,
-    tuple,
-    zip,
-)
+    "Exception", "abs", "bool", "dict", "enumerate", "float", "int", "isinstance", "len", "list", "max", "min", "set",
+    "sorted", "str", "sum", "tuple", "zip",
+)  # fmt: skip
 
 
 class Suite:
@@ -72,7 +57,7 @@ class Suite:
 
     def _carry_out(self, path: Path, depth: int = 0) -> _Scope:
         """What a file defines."""
-        scope = _Scope({each.__name__: each for each in _PYTHON})
+        scope = _Scope({name: getattr(builtins, name) for name in _PYTHON})
         scope.going = self._going
         scope |= {"torch": Makers(self._going), "math": math, "itertools": itertools, "__name__": path.stem}
         scope |= {"range": lambda *bounds: range(*bounds)[:_MOST_TURNS], "print": lambda *_, **__: None}
