@@ -109,7 +109,7 @@ def test_the_interpreter_shows_nothing_of_what_a_device_would_do():
     with device.capture_work() as capture, device.peak_memory() as peak:
         pass
 
-    assert capture.identity("inputs").unknown.kind == "captured_interpreted"
+    assert capture.identity("inputs").unknown is not None
     assert (capture.identity("inputs").inputs, capture.sources, peak.bytes) == ("inputs", (), None)
 
 

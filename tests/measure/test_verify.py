@@ -157,6 +157,14 @@ def test_what_rounding_an_input_does_to_the_answer_is_no_fault_of_the_kernel(dev
     assert (result.failure is None) is passes
 
 
+def test_an_answer_that_jumps_has_to_be_on_the_side_of_the_input_all_the_same(device):
+    whole = {"values": lambda x: np.floor(x), "off": lambda x: np.ceil(x) - 1}
+
+    result = verify(suite(whole["off"], whole["values"]), device, check("ones"), describe)
+
+    assert result.failure is not None
+
+
 # --- what is wrong ----------------------------------------------------------------------------------------------------
 
 _kept = {}
