@@ -91,6 +91,8 @@ class Captured:
             self._operations.append(text)
 
     def call(self, name: str, args: Any, kwargs: Mapping[str, Any]) -> None:
+        if self._muted:
+            return
         words = [self.text(value) for value in args]
         words += [f"{key}={self.text(value)}" for key, value in sorted(kwargs.items())]
         self.operation(f"{name}({', '.join(words)})")
@@ -144,7 +146,8 @@ class Captured:
         if isinstance(value, torch.device):
             return "cuda" if value.type == "meta" else value.type  # offline the one stands for the other
         # Streams are drawn from a pool: their numbers differ from call to call.
-        kinds = (("generator", torch.Generator), ("stream", torch.Stream))
+        # A storage would print every byte.
+        kinds = (("generator", torch.Generator), ("stream", torch.Stream), ("storage", torch.UntypedStorage))
         return next((name for name, kind in kinds if isinstance(value, kind)), None)
 
     def _tensor(self, tensor: torch.Tensor) -> str:

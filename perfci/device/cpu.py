@@ -60,7 +60,8 @@ class CpuDevice(Accelerator):
         """Collect what the calls inside have torch do. The interpreter compiles nothing that could be compared."""
         from perfci.device.capture import watch_calls
 
-        with watch_calls() as seen, record_interpreted(lambda name: seen.operation(f"launch {name}")):
+        # What the interpreter has torch do inside a launch is none of the op's.
+        with watch_calls() as seen, record_interpreted(lambda name: seen.operation(f"launch {name}"), seen.mute):
             yield seen
 
     def out_of_memory(self, error: BaseException) -> bool:
@@ -81,8 +82,10 @@ class HostEndurance(Endurance):
 
 
 @contextmanager
-def record_interpreted(heard: Callable[[str], None]) -> Iterator[dict[str, CompiledKernel]]:
-    """Note every interpreted launch inside, and call `heard` with its kernel's name."""
+def record_interpreted(
+    heard: Callable[[str], None], around: Callable[[], AbstractContextManager[None]] = nullcontext
+) -> Iterator[dict[str, CompiledKernel]]:
+    """Note every interpreted launch inside, call `heard` with its kernel's name, and run it inside `around`."""
     from triton.runtime import interpreter
 
     found: dict[str, CompiledKernel] = {}
@@ -92,7 +95,8 @@ def record_interpreted(heard: Callable[[str], None]) -> Iterator[dict[str, Compi
         name = executor.fn.__name__
         found[name] = CompiledKernel(name)
         heard(name)
-        return run(executor, *args, **kwargs)
+        with around():
+            return run(executor, *args, **kwargs)
 
     with mock.patch.object(interpreter.GridExecutor, "__call__", launch):
         yield found

@@ -98,6 +98,7 @@ class Called:
     spent_us: tuple[float, ...] = ()  # what it claims on a device without hardware
     turn_s: tuple[float, float] | None = None  # seconds of a turn. Believed on a device without hardware alone
     in_use: int | None = None  # bytes of device memory
+    launched: tuple[str, ...] = ()  # names of the Triton kernels that the call launched
     recording: Recording | None = None
     refusal: Reason | None = None  # why there is no recording
     compile_s: float | None = None

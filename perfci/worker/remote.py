@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import functools
 import tempfile
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
-from perfci.core.model import Fact, Reason, Suite
+from perfci.core.model import CompiledKernel, Fact, Reason, Suite
 from perfci.core.wording import say
 from perfci.device.seam import Accelerator, Inputs, NotInterpretedError, Race
 from perfci.measure.bench import MakeCalls
@@ -67,11 +68,13 @@ class RemoteOp:
         self._source = source
         self._process, self._device, self._arena, self.folder, self._alive = process, device, arena, folder, alive
         self._allocations, self._races = device.arrays.watch_allocations, device.watch_races
+        self._kernels = device.record_kernels
         self._programs: dict[tuple[str, str], Callable[..., Any] | Reason] = {}
         self._outputs: dict[int, Any] = {}  # memory of the last answer's outputs by number
         self._watch: _Watch | None = None
         self._filler: str | None = None
         self._seen: list[Race] | None = None
+        self._launched: dict[str, CompiledKernel] = {}
         self.recorded: Called | None = None  # the last answer with a recording
         self.refused: Reason | None = None  # why a call of the performance suite is not repeated
         self._in_use: int | None = None  # bytes that the other process holds on the device
@@ -83,6 +86,7 @@ class RemoteOp:
         """Have the device see what goes on in the process, as far as its calls go."""
         vars(self._device.arrays)["watch_allocations"] = self._watch_allocations
         vars(self._device)["watch_races"] = self._watch_races
+        vars(self._device)["record_kernels"] = self._record_kernels
         vars(self._device)["out_of_memory"] = functools.partial(_is_out_of_memory, self._device.out_of_memory)
 
     def kernel(self, suite: Suite) -> Callable[..., Any]:
@@ -253,6 +257,7 @@ class RemoteOp:
             self._watch.damage += answer.damage
         if self._seen is not None:
             self._seen += [Race(*race) for race in answer.races]
+        self._launched |= {name: CompiledKernel(name) for name in answer.launched}
         self._device.spend(answer.spent_us)
         return borrow(answer.output, arrays, lambda number: memory[number])
 
@@ -269,6 +274,13 @@ class RemoteOp:
                 yield self._watch
             finally:
                 self._watch, self._filler = None, None
+
+    @contextmanager
+    def _record_kernels(self) -> Iterator[Mapping[str, CompiledKernel] | None]:
+        with self._kernels() as here:
+            self._launched = {}
+            # Launches of calls that are made there, and of those that are repeated here.
+            yield None if here is None else ChainMap(self._launched, cast(dict[str, CompiledKernel], here))
 
     @contextmanager
     def _watch_races(self) -> Iterator[list[Race]]:

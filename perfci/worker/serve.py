@@ -105,6 +105,7 @@ class _Server:
             watch = stack.enter_context(arrays.watch_allocations(call.filler)) if call.filler else None
             races = stack.enter_context(device.watch_races()) if call.races else ()
             capture = stack.enter_context(device.capture_work())
+            kernels = stack.enter_context(device.record_kernels())
             output = kernel(**inputs)
             device.synchronize()
         lender = Lender(arrays, self._arena, call.free)
@@ -126,6 +127,7 @@ class _Server:
             races=tuple((race.kind, race.addresses, race.programs) for race in races),
             spent_us=tuple(device.spent_us(capture)),
             in_use=arrays.memory_in_use(),
+            launched=tuple(kernels or ()),
         )
 
 

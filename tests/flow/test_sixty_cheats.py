@@ -86,7 +86,7 @@ def shows_its_trick(op: str, trick: Trick, judged: Judged, *more: str) -> bool:
     assert "SPRUNG" in judged.logs[op], "it did not play its trick"
     worst = next(each for each in (WRONG, ERROR, SUSPECT, PASS) if each in judged.verdicts[op])
     assert worst == trick.verdict, judged.verdicts[op]
-    shown = judged.kinds[op] - FRAME
+    shown = {kind for kind in judged.kinds[op] - FRAME if not kind.startswith("pattern_")}
     return bool(shown) and shown <= {*trick.shows.split(), *more}
 
 
