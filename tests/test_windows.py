@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 
 IMPORT_ALL = """
 import importlib, pkgutil, perfci
-TORCH = "perfci.device."
+TORCH = "perfci.device.", "perfci.worker.sketch."
 pure = ("perfci.device.fake", "perfci.core.locks", "perfci.device.seam", "perfci.device.nvml")
 for module in pkgutil.walk_packages(perfci.__path__, "perfci."):
     left_out = module.name.startswith(TORCH) and module.name not in pure

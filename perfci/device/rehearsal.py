@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
@@ -81,6 +80,8 @@ class Rehearsal:
     @contextmanager
     def going(self) -> Iterator[None]:
         """Torch and Triton are replaced meanwhile, in this process."""
+        from unittest import mock  # takes long to import
+
         name_npu()
         with ExitStack() as stack:
             # torch imports its compiler for meta tensors, which takes longer than all the rest, and asks nothing of it.

@@ -50,4 +50,5 @@ def _scrubbed(line: str) -> str:
     """Numbers, paths and padding differ from run to run; words do not."""
     line = re.sub(r"\x1b\[[0-9;]*m", "", line)
     line = re.sub(r"/\S+", "PATH", line)
-    return " ".join(re.sub(r"[-+]?\d[\d.]*(e[-+]\d+)?", "N", line).split())
+    # Changes of two cases that are not the same are a range.
+    return re.sub(r"N (to|到) N", "N", " ".join(re.sub(r"[-+]?\d[\d.]*(e[-+]\d+)?", "N", line).split()))
