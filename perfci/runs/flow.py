@@ -54,15 +54,11 @@ def check(settings: Settings, request: Request, command: str, listener: Listener
 
 
 def check_against(
-    bench: Bench, request: Request, command: str, base: FoundBase, plant: Plant = NOTHING_PLANTED,
-    is_open: Callable[[Judgements], bool] = lambda found: bool(found.needs),
-) -> tuple[Run, Judgements]:  # fmt: skip
-    """Check against a base that was found: record the run, and judge it until the judge needs no more.
-
-    is_open: whether more processes could change what the caller wants to know.
-    """
+    bench: Bench, request: Request, command: str, base: FoundBase, plant: Plant = NOTHING_PLANTED
+) -> tuple[Run, Judgements]:
+    """Check against a base that was found: record the run, and judge it until the judge needs no more."""
     run = record_run(bench, request, command, base, plant)
-    return settle(bench, request, run, base.tree, plant, is_open)
+    return settle(bench, request, run, base.tree, plant)
 
 
 def record_run(bench: Bench, request: Request, command: str, base: FoundBase, plant: Plant = NOTHING_PLANTED) -> Run:
@@ -90,7 +86,10 @@ def settle(
     bench: Bench, request: Request, run: Run, tree: BaseTree | None, plant: Plant = NOTHING_PLANTED,
     is_open: Callable[[Judgements], bool] = lambda found: bool(found.needs),
 ) -> tuple[Run, Judgements]:  # fmt: skip
-    """Judge a run whose first looks were taken, fetch what the judge lacks, and judge again."""
+    """Judge a run whose first looks were taken, fetch what the judge lacks, and judge again.
+
+    is_open: whether more processes could change what the caller wants to know.
+    """
     rules = base_stage.choose_rules(run.plan.base, tree, bench.settings)
     base_stage.hold_rules(bench, bench.settings, rules)
     with bench.timing("judge"):

@@ -19,7 +19,7 @@ from perfci.ops.fingerprint.tree import Tree
 from perfci.runs import base as base_stage
 from perfci.runs.bench import Bench, Listener, claim_bench, warm_up
 from perfci.runs.describe import Described
-from perfci.runs.flow import check_against
+from perfci.runs.flow import record_run, settle
 from perfci.runs.plan import Against, Request, make_plan
 from perfci.runs.profile import read_profile
 from perfci.runs.record import Recorder, new_run
@@ -125,7 +125,8 @@ def _measure(bench: Bench, request: Request, command: str, base: base_stage.Base
     request = replace(request, duel=DuelWhat.CHANGED, weight=weigh_round(found.place))
     try:
         taken = base_stage.take_base(base, request, own)
-        run, judgements = check_against(inner, request, command, taken, is_open=may_be_kept)
+        run = record_run(inner, request, command, taken)
+        run, judgements = settle(inner, request, run, taken.tree, is_open=may_be_kept)
         judged = judge_round(found, run, judgements)
         if judged.verdict is RoundVerdict.KEPT and found.best:
             origin = base_stage.write_base(bench, Base(found.start, How.ASKED, found.start[:SHOWN]), "start")

@@ -37,7 +37,7 @@ class EarnedFile:
 
 
 @dataclass(frozen=True)
-class _Stored:
+class _EarnedFile:
     """Such a file."""
 
     environment: Environment  # without board, host and commit, which others may have
@@ -55,7 +55,7 @@ def read_file(path: Path, op: str, device: str) -> EarnedFile:
     """The earned values of one file. None if there is no file. Raises StoredFileError."""
     if not path.exists() and not path.is_symlink():
         return EarnedFile(op, device, path)
-    found, known = decode(path, _Stored), set[tuple[str, str]]()
+    found, known = decode(path, _EarnedFile), set[tuple[str, str]]()
     for number, each in enumerate(found.earned):
         place = {"path": str(path), "place": f"$.earned[{number}]"}
         if each.key not in KEYS or write_value(each.key, each.value) is None:
@@ -70,4 +70,4 @@ def write_earned(file: EarnedFile, environment: Environment, values: Iterable[Ea
     """The file with these values and no others. Raises StoredFileError for a value that no file can hold."""
     device = replace(environment.device, uuid=None)
     where = replace(environment, device=device, host="", system="", commit=None, dirty=False, branch=None)
-    return encode(_Stored(where, tuple(values)), file.path)
+    return encode(_EarnedFile(where, tuple(values)), file.path)

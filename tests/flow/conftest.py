@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -18,9 +19,22 @@ from perfci.cli.demo import write_project
 from perfci.cli.main import run
 from perfci.core.model import Run
 from perfci.report.plots import Gallery
+from tests.git_repositories import alone, begin_topic
 
 # As each test waits for its launches, they are few, and vary so little that few blocks tell.
 QUICK = "[tool.perfci.fake]\nlaunch_noise = 0.001\nspike_share = 0.0\nmost_rounds = 8\n"
+
+
+@contextlib.contextmanager
+def quick_topic(folder):
+    """A demo project in a folder, on a branch of its own, whose checks are quick: its root and the kernel of scale."""
+    root = folder / "project"
+    write_project(root)
+    (root / "pyproject.toml").write_text(QUICK)
+    with pytest.MonkeyPatch.context() as patched:
+        alone(patched, folder)
+        begin_topic(root)
+        yield root, root / "kernels" / "scale" / "scale_triton.py"
 
 
 @dataclass(frozen=True)

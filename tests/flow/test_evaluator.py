@@ -13,10 +13,9 @@ from types import ModuleType
 import pytest
 
 from perfci.api import evaluate
-from perfci.cli.demo import write_project
 from perfci.core.errors import UsageError
 from perfci.store.logbook import read_logbook
-from tests.flow.conftest import QUICK
+from tests.flow.conftest import quick_topic
 from tests.git_repositories import alone, begin_topic, git
 
 SPEED = "US_PER_MEGABYTE = 320.0"
@@ -42,13 +41,7 @@ def search(project, monkeypatch, tmp_path):
 def faster(tmp_path_factory):
     """A project of which a faster candidate was judged, and what was found."""
     folder = tmp_path_factory.mktemp("faster")
-    root = folder / "project"
-    write_project(root)
-    (root / "pyproject.toml").write_text(QUICK)
-    with pytest.MonkeyPatch.context() as patched:
-        alone(patched, folder)
-        begin_topic(root)
-        path = root / "kernels" / "scale" / "scale_triton.py"
+    with quick_topic(folder) as (root, path):
         (folder / "candidate.py").write_text(path.read_text().replace(SPEED, "US_PER_MEGABYTE = 300.0"))
         path.write_text(path.read_text() + "\n# not committed\n")
         return root, evaluate(folder / "candidate.py", "scale", root, device="fake")

@@ -12,13 +12,12 @@ from pathlib import Path
 import pytest
 
 from perfci import store
-from perfci.cli.demo import write_project
 from perfci.cli.main import run
 from perfci.core import locks
 from perfci.core.wording import sentence
 from perfci.store.logbook import FILE, read_logbook
 from tests.closed_schemas import faults
-from tests.flow.conftest import QUICK
+from tests.flow.conftest import quick_topic
 from tests.git_repositories import alone, begin_topic, commit_all, git
 
 GUIDE = Path(__file__).parents[2] / "docs" / "rounds.md"
@@ -40,14 +39,7 @@ def kernel(project):
 @pytest.fixture(scope="module")
 def first_round(tmp_path_factory):
     """A project whose kernel of scale takes 300 us a megabyte instead of 320, which was tried and kept."""
-    folder = tmp_path_factory.mktemp("first_round")
-    root = folder / "project"
-    write_project(root)
-    (root / "pyproject.toml").write_text(QUICK)
-    with pytest.MonkeyPatch.context() as patched:
-        alone(patched, folder)
-        begin_topic(root)
-        path = root / "kernels" / "scale" / "scale_triton.py"
+    with quick_topic(tmp_path_factory.mktemp("first_round")) as (root, path):
         path.write_text(path.read_text().replace(SPEED, "US_PER_MEGABYTE = 300.0"))
         words = ("scale", "--why", "one pass less", "--expect", "+5%", "--device", "fake", "--seed", "7")
         assert run(["try", *words, "--project", str(root)]) == 0

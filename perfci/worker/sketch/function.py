@@ -28,7 +28,7 @@ from perfci.worker.load import describe_exception
 from perfci.worker.protocol import SketchFiles
 from perfci.worker.sketch.axes import Call, Form, find_form, make_call
 from perfci.worker.sketch.cases import MOST_PROGRAMS, make_suites
-from perfci.worker.sketch.tests import Suite
+from perfci.worker.sketch.tests import TestReader
 
 if TYPE_CHECKING:
     from perfci.device.operators import Operator
@@ -76,7 +76,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
             except (ImportError, AttributeError, ValueError) as error:
                 raise UsageError("reference_missing", reference=path_of) from error
         takes = operator.signature if operator else inspect.signature(own.function)
-        suite = Suite({files.function, path_of.split(".")[-1 - path_of.startswith("torch.ops.")]}, takes, going)
+        suite = TestReader({files.function, path_of.split(".")[-1 - path_of.startswith("torch.ops.")]}, takes, going)
         tests = suite.read([Path(each) for each in files.tests])
         calls = tests or ([Call("accuracy", given, {}) for given in operator.list_calls()] if operator else [])
         found = _fit_operator(operator, calls, own.function, other.function, going) if operator else None

@@ -27,7 +27,7 @@ _PYTHON = (
 )  # fmt: skip
 
 
-class Suite:
+class TestReader:
     """Tests of one function.
 
     Of a file are carried out its assignments, loops, functions and decorators. Every import, assertion and exception is
