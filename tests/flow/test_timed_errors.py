@@ -28,7 +28,7 @@ def test_a_timed_output_that_is_less_exact_than_its_limit_is_wrong(project):
     assert project.check("scale").verdicts("scale") == {"NEW", "PASS"}
     exact = errors(project)
     assert {case: found.max_abs for case, found in exact.items()} == dict.fromkeys(exact, 0.0)
-    assert exact[CASE].count >= 3 * 256 * 128, "the first, one at random and the last"
+    assert exact[CASE].count >= 256 * 128, "the first block, and others at random"
 
     project.edit("scale", "triton", EXACT, ROUGH)
     answer = project.check("scale")
