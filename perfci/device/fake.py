@@ -463,6 +463,9 @@ class NumpyArrays(seam.Arrays):
     def deviation(self, actual: Array, expected: Array) -> None:
         """Never: the host computes them."""
 
+    def errors_by_size(self, actual: Array, exact: Array, rtol: float, atol: float, *, summed: bool) -> None:
+        """Never: the host computes them."""
+
     def memory_of(self, array: Array) -> seam.Memory:
         root = _root(array)
         offset = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]

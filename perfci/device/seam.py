@@ -92,6 +92,19 @@ class Deviation:
     exact: float = 0.0  # root mean square of the reference's elements that are finite in both
 
 
+PLACES = 2100  # of powers of two that float64 has
+LOWEST = -1074
+
+
+@dataclass(frozen=True)
+class ErrorsBySize:
+    """Errors of an output by the size of what is right: place i is of sizes from 2^(LOWEST + i - 1) to twice that."""
+
+    counts: np.ndarray[Any, Any]  # elements that are finite in both
+    largest: np.ndarray[Any, Any]  # errors, of elements beyond the tolerance
+    rms: float
+
+
 @dataclass(frozen=True)
 class Launch:
     """One timed call."""
@@ -255,6 +268,10 @@ class Arrays(ABC):
     @abstractmethod
     def deviation(self, actual: Any, expected: Any) -> Deviation | None:
         """Errors of a floating-point output, computed on its device. None if the host does that as well."""
+
+    @abstractmethod
+    def errors_by_size(self, actual: Any, exact: Any, rtol: float, atol: float, *, summed: bool) -> ErrorsBySize | None:
+        """The same by the size of what is right, to which summed adds its row's root mean square."""
 
     def nbytes(self, value: Any) -> int:
         """Bytes of an array. 0 for anything else."""

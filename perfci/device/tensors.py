@@ -14,7 +14,19 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from perfci.core.model import ErrorStats
-from perfci.device.seam import ArrayFacts, Arrays, Deviation, DtypeFacts, Memory, Mismatch, leaves, other_number
+from perfci.device.seam import (
+    LOWEST,
+    PLACES,
+    ArrayFacts,
+    Arrays,
+    Deviation,
+    DtypeFacts,
+    ErrorsBySize,
+    Memory,
+    Mismatch,
+    leaves,
+    other_number,
+)
 
 Host = np.ndarray[Any, Any]
 
@@ -97,6 +109,28 @@ class TorchArrays(Arrays):
             return None
         pieces = ((_float64(left), _float64(right)) for left, right in self._chunks(actual, expected))
         return measure_deviation(pieces, tuple(actual.shape))
+
+    def errors_by_size(
+        self, actual: torch.Tensor, exact: torch.Tensor, rtol: float, atol: float, *, summed: bool
+    ) -> ErrorsBySize | None:
+        if actual.numel() <= FEW:
+            return None
+        sizes = exact.abs()
+        if summed:
+            sizes += exact.masked_fill(~exact.isfinite(), 0.0).square().mean(-1, keepdim=True).sqrt()
+        largest = torch.zeros(PLACES, dtype=torch.float64, device=self._reference_device or actual.device)
+        counts, squares = torch.zeros_like(largest), torch.zeros_like(largest[0])
+        for (got, due), (_, size) in zip(self._chunks(actual, exact), self._chunks(actual, sizes), strict=True):
+            left, right = _float64(got), _float64(due)
+            finite = left.isfinite() & right.isfinite()
+            error = (left - right).abs().masked_fill(~finite, 0.0)
+            place = torch.frexp(size.masked_fill(~finite | (size == 0), 2.0**LOWEST)).exponent.long() - LOWEST
+            beyond = error.masked_fill(error <= atol + rtol * right.abs(), 0.0)
+            largest.scatter_reduce_(0, place, beyond, "amax")
+            counts.scatter_add_(0, place, finite.to(torch.float64))
+            squares += error.square().sum()
+        rms = math.sqrt(float(squares) / max(float(counts.sum()), 1.0))
+        return ErrorsBySize(counts.cpu().numpy(), largest.cpu().numpy(), rms)
 
     def memory_of(self, array: torch.Tensor) -> Memory:
         storage = array.untyped_storage()

@@ -12,7 +12,7 @@ import numpy as np
 
 from perfci.core.model import ErrorStats, Fact, Reason
 from perfci.core.wording import as_fact
-from perfci.device.seam import Deviation, DtypeFacts
+from perfci.device.seam import LOWEST, PLACES, Deviation, DtypeFacts, ErrorsBySize
 
 Host = np.ndarray[Any, Any]
 
@@ -28,7 +28,10 @@ TOLERANCES: dict[str, tuple[float, float]] = {
 """dtype -> (rtol, atol) of torch.testing.assert_close."""
 
 RATIO = 2.0  # an output also passes with at most so many times the reference's own errors in the same dtype
-NEAR, FEW_NEAR = 8.0, 32  # elements that the reference's error is taken of: so many times as large, or the next ones
+PEAK_RATIO = 6.0
+"""The same of single elements, whose errors are chance where an input is badly conditioned. Of 80 float32 outputs of
+layer_norm, 16384 x 8192, the largest error was up to 3.0 times the reference's, and the root mean square 1.2 times."""
+NEAR, FEW_NEAR = 3, 32  # elements that the reference's error is taken of: 2^3 times as large, or the next ones
 
 
 def tolerance(dtype: str, overrides: Mapping[str, tuple[float, float]] | None, terms: int) -> tuple[float, float]:
@@ -110,28 +113,38 @@ class Standard:
         """Whether an output is right."""
         if self.misplaced(got).any():
             return False
-        beyond = excess(got, self.exact, self.rtol, self.atol + self.slack) > 0
-        return not beyond.any() or self._is_within_ratio(got, beyond)
+        atol = self.atol + self.slack
+        if not (excess(got, self.exact, self.rtol, atol) > 0).any():
+            return True
+        mine = sort_errors(got, self.exact, self.rtol, atol, summed=self.summed)
+        return is_within_ratio(mine, sort_errors(self.usual, self.exact, 0.0, 0.0, summed=self.summed))
 
-    def _is_within_ratio(self, got: Host, beyond: Host) -> bool:
-        """Whether an output is at most RATIO times as wrong as the reference in the same dtype.
 
-        So are its root mean square, and each element beyond the tolerance: the reference's error counts on elements
-        that are at most NEAR times as large, or among the next FEW_NEAR by size. Errors of large ones excuse none of
-        small ones. A sum is as large as its row's root mean square too, as its terms may cancel.
-        """
-        finite = np.isfinite(got) & np.isfinite(self.exact) & np.isfinite(self.usual)
-        right = np.where(finite, self.exact, 0.0)
-        mine, usual = (np.where(finite, np.abs(np.where(finite, each, 0.0) - right), 0.0) for each in (got, self.usual))
-        if find_rms(mine) > RATIO * find_rms(usual):
-            return False
-        rows = np.sqrt(np.square(right).mean(axis=-1, keepdims=True)) if self.summed and right.ndim else 0.0
-        sizes = (np.abs(right) + rows).ravel()
-        order = np.argsort(sizes)
-        sizes, most = sizes[order], np.maximum.accumulate(usual.ravel()[order])
-        ranks = np.minimum(np.arange(sizes.size) + FEW_NEAR, sizes.size - 1)
-        allowed = most[np.maximum(ranks, np.searchsorted(sizes, NEAR * sizes, side="right") - 1)]
-        return bool((~beyond.ravel()[order] | (mine.ravel()[order] <= RATIO * allowed)).all())
+def sort_errors(actual: Host, exact: Host, rtol: float, atol: Host | float, *, summed: bool) -> ErrorsBySize:
+    """What `Arrays.errors_by_size` gives, on the host."""
+    finite = np.isfinite(actual) & np.isfinite(exact)
+    left, right = np.where(finite, actual, 0.0), np.where(finite, exact, 0.0)
+    rows = np.sqrt(np.square(right).mean(axis=-1, keepdims=True)) if summed and right.ndim else 0.0
+    error, size = np.abs(left - right), np.abs(right) + rows
+    place = np.frexp(np.where(size > 0, size, 2.0**LOWEST))[1] - LOWEST
+    largest = np.zeros(PLACES)
+    np.maximum.at(largest, place, np.where(error > atol + rtol * np.abs(right), error, 0.0))
+    return ErrorsBySize(np.bincount(place[finite], minlength=PLACES), largest, find_rms(error[finite]))
+
+
+def is_within_ratio(mine: ErrorsBySize, usual: ErrorsBySize) -> bool:
+    """Whether an output is about as wrong as the reference in the same dtype.
+
+    Its root mean square error is at most RATIO times, and of each element beyond the tolerance the error at most
+    PEAK_RATIO times the reference's largest on elements that are up to 2^NEAR times as large, or among the next
+    FEW_NEAR by size. Errors of large elements excuse none of small ones.
+    """
+    if mine.rms > RATIO * usual.rms:
+        return False
+    most, through = np.maximum.accumulate(usual.largest), np.cumsum(usual.counts)
+    few = np.searchsorted(through, through - usual.counts + FEW_NEAR)
+    reach = np.minimum(np.maximum(np.arange(PLACES) + NEAR, few), PLACES - 1)
+    return bool((mine.largest <= PEAK_RATIO * most[reach]).all())
 
 
 VACUOUS = 0.1  # a broken answer differs by at least this share of the answer's root mean square in one element

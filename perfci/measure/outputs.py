@@ -9,7 +9,7 @@ from typing import Any
 from perfci.core.model import ErrorStats, Fact, Reason
 from perfci.core.model.basics import worst
 from perfci.device.seam import Arrays, Deviation, Inputs
-from perfci.measure.closeness import RATIO, errors_of, relative_l2, tolerance
+from perfci.measure.closeness import errors_of, is_within_ratio, relative_l2, sort_errors, tolerance
 from perfci.measure.inputs import call_fresh, flat
 from perfci.ops.spec import Params, Performance, case_id
 
@@ -64,10 +64,14 @@ def _compare(
         rtol, atol = tolerance(seen.dtype, suite.tolerance, terms)
         found = arrays.mismatch(actual, wanted, rtol, atol)
         if found.count:
-            # The reference's own error in the case's dtype. An infinite one would allow everything.
             plain = plain or call_fresh(suite.reference, inputs, arrays, mutates)
-            usual_error = arrays.mismatch(plain[index], wanted, 0.0, 0.0).worst_abs
-            if found.worst_abs > RATIO * (usual_error if math.isfinite(usual_error) else 0.0):
+            summed = bool(suite.reduces)
+            mine, usual = (
+                arrays.errors_by_size(each, wanted, *allowed, summed=summed)
+                or sort_errors(arrays.host(each), arrays.host(wanted), *allowed, summed=summed)
+                for each, allowed in ((actual, (rtol, atol)), (plain[index], (0.0, 0.0)))
+            )
+            if not math.isfinite(found.worst_abs) or not is_within_ratio(mine, usual):
                 where: dict[str, Fact] = {"case": case, "count": found.count, "index": str(found.worst_index)}
                 if (odd := _find_unfinite(arrays, inputs)) and not math.isfinite(found.worst_abs):
                     return Reason("timed_inputs_unfinite", {**where, **odd})

@@ -35,6 +35,23 @@ def test_a_wrong_output_is_named(output, kind):
     assert found(output).kind == kind
 
 
+def test_an_output_may_be_somewhat_more_wrong_than_the_reference_where_the_input_is_badly_conditioned():
+    x = np.full((4, 64), 1e4 / 7, np.float32)
+    x[0] += np.linspace(0, 1, 64, dtype=np.float32)
+
+    def center(x):
+        return x - np.cumsum(x, axis=1)[:, -1:] / 64  # one number after the other, in the dtype of x
+
+    suite = Performance(center, center, lambda device, seed: {"x": x}, [{"n": 1}])
+    usual = np.abs(center(x) - center(x.astype(np.float64))).max()
+    assert 1e-5 < usual < 0.005
+    for error, kind in ((3 * usual, None), (20 * usual, "timed_output_wrong")):
+        off = center(x.astype(np.float64))
+        off[0, 5] += error
+        wrong = wrong_output(suite, NumpyArrays(), {"n": 1}, {"x": x}, off.astype(np.float32))
+        assert (wrong and wrong.kind) == kind
+
+
 def test_of_a_later_output_the_reference_in_the_cases_dtype_is_only_asked_if_the_output_differs():
     calls, dtypes = [], []
 
@@ -70,6 +87,27 @@ def test_infinities_of_an_input_are_named_where_they_made_the_answer_differ():
     assert (reason.kind, reason.facts["name"], reason.facts["values"]) == ("timed_inputs_unfinite", "x", 1)
     assert wrong_output(suite, NumpyArrays(), {"n": 1}, inputs, double(**inputs)) is None
     assert wrong_output(suite, NumpyArrays(), {"n": 1}, inputs, 3 * inputs["x"]).kind == "timed_output_wrong"
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("summed", [False, True])
+def test_a_device_sorts_errors_by_size_as_the_host_does(summed):
+    torch = pytest.importorskip("torch")
+    from perfci.device.tensors import TorchArrays
+    from perfci.measure.closeness import sort_errors
+
+    arrays, generator = TorchArrays("cpu"), torch.Generator().manual_seed(5)
+    sizes = 10.0 ** torch.arange(-150.0, 150, dtype=torch.float64)[:, None]
+    exact = torch.randn(300, 200, generator=generator, dtype=torch.float64) * sizes
+    exact[3, 4], exact[5, 6], exact[7] = np.nan, np.inf, 0.0
+    actual = exact * (1 + 1e-6 * torch.randn(300, 200, generator=generator, dtype=torch.float64))
+    found = arrays.errors_by_size(actual, exact, 1e-6, 1e-30, summed=summed)
+    due = sort_errors(actual.numpy(), exact.numpy(), 1e-6, 1e-30, summed=summed)
+
+    np.testing.assert_array_equal(found.counts, due.counts)
+    np.testing.assert_allclose(found.largest, due.largest, rtol=1e-12)
+    assert found.counts.sum() == 300 * 200 - 2
+    assert found.rms == pytest.approx(due.rms)
 
 
 # --- how exact --------------------------------------------------------------------------------------------------------
