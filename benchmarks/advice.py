@@ -228,7 +228,8 @@ class Bench:
 
     def _write(self, config: Config) -> None:
         path = self._root / "kernels" / self._scene.op / "tuned" / f"{self.key}.json"
-        path.write_text(json.dumps({"configs": [{"config": nest(config)}]}) + "\n", encoding="utf-8")
+        entry = {**self._scene.names, "config": nest(config)}
+        path.write_text(json.dumps({"configs": [entry]}) + "\n", encoding="utf-8")
 
 
 def ignore(message: object) -> None:
