@@ -120,7 +120,7 @@ class _Log:
         self.count += pointers.size
         self.readable &= self.count <= MOST_ACCESSES
         if self.readable:
-            chosen = np.broadcast_to(mask, pointers.shape).reshape(-1)
+            chosen = np.broadcast_to(mask, pointers.shape).reshape(-1).astype(bool)  # the interpreter may hold int32
             bits = np.ascontiguousarray(values).reshape(-1)
             wide = bits.view(_WIDTHS[bits.dtype.itemsize]).astype(np.uint64)
             kept.append((pointers.reshape(-1)[chosen], wide[chosen], self.program))
