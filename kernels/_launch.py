@@ -25,7 +25,11 @@ VECTOR_BYTES = 16
 
 _DEVICES = Path(__file__).parent / "_devices"
 _AS_DEVICE = "KERNELS_AS_DEVICE"
-"""Environment variable: key of the device to launch for, if it is not the present one (compiling offline)."""
+"""Environment variable: key of the device to launch for, if it is not the present one (compiling offline).
+
+`KEY/3/7` is a smaller twin of it: 3 processors, and at most 7 programs in a launch, so that small cases take the paths
+of large ones.
+"""
 
 
 @dataclass(frozen=True, eq=False)  # compared and hashed by identity, as there is one a device: a cheap key of caches
@@ -81,9 +85,13 @@ def limits(device: torch.device) -> Limits:
 
     A device without a file, such as the CPU of Triton's interpreter, gets `generic.json`.
     """
-    forced = os.environ.get(_AS_DEVICE)
+    forced, *smaller = os.environ.get(_AS_DEVICE, "").split("/")
     running = {} if forced else _running(device)
     fields = _read(forced or _known(_slug(running.pop("name", ""))))
+    if smaller:
+        processors, programs = map(int, smaller)
+        running = {"processors": processors, "matrix_processors": processors}
+        running |= {"programs": programs, "grid": (programs,) * 3}
     return Limits(**(fields | running))
 
 

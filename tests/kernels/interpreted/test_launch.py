@@ -81,6 +81,18 @@ def test_a_variable_names_the_device_to_compile_for(monkeypatch):
     _launch.limits.cache_clear()
 
 
+def test_a_smaller_twin_has_the_devices_tuned_files_and_few_processors_and_programs(monkeypatch):
+    _launch.limits.cache_clear()
+    monkeypatch.setenv("KERNELS_AS_DEVICE", "nvidia-h200/3/7")
+
+    limits = _launch.limits(torch.device("meta"))
+
+    assert (limits.key, limits.processors, limits.matrix_processors) == ("nvidia-h200", 3, 3)
+    assert (limits.programs, limits.grid) == (7, (7, 7, 7))
+    assert (limits.shared_bytes, limits.descriptors) == (232448, True)
+    _launch.limits.cache_clear()
+
+
 def test_every_field_of_every_device_names_its_source():
     for key in _launch._keys():
         fields = json.loads((_launch._DEVICES / f"{key}.json").read_text())

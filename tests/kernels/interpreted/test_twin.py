@@ -1,0 +1,32 @@
+"""Every op as a small twin of an H200 launches it: tuned tiles, and few programs with many of them each."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from perfci.device import open_device
+from perfci.measure.verify import checks, verify
+from perfci.worker.load import describe_exception
+from tests.kernels.interpreted.suites import OPS, suite_of
+
+KERNELS = Path(__file__).resolve().parents[3] / "kernels"
+
+
+@pytest.fixture
+def twin(monkeypatch):
+    launch = importlib.import_module("_launch")
+    launch.limits.cache_clear()
+    monkeypatch.setenv("KERNELS_AS_DEVICE", "nvidia-h200/3/7")
+    yield open_device("cpu", seed=1)
+    launch.limits.cache_clear()
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_an_op_is_right_on_a_small_twin_of_an_h200(op, twin):
+    suite = suite_of(op)
+    once = [check for check in checks(suite, 1, None) if check.seed == 0]
+
+    found = [verify(suite, twin, check, lambda error: describe_exception(error, KERNELS / op)) for check in once]
+
+    assert [result for result in found if result.failure] == []
