@@ -1,82 +1,110 @@
-"""Which accuracy suites catch which planted faults: each of `planted.FAULTS` in a copy of the kernels, then its suite.
+"""Which accuracy suites catch which faults: one fault at a time in a copy of the kernels, until a check finds it.
 
-    python benchmarks/mutations.py [--op OP] [--device cpu|cuda] [--workers N] [--out docs/mutations.md]
-    python benchmarks/mutations.py --first     up to the first check that finds a fault
+    python benchmarks/mutations.py [--ops OP...] [--device cpu|cuda] [--jobs N] [--out docs/mutations.md]
+    python benchmarks/mutations.py --random N --seed S ...    N faults that nobody chose (mutants.py), instead of
+                                                              those that somebody did (planted.py)
 
-On the CPU the suites run in Triton's interpreter, which leaves races on hardware unchecked. A
-fault is caught if its op is WRONG or raises. Faults that slip through are listed first, and the exit code is 1. Ops
-without a fault run too and have to pass, since catching means nothing otherwise.
+On the CPU the suites run in Triton's interpreter, which leaves races on hardware unchecked. They run for the device at
+hand, and once more for TWIN, whose few processors and programs lead small cases into the paths of large ones. A fault
+is killed if a check fails, raises, or takes far longer than without it. Of those drawn at random,
+
+- unreachable are those of which no check runs the line (on the GPU: no check's kernels have it compiled in),
+- equivalent are those left over whose kernels, compiled for an H200, are the same in every case of both suites.
+
+Faults that survive are listed first, and the exit code is 1. Nothing is said of an op that fails without a fault.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import contextlib
+import hashlib
 import multiprocessing
 import os
 import shutil
-import subprocess
+import statistics
 import sys
 import tempfile
+import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from mutants import Mutant, draw, every_mutant, users
 from planted import FAULTS, Fault
-from tables import Marks, table
+from tables import Marks, percent, table
 
 if TYPE_CHECKING:
     from perfci.device.seam import Accelerator
     from perfci.measure.verify import Check
+    from perfci.ops.spec import Accuracy
 
 KERNELS = Path(__file__).resolve().parents[1] / "kernels"
-MARKS = Marks("benchmarks/mutations.py")
-LIMIT_S = 900
+AS_DEVICE = "KERNELS_AS_DEVICE"
+TWIN = "nvidia-h200/3/7"
+WAYS = ("", TWIN)
+"""Values of KERNELS_AS_DEVICE: the device at hand, and the twin."""
+COMPILED = ("nvidia-h200", TWIN, "generic")
+"""Ways for which kernels are compiled to see whether a mutant is equivalent; the last if the others lack the line."""
+SLOWER, SPARE_S = 20.0, {"cpu": 8.0, "cuda": 40.0}
+"""A check may take so many times its time without a fault, and so many seconds more, in which a GPU's are compiled."""
+
+Fault_ = Fault | Mutant
+Line = tuple[str, int]
+"""file below kernels/, line"""
 
 
 @dataclass(frozen=True)
 class Caught:
-    """The result of an op's accuracy suite."""
+    """What became of one fault."""
 
     checks: int
-    failed: int
-    reasons: tuple[tuple[str, int], ...]
-    """(kind of reason, checks), the most frequent first"""
-    first: str | None
-    """the first case that failed, with its values and layout"""
+    """made until one failed"""
+    kind: str | None = None
+    """of the failure's reason; None if no check failed"""
+    first: str | None = None
+    """the check that failed"""
+    seconds: float = 0.0
 
     @property
     def anything(self) -> bool:
-        return self.failed > 0
+        return self.kind is not None
 
 
-def suite(op: str, fault: Fault | None, device: str, case: str | None = None) -> Caught:
-    """Runs one op's accuracy suite in its own project, with the given fault, if any."""
-    with tempfile.TemporaryDirectory(prefix="perfci-mutation-") as name:
-        project = Path(name)
-        copied(project, fault)
-        command = [sys.executable, "-m", "perfci", "check", "--suite", "accuracy", op, "--device", device]
-        given = ["--project", str(project), "--format", "json", *(["--case", case] if case else [])]
-        # Its own device lock: nothing is timed here, so several may share a device.
-        env = {**os.environ, "TMPDIR": name}
-        done = subprocess.run([*command, *given], capture_output=True, text=True, timeout=LIMIT_S, check=False, env=env)
-        if done.returncode not in (0, 2, 3):
-            raise RuntimeError(f"{op}: perfci ended with {done.returncode}: {done.stderr.strip()[-500:]}")
-        return _read(json.loads((project / "reports" / "run.json").read_text(encoding="utf-8")))
+@dataclass
+class Profile:
+    """An op's checks without a fault, one way."""
+
+    way: str
+    failing: str | None = None
+    names: list[str] = field(default_factory=list)
+    stages: list[int] = field(default_factory=list)
+    """0: normal values with the first seed. 1: other values and layouts. 2: more seeds"""
+    seconds: list[float] = field(default_factory=list)
+    lines: list[frozenset[Line]] = field(default_factory=list)
+    """that a check runs, or has compiled in"""
 
 
-def shown_on(device: str) -> list[Fault]:
-    """Faults that are faults there: on the CPU kernels are interpreted."""
-    other = "compiled" if device == "cpu" else "interpreted"
-    return [fault for fault in FAULTS if fault.only != other]
+@dataclass(frozen=True)
+class Turn:
+    """Checks of an op that are made one behind the other."""
+
+    op: str
+    way: str
+    checks: tuple[int, ...]
+    limits: tuple[float, ...]
+    """seconds of each, to which SPARE_S comes"""
 
 
-def copied(project: Path, fault: Fault | None) -> Path:
+# --- in a process of its own ------------------------------------------------------------------------------------------
+
+
+def copied(project: Path, fault: Fault_ | None) -> Path:
     """All kernels, since ops import common modules and one another; no baselines and thresholds."""
     shutil.copytree(KERNELS, project / "kernels", ignore=shutil.ignore_patterns("__pycache__", ".ruff_cache"))
     (project / "pyproject.toml").write_text("[tool.perfci]\n", encoding="utf-8")
@@ -86,55 +114,69 @@ def copied(project: Path, fault: Fault | None) -> Path:
     return project
 
 
-def _read(run: dict) -> Caught:
-    (found,) = run["ops"]
-    checks = found.get("accuracy", [])
-    failed = [check for check in checks if check.get("failure")]
-    reasons = Counter(check["failure"]["kind"] for check in failed)
-    for whole in filter(None, (found.get("error"), found.get("failure"))):
-        reasons[whole["kind"]] += 1
-    names = [", ".join(filter(None, (check["case"], check.get("values"), check.get("layout")))) for check in failed]
-    first = names[0] if names else next(iter(reasons), None)
-    return Caught(len(checks), sum(reasons.values()), tuple(reasons.most_common()), first)
+@contextlib.contextmanager
+def loaded(project: Path, op: str, way: str | None) -> Iterator[Any]:
+    """An op's suites from a copy of the kernels. Modules of one copy are not those of the next."""
+    from perfci.worker.load import load_op
+
+    kernels = project / "kernels"
+    names = {path.stem for path in kernels.rglob("*.py")} | {path.name for path in kernels.iterdir()}
+
+    def forget() -> None:
+        for module in [each for each in sys.modules if each.split(".")[0] in names]:
+            del sys.modules[module]
+
+    forget()
+    kept = os.environ.get(AS_DEVICE)
+    if way is not None:
+        os.environ[AS_DEVICE] = way
+    # What numpy warns of is no finding, and under pytest it would be raised and look like one.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield load_op(op, kernels / op, kernels)
+        finally:
+            forget()
+            os.environ.pop(AS_DEVICE, None)
+            if kept is not None:
+                os.environ[AS_DEVICE] = kept
 
 
-# --- up to the first finding ------------------------------------------------------------------------------------------
+def list_checks(suite: Accuracy) -> list[Check]:
+    from perfci.measure.verify import checks
+
+    return list(checks(suite, 1, None))
+
+
+def failure_of(suite: Accuracy, device: Accelerator, check: Check, folder: Path) -> str | None:
+    """Returns the kind of what fails, if anything does."""
+    from perfci.measure.verify import verify
+    from perfci.worker.load import describe_exception
+
+    found = verify(suite, device, check, lambda error: describe_exception(error, folder)).failure
+    return found.kind if found else None
+
+
+def named(check: Check, way: str = "") -> str:
+    return ", ".join(filter(None, (check.case, check.values, check.layout, f"seed {check.seed}", way)))
 
 
 def first(fault: Fault, folder: Path, device: str = "cpu") -> Caught:
-    """Returns what finds a fault first, and the checks tried until then; `folder` gets a copy of the kernels.
+    """Returns what finds a planted fault first; `folder` gets a copy of the kernels.
 
     In this process, which for "cpu" has to have begun with TRITON_INTERPRET=1. The checks that the fault names are
     tried first.
     """
     from perfci.device import open_device
 
-    project = copied(folder, fault)
-    op, opened = project / "kernels" / fault.op, open_device(device, seed=1)
-    names = {path.stem for path in op.parent.rglob("*.py")} | {path.name for path in op.parent.iterdir()}
-    _forget(names)
-    # What numpy warns of is no finding, and under pytest it would be raised and look like one.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return _searched(fault, op, opened, names)
-
-
-def _searched(fault: Fault, op: Path, device: Accelerator, names: set[str]) -> Caught:
-    from perfci.measure.verify import checks, verify
-    from perfci.worker.load import describe_exception, load_op
-
-    tried = 0
-    try:
-        suite = load_op(fault.op, op, op.parent).accuracy
-        for check in sorted(checks(suite, 1, None), key=lambda check: not _shows(fault, check)):
+    project, opened = copied(folder, fault), open_device(device, seed=1)
+    with loaded(project, fault.op, None) as op:
+        tried = 0
+        for check in sorted(list_checks(op.accuracy), key=lambda check: not _shows(fault, check)):
             tried += 1
-            found = verify(suite, device, check, lambda error: describe_exception(error, op))
-            if found.failure is not None:
-                where = f"{found.case}, {check.values}, {check.layout}"
-                return Caught(tried, 1, ((found.failure.kind, 1),), where)
-    finally:
-        _forget(names)
-    return Caught(tried, 0, (), None)
+            if kind := failure_of(op.accuracy, opened, check, project / "kernels" / fault.op):
+                return Caught(tried, kind, named(check))
+    return Caught(tried)
 
 
 def _shows(fault: Fault, check: Check) -> bool:
@@ -145,105 +187,416 @@ def _shows(fault: Fault, check: Check) -> bool:
     return expected and matches(check.case, fault.case) and fault.values in {None, check.values}
 
 
-def _forget(names: set[str]) -> None:
-    """Modules of one copy are not those of the next."""
-    for module in [each for each in sys.modules if each.split(".")[0] in names]:
-        del sys.modules[module]
+def make_checks(pipe: Any, project: Path, device: str, turns: Sequence[Turn]) -> None:
+    """Make checks until one fails: send each one's place before it, and the failure."""
+    from perfci.device import open_device
 
-
-def _alone(fault: Fault, device: str) -> Caught:
-    with tempfile.TemporaryDirectory(prefix="perfci-mutation-") as name:
-        return first(fault, Path(name), device)
-
-
-def firsts(faults: Sequence[Fault], workers: int, device: str) -> list[Caught]:
-    os.environ["OMP_NUM_THREADS"] = "1"  # both are read when the processes import Triton and torch
-    if device != "cpu":
-        with ThreadPoolExecutor(workers) as pool:
-            return list(pool.map(lambda fault: _own_process(fault, device), faults))
-    os.environ["TRITON_INTERPRET"] = "1"
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        return list(pool.map(_alone, faults, [device] * len(faults)))
-
-
-def _own_process(fault: Fault, device: str) -> Caught:
-    """A kernel that leaves its memory breaks the device's context for everything after it in the process."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+    opened = open_device(device, seed=1)
+    for number, turn in enumerate(turns):
         try:
-            found = pool.submit(_alone, fault, device).result()
-        except BrokenProcessPool:
-            found = Caught(1, 1, (("process_died", 1),), None)
-    print(f"{fault.op}: {fault.name}: {_how(found)}", file=sys.stderr, flush=True)
-    return found
+            with loaded(project, turn.op, turn.way) as op:
+                every = list_checks(op.accuracy)
+                for place in turn.checks:
+                    pipe.send((number, place, None, None))
+                    if kind := failure_of(op.accuracy, opened, every[place], project / "kernels" / turn.op):
+                        pipe.send((number, place, kind, named(every[place], turn.way)))
+                        return
+        except Exception as error:  # the file of the kernel does not load
+            pipe.send((number, 0, type(error).__name__, "import"))
+            return
+    pipe.send(None)
+
+
+def profile(pipe: Any, project: Path, device: str, op: str, way: str) -> None:
+    """Send the op's profile one way."""
+    from perfci.device import open_device
+
+    opened, made, root = open_device(device, seed=1), Profile(way), f"{project / 'kernels'}/"
+    watch = run_lines if device == "cpu" else compiled_lines
+    with loaded(project, op, way) as found, watch(root) as seen:
+        for check in list_checks(found.accuracy):
+            seen.clear()
+            began = time.perf_counter()
+            if kind := failure_of(found.accuracy, opened, check, project / "kernels" / op):
+                made.failing = f"{named(check, way)}: {kind}"
+                break
+            plain = check.values == "normal" and check.layout == "contiguous"
+            made.stages.append((2 if check.seed else 0) if plain else 1)
+            made.names.append(named(check, way))
+            made.seconds.append(time.perf_counter() - began)
+            made.lines.append(frozenset((file.removeprefix(root), line) for file, line in seen))
+    pipe.send(made)
+
+
+@contextlib.contextmanager
+def run_lines(root: str) -> Iterator[set[tuple[str, int]]]:
+    """Lines of files below the root that Python runs, which in the interpreter are the kernels' own."""
+    seen = set[tuple[str, int]]()
+
+    def line(frame: Any, *_: Any) -> Any:
+        seen.add((frame.f_code.co_filename, frame.f_lineno))
+        return line
+
+    sys.settrace(lambda frame, *_: line if frame.f_code.co_filename.startswith(root) else None)
+    try:
+        yield seen
+    finally:
+        sys.settrace(None)
+
+
+@contextlib.contextmanager
+def compiled_lines(root: str) -> Iterator[set[tuple[str, int]]]:
+    """Lines that are compiled into the kernels launched. Needs an empty cache of kernels on disk."""
+    from unittest import mock
+
+    from triton.compiler.code_generator import CodeGenerator
+
+    from perfci.device.launches import watch_launches
+
+    seen, fresh = set[tuple[str, int]](), set[tuple[str, int]]()
+    lines: dict[int, tuple[Any, frozenset[tuple[str, int]]]] = {}
+    visit = CodeGenerator.visit
+
+    def visiting(self: Any, node: Any) -> Any:
+        if hasattr(node, "lineno"):
+            fresh.add((self.file_name, self.begin_line + node.lineno))
+        return visit(self, node)
+
+    def heard(launch: Any) -> None:
+        if id(launch.kernel) not in lines:  # kept, so that its id stays its own
+            lines[id(launch.kernel)] = launch.kernel, frozenset(each for each in fresh if each[0].startswith(root))
+        fresh.clear()
+        seen.update(lines[id(launch.kernel)][1])
+
+    with mock.patch.object(CodeGenerator, "visit", visiting), watch_launches(heard):
+        yield seen
+
+
+# --- whether compiled kernels are the same ----------------------------------------------------------------------------
+
+
+@dataclass
+class Compiled:
+    """What the calls of an op launch, one way: the kernels' hashes, and the lines compiled into them."""
+
+    calls: list[tuple[str, ...]] = field(default_factory=list)
+    lines: dict[str, frozenset[Line]] = field(default_factory=dict)
+
+
+def find_equivalent(op: str, found: Sequence[Mutant]) -> list[bool]:
+    """Returns for each mutant whether the op's kernels compiled for an H200 are the same with it and without.
+
+    In a process of its own, which is useless for anything else. What cannot be told is no equivalence.
+    """
+    from perfci.device.targets import target_named
+    from perfci.worker.static import install_target
+
+    with tempfile.TemporaryDirectory(prefix="perfci-mutants-") as name:
+        os.environ["TRITON_CACHE_DIR"] = f"{name}/cache"
+        install_target(target_named("sm_90"))
+        plain: dict[str, Compiled] = {}
+        answers = []
+        for number, mutant in enumerate(found):
+            same, reached = True, False
+            for way in COMPILED:
+                if not same or (reached and way == COMPILED[-1]):
+                    break
+                if way not in plain:
+                    plain[way] = compile_op(copied(Path(name) / f"plain{len(plain)}", None), op, way, None)
+                wanted, left = [], {key for key, lines in plain[way].lines.items() if reaches(mutant, lines)}
+                for place, keys in enumerate(plain[way].calls):  # as few calls as have all of these kernels
+                    if left & {*keys}:
+                        wanted.append(place)
+                        left -= {*keys}
+                if wanted:
+                    reached = True
+                    project = copied(Path(name) / f"{number}-{COMPILED.index(way)}", mutant)
+                    same = compile_op(project, op, way, plain[way], wanted) is not None
+                    shutil.rmtree(project)
+            answers.append(same and reached)
+            print(f"{op}: compiled {number + 1} of {len(found)}", file=sys.stderr, flush=True)
+        return answers
+
+
+def compile_op(
+    project: Path, op: str, way: str, plain: Compiled | None, wanted: Sequence[int] | None = None
+) -> Compiled | None:
+    """Returns what the op's calls launch, of both suites. None once a call launches something else than `plain`'s."""
+    from perfci.device import offline
+    from perfci.device.tensors import TorchArrays
+    from perfci.measure.inputs import bound_inputs
+
+    arrays, root, made = TorchArrays(offline.DEVICE), f"{project / 'kernels'}/", Compiled()
+    with loaded(project, op, way) as found, compiled_lines(root) as seen:
+        accuracy, performance = found.accuracy, found.performance
+        calls = {(each.case, each.layout): (accuracy, each.params, each.layout) for each in list_checks(accuracy)}
+        every = [*calls.values(), *((performance, params, "contiguous") for params in performance.cases)]
+        for place, (suite, params, layout) in enumerate(every):
+            if wanted is not None and place not in wanted:
+                continue
+            made_inputs = offline.compile_call(
+                lambda: arrays.place(bound_inputs(suite, params, offline.DEVICE, 0), layout)  # noqa: B023
+            )
+            keys: tuple[str, ...] = ("no inputs",)
+            if made_inputs.value is not None:
+                seen.clear()
+                called = offline.compile_call(partial(suite.kernel, **made_inputs.value))
+                keys = tuple(hash_kernel(each.kernel) for each in called.capture.launched)
+                if called.failure or called.raised:
+                    keys += (str(called.failure or called.raised),)
+                lines = frozenset((file.removeprefix(root), line) for file, line in seen)
+                made.lines.update({key: lines for key in keys if key not in made.lines})
+            made.calls.append(keys)
+            if plain is not None and keys != plain.calls[place]:
+                return None
+    return made
+
+
+def hash_kernel(kernel: Any) -> str:
+    parts = kernel.asm.get("cubin") or kernel.asm.get("ptx") or ""
+    return hashlib.sha256(parts.encode() if isinstance(parts, str) else parts).hexdigest()
+
+
+def reaches(mutant: Mutant, lines: frozenset[Line]) -> bool:
+    low, high = mutant.span
+    return any((mutant.path, line) in lines for line in range(low, high + 1))
+
+
+# --- many processes ---------------------------------------------------------------------------------------------------
+
+
+class Runner:
+    """Runs faults in processes of their own, which may hang or die."""
+
+    def __init__(self, device: str, jobs: int, folder: Path) -> None:
+        self._device, self._folder = device, folder
+        self._pool = ThreadPoolExecutor(jobs)
+        os.environ["OMP_NUM_THREADS"] = "1"
+        os.environ["TRITON_CACHE_DIR"] = str(folder / "cache")
+        if device == "cpu":
+            os.environ["TRITON_INTERPRET"] = "1"
+        # Processes are forked from one that has imported what takes seconds and has not touched the device.
+        self._processes = multiprocessing.get_context("forkserver")
+        self._processes.set_forkserver_preload(
+            ["torch", "triton", "perfci.measure.verify", "perfci.worker.load", "perfci.device.cpu"]
+        )
+
+    def profiles(self, ops: Sequence[str]) -> dict[str, list[Profile]]:
+        """The profiles of ops, each way."""
+        project = copied(self._folder / "plain", None)
+        wanted = [(op, way) for op in ops for way in WAYS]
+        made = self._pool.map(lambda each: self._ask(profile, (project, self._device, *each), 3600.0), wanted)
+        found: dict[str, list[Profile]] = {}
+        for (op, way), one in zip(wanted, made, strict=True):
+            found.setdefault(op, []).append(one or Profile(way, failing="the process died"))
+        return found
+
+    def run(self, faults: Sequence[tuple[Fault_, Sequence[Turn]]]) -> list[Caught]:
+        return list(self._pool.map(lambda each: self._run(*each), faults))
+
+    def _run(self, fault: Fault_, turns: Sequence[Turn]) -> Caught:
+        began, tried = time.perf_counter(), 0
+        project = copied(Path(tempfile.mkdtemp(dir=self._folder)), fault)
+        here, there = self._processes.Pipe(duplex=False)
+        child = self._processes.Process(target=make_checks, args=(there, project, self._device, turns))
+        child.start()
+        there.close()
+        place, kind, limit = "start", None, 120.0
+        try:
+            while True:
+                if not here.poll(limit):
+                    kind = "hangs"
+                    break
+                if (heard := here.recv()) is None:
+                    break
+                number, check, kind, name = heard
+                if kind:
+                    place = name
+                    break
+                tried += 1
+                turn = turns[number]
+                place = f"check {check}, {turn.way}"
+                limit = turn.limits[turn.checks.index(check)] + SPARE_S[self._device]
+        except EOFError:
+            kind = "process_died"
+        finally:
+            if child.is_alive():
+                child.kill()
+            child.join()
+            shutil.rmtree(project, ignore_errors=True)
+        found = Caught(tried, kind, place if kind else None, time.perf_counter() - began)
+        print(f"{fault.path}: {_how(found)}, {found.seconds:.1f} s", file=sys.stderr, flush=True)
+        return found
+
+    def _ask(self, function: Callable[..., None], args: Sequence[Any], limit: float) -> Any:
+        here, there = self._processes.Pipe(duplex=False)
+        child = self._processes.Process(target=function, args=(there, *args))
+        child.start()
+        there.close()
+        try:
+            return here.recv() if here.poll(limit) else None
+        except EOFError:
+            return None
+        finally:
+            child.kill()
+            child.join()
+
+
+def plan(op: str, profiles: Sequence[Profile], wanted: Callable[[Profile, int], bool]) -> list[Turn]:
+    """Returns the checks that are wanted, those first that take little and find much: each way's cases once, probes."""
+    turns = []
+    for stage in (0, 1, 2):
+        for each in profiles:
+            places = [i for i, own in enumerate(each.stages) if own == stage and wanted(each, i)]
+            places.sort(key=each.seconds.__getitem__)
+            if places:
+                limits = tuple(SLOWER * each.seconds[i] for i in places)
+                turns.append(Turn(op, each.way, tuple(places), limits))
+    return turns
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def tables(rows: Sequence[tuple[Fault, Caught]], how: str) -> str:
-    missed = [(fault, found) for fault, found in rows if not found.anything]
-    head = f"{len(rows) - len(missed)} of {len(rows)} faults caught, {how}."
-    kinds = Counter(fault.kind for fault, _ in rows)
-    caught = Counter(fault.kind for fault, found in rows if found.anything)
+def planted_tables(rows: Sequence[tuple[Fault, Caught]], device: str) -> str:
+    missed = sum(not found.anything for _, found in rows)
+    where = "in Triton's interpreter" if device == "cpu" else f"compiled, device {device}"
+    head = f"{len(rows) - missed} of {len(rows)} faults caught, {where}, up to the first check that finds each."
+    kinds, caught = Counter(fault.kind for fault, _ in rows), Counter(fault.kind for fault, found in rows if found.kind)
     by_kind = table(("kind", "planted", "caught"), [(kind, many, caught[kind]) for kind, many in sorted(kinds.items())])
-    ordered = sorted(rows, key=lambda row: row[1].anything)
     each = table(
-        ("op", "fault", "checks that fail, of those tried", "how", "first"),
+        ("op", "fault", "checks", "how", "first"),
         [
-            (f"`{fault.op}`", fault.name, f"{found.failed} of {found.checks}", _how(found), _first(found))
-            for fault, found in ordered
+            (f"`{fault.op}`", fault.name, found.checks, _how(found), f"`{found.first}`" if found.first else "-")
+            for fault, found in sorted(rows, key=lambda row: row[1].anything)
         ],
     )
     return f"{head}\n\n{by_kind}\n\n{each}"
 
 
 def _how(found: Caught) -> str:
-    return ", ".join(f"{kind} ({many})" for kind, many in found.reasons[:3]) or "**not caught**"
+    return found.kind or "**not caught**"
 
 
-def _first(found: Caught) -> str:
-    return f"`{found.first}`" if found.first else "-"
+RAISED = frozenset({"kernel_raised", "out_of_memory", "process_died"})
+FATES = ("equivalent", "unreachable", "killed", "survived")
+
+
+def random_tables(rows: Sequence[tuple[Mutant, Caught | None, str]], seed: int, device: str) -> str:
+    """rows: mutant, what became of it unless no check reaches it, its fate."""
+    files = sorted({mutant.path for mutant, _, _ in rows})
+    lines = []
+    for file in [*files, None]:
+        own = [row for row in rows if file in {None, row[0].path}]
+        many = Counter(fate for _, _, fate in own)
+        raised = sum(bool(found and found.kind in RAISED) for _, found, _ in own)
+        counted = many["killed"] + many["survived"]
+        share = percent(many["killed"] / counted) if counted else "-"
+        name = f"`{file}`" if file else "**all**"
+        lines.append((name, len(own), *(many[fate] for fate in FATES[:3]), raised, many["survived"], share))
+    where = "in Triton's interpreter" if device == "cpu" else f"compiled, device {device}"
+    times = [found.seconds for _, found, _ in rows if found]
+    took = f"a median of {statistics.median(times):.1f} s and a mean of {statistics.mean(times):.1f} s a mutant"
+    text = [f"Seed {seed}, {where}, {took}.", table(
+        ("file", "drawn", "equivalent", "unreachable", "killed", "that raised", "survived", "killed of both"),
+        lines,
+    )]  # fmt: skip
+    for mutant, found, fate in rows:
+        if fate == "survived" and found:
+            diff = mutant.diff((KERNELS / mutant.path).read_text(encoding="utf-8"))
+            text.append(f"`{mutant.function}`, {mutant.rule}, {found.checks} checks:\n\n```diff\n{diff}\n```")
+    return "\n\n".join(text)
 
 
 # --- all of it --------------------------------------------------------------------------------------------------------
 
 
-def untouched(ops: Iterable[str], device: str, pool: ThreadPoolExecutor) -> list[str]:
-    """Ops whose suites fail without any fault."""
-    names = sorted(set(ops))
-    return [
-        op
-        for op, found in zip(names, pool.map(lambda op: suite(op, None, device), names), strict=True)
-        if found.anything
-    ]
+def shown_on(device: str) -> list[Fault]:
+    """Faults that are faults there: on the CPU kernels are interpreted."""
+    other = "compiled" if device == "cpu" else "interpreted"
+    return [fault for fault in FAULTS if fault.only != other]
+
+
+def run_planted(runner: Runner, faults: Sequence[Fault], profiles: dict[str, list[Profile]]) -> list[Caught]:
+    work: list[tuple[Fault_, list[Turn]]] = []
+    for fault in faults:
+        named = lambda each, i: fault.case is not None and fault.case in each.names[i]  # noqa: B023, E731
+        turns = [*plan(fault.op, profiles[fault.op], named), *plan(fault.op, profiles[fault.op], lambda *_: True)]
+        work.append((fault, turns))
+    return runner.run(work)
+
+
+def run_random(
+    runner: Runner, drawn: Sequence[Mutant], profiles: dict[str, list[Profile]], jobs: int
+) -> list[tuple[Mutant, Caught | None, str]]:
+    known = users(KERNELS)
+    plans = []
+    for mutant in drawn:
+        reached = lambda each, i: reaches(mutant, each.lines[i])  # noqa: B023, E731
+        turns = [turn for op in known[mutant.path] if op in profiles for turn in plan(op, profiles[op], reached)]
+        plans.append((mutant, turns))
+    caught = iter(runner.run([each for each in plans if each[1]]))
+    rows = [(mutant, next(caught) if turns else None) for mutant, turns in plans]
+    left: dict[str, list[Mutant]] = {}
+    for mutant, found in rows:
+        if found and not found.anything:
+            for op in profiles.keys() & {*known[mutant.path]}:
+                left.setdefault(op, []).append(mutant)
+    differing = set[Mutant]()
+    os.environ.pop("TRITON_INTERPRET", None)
+    fresh = multiprocessing.get_context("spawn")
+    with fresh.Pool(jobs, maxtasksperchild=1) as pool:
+        for (_, those), same in zip(
+            left.items(), pool.starmap(find_equivalent, left.items(), chunksize=1), strict=True
+        ):
+            differing |= {mutant for mutant, alike in zip(those, same, strict=True) if not alike}
+    fates = []
+    for mutant, found in rows:
+        if found is None:
+            fate = "unreachable"
+        elif found.anything:
+            fate = "killed"
+        else:
+            fate = "survived" if mutant in differing else "equivalent"
+        fates.append((mutant, found, fate))
+    return fates
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--op", action="append", help="only this op's faults; may be given several times")
+    parser.add_argument("--ops", nargs="+", metavar="OP", help="only faults of these ops' kernels")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--first", action="store_true", help="only up to the first check that finds a fault")
-    parser.add_argument("--workers", type=int, default=2, help="suites at a time")
+    parser.add_argument("--random", type=int, metavar="N", help="draw so many faults")
+    parser.add_argument("--seed", type=int, default=0, help="of the draw")
+    parser.add_argument("--jobs", type=int, default=2, help="faults at a time")
     parser.add_argument("--out", type=Path, metavar="PAGE", help="page with the two marks")
     options = parser.parse_args(arguments)
-    faults = [fault for fault in shown_on(options.device) if not options.op or fault.op in options.op]
-    if options.first:
-        rows = list(zip(faults, firsts(faults, options.workers, options.device), strict=True))
-        where = "in Triton's interpreter" if options.device == "cpu" else f"compiled, device {options.device}"
-        return _told(tables(rows, f"{where}, up to the first check that finds each"), rows, options.out)
-    with ThreadPoolExecutor(options.workers) as pool:
-        if failing := untouched((fault.op for fault in faults), options.device, pool):
-            print(f"Without any fault these fail, so nothing can be said: {', '.join(failing)}", file=sys.stderr)
+    known = users(KERNELS)
+    ops = options.ops or sorted({op for those in known.values() for op in those})
+    with tempfile.TemporaryDirectory(prefix="perfci-mutations-") as name:
+        runner = Runner(options.device, options.jobs, Path(name))
+        faults = [fault for fault in shown_on(options.device) if fault.op in ops]
+        drawn: list[Mutant] = []
+        if options.random:
+            every = [each for each in every_mutant(KERNELS) if {*known[each.path]} & {*ops}]
+            drawn = draw(every, KERNELS, options.random, options.seed)
+        needed = {op for each in drawn for op in known[each.path]} & {*ops} if drawn else {fault.op for fault in faults}
+        profiles = runner.profiles(sorted(needed))
+        if failing := [each.failing for those in profiles.values() for each in those if each.failing]:
+            print("Without any fault these fail, so nothing can be said:", *failing, sep="\n", file=sys.stderr)
             return 1
-        rows = list(zip(faults, pool.map(lambda fault: suite(fault.op, fault, options.device), faults), strict=True))
-    return _told(tables(rows, f"device {options.device}, whole suites"), rows, options.out)
-
-
-def _told(text: str, rows: Sequence[tuple[Fault, Caught]], page: Path | None) -> int:
-    if page:
-        MARKS.written(page, text)
+        if options.random:
+            rows = run_random(runner, drawn, profiles, options.jobs)
+            text, missed = random_tables(rows, options.seed, options.device), any(row[2] == "survived" for row in rows)
+        else:
+            caught = run_planted(runner, faults, profiles)
+            text = planted_tables(list(zip(faults, caught, strict=True)), options.device)
+            missed = not all(found.anything for found in caught)
+    if options.out:
+        marks = Marks("benchmarks/mutations.py --random" if options.random else "benchmarks/mutations.py")
+        marks.written(options.out, text)
     print(text)
-    return 0 if all(found.anything for _, found in rows) else 1
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":

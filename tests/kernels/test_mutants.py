@@ -1,0 +1,80 @@
+"""Random faults: what the rules of benchmarks/mutants.py make of a kernel, and of which ops it is."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from mutants import draw, every_mutant, users  # noqa: E402
+
+KERNEL = '''"""A copy."""
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x_ptr, out_ptr, cols, x_stride, out_stride, SIZE: tl.constexpr):
+    """Copies."""
+    col = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    x = tl.load(x_ptr + col * x_stride, mask=col < cols, other=0.0)
+    tl.store(out_ptr + col * out_stride, x.to(tl.float32), mask=col < cols)
+
+
+def copy(x):
+    return x + 1
+'''
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "copy_triton.py").write_text(KERNEL)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("rule", "line"),
+    [
+        ("comparison", "    x = tl.load(x_ptr + col * x_stride, mask=col <= cols, other=0.0)"),
+        ("mask", "    tl.store(out_ptr + col * out_stride, x.to(tl.float32), mask=(None))"),
+        ("other", "    x = tl.load(x_ptr + col * x_stride, mask=col < cols, other=None)"),
+        ("swap", "    x = tl.load(x_ptr + col * out_stride, mask=col < cols, other=0.0)"),
+        ("cast", "    tl.store(out_ptr + col * out_stride, x.to(tl.float16), mask=col < cols)"),
+        ("operator", "    col = tl.program_id(0) * SIZE - tl.arange(0, SIZE)"),
+        ("constant", "    col = tl.program_id(1) * SIZE + tl.arange(0, SIZE)"),
+        ("term", "    col = (tl.program_id(0)) + tl.arange(0, SIZE)"),
+    ],
+)
+def test_a_rule_edits_one_line_of_a_kernel(folder, rule, line):
+    found = [each for each in every_mutant(folder) if each.rule == rule]
+
+    assert line in [each.planted(KERNEL).splitlines()[each.line - 1] for each in found]
+
+
+def test_only_kernels_are_edited_and_each_edit_is_a_diff_of_one_line(folder):
+    for mutant in every_mutant(folder):
+        changed = [
+            line for line in mutant.diff(KERNEL).splitlines() if line[0] in "+-" and line[:3] not in {"+++", "---"}
+        ]
+        assert len(changed) == 2
+        assert mutant.function == "kernel"
+
+
+def test_a_seed_draws_the_same_faults_again_and_all_are_python_that_differs(folder):
+    every = every_mutant(folder)
+
+    drawn = draw(every, folder, 20, seed=3)
+
+    assert drawn == draw(every, folder, 20, seed=3) != draw(every, folder, 20, seed=4)
+    assert len({*drawn}) == 20
+    assert all(mutant.parses(KERNEL) for mutant in drawn)
+
+
+def test_a_shared_file_belongs_to_the_ops_that_import_it():
+    known = users(ROOT / "kernels")
+
+    assert {"attention", "fp8_attention"} <= {*known["_attention.py"]}
+    assert known["softmax/softmax_triton.py"] == ["softmax"]
+    assert "matmul/matmul_steps.py" not in known
