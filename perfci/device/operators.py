@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
+import pkgutil
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,14 +58,14 @@ class Operator:
         found: tuple[float | None, float | None] = getattr(self.info, "domain", None) or (None, None)
         return found
 
-    def list_calls(self) -> list[dict[str, Any]]:
-        """Arguments by name of OpInfo's float32 samples, tensors as `Argument`. One made up call if there are none.
+    def list_calls(self, dtype: str = "float32") -> list[dict[str, Any]]:
+        """Arguments by name of OpInfo's samples in a dtype, tensors as `Argument`. Made up calls if there are none.
 
         Those with tensors of one shape come first, then those with the most usual numbers of axes.
         """
         names = [each.name for each in self.arguments]
         found: dict[str, tuple[list[tuple[int, ...]], dict[str, Any]]] = {}
-        for values, options in self._list_samples():
+        for values, options in self._list_samples(getattr(torch, dtype)):
             given = dict(zip(names, values, strict=False)) | options
             if len(values) > len(names) or not given.keys() <= {*names}:
                 continue
@@ -81,16 +83,21 @@ class Operator:
         )
         return [given for _, given in order]
 
-    def _list_samples(self) -> Iterator[tuple[list[Any], dict[str, Any]]]:
-        if self.info:
-            for sample, _ in zip(self.info.sample_inputs("cpu", torch.float32), range(_MOST_SAMPLES), strict=False):
+    def _list_samples(self, dtype: torch.dtype) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+        if self.info and self.info.supports_dtype(dtype, "cpu"):
+            for sample, _ in zip(self.info.sample_inputs("cpu", dtype), range(_MOST_SAMPLES), strict=False):
                 options = {name: value for name, value in sample.kwargs.items() if name not in LEFT_OUT}
                 if options or not sample.kwargs:
                     yield [sample.input, *sample.args], options
             return
         needed = [each for each in self.arguments if not each.has_default_value() and not each.is_out]
-        values = [torch.zeros(5, 5) if "Tensor" in str(each.type) else _GENERIC.get(str(each.type)) for each in needed]
-        yield values, {}
+        for shape in ((5, 5), (2, 5, 5), (2, 3, 5, 5), (2, 2, 3, 5, 5), (5,)) if dtype is torch.float32 else ():
+            # A list of as many numbers as its type says, such as a padding, or else a shape.
+            known = {"Tensor": torch.zeros(shape), "List[int]": [*shape], **_GENERIC}
+            values: list[Any] = [[1] * each.N if each.N else known.get(str(each.type)) for each in needed]
+            with contextlib.suppress(Exception):  # an operator that refuses them
+                pkgutil.resolve_name(self.path)(*(each.clone() if torch.is_tensor(each) else each for each in values))
+                yield values, {}
 
     def _describe(self, value: Any) -> Any:
         """A tensor as an `Argument`, with what makes it if it has to lie in the operator's domain."""

@@ -40,7 +40,7 @@ def project(tmp_path_factory) -> Path:
 def test_each_file_with_an_operator_of_torch_becomes_an_op(project):
     ops = discover.ops(settings.load(project))
 
-    assert {op.op for op in ops} == {"asin", "square_"}
+    assert {op.op for op in ops} == {"addcdiv", "asin", "bitwise_xor_", "replication_pad1d", "square_"}
     assert [reason for op in ops for reason in discover.check_contract(op)] == []
 
 
@@ -63,6 +63,16 @@ def test_kernels_that_ask_for_cuda_are_launched_and_judged(project):
     (_, right), (_, wrong) = told["square_"], told["asin"]
     assert right == []
     assert wrong != []
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"), [("addcdiv", "float32"), ("bitwise_xor_", "bool"), ("replication_pad1d", "float32")]
+)
+def test_operators_with_other_dtypes_and_lists_of_numbers_are_judged_without_an_edit(project, op, dtype):
+    checks, failures = interpreted(project, f"*dtype={dtype}", op)[op]
+
+    assert checks > 20
+    assert failures == []
 
 
 def test_a_single_file_needs_no_name(project, capsys):

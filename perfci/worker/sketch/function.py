@@ -65,6 +65,10 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     path_of = files.reference or (operator.path if operator else operators.find_reference(files.function))
     if path_of is None:
         raise UsageError("from_without_reference", found=f"{path.name}:{files.function}")
+    samples = [
+        [Call("accuracy", given, {}) for given in operator.list_calls(dtype)] if operator else []
+        for dtype in ("float32", "bool", "int32")
+    ]
     with going.going():
         own = _import_side(files.function, path, files.module, going)
         if files.baseline:
@@ -78,8 +82,8 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         takes = operator.signature if operator else inspect.signature(own.function)
         suite = TestReader({files.function, path_of.split(".")[-1 - path_of.startswith("torch.ops.")]}, takes, going)
         tests = suite.read([Path(each) for each in files.tests])
-        calls = tests or ([Call("accuracy", given, {}) for given in operator.list_calls()] if operator else [])
-        found = _fit_operator(operator, calls, own.function, other.function, going) if operator else None
+        sources = [tests] if tests else samples
+        found = _fit_operator(operator, sources, own.function, other.function, going) if operator else None
         if found:
             form, shown, arguments, calls = found
             handed, (form, calls, right) = arguments, find_form(form, calls)
@@ -90,7 +94,8 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
             form, arguments, right, calls = _find_form(own.function, other.function, handed, going, calls)
         done = form.try_case(form.make_distinct())
         launched = "\n".join(launch.source for launch in done.launches) if done else text
-        dtypes = [each for each in _choose_dtypes(launched) if replace(form, dtype=each).agrees() or not right]
+        usual = [each for each in _choose_dtypes(launched) if replace(form, dtype=each).agrees() or not right]
+        dtypes = usual or [call.dtype for call in calls[:1]]
         carried = len(calls) if tests else 0
         if not tests:
             firsts = [_retype(call, dtype) for call in calls[:1] for dtype in dtypes]
@@ -99,8 +104,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         for sizes in [] if any(each.part == "performance" for each in calls) else _list_sizes(form, launched):
             if not right or form.try_case(dict(zip(form.axes, sizes, strict=True))):
                 calls += [_call(form, "performance", sizes, dtype) for dtype in dtypes[-2:]]
-        pointwise = bool(operator and found and operator.pointwise)
-        suites, look = make_suites(op, form, calls, launched, pointwise=pointwise)
+        suites, look = make_suites(op, form, calls, launched, pointwise=bool(operator and found and operator.pointwise))
     if operator and found:
         bounded = [f"domain={operator.domain},"] if set(operator.domain) != {None} else []
         written = [f"mutates={operator.mutates},"] if operator.mutates else []
@@ -187,9 +191,9 @@ def _choose_dtypes(launched: str) -> tuple[str, ...]:
 
 
 def _fit_operator(
-    operator: Operator, samples: Sequence[Call], function: Any, reference: Any, going: Rehearsal
+    operator: Operator, samples: Sequence[Sequence[Call]], function: Any, reference: Any, going: Rehearsal
 ) -> tuple[Form, tuple[str, ...], list[str], list[Call]] | None:
-    """How to call a function as torch's operator of its name, and the samples that both take. None if there are none.
+    """How to call a function as torch's operator of its name, and the first samples that both take. None without any.
 
     Gives the form of a call, the op's parameters, and what the function and the reference are called with.
     """
@@ -201,13 +205,11 @@ def _fit_operator(
     plain = [each for each in operator.arguments if not each.kwarg_only]
     named = [each for each in operator.arguments if each.kwarg_only and (any_keyword or each.name in keywords)]
     needed = [each for each in plain if not each.has_default_value()]
-    for given in dict.fromkeys((tuple(plain), tuple(needed))):
+    for own, given in itertools.product(samples, dict.fromkeys((tuple(plain), tuple(needed)))):
         if len(given) > room:
             continue
         used = {each.name for each in (*given, *named)}
-        calls = [
-            replace(call, given={key: value for key, value in call.given.items() if key in used}) for call in samples
-        ]
+        calls = [replace(call, given={key: value for key, value in call.given.items() if key in used}) for call in own]
         handed = [each.name for each in given] + [f"{each.name}={each.name}" for each in named]
         shown = [each.name + (": torch.Tensor" if "Tensor" in str(each.type) else "") for each in (*given, *named)]
         form = Form(make_call(function, handed, {}), make_call(reference, handed, {}), going)
