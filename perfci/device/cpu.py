@@ -1,7 +1,8 @@
 """No accelerator: kernels run in Triton's interpreter, which separates right from wrong, never fast from slow.
 
 Two programs of one launch race if both store different values to one address, or if one stores a value that differs
-from what the other loads there. A launch with atomics may be synchronised by them and is left alone.
+from what the other loads there. A launch with atomics may be synchronised by them and is left alone. So is memory that
+a launch uses although it is none of its tensors', if it can have read the addresses from one of them.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import numpy as np
 import torch
 
 from perfci.core.model import CompiledKernel, Device, Reason
-from perfci.device.seam import Accelerator, Capture, Endurance, Race
+from perfci.device.seam import OUTSIDE, Accelerator, Capture, Endurance, Race, leaves
 from perfci.device.targets import explain_unknown_triton
-from perfci.device.tensors import TorchArrays, measure_footprint, operator_namespaces
+from perfci.device.tensors import GUARD_BYTES, TorchArrays, measure_footprint, operator_namespaces
 
 Array = np.ndarray[Any, Any]
 
@@ -108,7 +109,8 @@ def record_interpreted(
 class _Log:
     """One launch's accesses."""
 
-    def __init__(self) -> None:
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._tensors = tensors
         # Addresses, bits and program of each load or store.
         self.loads: list[tuple[Array, Array, int]] = []
         self.stores: list[tuple[Array, Array, int]] = []
@@ -129,7 +131,7 @@ class _Log:
         if not self.readable or not self.stores:
             return None
         loads, stores = _join_accesses(self.loads), _join_accesses(self.stores)
-        return _two_stores(stores) or _load_and_store(loads, stores)
+        return _two_stores(stores) or _load_and_store(loads, stores) or _outside(self._tensors, loads, stores)
 
 
 class _Watched:
@@ -164,7 +166,8 @@ def watch_races_inside() -> Iterator[list[Race]]:
     place = interpreter.interpreter_builder.set_grid_idx
 
     def launch(executor: Any, *args: Any, **kwargs: Any) -> Any:
-        log = _Log()
+        given = leaves([args, kwargs])
+        log = _Log([each for each in (getattr(one, "base", one) for one in given) if isinstance(each, torch.Tensor)])
 
         def start_program(*index: int) -> None:
             log.program += 1
@@ -210,6 +213,27 @@ def _load_and_store(loads: tuple[Array, Array, Array], stores: tuple[Array, Arra
     place[place == stored.size] = 0
     clash = (stored[place] == addresses) & (stored_by[place] != programs) & (stored_bits[place] != bits)
     return _describe_clash("load and store", clash, addresses, programs, stored_by[place])
+
+
+def _outside(tensors: Sequence[torch.Tensor], *accesses: tuple[Array, Array, Array]) -> Race | None:
+    """Accesses of no tensor's own elements, nor of what its storage has between guards."""
+    wide = [each for each in tensors if each.dtype in {torch.int64, torch.uint64} and each.numel()]
+    if any(bool((each.view(torch.int64) > 1 << 32).any()) for each in wide):  # it may hold addresses
+        return None
+    spans = []
+    for each in tensors:
+        extent = sum((size - 1) * stride for size, stride in zip(each.shape, each.stride(), strict=True)) + 1
+        storage = each.untyped_storage()
+        first, last = storage.data_ptr() + GUARD_BYTES, storage.data_ptr() + storage.nbytes() - GUARD_BYTES
+        begin = each.data_ptr()
+        spans.append((min(begin, first), max(begin + extent * each.element_size(), last)))
+    for addresses, _, programs in accesses:
+        stray = np.ones(addresses.size, bool)
+        for begin, end in spans:
+            stray &= (addresses < begin) | (addresses >= end)
+        if stray.any():
+            return _describe_clash(OUTSIDE, stray, addresses, programs, programs)
+    return None
 
 
 def _describe_clash(kind: str, clash: Array, addresses: Array, programs: Array, others: Array) -> Race | None:

@@ -139,11 +139,14 @@ def not_interpreted(error: BaseException | None) -> str | None:
     return str(error) if error is not None else None
 
 
+OUTSIDE = "access outside"
+
+
 @dataclass(frozen=True)
 class Race:
-    """What two programs of one launch did to the same memory."""
+    """What two programs of one launch did to the same memory, or one of them to memory that is not the launch's."""
 
-    kind: str  # two stores, or load and store
+    kind: str  # two stores, load and store, or OUTSIDE
     addresses: int  # number of elements concerned
     programs: tuple[int, int]  # the pair that was seen first
 

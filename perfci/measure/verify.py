@@ -14,7 +14,7 @@ import numpy as np
 
 from perfci.core.model import AccuracyCase, Fact, Reason
 from perfci.core.wording import as_fact
-from perfci.device.seam import Accelerator, Arrays, Deviation, Inputs, Race, not_interpreted
+from perfci.device.seam import OUTSIDE, Accelerator, Arrays, Deviation, Inputs, Race, not_interpreted
 from perfci.measure import closeness
 from perfci.measure.bench import Describe
 from perfci.measure.closeness import Host, Standard, find_growth, relative_l2
@@ -340,6 +340,9 @@ def _find_misuse(calls: _Calls) -> Iterator[Reason]:
     if calls.damaged:
         yield Reason("wrote_outside", {"case": case, "zones": calls.damaged})
     for race in calls.races:
+        if race.kind == OUTSIDE:
+            yield Reason("used_outside", {"case": case, "count": race.addresses, "program": race.programs[0]})
+            continue
         pair = {"first": race.programs[0], "second": race.programs[1]}
         yield Reason("race", {"case": case, "kind": race.kind, "count": race.addresses, **pair})
 

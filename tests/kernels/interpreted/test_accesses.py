@@ -25,3 +25,50 @@ def test_a_mask_made_with_a_scalar_chooses_the_addresses_that_it_lets_through(st
         store_own_columns[(2,)](out, step, 8)
 
     assert sum(race.addresses for race in races) == shared
+
+
+@triton.jit
+def copy_shifted(x_ptr, out_ptr, size, shift, block: tl.constexpr):
+    place = tl.arange(0, block)
+    x = tl.load(x_ptr + place + shift, mask=place < size)
+    tl.store(out_ptr + place, tl.where(place + shift < size, x, 0), mask=place < size)
+
+
+@triton.jit
+def copy_by_table(table_ptr, out_ptr, block: tl.constexpr):
+    place = tl.arange(0, block)
+    source = tl.load(table_ptr).to(tl.pointer_type(tl.float32))
+    tl.store(out_ptr + place, tl.load(source + place))
+
+
+@pytest.mark.parametrize(("shift", "outside"), [(0, 0), (3, 3), (-2, 2)])
+def test_a_load_beside_the_launchs_tensors_shows_though_nothing_depends_on_it(shift, outside):
+    cpu = open_device("cpu", seed=1)
+    given = cpu.arrays.place({"x": torch.arange(8.0)}, "contiguous")["x"]
+
+    with cpu.arrays.watch_allocations("nan"):
+        out = torch.empty(8)
+    with cpu.watch_races() as races:
+        copy_shifted[(1,)](given, out, 8, shift, 8)
+
+    assert sum(race.addresses for race in races) == outside
+
+
+def test_a_view_may_read_what_lies_beside_it_in_its_own_tensor():
+    cpu = open_device("cpu", seed=1)
+    given = cpu.arrays.place({"x": torch.arange(12.0)}, "contiguous")["x"]
+
+    with cpu.watch_races() as races:
+        copy_shifted[(1,)](given[2:10], torch.zeros(8), 8, 2, 8)
+
+    assert list(races) == []
+
+
+def test_addresses_that_a_tensor_holds_are_no_strays():
+    source, out = torch.arange(8.0), torch.zeros(8)
+
+    with open_device("cpu", seed=1).watch_races() as races:
+        copy_by_table[(1,)](torch.tensor([source.data_ptr()]), out, 8)
+
+    assert list(races) == []
+    assert out.tolist() == source.tolist()
