@@ -495,12 +495,15 @@ class NumpyArrays(seam.Arrays):
     def _place(self, array: Array, layout: str) -> Array:
         if layout == "expanded" and array.ndim and array.shape[0]:
             return np.broadcast_to(self._place(array[:1], "contiguous"), array.shape)
-        step = 2 if layout == "strided" and array.ndim else 1
+        step, gap = 2 if layout == "strided" else 1, GUARD if layout == "pitched" else 0
         filler = np.nan if np.issubdtype(array.dtype, np.floating) else 0
-        room = np.full(array.size * step + 2 * GUARD, filler, dtype=array.dtype)
-        middle = room[GUARD : GUARD + array.size * step]
-        inner = middle.reshape(*array.shape[:-1], -1)[..., ::step] if array.size else middle
-        inner = inner.reshape(array.shape) if step == 1 or not array.size else inner
+        *lead, cols = array.shape or (1,)
+        width = cols * step + gap
+        room = np.full(math.prod(lead) * width + 2 * GUARD, filler, dtype=array.dtype)
+        rows = room[GUARD : len(room) - GUARD].reshape(*lead, width)
+        inner = (
+            rows[..., : cols * step : step].reshape(array.shape) if not array.ndim else rows[..., : cols * step : step]
+        )
         inner[...] = array
         return inner
 

@@ -31,7 +31,8 @@ from perfci.device.seam import (
 Host = np.ndarray[Any, Any]
 
 GUARD_BYTES = 16384  # zone on either side of an array: a multiple of every alignment that kernels specialise on
-GUARD_VALUE = 77  # Stands in the guard zones of outputs. No NaN, since a stray write often copies a stray read's NaN.
+GUARD_VALUE = 77  # Stands in the guard zones of a second call. A stray write often copies a stray read's NaN.
+GAP = 16  # elements behind each row of a pitched tensor: rows stay as well aligned as their length makes them
 CHUNK = 1 << 24  # elements compared at once, so that a large output needs little more memory
 FEW = 1 << 14  # elements up to which errors are computed on the host
 
@@ -61,10 +62,11 @@ class TorchArrays(Arrays):
         return np.asarray(_float64(torch.from_numpy(values).to(like.dtype)).numpy())
 
     def like(self, values: Host, array: torch.Tensor) -> torch.Tensor:
-        """The axes have the other tensor's order in memory, if that is dense."""
+        """It has the other tensor's strides, unless elements of that share memory."""
         made = torch.from_numpy(np.array(values, order="C")).to(array.dtype).to(array.device)
-        order = _order(array)
-        return made if order is None else made.permute(order).contiguous().permute(_inverse(order))
+        if not _is_apart(array):
+            return made
+        return torch.empty_strided(array.shape, array.stride(), dtype=made.dtype, device=made.device).copy_(made)
 
     def spoil(self, array: torch.Tensor) -> None:
         if array.numel():
@@ -210,18 +212,19 @@ class TorchArrays(Arrays):
         """The axes of a dense tensor keep their order in memory: kernels have own paths for transposed ones."""
         if layout == "expanded" and array.dim() and array.shape[0]:
             return self._place(array[:1].contiguous(), "contiguous").expand(array.shape)
-        order = _order(array)
-        if order is not None:
-            return self._place(array.permute(order), layout).permute(_inverse(order))
-        step = 2 if layout == "strided" and array.dim() and array.numel() else 1
+        strides = array.stride()
+        if layout != "contiguous" or not _is_apart(array):
+            if (order := _order(array)) is not None:
+                return self._place(array.permute(order), layout).permute(_inverse(order))
+            step, gap = 2 if layout == "strided" else 1, GAP if layout == "pitched" else 0
+            rows = (*array.shape[:-1], array.shape[-1] * step + gap) if array.dim() else ()
+            strides = tuple(math.prod(rows[axis + 1 :]) for axis in range(array.dim() - 1))
+            strides = (*strides, step) if array.dim() else ()
         guard = GUARD_BYTES // array.element_size()
-        length = array.numel() * step
-        room = torch.full((length + 2 * guard,), _poison(array.dtype), dtype=array.dtype, device=array.device)
-        inner = room[guard : guard + length]
-        shape = (*array.shape[:-1], array.shape[-1] * 2) if step == 2 else array.shape
-        inner = inner.view(shape)[..., ::step] if array.dim() else inner.view(shape)
-        inner.copy_(array)
-        return inner
+        room = torch.full(
+            (_extent(array.shape, strides) + 2 * guard,), _poison(array.dtype), dtype=array.dtype, device=array.device
+        )
+        return room.as_strided(array.shape, strides, guard).copy_(array)
 
     def _copy(self, array: torch.Tensor) -> torch.Tensor:
         return array.clone()
@@ -264,7 +267,8 @@ class Mode(TorchDispatchMode):
 class _GuardedAllocations(Mode):
     """Replaces every fresh allocation by the middle of a larger one, whose ends show writes past its own.
 
-    What is uninitialised is NaN (the largest integer) or GUARD_VALUE, so that it differs between two calls.
+    What is uninitialised is NaN (the largest integer) or GUARD_VALUE, so that it differs between two calls. So are the
+    ends: NaN shows what reads beyond its own memory.
     """
 
     def __init__(self, device_type: str, filler: str) -> None:
@@ -283,21 +287,33 @@ class _GuardedAllocations(Mode):
         return guarded.copy_(result) if func in _FILLED else guarded
 
     def count_damage(self) -> int:
-        zones = (zone for room, guard in self._rooms for zone in (room[:guard], room[-guard:]))
-        return sum(not bool((zone == GUARD_VALUE).all()) for zone in zones)
+        zones = [zone for room, guard in self._rooms for zone in (room[:guard], room[-guard:])]
+        return sum(not torch.equal(_bits(zone), _bits(torch.full_like(zone, self._edge(zone.dtype)))) for zone in zones)
+
+    def _edge(self, dtype: torch.dtype) -> Any:
+        return _poison(dtype) if self._filler == "nan" else False if dtype is torch.bool else GUARD_VALUE
 
     def _guard(self, plain: torch.Tensor) -> torch.Tensor:
         guard = GUARD_BYTES // plain.element_size()
-        extent = 1 + sum((size - 1) * stride for size, stride in zip(plain.shape, plain.stride(), strict=True))
-        length = extent if plain.numel() else 0
-        room = torch.full((length + 2 * guard,), GUARD_VALUE, dtype=plain.dtype, device=plain.device)
-        if self._filler == "nan":
-            room[guard : guard + length].fill_(_poison(plain.dtype))
-        elif plain.dtype is torch.bool:
-            room.fill_(False)
+        length = _extent(plain.shape, plain.stride()) + 2 * guard
+        room = torch.full((length,), self._edge(plain.dtype), dtype=plain.dtype, device=plain.device)
         if plain.dtype is not torch.bool:
             self._rooms.append((room, guard))
         return room.as_strided(plain.shape, plain.stride(), guard)
+
+
+def _extent(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Elements from the first of a tensor to its last."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) if all(shape) else 0
+
+
+def _is_apart(tensor: torch.Tensor) -> bool:
+    """Whether no two elements share memory, as far as each axis steps over those that step less."""
+    sides = sorted((stride, size) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1)
+    return all(
+        stride >= _extent([size for _, size in sides[:axis]], [step for step, _ in sides[:axis]])
+        for axis, (stride, _) in enumerate(sides)
+    )
 
 
 def _order(tensor: torch.Tensor) -> list[int] | None:

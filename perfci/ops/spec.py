@@ -28,8 +28,9 @@ numbers around the literals of the kernel's file, one NaN, one infinity. `edges`
 CACHES: tuple[Cache, ...] = get_args(Cache)
 """What the L2 cache holds when a timed launch begins: nothing of the launch's own, or what the same call just used."""
 
-LAYOUTS = ("contiguous", "strided", "expanded")
-"""Memory layouts of inputs: dense. Every second element of a larger buffer; stride 0 along the first axis."""
+LAYOUTS = ("contiguous", "strided", "expanded", "pitched")
+"""Memory layouts of inputs: as make_inputs made them. Every second element of a larger buffer; stride 0 along the first
+axis; a gap behind each row."""
 
 
 def grid(**axes: Iterable[Any]) -> tuple[dict[str, Any], ...]:
@@ -194,6 +195,8 @@ class Accuracy:
     deterministic: bool = True  # the same inputs give the same bits; False for kernels that add atomically
     uses_dot: bool = False  # multiplies matrices: a term of a sum is a product of two inputs
     quantised: Quantised | None = None  # which tensors the op stores in low precision; None: none
+    accelerator_cases: Sequence[Params] = ()
+    """more cases, too large for Triton's interpreter, or of paths that it does not take"""
     large_cases: Sequence[Params] = ()
     """cases in which an array has more than 2^31 elements; only `perfci check --soak` runs them, if memory suffices"""
     large_part: Callable[[Mapping[str, Any], int, int], Mapping[str, Any]] | None = None

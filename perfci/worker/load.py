@@ -6,6 +6,8 @@ import dataclasses
 import difflib
 import importlib.util
 import inspect
+import itertools
+import os
 import sys
 import traceback
 from collections import Counter
@@ -66,6 +68,8 @@ def load_op(op: str, folder: Path, shared: Path) -> LoadedOp:
     with import_from(folder, shared):
         accuracy = _import_suite(paths["accuracy"], "accuracy", Accuracy)
         performance = _import_suite(paths["performance"], "performance", Performance)
+    if os.environ.get("TRITON_INTERPRET") != "1" and accuracy.accelerator_cases:
+        accuracy = dataclasses.replace(accuracy, cases=(*accuracy.cases, *accuracy.accelerator_cases))
     with checking(file := paths["accuracy"].name):
         _check_suite(accuracy, file)
         _check_quantised(accuracy, file)
@@ -184,10 +188,10 @@ def _check_suite(suite: Accuracy | Performance, file: str) -> None:
     if kernel != reference:
         raise ContractError("signatures_differ", file=file, kernel=kernel, reference=reference)
     check_cases(suite.cases, file)
-    large = suite.large_cases if isinstance(suite, Accuracy) else ()
-    if large:
-        check_cases(large, file)
-    check_calls(suite.make_inputs, [*suite.cases, *large], file)
+    more = (suite.accelerator_cases, suite.large_cases) if isinstance(suite, Accuracy) else ()
+    for cases in filter(None, more):
+        check_cases(cases, file)
+    check_calls(suite.make_inputs, [*suite.cases, *itertools.chain(*more)], file)
 
 
 def _check_quantised(suite: Accuracy, file: str) -> None:

@@ -136,7 +136,16 @@ def test_layouts_have_the_strides_that_their_names_promise():
 
     strides = [arrays.place({"x": x}, layout)["x"].stride() for layout in LAYOUTS]
 
-    assert strides == [(4, 1), (8, 2), (0, 1)]
+    assert strides == [(4, 1), (8, 2), (0, 1), (20, 1)]
+
+
+def test_gaps_between_rows_hold_nan_and_rows_stay_aligned():
+    x = arrays.place({"x": torch.ones(3, 24, dtype=torch.float16)}, "pitched")["x"]
+
+    beside = x.as_strided((2, 40 - 24), (40, 1), x.storage_offset() + 24)
+
+    assert beside.isnan().all()
+    assert all(row.data_ptr() % 16 == 0 for row in x)
 
 
 # --- comparisons ------------------------------------------------------------------------------------------------------
@@ -195,12 +204,13 @@ def test_same_bits_sees_the_sign_of_zero_and_takes_nan_for_itself(dtype):
     [
         (lambda x: x, (4, 1)),
         (lambda x: x.mT, (1, 4)),
-        (lambda x: x[:, ::2].mT, (3, 1)),
+        (lambda x: x[:, ::2].mT, (2, 4)),
+        (lambda x: x[:1, :3].as_strided((1, 3), (1 << 20, 1)), (1 << 20, 1)),
         (lambda x: x[:1].expand(3, 4), (4, 1)),
     ],
-    ids=["row-major", "transposed", "with gaps", "of one row"],
+    ids=["row-major", "transposed", "with gaps", "of one row far from the next", "of one row"],
 )
-def test_a_dense_operand_keeps_its_order_in_memory_whatever_it_is_filled_with(make, strides, dtype):
+def test_an_operand_keeps_its_strides_whatever_it_is_filled_with(make, strides, dtype):
     given = make(counted((3, 4), dtype))
     values = np.arange(given.numel(), dtype=np.float64).reshape(tuple(given.shape)) % 8
 

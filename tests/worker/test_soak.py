@@ -38,9 +38,22 @@ def test_large_cases_are_read_and_are_none_by_default(declared):
     assert declared("large_cases=[{'rows': 5}]").large_cases == [{"rows": 5}]
 
 
+@pytest.mark.parametrize(("interpreted", "many"), [("", 1), ("1", 0)])
+def test_cases_for_accelerators_join_the_others_where_kernels_are_not_interpreted(
+    declared, monkeypatch, interpreted, many
+):
+    monkeypatch.setenv("TRITON_INTERPRET", interpreted)
+    before = len(declared("").cases)
+
+    found = declared("accelerator_cases=[{'rows': 5}]").cases
+
+    assert len(found) == before + many
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
+        ("accelerator_cases=[{'columns': 5}]", "columns=5"),
         ("large_cases=7", "has no len()"),
         ("large_cases=[5]", "no attribute 'items'"),
         ("large_cases=[{'columns': 5}]", "columns=5"),
