@@ -41,6 +41,10 @@ accuracy = perfci.Accuracy(
         *shapes(1, 8, 2, queries=[40], keys=[50], width=[24], dtype=[torch.float16], causal=[True]),
         *shapes(queries=[90], keys=[100], width=[16], dtype=[torch.float16], window=WINDOWS),
         *shapes(queries=[70], keys=[70], width=[16], dtype=[torch.float32], window=[(50, 10)], causal=[True]),
+        *shapes(queries=[400], keys=[200], width=[64], dtype=[torch.float16]),
+        *shapes(queries=[300], keys=[200], width=[256], dtype=[torch.float16]),
+        *shapes(queries=[40], keys=[70], width=[16], dtype=[torch.float32], causal=[True]),
+        *shapes(2, queries=[20], keys=[600], width=[16], dtype=[torch.float16], padded=[(5, 600)]),
         *shapes(3, queries=[20], keys=[45], width=[16], dtype=DTYPES, padded=[True]),
         *shapes(2, queries=[40], keys=[40], width=[16], dtype=[torch.float32], **HIDDEN, window=[(9, None)]),
         *shapes(2, 2, queries=[20], keys=[37], width=[16], dtype=DTYPES, dropout=[0.25]),
@@ -63,6 +67,8 @@ accuracy = perfci.Accuracy(
         *shapes(1, 3, queries=[2], keys=[520], width=[16], dtype=[torch.float32, torch.bfloat16]),
         *shapes(queries=[130], keys=[140], width=[128], dtype=[torch.bfloat16]),
     ),
+    # More tiles than an H200 has processors, for programs that take several.
+    accelerator_cases=shapes(1, 50, queries=[1024], keys=[128], width=[128], dtype=[torch.bfloat16]),
     reduces=lambda keys, width, **others: max(keys, width, 1),
     uses_dot=True,
     rejects=(

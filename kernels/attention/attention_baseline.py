@@ -59,16 +59,18 @@ def make_inputs(
     *,
     causal: bool = False,
     window: tuple[int | None, int | None] = (None, None),
-    padded: bool = False,
+    padded: bool | tuple[int, ...] = False,
     dropout: float = 0.0,
 ) -> dict[str, object]:
-    """Inputs of one case; `padded` hides from none to all of each sequence's last keys."""
+    """Inputs of one case; `padded` hides from none to all of each sequence's last keys, or lists how many it has."""
     generator = torch.Generator(device).manual_seed(seed)
 
     def normal(heads: int, rows: int) -> torch.Tensor:
         return torch.randn((batch, heads, rows, width), generator=generator, dtype=dtype, device=device)
 
     lengths = keys - keys * torch.arange(batch, device=device)[:, None] // max(batch - 1, 1)
+    if isinstance(padded, tuple):
+        lengths = torch.tensor(padded, device=device)[:, None]
     return {
         "q": normal(heads, queries),
         "k": normal(key_heads, keys),

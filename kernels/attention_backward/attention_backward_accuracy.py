@@ -20,6 +20,14 @@ def shapes(batch=1, heads=1, key_heads=1, **axes):
     return perfci.grid(batch=[batch], heads=[heads], key_heads=[key_heads], **axes)
 
 
+def inputs(*sizes, spoilt=False, **case):
+    """As in the baseline; `spoilt`: the gradient of the last head's first query is NaN."""
+    made = make_inputs(*sizes, **case)
+    if spoilt:
+        made["grad"][:, -1, 0] = float("nan")
+    return made
+
+
 def wrong(**others):
     """Returns a function of the device that makes such inputs."""
 
@@ -35,7 +43,7 @@ def wrong(**others):
 accuracy = perfci.Accuracy(
     kernel=kernel,
     reference=reference,
-    make_inputs=make_inputs,
+    make_inputs=inputs,
     cases=(
         *shapes(heads=2, queries=[32], keys=[64], width=[64], dtype=DTYPES),
         *shapes(queries=[1, 33], keys=[31, 65], width=[16], dtype=[torch.float32], causal=[False, True]),
@@ -50,6 +58,7 @@ accuracy = perfci.Accuracy(
         *shapes(3, queries=[20], keys=[45], width=[16], dtype=DTYPES, padded=[True]),
         *shapes(2, queries=[40], keys=[40], width=[16], dtype=[torch.float32], **HIDDEN, window=[(9, None)]),
         *shapes(2, 2, queries=[20], keys=[37], width=[16], dtype=DTYPES, dropout=[0.25]),
+        *shapes(1, 2, queries=[33], keys=[24], width=[16], dtype=[torch.float32], spoilt=[True]),
         *shapes(2, queries=[33], keys=[33], width=[16], dtype=[torch.float16], **HIDDEN, dropout=[0.9]),
         *shapes(queries=[0, 5], keys=[0, 7], width=[16], dtype=[torch.float16]),
         *shapes(batch=0, queries=[4], keys=[4], width=[16], dtype=[torch.bfloat16]),

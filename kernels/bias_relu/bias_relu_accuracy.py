@@ -23,11 +23,16 @@ accuracy = perfci.Accuracy(
     cases=(
         *perfci.grid(rows=[1, 13], cols=[1, 1023, 1024, 1025], dtype=[torch.float16]),
         *perfci.grid(rows=[257], cols=[129], dtype=DTYPES),
+        *perfci.grid(rows=[5], cols=[4096], dtype=[torch.float16]),
         *perfci.grid(rows=[(), (2, 3), (2, 1, 5)], cols=[100], dtype=[torch.float32, torch.bfloat16]),
         *perfci.grid(rows=[0], cols=[64], dtype=[torch.bfloat16]),
         *perfci.grid(rows=[3, (2, 0)], cols=[0], dtype=[torch.float32]),
     ),
-    probe_cases=perfci.grid(rows=[33], cols=[100], dtype=DTYPES),
+    # Beyond one tile along a row too, whose programs walk rows, not columns.
+    probe_cases=(
+        *perfci.grid(rows=[33], cols=[100], dtype=DTYPES),
+        *perfci.grid(rows=[3], cols=[4099], dtype=[torch.float16]),
+    ),
     # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.
     large_cases=perfci.grid(rows=[2**22 + 5], cols=[1025], dtype=[torch.bfloat16]),
     rejects=(

@@ -23,7 +23,10 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[0], cols=[64], dtype=[torch.bfloat16]),
         *perfci.grid(rows=[3, (2, 0)], cols=[0], dtype=[torch.float32]),
     ),
-    probe_cases=perfci.grid(rows=[33], cols=[100], dtype=DTYPES),
+    probe_cases=(
+        *perfci.grid(rows=[33], cols=[100], dtype=DTYPES),
+        *perfci.grid(rows=[3], cols=[4099], dtype=[torch.float16]),
+    ),
     tolerance={"float32": (0.0, 0.0), "float16": (0.0, 0.0), "bfloat16": (0.0, 0.0)},
     # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.
     large_cases=perfci.grid(rows=[2**22 + 5], cols=[1025], dtype=[torch.float16]),

@@ -13,6 +13,17 @@ def shapes(images, channels, outputs, **axes):
     return perfci.grid(images=[images], channels=[channels], outputs=[outputs], **axes)
 
 
+def inputs(crop=False, **case):
+    """As in the baseline; `crop`: x is a part of a wider image."""
+    made = make_inputs(**case)
+    if crop:
+        x = made["x"]
+        order = torch.channels_last if case.get("last") else torch.contiguous_format
+        wider = torch.zeros((*x.shape[:2], x.shape[2] + 2, x.shape[3] + 5), dtype=x.dtype, device=x.device)
+        made["x"] = wider.contiguous(memory_format=order)[..., 1:-1, 2:-3].copy_(x)
+    return made
+
+
 def wrong(x=(2, 4, 8, 8), weight=(6, 4, 3, 3), dtype=torch.float32, **others):
     """Returns a function of the device that makes such inputs."""
 
@@ -32,7 +43,7 @@ FINISHED = {"bias": [True], "activation": ["relu"]}
 accuracy = perfci.Accuracy(
     kernel=kernel,
     reference=reference,
-    make_inputs=make_inputs,
+    make_inputs=inputs,
     cases=(
         *shapes(1, 32, 24, size=[(5, 7)], taps=[3], dtype=LOW, last=[True], padding=[1]),
         *shapes(1, 16, 24, size=[(5, 7)], taps=[(2, 3)], dtype=DTYPES[:1], last=[True], padding=[1]),
@@ -70,6 +81,13 @@ accuracy = perfci.Accuracy(
         *shapes(1, 20, 40, size=[(5, 6)], taps=[3], dtype=DTYPES, last=[True], groups=[20], padding=[1]),
         *shapes(2, 40, 40, size=[(7, 9)], taps=[(3, 2)], dtype=DTYPES, last=[True], groups=[40], padding=[(2, 1)]),
         *shapes(1, 6, 6, size=[(9, 8)], taps=[(5, 3)], dtype=LOW, last=[True], groups=[6], stride=[(2, 1)], **FINISHED),
+        *shapes(1, 64, 24, size=[(5, 7)], taps=[3], dtype=DTYPES[:1], last=[True], padding=[1]),
+        *shapes(2, 6, 6, size=[(23, 29)], taps=[3], dtype=DTYPES[:2], groups=[6], padding=[1]),
+        *shapes(
+            2, 32, 32, size=[(8, 11)], taps=[3], dtype=LOW[:1], last=[True], groups=[32], padding=[1], stride=[1, 2]
+        ),
+        *shapes(1, 8, 16, size=[(7, 9)], taps=[3], dtype=LOW, **ORDERS, padding=[1], crop=[True]),
+        *shapes(1, 8, 8, size=[(7, 9)], taps=[3], dtype=LOW[:1], **ORDERS, groups=[8], padding=[1], crop=[True]),
         *shapes(1, 5, 5, size=[(6, 9)], taps=[7], dtype=LOW, last=[True], groups=[5], padding=[3]),
     ),
     probe_cases=(

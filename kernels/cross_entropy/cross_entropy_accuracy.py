@@ -24,9 +24,15 @@ def reference(x, target, ignore_index=-100, reduction="mean", label_smoothing=0.
     return loss.masked_fill(strays if loss.ndim else strays.any(), float("nan"))
 
 
-def inputs(strays=False, **case):
-    """As in the baseline; `strays` puts targets just outside the classes, and far."""
+def inputs(strays=False, lifted=0.0, hidden=0, **case):
+    """As in the baseline; `strays` puts targets just outside the classes, and far.
+
+    `lifted` is added to all logits; the first `hidden` ones, which are no row's target, are -inf.
+    """
     made = make_inputs(**case)
+    made["x"] += lifted
+    made["x"][..., :hidden] = -torch.inf
+    made["target"].clamp_(min=hidden)
     if strays:
         cols, target = case["cols"], made["target"]
         for place, label in enumerate((-1, cols, -cols, 2 * cols)):
@@ -51,7 +57,10 @@ accuracy = perfci.Accuracy(
         *cases(rows=[13], cols=[1, 1023, 1024, 1025], reduction=["none"], smoothing=[0.0], ignored=[0.0]),
         *cases(rows=[131], cols=[61], reduction=REDUCTIONS, smoothing=[0.0, 0.1]),
         *cases(rows=[131], cols=[61], reduction=["none"], smoothing=[0.1], dtype=[torch.float16, torch.bfloat16]),
-        *cases(rows=[3], cols=[LONG], reduction=["none", "mean"], smoothing=[0.1]),
+        *cases(rows=[397], cols=[61], reduction=["none"], smoothing=[0.1], dtype=[torch.float16]),
+        *cases(rows=[3], cols=[LONG, 20483], reduction=["none", "mean"], smoothing=[0.1]),
+        *({**case, "lifted": 1e5} for case in cases([3], [100, LONG], ["none"], [0.5])),
+        *({**case, "hidden": 1} for case in cases([3], [100, LONG], ["none"], [0.0])),
         *cases(rows=[3], cols=[LONG], reduction=["none"], smoothing=[0.0], dtype=[torch.float16, torch.bfloat16]),
         *cases(rows=[1, ()], cols=[LONG], reduction=["none", "sum"], smoothing=[0.1], ignored=[0.0]),
         *cases(rows=[()], cols=[100], reduction=["mean"], smoothing=[0.0, 1.0], ignored=[0.0], dtype=[torch.bfloat16]),
@@ -66,6 +75,7 @@ accuracy = perfci.Accuracy(
         *cases(rows=[33], cols=[60], reduction=["none"], smoothing=[0.0], dtype=DTYPES[1:2]),
         *cases(rows=[2], cols=[LONG], reduction=["none"], smoothing=[0.0], ignored=[0.0]),
     ),
+    accelerator_cases=cases(rows=[133], cols=[LONG], reduction=["none", "mean"], smoothing=[0.1]),
     rejects=(
         ("target of another length", lambda device: tensors(device, (4, 8), 3)),
         ("target of int32", lambda device: tensors(device, (4, 8), 4, dtype=torch.int32)),

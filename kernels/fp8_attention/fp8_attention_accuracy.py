@@ -10,6 +10,7 @@ from fp8_attention_baseline import fp8_attention as reference, make_inputs, quan
 from fp8_attention_triton import fp8_attention as kernel
 
 import _quant
+from _views import FAR, spread
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 OUT = [torch.bfloat16, torch.float16, torch.float32]
@@ -35,9 +36,16 @@ def wrong(**others):
     return make
 
 
-def finite_inputs(**case):
-    """As make_inputs; a cast that does not saturate makes NaN, which answers that are NaN on both sides would hide."""
+def finite_inputs(loud=False, apart=0, **case):
+    """As make_inputs; a cast that does not saturate makes NaN, which answers that are NaN on both sides would hide.
+
+    `loud`: the last key has a higher score than all others. `apart`: elements between the tokens of k.
+    """
     made = make_inputs(**case)
+    if loud:
+        made["q"] = made["q"].to(torch.float32).abs().to(made["q"].dtype)
+        made["k"][..., -1, :] = torch.finfo(made["k"].dtype).max
+    made["k"] = spread(made["k"], 2, apart) if apart else made["k"]
     if lost := [name for name in "qkv" if not made[name].to(torch.float32).isfinite().all()]:
         raise ValueError(f"make_inputs: {', '.join(lost)} hold NaN or infinity, so the cast to float8 did not saturate")
     return made
@@ -76,6 +84,9 @@ accuracy = perfci.Accuracy(
         ),
         *shapes(queries=[33], keys=[130], width=[24], scaling=SCALING[1:], out_dtype=OUT[2:], along_keys=[False]),
         *shapes(1, 2, 1, E5M2, queries=[20], keys=[140], width=[48], scaling=SCALING[1:], out_dtype=OUT[2:]),
+        *shapes(
+            queries=[64], keys=[190], width=[16], scaling=SCALING[:1], out_dtype=OUT[2:], causal=[True], loud=[True]
+        ),
         *shapes(queries=[1, 17], keys=[1, 31], width=[1], scaling=["channel"], out_dtype=OUT[2:]),
         *shapes(queries=[17], keys=[35], width=[128, 256], scaling=["group"], out_dtype=OUT[:1]),
         *shapes(queries=[0, 5], keys=[0, 7], width=[16], scaling=["group"], out_dtype=OUT[:1]),
@@ -85,6 +96,7 @@ accuracy = perfci.Accuracy(
         *shapes(1, 2, 1, queries=[9], keys=[18], width=[16], scaling=SCALING, out_dtype=OUT[2:]),
         *shapes(1, 2, 1, queries=[9], keys=[18], width=[16], scaling=["channel"], out_dtype=OUT[:1], parts=["v"]),
     ),
+    accelerator_cases=shapes(queries=[9], keys=[270], width=[32], scaling=SCALING, out_dtype=OUT[2:], apart=[FAR]),
     # Not infinite ones: an infinite scale makes infinities of answers near 0, whose sign rounding decides. Nor large
     # ones: a score is scaled and its row's maximum taken off in one fused operation, which leaves what the product was
     # rounded by, and of scores beyond 2^24 that is a power without bounds. No scale that serves makes any of that size.

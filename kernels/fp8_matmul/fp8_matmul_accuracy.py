@@ -10,10 +10,17 @@ from fp8_matmul_baseline import fp8_matmul as reference, make_inputs
 from fp8_matmul_triton import fp8_matmul as kernel
 
 import _quant
+from _views import FAR, spread
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 OUT = [torch.bfloat16, torch.float16, torch.float32]
 SCALING = ["tensor", "row", "block"]
+
+
+def inputs(columns_apart=0, **case):
+    """As in the baseline; elements between neighbours of a row of a."""
+    made = make_inputs(**case)
+    return {**made, "a": spread(made["a"], 1, columns_apart)} if columns_apart else made
 
 
 def tensors(device, m=4, n=8, k=16, **others):
@@ -44,7 +51,7 @@ def stored(m, n, k, scaling, dtype, device, seed):
 accuracy = perfci.Accuracy(
     kernel=kernel,
     reference=reference,
-    make_inputs=make_inputs,
+    make_inputs=inputs,
     cases=(
         *perfci.grid(m=[128], n=[128], k=[128], scaling=SCALING, dtype=[E4M3], out_dtype=OUT),
         *perfci.grid(m=[65], n=[136], k=[144], scaling=SCALING, dtype=[E4M3], out_dtype=OUT),
@@ -56,11 +63,14 @@ accuracy = perfci.Accuracy(
         *perfci.grid(m=[300], n=[272], k=[64], scaling=["row"], dtype=[E4M3], out_dtype=OUT[:1]),
         *perfci.grid(m=[0], n=[8], k=[8], scaling=["row"], dtype=[E4M3], out_dtype=OUT[:1]),
         *perfci.grid(m=[8], n=[16], k=[0], scaling=["tensor"], dtype=[E4M3], out_dtype=OUT[:1]),
-        *perfci.grid(m=[520], n=[264], k=[272], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1]),
+        *perfci.grid(m=[513, 520], n=[264], k=[272], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1]),
     ),
     probe_cases=(
         *perfci.grid(m=[33], n=[48], k=[144], scaling=SCALING, dtype=[E4M3], out_dtype=[OUT[0], OUT[2]]),
         *perfci.grid(m=[17], n=[48], k=[64], scaling=["row"], dtype=[E5M2], out_dtype=OUT[:1]),
+    ),
+    accelerator_cases=perfci.grid(
+        m=[5], n=[48], k=[261], scaling=SCALING[1:], dtype=[E4M3], out_dtype=OUT[:1], columns_apart=[FAR]
     ),
     reduces=lambda m, n, k, **others: k,
     # Tensor cores keep about 14 bits of a sum of float8 products: over 128 terms if the output is float16 or

@@ -23,7 +23,10 @@ accuracy = perfci.Accuracy(
         *perfci.grid(shape=[(), (7, 131), (2, 1, 5)], approximate=BOTH, dtype=[torch.float16]),
         *perfci.grid(shape=[0, (3, 0)], approximate=["none"], dtype=[torch.float16]),
     ),
-    probe_cases=perfci.grid(shape=[(33, 100)], approximate=BOTH, dtype=DTYPES),
+    probe_cases=(
+        *perfci.grid(shape=[(33, 100)], approximate=BOTH, dtype=DTYPES),
+        *perfci.grid(shape=[(3, 2049)], approximate=BOTH[:1], dtype=[torch.float16]),
+    ),
     # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.
     large_cases=perfci.grid(shape=[2**32 + 1025], approximate=["none"], dtype=[torch.bfloat16]),
     rejects=(

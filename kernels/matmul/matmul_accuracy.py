@@ -5,8 +5,18 @@ import torch
 from matmul_baseline import make_inputs, matmul as reference
 from matmul_triton import matmul as kernel
 
+from _views import FAR, spread
+
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 ACTIVATIONS = ["relu", "silu", "gelu", "gelu_tanh"]
+
+
+def inputs(rows_apart=0, columns_apart=0, **case):
+    """As in the baseline; elements between neighbours of a column, or of a row, of a."""
+    made = make_inputs(**case)
+    for axis, apart in enumerate((rows_apart, columns_apart)):
+        made["a"] = spread(made["a"], axis, apart) if apart else made["a"]
+    return made
 
 
 def tensors(device, a_shape, b_shape, dtype=torch.float32):
@@ -20,12 +30,13 @@ def finished(device, **epilogue):
 accuracy = perfci.Accuracy(
     kernel=kernel,
     reference=reference,
-    make_inputs=make_inputs,
+    make_inputs=inputs,
     cases=(
         *perfci.grid(m=[128], n=[128], k=[128], dtype=DTYPES),
         *perfci.grid(m=[131], n=[67], k=[101], dtype=DTYPES),
         *perfci.grid(m=[1, 65], n=[1, 63], k=[1, 127], dtype=[torch.float16]),
         *perfci.grid(m=[7], n=[16], k=[1023, 1024, 1025], dtype=[torch.float16]),
+        *perfci.grid(m=[1], n=[48], k=[64], dtype=[torch.float16], rows_apart=[2**23]),
         *perfci.grid(m=[600], n=[70], k=[33], dtype=[torch.float32]),
         *perfci.grid(m=[1100], n=[80], k=[48], dtype=[torch.float16, torch.bfloat16]),
         *perfci.grid(m=[131], n=[1040], k=[80], dtype=[torch.float16]),
@@ -43,6 +54,7 @@ accuracy = perfci.Accuracy(
         *perfci.grid(m=[33], n=[48], k=[64], dtype=[torch.float16, torch.bfloat16], columns=["", "b"]),
         *perfci.grid(m=[17], n=[40], k=[24], dtype=DTYPES, bias=[True], activation=ACTIVATIONS),
     ),
+    accelerator_cases=perfci.grid(m=[5], n=[48], k=[261], dtype=[torch.float16], columns_apart=[FAR]),
     reduces=lambda m, n, k, dtype, **epilogue: k,
     uses_dot=True,
     rejects=(

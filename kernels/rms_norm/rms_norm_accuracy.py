@@ -8,9 +8,17 @@ import torch
 from rms_norm_baseline import make_inputs, rms_norm as reference
 from rms_norm_triton import rms_norm as kernel
 
+from _views import FAR, spread
+
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 BEYOND_ONE_TILE = 40009
 """Columns; more than any device's `tile_elements`, and a prime."""
+
+
+def inputs(apart=0, **case):
+    """As in the baseline; `apart`: elements between neighbours of a row."""
+    made = make_inputs(**case)
+    return {**made, "x": spread(made["x"], -1, apart)} if apart else made
 
 
 def tensors(device, x_shape, weight_shape, **options):
@@ -24,7 +32,7 @@ def transposed_batch(device):
 accuracy = perfci.Accuracy(
     kernel=kernel,
     reference=reference,
-    make_inputs=make_inputs,
+    make_inputs=inputs,
     cases=(
         *perfci.grid(rows=[1, 13], cols=[1, 1023, 1024, 1025], weighted=[True], stats=[True], dtype=[torch.float32]),
         *perfci.grid(rows=[131], cols=[61], weighted=[True], stats=[False], dtype=DTYPES),
@@ -34,11 +42,18 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[0], cols=[64], weighted=[True], stats=[True], dtype=[torch.bfloat16]),
         *perfci.grid(rows=[2], cols=[8191, 8192, 65536], weighted=[True], stats=[True], dtype=[torch.float32]),
         *perfci.grid(rows=[2], cols=[32768], weighted=[True], stats=[False], dtype=[torch.float16]),
-        # More rows than an H200 has processors: none is shared between programs.
-        *perfci.grid(rows=[133], cols=[40960], weighted=[True], stats=[True], dtype=[torch.float16]),
+        *perfci.grid(rows=[397], cols=[61], weighted=[True], stats=[True], dtype=[torch.float16]),
         *perfci.grid(rows=[3, (2, 0)], cols=[0], weighted=[False], stats=[False], dtype=[torch.float32]),
     ),
-    probe_cases=perfci.grid(rows=[33], cols=[100], weighted=[True], stats=[True], dtype=DTYPES),
+    probe_cases=(
+        *perfci.grid(rows=[33], cols=[100], weighted=[True], stats=[True], dtype=DTYPES),
+        *perfci.grid(rows=[2], cols=[BEYOND_ONE_TILE], weighted=[True], stats=[True], dtype=[torch.float32]),
+    ),
+    accelerator_cases=(
+        # More rows than an H200 has processors: none is shared between programs.
+        *perfci.grid(rows=[133], cols=[40960], weighted=[True], stats=[True], dtype=[torch.float16]),
+        *perfci.grid(rows=[5], cols=[261], weighted=[True], stats=[True], dtype=[torch.bfloat16], apart=[FAR]),
+    ),
     # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.
     large_cases=perfci.grid(rows=[2**22 + 5], cols=[1025], weighted=[True], stats=[True], dtype=[torch.bfloat16]),
     rejects=(

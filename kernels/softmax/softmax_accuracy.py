@@ -25,6 +25,7 @@ accuracy = perfci.Accuracy(
     cases=(
         *perfci.grid(rows=[1, 13], cols=[1, 1023, 1024, 1025], dtype=[torch.float32]),
         *perfci.grid(rows=[131], cols=[61], dtype=DTYPES),
+        *perfci.grid(rows=[397], cols=[61], dtype=[torch.float16]),
         *perfci.grid(rows=[2], cols=[BEYOND_ONE_TILE], dtype=DTYPES),
         *perfci.grid(rows=[2], cols=[BEYOND_ONE_TILE], dtype=DTYPES[:1], hidden=[20_000]),
         *perfci.grid(rows=[(), (2, 3), (2, 1, 5)], cols=[100], dtype=[torch.float16, torch.bfloat16]),
@@ -33,7 +34,10 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[2], cols=[32768], dtype=[torch.float16]),
         *perfci.grid(rows=[3, (2, 0)], cols=[0], dtype=[torch.float32]),
     ),
-    probe_cases=perfci.grid(rows=[33], cols=[100], dtype=DTYPES),
+    probe_cases=(
+        *perfci.grid(rows=[33], cols=[100], dtype=DTYPES),
+        *perfci.grid(rows=[2], cols=[BEYOND_ONE_TILE], dtype=[torch.float32]),
+    ),
     # Elements of a row of n are of the size of 1 / n: torch.testing's atol of 1e-5 is nearly half of that at 65,536.
     tolerance={"float32": (1.3e-6, 1e-7), "float16": (1e-3, 1e-7), "bfloat16": (1.6e-2, 1e-7)},
     # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.

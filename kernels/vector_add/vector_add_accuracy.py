@@ -26,7 +26,7 @@ accuracy = perfci.Accuracy(
         *perfci.grid(shape=[(7, 131), (40, 600)], transposed=[True], dtype=[torch.float32, torch.bfloat16]),
         *perfci.grid(shape=[0, (3, 0)], transposed=[False], dtype=[torch.float16]),
     ),
-    probe_cases=perfci.grid(shape=[2047, (33, 100)], transposed=[False], dtype=DTYPES),
+    probe_cases=perfci.grid(shape=[2047, (33, 100), (3, 2049)], transposed=[False], dtype=DTYPES),
     # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.
     large_cases=perfci.grid(shape=[2**32 + 1025], transposed=[False], dtype=[torch.bfloat16]),
     rejects=(
