@@ -54,6 +54,9 @@ COMPILED = ("nvidia-h200", TWIN, "generic")
 SLOWER, SPARE_S = 20.0, {"cpu": 8.0, "cuda": 40.0}
 """A check may take so many times its time without a fault, and so many seconds more, in which a GPU's are compiled."""
 
+PATIENCE = 10
+"""Times that a check is tried which lacks memory."""
+
 Fault_ = Fault | Mutant
 Line = tuple[str, int]
 """file below kernels/, line"""
@@ -149,11 +152,15 @@ def list_checks(suite: Accuracy) -> list[Check]:
 
 
 def failure_of(suite: Accuracy, device: Accelerator, check: Check, folder: Path) -> str | None:
-    """Returns the kind of what fails, if anything does."""
+    """Returns the kind of what fails, if anything does. Waits for memory that other processes hold."""
     from perfci.measure.verify import verify
     from perfci.worker.load import describe_exception
 
-    found = verify(suite, device, check, lambda error: describe_exception(error, folder)).failure
+    for _ in range(PATIENCE):
+        found = verify(suite, device, check, lambda error: describe_exception(error, folder)).failure
+        if found is None or "out of memory" not in f"{found.kind} {found.facts}".replace("_", " ").lower():
+            break
+        time.sleep(1.0)
     return found.kind if found else None
 
 

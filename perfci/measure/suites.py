@@ -127,6 +127,7 @@ def _find_fewer(old: _Suite, new: _Suite, renamed: Mapping[str, str], arrays: Ar
             ("values", old.values, new.values),
             ("layouts", old.layouts, new.layouts),
             ("stored tensors", stored[0], stored[1]),
+            ("accelerator cases", ids(old.accelerator_cases), ids((*new.accelerator_cases, *new.cases))),
             ("large cases", ids(old.large_cases), ids(new.large_cases)),
         ]
         lists.append(("probed dtypes", _list_probed(old), _list_probed(new)))

@@ -36,8 +36,8 @@ MOST = 10.0
 """Largest slow-down that an entry can allow, ratio: what takes eleven times as long is a fault, or another op."""
 
 WEAKER = (
-    "answers", "cases", "flags", "inputs", "large cases", "layouts", "numbers", "probed dtypes", "reference", "rejects",
-    "stored tensors", "tolerance", "values", WORK,
+    "accelerator cases", "answers", "cases", "flags", "inputs", "large cases", "layouts", "numbers", "probed dtypes",
+    "reference", "rejects", "stored tensors", "tolerance", "values", WORK,
 )  # fmt: skip
 """What of an op's suites may ask for less since a change, and the work that its kernel leaves to others."""
 

@@ -37,6 +37,7 @@ ACCURACY = Accuracy(
     tolerance={"float32": (1e-4, 1e-5)},
     rejects=(reject("integers", 4), reject("nothing", 0)),
     large_cases=grid(rows=[2**31], dtype=["float32"]),
+    accelerator_cases=grid(rows=[2**20], dtype=["float32"]),
     quantised=Quantised(lambda **_: {}, grid(rows=[3], scaling=["row"])),
 )
 PERFORMANCE = Performance(
@@ -59,6 +60,7 @@ def found(accuracy=None, performance=None, **later):
         ({"values": VALUES[:4]}, {}, ("fewer", "values")),
         ({"layouts": ("contiguous",)}, {}, ("fewer", "layouts")),
         ({"large_cases": ()}, {}, ("fewer", "large cases")),
+        ({"accelerator_cases": ()}, {}, ("fewer", "accelerator cases")),
         ({"quantised": None}, {}, ("fewer", "stored tensors")),
         ({"probe_cases": ()}, {}, ("fewer", "probed dtypes")),
         ({"rejects": (reject("integers", 4),)}, {}, ("fewer", "rejects")),

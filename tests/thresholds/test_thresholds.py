@@ -234,7 +234,7 @@ def test_an_entry_declares_what_of_a_suite_asks_for_less_and_allows_no_slow_down
 @pytest.mark.parametrize(
     ("entry", "wanted"),
     [
-        ('{weaker: speed, why: "x", until: 2027-01-31}', "what got weaker, one of answers, cases"),
+        ('{weaker: speed, why: "x", until: 2027-01-31}', "what got weaker, one of accelerator cases, answers"),
         ("{weaker: cases, until: 2027-01-31}", "lacks why"),
         ('{weaker: cases, up_to: 6 %, why: "x", until: 2027-01-31}', "up_to"),
         (_with(case=None), "lacks case"),
