@@ -167,7 +167,7 @@ class AccuracyCase:
     values: str
     """normal, zeros, ones, tiny, large, subnormal, nan, inf, cancellation. Of a search: confident, ties, sorted,
     repeated, wide, constants, subnormal, one nan, one infinity, edges"""
-    layout: str  # contiguous, strided, expanded
+    layout: str  # contiguous, strided, expanded, pitched
     seed: Whole
     fresh: bool = False  # this seed was drawn for this run; `--seed` repeats it
     errors: ErrorStats | None = None
