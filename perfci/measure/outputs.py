@@ -9,7 +9,7 @@ from typing import Any
 from perfci.core.model import ErrorStats, Fact, Reason
 from perfci.core.model.basics import worst
 from perfci.device.seam import Arrays, Deviation, Inputs
-from perfci.measure.closeness import errors_of, is_within_ratio, relative_l2, sort_errors, tolerance
+from perfci.measure.closeness import PEAK_RATIOS, RATIO, errors_of, is_within_ratio, relative_l2, sort_errors, tolerance
 from perfci.measure.inputs import call_fresh, flat
 from perfci.ops.spec import Params, Performance, case_id
 
@@ -71,7 +71,9 @@ def _compare(
                 or sort_errors(arrays.host(each), arrays.host(wanted), *allowed, summed=summed)
                 for each, allowed in ((actual, (rtol, atol)), (plain[index], (0.0, 0.0)))
             )
-            if not math.isfinite(found.worst_abs) or not is_within_ratio(mine, usual):
+            if not math.isfinite(found.worst_abs) or not is_within_ratio(
+                mine, usual, PEAK_RATIOS.get(seen.dtype, RATIO)
+            ):
                 where: dict[str, Fact] = {"case": case, "count": found.count, "index": str(found.worst_index)}
                 if (odd := _find_unfinite(arrays, inputs)) and not math.isfinite(found.worst_abs):
                     return Reason("timed_inputs_unfinite", {**where, **odd})

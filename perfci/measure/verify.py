@@ -370,7 +370,14 @@ def _compare_numbers(
     atol *= _estimate_term(calls)
     errors, usual_errors = closeness.errors_of(got, right), closeness.errors_of(common, right)
     standard = Standard(
-        right, arrays.round_like(right, actual), common, usual_errors.stats, rtol, atol, bool(suite.reduces)
+        right,
+        arrays.round_like(right, actual),
+        common,
+        usual_errors.stats,
+        rtol,
+        atol,
+        bool(suite.reduces),
+        closeness.PEAK_RATIOS.get(dtype, closeness.RATIO),
     )
     if moved is not None:
         slack = np.nan_to_num(np.abs(arrays.host(moved) - right), posinf=0.0)
