@@ -30,6 +30,7 @@ def _describe_stage(stage: str) -> str:
         "measure": say("measuring"),
         "counters": say("reading counters"),
         "static": say("compiling"),
+        "coverage": say("looking through launches"),
         "tune": say("trying"),
         "chain": say("checking the chain"),
         "threads": say("two threads at once"),

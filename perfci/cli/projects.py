@@ -16,9 +16,10 @@ from perfci.cli.options import argument, flag, option
 from perfci.cli.output import STYLES, Paragraph, print_found, print_json, print_lines, print_parts, relative
 from perfci.cli.progress import Progress
 from perfci.core.errors import PerfciError, UsageError
-from perfci.core.model import Gate, PlannedOp, Reason
+from perfci.core.model import Coverage, Gate, PlannedOp, Reason
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
+from perfci.judge.notes import describe_feature
 from perfci.lab.chains.records import find_chains
 from perfci.ops import discover
 from perfci.runs import flow, sketch
@@ -173,6 +174,9 @@ def _add_library(folder: Path, where: Settings, known: Mapping[str, Path], tests
 
 def list_(
     op: Annotated[list[str], argument("OP...", "Ops to list, or globs such as 'fp8_*'.", "all ops")] = [],  # noqa: B006
+    coverage: Annotated[
+        bool, flag("--coverage", "Show what performance launches and accuracy never does; exit code 2 if there is any.")
+    ] = False,
     case: options.Case = None,
     device: options.DeviceOption = "auto",
     output: options.Output = "text",
@@ -180,6 +184,11 @@ def list_(
 ) -> int:
     """List the ops with their cases, those of tensors stored in low precision included, and the chains of ops."""
     where = language.load(project)
+    if coverage:
+        with Progress() as progress:
+            found = flow.cover(where, tuple(op), progress)
+        print_found(found, show_coverage(found), json=output == "json")
+        return Exit.GATE_FAILED if any(each.gaps or each.unrun or each.failure for each in found) else Exit.OK
     with Progress() as progress:
         ops = flow.describe(where, Request(tuple(op), case, device), progress).ops
     names = "" if op else ", ".join(find_chains(where.kernels))
@@ -206,6 +215,27 @@ def show_ops(ops: Sequence[PlannedOp]) -> Iterator[Paragraph]:
             yield from (Paragraph(case, 2) for case in (*op.performance, *op.stored))
     if not ops:
         yield Paragraph(say("There are no ops here."))
+
+
+def show_coverage(found: Sequence[Coverage]) -> Iterator[Paragraph]:
+    """What each op's accuracy never exercises, with the cases to add, then the lines that no case runs."""
+    for each in found:
+        count = sum(len(gap.features) for gap in each.gaps)
+        clean = say("accuracy exercises what performance times on {target}", target=each.target)
+        gaps = say("{count:thing|things} of performance on {target} never exercised", count=count, target=each.target)
+        title = say("cannot run") if each.failure else gaps if count else clean
+        yield Paragraph(f"{each.op}: {title}", style="bold")
+        if each.failure:
+            yield Paragraph(each.failure, 2, STYLES[Gate.FAILS])
+        for gap in each.gaps:
+            yield Paragraph(gap.case, 2)
+            yield from (Paragraph(describe_feature(feature), 4) for feature in gap.features)
+            if gap.add:
+                yield Paragraph(say("add: {cases}", cases=gap.add), 4, "green", folds=False)
+        if each.unrun:
+            yield Paragraph(say("no case runs: {lines}", lines=", ".join(each.unrun)), 2, STYLES[Gate.WARNS])
+        if each.unseen:
+            yield Paragraph(say("could not be looked through: {cases}", cases="; ".join(each.unseen)), 2)
 
 
 COMMANDS = {"init": init, "new": new_, "list": list_}

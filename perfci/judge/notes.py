@@ -11,7 +11,7 @@ from dataclasses import replace
 from perfci.core.environment import list_differences
 from perfci.core.model.basics import Fact, Reason, Verdict
 from perfci.core.model.decision import Comparison, Judgement
-from perfci.core.model.measured import OpRun
+from perfci.core.model.measured import Feature, OpRun
 from perfci.core.model.place import UNTIMED, Difference
 from perfci.core.model.run import AgainCase, Base, Plan, Run
 from perfci.core.wording import because, say
@@ -58,6 +58,7 @@ def note_run(
         yield Reason("run_stopped", {"signal": run.stopped})
     yield from _once(op.unmeasured for op in run.ops)
     yield from _once(note for op in run.ops for note in op.notes if note.kind == "triton_unknown")
+    yield from _note_uncovered(run)
     yield from _once(op.base.failure or op.base.unjudged for op in plan.ops if op.base)
     yield from _once(op.base.apart for op in plan.ops if op.base and not op.base.same)
     for op in run.ops:
@@ -101,6 +102,24 @@ def note_run(
         counts = {"unreached": unreached, "cut": len(late) - unreached, "cases": len(cases_late)}
         facts = {**(*late, *cases_late)[0].facts, **counts, "ops": len(plan.ops)}
         yield Reason("run_late_reserve" if facts.get("reserve_s") else "run_late", facts)
+
+
+def _note_uncovered(run: Run) -> Iterator[Reason]:
+    """What accuracy never exercises of what performance times, once an op."""
+    for found in (each for each in run.coverage if each.gaps):
+        gap, count = found.gaps[0], sum(len(each.features) for each in found.gaps)
+        facts: dict[str, Fact] = {"op": found.op, "case": gap.case, "count": count, "add": gap.add or "-"}
+        yield Reason("accuracy_uncovered", {**facts, "what": describe_feature(gap.features[0])})
+
+
+def describe_feature(feature: Feature) -> str:
+    """Returns what a launch exercises, in words."""
+    kernel = say("{kernel} with {constants}", kernel=feature.kernel, constants=feature.constants or "-")
+    if feature.what == "program":
+        return say("{kernel}: a second program along axis {axis}", kernel=kernel, axis=feature.place)
+    if feature.what == "turn":
+        return say("{kernel}: a second turn of the loop at {place}", kernel=kernel, place=feature.place)
+    return say("{kernel} compiled for {dtypes}", kernel=kernel, dtypes=feature.dtypes or "-")
 
 
 def add_range(row: Judgement, again: AgainCase | None, run: Run) -> Judgement:

@@ -15,11 +15,13 @@ from perfci import store
 from perfci.core import environment
 from perfci.core.deadline import Timetable
 from perfci.core.errors import PerfciError
-from perfci.core.model import Device, Judgement, Judgements, Need, Plan, Run, Suite
+from perfci.core.model import Coverage, Device, Judgement, Judgements, Need, Plan, Run, Suite
 from perfci.core.settings import Settings
+from perfci.ops.discover import select
 from perfci.runs import base as base_stage
 from perfci.runs.base import BaseTree, FoundBase
 from perfci.runs.bench import LOGS, Bench, Listener, claim_bench, open_bench, warm_up
+from perfci.runs.coverage import cover_ops
 from perfci.runs.decide import decide
 from perfci.runs.describe import describe_ops
 from perfci.runs.effective_thresholds import alpha_of, refuse_looser
@@ -42,15 +44,30 @@ def check(settings: Settings, request: Request, command: str, listener: Listener
             base = base_stage.find(bench, request)
         run, judgements = check_against(bench, request, command, base)
         known = not any(note.kind == "triton_unknown" for op in run.ops for note in op.notes)
-        if run.plan.device == "cpu" and Suite.PERFORMANCE in request.suites:
+        if run.plan.device in {"cpu", "cuda"} and Suite.PERFORMANCE in request.suites:
             if known and environment.installed_versions(COMPILERS[:2]):
                 with bench.timing("compile"):
-                    compiled = compile_ops(bench, request, base.tree)[0]
-                run = dataclasses.replace(run, static=compiled, spent_s=bench.spent_s)
+                    if run.plan.device == "cpu":
+                        run = dataclasses.replace(run, static=compile_ops(bench, request, base.tree)[0])
+                    if Suite.ACCURACY in request.suites:
+                        run = dataclasses.replace(run, coverage=_cover_changed(bench, run))
+                run = dataclasses.replace(run, spent_s=bench.spent_s)
                 store.write_run(run, settings.reports)
             base_stage.hold_rules(bench, settings, base.rules)
             judgements = decide(run, settings, judged_by=base.rules)
     return run, judgements
+
+
+def _cover_changed(bench: Bench, run: Run) -> tuple[Coverage, ...]:
+    """Find out what accuracy exercises of each op that the base does not have just so."""
+    changed = [op.op for op in run.plan.ops if not op.failure and not (op.base and op.base.same)]
+    return cover_ops(bench, select(bench.settings, changed), run.environment.device.name) if changed else ()
+
+
+def cover(settings: Settings, names: tuple[str, ...], listener: Listener) -> tuple[Coverage, ...]:
+    """Find out what accuracy exercises of what performance times. Nothing is launched."""
+    with open_bench(settings, listener) as bench:
+        return cover_ops(bench, select(settings, names))
 
 
 def check_against(
@@ -153,6 +170,8 @@ def static(settings: Settings, request: Request, command: str, listener: Listene
         found, planned = compile_ops(bench, request, base.tree)
         plan = make_plan(request, planned, OFFLINE.kind, base.against)
         run = dataclasses.replace(new_run(settings, plan, OFFLINE, command), static=found)
+        if environment.installed_versions(COMPILERS[:2]):
+            run = dataclasses.replace(run, coverage=_cover_changed(bench, run))
         refuse_looser(plan, base.rules, run.environment, run.created)
         store.write_run(run, settings.reports)
         base_stage.hold_rules(bench, settings, base.rules)

@@ -286,6 +286,7 @@ _TASKS = {
     "examine": _examine,
     "ahead": _run_without_device,
     "static": _run_without_device,
+    "coverage": _run_without_device,
     "tune": _tune,
     "chain": _chain,
     "soak": _run_on_device,

@@ -14,6 +14,7 @@ from perfci.core.model import (
     Block,
     Cache,
     Counters,
+    Coverage,
     Device,
     DeviceState,
     Limits,
@@ -364,6 +365,7 @@ Message = (
     | Finished
     | Refused
     | OpDone
+    | Coverage
     | StaticOp
     | Sketched
     | Regimes
@@ -392,7 +394,7 @@ def ends(job: Job, message: Message) -> bool:
     match message:
         case OpDone() | Examined() | Apart() | Counters():
             return True
-        case PlannedOp(op) | StaticOp(op) | Sketched(op):
+        case PlannedOp(op) | Coverage(op) | StaticOp(op) | Sketched(op):
             return op == job.ops[-1].op
         case Ready():
             return job.task == "describe" and not job.ops

@@ -404,3 +404,35 @@ class OpRun:
     seed: Whole | None = None  # of its first process, unless it is the plan's
     spent_s: Mapping[str, Amount] = field(default_factory=dict)
     """seconds of its workers by step: start, accuracy, prepare, measure, end, and later for all of later looks"""
+
+
+@dataclass(frozen=True, order=True)
+class Feature:
+    """Something that launches of an op exercise: a compiled kernel, or a program or turn of it after the first."""
+
+    kernel: str
+    constants: str  # values of the compile-time constants
+    dtypes: str = ""  # of the tensors, by parameter. Empty for a program or turn
+    what: str = "compiled"  # or `program`, `turn`
+    place: str = ""  # axis of the grid. Function and line of the loop
+
+
+@dataclass(frozen=True)
+class CoverageGap:
+    """What accuracy cases never exercise of what a performance case times."""
+
+    case: str  # of the performance suite
+    features: tuple[Feature, ...]
+    add: str | None = None  # cases to add, as Python. None if the accuracy suite cannot make such a case
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What accuracy cases exercise of what performance cases time, as launched on one target."""
+
+    op: str
+    target: str
+    gaps: tuple[CoverageGap, ...] = ()
+    unrun: tuple[str, ...] = ()  # lines of jitted functions that no case runs: FILE:LINE
+    unseen: tuple[str, ...] = ()  # cases whose launches could not be looked through
+    failure: Reason | None = None

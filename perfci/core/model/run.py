@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from perfci.core.model.basics import Amount, Count, Reason, Suite, Whole
-from perfci.core.model.measured import Cache, OpRun, Static
+from perfci.core.model.measured import Cache, Coverage, OpRun, Static
 from perfci.core.model.place import Environment, Limits
 
 
@@ -229,6 +229,7 @@ class Run:
     spent_s: Mapping[str, Amount] = field(default_factory=dict)
     """seconds outside the ops' workers by step: base (to find it), describe, compile, judge"""
     static: Static | None = None  # what was compiled without a device
+    coverage: tuple[Coverage, ...] = ()  # what accuracy exercises of what is timed
     shard: Shard | None = None  # of which plan this is one part
     missing: tuple[Reason, ...] = ()  # shards of a merged run that gave no result, or no whole one
     format: int = FORMAT

@@ -1,0 +1,42 @@
+"""What accuracy exercises of what performance times: a worker an op, several at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from perfci.core.model import Coverage, Reason
+from perfci.device.targets import TARGETS
+from perfci.ops.discover import OpFolder
+from perfci.runs.bench import Bench, WorkerPlace, list_files, make_environment, make_job
+from perfci.runs.describe import find_violation
+from perfci.worker.parent import Running, side_by_side, working
+from perfci.worker.protocol import Message
+
+
+def cover_ops(bench: Bench, ops: Sequence[OpFolder], board: str = "") -> tuple[Coverage, ...]:
+    """Look through the launches of every case, as on the target of a board's name, or the settings' first one."""
+    known = [target.name for target in TARGETS.values() if target.board == board]
+    target = (known or [name for name in bench.settings.targets if name in TARGETS] or ["sm_90"])[0]
+    waiting, found = list(ops), dict[str, Coverage]()
+
+    def look() -> Iterator[Sequence[Running]]:
+        while waiting:
+            op = waiting.pop(0)
+            if broken := find_violation(op):
+                found[op.op] = Coverage(op.op, target, failure=broken)
+                continue
+
+            def hear(message: Message) -> None:
+                if isinstance(message, Coverage):
+                    found[message.op] = message
+                bench.listener(message)
+
+            job = make_job(bench.settings, "coverage", list_files([op]), "cuda", 0, target=target)
+            # Its kernels are interpreted, whatever device there is.
+            around = make_environment(bench, WorkerPlace(f"coverage-{op.op}", "cpu", bench.settings.root))
+            failure = yield from working(job, around, hear)
+            found.setdefault(op.op, Coverage(op.op, target, failure=failure or Reason("worker_silent")))
+
+    side_by_side([look() for _ in range(min(len(waiting), os.cpu_count() or 1))])
+    return tuple(found[op.op] for op in ops)

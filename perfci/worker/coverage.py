@@ -1,0 +1,113 @@
+"""The coverage task: what an op's accuracy cases exercise of what its performance cases time, without launching any."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfci.core.errors import PerfciError
+from perfci.core.model import Coverage, CoverageGap, Feature
+from perfci.device.targets import target_named
+from perfci.measure.inputs import bound_inputs
+from perfci.ops.spec import Accuracy, Params, Performance, case_id
+from perfci.worker.load import load_op
+from perfci.worker.protocol import Doing, Job
+from perfci.worker.static import HIDDEN, Send, import_path
+
+if TYPE_CHECKING:
+    from perfci.device.skim import Exercise
+
+MOST_TRIES = 60  # calls that one proposed case may take to become small
+
+
+def run(job: Job, send: Send) -> None:
+    """Report on every op of the job. Needs TRITON_INTERPRET=1 from the start. The process can serve no other target."""
+    os.environ.update(HIDDEN)
+    from perfci.device import offline
+    from perfci.device.interpreter import correct
+
+    offline.install(target_named(job.target or ""))
+    correct()
+    for files in job.ops:
+        send(Doing("coverage", files.op))
+        with import_path(files, job):
+            try:
+                loaded = load_op(files.op, Path(files.folder), Path(job.shared_folder))
+            except PerfciError as error:
+                send(Coverage(files.op, job.target or "", failure=error.reason))
+                continue
+            send(_Look(loaded.accuracy, loaded.performance, Path(files.folder), job.seed).report(job))
+
+
+class _Look:
+    """One op's suites."""
+
+    def __init__(self, accuracy: Accuracy, performance: Performance, folder: Path, seed: int) -> None:
+        self._accuracy, self._performance, self._folder, self._seed = accuracy, performance, folder, seed
+        self._unseen: list[str] = []
+
+    def report(self, job: Job) -> Coverage:
+        from perfci.device.skim import list_lines
+
+        known, lines = set[Feature](), set[tuple[str, int]]()
+        for params in self._accuracy.cases:
+            done = self._skim(self._accuracy, params)
+            known, lines = known | done.features, lines | done.lines
+        timed = [(params, self._skim(self._performance, params)) for params in self._performance.cases]
+        gaps = []
+        for params, done in timed:
+            lines |= done.lines
+            if missing := done.features - known:
+                small = self._shrink(params, missing)
+                found = tuple(sorted(missing))
+                gaps.append(CoverageGap(case_id(params), found, None if small is None else _write_case(small)))
+                known |= missing
+        unrun = sorted(each for each in set(list_lines(self._folder)) - lines)
+        places = tuple(f"{Path(file).name}:{line}" for file, line in unrun)
+        return Coverage(job.ops[0].op, job.target or "", tuple(gaps), places, tuple(self._unseen))
+
+    def _skim(self, suite: Accuracy | Performance, params: Params, *, note: bool = True) -> Exercise:
+        from perfci.device import offline
+        from perfci.device.skim import skim_launches
+
+        with skim_launches() as done:
+            inputs = offline.compile_call(lambda: bound_inputs(suite, params, offline.DEVICE, self._seed))
+            seen = inputs if inputs.raised else offline.compile_call(lambda: suite.kernel(**inputs.value))
+        if (seen.raised or seen.failure) and note:
+            self._unseen.append(case_id(params))
+        return done
+
+    def _shrink(self, params: Params, wanted: set[Feature]) -> Params | None:
+        """Returns the smallest sizes found with which the accuracy suite exercises the same."""
+        tries = MOST_TRIES
+
+        def keeps(candidate: Params) -> bool:
+            nonlocal tries
+            tries -= 1
+            return tries >= 0 and wanted <= self._skim(self._accuracy, candidate, note=False).features
+
+        if not keeps(params):
+            return None
+        best = dict(params)
+        for name in sorted((key for key, v in params.items() if _is_size(v)), key=lambda key: -params[key]):
+            for smaller in _list_smaller(best[name]):
+                if not keeps(best | {name: smaller}):
+                    break
+                best[name] = smaller
+        return best
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 1
+
+
+def _list_smaller(size: int) -> Iterator[int]:
+    while size > 1:
+        size //= 2
+        yield size
+
+
+def _write_case(params: Params) -> str:
+    return f"perfci.grid({', '.join(f'{name}=[{value!r}]' for name, value in params.items())})"

@@ -1,0 +1,128 @@
+"""What accuracy exercises of what performance times, of small ops that differ in one thing each."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("triton")
+
+TRITON = """
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def _double(x, out, n, BLOCK: tl.constexpr, TURNS: tl.constexpr):
+    for start in range(tl.program_id(0) * BLOCK, n, TURNS):
+        at = start + tl.arange(0, BLOCK)
+        tl.store(out + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
+    if TURNS == 0:
+        tl.store(out, 0.0)
+
+def {op}(x):
+    out, n = torch.empty_like(x), x.numel()
+    block, loops = {block}, {loops}
+    grid = (1 if loops else triton.cdiv(n, block),)
+    _double[grid](x, out, n, BLOCK=block, TURNS=block if loops else 1 << 30)
+    return out
+"""
+
+BASELINE = """
+import torch
+
+def {op}(x):
+    return x * 2
+
+def make_inputs(size, dtype, device, seed):
+    generator = torch.Generator(device).manual_seed(seed)
+    return {{"x": torch.randn(size, dtype=dtype, device=device, generator=generator)}}
+"""
+
+SUITE = """
+import perfci, torch
+from {op}_baseline import make_inputs, {op} as reference
+from {op}_triton import {op} as kernel
+
+{name} = perfci.{kind}(kernel=kernel, reference=reference, make_inputs=make_inputs, cases={cases})
+"""
+
+OPS = {  # op -> block, whether one program loops, sizes of accuracy, of performance
+    "one_tile": ("64", False, [64], [4096]),
+    "other_block": ("64 if n <= 64 else 128", False, [64], [100]),
+    "one_turn": ("64", True, [50], [1000]),
+    "clean": ("64", False, [130], [4096]),
+}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """The op's name -> what `perfci list --coverage` found, and its exit code."""
+    root = tmp_path_factory.mktemp("covered")
+    (root / "pyproject.toml").write_text("[tool.perfci]\n")
+    for op, (block, loops, accuracy, performance) in OPS.items():
+        folder = root / "kernels" / op
+        folder.mkdir(parents=True)
+        (folder / f"{op}_triton.py").write_text(TRITON.format(op=op, block=block, loops=loops))
+        (folder / f"{op}_baseline.py").write_text(BASELINE.format(op=op))
+        for kind, sizes in (("Accuracy", accuracy), ("Performance", performance)):
+            cases = f"perfci.grid(size={sizes}, dtype=[torch.float32])"
+            text = SUITE.format(op=op, name=kind.lower(), kind=kind, cases=cases)
+            (folder / f"{op}_{kind.lower()}.py").write_text(text)
+
+    def run(*ops: str):
+        command = [sys.executable, "-m", "perfci", "list", "--coverage", "--format", "json", *ops]
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+        assert done.returncode in {0, 2}, done.stdout + done.stderr
+        return done.returncode, {each["op"]: each for each in json.loads(done.stdout)}
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def all_ops(found):
+    return found()
+
+
+def find_gap(all_ops, op):
+    gaps = all_ops[1][op]["gaps"]
+    assert len(gaps) == 1
+    return gaps[0]
+
+
+def size_to_add(gap):
+    return int(re.search(r"size=\[(\d+)\]", gap["add"])[1])
+
+
+def test_a_second_tile_that_only_performance_has_is_named_with_the_smallest_case_of_two_tiles(all_ops):
+    gap = find_gap(all_ops, "one_tile")
+    assert [(each["what"], each["place"]) for each in gap["features"]] == [("program", "0")]
+    assert 64 < size_to_add(gap) <= 128
+
+
+def test_a_constant_that_only_performance_reaches_is_a_kernel_that_accuracy_never_compiles(all_ops):
+    gap = find_gap(all_ops, "other_block")
+    assert [each["what"] for each in gap["features"]] == ["compiled"]
+    assert "BLOCK=128" in gap["features"][0]["constants"]
+    assert size_to_add(gap) == 100  # half of it has the other block
+
+
+def test_a_loop_that_only_performance_turns_twice_is_named_by_its_line(all_ops):
+    gap = find_gap(all_ops, "one_turn")
+    assert [(each["what"], each["place"]) for each in gap["features"]] == [("turn", "_double:7")]
+    assert 64 < size_to_add(gap) <= 128
+
+
+def test_an_op_whose_accuracy_exercises_all_has_no_gap(all_ops):
+    assert all_ops[1]["clean"]["gaps"] == []
+
+
+def test_a_line_that_no_case_runs_is_named(all_ops):
+    assert all_ops[1]["clean"]["unrun"] == ["clean_triton.py:11"]
+
+
+def test_gaps_fail_the_command(all_ops):
+    assert all_ops[0] == 2
