@@ -410,7 +410,7 @@ class OpRun:
 class Feature:
     """Something that launches of an op exercise: a compiled kernel, or a program or turn of it after the first."""
 
-    kernel: str
+    kernel: str  # name in its source
     constants: str  # values of the compile-time constants
     dtypes: str = ""  # of the tensors, by parameter. Empty for a program or turn
     what: str = "compiled"  # or `program`, `turn`
@@ -422,7 +422,7 @@ class CoverageGap:
     """What accuracy cases never exercise of what a performance case times."""
 
     case: str  # of the performance suite
-    features: tuple[Feature, ...]
+    features: tuple[Feature, ...]  # what its launches exercise first, of all performance cases
     add: str | None = None  # cases to add, as Python. None if the accuracy suite cannot make such a case
 
 
@@ -430,9 +430,9 @@ class CoverageGap:
 class Coverage:
     """What accuracy cases exercise of what performance cases time, as launched on one target."""
 
-    op: str
-    target: str
-    gaps: tuple[CoverageGap, ...] = ()
+    op: str  # its folder's name
+    target: str  # what the launches are looked through as: sm_90
+    gaps: tuple[CoverageGap, ...] = ()  # performance cases with something that accuracy never exercises
     unrun: tuple[str, ...] = ()  # lines of jitted functions that no case runs: FILE:LINE
     unseen: tuple[str, ...] = ()  # cases whose launches could not be looked through
-    failure: Reason | None = None
+    failure: Reason | None = None  # why none of its launches could be looked through
