@@ -38,15 +38,16 @@ def run(job: Job, send: Send) -> None:
             except PerfciError as error:
                 send(Coverage(files.op, job.target or "", failure=error.reason))
                 continue
-            send(_Look(loaded.accuracy, loaded.performance, Path(files.folder), job.seed).report(job))
+            send(_Look(loaded.accuracy, loaded.performance, Path(files.folder), job.seed, send).report(job))
 
 
 class _Look:
     """One op's suites."""
 
-    def __init__(self, accuracy: Accuracy, performance: Performance, folder: Path, seed: int) -> None:
+    def __init__(self, accuracy: Accuracy, performance: Performance, folder: Path, seed: int, send: Send) -> None:
         self._accuracy, self._performance, self._folder, self._seed = accuracy, performance, folder, seed
         self._unseen: list[str] = []
+        self._send = send
 
     def report(self, job: Job) -> Coverage:
         from perfci.device.skim import list_lines
@@ -72,6 +73,7 @@ class _Look:
         from perfci.device import offline
         from perfci.device.skim import skim_launches
 
+        self._send(Doing("coverage", self._folder.name, case_id(params)))
         with skim_launches() as done:
             inputs = offline.compile_call(lambda: bound_inputs(suite, params, offline.DEVICE, self._seed))
             seen = inputs if inputs.raised else offline.compile_call(lambda: suite.kernel(**inputs.value))
