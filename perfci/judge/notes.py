@@ -108,7 +108,7 @@ def _note_uncovered(run: Run) -> Iterator[Reason]:
     """What accuracy never exercises of what performance times, once an op."""
     for found in (each for each in run.coverage if each.gaps):
         gap, count = found.gaps[0], sum(len(each.features) for each in found.gaps)
-        facts: dict[str, Fact] = {"op": found.op, "case": gap.case, "count": count, "add": gap.add or "-"}
+        facts: dict[str, Fact] = {"op": found.op, "case": gap.case, "count": count}
         yield Reason("accuracy_uncovered", {**facts, "what": describe_feature(gap.features[0])})
 
 

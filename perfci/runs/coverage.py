@@ -14,10 +14,12 @@ from perfci.worker.parent import Running, side_by_side, working
 from perfci.worker.protocol import Message
 
 
-def cover_ops(bench: Bench, ops: Sequence[OpFolder], board: str = "") -> tuple[Coverage, ...]:
-    """Look through the launches of every case, as on the target of a board's name, or the settings' first one."""
-    known = [target.name for target in TARGETS.values() if target.board == board]
-    target = (known or [name for name in bench.settings.targets if name in TARGETS] or ["sm_90"])[0]
+def cover_ops(bench: Bench, ops: Sequence[OpFolder], *, propose: bool = False) -> tuple[Coverage, ...]:
+    """Look through the launches of every case, as on the first target of the settings.
+
+    propose: find cases to add too, which takes most of the time.
+    """
+    target = next((name for name in bench.settings.targets if name in TARGETS), "sm_90")
     waiting, found = list(ops), dict[str, Coverage]()
 
     def look() -> Iterator[Sequence[Running]]:
@@ -32,7 +34,7 @@ def cover_ops(bench: Bench, ops: Sequence[OpFolder], board: str = "") -> tuple[C
                     found[message.op] = message
                 bench.listener(message)
 
-            job = make_job(bench.settings, "coverage", list_files([op]), "cuda", 0, target=target)
+            job = make_job(bench.settings, "coverage", list_files([op]), "cuda", 0, target=target, propose=propose)
             # Its kernels are interpreted, whatever device there is.
             around = make_environment(bench, WorkerPlace(f"coverage-{op.op}", "cpu", bench.settings.root))
             failure = yield from working(job, around, hear)

@@ -44,30 +44,21 @@ def check(settings: Settings, request: Request, command: str, listener: Listener
             base = base_stage.find(bench, request)
         run, judgements = check_against(bench, request, command, base)
         known = not any(note.kind == "triton_unknown" for op in run.ops for note in op.notes)
-        if run.plan.device in {"cpu", "cuda"} and Suite.PERFORMANCE in request.suites:
+        if run.plan.device == "cpu" and Suite.PERFORMANCE in request.suites:
             if known and environment.installed_versions(COMPILERS[:2]):
                 with bench.timing("compile"):
-                    if run.plan.device == "cpu":
-                        run = dataclasses.replace(run, static=compile_ops(bench, request, base.tree)[0])
-                    if Suite.ACCURACY in request.suites:
-                        run = dataclasses.replace(run, coverage=_cover_changed(bench, run))
-                run = dataclasses.replace(run, spent_s=bench.spent_s)
+                    compiled = compile_ops(bench, request, base.tree)[0]
+                run = dataclasses.replace(run, static=compiled, spent_s=bench.spent_s)
                 store.write_run(run, settings.reports)
             base_stage.hold_rules(bench, settings, base.rules)
             judgements = decide(run, settings, judged_by=base.rules)
     return run, judgements
 
 
-def _cover_changed(bench: Bench, run: Run) -> tuple[Coverage, ...]:
-    """Find out what accuracy exercises of each op that the base does not have just so."""
-    changed = [op.op for op in run.plan.ops if not op.failure and not (op.base and op.base.same)]
-    return cover_ops(bench, select(bench.settings, changed), run.environment.device.name) if changed else ()
-
-
 def cover(settings: Settings, names: tuple[str, ...], listener: Listener) -> tuple[Coverage, ...]:
     """Find out what accuracy exercises of what performance times. Nothing is launched."""
     with open_bench(settings, listener) as bench:
-        return cover_ops(bench, select(settings, names))
+        return cover_ops(bench, select(settings, names), propose=True)
 
 
 def check_against(
@@ -170,8 +161,9 @@ def static(settings: Settings, request: Request, command: str, listener: Listene
         found, planned = compile_ops(bench, request, base.tree)
         plan = make_plan(request, planned, OFFLINE.kind, base.against)
         run = dataclasses.replace(new_run(settings, plan, OFFLINE, command), static=found)
-        if environment.installed_versions(COMPILERS[:2]):
-            run = dataclasses.replace(run, coverage=_cover_changed(bench, run))
+        changed = [op.op for op in plan.ops if op.base and not op.base.same and not op.failure]
+        if changed and environment.installed_versions(COMPILERS[:2]):
+            run = dataclasses.replace(run, coverage=cover_ops(bench, select(settings, changed)))
         refuse_looser(plan, base.rules, run.environment, run.created)
         store.write_run(run, settings.reports)
         base_stage.hold_rules(bench, settings, base.rules)

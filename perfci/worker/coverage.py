@@ -61,7 +61,7 @@ class _Look:
         for params, done in timed:
             lines |= done.lines
             if missing := done.features - known:
-                small = self._shrink(params, missing)
+                small = self._shrink(params, missing) if job.propose else None
                 found = tuple(sorted(missing))
                 gaps.append(CoverageGap(case_id(params), found, None if small is None else _write_case(small)))
                 known |= missing

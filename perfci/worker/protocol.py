@@ -147,6 +147,7 @@ class Job:
     spoiled: bool = False  # a self-check: one element of the kernel's output is made wrong
     peers: bool = False
     target: str | None = None  # what the static task compiles for: sm_90, gfx942
+    propose: bool = False  # cases for what accuracy never exercises, which take many calls
     board: Device | None = None  # what the ahead task compiles for
     part: tuple[int, int] = (0, 1)  # of the ahead task's cases: every how many, from which on
     tune: TuneFiles = field(default_factory=TuneFiles)
