@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import sys
 import threading
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
-from perfci import report, store
+import perfci
+from perfci import git, report, store
 from perfci.cli import language, options
 from perfci.cli.chains import print_chains
 from perfci.cli.exits import Exit
@@ -31,10 +33,11 @@ from perfci.core import deadline as deadlines
 from perfci.core.errors import UsageError
 from perfci.core.model import DuelWhat, Suite
 from perfci.core.settings import ONE, Settings, are_devices
-from perfci.core.wording import say, sentence
+from perfci.core.wording import say, sentence, spoken
 from perfci.judge.notes import note_missing_peers
 from perfci.report.timings import tabulate_seconds
 from perfci.runs import flow, since
+from perfci.runs import toolchain as toolchains
 from perfci.runs.effective_thresholds import parse_options
 from perfci.runs.plan import DEFAULT_BUDGET_S, Request
 from perfci.runs.shards import FOLDER, ShardPart, check_on_devices, check_shard
@@ -50,8 +53,10 @@ SUITES = {
     "ops case device budget seed strict html suite timer against duel base_python target devices deadline threshold"
     " peers timings",
     {
+        "toolchain": "static ops case device budget seed suite timer target devices deadline threshold strict html"
+        " timings",
         "no_judge": "ops case device budget seed suite timer peers",
-        "static": "ops case changed against target strict threshold",
+        "static": "ops case changed against base_python target strict threshold",
         "retry": "device budget seed timer deadline out strict html timings",
         "against_release": "ops case release device budget seed timer deadline threshold out strict html timings",
         "chain": "ops case device seed",
@@ -103,6 +108,7 @@ def check(
     against: options.Against = None,
     duel: options.Duel = "changed",
     base_python: options.BasePython = None,
+    toolchain: options.Toolchain = [],  # noqa: B006
     target: options.Targets = None,
     devices: options.Devices = None,
     deadline: options.Deadline = None,
@@ -126,6 +132,8 @@ def check(
         raise UsageError("option_needs", option="--plan", needed="--shard I/N")
     limit = deadlines.find(deadline, os.environ, time.time())
     where = language.load(project)
+    if toolchain:
+        _check_in_toolchain(toolchain, where)
     if plan is not None and shard is not None:
         return _check_shard(plan, shard, device, limit, where, json=json)
     if chain:
@@ -191,6 +199,22 @@ def check(
 
 
 COMMANDS = {"check": check}
+
+
+def _check_in_toolchain(requirements: list[str], where: Settings) -> NoReturn:
+    """Become the same check, run by an interpreter with the other toolchain, with the installed one as its base."""
+    here = git.read(where.root)
+    if isinstance(here, git.Revision) and here.dirty:
+        raise UsageError("toolchain_uncommitted")
+
+    def tell(folder: Path) -> None:
+        print(say("Installing {what} in {folder} …", what=" ".join(requirements), folder=str(folder)), file=sys.stderr)
+
+    python = toolchains.prepare(requirements, where, tell)
+    words = ["check", *options.list_typed("toolchain"), "--against", "HEAD", "--base-python", sys.executable]
+    # -P: no package of the current folder, unless perfci itself is run from there.
+    safe = [] if Path(perfci.__file__).parents[1] == Path.cwd() else ["-P"]
+    os.execv(python, [python, *safe, "-m", "perfci", *words, "--lang", spoken()])
 
 
 def _set_reports(where: Settings, folder: str, out: Path | None = None) -> Settings:

@@ -61,6 +61,21 @@ def refuse_together(ctx: Any, modes: Mapping[str, str]) -> None:
         raise UsageError("option_needs", option=write(name), needed=needed)
 
 
+def list_typed(without: str) -> list[str]:
+    """The words that were typed after the command under way, without one option."""
+    ctx, words = typer.main.get_current_context(), list[str]()
+    for each in ctx.command.params:
+        source, value = ctx.get_parameter_source(each.name or ""), ctx.params.get(each.name or "")
+        if each.name == without or value is None or source is None or source.name != "COMMANDLINE":
+            continue
+        for one in value if isinstance(value, list | tuple) else [value]:
+            if each.param_type_name == "option":
+                words.append(each.opts[0])
+            if not isinstance(one, bool):
+                words.append(str(one))
+    return words
+
+
 def make_group(name: str, text: str) -> typer.Typer:
     """A command that has commands of its own."""
     return typer.Typer(name=name, help=text, no_args_is_help=True, rich_markup_mode=None, context_settings=CONTEXT)
@@ -173,6 +188,10 @@ Duel = Annotated[DuelKind, option("--duel", "Cases timed beside the base: those 
 BasePython = Annotated[
     str | None,
     option("--base-python", "Interpreter of the base, for another version of Triton or CANN.", "the same", "PATH"),
+]
+Toolchain = Annotated[
+    list[str],
+    option("--toolchain", "Compare the installed toolchain with another; repeat for several.", "none", "triton==X"),
 ]
 Targets = Annotated[
     str | None,

@@ -194,7 +194,9 @@ def _describe_origin(run: Run) -> str:
         commit += say(" with uncommitted changes")
     if static and not run.ops:
         targets = ", ".join(static.targets)
-        return say("Compiled for {targets} by {by}{commit}.", targets=targets, by=static.toolchain, commit=commit)
+        text = say("Compiled for {targets} by {by}{commit}.", targets=targets, by=static.toolchain, commit=commit)
+        before = static.base_toolchain
+        return f"{text} {say('The base was compiled by {tools}.', tools=before)}" if before else text
     seed = say("a seed for each op") if run.seed is None else say("seed {seed}", seed=run.seed)
     return say("On {device}{commit}, {seed}.", device=describe_device(run), commit=commit, seed=seed)
 

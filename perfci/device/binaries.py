@@ -12,7 +12,8 @@ import shutil
 import struct
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -61,6 +62,26 @@ _AMD = (
     ("integer", re.compile(r"[vs]_\w*_[biu](1|8|16|24|32|64)(_|$)")),
 )
 
+_TRAITS = {  # backend -> what tells a good compilation from a bad one -> opcodes with their modifiers
+    "cuda": {
+        "double": re.compile(r"D(ADD|FMA|MMA|MNMX|MUL|SETP)\b|.*\.(F64|\w+64H)\b"),
+        "tensor": re.compile(r"U?[A-Z]*MMA\b"),
+        "warpgroup": re.compile(r"[BHIQ]GMMA\b|UTC[A-Z]*MMA\b"),
+        "asynchronous": re.compile(r"LDGSTS\b|UTMALDG\b|UBLKCP\b"),
+        "global": re.compile(r"(LDG|STG|LDGSTS)\b"),
+    },
+    "hip": {
+        "double": re.compile(r"v_\w+_f64(_|$)"),
+        "tensor": _AMD[1][1],
+        "asynchronous": re.compile(r"(global|buffer)_load_(lds|\w+_lds)"),
+        "global": re.compile(r"(global|flat|buffer)_(load|store)_"),
+    },
+}
+_WIDTHS = ((re.compile(r"\.256\b"), 32), (re.compile(r"\.128\b|x4$|b128$"), 16), (re.compile(r"x3$|b96$"), 12),
+           (re.compile(r"\.64\b|x2$|b64$"), 8), (re.compile(r"\.[US]16\b|short|[bui]16"), 2),
+           (re.compile(r"\.[US]8\b|byte|[bui]8"), 1))  # fmt: skip
+"""What an access of global memory moves for a thread, bytes, by its modifiers. 4 without one of these."""
+
 TOOLS = {"cuobjdump": "registers, spills and occupancy", "nvdisasm": "instructions"}  # NVIDIA's programs, their figures
 TIME_LIMIT_S = 120  # of one of these programs
 _FRAME_UNIT, _BYTES = 8, 16  # in which a stack grows, and of an instruction since Volta
@@ -106,8 +127,16 @@ def amd_usage(assembly: str) -> Usage | None:
     return Usage(found["vgpr_count"], found["private_segment_fixed_size"], 4 * found["vgpr_spill_count"])
 
 
-def nvidia_counts(cubins: Sequence[bytes], arch: str) -> list[dict[str, int] | None]:
-    """Instructions by class of each cubin. None if nvdisasm is missing or fails. arch: SM80, SM90a."""
+@dataclass(frozen=True)
+class Counts:
+    """The instructions of a kernel."""
+
+    classes: dict[str, int]  # by class
+    traits: dict[str, int]  # as in `KernelBinary`
+
+
+def nvidia_counts(cubins: Sequence[bytes], arch: str) -> list[Counts | None]:
+    """The instructions of each cubin. None if nvdisasm is missing or fails. arch: SM80, SM90a."""
     # One run for all of them: it takes 0.3 s to start, and hardly more for a hundred kernels than for one.
     codes = [code_sections(cubin) for cubin in cubins]
     image = b"".join(code for parts in codes for code in parts)
@@ -115,11 +144,7 @@ def nvidia_counts(cubins: Sequence[bytes], arch: str) -> list[dict[str, int] | N
     if not image or len(opcodes) * _BYTES != len(image):
         return [None] * len(cubins)
     taken = iter(opcodes)
-    counts: list[dict[str, int] | None] = []
-    for parts in codes:
-        counted = [count_classes(islice(taken, len(code) // _BYTES), nvidia_class) for code in parts]
-        counts.append({name: sum(part[name] for part in counted) for name in CLASSES})
-    return counts
+    return [count([opcode for code in parts for opcode in _cut(islice(taken, len(code) // _BYTES))]) for parts in codes]
 
 
 def code_sections(cubin: bytes) -> list[bytes]:
@@ -136,8 +161,8 @@ def code_sections(cubin: bytes) -> list[bytes]:
 
 
 def nvidia_opcodes(text: str) -> list[str]:
-    """Opcodes in order, without predicates and modifiers: `/*0010*/ @!P0 STG.E.128 [R2], R4 ;` is STG."""
-    return re.findall(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?\w+\s+)?(\w+)", text, re.MULTILINE)
+    """Opcodes in order, without predicates: `/*0010*/ @!P0 STG.E.128 [R2], R4 ;` is STG.E.128."""
+    return re.findall(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?\w+\s+)?([\w.]+)", text, re.MULTILINE)
 
 
 def amd_opcodes(text: str) -> list[str]:
@@ -171,21 +196,32 @@ def amd_class(opcode: str) -> str:
     return next((name for name, pattern in _AMD if pattern.match(opcode)), "other")
 
 
-def count_classes(opcodes: Iterable[str], class_of: Callable[[str], str]) -> dict[str, int]:
-    """Instructions of every class. Padding behind the last instruction is left out."""
+def count(opcodes: Sequence[str], backend: str = "cuda") -> Counts:
+    """The instructions of a kernel, by class and by trait. opcodes: with their modifiers, without padding."""
+    class_of, classes = amd_class if backend == "hip" else nvidia_class, dict.fromkeys(CLASSES, 0)
+    traits = dict.fromkeys((*_TRAITS["cuda"], "global_bytes"), 0)
+    for opcode, times in Counter(opcodes).items():
+        classes[class_of(opcode.partition(".")[0])] += times
+        for trait, pattern in _TRAITS[backend].items():
+            traits[trait] += times * bool(pattern.match(opcode))
+        if _TRAITS[backend]["global"].match(opcode):
+            width = next((width for pattern, width in _WIDTHS if pattern.search(opcode)), 4)
+            traits["global_bytes"] += times * width
+    return Counts(classes, traits)
+
+
+def _cut(opcodes: Iterable[str]) -> list[str]:
+    """Opcodes without the padding behind the last instruction."""
     kept = list(opcodes)
     while kept and kept[-1] in PADDING:
         kept.pop()
-    counts = dict.fromkeys(CLASSES, 0)
-    for opcode in kept:
-        counts[class_of(opcode)] += 1
-    return counts
+    return kept
 
 
 # --- of launches ------------------------------------------------------------------------------------------------------
 
 _usages: dict[str, Usage | None] = {}
-_counts: dict[str, dict[str, int] | None] = {}
+_counts: dict[str, Counts | None] = {}
 
 
 def artefact(kernel: Any) -> str:
@@ -202,7 +238,7 @@ def examine(launches: Iterable[Launched], target: Target) -> None:
         _counts.update(dict.fromkeys(fresh))
         return
     if target.backend == "hip":
-        _counts.update({key: count_classes(amd_opcodes(asm["amdgcn"]), amd_class) for key, asm in fresh.items()})
+        _counts.update({key: count(_cut(amd_opcodes(asm["amdgcn"])), "hip") for key, asm in fresh.items()})
         return
     suffix = "a" if target.capability >= (9, 0) else ""  # as Triton compiles: for features of this architecture alone
     counts = nvidia_counts([asm["cubin"] for asm in fresh.values()], f"SM{target.arch}{suffix}")
@@ -252,8 +288,9 @@ def _binary(launch: Launched, target: Target) -> KernelBinary:
         spill_bytes=used.spill_bytes if used else None,
         local_bytes=used.local_bytes if used else None,
         shared_bytes=None if target.backend == "npu" else metadata.shared,
-        instructions=sum(counts.values()) if counts is not None else None,
-        mix=counts or {},
+        instructions=sum(counts.classes.values()) if counts else None,
+        mix=counts.classes if counts else {},
+        traits=counts.traits if counts else {},
         warps=None if target.backend == "npu" else metadata.num_warps,
         occupancy=occupancy,
     )

@@ -169,10 +169,12 @@ class CudaDevice(TorchDevice):
 
         return record_call(function, inputs, self._tensors)
 
-    def play(self, recording: Recording, folder: Path) -> Callable[..., Any]:
-        from perfci.device.replay import Program
+    def play(self, recording: Recording, folder: Path) -> Callable[..., Any] | Reason:
+        import triton
 
-        return Program(recording, folder, self._tensors)
+        from perfci.device.replay import Program, refuse_release
+
+        return refuse_release(recording, triton.__version__) or Program(recording, folder, self._tensors)
 
     def key_of(self, inputs: Inputs) -> str:
         from perfci.device.capture import key_of

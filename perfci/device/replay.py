@@ -18,10 +18,12 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from triton.compiler import CompiledKernel
 
 from perfci.core.model import Reason
+from perfci.core.wording import say
 from perfci.device.binaries import artefact
 from perfci.device.launches import Launched
 from perfci.device.seam import Inputs, leaves
 from perfci.device.source import digest, stable
+from perfci.device.targets import release
 from perfci.device.tensors import TorchArrays
 from perfci.ops.recording import RecordedBinary, RecordedStep, Recording, UnspelledError, spell, unspell
 
@@ -30,6 +32,13 @@ REFUSED = frozenset({"from_file", "_local_scalar_dense", "record_stream"})
 """Operations that reach beyond the device: a file, a value that Python reads, another stream."""
 
 _DESCRIPTOR = ("base", "shape", "strides", "block_shape", "padding", "round_f32_to_tf32")  # of a tensor, for TMA
+
+
+_METADATA = {
+    "num_ctas": 1, "cluster_dims": [1, 1, 1], "global_scratch_size": 0, "global_scratch_align": 1,
+    "profile_scratch_size": 0, "profile_scratch_align": 1, "launch_cooperative_grid": False, "launch_pdl": False,
+}  # fmt: skip
+"""What Triton's launcher asks of a binary that a release without it has made."""
 
 
 class UnreplayableError(Exception):
@@ -168,6 +177,33 @@ def _describe_binary(launch: Launched) -> RecordedBinary:
 # --- repeating --------------------------------------------------------------------------------------------------------
 
 
+def count_scratch(version: str) -> int:
+    """How many pointers to scratch memory a release of Triton passes behind a kernel's parameters.
+
+    >>> count_scratch("3.2.0"), count_scratch("3.4.0"), count_scratch("3.9.0")
+    (0, 1, 2)
+    """
+    return (release(version) >= (3, 3)) + (release(version) >= (3, 5))
+
+
+def refuse_release(recording: Recording, version: str) -> Reason | None:
+    """Returns why this release of Triton cannot launch the binaries of another. None if it can.
+
+    A kernel ignores pointers that it does not have. One that is not given those that it has reads anything.
+    """
+    described = {step.binary for step in recording.steps if '"descriptor"' in json.dumps([step.given, step.named])}
+    for at, binary in enumerate(recording.binaries):
+        metadata = json.loads(binary.metadata)
+        made = str(metadata.get("triton_version", "3.2"))  # which notes none
+        fits = count_scratch(made) <= count_scratch(version) and metadata.get("num_ctas", 1) == 1
+        # Before 3.3 constants were no parameters of a launch. How a descriptor is passed depends on the release.
+        fits &= min(release(made), release(version)) >= (3, 3) and at not in described
+        if release(made) != release(version) and not fits:
+            facts = {"kernel": binary.function, "made": made, "here": version}
+            return UnreplayableError(say("the kernel {kernel} of Triton {made} in {here}", **facts)).reason
+    return None
+
+
 class Program:
     """One recorded call, ready to be repeated."""
 
@@ -255,7 +291,7 @@ def _load_binaries(recording: Recording, folder: Path) -> list[Any]:
     for binary in recording.binaries:
         stem = digest(binary.image + binary.metadata.encode())
         paths = {"kernel.json": folder / f"{stem}.json", "kernel.cubin": folder / f"{stem}.cubin"}
-        paths["kernel.json"].write_text(binary.metadata)
+        paths["kernel.json"].write_text(json.dumps(_METADATA | json.loads(binary.metadata)))
         paths["kernel.cubin"].write_bytes(binary.image)
         signature = {name: _nested(kind) for name, kind in binary.signature}
         function = SimpleNamespace(fn=SimpleNamespace(__name__=binary.function), arg_names=list(signature))

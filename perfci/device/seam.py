@@ -536,8 +536,8 @@ class Accelerator:
         """Call a function once. Returns how to repeat it, why that cannot be, or None if this device never can."""
         return None
 
-    def play(self, recording: Recording, folder: Path) -> Callable[..., Any]:
-        """The recorded call, ready to be repeated. Binaries are written to the folder."""
+    def play(self, recording: Recording, folder: Path) -> Callable[..., Any] | Reason:
+        """The recorded call, ready to be repeated, or why it cannot be. Binaries are written to the folder."""
         raise NotImplementedError
 
     def key_of(self, inputs: Inputs) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from perfci.core import units
 from perfci.core.model import Fact, Judgement, KernelBinary, Reason, Run, StaticCase, StaticOp, Suite, Verdict
@@ -12,16 +14,98 @@ from perfci.thresholds.limits import CaseThresholds, Thresholds
 
 OFFLINE = "offline"  # device of a run that compiles and does nothing else
 
-SPILLS, OCCUPANCY = "spill_bytes", "occupancy"
 
-FIGURES: Mapping[str, tuple[str, str]] = {
-    "registers": ("registers", as_fact("registers")),
-    SPILLS: ("spill_bytes", as_fact("spill bytes")),
-    "shared_memory": ("shared_bytes", as_fact("shared memory")),
-    "instructions": ("instructions", as_fact("instructions")),
-    OCCUPANCY: ("occupancy", as_fact("occupancy")),
+@dataclass(frozen=True)
+class Figure:
+    """What the compiler made of a kernel, and how it may get worse."""
+
+    what: str  # what people call it
+    read: Callable[[KernelBinary], float | None]
+    is_beyond: Callable[[float, float, float], bool]  # by what it was, what it is, and what is allowed
+    tell: Callable[[float], str] = lambda allowed: say("{share:%} more", share=allowed)  # what is allowed
+    write: Callable[[float], str] = "{:.0f}".format
+
+
+def _read_trait(name: str) -> Callable[[KernelBinary], float | None]:
+    return lambda binary: binary.traits.get(name)
+
+
+def _read_width(binary: KernelBinary) -> float | None:
+    """Mean width of a thread's accesses of global memory, bytes."""
+    accesses = binary.traits.get("global")
+    return binary.traits["global_bytes"] / accesses if accesses else None
+
+
+def _grows(was: float, now: float, allowed: float) -> bool:
+    return now > was * (1 + allowed)
+
+
+def _adds(was: float, now: float, allowed: float) -> bool:
+    return now > was + allowed
+
+
+def _shrinks(was: float, now: float, allowed: float) -> bool:
+    return now < was * (1 - allowed)
+
+
+def _begins(was: float, now: float, allowed: float) -> bool:
+    return not was and now > allowed
+
+
+def _grows_clearly(was: float, now: float, allowed: float) -> bool:
+    return now > was * (1 + allowed) and now > was + FEW
+
+
+FEW = 16  # instructions of a class, which are nothing of a small kernel
+
+
+def _tell_less(allowed: float) -> str:
+    return say("{share:%} less", share=allowed)
+
+
+def _tell_bytes(allowed: float) -> str:
+    return say("{bytes} B more", bytes=f"{allowed:.0f}")
+
+
+def _tell_count(allowed: float) -> str:
+    return say("{count} more", count=f"{allowed:.0f}")
+
+
+FIGURES: dict[str, Figure] = {
+    "registers": Figure(as_fact("registers"), lambda binary: binary.registers, _grows),
+    "spill_bytes": Figure(as_fact("spill bytes"), lambda binary: binary.spill_bytes, _adds, _tell_bytes),
+    "local_bytes": Figure(as_fact("bytes of local memory"), lambda binary: binary.local_bytes, _adds, _tell_bytes),
+    "shared_memory": Figure(as_fact("shared memory"), lambda binary: binary.shared_bytes, _grows),
+    "instructions": Figure(as_fact("instructions"), lambda binary: binary.instructions, _grows),
+    "occupancy": Figure(as_fact("occupancy"), lambda binary: binary.occupancy, _shrinks, _tell_less, units.percent),
+    "double_instructions": Figure(
+        as_fact("double-precision instructions"), _read_trait("double"), _begins, _tell_count
+    ),
+    "tensor_instructions": Figure(as_fact("matrix instructions"), _read_trait("tensor"), _shrinks, _tell_less),
+    "warpgroup_instructions": Figure(as_fact("warpgroup instructions"), _read_trait("warpgroup"), _shrinks, _tell_less),
+    "asynchronous_copies": Figure(as_fact("asynchronous copies"), _read_trait("asynchronous"), _shrinks, _tell_less),
+    "access_width": Figure(as_fact("bytes of a memory access"), _read_width, _shrinks, _tell_less, "{:.1f}".format),
 }
-"""Threshold -> field of a `KernelBinary`, and what people call it."""
+"""Threshold -> the figure that it limits."""
+
+CLASSES: dict[str, Figure] = {
+    "memory": Figure(as_fact("memory instructions"), lambda binary: binary.mix.get("memory"), _grows_clearly),
+    "float": Figure(as_fact("float instructions"), lambda binary: binary.mix.get("float"), _grows_clearly),
+    "integer": Figure(as_fact("integer instructions"), lambda binary: binary.mix.get("integer"), _grows_clearly),
+}
+"""Class of instructions -> the figure, which no threshold limits."""
+
+UNMEANT: dict[str, float] = {
+    "spill_bytes": 0.0, "local_bytes": 0.0, "double_instructions": 0.0, "tensor_instructions": 0.99,
+    "warpgroup_instructions": 0.99, "occupancy": 0.49,
+}  # fmt: skip
+"""Limits without a key: what lies beyond is nearly never meant."""
+
+UPGRADE: Mapping[str, float] = {
+    "spill_bytes": 16, "local_bytes": 16, "occupancy": 0.0, "instructions": 0.1, "shared_memory": 0.1,
+    "asynchronous_copies": 0.5, "access_width": 0.25, **dict.fromkeys(CLASSES, 0.1),
+}  # fmt: skip
+"""Limits of another toolchain's work on the same source, of which nothing worse is meant. A stricter one holds."""
 
 
 def judge_static(run: Run, thresholds: Thresholds) -> Iterator[Judgement]:
@@ -30,13 +114,15 @@ def judge_static(run: Run, thresholds: Thresholds) -> Iterator[Judgement]:
         return
     before = {(op.op, op.target): op for op in run.static.base_ops}
     same = {op.op for op in run.plan.ops if op.base and op.base.same}
+    base = run.plan.base
+    stricter = UPGRADE if base and base.python and base.commit == run.environment.commit else {}
     for op in run.static.ops:
-        base = before.get((op.op, op.target))
-        yield from _judge_op(op, base, op.op in same, thresholds)
+        old = before.get((op.op, op.target))
+        yield from _judge_op(op, old, op.op in same, thresholds, stricter)
         # A run that times names the removed cases by what it times.
-        if run.plan.device == OFFLINE and run.plan.filter is None and base and not op.failure:
+        if run.plan.device == OFFLINE and run.plan.filter is None and old and not op.failure:
             kept = {case.case for case in op.cases}
-            for case in (case.case for case in base.cases if case.case not in kept):
+            for case in (case.case for case in old.cases if case.case not in kept):
                 yield _row(op, case, Verdict.REMOVED, (Reason("removed_since_base", {"op": op.op}),))
 
 
@@ -44,7 +130,9 @@ def _row(op: StaticOp, case: str | None, verdict: Verdict, reasons: Sequence[Rea
     return Judgement(op.op, Suite.COMPILED, case, verdict, tuple(reasons), target=op.target)
 
 
-def _judge_op(op: StaticOp, base: StaticOp | None, same: bool, thresholds: Thresholds) -> Iterator[Judgement]:
+def _judge_op(
+    op: StaticOp, base: StaticOp | None, same: bool, thresholds: Thresholds, stricter: Mapping[str, float]
+) -> Iterator[Judgement]:
     if op.failure:
         # A Triton that perfci does not know is no fault of the op.
         unknown = op.failure.kind == "triton_unknown"
@@ -53,7 +141,8 @@ def _judge_op(op: StaticOp, base: StaticOp | None, same: bool, thresholds: Thres
     known = {case.case: case for case in base.cases} if base else {}
     fine: list[tuple[Verdict, StaticCase]] = []
     for case in op.cases:
-        verdict, reasons = _judge_case(case, known.get(case.case), same, thresholds.for_case(op.op, case.case))
+        limits = thresholds.for_case(op.op, case.case)
+        verdict, reasons = _judge_case(case, known.get(case.case), same, limits, stricter)
         if verdict in {Verdict.PASS, Verdict.UNCHANGED} and not reasons:
             fine.append((verdict, case))
         else:
@@ -83,7 +172,7 @@ def _judge_op(op: StaticOp, base: StaticOp | None, same: bool, thresholds: Thres
 
 
 def _judge_case(
-    case: StaticCase, base: StaticCase | None, same: bool, limits: CaseThresholds
+    case: StaticCase, base: StaticCase | None, same: bool, limits: CaseThresholds, stricter: Mapping[str, float]
 ) -> tuple[Verdict, tuple[Reason, ...]]:
     if case.failure:
         return Verdict.ERROR, (case.failure,)
@@ -99,46 +188,57 @@ def _judge_case(
         return Verdict.UNCHANGED, ()
 
     # What grew is seen as well if a call could not be captured to its end (alike is None).
-    grown, unseen = _compare_figures(case.binaries, base.binaries, limits)
+    grown, unseen = _compare_figures(case, base, limits, stricter)
     changes = identity.list_changes(base.identity, case.identity)
+    if stricter:  # every binary is another one, and how does not matter
+        changes = ()
     if grown:
         return Verdict.REGRESSED, (*grown, *unseen, *changes)
     if alike is None:
         return Verdict.INCONCLUSIVE, (Reason("identity_unknown"), *changes, *unseen)
     verdict = Verdict.INCONCLUSIVE if unseen else Verdict.PASS
-    return verdict, (*unseen, *_describe_changes(case, base), *changes)
+    return verdict, (*unseen, *(() if stricter else _describe_changes(case, base)), *changes)
 
 
 def _compare_figures(
-    now: Sequence[KernelBinary], before: Sequence[KernelBinary], limits: CaseThresholds
+    case: StaticCase, base: StaticCase, limits: CaseThresholds, stricter: Mapping[str, float]
 ) -> tuple[list[Reason], list[Reason]]:
     """Returns figures of kernels beyond what is allowed, and those that are limited and that no tool gave."""
-    gates = {name: float(getattr(limits, name)) for name in FIGURES if getattr(limits, name) is not None}
-    pairs = list(_pair(now, before))
+    written = {name: float(getattr(limits, name)) for name in FIGURES if getattr(limits, name) is not None}
+    gates = UNMEANT | written
+    pairs = list(_pair(case.binaries, base.binaries))
     grown, unseen = [], []
     for new, old in pairs:
-        for name, allowed in gates.items():
-            field, what = FIGURES[name]
-            was, is_now = getattr(old, field), getattr(new, field)
-            if was is None or is_now is None:
-                continue
-            if name == SPILLS:
-                beyond, told = is_now > was + allowed, say("{bytes} B more", bytes=f"{allowed:.0f}")
-            elif name == OCCUPANCY:
-                beyond, told = is_now < was * (1 - allowed), say("{share:%} less", share=allowed)
-            else:
-                beyond, told = is_now > was * (1 + allowed), say("{share:%} more", share=allowed)
-            if beyond:
-                write = units.percent if name == OCCUPANCY else str
-                facts: dict[str, Fact] = {"kernel": new.name, "what": what, "option": name}
-                facts |= {"before": write(was), "after": write(is_now), "allowed": told}
-                grown.append(Reason("compiled_grew", facts))
+        for name, figure in (FIGURES | CLASSES).items():
+            was, is_now = figure.read(old), figure.read(new)
+            gate = gates.get(name, math.inf)
+            if name not in written and _is_meant(name, was, new.name, case, base):
+                gate = math.inf
+            allowed = min(gate, stricter.get(name, math.inf))
+            if was is not None and is_now is not None and figure.is_beyond(was, is_now, allowed):
+                facts: dict[str, Fact] = {"kernel": new.name, "what": figure.what, "option": name}
+                facts |= {"before": figure.write(was), "after": figure.write(is_now), "allowed": figure.tell(allowed)}
+                grown.append(Reason("compiled_grew" if allowed == gate else "compiled_worse", facts))
     changed = [binary for pair in pairs if pair[0].artefact != pair[1].artefact for binary in pair]
-    for name in gates:
-        field, what = FIGURES[name]
-        if blind := next((binary for binary in changed if getattr(binary, field) is None), None):
-            unseen.append(Reason("compiled_unseen", {"kernel": blind.name, "what": what, "option": name}))
+    for name in written:
+        if blind := next((binary for binary in changed if FIGURES[name].read(binary) is None), None):
+            facts = {"kernel": blind.name, "what": FIGURES[name].what, "option": name}
+            unseen.append(Reason("compiled_unseen", facts))
     return grown, unseen
+
+
+def _is_meant(name: str, was: float | None, kernel: str, case: StaticCase, base: StaticCase) -> bool:
+    """Whether a limit that nobody wrote lets a figure get worse: more spills than before, or another configuration."""
+    if name != "occupancy":
+        return bool(was) and name in {"spill_bytes", "local_bytes"}
+    now, before = (
+        next((each for each in side.identity.launches if each.kernel == kernel), None) for side in (case, base)
+    )
+    if now is None or before is None or (now.warps, now.stages) != (before.warps, before.stages):
+        return True
+    # Constants and other numbers. Tensors have a # before their storage.
+    shared = now.arguments.keys() & before.arguments.keys()
+    return any(now.arguments[each] != before.arguments[each] for each in shared if "#" not in now.arguments[each])
 
 
 def _pair(now: Sequence[KernelBinary], before: Sequence[KernelBinary]) -> Iterator[tuple[KernelBinary, KernelBinary]]:

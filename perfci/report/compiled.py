@@ -20,6 +20,8 @@ def make_section(static: Static | None) -> Section | None:
         targets=", ".join(map(plain, static.targets)),
         tools=plain(static.toolchain),
     )
+    if static.base_toolchain:
+        note += " " + say("The base was compiled by {tools}.", tools=plain(static.base_toolchain))
     note += " " + phrase(
         "Registers, spills and local memory are a thread's, shared memory a program's. *Occupancy*: warps that fit on "
         "a processor at once, of the most that it holds. `32 -> 40`: the base's figure, then this revision's."

@@ -516,10 +516,13 @@ class Recorder:
 
     def _can_judge_apart(self, planned: PlannedOp, job: Job) -> bool:
         """Whether the base's suites can judge the op's kernel from another process."""
-        tree, device = self._tree, self._run.plan.device
-        return bool(
-            job.base and job.base.judges and tree and not tree.base.python and not planned.renamed and device in SPLIT
-        )
+        tree, device, here = self._tree, self._run.plan.device, self._run.environment
+        if tree and tree.base.python:
+            # Another Triton's binaries can be launched from the base's process, but not another torch.
+            same = tree.base.commit == here.commit and tree.base.packages.get("torch") == here.packages.get("torch")
+            if not same or device != "cuda":
+                return False
+        return bool(job.base and job.base.judges and tree and not planned.renamed and device in SPLIT)
 
     def _judge_job(self, job: Job) -> Job:
         """The job of the process that has the base's suites, and nothing of the op under test but answers."""

@@ -44,6 +44,8 @@ class _Wanted:
     target: str
     settings: Settings
     of_base: bool
+    toolchain: str
+    python: str | None = None  # another interpreter that compiles it
 
 
 def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[Static, tuple[PlannedOp, ...]]:
@@ -55,12 +57,18 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
     ours = _fingerprint(head, bench.settings)
     base = [op for op in tree.ops if op.op in ours] if tree else []
     theirs = _fingerprint(base, tree.settings) if tree else {}
-    same = {op for op in ours if op in theirs and ours[op].same_as(theirs[op])}
-    head = tuple(op for op in head if not request.changed or op.op not in same)
-    wanted = [_Wanted(op, ours[op.op], target, bench.settings, False) for target in targets for op in head]
+    python = tree.base.python if tree else None
+    # With another toolchain, what it makes of the same files is the question.
+    same = {op for op in ours if op in theirs and ours[op].same_as(theirs[op]) and not python}
+    head, tools = tuple(op for op in head if not request.changed or op.op not in same), describe_toolchain()
+    wanted = [_Wanted(op, ours[op.op], target, bench.settings, False, tools) for target in targets for op in head]
+    before = describe_toolchain(tree.base.packages) if tree and python else tools
     if tree:
         changed = [op for op in base if op.op not in same]
-        wanted += [_Wanted(op, theirs[op.op], target, tree.settings, True) for target in targets for op in changed]
+        wanted += [
+            _Wanted(op, theirs[op.op], target, tree.settings, True, before, python)
+            for target in targets for op in changed
+        ]  # fmt: skip
     found, files = dict[_Wanted, StaticOp](), {one: _find_file(bench, one) for one in wanted}
     for one, path in files.items():
         with contextlib.suppress(OSError, ValueError):  # not there, or of another shape: it is made anew
@@ -86,7 +94,7 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
         if tree and op.op not in have:
             base_op = PlannedBase(failure=Reason("base_lacks_op", {"op": op.op, "base": tree.base.name}))
         planned.append(PlannedOp(op.op, performance=cases.get(op.op, ()), base=base_op))
-    return Static(tuple(targets), describe_toolchain(), mine, others), tuple(planned)
+    return Static(tuple(targets), tools, mine, others, before if python else ""), tuple(planned)
 
 
 def _fingerprint(folders: Sequence[OpFolder], settings: Settings) -> Mapping[str, Fingerprint]:
@@ -94,9 +102,11 @@ def _fingerprint(folders: Sequence[OpFolder], settings: Settings) -> Mapping[str
     return {op.op: tree.fingerprint(op.op) for op in folders}
 
 
-def describe_toolchain() -> str:
-    """What compiles: names and versions."""
+def describe_toolchain(packages: Mapping[str, str] | None = None) -> str:
+    """What compiles: names and versions, of these packages or of those that are installed."""
     found = environment.installed_versions(COMPILERS)
+    if packages is not None:
+        found = {name: packages[name] for name in COMPILERS if name in packages}
     return ", ".join(f"{name} {version}" for name, version in found.items()) or "nothing installed"
 
 
@@ -132,7 +142,7 @@ def _compile_group(
         files, head_root = list_files(one.op for one in waiting), str(bench.settings.root) if first.of_base else None
         job = make_job(first.settings, "static", files, "cuda", 0, head_root=head_root, target=first.target)
         name = f"static-{first.target}{'-base' if first.of_base else ''}"
-        around = make_environment(bench, WorkerPlace(name, "offline", first.settings.root))
+        around = make_environment(bench, WorkerPlace(name, "offline", first.settings.root, first.python))
         failure = yield from working(job, around, hear)
         found |= {one: compiled[one.op.op] for one in waiting if one.op.op in compiled}
         waiting = [one for one in waiting if one not in found]
@@ -148,7 +158,12 @@ def _find_file(bench: Bench, one: _Wanted) -> Path | None:
     # What captures and compiles may change between two releases without a new version.
     code = (file.read_bytes() for file in sorted((Path(perfci.__file__).parent / "device").glob("*.py")))
     own = hashlib.sha256(b"".join(code)).hexdigest()
-    parts = (one.print.digest, one.target, describe_toolchain(), perfci.__version__, own, str(FORMAT))
+    parts = (one.print.digest, one.target, one.toolchain, perfci.__version__, own, str(FORMAT))
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "perfci"
-    return (bench.settings.cache_folder or caches) / "static" / f"{one.op.op}-{one.target}-{key}.json"
+    return caches(bench.settings) / "static" / f"{one.op.op}-{one.target}-{key}.json"
+
+
+def caches(settings: Settings) -> Path:
+    """The folder of what is kept from run to run."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return settings.cache_folder or home / "perfci"

@@ -46,9 +46,18 @@ class CaseThresholds:
     registers: float | None = None
     instructions: float | None = None
     shared_memory: float | None = None
+    """allowed growth of what the compiler made against the base's, ratio. None: any"""
     occupancy: float | None = None
-    """allowed growth of what the compiler made against the base's, ratio. Of occupancy the allowed loss. None: any"""
-    spill_bytes: float | None = None  # allowed growth of a thread's spills against the base, bytes. None: any
+    tensor_instructions: float | None = None
+    warpgroup_instructions: float | None = None
+    asynchronous_copies: float | None = None
+    access_width: float | None = None
+    """allowed loss against the base, ratio. None: half the occupancy with the same configuration, all matrix
+    instructions and all of those of several warps are too much, of the rest any is allowed"""
+    spill_bytes: float | None = None
+    local_bytes: float | None = None
+    """allowed growth of what a thread has in local memory against the base, bytes. None: any, if the base has some"""
+    double_instructions: float | None = None  # how many are allowed if the base has none. None: none
     peak_memory: float | None = None
     """allowed growth of the device memory that a call holds at most against the base, ratio. None: any"""
     bandwidth_share: float | None = None

@@ -305,6 +305,7 @@ def _read_cases(place: Place) -> tuple[tuple[str, Mapping[str, Any]], ...]:
 CASE_KEYS: Mapping[str, Reader] = {
     **dict.fromkeys(("margin", "rsd", "regime", "clip_ratio"), _ratio),
     **dict.fromkeys(("registers", "instructions", "shared_memory", "occupancy", "peak_memory"), _ratio),
+    **dict.fromkeys(("tensor_instructions", "warpgroup_instructions", "asynchronous_copies", "access_width"), _ratio),
     **dict.fromkeys(("mean_abs", "rmse", "p99_abs", "max_abs", "stored_p99", "divergence"), make_number_reader("1e-3")),
     "speedup": make_number_reader("1.2", above=True),
     "span_margin": _slowdown,
@@ -314,7 +315,7 @@ CASE_KEYS: Mapping[str, Reader] = {
     "floor_us": lambda place: _read_fields(place, dict.fromkeys(TIMERS, _microseconds)),
     "tau": _read_steps,
     "tail": _read_tail,
-    "spill_bytes": make_number_reader("16"),
+    **dict.fromkeys(("spill_bytes", "local_bytes", "double_instructions"), make_number_reader("16")),
     # What the cache keeps lets a kernel pass the copy. Beyond 140 % no measurement is believed.
     "bandwidth_share": make_percentage_reader(0, 140, above=True, like="80 %"),
     "compile_s": make_number_reader("20", above=True),

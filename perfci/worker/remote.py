@@ -337,7 +337,8 @@ def repeat_own(function: Callable[..., Any], device: Accelerator, folder: Path) 
         if key not in programs:
             function(**inputs)  # it compiles and tunes
             recording = device.record(function, inputs)
-            programs[key] = device.play(recording, folder) if isinstance(recording, Recording) else function
+            played = device.play(recording, folder) if isinstance(recording, Recording) else None
+            programs[key] = played if callable(played) else function
         return programs[key](**inputs)
 
     return call if device.can_replay else function

@@ -126,7 +126,7 @@ def test_a_chance_that_no_simulation_saw_is_told_as_less(share, text):
 
 def test_a_threshold_that_there_is_not_is_told_with_those_that_there_are_the_nearest_first(root, capsys):
     assert run(["check", "--threshold", "tua=1 %"]) == 1
-    assert "There is no threshold tua for --threshold: give one of tau, alpha," in capsys.readouterr().err
+    assert "There is no threshold tua for --threshold: give one of tau, access_width, alpha," in capsys.readouterr().err
 
     assert run(["check", "--threshold", "foo=1 %"]) == 1
-    assert "give one of alpha, bandwidth_share," in capsys.readouterr().err
+    assert "give one of access_width, alpha," in capsys.readouterr().err

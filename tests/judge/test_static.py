@@ -178,15 +178,25 @@ def test_each_target_is_held_against_its_own():
         ("shared_memory", 0.5, 0, 0, 16),
         ("occupancy", 0.25, 0.75, 0.5625, 0.5),
         ("occupancy", 0.0, 0.75, 1.0, 0.7),
-        ("spill_bytes", 0.0, 0, 0, 4),
         ("spill_bytes", 8.0, 4, 12, 13),
+        ("local_bytes", 8.0, 4, 12, 13),
+        ("asynchronous", 0.5, 8, 4, 3),
+        ("tensor", 0.5, 8, 4, 3),
+        ("warpgroup", 0.5, 8, 4, 3),
     ],
 )
 def test_each_figure_can_be_gated_and_is_not_otherwise(gate, allowed, before, within, beyond):
+    traits = {"asynchronous": "asynchronous_copies", "tensor": "tensor_instructions"}
+    traits |= {"warpgroup": "warpgroup_instructions"}
     field = {"shared_memory": "shared_bytes"}.get(gate, gate)
 
+    def binary(value, **more):
+        return _binary(**more, **({"traits": {trait: value}} if trait in traits else {field: value}))
+
     def verdict(now, **limits):
-        return _row(_case(_binary(code="new", **{field: now})), _case(_binary(**{field: before})), limits)
+        return _row(_case(binary(now, code="new")), _case(binary(before)), limits)
+
+    gate = traits.get(trait := gate, gate)
 
     assert verdict(beyond).verdict is Verdict.PASS
     assert verdict(within, **{gate: allowed}).verdict is Verdict.PASS
@@ -228,3 +238,48 @@ def test_a_call_that_was_captured_in_part_is_gated_by_what_was_seen():
 
     assert (grown.verdict, _kinds(grown)) == (Verdict.REGRESSED, ["compiled_grew", "boom"])
     assert (not_gated.verdict, _kinds(not_gated)) == (Verdict.INCONCLUSIVE, ["identity_unknown", "boom"])
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ({"spill_bytes": 0}, {"spill_bytes": 4}),
+        ({"local_bytes": 0}, {"local_bytes": 4}),
+        ({"occupancy": 0.75}, {"occupancy": 0.375}),
+        ({"traits": {"double": 0}}, {"traits": {"double": 1}}),
+        ({"traits": {"tensor": 8}}, {"traits": {"tensor": 0}}),
+        ({"traits": {"tensor": 8, "warpgroup": 8}}, {"traits": {"tensor": 16, "warpgroup": 0}}),
+    ],
+)
+def test_what_is_nearly_never_meant_fails_without_any_key(before, now):
+    row = _row(_case(_binary(code="new", **now)), _case(_binary(**before)))
+
+    assert (row.verdict, row.reasons[0].kind) == (Verdict.REGRESSED, "compiled_grew")
+    assert _row(_case(_binary(code="new", **before)), _case(_binary(**now))).verdict is Verdict.PASS
+
+
+def test_more_of_what_the_base_has_fails_only_beyond_a_key():
+    for few, more in (
+        ({"spill_bytes": 8}, {"spill_bytes": 16}),
+        ({"traits": {"double": 8}}, {"traits": {"double": 16}}),
+    ):
+        assert _row(_case(_binary(code="new", **more)), _case(_binary(**few))).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("tuned", [{"warps": 8}, {"stages": 4}, {"arguments": {"BLOCK": "128", "x": "#0 float16[8]"}}])
+def test_an_occupancy_that_another_configuration_halves_is_meant(tuned):
+    def case(occupancy, code, **launch):
+        found = _case(_binary(code=code, occupancy=occupancy))
+        usual = {"warps": 4, "stages": 2, "arguments": {"BLOCK": "64", "x": "#1 float16[8]"}}
+        launches = (replace(found.identity.launches[0], **(usual | launch)),)
+        return replace(found, identity=replace(found.identity, launches=launches))
+
+    assert _row(case(0.25, "new", **tuned), case(0.75, "old")).verdict is Verdict.PASS
+    assert _row(case(0.25, "new"), case(0.75, "old")).verdict is Verdict.REGRESSED
+    assert _row(case(0.25, "new", **tuned), case(0.75, "old"), {"occupancy": 0.5}).verdict is Verdict.REGRESSED
+
+
+def test_a_figure_that_nobody_limits_may_be_missing():
+    row = _row(_case(_binary(code="new", spill_bytes=None)), _case(_binary()))
+
+    assert row.verdict is Verdict.PASS

@@ -50,7 +50,11 @@ def test_values_fall_through_from_default_to_op_to_case(tmp_path):
     ("text", "line", "words"),
     [
         ("margin: 2 %\nmargni: 3 %\n", 2, "did you mean margin?"),
-        ("xyzzy: 3 %\n", 1, "Use one of these: alpha, bandwidth_share, clip_ratio, compile_s"),
+        (
+            "xyzzy: 3 %\n",
+            1,
+            "Use one of these: access_width, alpha, asynchronous_copies, bandwidth_share, clip_ratio, compile_s",
+        ),
         ("margin: 2\n", 1, "margin is 2, but has to be a percentage"),
         ("margin: 100 %\n", 1, "below 100 %"),
         ("margin: [2 %]\n", 1, "a list or a mapping"),

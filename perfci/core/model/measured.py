@@ -50,6 +50,10 @@ class KernelBinary:
     instructions: Count | None = None
     mix: Mapping[str, Count] = field(default_factory=dict)
     """instructions by class: memory, tensor, float, integer, control, other"""
+    traits: Mapping[str, Count] = field(default_factory=dict)
+    """instructions that are double: in 64-bit floating point, tensor: matrix products, warpgroup: those of several
+    warps (wgmma, tcgen05), asynchronous: copies into shared memory, global: accesses of global memory. global_bytes:
+    what the latter move for a thread, bytes. Nothing without a disassembler"""
     warps: Count | None = None
     occupancy: Amount | None = None
     """warps that fit on a processor at once, of the most that it holds. From registers, shared memory and warps"""
@@ -84,6 +88,7 @@ class Static:
     toolchain: str  # what compiled: triton 3.7.1, ptxas 12.9, torch 2.13.0
     ops: tuple[StaticOp, ...] = ()
     base_ops: tuple[StaticOp, ...] = ()  # the same of the base revision, if its files differ
+    base_toolchain: str = ""  # what compiled these, if it is another one
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,69 @@
+"""Another toolchain beside the installed one: its packages alone in a folder of the cache, the rest as installed."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from perfci.core.errors import UsageError
+from perfci.core.settings import Settings
+from perfci.runs.static import COMPILERS, caches
+
+_READY = "perfci-ready"  # a file in an environment that is complete
+
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+# What the running interpreter finds comes after the other toolchain's packages. addsitedir reads .pth files there, by
+# which packages are installed as editable.
+_REST = "import site; site.addsitedir({!r})\n"
+
+
+def prepare(requirements: Sequence[str], settings: Settings, tell: Callable[[Path], None]) -> str:
+    """Returns an interpreter with these packages in place of the installed ones. Makes it once for each combination.
+
+    tell: called with the folder before anything is installed. Raises UsageError for a requirement that is not of a
+    compiler, not pinned, or cannot be installed.
+    """
+    wanted = sorted(each.replace(" ", "") for each in requirements)
+    for each in wanted:
+        name, _, version = each.partition("==")
+        if name not in COMPILERS or not re.fullmatch(r"\w[\w.+!-]*", version, re.ASCII):
+            raise UsageError("toolchain_malformed", asked=each, known=", ".join(f"{name}==X" for name in COMPILERS))
+    folders = [os.path.realpath(each) for each in sys.path if Path(each).name in _INSTALLED]
+    parts = (*wanted, sys.executable, sys.version, *folders)
+    key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    folder = caches(settings) / "toolchains" / f"{'-'.join(wanted).replace('==', '-')}-{key}"
+    python = folder / "bin" / "python"
+    if not (folder / _READY).is_file():
+        tell(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        venv.create(folder, symlinks=True)
+        (site,) = folder.glob("lib/python*/site-packages")
+        _install(wanted, site)
+        (site / "perfci-rest.pth").write_text("".join(map(_REST.format, folders)))
+        (folder / _READY).touch()
+    return str(python)
+
+
+def _install(wanted: Sequence[str], site: Path) -> None:
+    """Install packages into a folder: Triton alone, torch with what it depends on. Raises UsageError."""
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+    uv = [shutil.which("uv") or "", "pip", "install", "--quiet", "--python", sys.executable]
+    command = pip if importlib.util.find_spec("pip") else uv
+    if not command[0]:
+        raise UsageError("toolchain_no_installer", asked=" ".join(wanted))
+    # Triton depends on nothing that torch has not brought.
+    alone = [] if any(each.startswith("torch==") for each in wanted) else ["--no-deps"]
+    command += [*alone, "--target", str(site), *wanted]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        why = next((line for line in lines if line.lower().startswith("error")), lines[-1] if lines else "?")
+        raise UsageError("toolchain_not_installed", asked=" ".join(wanted), why=why.rstrip("."))
