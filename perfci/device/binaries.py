@@ -77,7 +77,7 @@ _TRAITS = {  # backend -> what tells a good compilation from a bad one -> opcode
         "global": re.compile(r"(global|flat|buffer)_(load|store)_"),
     },
 }
-_WIDTHS = ((re.compile(r"\.256\b"), 32), (re.compile(r"\.128\b|x4$|b128$"), 16), (re.compile(r"x3$|b96$"), 12),
+_WIDTHS = ((re.compile(r"\.256\b"), 32), (re.compile(r"\.128\b|x4(_|$)|b128$"), 16), (re.compile(r"x3$|b96$"), 12),
            (re.compile(r"\.64\b|x2$|b64$"), 8), (re.compile(r"\.[US]16\b|short|[bui]16"), 2),
            (re.compile(r"\.[US]8\b|byte|[bui]8"), 1))  # fmt: skip
 """What an access of global memory moves for a thread, bytes, by its modifiers. 4 without one of these."""
@@ -166,8 +166,13 @@ def nvidia_opcodes(text: str) -> list[str]:
 
 
 def amd_opcodes(text: str) -> list[str]:
-    """Opcodes of the kernel: instructions are indented and start with a letter, directives with a dot."""
-    return re.findall(r"^\t([a-z]\w+)", text.split(".Lfunc_end0:", maxsplit=1)[0], re.MULTILINE)
+    """Opcodes of the kernel: instructions are indented and start with a letter, directives with a dot.
+
+    Loads into shared memory have `lds` at the end of the line: here _lds behind the opcode.
+    """
+    kernel = text.split(".Lfunc_end0:", maxsplit=1)[0]
+    lines = re.findall(r"^\t([a-z]\w+)(?:[^;\n]*\s(lds)\s*(?:;.*)?$)?", kernel, re.MULTILINE)
+    return [f"{opcode}_lds" if shared else opcode for opcode, shared in lines]
 
 
 def _run_tool(name: str, image: bytes, *options: str) -> str | None:

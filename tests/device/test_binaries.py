@@ -209,3 +209,34 @@ def test_nvidias_opcodes_have_their_class(opcodes, expected):
 )
 def test_amds_opcodes_have_their_class(opcodes, expected):
     assert {amd_class(opcode) for opcode in opcodes.split()} == {expected}
+
+
+@pytest.mark.parametrize(
+    ("backend", "opcodes", "traits"),
+    [
+        ("cuda", "DADD DFMA.RN F2F.F64.F32 MUFU.RCP64H DMMA.8x8x4", {"double": 5, "tensor": 1}),
+        ("cuda", "FADD F2F.F16.F32 I2F.U64 HFMA2", {"double": 0}),
+        ("cuda", "HMMA.16816.F32 HGMMA.64x128x16.F32 UTCHMMA.2CTA WARPGROUP.ARRIVE", {"tensor": 3, "warpgroup": 2}),
+        (
+            "cuda",
+            "LDGSTS.E.BYPASS.LTC128B.128 UTMALDG.2D",
+            {"asynchronous": 2, "global": 1, "global_bytes": 16},
+        ),
+        ("cuda", "LDG.E.128 LDG.E.64.CONSTANT STG.E LDG.E.U16 LDG.E.U8", {"global": 5, "global_bytes": 31}),
+        ("hip", "v_fma_f64 v_add_f32 v_mfma_f32_16x16x16_f16", {"double": 1, "tensor": 1, "warpgroup": 0}),
+        ("hip", "global_load_dwordx4 buffer_store_short global_load_dword", {"global": 3, "global_bytes": 22}),
+        ("hip", "buffer_load_dwordx4_lds ds_read_b128", {"asynchronous": 1, "global": 1, "global_bytes": 16}),
+    ],
+)
+def test_instructions_are_counted_by_what_they_do(backend, opcodes, traits):
+    found = binaries.count(opcodes.split(), backend).traits
+
+    assert {name: found[name] for name in traits} == traits
+
+
+def test_a_load_into_shared_memory_is_known_by_the_end_of_its_line():
+    lines = ("buffer_load_dword v1, s[0:3], 0 offen lds", "ds_read_b32 v1, v2 ; to lds", "s_endpgm")
+
+    found = binaries.amd_opcodes("".join(f"\t{line}\n" for line in lines))
+
+    assert found == ["buffer_load_dword_lds", "ds_read_b32", "s_endpgm"]
