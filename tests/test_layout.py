@@ -34,6 +34,8 @@ ROWS = (
 RANKS = {name: rank for rank, row in enumerate(ROWS) for name in row}
 
 HOMES = {
+    "alembic": ("store.database", "store.migrations"),
+    "sqlalchemy": ("store.database", "store.migrations"),  # which brings in psycopg and DuckDB by a URL
     "click": ("cli",),
     "rich": ("cli",),
     "typer": ("cli",),
@@ -64,7 +66,7 @@ FACE = {"perfci": {"cli", "ops", "runs"}}
 SPEAKERS = ("cli", "worker.child", "worker.confine", "worker.forks")
 """Programs of their own, which may end. But for the first they print nothing either."""
 TO_SPEAK = {"print", "input", "exit", "quit", "sys.exit", "os._exit", "sys.stdout.write", "sys.stderr.write"}
-HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2")
+HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2", "sqlalchemy")
 
 
 @functools.cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
@@ -27,21 +27,31 @@ from perfci.statistics.changepoints import ChangePoint
 from perfci.store.history import History, history_devices, history_ops, read_history
 from perfci.store.past.series import environment_steps
 
+if TYPE_CHECKING:
+    from perfci.store.database import HistoryStore
 
-def read_histories(where: Settings, ops: Sequence[str], device: str | None) -> list[History]:
-    """The histories of these ops and this device. Raises UsageError for a device or an op that none has."""
-    devices = history_devices(where.baselines)
+
+def read_histories(
+    where: Settings, ops: Sequence[str], device: str | None, store: HistoryStore | None = None, case: str | None = None
+) -> list[History]:
+    """The histories of these ops and this device, from git or a store: there only what `case` needs.
+
+    Raises UsageError for a device or an op that none has.
+    """
+    folder = where.baselines
+    there = store.list_ops() if store else {each: history_ops(folder, each) for each in history_devices(folder)}
+    devices = list(there)
     if device is not None:
         if device not in devices:
             raise UsageError("history_no_device", device=device, known=", ".join(devices) or "-")
         devices = [device]
-    there = {each: history_ops(where.baselines, each) for each in devices}
+    there = {each: there[each] for each in devices}
     known = sorted({op for found in there.values() for op in found})
     for op in ops:
         if op not in known and devices:
             raise UsageError("history_no_op", op=op, known=", ".join(known))
     chosen = [(each, op) for each in devices for op in there[each] if not ops or op in ops]
-    return [read_history(where.baselines, each, op) for each, op in chosen]
+    return [store.read_history(*each, case) if store else read_history(folder, *each) for each in chosen]
 
 
 def separate(blocks: Sequence[Iterable[RenderableType]]) -> Iterator[RenderableType]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 from rich.console import RenderableType
@@ -13,15 +14,18 @@ from perfci.cli import language, options
 from perfci.cli.exits import Exit
 from perfci.cli.optimise import show_rounds
 from perfci.cli.options import argument, flag, option
-from perfci.cli.output import STYLES, Grid, Paragraph, print_found
+from perfci.cli.output import STYLES, Grid, Paragraph, print_found, print_lines
 from perfci.core import units
-from perfci.core.errors import UsageError
+from perfci.core.errors import MissingPackageError, UsageError
 from perfci.core.model import Gate, HistoryStored
+from perfci.core.settings import Settings
 from perfci.core.wording import say
 from perfci.ops.spec import STORED, matches
 from perfci.report.data import pick
 from perfci.report.view import make_table
-from perfci.store.history import History
+from perfci.runs import results
+from perfci.store import RUN_FILE
+from perfci.store.history import KEPT, History
 from perfci.store.past.series import HistoryPoint, list_points
 
 SHOWN = 20  # runs of a case that are shown unless more are asked for
@@ -41,7 +45,10 @@ class OpHistory:
     stored: Mapping[str, Sequence[HistoryPoint]]  # what the op stores in low precision
 
 
-@options.takes("op case device last", {"drift": "op case device strict", "boards": "device", "rounds": "op"})
+@options.takes(
+    "op case device last store run blocks",
+    {"drift": "op case device strict store run blocks", "boards": "device store run blocks", "rounds": "op"},
+)
 def history(
     op: Annotated[list[str], argument("OP...", "Ops to look at.", "all ops")] = [],  # noqa: B006
     case: options.Case = None,
@@ -49,6 +56,16 @@ def history(
     last: Annotated[int | None, option("--last", "Newest runs of each case that are shown.", "20", "N", min=1)] = None,
     drift: Annotated[bool, flag("--drift", "Steps of cases, between which commits, and why.")] = False,
     boards: Annotated[bool, flag("--boards", "Compare the boards of a device with each other.")] = False,
+    store: Annotated[
+        str | None,
+        option("--store", "Copy runs to, and read them from, postgresql://... or parquet:FOLDER.", "git", "URL"),
+    ] = None,
+    run: Annotated[
+        list[Path], option("--run", "--store: runs copied too; repeat for several.", "the project's reports/", "RUN")
+    ] = [],  # noqa: B006
+    blocks: Annotated[
+        int, option("--blocks", "--store: newest runs of an op whose blocks stay there.", metavar="N", min=0)
+    ] = KEPT,
     rounds: Annotated[bool, flag("--rounds", "What `perfci try` tried, round by round, with a record of it.")] = False,
     strict: options.Strict = False,
     output: options.Output = "text",
@@ -58,7 +75,10 @@ def history(
     where, json = language.load(project), output == "json"
     if rounds:
         return show_rounds(where, op, output)
-    histories = drifts.read_histories(where, op, device)
+    if store:
+        histories = _copy(where, store, run, blocks, op, device, None if boards else case, quiet=json)
+    else:
+        histories = drifts.read_histories(where, op, device)
     if drift:
         return drifts.show_drift(histories, case, where, strict=strict, json=json)
     if boards:
@@ -80,6 +100,29 @@ def history(
 
 
 COMMANDS = {"history": history}
+
+
+def _copy(
+    where: Settings, url: str, runs: Sequence[Path], kept: int,
+    ops: Sequence[str], device: str | None, case: str | None, *, quiet: bool,
+) -> list[History]:  # fmt: skip
+    """Copies the project's runs to a store. Returns the histories there, with what was wrong with the copied ones."""
+    try:
+        from perfci.runs import archive
+        from perfci.store.database import open_store
+    except ImportError as error:
+        raise MissingPackageError("store_needs_packages") from error
+    paths = runs or [where.reports] * (where.reports / RUN_FILE).exists()
+    with open_store(url) as store:
+        done = archive.import_project(store, where, [results.read(path, where.root) for path in paths], kept)
+        found = drifts.read_histories(where, ops, device, store, case)
+    if not quiet:
+        print_lines(say("Copied: {new}; there before: {known}. Verdicts: {verdicts}; blocks: {blocks}.", **vars(done)))
+    there = {(one.device, one.op): one for one in found}
+    for (device_key, name), problems in done.problems.items():
+        one = there.get((device_key, name), History(name, device_key))
+        there[device_key, name] = replace(one, problems=(*problems, *one.problems))
+    return list(there.values())
 
 
 def _to_json(one: OpHistory, last: int | None) -> Mapping[str, Any]:

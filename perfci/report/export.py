@@ -98,7 +98,7 @@ def tabulate(runs: Sequence[tuple[Run, Judgements | None]]) -> pd.DataFrame:
     """The tables of several runs, one behind the other: COLUMNS, a column a parameter, and with judgements VERDICTS."""
     import pandas as pd
 
-    blocks = [row for run, judgements in runs for row in _list_blocks(run, judgements)]
+    blocks = [row for run, judgements in runs for row in list_blocks(run, judgements)]
     names = list(COLUMNS)
     behind = names.index("case") + 1
     extra = list(dict.fromkeys(name for row in blocks for name in row if name.startswith(PARAMETER)))
@@ -136,7 +136,7 @@ def to_parquet(found: pd.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
-def _list_blocks(run: Run, judgements: Judgements | None) -> Iterator[dict[str, object]]:
+def list_blocks(run: Run, judgements: Judgements | None = None) -> Iterator[dict[str, object]]:
     """Each arm of each block with what is known of its run and case, by the names of the columns, and of more."""
     where, base = run.environment, run.plan.base
     about = {**pick(run, "created perfci"), **pick(where, "commit dirty timer"), "run": run.id}

@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,7 +57,7 @@ def read_history(folder: Path, device: str, op: str, *, follow: bool = True, for
 
     follow: with cases' present names. Runs of the op's earlier name (`formerly` if no line has it) come first.
     """
-    return _read_renamed(folder, device, op, formerly) if follow else _read(folder, device, op)
+    return follow_names(lambda each: _read(folder, device, each), op, formerly) if follow else _read(folder, device, op)
 
 
 def history_ops(folder: Path, device: str) -> list[str]:
@@ -140,16 +140,17 @@ def merge_runs(old: HistoryRun, new: HistoryRun) -> HistoryRun:
     return replace(new, cases=cases, accuracy=accuracy, epoch=epoch, inconclusive=left, boards=boards, stored=stored)
 
 
-def _read_renamed(
-    folder: Path, device: str, op: str, formerly: str | None, seen: frozenset[str] = frozenset()
+def follow_names(
+    read: Callable[[str], History], op: str, formerly: str | None = None, seen: frozenset[str] = frozenset()
 ) -> History:
-    found = _read(folder, device, op)
+    """Returns an op's history with present names, behind that of its earlier name. read: an op's own history."""
+    found = read(op)
     before = next((run.renamed_from for run in reversed(found.runs) if run.renamed_from), formerly)
     if before and before not in seen | {op}:
         try:
-            earlier = _read_renamed(folder, device, before, None, seen | {op})
+            earlier = follow_names(read, before, None, seen | {op})
         except StoredFileError as error:  # a line holds a name that no file may have
-            earlier = History(before, device, (), (error.reason,))
+            earlier = History(before, found.device, (), (error.reason,))
         known = {run.run for run in found.runs}
         runs = (*(run for run in earlier.runs if run.run not in known), *found.runs)
         found = replace(found, runs=runs, problems=(*earlier.problems, *found.problems))

@@ -1,0 +1,80 @@
+"""How long a store takes for 1,000 runs of 1,000 made-up cases. Aims: copied in 120 s, any trend in a second.
+
+50 ops of 20 cases, accepted 1,000 times, go to PostgreSQL (if there is one here) and to Parquet files. `again` is a
+copy when nothing is new, `one more` when each op has one more run. A trend is one case over all runs, by its id and by
+a glob; `an op` is all its cases. The slowest of several is given.
+
+Run: python benchmarks/store_speed.py [OPS RUNS CASES]
+"""
+
+import dataclasses
+import functools
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from perfci.core import settings
+from perfci.runs.archive import import_project
+from perfci.store import layout
+from perfci.store.database import open_store
+from perfci.store.history import history_path
+from tests import postgres
+from tests import site_histories as histories
+
+DEVICE = "nvidia-h200"
+
+
+def main(ops: int = 50, runs: int = 1000, cases: int = 20) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place).resolve()
+        newest = {}
+        for op, found in histories.many(ops, runs, cases):
+            histories.project(root, {(DEVICE, op): found})
+            newest[op] = found[-1]
+        where = settings.load(root)
+        stored = sum(path.stat().st_size for path in root.rglob("*.jsonl"))
+        print(f"{runs} runs of {ops * cases} cases in {ops} ops, {stored / 1e6:.0f} MB of lines", flush=True)
+        server = postgres.start()
+        urls = {"Parquet": f"parquet:{root}/store"} | ({"PostgreSQL": server.url()} if server else {})
+        for name, url in urls.items():
+            with open_store(url) as store:
+                copied, cpu = timed(lambda: import_project(store, where, (), 0))
+                again, _ = timed(lambda: import_project(store, where, (), 0))
+                print(f"{name}: copied in {copied:.1f} s ({cpu:.1f} s of CPU here), again {again:.1f} s", flush=True)
+                case = newest[f"op_{ops // 2:03}"].cases[cases // 2].case
+                for what, pattern in (("one case", case), ("a glob", f"{case[:-3]}*"), ("an op", None)):
+                    asked = [*newest][:: max(ops // 5, 1)]
+                    took = [timed(functools.partial(read, store, op, pattern, runs))[0] for op in asked]
+                    print(f"{name}: {what} {max(took):.2f} s", flush=True)
+        for op, run in newest.items():
+            with history_path(where.baselines, DEVICE, op).open("a") as file:
+                file.write(layout.line(dataclasses.replace(run, run="one-more")))
+        for name, url in urls.items():
+            with open_store(url) as store:
+                print(f"{name}: one more {timed(lambda: import_project(store, where, (), 0))[0]:.1f} s", flush=True)
+        if server:
+            postgres.end(server)
+        files = sum(path.stat().st_size for path in (root / "store").rglob("*.parquet"))
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(f"{files / 1e6:.0f} MB of Parquet; most memory {most / 1024:.0f} MiB")
+
+
+def read(store, op: str, pattern: str | None, runs: int) -> None:
+    found = store.read_history(DEVICE, op, pattern)
+    assert len(found.runs) == runs
+    assert all(run.cases for run in found.runs)
+
+
+def timed(work) -> tuple[float, float]:
+    """Wall and CPU seconds."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

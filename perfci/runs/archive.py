@@ -1,0 +1,157 @@
+"""`perfci history --store`: copies what a project accepted, and what its last runs came to, to a store."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from perfci.core import codec
+from perfci.core.model import HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Reason, Run
+from perfci.core.settings import Settings
+from perfci.core.wording import sentence
+from perfci.report import export, rows
+from perfci.runs.results import StoredRun
+from perfci.store.database import BLOCKS, CASES, RUNS, SUITES, VERDICTS, HistoryStore
+from perfci.store.history import History, history_devices, history_ops, read_history
+
+ASTRAY = timedelta(days=1)  # how far a run's time may be ahead of now, or behind the runs accepted before it
+
+_BLOCK = (
+    "process block arm board throttle started_s launches median_us p25_us p75_us p95_us rsd sm_clock_mhz power_w "
+    "temperature_c"
+)
+
+
+@dataclass
+class Imported:
+    """What one import wrote."""
+
+    new: int = 0  # accepted runs of an op that the store had not, or had otherwise
+    known: int = 0
+    verdicts: int = 0
+    blocks: int = 0
+    problems: dict[tuple[str, str], tuple[Reason, ...]] = field(default_factory=dict)  # by device and op
+
+
+def import_project(store: HistoryStore, where: Settings, runs: Sequence[StoredRun], kept: int) -> Imported:
+    """Copies every history of a project to a store, then these runs. What is there already is not written again.
+
+    kept: newest runs of an op whose blocks stay. Raises StoredFileError if the store fails: the ops before it are
+    there, and the next import goes on from there.
+    """
+    done = Imported()
+    for device in history_devices(where.baselines):
+        for op in history_ops(where.baselines, device):
+            _add_history(store, read_history(where.baselines, device, op, follow=False), done)
+    for run in runs:
+        _add_run(store, run, kept, done)
+    return done
+
+
+def _add_history(store: HistoryStore, history: History, done: Imported) -> None:
+    device, op = history.device, history.op
+    lines = {run.run: codec.encode(replace(run, cases=(), accuracy=(), stored=())).decode() for run in history.runs}
+    digests = {run.run: hashlib.sha256(codec.encode(run)).hexdigest()[:32] for run in history.runs}
+
+    def choose_fresh() -> tuple[list[HistoryRun], dict[str, tuple[int, str | None]]]:
+        known = store.read_known(device, op)
+        return [run for run in history.runs if known.get(run.run, (0, None))[1] != digests[run.run]], known
+
+    fresh, _ = choose_fresh()
+    if fresh:
+        with store.take_turn() as turn:
+            fresh, known = choose_fresh()  # since another import may have come first
+            newest = max((at for at, _ in known.values()), default=-1)
+            written: list[dict[str, Any]] = []
+            figures: list[Mapping[str, Any]] = []
+            for run in fresh:
+                at, digest = known.get(run.run, (0, None))
+                if digest is None:  # the place of a run is that of its acceptance
+                    at = newest = newest + 1
+                row = _write_run(device, op, run.run, at, run)
+                written.append(row | {"accepted": True, "digest": digests[run.run], "line": lines[run.run]})
+                figures += _write_figures(device, op, run)
+            turn.replace(CASES, device, op, {run.run for run in fresh}, figures)
+            turn.replace(RUNS, device, op, {run.run for run in fresh}, written)
+        done.new += len(fresh)
+    done.known += len(history.runs) - len(fresh)
+    if problems := history.problems + _check_times(history, {run.run for run in fresh}):
+        done.problems[device, op] = problems
+
+
+def _add_run(store: HistoryStore, found: StoredRun, kept: int, done: Imported) -> None:
+    run, device = found.run, found.run.environment.device.key
+    verdicts: dict[str, dict[tuple[str, ...], Mapping[str, Any]]] = {}
+    for row in found.judgements.rows:
+        key = {"device": device, "op": row.op, "case_id": row.case or "", "suite": str(row.suite)}
+        key |= {"target": row.target or "", "run": run.id}
+        first, change = next(iter(row.reasons), None), rows.find_change(row)
+        verdicts.setdefault(row.op, {}).setdefault(tuple(key.values()), {
+            **key, "verdict": str(row.verdict), "gate": str(row.gate), "change": change and change.value,
+            "reason": first and first.kind, "said": first and sentence(first),
+        })  # fmt: skip
+    blocks: dict[str, list[Mapping[str, Any]]] = {}
+    for block in export.list_blocks(run):
+        about = {"device": device, "op": block["op"], "case_id": block["case"], "run": run.id}
+        blocks.setdefault(str(block["op"]), []).append({name: block[name] for name in _BLOCK.split()} | about)
+    for op in verdicts.keys() | blocks.keys():
+        with store.take_turn() as turn:
+            known = store.read_known(device, op)
+            if run.id not in known:
+                known[run.id] = max((at for at, _ in known.values()), default=-1) + 1, None
+                new = _write_run(device, op, run.id, known[run.id][0], run)
+                turn.replace(RUNS, device, op, (), [new])
+            old = sorted(known, key=lambda each: known[each])[: len(known) - kept]
+            turn.replace(VERDICTS, device, op, {run.id}, verdicts.get(op, {}).values())
+            turn.replace(BLOCKS, device, op, {run.id, *old}, () if run.id in old else blocks.get(op, ()))
+        done.verdicts += len(verdicts.get(op, ()))
+        done.blocks += len(blocks.get(op, ()))
+
+
+def _write_run(device: str, op: str, name: str, at: int, run: HistoryRun | Run) -> dict[str, Any]:
+    where = run.environment
+    return {
+        "device": device, "op": op, "run": name, "position": at, "accepted": False, "created": _read_time(run.created),
+        "revision": where.commit, "branch": where.branch, "board": where.device.uuid, "timer": where.timer,
+        "digest": None, "line": None,
+    }  # fmt: skip
+
+
+def _write_figures(device: str, op: str, run: HistoryRun) -> Iterator[Mapping[str, Any]]:
+    for suite, (name, _) in SUITES.items():
+        each: HistoryCase | HistoryAccuracy | HistoryStored
+        for each in {one.case: one for one in getattr(run, name)}.values():
+            timed = each if isinstance(each, HistoryCase) else None
+            reference = timed and timed.reference_us
+            yield {
+                "device": device, "op": op, "case_id": each.case, "suite": suite, "run": run.run,
+                "kernel_us": timed and timed.kernel_us.median_us, "reference_us": reference and reference.median_us,
+                "speedup": timed and timed.speedup, "p99_abs": each.errors and each.errors.p99_abs,
+                "figures": codec.encode(each).decode(),
+            }  # fmt: skip
+
+
+def _check_times(history: History, fresh: set[str]) -> tuple[Reason, ...]:
+    """Returns a problem if a clock was wrong when fresh runs were made. Their order does not rest on it."""
+    limit, latest, astray = datetime.now(UTC) + ASTRAY, datetime.min.replace(tzinfo=UTC) + ASTRAY, []
+    for run in history.runs:
+        time = _read_time(run.created)
+        if time and latest - ASTRAY <= time <= limit:
+            latest = max(latest, time)
+        elif run.run in fresh:
+            astray.append(run)
+    if not astray:
+        return ()
+    facts = {"op": history.op, "device": history.device, "run": astray[0].run, "created": astray[0].created}
+    return (Reason("history_clock", {**facts, "count": len(astray)}),)
+
+
+def _read_time(text: str) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -1,0 +1,7 @@
+"""Alembic runs this. `perfci.store.database` gives the connection."""
+
+from alembic import context
+
+context.configure(connection=context.config.attributes["connection"])
+with context.begin_transaction():
+    context.run_migrations()
