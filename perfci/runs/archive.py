@@ -14,7 +14,7 @@ from perfci.core.settings import Settings
 from perfci.core.wording import sentence
 from perfci.report import export, rows
 from perfci.runs.results import StoredRun
-from perfci.store.database import BLOCKS, CASES, RUNS, SUITES, VERDICTS, HistoryStore
+from perfci.store.database import SUITES, HistoryStore
 from perfci.store.history import History, history_devices, history_ops, read_history
 
 ASTRAY = timedelta(days=1)  # how far a run's time may be ahead of now, or behind the runs accepted before it
@@ -53,32 +53,27 @@ def import_project(store: HistoryStore, where: Settings, runs: Sequence[StoredRu
 
 def _add_history(store: HistoryStore, history: History, done: Imported) -> None:
     device, op = history.device, history.op
-    lines = {run.run: codec.encode(replace(run, cases=(), accuracy=(), stored=())).decode() for run in history.runs}
-    digests = {run.run: hashlib.sha256(codec.encode(run)).hexdigest()[:32] for run in history.runs}
-
-    def choose_fresh() -> tuple[list[HistoryRun], dict[str, tuple[int, str | None]]]:
+    written: list[dict[str, Any]] = []
+    figures: list[Mapping[str, Any]] = []
+    with store.take_turn() as turn:
         known = store.read_known(device, op)
-        return [run for run in history.runs if known.get(run.run, (0, None))[1] != digests[run.run]], known
-
-    fresh, _ = choose_fresh()
-    if fresh:
-        with store.take_turn() as turn:
-            fresh, known = choose_fresh()  # since another import may have come first
-            newest = max((at for at, _ in known.values()), default=-1)
-            written: list[dict[str, Any]] = []
-            figures: list[Mapping[str, Any]] = []
-            for run in fresh:
-                at, digest = known.get(run.run, (0, None))
-                if digest is None:  # the place of a run is that of its acceptance
-                    at = newest = newest + 1
-                row = _write_run(device, op, run.run, at, run)
-                written.append(row | {"accepted": True, "digest": digests[run.run], "line": lines[run.run]})
-                figures += _write_figures(device, op, run)
-            turn.replace(CASES, device, op, {run.run for run in fresh}, figures)
-            turn.replace(RUNS, device, op, {run.run for run in fresh}, written)
-        done.new += len(fresh)
+        newest = max((at for at, _ in known.values()), default=-1)
+        for run in history.runs:
+            digest = hashlib.sha256(codec.encode(run)).hexdigest()[:32]
+            at, before = known.get(run.run, (0, None))
+            if before == digest:
+                continue
+            if before is None:  # the place of a run is that of its acceptance
+                at = newest = newest + 1
+            line = codec.encode(replace(run, cases=(), accuracy=(), stored=())).decode()
+            written.append(_write_run(op, run.run, run, position=at, accepted=True, digest=digest, line=line))
+            figures += _write_figures(device, op, run)
+        if fresh := {row["run"] for row in written}:
+            store.replace(turn, "cases", device, op, fresh, figures)
+            store.replace(turn, "runs", device, op, fresh, written)
+    done.new += len(fresh)
     done.known += len(history.runs) - len(fresh)
-    if problems := history.problems + _check_times(history, {run.run for run in fresh}):
+    if problems := history.problems + _check_times(history, fresh):
         done.problems[device, op] = problems
 
 
@@ -89,35 +84,31 @@ def _add_run(store: HistoryStore, found: StoredRun, kept: int, done: Imported) -
         key = {"device": device, "op": row.op, "case_id": row.case or "", "suite": str(row.suite)}
         key |= {"target": row.target or "", "run": run.id}
         first, change = next(iter(row.reasons), None), rows.find_change(row)
-        verdicts.setdefault(row.op, {}).setdefault(tuple(key.values()), {
-            **key, "verdict": str(row.verdict), "gate": str(row.gate), "change": change and change.value,
-            "reason": first and first.kind, "said": first and sentence(first),
-        })  # fmt: skip
+        about = {"reason": first and first.kind, "said": first and sentence(first), "change": change and change.value}
+        own = verdicts.setdefault(row.op, {})
+        own.setdefault(tuple(key.values()), {**key, **about, "verdict": str(row.verdict), "gate": str(row.gate)})
     blocks: dict[str, list[Mapping[str, Any]]] = {}
     for block in export.list_blocks(run):
-        about = {"device": device, "op": block["op"], "case_id": block["case"], "run": run.id}
-        blocks.setdefault(str(block["op"]), []).append({name: block[name] for name in _BLOCK.split()} | about)
+        names = {"device": device, "op": block["op"], "case_id": block["case"], "run": run.id}
+        blocks.setdefault(str(block["op"]), []).append({name: block[name] for name in _BLOCK.split()} | names)
     for op in verdicts.keys() | blocks.keys():
         with store.take_turn() as turn:
-            known = store.read_known(device, op)
+            known = {name: at for name, (at, _) in store.read_known(device, op).items()}
             if run.id not in known:
-                known[run.id] = max((at for at, _ in known.values()), default=-1) + 1, None
-                new = _write_run(device, op, run.id, known[run.id][0], run)
-                turn.replace(RUNS, device, op, (), [new])
-            old = sorted(known, key=lambda each: known[each])[: len(known) - kept]
-            turn.replace(VERDICTS, device, op, {run.id}, verdicts.get(op, {}).values())
-            turn.replace(BLOCKS, device, op, {run.id, *old}, () if run.id in old else blocks.get(op, ()))
+                known[run.id] = max(known.values(), default=-1) + 1
+                new = _write_run(op, run.id, run, position=known[run.id], accepted=False, digest=None, line=None)
+                store.replace(turn, "runs", device, op, (), [new])
+            old = sorted(known, key=lambda each: known[each])[: max(len(known) - kept, 0)]
+            store.replace(turn, "verdicts", device, op, {run.id}, verdicts.get(op, {}).values())
+            store.replace(turn, "blocks", device, op, {run.id, *old}, () if run.id in old else blocks.get(op, ()))
         done.verdicts += len(verdicts.get(op, ()))
         done.blocks += len(blocks.get(op, ()))
 
 
-def _write_run(device: str, op: str, name: str, at: int, run: HistoryRun | Run) -> dict[str, Any]:
-    where = run.environment
-    return {
-        "device": device, "op": op, "run": name, "position": at, "accepted": False, "created": _read_time(run.created),
-        "revision": where.commit, "branch": where.branch, "board": where.device.uuid, "timer": where.timer,
-        "digest": None, "line": None,
-    }  # fmt: skip
+def _write_run(op: str, name: str, run: HistoryRun | Run, **more: Any) -> dict[str, Any]:
+    where, board = run.environment, run.environment.device
+    about = {"device": board.key, "op": op, "run": name, "created": _read_time(run.created), "board": board.uuid}
+    return about | {"revision": where.commit, "branch": where.branch, "timer": where.timer} | more
 
 
 def _write_figures(device: str, op: str, run: HistoryRun) -> Iterator[Mapping[str, Any]]:

@@ -1,7 +1,7 @@
 """A store for more history than git should keep: PostgreSQL, or Parquet files that DuckDB reads. Home of SQLAlchemy.
 
-The JSON lines in git stay the truth. A store takes copies, forgets none of them, and answers the same statements in
-either form. Everything is written op by op: an op's runs are there as a whole or not at all.
+The JSON lines in git stay the truth. A store takes copies and keeps what git drops. The same statements serve both.
+Every copy is of one op: its runs are there as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, cast
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
+from alembic.ddl.impl import DefaultImpl
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
@@ -27,6 +28,7 @@ from perfci.store import baseline_path
 from perfci.store.files import FormatHead, decode, encode, write_atomically
 from perfci.store.history import History, follow_names, held
 
+TABLES = ("runs", "cases", "verdicts", "blocks")
 HEAD = "store.json"  # in a folder of Parquet files: the format, so that an older perfci knows what it cannot read
 AT_ONCE = 10_000  # rows
 SUITES: Mapping[str, tuple[str, type]] = {
@@ -36,72 +38,13 @@ SUITES: Mapping[str, tuple[str, type]] = {
 }
 """`suite` of a row in `cases` -> the list of a history's line that it comes from, and the record in its `figures`."""
 
-META = sa.MetaData()
+_MINE = "WHERE device = :device AND op = :op"
 
 
-def _make_table(name: str, keys: str, others: str) -> sa.Table:
-    """A table of an op's runs on a device model. Columns are text, unless they are named here."""
-    kinds: dict[str, Any] = dict.fromkeys(("process", "block", "position"), sa.BigInteger)
-    kinds |= dict.fromkeys(_NUMBERS.split(), sa.Double)
-    kinds |= {"accepted": sa.Boolean, "created": sa.DateTime(timezone=True)}
-    key = [sa.Column(each, kinds.get(each, sa.Text), primary_key=True, autoincrement=False) for each in keys.split()]
-    return sa.Table(name, META, *key, *(sa.Column(each, kinds.get(each, sa.Text)) for each in others.split()))
+class DuckDBMigrations(DefaultImpl):
+    """Alembic knows DuckDB by this."""
 
-
-_NUMBERS = (
-    "kernel_us reference_us speedup p99_abs change started_s launches median_us p25_us p75_us p95_us rsd sm_clock_mhz "
-    "power_w temperature_c"
-)
-# position: a clock may be wrong, so this orders runs. line: a history's line as JSON, without its cases
-RUNS = _make_table("runs", "device op run", "position accepted created revision branch board timer digest line")
-# Of accepted runs. figures: the whole record, as JSON
-CASES = _make_table("cases", "device op case_id suite run", "kernel_us reference_us speedup p99_abs figures")
-# Of every run, accepted or not. An op as a whole has no case_id, a device at hand no target
-VERDICTS = _make_table("verdicts", "device op case_id suite target run", "verdict gate reason said change")
-BLOCKS = _make_table(
-    "blocks",
-    "device op case_id run process block arm",
-    "board throttle started_s launches median_us p25_us p75_us p95_us rsd sm_clock_mhz power_w temperature_c",
-)
-
-
-@dataclass(frozen=True)
-class Turn:
-    """The right to write: nobody else does until it ends, and then everything is there."""
-
-    connection: sa.Connection
-    folder: Path | None
-
-    def replace(self, table: sa.Table, device: str, op: str, gone: Collection[str], rows: Iterable[Any]) -> None:
-        """Replaces what a table has of some of an op's runs by these rows, mappings of every column."""
-        if self.folder:
-            self._rewrite(table, baseline_path(self.folder / table.name, device, op), gone, rows)
-            return
-        mine = sa.and_(table.c.device == device, table.c.op == op, table.c.run.in_(gone))
-        self.connection.execute(table.delete().where(mine))
-        found = [{name: _clean(value) for name, value in row.items()} for row in rows]
-        insert = sa.text(
-            f"INSERT INTO {table} SELECT * FROM json_populate_recordset(NULL::{table}, CAST(:rows AS json))"
-        )
-        for at in range(0, len(found), AT_ONCE):  # as one value: four times as fast as row by row
-            self.connection.execute(insert, {"rows": codec.encode(found[at : at + AT_ONCE]).decode()})
-
-    def _rewrite(self, table: sa.Table, path: Path, gone: Collection[str], rows: Iterable[Any]) -> None:
-        """An op has one file for each table. Values come from files too: none is part of a statement."""
-        path = path.with_name(f"{path.name.removesuffix('.json')}.parquet")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}.tmp")
-        types = {each.name: each.type.compile(self.connection.dialect) for each in table.columns}
-        with TemporaryDirectory() as place:
-            new, old = Path(place, "new"), Path(place, "old")
-            new.write_bytes(b"\n".join(map(codec.encode, rows)))
-            old.write_bytes(b"\n".join(codec.encode({"run": run}) for run in gone))
-            left_out = f"SELECT run FROM {_read_json(old, {'run': 'TEXT'})}"
-            kept = f"SELECT * FROM read_parquet({_quote(path)}) WHERE run NOT IN ({left_out}) UNION ALL BY NAME "
-            both = kept * path.exists() + f"SELECT * FROM {_read_json(new, types)}"
-            order = "position" if table is RUNS else "case_id"
-            self.connection.exec_driver_sql(f"COPY ({both} ORDER BY {order}) TO {_quote(beside)} (FORMAT parquet)")
-        beside.replace(path)
+    __dialect__ = "duckdb"
 
 
 @dataclass(frozen=True)
@@ -112,31 +55,55 @@ class HistoryStore:
     folder: Path | None  # of Parquet files. None if a server has the tables
 
     @contextmanager
-    def take_turn(self) -> Iterator[Turn]:
-        """Writers take turns. What is written within is kept together, or in Parquet files table by table."""
+    def take_turn(self) -> Iterator[sa.Connection]:
+        """Nobody else writes until it ends. A server keeps all that is written within or nothing."""
         if self.folder:
             with held(self.folder), self.engine.connect() as connection:
-                yield Turn(connection, self.folder)
+                yield connection
             return
         with self.engine.begin() as connection:
             connection.execute(sa.text("LOCK TABLE runs IN SHARE ROW EXCLUSIVE MODE"))
-            yield Turn(connection, None)
+            yield connection
 
-    def ask(self, statement: sa.Select[Any]) -> list[sa.Row[Any]]:
-        """Returns all rows."""
+    def replace(
+        self, turn: sa.Connection, table: str, device: str, op: str, gone: Collection[str], rows: Iterable[Any]
+    ) -> None:
+        """Replaces what a table has of some of an op's runs by these rows, mappings of every column."""
+        if self.folder:
+            path = baseline_path(self.folder / table, device, op).with_name(f"{op}.parquet")
+            _rewrite(turn, table, path, gone, rows)
+            return
+        mine = sa.text(f"DELETE FROM {table} {_MINE} AND run IN :gone").bindparams(
+            sa.bindparam("gone", type_=sa.Text, expanding=True)
+        )
+        turn.execute(mine, {"device": device, "op": op, "gone": list(gone)})
+        # PostgreSQL has no text with a zero in it.
+        found = [
+            {name: each.replace("\0", "\\0") if isinstance(each, str) else each for name, each in row.items()}
+            for row in rows
+        ]
+        insert = sa.text(
+            f"INSERT INTO {table} SELECT * FROM json_populate_recordset(NULL::{table}, CAST(:rows AS json))"
+        )
+        for at in range(0, len(found), AT_ONCE):  # as one value: four times as fast as row by row
+            turn.execute(insert, {"rows": codec.encode(found[at : at + AT_ONCE]).decode()})
+
+    def ask(self, statement: str, **values: Any) -> list[sa.Row[Any]]:
+        """Returns all rows. A value that is a list stands for any of its elements."""
+        several = [name for name, value in values.items() if isinstance(value, list)]
+        lists: list[Any] = [sa.bindparam(name, type_=sa.Text, expanding=True) for name in several]
         with self.engine.connect() as connection:
-            return list(connection.execute(statement))
+            return list(connection.execute(sa.text(statement).bindparams(*lists), values))
 
     def read_known(self, device: str, op: str) -> dict[str, tuple[int, str | None]]:
         """Returns run -> its place among the op's runs and the digest of its line, None if it was not accepted."""
-        mine = sa.and_(RUNS.c.device == device, RUNS.c.op == op)
-        found = self.ask(sa.select(RUNS.c.run, RUNS.c.position, RUNS.c.digest).where(mine))
+        found = self.ask(f"SELECT run, position, digest FROM runs {_MINE}", device=device, op=op)
         return {row.run: (row.position, row.digest) for row in found}
 
     def list_ops(self) -> dict[str, list[str]]:
         """Returns device -> ops that have accepted runs there, by name."""
         found: dict[str, list[str]] = {}
-        for row in sorted(self.ask(sa.select(RUNS.c.device, RUNS.c.op).where(RUNS.c.accepted).distinct())):
+        for row in sorted(self.ask("SELECT DISTINCT device, op FROM runs WHERE accepted")):
             found.setdefault(row.device, []).append(row.op)
         return found
 
@@ -148,23 +115,24 @@ class HistoryStore:
         former: set[str] = set()  # names that cases had before
 
         def read(name: str) -> History:
-            lines = sa.select(RUNS.c.line).where(RUNS.c.device == device, RUNS.c.op == name, RUNS.c.accepted)
-            runs = [codec.decode(row.line, HistoryRun) for row in self.ask(lines.order_by(RUNS.c.position))]
+            mine: dict[str, Any] = {"device": device, "op": name}
+            lines = self.ask(f"SELECT line FROM runs {_MINE} AND accepted ORDER BY position", **mine)
+            runs = [codec.decode(row.line, HistoryRun) for row in lines]
             former.update(old for run in runs for old in run.renamed.values())
-            mine = sa.and_(CASES.c.device == device, CASES.c.op == name)
-            rows = sa.select(CASES.c.run, CASES.c.suite, CASES.c.figures).where(mine)
+            among = ""
             if pattern is not None:
-                known = [row.case_id for row in self.ask(sa.select(CASES.c.case_id).where(mine).distinct())]
-                wanted = [case for case in known if case in former or matches(case, pattern)]
-                rows = rows.where(CASES.c.case_id.in_(wanted))
-            lists: dict[str, dict[str, list[Any]]] = {run.run: {} for run in runs}
+                known = [row.case_id for row in self.ask(f"SELECT DISTINCT case_id FROM cases {_MINE}", **mine)]
+                mine["wanted"] = [case for case in known if case in former or matches(case, pattern)]
+                among = "AND case_id IN :wanted"
             # A copy that broke off between two files left cases whose run comes with the next one.
-            for row in self.ask(rows.order_by(CASES.c.case_id)):
-                (field, record), own = SUITES[row.suite], lists.setdefault(row.run, {})
-                own.setdefault(field, []).append(codec.decode(row.figures, record))
-            full = [
-                replace(run, **{field: cast(Any, tuple(own)) for field, own in lists[run.run].items()}) for run in runs
-            ]
+            lists: dict[str, dict[str, list[Any]]] = {run.run: {} for run in runs}
+            for row in self.ask(f"SELECT run, suite, figures FROM cases {_MINE} {among} ORDER BY case_id", **mine):
+                field, record = SUITES[row.suite]
+                lists.setdefault(row.run, {}).setdefault(field, []).append(codec.decode(row.figures, record))
+            full = (
+                replace(run, **{field: cast(Any, tuple(each)) for field, each in lists[run.run].items()})
+                for run in runs
+            )
             return History(name, device, tuple(full))
 
         return follow_names(read, op)
@@ -190,9 +158,11 @@ def open_store(url: str) -> Iterator[HistoryStore]:
                 shown = address.set(drivername=scheme).render_as_string()
                 engine = sa.create_engine(address)
             closing.callback(engine.dispose)
-            folder = Path(rest) if scheme == "parquet" else None
-            _open_folder(engine, folder) if folder else _migrate(engine)
-            yield HistoryStore(engine, folder)
+            _migrate(engine)
+            store = HistoryStore(engine, Path(rest) if scheme == "parquet" else None)
+            if store.folder:
+                _look_into(store.folder, engine)
+            yield store
     except (sa.exc.SQLAlchemyError, ImportError, OSError) as error:
         why = str(getattr(error, "orig", None) or error).strip().splitlines() or [type(error).__name__]
         raise StoredFileError("store_failed", url=shown, why=why[0]) from error
@@ -207,39 +177,45 @@ def _migrate(engine: sa.Engine) -> None:
         if found is not None and found not in known:
             raise StoredFileError("store_too_new", found=found, supported=known[0])
         if found != known[0]:
-            connection.execute(sa.text("SELECT pg_advisory_xact_lock(7373)"))  # two may come first at once
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
 
 
-def _open_folder(engine: sa.Engine, folder: Path) -> None:
+def _look_into(folder: Path, engine: sa.Engine) -> None:
+    """Replaces DuckDB's empty tables by views of a folder's files, of which each table has one without rows."""
     head = folder / HEAD
-    with engine.connect() as connection:
-        if head.exists():
-            decode(head, FormatHead)  # which refuses what is newer
-        else:
-            META.create_all(connection)
-            for table in META.sorted_tables:  # A file without rows has today's columns. No device is called "-".
-                (folder / table.name / "-").mkdir(parents=True, exist_ok=True)
-                connection.exec_driver_sql(f"COPY {table} TO {_quote(folder / table.name / '-' / 'none.parquet')}")
-            META.drop_all(connection)
-            write_atomically(head, encode(FormatHead(FORMAT), head))
-        for table in META.sorted_tables:
-            files = f"read_parquet({_quote(folder / table.name / '*' / '*.parquet')}, union_by_name = true)"
+    if head.exists():
+        decode(head, FormatHead)  # which refuses what is newer
+    with engine.begin() as connection:
+        for table in TABLES:
+            empty = folder / table / "-" / "none.parquet"  # no device is called "-"
+            empty.parent.mkdir(parents=True, exist_ok=True)
+            if not head.exists():
+                connection.exec_driver_sql(f"COPY {table} TO {_quote(empty)}")
+            files = f"read_parquet({_quote(folder / table / '*' / '*.parquet')}, union_by_name = true)"
+            connection.exec_driver_sql(f"DROP TABLE {table}")
             connection.exec_driver_sql(f"CREATE VIEW {table} AS SELECT * FROM {files}")
-        connection.commit()
+    write_atomically(head, encode(FormatHead(FORMAT), head))
 
 
-def _read_json(path: Path, types: Mapping[str, str]) -> str:
-    """Types: of the columns, by name. A line may have 64 MiB."""
-    options = f"format = 'newline_delimited', maximum_object_size = 67108864, columns = {dict(types)}"
-    return f"read_json({_quote(path)}, {options})"
+def _rewrite(turn: sa.Connection, table: str, path: Path, gone: Collection[str], rows: Iterable[Any]) -> None:
+    """Writes an op's file of a table anew. Values come from files too: none is part of a statement."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.tmp")
+    types = {str(row[0]): str(row[1]) for row in turn.exec_driver_sql(f"DESCRIBE {table}")}
+    with TemporaryDirectory() as place:
+
+        def read(name: str, lines: Iterable[Any], types: Mapping[str, str]) -> str:
+            Path(place, name).write_bytes(b"\n".join(map(codec.encode, lines)))
+            options = f"format = 'newline_delimited', maximum_object_size = 67108864, columns = {types}"
+            return f"read_json({_quote(Path(place, name))}, {options})"
+
+        left_out = f"SELECT run FROM {read('gone', ({'run': run} for run in gone), {'run': 'TEXT'})}"
+        kept = f"SELECT * FROM read_parquet({_quote(path)}) WHERE run NOT IN ({left_out}) UNION ALL BY NAME "
+        both = kept * path.exists() + f"SELECT * FROM {read('new', rows, types)}"
+        turn.exec_driver_sql(f"COPY ({both} ORDER BY ALL) TO {_quote(beside)} (FORMAT parquet)")
+    beside.replace(path)
 
 
-def _quote(text: object) -> str:
-    return "'{}'".format(str(text).replace("'", "''"))
-
-
-def _clean(value: Any) -> Any:
-    """PostgreSQL has no text with a zero in it."""
-    return value.replace("\0", "\\0") if isinstance(value, str) else value
+def _quote(path: Path) -> str:
+    return "'{}'".format(str(path).replace("'", "''"))

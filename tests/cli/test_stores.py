@@ -87,7 +87,7 @@ def keep(root, *runs, op="softmax"):
 def rows(url, text):
     """What a statement gives in a store."""
     with database.open_store(url) as store:
-        return [tuple(row) for row in store.ask(sa.text(text))]
+        return [tuple(row) for row in store.ask(text)]
 
 
 def times(answer, case=CASE):
@@ -193,14 +193,14 @@ def test_a_run_takes_its_place_when_it_is_accepted(root, url, ask):
 def test_a_database_that_goes_away_in_the_middle_is_filled_by_the_next_copy(root, server, postgresql, ask, monkeypatch):
     for op in ("add", "mul", "softmax"):
         keep(root, accepted(0), accepted(1), op=op)
-    replace = database.Turn.replace
+    replace = database.HistoryStore.replace
 
-    def stop_at_the_second(turn, table, device, op, gone, rows):
-        if (table.name, op) == ("runs", "mul"):  # its cases are written
+    def stop_at_the_second(store, turn, table, device, op, *rest):
+        if (table, op) == ("runs", "mul"):  # its cases are written
             server.stop()
-        replace(turn, table, device, op, gone, rows)
+        replace(store, turn, table, device, op, *rest)
 
-    monkeypatch.setattr(database.Turn, "replace", stop_at_the_second)
+    monkeypatch.setattr(database.HistoryStore, "replace", stop_at_the_second)
     code, out, err = ask("--store", postgresql)
     monkeypatch.undo()
     monkeypatch.chdir(root)
@@ -216,16 +216,16 @@ def test_a_database_that_goes_away_in_the_middle_is_filled_by_the_next_copy(root
 
 def test_parquet_files_that_were_half_written_are_filled_by_the_next_copy(root, ask, monkeypatch):
     keep(root, accepted(0), accepted(1))
-    replace = database.Turn.replace
+    replace = database.HistoryStore.replace
 
-    def fail_at_runs(turn, table, *arguments):
-        if table.name == "runs":
+    def fail_at_runs(store, turn, table, *rest):
+        if table == "runs":
             raise OSError(28, "No space left on device")
-        replace(turn, table, *arguments)
+        replace(store, turn, table, *rest)
 
-    monkeypatch.setattr(database.Turn, "replace", fail_at_runs)
+    monkeypatch.setattr(database.HistoryStore, "replace", fail_at_runs)
     code, _, err = ask("--store", "parquet:kept")
-    monkeypatch.setattr(database.Turn, "replace", replace)
+    monkeypatch.setattr(database.HistoryStore, "replace", replace)
 
     assert code == 1
     assert "No space left on device" in err
@@ -327,17 +327,3 @@ def test_figures_are_kept_whole(root, url, ask):
 
     ((kept,),) = rows(url, "SELECT figures FROM cases")
     assert codec.decode(kept, HistoryCase) == one
-
-
-def test_the_tables_are_those_of_the_newest_revision(postgresql):
-    with database.open_store(postgresql) as store:
-        inspector = sa.inspect(store.engine)
-        for table in database.META.sorted_tables:
-            there = {each["name"]: str(each["type"]) for each in inspector.get_columns(table.name)}
-            wanted = {each.name: each.type.compile(store.engine.dialect) for each in table.columns}
-            assert there == {
-                name: text.split(" WITH")[0].replace("TIMESTAMP", "TIMESTAMP") for name, text in wanted.items()
-            }
-            assert inspector.get_pk_constraint(table.name)["constrained_columns"] == [
-                key.name for key in table.primary_key
-            ]
