@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -18,12 +19,13 @@ from perfci.core.model import OpRun
 from perfci.core.wording import say, sentence
 from perfci.ops.spec import matches
 from perfci.report import data, export
+from perfci.report.hud import to_hud
 from perfci.report.text import plain
 from perfci.runs import results
 from perfci.runs.decide import decide
 from perfci.store.files import write_atomically
 
-TABLES = ("csv", "parquet")
+TABLES = ("csv", "parquet", "hud")
 
 
 def compare(
@@ -94,16 +96,16 @@ def _only(op: OpRun, pattern: str | None) -> OpRun:
     )
 
 
-@options.takes(
-    "runs to baseline out", {"to=csv": "runs verdicts out", "to=parquet": "runs verdicts out", "to=site": "out"}
-)
+@options.takes("runs to baseline out", {**{f"to={name}": "runs verdicts out" for name in TABLES}, "to=site": "out"})
 def report(
     runs: Annotated[
-        list[Path], argument("RUN...", "A run; for csv and parquet one or more.", "the project's reports/")
+        list[Path], argument("RUN...", "A run; for csv, parquet and hud one or more.", "the project's reports/")
     ] = [],  # noqa: B006
     to: Annotated[
         str,
-        option("--to", "Some of md, html, junit, metrics, or csv, parquet (needs pyarrow) or site.", metavar="LIST"),
+        option(
+            "--to", "Some of md, html, junit, metrics, or csv, parquet (needs pyarrow), hud or site.", metavar="LIST"
+        ),
     ] = ",".join(reports.STANDARD),
     baseline: options.Baseline = None,
     out: Annotated[
@@ -111,7 +113,7 @@ def report(
         option("--out", "Folder, or file of a table.", "beside the run; tables: standard output; site: public", "PATH"),
     ] = None,
     verdicts: Annotated[
-        bool, flag("--verdicts", "csv, parquet: judge the runs too: verdict, reason and change of each case.")
+        bool, flag("--verdicts", "csv, parquet, hud: judge the runs too: verdict, reason and change of each case.")
     ] = False,
     project: Annotated[
         Path | None,
@@ -124,8 +126,12 @@ def report(
     if to in TABLES:
         paths = runs or [language.load(project or options.HERE).reports]
         read = [results.read(path, project) for path in paths]
-        table = export.tabulate([(one.run, one.judgements if verdicts else None) for one in read])
-        text = export.to_parquet(table) if to == "parquet" else export.to_csv(table)
+        judged = [(one.run, one.judgements if verdicts else None) for one in read]
+        if to == "hud":
+            text = to_hud(judged, os.environ)
+        else:
+            table = export.tabulate(judged)
+            text = export.to_parquet(table) if to == "parquet" else export.to_csv(table)
         if out:
             write_atomically(out, text)
         else:
