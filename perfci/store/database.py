@@ -6,6 +6,7 @@ Every copy is of one op: its runs are there as a whole or not at all.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -39,6 +40,7 @@ SUITES: Mapping[str, tuple[str, type]] = {
 """`suite` of a row in `cases` -> the list of a history's line that it comes from, and the record in its `figures`."""
 
 _MINE = "WHERE device = :device AND op = :op"
+_ZERO = re.compile(rb"(?<!\\)\\u0000")  # PostgreSQL has no text with it
 
 
 class DuckDBMigrations(DefaultImpl):
@@ -73,27 +75,18 @@ class HistoryStore:
             path = baseline_path(self.folder / table, device, op).with_name(f"{op}.parquet")
             _rewrite(turn, table, path, gone, rows)
             return
-        mine = sa.text(f"DELETE FROM {table} {_MINE} AND run IN :gone").bindparams(
-            sa.bindparam("gone", type_=sa.Text, expanding=True)
-        )
-        turn.execute(mine, {"device": device, "op": op, "gone": list(gone)})
-        # PostgreSQL has no text with a zero in it.
-        found = [
-            {name: each.replace("\0", "\\0") if isinstance(each, str) else each for name, each in row.items()}
-            for row in rows
-        ]
-        insert = sa.text(
-            f"INSERT INTO {table} SELECT * FROM json_populate_recordset(NULL::{table}, CAST(:rows AS json))"
-        )
+        mine = {"device": device, "op": op, "gone": list(gone)}
+        turn.execute(*_bind(f"DELETE FROM {table} {_MINE} AND run IN :gone", mine))
+        insert = f"INSERT INTO {table} SELECT * FROM json_populate_recordset(NULL::{table}, CAST(:rows AS json))"
+        found = list(rows)
         for at in range(0, len(found), AT_ONCE):  # as one value: four times as fast as row by row
-            turn.execute(insert, {"rows": codec.encode(found[at : at + AT_ONCE]).decode()})
+            text = _ZERO.sub(b"", codec.encode(found[at : at + AT_ONCE])).decode()
+            turn.execute(*_bind(insert, {"rows": text}))
 
     def ask(self, statement: str, **values: Any) -> list[sa.Row[Any]]:
         """Returns all rows. A value that is a list stands for any of its elements."""
-        several = [name for name, value in values.items() if isinstance(value, list)]
-        lists: list[Any] = [sa.bindparam(name, type_=sa.Text, expanding=True) for name in several]
         with self.engine.connect() as connection:
-            return list(connection.execute(sa.text(statement).bindparams(*lists), values))
+            return list(connection.execute(*_bind(statement, values)))
 
     def read_known(self, device: str, op: str) -> dict[str, tuple[int, str | None]]:
         """Returns run -> its place among the op's runs and the digest of its line, None if it was not accepted."""
@@ -129,11 +122,10 @@ class HistoryStore:
             for row in self.ask(f"SELECT run, suite, figures FROM cases {_MINE} {among} ORDER BY case_id", **mine):
                 field, record = SUITES[row.suite]
                 lists.setdefault(row.run, {}).setdefault(field, []).append(codec.decode(row.figures, record))
-            full = (
-                replace(run, **{field: cast(Any, tuple(each)) for field, each in lists[run.run].items()})
-                for run in runs
+            full = [{field: tuple(each) for field, each in lists[run.run].items()} for run in runs]
+            return History(
+                name, device, tuple(replace(run, **cast(Any, own)) for run, own in zip(runs, full, strict=True))
             )
-            return History(name, device, tuple(full))
 
         return follow_names(read, op)
 
@@ -215,6 +207,11 @@ def _rewrite(turn: sa.Connection, table: str, path: Path, gone: Collection[str],
         both = kept * path.exists() + f"SELECT * FROM {read('new', rows, types)}"
         turn.exec_driver_sql(f"COPY ({both} ORDER BY ALL) TO {_quote(beside)} (FORMAT parquet)")
     beside.replace(path)
+
+
+def _bind(statement: str, values: Mapping[str, Any]) -> tuple[sa.TextClause, Mapping[str, Any]]:
+    lists = (name for name, value in values.items() if isinstance(value, list))
+    return sa.text(statement).bindparams(*(sa.bindparam(name, type_=sa.Text, expanding=True) for name in lists)), values
 
 
 def _quote(path: Path) -> str:
