@@ -7,6 +7,7 @@ a glob; `an op` is all its cases. The slowest of several is given.
 Run: python benchmarks/store_speed.py [OPS RUNS CASES]
 """
 
+import contextlib
 import dataclasses
 import functools
 import resource
@@ -29,7 +30,7 @@ DEVICE = "nvidia-h200"
 
 
 def main(ops: int = 50, runs: int = 1000, cases: int = 20) -> None:
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as place, contextlib.ExitStack() as closing:
         root = Path(place).resolve()
         newest = {}
         for op, found in histories.many(ops, runs, cases):
@@ -38,7 +39,8 @@ def main(ops: int = 50, runs: int = 1000, cases: int = 20) -> None:
         where = settings.load(root)
         stored = sum(path.stat().st_size for path in root.rglob("*.jsonl"))
         print(f"{runs} runs of {ops * cases} cases in {ops} ops, {stored / 1e6:.0f} MB of lines", flush=True)
-        server = postgres.start()
+        if server := postgres.start():
+            closing.callback(postgres.end, server)
         urls = {"Parquet": f"parquet:{root}/store"} | ({"PostgreSQL": server.url()} if server else {})
         for name, url in urls.items():
             with open_store(url) as store:
@@ -56,8 +58,6 @@ def main(ops: int = 50, runs: int = 1000, cases: int = 20) -> None:
         for name, url in urls.items():
             with open_store(url) as store:
                 print(f"{name}: one more {timed(lambda: import_project(store, where, (), 0))[0]:.1f} s", flush=True)
-        if server:
-            postgres.end(server)
         files = sum(path.stat().st_size for path in (root / "store").rglob("*.parquet"))
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(f"{files / 1e6:.0f} MB of Parquet; most memory {most / 1024:.0f} MiB")
