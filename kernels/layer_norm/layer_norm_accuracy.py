@@ -15,10 +15,17 @@ BEYOND_ONE_TILE = 40009
 """Columns; more than any device's `tile_elements`, and a prime."""
 
 
-def inputs(apart=0, **case):
-    """As in the baseline; `apart`: elements between neighbours of a row."""
+def inputs(apart=0, rows_apart=0, **case):
+    """As in the baseline; elements between neighbours of a row, or of a column."""
     made = make_inputs(**case)
-    return {**made, "x": spread(made["x"], -1, apart)} if apart else made
+    for axis, step in ((-1, apart), (0, rows_apart)):
+        made["x"] = spread(made["x"], axis, step) if step else made["x"]
+    return made
+
+
+def far(rows, cols, **apart):
+    """Places that take more than 32 bits, of few elements."""
+    return perfci.grid(rows=rows, cols=cols, affine=["both"], stats=[True], dtype=[torch.bfloat16], **apart)
 
 
 def tensors(device, x_shape, weight_shape, **options):
@@ -53,7 +60,9 @@ accuracy = perfci.Accuracy(
     accelerator_cases=(
         # More rows than an H200 has processors: none is shared between programs.
         *perfci.grid(rows=[133], cols=[24576], affine=["both"], stats=[True], dtype=[torch.float16]),
-        *perfci.grid(rows=[5], cols=[261], affine=["both"], stats=[True], dtype=[torch.bfloat16], apart=[FAR]),
+        *far(rows=[5], cols=[261], apart=[FAR]),
+        *far(rows=[2], cols=[BEYOND_ONE_TILE], apart=[2**16]),
+        *far(rows=[3], cols=[BEYOND_ONE_TILE], rows_apart=[2**30 + 8]),
     ),
     # Not large ones, whose squares are beyond float32: PyTorch gives NaN then on a GPU, and the bias alone on a CPU.
     values=("normal", "zeros", "ones", "tiny", "subnormal", "nan", "inf", "cancellation"),
