@@ -514,7 +514,7 @@ FAULTS = (
         "full chunks merged as if of one element",
         "share = DEPTH / (seen + DEPTH)",
         "share = 1.0 / (seen + 1.0)",
-        case="cols=24576",
+        case="cols=65536",
     ),
     Fault(
         "layer_norm",
