@@ -1,7 +1,5 @@
 """What other programs call: the judge as the evaluator of those that evolve kernels, OpenEvolve and its kin."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Requests are heard in a thread of their own, and the main thread answers one aft
 signals end them as they end a command, and workers are forked from a process that has imported torch once.
 """
 
-from __future__ import annotations
-
 import functools
 import queue
 import threading

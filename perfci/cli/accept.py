@@ -1,7 +1,5 @@
 """`perfci accept`: runs stored as baselines, a new environment as a step, and both proposed from a pipeline."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The commands in their order. The module of each is imported when it is called, so that `--help` is fast."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 from typing import Annotated, Any

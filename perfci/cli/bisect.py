@@ -1,7 +1,5 @@
 """What `perfci bisect` shows: each revision as it is tried, then the culprit, how sure it is, and how to look at it."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """What `perfci check --chain` shows: a table of stages for each case, what is wrong, and what is worth knowing."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any

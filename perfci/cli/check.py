@@ -1,7 +1,5 @@
 """`perfci check`: kernels verified, measured and judged; by its options only a part of that, or another experiment."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re

@@ -1,7 +1,5 @@
 """`perfci ci`: what pipelines call. A plan for several runners, their runs merged, and the note of a merge request."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import sys

@@ -1,7 +1,5 @@
 """A red gate in ten seconds: a project on the fake device whose head makes one kernel slower and one wrong."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import tempfile

@@ -1,7 +1,5 @@
 """What `perfci show` prints of an op: the tables of the report, and everything that was measured of each case."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """`perfci doctor`: this machine examined, or perfci tried out on it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated
 

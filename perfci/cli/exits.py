@@ -1,7 +1,5 @@
 """Exit codes: what a shell, a CI job or a script learns from perfci."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 from perfci.core.model import Gate

@@ -1,7 +1,5 @@
 """`perfci history`: accepted runs over time; where they drifted and how boards differ is in `drift`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which language the commands speak: that of --lang, else PERFCI_LANG, else the project's settings, else English."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from contextvars import ContextVar

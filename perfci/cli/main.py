@@ -1,7 +1,5 @@
 """Entry point: run a command, turn whatever it raised into one sentence and an exit code."""
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 import os

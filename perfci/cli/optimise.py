@@ -1,7 +1,5 @@
 """What somebody, or an agent, uses to make an op faster: `perfci brief`, `try`, `profile` and `mcp`."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """What commands take: options that several of them share, their values, and which of them go together."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Printing: lines and tables for people, JSON for programs, and the answer of everything that judges."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

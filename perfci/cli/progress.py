@@ -1,7 +1,5 @@
 """What is shown while a run is under way: a moving line on a terminal, one plain line a stage elsewhere. On stderr."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from types import TracebackType

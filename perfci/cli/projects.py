@@ -1,7 +1,5 @@
 """`perfci init`, `new` and `list`: a project set up, an op added to it, and what it holds."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`perfci compare`, `show` and `report`: stored runs judged, shown and written in other forms. None needs a device."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import sys

@@ -1,7 +1,5 @@
 """What `perfci check --soak` shows: a line for each test of a case, with its numbers, and why it did not pass."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import groupby

@@ -1,7 +1,5 @@
 """`perfci thresholds`: what every case is judged by, shown, tightened by accepted runs, relaxed for a time."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from itertools import groupby

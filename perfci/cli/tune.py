@@ -1,7 +1,5 @@
 """What `perfci tune` shows: each entry's best candidates, what failed, the diff, and what the model estimates."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping

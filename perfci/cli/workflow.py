@@ -3,8 +3,6 @@
 `::error::` and its like count at the start of a line, `##[error]` and `##vso[...]` anywhere in one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import sys

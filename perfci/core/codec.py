@@ -1,7 +1,5 @@
 """Records to JSON and back. The one home of msgspec."""
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 import msgspec

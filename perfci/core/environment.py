@@ -1,7 +1,5 @@
 """What may move a number although the kernel did not change, and the environment that workers start with."""
 
-from __future__ import annotations
-
 import functools
 import os
 import platform

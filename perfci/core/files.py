@@ -1,7 +1,5 @@
 """Reads files that somebody else may have put in their place."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

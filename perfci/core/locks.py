@@ -1,7 +1,5 @@
 """Advisory locks on open files: the system drops them with their process, so that a dead one blocks nobody."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """Cases and ops under the names of now, if the performance suite declares earlier ones (`renamed`, `renamed_from`)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

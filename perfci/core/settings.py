@@ -1,7 +1,5 @@
 """Where a project keeps its things: the project's root, and the `[tool.perfci]` table of its pyproject.toml."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re

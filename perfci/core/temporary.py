@@ -1,7 +1,5 @@
 """Temporary folders that do not outlive their process for long, however it ends."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -14,8 +14,6 @@ interpreter arithmetic   Triton's interpreter, corrected
 rehearsal sketched     functions called to see what they take; other people's functions on another device
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ Exact up to the rounding, while the hardware's libdevice is off by some units in
 counterpart here raises NotInterpretedError, so that the case is left unchecked.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 Names and meaning of its metrics: NVIDIA, Nsight Compute Kernel Profiling Guide, Metrics Reference and Metrics Decoder.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import math

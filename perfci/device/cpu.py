@@ -5,8 +5,6 @@ from what the other loads there. A launch with atomics may be synchronised by th
 a launch uses although it is none of its tensors', if it can have read the addresses from one of them.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence

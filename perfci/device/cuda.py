@@ -1,7 +1,5 @@
 """NVIDIA GPUs."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections import deque

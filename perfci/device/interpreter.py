@@ -4,8 +4,6 @@
 for Compute Capability 9.0. docs/without-a-gpu.md lists what still differs.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import inspect

@@ -1,7 +1,5 @@
 """Triton's launches as they happen, and what its compiler made of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Nothing here has run on a chip yet: docs/npu.md has what ran, and how.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import sys

@@ -1,7 +1,5 @@
 """What stands in an NPU's way on this machine, found without importing torch, Triton or anything of Ascend's."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import os

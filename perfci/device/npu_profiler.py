@@ -4,8 +4,6 @@ Copies by the chip's copy engine are in task_time_*.csv beside it, if the parser
 off or unreadable ends the session with a DeviceError.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import re

@@ -3,8 +3,6 @@
 torch_npu comes before Triton, and torch must not load it by itself: where CANN is missing, `import torch` then fails.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

@@ -3,8 +3,6 @@
 The layouts are those of the tool's documentation, releases 21 to 25. What is absent, or laid out otherwise, is unknown.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

@@ -1,7 +1,5 @@
 """NVIDIA's management library: what a board is doing, without torch and without a context on it. The home of pynvml."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Triton's cache in memory does not distinguish targets and torch is patched for good, so a process serves one target.
 """
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import os

@@ -1,7 +1,5 @@
 """What torch knows of an operator: its schema, and calls of it from OpInfo, by which torch tests itself."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import inspect

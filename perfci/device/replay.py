@@ -3,8 +3,6 @@
 A launch is repeated by Triton from its binary, an operation of torch by its name on the same arguments.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 `perfci new` copies this file to kernels/_sketched.py, so it imports nothing of perfci.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import sys

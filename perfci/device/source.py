@@ -1,7 +1,5 @@
 """Texts that two revisions share exactly when a value or a function is the same, without torch."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import functools

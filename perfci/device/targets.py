@@ -1,7 +1,5 @@
 """What perfci compiles for without a device, and with which Triton. Needs no torch."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import re

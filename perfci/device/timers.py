@@ -4,8 +4,6 @@ A profiler's session takes some 15 ms to start, the first one seconds, so a sess
 adds about 3 us to a short kernel on an H200, so its times are kept apart from activity records.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What CUDA GPUs and Ascend NPUs have in common: whatever torch.cuda and torch.npu both offer."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import operator

@@ -1,7 +1,5 @@
 """Facts about the repository, asked from git: what is checked out, what it is compared with, and its files."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which commit the files at hand are compared with. GitError has the one reason if there is none."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Writes a revision's files to another folder. The work tree and `.git` stay as they are."""
 
-from __future__ import annotations
-
 import posixpath
 from collections.abc import Sequence
 from pathlib import Path

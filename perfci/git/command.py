@@ -1,7 +1,5 @@
 """Runs the program git. If it cannot answer, the answer is a reason."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The commits of a repository's history, by git. Nothing here changes a repository. If git cannot answer: GitError."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

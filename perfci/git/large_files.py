@@ -1,7 +1,5 @@
 """Files of Git LFS: git has a pointer with a digest, the work tree the content. Git LFS itself is not run."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import re

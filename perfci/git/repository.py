@@ -5,8 +5,6 @@ monitor, and more with each release. A job's `.git` may hold what a kernel wrote
 gets a new one with settings from here, a copy of HEAD and of the branches, and the repository's objects and index.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -4,8 +4,6 @@ GitLab looks for references, emoji, hashes and more when escaping backslashes ar
 by a zero-width space, and a hash becomes code. No line may begin with foreign text: there a slash is a command.
 """
 
-from __future__ import annotations
-
 import re
 
 from perfci.report import markdown, text

@@ -3,8 +3,6 @@
 If it cannot be posted, that changes no verdict. The token goes to one server only: redirects are not followed.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import ssl

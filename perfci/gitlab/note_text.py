@@ -1,7 +1,5 @@
 """The note's text: the verdicts, why, what changed, and links. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 Nothing of it is run or believed: only regular files of bounded size and known names, as perfci's own readers read them.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import statistics

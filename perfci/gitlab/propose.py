@@ -4,8 +4,6 @@ Never by force, and never over files that people changed meanwhile. The token go
 only, so that no process list, file or message shows it.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import re

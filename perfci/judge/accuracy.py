@@ -1,7 +1,5 @@
 """Verdicts about right and wrong: one row an op, and one a case that failed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 

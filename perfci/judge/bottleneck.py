@@ -5,8 +5,6 @@ Sources: Williams, Waterman, Patterson, Roofline (CACM 52(4), 2009); Little's la
 SOLBottleneck (bound from 60 % of a peak), Occupancy, CPIStall, UncoalescedAccess.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

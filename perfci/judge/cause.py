@@ -1,7 +1,5 @@
 """The likely cause of a verdict: what slower cases share and others lack, and the pattern of answers that are wrong."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a change does to an op beside its kernel: suites that got weaker, and the kind of change, by evidence."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """What a base revision at hand means for a case: timed side by side, or proven to do the same device work."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

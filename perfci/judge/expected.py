@@ -4,8 +4,6 @@ The run is judged again with what entries allow. An entry covers a case that is 
 is excused: neither wrong answers nor errors, memory, the first call, or what a compiler makes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta

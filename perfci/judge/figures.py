@@ -1,7 +1,5 @@
 """Figures of a case that have limits of their own: speedup, bandwidth, memory, its first call, its errors."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Answers to questions about one timed case, and those that its stored baseline gives about time and span."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

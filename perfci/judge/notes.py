@@ -1,7 +1,5 @@
 """Notes about a run as a whole: how it was judged, what moved all of its cases, what time left undone."""
 
-from __future__ import annotations
-
 import math
 import shlex
 import statistics

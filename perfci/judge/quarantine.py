@@ -1,7 +1,5 @@
 """Results of a quarantined board: they advise, and neither fail a merge request nor call it faster."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The verdict about a round of optimising an op: from a run beside the best round before, judged case by case."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The verdict about the speed of one timed case: the gravest finding decides, the others stand beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from perfci.core.model import Block, Expected, Gate, Judgement, Need, PerformanceCase, Reason, Suite, Verdict

@@ -1,7 +1,5 @@
 """Verdicts about compiled kernels: there is no noise, so what grew by more than is allowed fails at once."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Verdicts about tensors stored in low precision: figures beyond their limits, each with its likely cause."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from perfci.core import units

@@ -1,7 +1,5 @@
 """The right to use the device, which two processes hand to each other: so both see one clock, round by round."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

@@ -1,7 +1,5 @@
 """What is measured, on what and how: the records that preparing and timing share."""
 
-from __future__ import annotations
-
 import math
 import random
 import time

@@ -1,7 +1,5 @@
 """Blocks and sessions: what is launched in which order, and what its records become."""
 
-from __future__ import annotations
-
 import functools
 import math
 import random

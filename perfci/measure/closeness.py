@@ -1,7 +1,5 @@
 """How close is close: tolerances by dtype, errors against float64, and elements that are not finite."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Iterable, Mapping

@@ -4,8 +4,6 @@ A turn is so many calls in a row of one arm, timed from outside, in the op's own
 host time the arms take turns in random order. Nothing is flushed, and nothing compiles or is called for the first time.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import random

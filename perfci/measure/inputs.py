@@ -1,7 +1,5 @@
 """A call's inputs and outputs: made by the op, filled with values that break kernels, flattened."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import math

@@ -1,7 +1,5 @@
 """Is a timed output right? Compared on the device: it may be as large as the device's memory allows."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -5,8 +5,6 @@ light work before each launch, just long enough for the clock to stay up. What a
 another question: each arm has the device to itself then, in turns long enough for clock and power to settle.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """First calls of a case: compile, verify the output, capture what is done, warm up. A case that fails is not timed."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A search for inputs that a suite does not have, and on which the kernel is worse than the base's, or than PyTorch."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import math

@@ -1,7 +1,5 @@
 """An op's suites as of the base and of a change, compared as data: what got weaker, and what kind of change it is."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What looks like cheating or a broken measurement."""
 
-from __future__ import annotations
-
 import math
 import re
 import statistics

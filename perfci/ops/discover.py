@@ -3,8 +3,6 @@
 Ops may lie in folders of folders, which may hold modules that the ops below share. Names of ops are unique.
 """
 
-from __future__ import annotations
-
 import ast
 import difflib
 import fnmatch

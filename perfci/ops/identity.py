@@ -1,7 +1,5 @@
 """Compares two identities of a call: the same device work, or what changed; and what is duelled because of that."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A kernel's call as data: what it does on the device, so that another process repeats it without the op's Python."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What an op's files declare: its cases, its accuracy suite and its performance suite. Imports no torch."""
 
-from __future__ import annotations
-
 import fnmatch
 import inspect
 import itertools

@@ -1,7 +1,5 @@
 """The accuracy part of an op's section: failures first, then errors by dtype."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from perfci.core.model import AccuracyCase, ErrorStats, OpRun

@@ -1,7 +1,5 @@
 """The part of an op's section about the base revision: duels with their numbers, and what the change does."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """What somebody who is to make an op faster has to know, as one page: `perfci brief`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """From a run and its judgements to the view of the whole report: head, verdict table, sections, environment."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from perfci.core import units

@@ -3,8 +3,6 @@
 Williams, Waterman, Patterson: Roofline (CACM 52(4), 2009): attainable = min(peak, bandwidth * operations a byte).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

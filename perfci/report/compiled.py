@@ -1,7 +1,5 @@
 """Compiled kernels: what the compiler made of every case for each target, beside what it made of the base."""
 
-from __future__ import annotations
-
 from perfci.core import units
 from perfci.core.model import KernelBinary, Static, StaticOp
 from perfci.core.wording import say, sentence

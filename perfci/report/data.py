@@ -1,7 +1,5 @@
 """Records as plain data, for programs: what `--format json` prints. answer.schema.json describes the judgements."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping

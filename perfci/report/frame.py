@@ -1,7 +1,5 @@
 """What is pooled from a run's blocks: each arm's launches, and what the device reported beside them."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import Counter

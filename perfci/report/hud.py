@@ -1,7 +1,5 @@
 """A run in the layout of PyTorch's HUD: a row of its table `oss_ci_benchmark_v3` for each case and metric, as JSON."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime

@@ -12,8 +12,6 @@ Names of tests are the same in every language, since GitLab finds by them what i
 once. It refuses files of 30 MB, and shows of a failing test its text alone, which therefore repeats the command.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What an op stores in low precision, as tables: ways of storing each tensor side by side, and what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from perfci.core import units

@@ -1,7 +1,5 @@
 """The report as Markdown: the one escaper for this medium, tables with aligned columns, and the templates."""
 
-from __future__ import annotations
-
 import functools
 import re
 from itertools import zip_longest

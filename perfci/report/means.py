@@ -1,7 +1,5 @@
 """Geometric means of speedups over cases."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

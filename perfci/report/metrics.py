@@ -4,8 +4,6 @@ GitLab shows every line that differs from the target branch's. So a number stand
 speedup is the stored baseline's, and a case's time is written if its verdict is that it moved.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterator, Mapping

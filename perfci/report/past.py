@@ -1,7 +1,5 @@
 """The History section of an op: last accepted medians against this run, steps, and what moved the numbers between."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Peers: implementations beside the kernel. No verdict depends on them. A ratio is the other's time / the kernel's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from perfci.core import units

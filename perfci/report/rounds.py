@@ -1,7 +1,5 @@
 """The rounds of an op as Markdown: each one, the record of a merge request, and its picture."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 

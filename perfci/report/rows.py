@@ -1,7 +1,5 @@
 """The plain view of verdicts that every format renders: terminal, Markdown, HTML, note, JUnit, metrics."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """One section an op: what failed, pictures, and the tables behind its verdicts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 

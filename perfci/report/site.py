@@ -4,8 +4,6 @@ Links are relative, so that the site works from a disk and below any address. Hi
 all of them would not fit into memory.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import math

@@ -1,7 +1,5 @@
 """The speed part of an op's section: percentiles, achieved rates, what one call costs, what the compiler made."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from perfci.core import units

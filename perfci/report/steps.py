@@ -1,7 +1,5 @@
 """What to type next: the command that repeats a run, and one, or lines to add, for each verdict that is not fine."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 from itertools import groupby

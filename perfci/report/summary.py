@@ -1,7 +1,5 @@
 """The head of every report, and its summary: what a reader on a phone has to know, in a handful of lines."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 The marks are private-use characters, which `plain` removes from foreign text. Each format writes them its own way.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Where the seconds of a run went: its own steps, and those of each op's workers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from perfci.core.model import Run

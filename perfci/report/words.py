@@ -1,7 +1,5 @@
 """Counts, ratios and ranges in words."""
 
-from __future__ import annotations
-
 from perfci.core import units
 from perfci.core.model import Interval
 from perfci.core.wording import say

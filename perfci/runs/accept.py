@@ -5,8 +5,6 @@ verdict, beside the stored baseline where that could not judge (another driver, 
 first runs of the history. The last stops a creep whose every step is allowed: at most twice tau gets through.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

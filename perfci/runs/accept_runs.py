@@ -1,7 +1,5 @@
 """Accepted runs to stored baselines and lines of history, op by op."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass

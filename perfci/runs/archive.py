@@ -1,7 +1,5 @@
 """`perfci history --store`: copies what a project accepted, and what its last runs came to, to a store."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """The base revision: found in git, written out beside the work tree, and compared with each op's files."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib

@@ -1,7 +1,5 @@
 """What a run's workers run in: folders, variables, a time limit, and who listens."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 import os

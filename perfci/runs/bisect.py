@@ -3,8 +3,6 @@
 Revisions are written out one at a time and duelled with GOOD, unless the op has the same files or device work.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The revisions between two ends of a search: written out, and tried beside one another. All answers are remembered."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 import statistics

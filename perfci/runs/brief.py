@@ -1,7 +1,5 @@
 """Gathers what is known of an op: its words and suites, its times, its last profile, and the rounds so far."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 

@@ -1,7 +1,5 @@
 """`perfci check --chain`: a worker for each chain, and another one if a case took the first with it."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What accuracy exercises of what performance times: a worker an op, several at a time."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """From a stored run to verdicts, by the rules and baselines that it is judged by."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress

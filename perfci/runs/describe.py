@@ -1,7 +1,5 @@
 """What there is to do: the ops' cases and the device, before anything is measured."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass

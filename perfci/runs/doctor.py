@@ -1,7 +1,5 @@
 """What stands in the way of a trustworthy run on this machine: facts are gathered first, then judged by pure rules."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

@@ -1,7 +1,5 @@
 """The thresholds in force for a run: what people wrote, and what was earned, relaxed and asked for above it."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Collection, Iterator, Mapping

@@ -3,8 +3,6 @@
 Prints nothing: a `Listener` hears what happens. What was measured is saved after each op. Each step has its module.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import math

@@ -1,7 +1,5 @@
 """From the runs of a plan's shards to one run. Pure, and strict: a shard without a complete result is an ERROR."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Every threshold in force and its source, and entries that loosen one for a time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta

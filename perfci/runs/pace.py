@@ -1,7 +1,5 @@
 """How far a run is, how long it will still take, and where its seconds went."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping

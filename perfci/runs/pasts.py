@@ -1,7 +1,5 @@
 """What was accepted of a run's ops before it: for its report, and for the trends of storage in low precision."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a run will measure, fixed before anything is measured."""
 
-from __future__ import annotations
-
 import random
 import secrets
 from collections.abc import Mapping, Sequence

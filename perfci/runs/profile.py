@@ -1,7 +1,5 @@
 """`perfci profile`: where the time of an op's cases goes, and what promises to shorten it."""
 
-from __future__ import annotations
-
 import dataclasses
 from datetime import UTC, datetime
 from math import prod

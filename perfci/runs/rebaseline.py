@@ -3,8 +3,6 @@
 If the reference moved too, the environment did it. If the kernel moved alone, the case stays until it is named.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Collection, Sequence

@@ -1,7 +1,5 @@
 """Runs workers and keeps the run's record, on disk after each op. However it ends, what they sent is kept."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import math

@@ -1,7 +1,5 @@
 """`perfci try`: one round of optimising an op, judged beside the best round before, and stored in the op's logbook."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """perfci tried on itself: the project's ops against themselves, a planted slow-down, a planted wrong kernel."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 A shard takes other shards' p values for 1, so whatever it finds slower the whole run finds slower too.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

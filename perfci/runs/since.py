@@ -9,8 +9,6 @@ duelled. A case with a loss that people accepted since (an epoch) is duelled wit
 The cases of one commit are a group, measured like a shard by the size of the family of all groups, and judged at once.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import shutil

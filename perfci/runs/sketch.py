@@ -1,7 +1,5 @@
 """New ops around functions that exist: a worker imports and rehearses them, and the files are made of its report."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import importlib.util

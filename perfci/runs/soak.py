@@ -1,7 +1,5 @@
 """`perfci check --soak`: a worker for each op, and another one if a call took the first with it."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Kernels compiled without a device: a worker a target and revision. What was compiled before is taken from a cache."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib

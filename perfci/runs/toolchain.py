@@ -1,7 +1,5 @@
 """Another toolchain beside the installed one: its packages alone in a folder of the cache, the rest as installed."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import os

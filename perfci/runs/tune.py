@@ -1,7 +1,5 @@
 """`perfci tune`: workers that search until done or out of time, a new one if a candidate kills one, and the file."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import hashlib

@@ -1,7 +1,5 @@
 """Changes of files: planned first, shown as a diff, then written."""
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The CI jobs, those of templates/check.yml: in a .gitlab-ci.yml of their own, or a file that the user's includes."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

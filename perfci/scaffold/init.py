@@ -1,7 +1,5 @@
 """Sets a repository up for perfci: planned first, from what is there. Whatever the user has stays as it is."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """A new op: where its folder goes, what its four files and its page hold, and writing all of them or none."""
 
-from __future__ import annotations
-
 import keyword
 import re
 import string

@@ -1,7 +1,5 @@
 """An op around functions that exist: what was found out about them, and the files to write."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import textwrap

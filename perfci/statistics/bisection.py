@@ -5,8 +5,6 @@ medians. Between two levels it is good in the lower half and bad in the upper. I
 carries a part of the loss, and both parts are searched. The chances of all steps add up. See docs/bisecting.md.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Collection, Sequence

@@ -5,8 +5,6 @@ of its A/A duels by the exact rank sum, with Holm over all. The unit is a run on
 its night. docs/drift.md says how rarely that errs.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Mapping, Sequence

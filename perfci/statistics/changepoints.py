@@ -5,8 +5,6 @@ Waerden 1952, Blom's approximation): of all windows of runs the one that stands 
 more than in random orders of the same runs. docs/drift.md has the rates, and compares other methods.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

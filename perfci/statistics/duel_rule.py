@@ -10,8 +10,6 @@ interval of d ends below tau, since their spread may hide more. docs/how-good-is
 (benchmarks/verdicts.py, benchmarks/turns.py).
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

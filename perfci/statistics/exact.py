@@ -8,8 +8,6 @@ Scand. J. Stat. 6 (1979) 65; Tukey, Exploratory Data Analysis (1977), the fence;
 (1968) 1379.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Hashable, Sequence

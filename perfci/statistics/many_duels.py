@@ -4,8 +4,6 @@ The signed-rank statistic of d > tau counts the Walsh averages above tau. So of 
 which it would still be slower. That moves with a planted slow-down, and any tau is answered by comparisons alone.
 """
 
-from __future__ import annotations
-
 import bisect
 import math
 import statistics

@@ -7,8 +7,6 @@ later ones were chosen by, and whether some ended in an error (alpha spending: F
 same shares (Bonferroni).
 """
 
-from __future__ import annotations
-
 from perfci.statistics.exact import CONFIDENCE
 
 

@@ -10,8 +10,6 @@ A kernel has a tail if its mean costs more than tau beyond that, in as many proc
 of each test, not of a family: TAIL warns. docs/how-good-is-perfci.md holds how often it errs (benchmarks/tails.py).
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 A damaged, foreign or newer file is a StoredFileError that names the file and the place. Nothing ever writes over one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -4,8 +4,6 @@ The JSON lines in git stay the truth. A store takes copies and keeps what git dr
 Every copy is of one op: its runs are there as a whole or not at all.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager

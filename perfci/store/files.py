@@ -1,7 +1,5 @@
 """Decoding with the place of every fault, encoding in perfci's own layout, and writing whole files only."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

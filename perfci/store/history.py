@@ -4,8 +4,6 @@ Git merges these files. So reading returns every readable line, in the file's or
 rest. Nothing is written to a file with a line that cannot be read.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

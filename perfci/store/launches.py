@@ -1,7 +1,5 @@
 """Raw launch times in `launches.jsonl.gz`: one JSON object a line, appended block by block, read only for plots."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import os

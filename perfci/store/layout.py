@@ -1,7 +1,5 @@
 """perfci's JSON: sorted keys, six significant digits, missing values left out, and one line changes with one case."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

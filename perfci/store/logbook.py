@@ -3,8 +3,6 @@
 Git merges it line by line, like histories.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence

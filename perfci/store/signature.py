@@ -1,7 +1,5 @@
 """Signatures of runs: whoever has the key can see that a run and its launches are as a job with the key wrote them."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import hmac

@@ -1,7 +1,5 @@
 """Values that accepted runs have earned: `<device key>/<op>.json` in a thresholds folder, written by perfci."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

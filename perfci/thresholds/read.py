@@ -1,7 +1,5 @@
 """Keys and values of threshold files: nothing is skipped in silence."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence

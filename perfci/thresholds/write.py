@@ -1,7 +1,5 @@
 """Values and entries as people's threshold files hold them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from datetime import date

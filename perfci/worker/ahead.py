@@ -1,7 +1,5 @@
 """The ahead task: compile what an op's cases launch for the device at hand, without it. Its workers share the cache."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import replace

@@ -3,8 +3,6 @@
 A root is a project's folder as of one revision, less what is installed in an environment inside it, and perfci.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """The chain task: a chain's file is imported and checked against its contract, and its cases one by one."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Mapping

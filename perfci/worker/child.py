@@ -3,8 +3,6 @@
 With a job's file as its argument it is on its own: nobody answers it.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import queue

@@ -4,8 +4,6 @@
 alone, and ends before Python looks for any file of the project. Whatever the program starts is confined as it is.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

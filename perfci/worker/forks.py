@@ -4,8 +4,6 @@ Each is a process of its own all the same, with its own variables, folder, sessi
 runs code of a project. The process that they come from opens no device and imports nothing of a project.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import ctypes

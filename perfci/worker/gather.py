@@ -1,7 +1,5 @@
 """What a worker has sent so far, as the record of its op: whatever kills the worker, this much is kept."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Collection
 

@@ -4,8 +4,6 @@ They hand the device to each other after every round (`perfci.measure.baton`), s
 later it may be another one by a tenth. The referee pairs their blocks up. No look before the final ones clears a duel.
 """
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The profile task: compiled code and hardware counters of each case."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ The op's process gets the inputs of one call at a time, and gives outputs back, 
 computed. On a GPU it gives a recording of the call, which this process repeats without it.
 """
 
-from __future__ import annotations
-
 import functools
 import tempfile
 from collections import ChainMap

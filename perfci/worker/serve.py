@@ -1,7 +1,5 @@
 """Runs one op's own code for another process, which judges it: makes the calls that it is asked for, and no other."""
 
-from __future__ import annotations
-
 import os
 import time
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """The soak task: every test of every chosen case of one op. Each finding is sent at once."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import time

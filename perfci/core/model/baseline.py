@@ -1,7 +1,5 @@
 """What is stored for later runs to be held against."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -5,8 +5,6 @@ outside is refused when it is read, with the place. The published schemas have t
 ratios and sums of what was read stay finite.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields

@@ -1,7 +1,5 @@
 """Comparisons, judgements, and what would make them firmer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from perfci.core.model.basics import Gate, Interval, Look, Reason, Suite, Tail, Verdict

@@ -1,7 +1,5 @@
 """What is kept of an accepted run of main: one line of `baselines/<device key>/<op>.history.jsonl`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

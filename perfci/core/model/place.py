@@ -1,7 +1,5 @@
 """Where a run took place: device, environment, ceilings, and the state beside a block."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """What a profile of an op finds: where the time of each case goes, and what promises to shorten it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Rounds of optimising an op: one line each of `kernels/<op>/optimization.jsonl`, its logbook."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

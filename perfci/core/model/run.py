@@ -1,7 +1,5 @@
 """One execution: what there is to measure, agreed slow-downs, the plan, its shards, and everything that came of it."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -15,8 +15,6 @@ case|cases    a count with its noun: "1 case", "3 cases"
 A missing fact is "-". The fact `cause` is the kind of another reason, whose sentence with the same facts is shown.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The chains of a project, and the results of their cases, stage by stage."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass

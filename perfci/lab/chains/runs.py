@@ -1,7 +1,5 @@
 """One case of a chain: the three runs, every stage by itself, and the result."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable, Mapping

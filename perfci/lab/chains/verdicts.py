@@ -1,7 +1,5 @@
 """Is the whole right? If not, which stage is to blame? Numbers in, reasons out: nothing here calls a stage."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

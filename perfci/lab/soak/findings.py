@@ -1,7 +1,5 @@
 """The result of one test of one case."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

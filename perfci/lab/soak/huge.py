@@ -1,7 +1,5 @@
 """Shapes beyond 2^31 elements, where 32-bit indexes overflow: one call, verified in slices against float64."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

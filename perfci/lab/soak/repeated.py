@@ -1,7 +1,5 @@
 """Many calls one after the other: what stays in memory, whether they become slower, whether they answer alike."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import itertools

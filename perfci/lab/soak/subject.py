@@ -1,7 +1,5 @@
 """One case of an op under soak: its calls, their outputs, and whether two outputs are the same."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Several calls at once: on streams beside the default one, and from two threads."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Callable, Sequence

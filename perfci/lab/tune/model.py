@@ -1,7 +1,5 @@
 """How long a call takes on a device that is not here: a model (docs/tuning.md), never a measurement."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The candidates of a search for configurations, their results, and the file that keeps them."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Which candidates come next, from what is known alone, and which wins: a coarse grid, then steps around the best."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -1,7 +1,5 @@
 """A stored tensor compared with accepted runs and with other ways to store it, and the likely cause of its errors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """An op's declaration of what it stores in low precision: called for each case and checked."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

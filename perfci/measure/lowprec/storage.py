@@ -1,7 +1,5 @@
 """The figures of one stored tensor, from host copies of it, its scales and its originals."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Where Python would find a module among a project's files, without asking Python; and what else lies there."""
 
-from __future__ import annotations
-
 import os
 import posixpath
 import re

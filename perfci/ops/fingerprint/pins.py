@@ -1,7 +1,5 @@
 """The versions of torch, Triton and the device's libraries that a project asks for, and whether they changed."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """Reads from a Python file's syntax which files it needs. Nothing is imported or run."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import itertools

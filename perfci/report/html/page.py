@@ -3,8 +3,6 @@
 `perfci.report.site` shares its frame, its style and its script.
 """
 
-from __future__ import annotations
-
 import base64
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """One accepted run of an op as the line that its history keeps."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeVar

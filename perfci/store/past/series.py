@@ -1,7 +1,5 @@
 """Each case, and each stored tensor, over the accepted runs, in the order in which they were accepted."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

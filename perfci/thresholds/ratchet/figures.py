@@ -1,7 +1,5 @@
 """The figures of accepted runs that thresholds are learnt from, and how each is bounded."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ the whole duel: Student's t with 4 degrees of freedom for blocks and 8 for the o
 process. All are on the cautious side of the traces: docs/how-thresholds-tighten.md.
 """
 
-from __future__ import annotations
-
 import bisect
 import functools
 import math

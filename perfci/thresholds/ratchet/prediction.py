@@ -8,8 +8,6 @@ Values are such that more is worse, on a log scale if the figure is a ratio, a t
 - robust: median + k MAD, with k simulated for Student's t with few degrees of freedom, so that one odd run does little
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

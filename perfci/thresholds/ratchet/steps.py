@@ -1,7 +1,5 @@
 """Changes of thresholds: a quarter of the gap, only ever tighter, each with its reason and its runs."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Mapping, Sequence

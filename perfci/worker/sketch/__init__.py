@@ -1,7 +1,5 @@
 """The sketch task: functions are imported and rehearsed, to find out what an op of them takes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from perfci.core.errors import DeviceError, PerfciError

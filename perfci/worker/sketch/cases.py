@@ -1,7 +1,5 @@
 """The cases of an op's two suites: those of the calls, and sizes around the ends of the blocks that its grid walks."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 import math

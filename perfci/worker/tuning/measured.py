@@ -1,7 +1,5 @@
 """The search on the device at hand: candidates are checked and timed there."""
 
-from __future__ import annotations
-
 import functools
 import random
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The search for a device that is not here: candidates are compiled, and their times estimated by a model."""
 
-from __future__ import annotations
-
 import functools
 import math
 import os

@@ -1,7 +1,5 @@
 """Gives an op the entries that a search wants it to have, and sees which one a call takes."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path

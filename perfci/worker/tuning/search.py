@@ -1,7 +1,5 @@
 """An op's search through its candidates, whatever times them: entries, batches, finalists, the decision."""
 
-from __future__ import annotations
-
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
