@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from rich.console import Console
 from rich.text import Text
@@ -117,13 +117,14 @@ def new_(
         option("--tests", "Tests whose sizes become cases; repeat for several.", "those beside the file", "PATH"),
     ] = [],  # noqa: B006
     fake: Annotated[bool, flag("--fake", "An op for the fake device, to try perfci out without torch.")] = False,
+    output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
     """Write a new op's four files and its page: ready to run, or around your function and its tests."""
     where = language.load(project)
     known = {each.op: each.folder for each in discover.ops(where)} if where.kernels.is_dir() else {}
     if library is not None:
-        return _add_library(library, where, known, tests)
+        return _add_library(library, where, known, tests, json=output == "json")
     if source is not None:
         op = op or sketch.name_op(source)
     place = new.place(op, where.kernels, known)
@@ -134,10 +135,14 @@ def new_(
     written = new.write(place, draft)
     # A file that was copied may break the contract.
     folder = discover.OpFolder(place.op, place.folder)
+    look = (*draft.look, *discover.check_contract(folder))
+    if output == "json":
+        print_json([{"op": place.op, "files": [str(path) for path in written], "carried": draft.carried, "look": look}])
+        return Exit.OK
     print_lines(say("{op} is ready:", op=place.op), *(f"  {relative(path)}" for path in written))
     for title, reasons in (
         (say("Carried over:"), draft.carried),
-        (say("To look at:"), (*draft.look, *discover.check_contract(folder))),
+        (say("To look at:"), look),
     ):
         if reasons:
             print_lines("", title, *(f"  - {sentence(reason)}" for reason in reasons))
@@ -146,23 +151,27 @@ def new_(
     return Exit.OK
 
 
-def _add_library(folder: Path, where: Settings, known: Mapping[str, Path], tests: Sequence[Path]) -> int:
+def _add_library(folder: Path, where: Settings, known: Mapping[str, Path], tests: Sequence[Path], *, json: bool) -> int:
     """Write an op for each file of a library, and show what is left to do in one table."""
     if not folder.is_dir():
         raise UsageError("init_folder_missing", folder=str(folder))
-    made, rows = dict(known), list[Paragraph]()
+    made, rows, told = dict(known), list[Paragraph](), list[Mapping[str, Any]]()
     for op, found in sketch.draft_from_library(folder, where, tests):
         try:
             if isinstance(found, Reason):
                 raise UsageError(found.kind, **found.facts)
             place = new.place(op, where.kernels, made)
-            new.write(place, found)
+            told.append({"op": op, "files": [str(path) for path in new.write(place, found)], "look": found.look})
             made[op] = place.folder
         except PerfciError as error:
+            told.append({"op": op, "files": [], "failure": error.reason})
             rows.append(Paragraph(f"{op}: {sentence(error.reason)}", 2, STYLES[Gate.WARNS]))
         else:
             left = [sentence(reason) for reason in found.look]
             rows.append(Paragraph(f"{op}: {' '.join(left) or say('ready')}", 2))
+    if json:
+        print_json(told)
+        return Exit.OK
     counts = {"made": len(made) - len(known), "files": len(rows)}
     print_lines(say("Ops written: {made} of {files}.", **counts), "")
     print_parts(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,14 @@ def test_a_new_op_has_the_four_files_and_a_page_and_obeys_the_contract(project, 
     out = capsys.readouterr().out
     assert all(f"kernels/twice/twice_{part}.py" in out for part in PARTS)
     assert "`perfci check twice" in out
+
+
+def test_programs_read_which_files_a_new_op_has_and_what_is_left_to_look_at(project, capsys):
+    assert run(["new", "twice", "--fake", "--format", "json"]) == 0
+    [answer] = json.loads(capsys.readouterr().out)
+
+    assert {Path(each).name for each in answer["files"]} == {"twice.md", *(f"twice_{part}.py" for part in PARTS)}
+    assert (answer["op"], answer["look"]) == ("twice", [])
 
 
 @pytest.mark.parametrize("options", [[], ["--fake"]])
