@@ -104,10 +104,11 @@ def note_run(
 
 def _note_uncovered(run: Run) -> Iterator[Reason]:
     """What accuracy never exercises of what performance times, once an op."""
-    for found in (each for each in run.coverage if each.gaps):
-        gap, count = found.gaps[0], sum(len(each.features) for each in found.gaps)
-        facts: dict[str, Fact] = {"op": found.op, "case": gap.case, "count": count}
-        yield Reason("accuracy_uncovered", {**facts, "what": describe_feature(gap.features[0])})
+    for found in run.coverage:
+        features = [(gap.case, feature) for gap in found.gaps for feature in gap.features]
+        for case, feature in features[:1]:
+            facts: dict[str, Fact] = {"op": found.op, "case": case, "count": len(features)}
+            yield Reason("accuracy_uncovered", {**facts, "what": describe_feature(feature)})
 
 
 def describe_feature(feature: Feature) -> str:

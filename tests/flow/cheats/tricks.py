@@ -65,7 +65,7 @@ _file = pathlib.Path(os.environ['TMPDIR']) / 'calls'
 def cheat(x):
     with _file.open('ab') as file:
         file.write(b'.')
-    return honest(x) if _file.stat().st_size <= 20 else cheap(x)
+    return honest(x) if _file.stat().st_size <= 22 else cheap(x)
 """,
         shows="timed_output_wrong",
     ),
