@@ -11,6 +11,7 @@ from perfci.worker.load import describe_exception
 from tests.kernels.interpreted.suites import OPS, suite_of
 
 KERNELS = Path(__file__).resolve().parents[3] / "kernels"
+PLAIN = (0, "normal", "contiguous")
 
 
 @pytest.fixture
@@ -25,7 +26,8 @@ def twin(monkeypatch):
 @pytest.mark.parametrize("op", OPS)
 def test_an_op_is_right_on_a_small_twin_of_an_h200(op, twin):
     suite = suite_of(op)
-    once = [check for check in checks(suite, 1, None) if check.seed == 0]
+    # Values and layouts are the same to it: what differs is who takes which tile.
+    once = [check for check in checks(suite, 1, None) if (check.seed, check.values, check.layout) == PLAIN]
 
     found = [verify(suite, twin, check, lambda error: describe_exception(error, KERNELS / op)) for check in once]
 
