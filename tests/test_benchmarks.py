@@ -327,3 +327,10 @@ def test_the_benchmark_of_rounds_runs_as_a_whole_and_its_page_holds_what_is_prom
         kept = [(int(row[1].replace(",", "")), int(row[2])) for row in rows if len(row) == 7 and row[2].isdecimal()]
         assert len(kept) == 3
         assert all(1000 * count <= checks for checks, count in kept)
+
+
+def test_shards_of_the_benchmark_of_merging_are_joined(pytestconfig, capsys):
+    with imported(pytestconfig.rootpath / "benchmarks", "startup", "merge_speed") as modules:
+        modules.merge_speed.main(3, 4)
+
+    assert "12 verdicts" in capsys.readouterr().out
