@@ -13,20 +13,10 @@ from perfci import store
 from perfci.cli.main import run
 from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun, BoardCounts, Step, StepSide
 from perfci.store.history import append_history
-from tests.git_repositories import alone, start
 from tests.history_examples import CASE, OTHER, accepted, environment, figures
 from tests.storage_examples import changed, line, sound
 
 KEY = "nvidia-h200"
-
-
-@pytest.fixture
-def root(tmp_path, monkeypatch):
-    alone(monkeypatch, tmp_path)
-    folder = start(tmp_path / "project")
-    (folder / "pyproject.toml").write_text("[tool.perfci]\n")
-    monkeypatch.chdir(folder)
-    return folder
 
 
 @pytest.fixture

@@ -10,19 +10,9 @@ import pytest
 from perfci.cli.main import run
 from perfci.core.model import ErrorStats, Extent, HistoryStored
 from perfci.store.history import append_history, history_path
-from tests.git_repositories import alone, start
 from tests.history_examples import CASE, accepted, figures
 
 KEY = "nvidia-h200"
-
-
-@pytest.fixture
-def root(tmp_path, monkeypatch):
-    alone(monkeypatch, tmp_path)
-    folder = start(tmp_path / "project")
-    (folder / "pyproject.toml").write_text("[tool.perfci]\n")
-    monkeypatch.chdir(folder)
-    return folder
 
 
 @pytest.fixture

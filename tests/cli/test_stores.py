@@ -16,7 +16,6 @@ from perfci.core.model import HistoryCase
 from perfci.store import database
 from perfci.store.history import KEPT, append_history, history_path
 from tests import postgres
-from tests.git_repositories import alone, start
 from tests.history_examples import CASE, OTHER, accepted, figures
 
 sa = pytest.importorskip("sqlalchemy")
@@ -51,15 +50,6 @@ def postgresql(server):
         connection.exec_driver_sql("DROP DATABASE IF EXISTS history WITH (FORCE)")
         connection.exec_driver_sql("CREATE DATABASE history")
     return server.url("history")
-
-
-@pytest.fixture
-def root(tmp_path, monkeypatch):
-    alone(monkeypatch, tmp_path)
-    folder = start(tmp_path / "project")
-    (folder / "pyproject.toml").write_text("[tool.perfci]\n")
-    monkeypatch.chdir(folder)
-    return folder
 
 
 @pytest.fixture(params=["postgresql", "parquet"])

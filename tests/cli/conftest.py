@@ -1,0 +1,13 @@
+import pytest
+
+from tests.git_repositories import alone, start
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """A project without ops in a repository of its own, and the current folder."""
+    alone(monkeypatch, tmp_path)
+    folder = start(tmp_path / "project")
+    (folder / "pyproject.toml").write_text("[tool.perfci]\n")
+    monkeypatch.chdir(folder)
+    return folder
