@@ -38,10 +38,10 @@ def run(job: Job, send: Send) -> None:
             except PerfciError as error:
                 send(Coverage(files.op, job.target or "", failure=error.reason))
                 continue
-            send(_Look(loaded.accuracy, loaded.performance, Path(files.folder), job.seed, send).report(job))
+            send(_Suites(loaded.accuracy, loaded.performance, Path(files.folder), job.seed, send).report(job))
 
 
-class _Look:
+class _Suites:
     """One op's suites."""
 
     def __init__(self, accuracy: Accuracy, performance: Performance, folder: Path, seed: int, send: Send) -> None:
