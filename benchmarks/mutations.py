@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import hashlib
 import multiprocessing
 import os
@@ -40,7 +41,9 @@ from planted import FAULTS, Fault
 from tables import Marks, percent, table
 
 if TYPE_CHECKING:
+    from perfci.core.model import Reason
     from perfci.device.seam import Accelerator
+    from perfci.measure.bench import Describe
     from perfci.measure.verify import Check
     from perfci.ops.spec import Accuracy
 
@@ -53,6 +56,8 @@ COMPILED = ("nvidia-h200", TWIN, "generic")
 """Ways for which kernels are compiled to see whether a mutant is equivalent; the last if the others lack the line."""
 SLOWER, SPARE_S = 20.0, {"cpu": 8.0, "cuda": 40.0}
 """A check may take so many times its time without a fault, and so many seconds more, in which a GPU's are compiled."""
+
+LARGE = "beyond 2^31"
 
 PATIENCE = 10
 """Times that a check is tried which lacks memory."""
@@ -87,7 +92,7 @@ class Profile:
     failing: str | None = None
     names: list[str] = field(default_factory=list)
     stages: list[int] = field(default_factory=list)
-    """0: normal values with the first seed. 1: other values and layouts. 2: more seeds"""
+    """0: normal values with the first seed. 1: other values and layouts. 2: more seeds. 3: large arrays"""
     seconds: list[float] = field(default_factory=list)
     lines: list[frozenset[Line]] = field(default_factory=list)
     """that a check runs, or has compiled in"""
@@ -145,10 +150,12 @@ def loaded(project: Path, op: str, way: str | None) -> Iterator[Any]:
                 os.environ[AS_DEVICE] = kept
 
 
-def list_checks(suite: Accuracy) -> list[Check]:
-    from perfci.measure.verify import checks
+def list_checks(suite: Accuracy, device: str) -> list[Check]:
+    """The checks of a suite. On a GPU those of arrays beyond 2^31 elements come last, which `--soak` makes."""
+    from perfci.measure.verify import Check, checks
 
-    return list(checks(suite, 1, None))
+    large = [Check(params, LARGE, "contiguous", 1, False) for params in suite.large_cases] if device != "cpu" else []
+    return [*checks(suite, 1, None), *large]
 
 
 def failure_of(suite: Accuracy, device: Accelerator, check: Check, folder: Path) -> str | None:
@@ -156,12 +163,34 @@ def failure_of(suite: Accuracy, device: Accelerator, check: Check, folder: Path)
     from perfci.measure.verify import verify
     from perfci.worker.load import describe_exception
 
+    describe = partial(describe_exception, folder=folder)
     for _ in range(PATIENCE):
-        found = verify(suite, device, check, lambda error: describe_exception(error, folder)).failure
+        if check.values == LARGE:
+            found = failure_of_large(suite, device, check, describe)
+        else:
+            found = verify(suite, device, check, describe).failure
         if found is None or "out of memory" not in f"{found.kind} {found.facts}".replace("_", " ").lower():
             break
         time.sleep(1.0)
     return found.kind if found else None
+
+
+def failure_of_large(suite: Accuracy, device: Accelerator, check: Check, describe: Describe) -> Reason | None:
+    from perfci.core.model import Reason
+    from perfci.lab.soak.huge import check_large
+    from perfci.lab.soak.subject import SoakSubject
+    from perfci.worker.soak import as_performance
+
+    timed, endurance = as_performance(suite, [check.params]), device.endurance()
+    subject = SoakSubject("", timed, check.params, device, endurance, 1, suite.deterministic, lambda *_: None, describe)
+    try:
+        found = check_large(subject, suite).reason
+    except Exception as error:
+        found = Reason("kernel_raised", {"case": check.case, **describe(error)})
+    del subject
+    gc.collect()
+    endurance.trim()
+    return found
 
 
 def named(check: Check, way: str = "") -> str:
@@ -179,7 +208,7 @@ def first(fault: Fault, folder: Path, device: str = "cpu") -> Caught:
     project, opened = copied(folder, fault), open_device(device, seed=1)
     with loaded(project, fault.op, None) as op:
         tried = 0
-        for check in sorted(list_checks(op.accuracy), key=lambda check: not _shows(fault, check)):
+        for check in sorted(list_checks(op.accuracy, device), key=lambda check: not _shows(fault, check)):
             tried += 1
             if kind := failure_of(op.accuracy, opened, check, project / "kernels" / fault.op):
                 return Caught(tried, kind, named(check))
@@ -202,7 +231,7 @@ def make_checks(pipe: Any, project: Path, device: str, turns: Sequence[Turn]) ->
     for number, turn in enumerate(turns):
         try:
             with loaded(project, turn.op, turn.way) as op:
-                every = list_checks(op.accuracy)
+                every = list_checks(op.accuracy, device)
                 for place in turn.checks:
                     pipe.send((number, place, None, None))
                     if kind := failure_of(op.accuracy, opened, every[place], project / "kernels" / turn.op):
@@ -221,14 +250,14 @@ def profile(pipe: Any, project: Path, device: str, op: str, way: str) -> None:
     opened, made, root = open_device(device, seed=1), Profile(way), f"{project / 'kernels'}/"
     watch = run_lines if device == "cpu" else compiled_lines
     with loaded(project, op, way) as found, watch(root) as seen:
-        for check in list_checks(found.accuracy):
+        for check in list_checks(found.accuracy, device):
             seen.clear()
             began = time.perf_counter()
             if kind := failure_of(found.accuracy, opened, check, project / "kernels" / op):
                 made.failing = f"{named(check, way)}: {kind}"
                 break
             plain = check.values == "normal" and check.layout == "contiguous"
-            made.stages.append((2 if check.seed else 0) if plain else 1)
+            made.stages.append(3 if check.values == LARGE else (2 if check.seed else 0) if plain else 1)
             made.names.append(named(check, way))
             made.seconds.append(time.perf_counter() - began)
             made.lines.append(frozenset((file.removeprefix(root), line) for file, line in seen))
@@ -336,7 +365,8 @@ def compile_op(
     arrays, root, made = TorchArrays(offline.DEVICE), f"{project / 'kernels'}/", Compiled()
     with loaded(project, op, way) as found, compiled_lines(root) as seen:
         accuracy, performance = found.accuracy, found.performance
-        calls = {(each.case, each.layout): (accuracy, each.params, each.layout) for each in list_checks(accuracy)}
+        checks = list_checks(accuracy, "cuda")
+        calls = {(each.case, each.layout): (accuracy, each.params, each.layout) for each in checks}
         every = [*calls.values(), *((performance, params, "contiguous") for params in performance.cases)]
         for place, (suite, params, layout) in enumerate(every):
             if wanted is not None and place not in wanted:
@@ -433,6 +463,8 @@ class Runner:
             shutil.rmtree(project, ignore_errors=True)
         found = Caught(tried, kind, place if kind else None, time.perf_counter() - began)
         print(f"{fault.path}: {_how(found)}, {found.seconds:.1f} s", file=sys.stderr, flush=True)
+        if isinstance(fault, Mutant) and not found.anything:
+            print(fault.diff((KERNELS / fault.path).read_text(encoding="utf-8")), file=sys.stderr, flush=True)
         return found
 
     def _ask(self, function: Callable[..., None], args: Sequence[Any], limit: float) -> Any:
@@ -452,7 +484,7 @@ class Runner:
 def plan(op: str, profiles: Sequence[Profile], wanted: Callable[[Profile, int], bool]) -> list[Turn]:
     """Returns the checks that are wanted, those first that take little and find much: each way's cases once, probes."""
     turns = []
-    for stage in (0, 1, 2):
+    for stage in range(4):
         for each in profiles:
             places = [i for i, own in enumerate(each.stages) if own == stage and wanted(each, i)]
             places.sort(key=each.seconds.__getitem__)

@@ -15,11 +15,11 @@ BEYOND_ONE_TILE = 40009
 """Columns; more than any device's `tile_elements`, and a prime."""
 
 
-def inputs(apart=0, rows_apart=0, **case):
-    """As in the baseline; elements between neighbours of a row, or of a column."""
+def inputs(apart=0, rows_apart=0, weight_apart=0, **case):
+    """As in the baseline; elements between neighbours of a row of x, of a column, of the weight."""
     made = make_inputs(**case)
-    for axis, step in ((-1, apart), (0, rows_apart)):
-        made["x"] = spread(made["x"], axis, step) if step else made["x"]
+    for name, axis, step in (("x", -1, apart), ("x", 0, rows_apart), ("weight", 0, weight_apart)):
+        made[name] = spread(made[name], axis, step) if step else made[name]
     return made
 
 
@@ -57,8 +57,9 @@ accuracy = perfci.Accuracy(
     probe_cases=perfci.grid(rows=[33], cols=[100], weighted=[True], stats=[True], dtype=DTYPES),
     accelerator_cases=(
         # More rows than an H200 has processors: none is shared between programs.
-        *perfci.grid(rows=[133], cols=[40960], weighted=[True], stats=[True], dtype=[torch.float16]),
+        *far(rows=[133], cols=[40960], rows_apart=[2**24 + 8]),
         *far(rows=[5], cols=[261], apart=[FAR]),
+        *far(rows=[5], cols=[261], weight_apart=[FAR]),
         *far(rows=[2], cols=[BEYOND_ONE_TILE], apart=[2**16]),
         *far(rows=[3], cols=[BEYOND_ONE_TILE], rows_apart=[2**30 + 8]),
     ),

@@ -1,5 +1,6 @@
 """How close is close: tolerances by dtype, errors against float64, and elements that are not finite."""
 
+import functools
 import math
 import operator
 from collections.abc import Iterable, Mapping
@@ -103,10 +104,21 @@ class Standard:
     peak: float = RATIO  # of single elements
     slack: Host | float = 0.0  # further errors of each element that are allowed
 
+    # Broken answers are compared one after the other, so what the reference alone decides is computed once.
+    @functools.cached_property
+    def kinds(self) -> tuple[Host, Host]:
+        """`finiteness` of the rounded float64 answer and of the reference."""
+        return finiteness(self.rounded), finiteness(self.usual)
+
+    @functools.cached_property
+    def usual_by_size(self) -> ErrorsBySize:
+        """The reference's own errors."""
+        return sort_errors(self.usual, self.exact, 0.0, 0.0, summed=self.summed)
+
     def misplaced(self, got: Host) -> Host:
         """NaN or an infinity that neither the rounded float64 answer nor the reference has, or the other way round."""
-        kinds = finiteness(got)
-        found: Host = (kinds != finiteness(self.rounded)) & (kinds != finiteness(self.usual))
+        kinds, (rounded, usual) = finiteness(got), self.kinds
+        found: Host = (kinds != rounded) & (kinds != usual)
         return found
 
     def accepts(self, got: Host) -> bool:
@@ -117,7 +129,7 @@ class Standard:
         if not (excess(got, self.exact, self.rtol, atol) > 0).any():
             return True
         mine = sort_errors(got, self.exact, self.rtol, atol, summed=self.summed)
-        return is_within_ratio(mine, sort_errors(self.usual, self.exact, 0.0, 0.0, summed=self.summed), self.peak)
+        return is_within_ratio(mine, self.usual_by_size, self.peak)
 
 
 def sort_errors(actual: Host, exact: Host, rtol: float, atol: Host | float, *, summed: bool) -> ErrorsBySize:
@@ -127,8 +139,8 @@ def sort_errors(actual: Host, exact: Host, rtol: float, atol: Host | float, *, s
     rows = np.sqrt(np.square(right).mean(axis=-1, keepdims=True)) if summed and right.ndim else 0.0
     error, size = np.abs(left - right), np.abs(right) + rows
     place = np.frexp(np.where(size > 0, size, 2.0**LOWEST))[1] - LOWEST
-    largest = np.zeros(PLACES)
-    np.maximum.at(largest, place, np.where(error > atol + rtol * np.abs(right), error, 0.0))
+    largest, beyond = np.zeros(PLACES), error > atol + rtol * np.abs(right)
+    np.maximum.at(largest, place[beyond], error[beyond])
     return ErrorsBySize(np.bincount(place[finite], minlength=PLACES), largest, find_rms(error[finite]))
 
 
@@ -267,7 +279,10 @@ def times_allowed(why: Reason) -> float:
 
 def finiteness(values: Host) -> Host:
     """0 finite, 1 NaN, 2 plus infinity, 3 minus infinity."""
-    kinds: Host = np.isnan(values) * 1 + np.isposinf(values) * 2 + np.isneginf(values) * 3
+    kinds: Host = np.zeros(values.shape, np.int8)
+    kinds[np.isnan(values)] = 1
+    kinds[np.isinf(values)] = 2
+    kinds[values == -np.inf] = 3
     return kinds
 
 

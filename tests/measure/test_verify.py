@@ -90,6 +90,19 @@ def test_an_empty_case_needs_no_launch():
     assert verify(suite(), Watching(FakeSpec(), 1), given, describe).unchecked is None
 
 
+def test_an_answer_of_nothing_but_zeros_from_an_empty_input_needs_no_launch():
+    def attend(queries, keys):
+        return np.zeros_like(queries)
+
+    def no_keys(rows, cols, dtype, device, seed):
+        queries = make_inputs(rows, cols, dtype, device, seed)["x"]
+        return {"queries": queries, "keys": queries[:0]}
+
+    op = suite(attend, attend, make_inputs=no_keys)
+
+    assert verify(op, Watching(FakeSpec(), 1), check("zeros"), describe).unchecked is None
+
+
 def test_a_wrong_answer_is_wrong_without_a_launch_too():
     wrong = suite(reference=lambda x: x * 3)
 
