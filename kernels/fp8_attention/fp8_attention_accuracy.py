@@ -46,8 +46,11 @@ def finite_inputs(loud=False, apart=0, **case):
         made["q"] = made["q"].to(torch.float32).abs().to(made["q"].dtype)
         made["k"][..., -1, :] = torch.finfo(made["k"].dtype).max
     made["k"] = spread(made["k"], 2, apart) if apart else made["k"]
-    if lost := [name for name in "qkv" if not made[name].to(torch.float32).isfinite().all()]:
-        raise ValueError(f"make_inputs: {', '.join(lost)} hold NaN or infinity, so the cast to float8 did not saturate")
+    for name in "qkv":  # not by raising here: kernels are compiled ahead, for which there are no values to look at
+        finite = made[name].to(torch.float32).isfinite().all()
+        torch._assert_async(
+            finite, f"make_inputs: {name} holds NaN or infinity, as its cast to float8 did not saturate"
+        )
     return made
 
 
