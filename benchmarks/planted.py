@@ -44,6 +44,7 @@ class Fault:
 _EMPTY = "    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)\n"
 _TOTAL = 'total = tl.dot(a, b, total, input_precision="ieee")'
 _SHARED = "_attention.py"
+_NORMS = "_norm_backward.py"
 
 FAULTS = (
     # --- broadcast, bias_relu ---
@@ -192,6 +193,40 @@ FAULTS = (
         "power = tl.exp(x - top)",
         "power = tl.exp(x - top).to(tl.float16).to(tl.float32)",
         case="rows=131,cols=61,dtype=float32",
+    ),
+    # --- softmax_backward, rms_norm_backward ---
+    Fault(
+        "softmax_backward",
+        "formula",
+        "grad not weighted by y in its sum",
+        "total = tl.sum(grad * y, axis=1)",
+        "total = tl.sum(grad, axis=1)",
+    ),
+    Fault(
+        "softmax_backward",
+        "stride",
+        "grad by y's strides",
+        "grad_ptr + row * grad_stride + col * grad_step",
+        "grad_ptr + row * y_stride + col * y_step",
+        case="*apart=2",
+        times=3,
+    ),
+    Fault(
+        "rms_norm_backward",
+        "formula",
+        "mean of g * y over the tile's width",
+        "along = tl.sum(g * y, axis=1)[:, None] / cols",
+        "along = tl.sum(g * y, axis=1)[:, None] / COLS",
+        file=_NORMS,
+        case="cols=1023",
+    ),
+    Fault(
+        "rms_norm_backward",
+        "indices",
+        "sums of the last program left out",
+        "mask = (program < programs) & some",
+        "mask = (program < programs - 1) & some",
+        file=_NORMS,
     ),
     # --- matmul ---
     Fault(

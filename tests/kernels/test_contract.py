@@ -42,6 +42,7 @@ def test_kernel_and_reference_can_be_lifted_out(op):
         "_attention_groups",
         "_fp8_blocks",
         "_launch",
+        "_norm_backward",
         "_rows",
         "_tiles",
         "_tma",
@@ -91,4 +92,5 @@ def test_the_jitted_kernel_has_a_name_of_its_own(op):
         if isinstance(node, ast.FunctionDef) and any("triton.jit" in ast.unparse(mark) for mark in node.decorator_list)
     ]
 
-    assert jitted and op not in jitted
+    assert op not in jitted
+    assert jitted or "_norm_backward" in imported(op, "triton")

@@ -17,7 +17,10 @@ from perfci.worker.load import load_op  # noqa: E402
 # torch.compile's own modules warn of each other at their first import.
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
-COMPILED = ("bias_relu", "broadcast", "cross_entropy", "gelu", "layer_norm", "rms_norm", "softmax", "vector_add")
+COMPILED = (
+    "bias_relu", "broadcast", "cross_entropy", "gelu", "layer_norm", "rms_norm", "rms_norm_backward", "softmax",
+    "softmax_backward", "vector_add",
+)  # fmt: skip
 
 
 def backend(seen):
