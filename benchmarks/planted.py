@@ -194,7 +194,7 @@ FAULTS = (
         "power = tl.exp(x - top).to(tl.float16).to(tl.float32)",
         case="rows=131,cols=61,dtype=float32",
     ),
-    # --- softmax_backward, rms_norm_backward ---
+    # --- softmax_backward, rms_norm_backward, layer_norm_backward ---
     Fault(
         "softmax_backward",
         "formula",
@@ -226,6 +226,22 @@ FAULTS = (
         "sums of the last program left out",
         "mask = (program < programs) & some",
         "mask = (program < programs - 1) & some",
+        file=_NORMS,
+    ),
+    Fault(
+        "layer_norm_backward",
+        "formula",
+        "mean of grad not taken off",
+        "level = tl.sum(g, axis=1)[:, None] / cols if mean_ptr is not None else 0.0",
+        "level = 0.0",
+        file=_NORMS,
+    ),
+    Fault(
+        "layer_norm_backward",
+        "race",
+        "sums of the bias over those of the weight",
+        "            own += kind\n",
+        "            own += 0 * kind\n",
         file=_NORMS,
     ),
     # --- matmul ---

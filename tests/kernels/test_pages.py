@@ -62,6 +62,9 @@ def names(module, case):
         known["elements"] = case["shape"] if isinstance(case["shape"], int) else math.prod(case["shape"])
     if "affine" in case:
         known["vectors"] = {"both": 2, "weight": 1, "bias": 1, "none": 0}[case["affine"]]
+        if hasattr(module, "VECTORS"):  # gradients: a weight is read, and has one too
+            known["vectors"] += case["affine"] in {"both", "weight"}
+            known["sums"] = 3 * (case["affine"] in {"both", "weight"}) + (case["affine"] in {"both", "bias"})
     if "reduction" in case:
         known["losses"] = case["rows"] if case["reduction"] == "none" else 1
     if "taps" in case:
