@@ -194,7 +194,7 @@ FAULTS = (
         "power = tl.exp(x - top).to(tl.float16).to(tl.float32)",
         case="rows=131,cols=61,dtype=float32",
     ),
-    # --- softmax_backward, rms_norm_backward, layer_norm_backward ---
+    # --- softmax_backward, rms_norm_backward, layer_norm_backward, cross_entropy_backward ---
     Fault(
         "softmax_backward",
         "formula",
@@ -243,6 +243,22 @@ FAULTS = (
         "            own += kind\n",
         "            own += 0 * kind\n",
         file=_NORMS,
+    ),
+    Fault(
+        "cross_entropy_backward",
+        "reduction",
+        "ignored rows count in the mean",
+        "count += (label != ignore_index).to(tl.float32)",
+        "count += (row < rows).to(tl.float32)",
+        case="rows=131,cols=61,reduction=mean",
+    ),
+    Fault(
+        "cross_entropy_backward",
+        "indices",
+        "the next row by the sum of the row before",
+        "tl.where(later, next_sum, log_sum)",
+        "log_sum",
+        case="rows=5,cols=5003",
     ),
     # --- matmul ---
     Fault(
