@@ -31,6 +31,7 @@ GRACE_S = 15.0
 """Between the signal that asks a step to end, so that it keeps what it has, and the one that makes it."""
 
 SOAKED = {
+    "add_rms_norm": "rows=256,*",
     "attention": "*width=64*causal=True*",
     "attention_backward": "*width=64*causal=True*",
     "bias_relu": "rows=4096,cols=1024,dtype=bfloat16",
@@ -43,6 +44,7 @@ SOAKED = {
     "layer_norm": "rows=4096,cols=1024*",
     "matmul": "m=64,*",
     "rms_norm": "rows=4096,cols=1024*",
+    "rotary": "*tokens=256,*",
     "softmax": "rows=4096,cols=1024,*",
     "vector_add": "*4096;4096*",
 }

@@ -655,6 +655,37 @@ FAULTS = (
         "square += tl.sum((x * x).to(tl.float16), axis=0).to(tl.float32)",
         case="cols=40009",
     ),
+    # --- add_rms_norm, rotary ---
+    Fault(
+        "add_rms_norm",
+        "formula",
+        "norm of x alone",
+        "wide = total.to(tl.float32)",
+        "wide = tl.load(x_ptr + row * x_row + col * x_col, mask, 0.0).to(tl.float32)",
+    ),
+    Fault(
+        "add_rms_norm",
+        "mask",
+        "a long row's last column left out",
+        'residual_place, col < cols, "evict_last")',
+        'residual_place, col < cols - 1, "evict_last")',
+        case="cols=40009",
+    ),
+    Fault(
+        "rotary",
+        "indexing",
+        "all heads of k after the first tile left out",
+        "for first in range(0, heads, HEADS):",
+        "for first in range(0, tl.minimum(heads, HEADS), HEADS):",
+        case="heads=71",
+    ),
+    Fault(
+        "rotary",
+        "formula",
+        "rotated the other way",
+        "right = y.to(tl.float32) * cos + x.to(tl.float32) * sin",
+        "right = y.to(tl.float32) * cos - x.to(tl.float32) * sin",
+    ),
     # --- cross_entropy ---
     Fault(
         "cross_entropy",

@@ -1,4 +1,4 @@
-"""Compiles pointwise ops, norms, softmax and cross_entropy for an H200, by the cases of performance suites.
+"""Compiles pointwise ops, norms, softmax, cross_entropy and rotary for an H200, by the cases of performance suites.
 
 Prints the outcome of each launch as JSON. A separate process, since that process is useless for anything else.
 """
@@ -8,7 +8,7 @@ import importlib
 
 from launches import print_report
 
-OPS = ("vector_add", "gelu", "layer_norm", "rms_norm", "softmax", "cross_entropy")
+OPS = ("vector_add", "gelu", "layer_norm", "rms_norm", "softmax", "cross_entropy", "add_rms_norm", "rotary")
 
 
 def report_all():

@@ -18,8 +18,8 @@ from perfci.worker.load import load_op  # noqa: E402
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
 COMPILED = (
-    "bias_relu", "broadcast", "cross_entropy", "cross_entropy_backward", "gelu", "layer_norm", "layer_norm_backward",
-    "rms_norm", "rms_norm_backward", "softmax", "softmax_backward", "vector_add",
+    "add_rms_norm", "bias_relu", "broadcast", "cross_entropy", "cross_entropy_backward", "gelu", "layer_norm",
+    "layer_norm_backward", "rms_norm", "rms_norm_backward", "rotary", "softmax", "softmax_backward", "vector_add",
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What the compiler makes of pointwise ops, norms, softmax and cross_entropy for an H200, at performance cases."""
+"""What the compiler makes of pointwise ops, norms, softmax, cross_entropy and rotary for an H200."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests import triton_versions
 
 SCRIPT = "compile_rows.py"
 pytestmark = [pytest.mark.torch, pytest.mark.slow, triton_versions.needs_own_ops]
-STREAMING = ("vector_add", "gelu", "layer_norm", "rms_norm", "softmax")
+STREAMING = ("vector_add", "gelu", "layer_norm", "rms_norm", "softmax", "add_rms_norm", "rotary")
 """ops that write as much as they read"""
 
 

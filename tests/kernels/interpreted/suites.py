@@ -7,7 +7,7 @@ import torch
 OPS = (
     "broadcast", "bias_relu", "softmax", "matmul", "fp8_matmul", "attention", "attention_backward",
     "vector_add", "gelu", "layer_norm", "rms_norm", "cross_entropy",
-    "conv2d", "fp8_attention",
+    "conv2d", "fp8_attention", "add_rms_norm", "rotary",
     "softmax_backward", "rms_norm_backward", "layer_norm_backward", "cross_entropy_backward",
 )  # fmt: skip
 

@@ -13,8 +13,8 @@ from perfci.lab.soak.subject import SoakSubject
 from perfci.worker.soak import as_performance
 
 BEYOND = 1 << 15
-SHRUNK = {"rows": 71, "cols": 1025, "shape": 71_001}
-LARGE = ("broadcast", "bias_relu", "softmax", "layer_norm", "rms_norm", "vector_add", "gelu")
+SHRUNK = {"batch": 71, "rows": 71, "cols": 1025, "shape": 71_001}
+LARGE = ("broadcast", "bias_relu", "softmax", "layer_norm", "rms_norm", "vector_add", "gelu", "add_rms_norm", "rotary")
 
 
 def suite_of(op):
