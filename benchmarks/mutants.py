@@ -94,7 +94,8 @@ def users(folder: Path) -> dict[str, list[str]]:
             seen.add(file)
             for node in ast.walk(ast.parse((folder / file).read_text(encoding="utf-8"))):
                 names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
-                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                if isinstance(node, ast.ImportFrom) and node.module:
+                    names += [node.module, *(f"{node.module}.{each.name}" for each in node.names)]
                 paths = [f"{name.replace('.', '/')}.py" for name in names]
                 todo += [each for path in paths for each in (path, f"{op}/{path}") if (folder / each).is_file()]
         for file in sorted(seen):

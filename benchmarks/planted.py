@@ -745,6 +745,7 @@ FAULTS = (
         "tl.where(total < 0, 0.0, total)",
         "tl.maximum(total, 0.0)",
         values="nan",
+        file="conv2d/conv2d_tensors.py",
     ),
     Fault(
         "conv2d",
@@ -753,6 +754,7 @@ FAULTS = (
         "return (row >= 0) & (row < high)",
         "return (row >= 0) & (row <= high)",
         case="taps=(2;3)",
+        file="conv2d/conv2d_tensors.py",
     ),
     Fault(
         "conv2d",
@@ -761,6 +763,7 @@ FAULTS = (
         "(col >= 0) & (col < wide)",
         "(col < wide)",
         case="taps=(2;3)",
+        file="conv2d/conv2d_tensors.py",
     ),
     Fault(
         "conv2d",
@@ -769,7 +772,6 @@ FAULTS = (
         "row_at = place // out_wide * stride_high - pad_high",
         "row_at = place // out_wide * stride_wide - pad_high",
         case="stride=(2;1)",
-        times=2,
     ),
     Fault(
         "conv2d",
@@ -778,7 +780,7 @@ FAULTS = (
         "right = tap % TAPS_WIDE * apart_wide",
         "right = tap % TAPS_WIDE",
         case="dilation=(1;2)",
-        times=3,
+        times=2,
     ),
     Fault(
         "conv2d",
@@ -787,6 +789,7 @@ FAULTS = (
         "tl.where(total < 0, 0.0, total)",
         "tl.where(total > 0, total, 0.0)",
         values="nan",
+        file="conv2d/conv2d_tensors.py",
     ),
     Fault(
         "conv2d",
@@ -795,6 +798,7 @@ FAULTS = (
         "total += tl.load(bias + col * bias_step, mask=col < outputs, other=0.0).to(tl.float32)[None, :]",
         "total += 2 * tl.load(bias + col * bias_step, mask=col < outputs, other=0.0).to(tl.float32)[None, :]",
         case="bias=True",
+        file="conv2d/conv2d_tensors.py",
     ),
     Fault(
         "conv2d",
@@ -803,6 +807,7 @@ FAULTS = (
         "return (place % STEP + STEP) % STEP",
         "return place % STEP",
         case="channels=32,stride=2",
+        file="conv2d/conv2d_boxes.py",
     ),
     Fault(
         "conv2d",
@@ -811,6 +816,7 @@ FAULTS = (
         "[image, row_at, row_in, col_at, col_in * NEXT + channel]",
         "[image, row_at, col_in, col_at, row_in * NEXT + channel]",
         case="channels=32,stride=2",
+        file="conv2d/conv2d_boxes.py",
     ),
     Fault(
         "conv2d",
@@ -819,6 +825,7 @@ FAULTS = (
         "image + BOX_N - HALF_N, high + BOX_H - HALF_H, wide + BOX_W - HALF_W, col,",
         "image, high, wide, col,",
         case="channels=64,last=False",
+        file="conv2d/conv2d_boxes.py",
     ),
     Fault(
         "conv2d",
@@ -827,6 +834,7 @@ FAULTS = (
         "(col // TIMES * x_c)",
         "(col % TIMES * x_c)",
         case="groups=*",
+        file="conv2d/conv2d_depthwise.py",
     ),
     Fault(
         "conv2d",
@@ -835,6 +843,7 @@ FAULTS = (
         "inside = inside & (left + (k - PAD) < wide)",
         "inside = inside & (left + (k - PAD) <= wide)",
         case="channels=40,groups=40",
+        file="conv2d/conv2d_depthwise.py",
     ),
     Fault(
         "conv2d",
@@ -843,6 +852,7 @@ FAULTS = (
         "if (row >= begin) & (row < end):",
         "if (row >= begin) & (row < end - 1):",
         case="channels=40,groups=40",
+        file="conv2d/conv2d_depthwise.py",
     ),
     # --- fp8_attention ---
     Fault(

@@ -110,14 +110,8 @@ def describable(tensor: torch.Tensor) -> bool:
 
 
 def described(tensor: torch.Tensor, rows: int, padded: int) -> Any:
-    """A descriptor of tiles of so many rows of one head, padded with zeros to a power of two.
-
-    Skips TensorDescriptor's own checks. `describable` makes the same ones, and they take longer than the rest.
-    """
-    made = _tma.TensorDescriptor.__new__(_tma.TensorDescriptor)
-    made.base, made.shape, made.strides = tensor, [*tensor.shape], [*tensor.stride()]
-    made.block_shape = [1, 1, rows, padded]
-    return made
+    """A descriptor, of what is `describable`, of tiles of so many rows of one head, padded with zeros."""
+    return _tma.described(tensor, [*tensor.shape], [*tensor.stride()], [1, 1, rows, padded])
 
 
 @triton.jit

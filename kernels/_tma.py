@@ -67,6 +67,11 @@ def descriptor(matrix: torch.Tensor, side: int, rows: int, cols: int) -> Any:
         shape.reverse()
         strides.reverse()
         block.reverse()
+    return described(matrix, shape, strides, block)
+
+
+def described(base: torch.Tensor, shape: list[int], strides: list[int], block: list[int]) -> Any:
+    """Returns a descriptor of tiles of `block`; makes none of TensorDescriptor's own checks, as its callers did."""
     made = TensorDescriptor.__new__(TensorDescriptor)
-    made.base, made.shape, made.strides, made.block_shape = matrix, shape, strides, block
+    made.base, made.shape, made.strides, made.block_shape = base, shape, strides, block
     return made

@@ -3,22 +3,12 @@
 import torch
 import triton
 import triton.language as tl
-from conv2d_triton import (
-    Pair,
-    Shape,
-    _flattened,
-    _has_box,
-    _product,
-    _thinned,
-    channels_last,
-    check,
-    conv2d,
-    empty,
-    packed,
-)
+from conv2d_triton import conv2d, flattened, product, thinned
 
 import _launch
 import _tma
+from conv2d.conv2d_boxes import has_box
+from conv2d.conv2d_tensors import Pair, Shape, channels_last, check, empty, packed
 from matmul.matmul_triton import matmul
 
 VARIANTS = ("im2col", "pointers", "boxes")
@@ -52,21 +42,21 @@ def conv2d_step(
     if groups != 1:
         raise ValueError(f"conv2d_step: groups is {groups}, but has to be 1. Use conv2d, which takes depthwise ones")
     limits = _launch.limits(x.device)
-    last = channels_last(x.shape, x.stride()) or channels_last(weight.shape, weight.stride())
     if variant == "boxes":
         return _boxes(x, weight, bias, shape, limits, (stride, padding, dilation, groups, activation))
     if variant == "im2col":
+        last = channels_last(x.shape, x.stride()) or channels_last(weight.shape, weight.stride())
         return _by_columns(x, weight, bias, shape, activation, last, limits)
-    out = empty(shape, x, last)
-    return _product(x, weight, bias, out, shape, activation, last, limits, False) if out.numel() else out
+    out, last = empty(shape, x, weight)
+    return product(x, weight, bias, out, shape, activation, last, limits, False) if out.numel() else out
 
 
 def _boxes(x, weight, bias, shape: Shape, limits: _launch.Limits, how):
     described = x.dtype is not torch.float32 and _tma.available(limits, _columns_kernel)
     if described and x.numel():
         inner, factors = packed(x, dense=False, limits=limits), packed(weight, dense=True, limits=limits)
-        inner, flat = _flattened(*_thinned(inner, shape._replace(channels=inner.shape[3])))
-        described = _has_box(inner, factors, flat)
+        inner, flat = flattened(*thinned(inner, shape._replace(channels=inner.shape[3])))
+        described = has_box(inner, factors, flat)
     if not described:
         raise ValueError(
             "conv2d_step: variant boxes needs a device with tensor descriptors, Triton 3.4 or newer, float16 or "

@@ -5,6 +5,7 @@ import random
 import conv2d_steps
 import pytest
 import torch
+from conv2d import conv2d_boxes, conv2d_depthwise, conv2d_tensors
 from conv2d_baseline import conv2d as reference
 from conv2d_baseline import make_inputs
 
@@ -86,9 +87,9 @@ def test_any_strides_are_taken_and_answers_lie_as_pytorchs_do(of_x, of_weight, d
 def paths(module, monkeypatch):
     """Names of the ways that calls took."""
     seen = []
-    for name in ("by_box", "by_pointers", "_depthwise", "_swept"):
-        usual = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *given, usual=usual, name=name: seen.append(name) or usual(*given))
+    for of, name in ((module, "by_box"), (module, "by_pointers"), (module, "depthwise"), (conv2d_depthwise, "_swept")):
+        usual = getattr(of, name)
+        monkeypatch.setattr(of, name, lambda *given, usual=usual, name=name: seen.append(name) or usual(*given))
     return seen
 
 
@@ -138,7 +139,7 @@ DEPTHWISE = {"channels": 4, "outputs": 4, "groups": 4, "last": True}
 def test_strips_are_swept_where_a_thread_can_hold_what_they_need(how, swept, module, paths):
     check(module, inputs(**DEPTHWISE | how))
 
-    assert paths == (["_depthwise", "_swept"] if swept else ["_depthwise"])
+    assert paths == (["depthwise", "_swept"] if swept else ["depthwise"])
 
 
 def depthwise(count):
@@ -160,7 +161,7 @@ def depthwise(count):
 def test_strips_of_every_size_cover_the_answer(how, module, paths):
     check(module, inputs(**how))
 
-    assert paths == ["_depthwise", "_swept"]
+    assert paths == ["depthwise", "_swept"]
 
 
 @triton_versions.needs_descriptors
@@ -222,7 +223,8 @@ def test_offsets_of_64_bits_give_the_same(module, monkeypatch):
     cases = [{"channels": 5, "dtype": torch.float32}, {"channels": 40}]
     cases += [{"channels": 4, "outputs": 8, "groups": 4}, {"channels": 4, "outputs": 4, "groups": 4}]
     narrow = [module.conv2d(**inputs(**how, stride=(1, 2), last=True)) for how in cases]
-    monkeypatch.setattr(module, "_far", lambda *_: True)
+    for of in (module, conv2d_depthwise):
+        monkeypatch.setattr(of, "far", lambda *_: True)
 
     for how, wanted in zip(cases, narrow, strict=True):
         assert torch.equal(module.conv2d(**inputs(**how, stride=(1, 2), last=True)), wanted)
@@ -261,9 +263,11 @@ def test_what_a_kernel_does_not_reach_mixes_in_nothing(value, module):
 
 
 def test_launches_nothing_for_no_images(module, monkeypatch):
-    for name in ("_box_kernel", "_conv_kernel", "_depthwise_kernel", "_sweep_kernel", "_pack_kernel"):
-        if name != "_box_kernel":  # which shows whether this is the interpreter
-            monkeypatch.setattr(module, name, None)
+    monkeypatch.setattr(module, "_conv_kernel", None)
+    monkeypatch.setattr(conv2d_boxes, "_box_kernel", None)
+    monkeypatch.setattr(conv2d_tensors, "_pack_kernel", None)
+    for name in ("_depthwise_kernel", "_sweep_kernel"):
+        monkeypatch.setattr(conv2d_depthwise, name, None)
 
     assert module.conv2d(**inputs(images=0)).shape == (0, 10, 4, 5)
 
