@@ -392,13 +392,21 @@ FAULTS = (
         file=_SHARED,
         case="window=*",
     ),
-    Fault("attention", "missing maximum", "no maximum subtracted", "shift = raised\n", "shift = raised * 0.0\n"),
+    Fault(
+        "attention",
+        "missing maximum",
+        "no maximum subtracted",
+        "shift = raised\n",
+        "shift = raised * 0.0\n",
+        file="attention/attention_walk.py",
+    ),
     Fault(
         "attention",
         "rescaling",
         "output not rescaled when the maximum grows",
         "acc * fade[:, None], input",
         "acc, input",
+        file="attention/attention_walk.py",
     ),
     Fault(
         "attention",
@@ -407,6 +415,7 @@ FAULTS = (
         "visible = visible & (tl.load(row",
         "visible = visible | (tl.load(row",
         case="padded=True",
+        file="attention/attention_walk.py",
     ),
     Fault(
         "attention",
@@ -415,6 +424,7 @@ FAULTS = (
         "share = tl.where(total == 0.0, 1.0, total)",
         "share = total",
         case="queries=33,keys=31,causal=True",
+        file="attention/attention_walk.py",
     ),
     Fault(
         "attention",
@@ -431,6 +441,7 @@ FAULTS = (
         "        acc = acc * upscale\n",
         "        acc = acc * 1.0\n",
         case="dropout=*",
+        file="attention/attention_walk.py",
     ),
     Fault(
         "attention",
@@ -447,6 +458,7 @@ FAULTS = (
         "sum of exponentials in half",
         "total = total * fade + tl.sum(p, 1)",
         "total = (total * fade + tl.sum(p, 1)).to(tl.float16).to(tl.float32)",
+        file="attention/attention_walk.py",
     ),
     Fault(
         "attention",
@@ -455,6 +467,7 @@ FAULTS = (
         "weight = tl.exp2((tile_top - shift[None, :]) * scale)",
         "weight = tl.where(inside, 1.0, 0.0)",
         case="keys=600",
+        file="attention/attention_parts.py",
     ),
     Fault(
         "attention",
@@ -463,6 +476,7 @@ FAULTS = (
         "return Parts(_launch.tiles(keys, size), size)",
         "return Parts(max(keys // size, 1), size)",
         case="keys=600",
+        file="attention/attention_parts.py",
     ),
     Fault(
         "attention",
@@ -480,6 +494,7 @@ FAULTS = (
         "which * group + row // queries, batch",
         "which * group, batch",
         case="keys=530",
+        file="attention/attention_parts.py",
     ),
     # --- attention_backward ---
     Fault(

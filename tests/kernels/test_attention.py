@@ -272,7 +272,7 @@ def in_groups(monkeypatch):
     with imported("attention_triton") as (ours,):
         import torch
 
-        groups, choose, split = ours._attention_groups, ours.choose_config, ours.choose_split
+        groups, choose, split = ours.attention_groups, ours.choose_config, ours.choose_split
         here = groups is not None and groups.available(ours._launch.limits(torch.device("cuda", 0)))
 
         def by(way):
@@ -280,7 +280,7 @@ def in_groups(monkeypatch):
             config = ours.Config(block_m, block_n, 4 + block_m // 16, stages, ahead=ahead, persistent=persistent)
             monkeypatch.setattr(ours, "choose_config", (lambda *_: config) if way else choose)
             monkeypatch.setattr(ours, "choose_split", (lambda *_: None) if way else split)
-            monkeypatch.setattr(ours, "_attention_groups", groups if way else None)
+            monkeypatch.setattr(ours, "attention_groups", groups if way else None)
 
         yield ours, by, WAYS if here else [None]
 

@@ -34,9 +34,9 @@ def chosen(monkeypatch):
             return lambda *given, **_: gone.append(name) or takes.get("answer", True)
 
         monkeypatch.setattr(module, "_whole", way("whole"))
-        monkeypatch.setattr(module, "_split", way("split"))
-        if module._attention_groups:
-            monkeypatch.setattr(module._attention_groups, "launch", way("groups"))
+        monkeypatch.setattr(module, "split", way("split"))
+        if module.attention_groups:
+            monkeypatch.setattr(module.attention_groups, "launch", way("groups"))
 
         def of(q, k, v, **how):
             gone.clear()
@@ -114,9 +114,9 @@ def test_without_groups_the_next_entry_serves_the_call(chosen, monkeypatch):
     config = [module.choose_config(300, 128, 2, 1, False, limits, groups) for groups in (True, False)]
 
     assert [each.warps == module.GROUPED for each in config] == [True, False]
-    monkeypatch.setattr(module._attention_groups, "available", lambda _: False)
+    monkeypatch.setattr(module.attention_groups, "available", lambda _: False)
     assert chosen(*made(), causal=True) == "whole"
-    monkeypatch.setattr(module, "_attention_groups", None)
+    monkeypatch.setattr(module, "attention_groups", None)
     assert chosen(*made(), causal=True) == "whole"
 
 

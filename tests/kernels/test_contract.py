@@ -40,7 +40,6 @@ def test_kernel_and_reference_can_be_lifted_out(op):
         "pathlib",
         "typing",
         "_attention",
-        "_attention_groups",
         "_fp8_blocks",
         "_launch",
         "_norm_backward",

@@ -4,6 +4,7 @@ import random
 
 import pytest
 import torch
+from attention import attention_parts
 
 OP = "attention"
 NOTHING = (None, None)
@@ -64,10 +65,10 @@ def small_blocks(module, monkeypatch):
 @pytest.fixture
 def small_parts(module, monkeypatch):
     """Keys split into parts of 16 or a few more, whatever the shape; gives how many there were, call by call."""
-    counts, split, real = [], module.Config(16, 16, 4, 1, 9), module.parts
-    monkeypatch.setattr(module, "LEAST_KEYS", 16)
+    counts, split, real = [], module.Config(16, 16, 4, 1, 9), attention_parts.parts
+    monkeypatch.setattr(attention_parts, "LEAST_KEYS", 16)
     monkeypatch.setattr(module, "choose_split", lambda *_: split)
-    monkeypatch.setattr(module, "parts", lambda *given: counts.append(real(*given).count) or real(*given))
+    monkeypatch.setattr(attention_parts, "parts", lambda *given: counts.append(real(*given).count) or real(*given))
     return counts
 
 
