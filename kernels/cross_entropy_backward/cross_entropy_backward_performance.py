@@ -23,7 +23,7 @@ performance = perfci.Performance(
     make_inputs=make_inputs,
     cases=(
         *cases(rows=[4096], cols=[1000], reduction=["mean"], smoothing=[0.1], dtype=[torch.float32]),
-        *cases(rows=[131072], cols=[1000], reduction=["mean"], smoothing=[0.0], dtype=[torch.float16]),
+        *cases(rows=[131072], cols=[1000], reduction=["mean"], smoothing=[0.0], dtype=[torch.bfloat16]),
         *cases(rows=[8192], cols=[32000], reduction=["mean"], smoothing=[0.0], dtype=[torch.bfloat16, torch.float32]),
         *cases(rows=[8192], cols=[50257], reduction=["none"], smoothing=[0.0], dtype=[torch.bfloat16]),
         *cases(rows=[4096], cols=[128256], reduction=["mean"], smoothing=[0.0, 0.1], dtype=[torch.bfloat16]),

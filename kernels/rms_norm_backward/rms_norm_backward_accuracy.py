@@ -69,14 +69,14 @@ accuracy = perfci.Accuracy(
     values=("normal", "zeros", "ones", "tiny", "subnormal", "nan", "inf", "cancellation"),
     accelerator_cases=(
         # Dense tiles, with as many rows as take a second turn of every loop.
-        *cases(rows=[1024], cols=[4096, 8192, 32768], dtype=[torch.bfloat16]),
-        *cases(rows=[256], cols=[16384], dtype=[torch.float16]),
-        *cases(rows=[512], cols=[8192], dtype=[torch.float32]),
+        *cases(rows=[529], cols=[4096], dtype=[torch.bfloat16]),
+        *cases(rows=[265], cols=[8192], dtype=[torch.bfloat16, torch.float32]),
+        *cases(rows=[133], cols=[16384], dtype=[torch.float16]),
         *cases(rows=[16384], cols=[128], dtype=[torch.bfloat16]),
         *cases(rows=[2048], cols=[1024], dtype=[torch.float16]),
         *cases(rows=[2], cols=[4096], dtype=[torch.bfloat16], weighted=[False]),
         # More rows than an H200 has processors: none is shared between programs.
-        *cases(rows=[133], cols=[40960], dtype=[torch.float16]),
+        *cases(rows=[133], cols=[32768], dtype=[torch.bfloat16]),
         *cases(rows=[5], cols=[261], dtype=[torch.bfloat16], apart=[FAR]),
         *cases(rows=[3], cols=[BEYOND_ONE_TILE], dtype=[torch.bfloat16], rows_apart=[2**30 + 8]),
     ),

@@ -53,7 +53,8 @@ class _Suites:
         from perfci.device.skim import list_lines
 
         known, lines = set[Feature](), set[tuple[str, int]]()
-        for params in self._accuracy.cases:
+        # The interpreter looks through the launches, the target is a device, which gets these cases too.
+        for params in (*self._accuracy.cases, *self._accuracy.accelerator_cases):
             done = self._skim(self._accuracy, params)
             known, lines = known | done.features, lines | done.lines
         timed = [(params, self._skim(self._performance, params)) for params in self._performance.cases]
