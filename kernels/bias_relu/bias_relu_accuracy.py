@@ -33,6 +33,11 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[33], cols=[100], dtype=DTYPES),
         *perfci.grid(rows=[3], cols=[4099], dtype=[torch.float16]),
     ),
+    # What performance launches and no case above does.
+    accelerator_cases=(
+        *perfci.grid(rows=[2], cols=[1024], dtype=[torch.float32]),
+        *perfci.grid(rows=[1], cols=[8, 2048], dtype=[torch.bfloat16]),
+    ),
     # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.
     large_cases=perfci.grid(rows=[2**22 + 5], cols=[1025], dtype=[torch.bfloat16]),
     rejects=(

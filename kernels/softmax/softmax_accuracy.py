@@ -40,6 +40,12 @@ accuracy = perfci.Accuracy(
     ),
     # Elements of a row of n are of the size of 1 / n: torch.testing's atol of 1e-5 is nearly half of that at 65,536.
     tolerance={"float32": (1.3e-6, 1e-7), "float16": (1e-3, 1e-7), "bfloat16": (1.6e-2, 1e-7)},
+    # What performance launches and no case above does.
+    accelerator_cases=(
+        *perfci.grid(rows=[256], cols=[512], dtype=[torch.float16]),
+        *perfci.grid(rows=[2], cols=[4096], dtype=[torch.float16, torch.float32]),
+        *perfci.grid(rows=[2], cols=[1024], dtype=[torch.bfloat16]),
+    ),
     # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.
     large_cases=perfci.grid(rows=[2**22 + 5], cols=[1025], dtype=[torch.bfloat16]),
     rejects=(
