@@ -38,14 +38,18 @@ SOAKED = {
     "broadcast": "rows=4096,cols=1024,dtype=float16",
     "conv2d": "*size=28*bfloat16*",
     "cross_entropy": "rows=4096,cols=1000*",
+    "cross_entropy_backward": "rows=4096,cols=1000*",
     "fp8_attention": "*width=64*",
     "fp8_matmul": "*m=64,*",
     "gelu": "*4096;4096*tanh*",
     "layer_norm": "rows=4096,cols=1024*",
+    "layer_norm_backward": "rows=4096,cols=1024*",
     "matmul": "m=64,*",
     "rms_norm": "rows=4096,cols=1024*",
+    "rms_norm_backward": "rows=4096,cols=1024*",
     "rotary": "*tokens=256,*",
     "softmax": "rows=4096,cols=1024,*",
+    "softmax_backward": "rows=4096,cols=1024,*",
     "vector_add": "*4096;4096*",
 }
 """op -> a case of it that a thousand calls of are over soon"""

@@ -14,7 +14,10 @@ from perfci.worker.soak import as_performance
 
 BEYOND = 1 << 15
 SHRUNK = {"batch": 71, "rows": 71, "cols": 1025, "shape": 71_001}
-LARGE = ("broadcast", "bias_relu", "softmax", "layer_norm", "rms_norm", "vector_add", "gelu", "add_rms_norm", "rotary")
+LARGE = (
+    "broadcast", "bias_relu", "softmax", "layer_norm", "rms_norm", "vector_add", "gelu", "add_rms_norm", "rotary",
+    "softmax_backward", "layer_norm_backward", "rms_norm_backward", "cross_entropy_backward",
+)  # fmt: skip
 
 
 def suite_of(op):
