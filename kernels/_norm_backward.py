@@ -48,21 +48,22 @@ def gradients(
     """Returns the gradients of x, of the weight if there is one, and of the bias if asked for; all contiguous."""
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     made = [torch.empty(x.shape[-1:], dtype=x.dtype, device=x.device) for _ in range((weight is not None) + bias)]
-    if not out.numel():
-        return (out, *(each.zero_() for each in made))
-    rows, cols, *strides = _launch.as_rows(op, x)
-    moments = (mean, 0 if mean is None else _step(op, mean, "mean"), rstd, _step(op, rstd, "rstd"))
-    vector = (weight, 0 if weight is None else weight.stride(0))
-    tensors = (grad, *_launch.as_rows(op, grad, "grad")[2:], x, *strides, *moments, *vector)
-    limits = _launch.limits(x.device)
-    tile = choose_tile(rows, cols, x.element_size(), limits)
+    limits, cols = _launch.limits(x.device), x.shape[-1]
     with _launch.on(x.device):
-        sums = (_long_rows if tile.lanes else _whole_rows)(tensors, out, len(made), bias, rows, cols, tile, limits)
-        if made:
+        if not out.numel():
+            sums = torch.empty((len(made), 0, cols), dtype=torch.float32, device=x.device)  # of no rows
+        else:
+            rows, _, *strides = _launch.as_rows(op, x)
+            moments = (mean, 0 if mean is None else _step(op, mean, "mean"), rstd, _step(op, rstd, "rstd"))
+            vector = (weight, 0 if weight is None else weight.stride(0))
+            tensors = (grad, *_launch.as_rows(op, grad, "grad")[2:], x, *strides, *moments, *vector)
+            tile = choose_tile(rows, cols, x.element_size(), limits)
+            sums = (_long_rows if tile.lanes else _whole_rows)(tensors, out, len(made), bias, rows, cols, tile, limits)
+        if made and cols:
             # Wider rows have fewer programs, each with more columns of them.
             width = min(max(_launch.power_of_two(_launch.tiles(cols, 4 * limits.processors)), 8), TOTAL)
             _total_kernel[_launch.grid(_launch.tiles(cols, width), 1, limits)](
-                sums, made[0], made[-1], len(sums[0]), cols, BOTH=len(made) == 2,
+                sums, made[0], made[-1], sums.shape[1], cols, BOTH=len(made) == 2,
                 PROGRAMS=TOTAL // width, COLS=width, num_warps=4,
             )  # fmt: skip
     return (out, *made)

@@ -173,11 +173,10 @@ def _run(
     col = tl.where(later, near - left, near + (cols - left))
     label, log_sum = tl.where(later, next_label, label), tl.where(later, next_sum, log_sum)
     weight, kept = tl.where(later, next_weight, weight), tl.where(later, next_keep, keep)
-    inside = None if FULL else first + near < total
-    mask = keep | next_keep if FULL else inside & kept  # one for all elements, so that vectors stay whole
-    x = tl.load(x_ptr + first + near, mask=mask, other=0.0).to(tl.float32)
+    # One mask for all elements of a full tile, so that vectors stay whole. What is beyond `total` is of no row.
+    x = tl.load(x_ptr + first + near, mask=keep | next_keep if FULL else kept, other=0.0).to(tl.float32)
     y = _gradient(x, col, label, log_sum, weight, kept, cols, smoothing, SMOOTH)
-    tl.store(out_ptr + first + near, y.to(out_ptr.dtype.element_ty), mask=inside)
+    tl.store(out_ptr + first + near, y.to(out_ptr.dtype.element_ty), mask=None if FULL else first + near < total)
 
 
 @triton.jit(do_not_specialize=["ignore_index", "counters", "rows"])
