@@ -70,6 +70,11 @@ accuracy = perfci.Accuracy(
         *cases(rows=[5], cols=[LONG], reduction=REDUCTIONS),
         *cases(rows=[5], cols=[LONG], reduction=["none"], dtype=DTYPES[1:]),
         *cases(rows=[7], cols=[2048, 4100], reduction=["none"], smoothing=[0.0], dtype=[torch.bfloat16]),
+        # Means in the ways that models have them: rows of whole vectors.
+        *cases(rows=[3], cols=[1000], reduction=["mean"], ignored=[0.0]),
+        *cases(rows=[3], cols=[1000], reduction=["mean"], smoothing=[0.0], ignored=[0.0], dtype=[torch.float16]),
+        *cases(rows=[2], cols=[4000], reduction=["mean"], smoothing=[0.0], ignored=[0.0], dtype=DTYPES[::2]),
+        *cases(rows=[2], cols=[4008], reduction=["mean"], ignored=[0.0], dtype=[torch.bfloat16]),
         *cases(rows=[3], cols=[100, LONG], reduction=["none"], lifted=[1e5]),
         *cases(rows=[3], cols=[100], reduction=["none"], lifted=[-1e5]),
         *cases(rows=[1, ()], cols=[LONG], reduction=["none", "sum"], ignored=[0.0]),

@@ -35,8 +35,12 @@ def fastest(
     weight: torch.Tensor | None = None,
     bias: bool = False,
 ) -> Gradients:
-    """PyTorch's own kernels on an accelerator, else the same: on the host they take no statistics in float32."""
-    if not hasattr(getattr(torch, x.device.type), "get_device_name"):
+    """PyTorch's own kernels on an accelerator, else the same: on the host they take no statistics in float32.
+
+    They have no bias without a weight.
+    """
+    on_accelerator = hasattr(getattr(torch, x.device.type), "get_device_name")
+    if not on_accelerator or (bias and weight is None):
         return layer_norm_backward(grad, x, mean, rstd, weight, bias)
     wanted = [True, weight is not None, bias]
     found = torch.ops.aten.native_layer_norm_backward(grad, x, x.shape[-1:], mean, rstd, weight, weight, wanted)

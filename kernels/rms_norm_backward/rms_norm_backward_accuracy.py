@@ -59,7 +59,9 @@ accuracy = perfci.Accuracy(
         *cases(rows=[(), (2, 1, 5)], cols=[100], dtype=[torch.bfloat16]),
         *cases(rows=[0], cols=[64], dtype=[torch.bfloat16]),
         *cases(rows=[3, (2, 0)], cols=[0], dtype=[torch.float32], weighted=[False]),
-        *cases(rows=[3], cols=[BEYOND_ONE_TILE], dtype=[torch.bfloat16], apart=[2]),
+        *cases(rows=[2], cols=[BEYOND_ONE_TILE], dtype=[torch.bfloat16], apart=[2]),
+        # Each tensor by its own strides.
+        *cases(rows=[7], cols=[300], dtype=[torch.float32], apart=[8]),
     ),
     probe_cases=(
         *cases(rows=[33], cols=[100], dtype=DTYPES),
@@ -78,6 +80,7 @@ accuracy = perfci.Accuracy(
         # More rows than an H200 has processors: none is shared between programs.
         *cases(rows=[133], cols=[32768], dtype=[torch.bfloat16]),
         *cases(rows=[5], cols=[261], dtype=[torch.bfloat16], apart=[FAR]),
+        *cases(rows=[2], cols=[BEYOND_ONE_TILE], dtype=[torch.bfloat16], apart=[2**16]),
         *cases(rows=[3], cols=[BEYOND_ONE_TILE], dtype=[torch.bfloat16], rows_apart=[2**30 + 8]),
     ),
     # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.

@@ -53,6 +53,8 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[2], cols=[32768], dtype=[torch.float16]),
         *perfci.grid(rows=[3, (2, 0)], cols=[0], dtype=[torch.float32]),
         *perfci.grid(rows=[2], cols=[BEYOND_ONE_TILE], dtype=[torch.float32], apart=[2]),
+        # Each tensor by its own strides.
+        *perfci.grid(rows=[7], cols=[300], dtype=[torch.float32], apart=[8]),
     ),
     probe_cases=(
         *perfci.grid(rows=[33], cols=[100], dtype=DTYPES),
@@ -69,6 +71,7 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[133], cols=[4096, 32768], dtype=[torch.bfloat16]),
         *perfci.grid(rows=[256], cols=[1024, 4096], dtype=[torch.float32]),
         *perfci.grid(rows=[5], cols=[261], dtype=[torch.bfloat16], apart=[FAR]),
+        *perfci.grid(rows=[2], cols=[BEYOND_ONE_TILE], dtype=[torch.bfloat16], apart=[2**16]),
         *perfci.grid(rows=[3], cols=[BEYOND_ONE_TILE], dtype=[torch.bfloat16], rows_apart=[2**30 + 8]),
     ),
     # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.
