@@ -1,4 +1,4 @@
-"""Chooses scales of quantised storage: a group size by the share that is clipped, and scales that follow a stream.
+"""Chooses scales of quantised storage: group sizes by what is clipped or by errors, and scales that follow a stream.
 
 Needs only torch. `_quant` quantises with these scales.
 """
@@ -122,6 +122,60 @@ def _summed(x: torch.Tensor, mode: str, group: int) -> torch.Tensor:
     rows, cols = x.shape[-2:]
     padded = torch.nn.functional.pad(x, (0, -cols % group, 0, -rows % tall))
     return padded.unflatten(-1, (-1, group)).unflatten(-3, (-1, tall)).sum((-1, -3))
+
+
+# --- groups of channels -----------------------------------------------------------------------------------------------
+
+CHANNELS = (64, 32, 16, 8, 4)
+"""Sizes of groups of channels to choose from. A float32 scale costs 4 bytes: 1/16 to 1 byte a value."""
+
+ROOM = 1.75
+"""How many times the least error a larger group may have. Of normal values groups of 64 err 1.55 times as much as
+groups of 4, each of which has an exact value."""
+
+
+@dataclass(frozen=True)
+class Channels:
+    """The size of a group of channels that was chosen, and what each size would do."""
+
+    group: int
+    errors: Mapping[int, float]
+    """size of a group -> `channel_error`"""
+
+
+def choose_channels(
+    x: torch.Tensor, dtype: torch.dtype, groups: Sequence[int] = CHANNELS, room: float = ROOM
+) -> Channels:
+    """Returns the largest group of neighbours along the last side that errs at most `room` times as much as the best.
+
+    x: (..., rows, channels), float. Few channels of extreme size lead to small groups, and like channels to large ones.
+    Raises TypeError and ValueError as `_quant.quantize` does, ValueError for no groups.
+    """
+    if not groups:
+        raise ValueError("choose_channels: groups is empty, but has to have a size")
+    errors = {group: channel_error(x, _quant.quantize(x, dtype, "group", group=group), group) for group in groups}
+    least = min(errors.values())
+    return Channels(max(group for group, error in errors.items() if error <= room * least), errors)
+
+
+def channel_error(x: torch.Tensor, stored: _quant.Quantized, group: int) -> float:
+    """Returns the relative error of channels stored in groups, as the root of its mean square over channels.
+
+    Of a channel it is the root mean square of the error by that of its values. So all channels count alike, however
+    small, since weights often make up for their size. Channels of zeros do not count, and only finite values do.
+    """
+    wide = torch.where(x.isfinite(), x, torch.zeros_like(x)).to(torch.float32).flatten(0, -2)
+    error = _quant.dequantize(stored.values, stored.scale, "group", group).flatten(0, -2) - wide
+    error = torch.where(x.isfinite().flatten(0, -2), error, torch.zeros_like(error))
+    largest = wide.abs().amax(0).clamp(min=torch.finfo(torch.float32).tiny)  # squares neither overflow nor vanish
+    size, squares = (wide / largest).square().mean(0), (error / largest).square().mean(0)
+    return float((squares[size > 0] / size[size > 0]).mean().sqrt()) if bool((size > 0).any()) else 0.0
+
+
+def quantize_channels(x: torch.Tensor, dtype: torch.dtype, group: int | str = "auto") -> _quant.Quantized:
+    """Returns x (rows, channels) with a scale for each row of each group of channels, of its chosen size if "auto"."""
+    size = choose_channels(x, dtype).group if group == "auto" else group
+    return _quant.quantize(x, dtype, "group", group=size)
 
 
 # --- scales that follow a stream --------------------------------------------------------------------------------------

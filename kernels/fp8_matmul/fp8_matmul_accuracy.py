@@ -10,11 +10,14 @@ from fp8_matmul_baseline import fp8_matmul as reference, make_inputs
 from fp8_matmul_triton import fp8_matmul as kernel
 
 import _quant
+import _scaling
 from _views import FAR, spread
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 OUT = [torch.bfloat16, torch.float16, torch.float32]
-SCALING = ["tensor", "row", "block"]
+MODES = {"tensor": ("tensor", "tensor"), "row": ("row", "column"), "block": ("group", "block")}
+"""scaling -> modes of a and b"""
+SCALING = [*MODES]
 
 
 def inputs(columns_apart=0, **case):
@@ -38,9 +41,14 @@ def stored(m, n, k, scaling, dtype, device, seed):
     sizes = 0.125 + 0.25 * torch.rand((m, 1), generator=generator, device=device)
     left = torch.randn((m, k), generator=generator, device=device) * sizes
     right = torch.randn((k, n), generator=generator, device=device) * k**-0.5
-    of_a, of_b = {"tensor": ("tensor", "tensor"), "row": ("row", "column"), "block": ("group", "block")}[scaling]
-    a, scale_a, _ = _quant.quantize(left, dtype, of_a)
-    b, scale_b, _ = _quant.quantize(right, dtype, of_b)
+    if scaling not in MODES:
+        return {
+            name: perfci.Stored(x, *_scaling.quantize_channels(x, dtype, scaling)[:2], group=(1, scaling))
+            for name, x in (("a", left), ("b", right.t()))
+        }
+    (a, scale_a, _), (b, scale_b, _) = (
+        _quant.quantize(x, dtype, mode) for x, mode in zip((left, right), MODES[scaling], strict=True)
+    )
     blocks = scaling == "block"
     return {
         "a": perfci.Stored(left, a, scale_a, group=(1, _quant.GROUP) if blocks else None),
@@ -63,14 +71,18 @@ accuracy = perfci.Accuracy(
         *perfci.grid(m=[300], n=[272], k=[64], scaling=["row"], dtype=[E4M3], out_dtype=OUT[:1]),
         *perfci.grid(m=[0], n=[8], k=[8], scaling=["row"], dtype=[E4M3], out_dtype=OUT[:1]),
         *perfci.grid(m=[8], n=[16], k=[0], scaling=["tensor"], dtype=[E4M3], out_dtype=OUT[:1]),
+        *perfci.grid(m=[37], n=[35], k=[150], scaling=[4, 8, 16, 32, 64], dtype=[E4M3], out_dtype=OUT[2:]),
+        *perfci.grid(m=[70], n=[136], k=[128], scaling=[32], dtype=[E4M3], out_dtype=OUT),
+        *perfci.grid(m=[17], n=[67], k=[256], scaling=["auto"], dtype=[E4M3], out_dtype=OUT[2:], loud=[False, True]),
         *perfci.grid(m=[513, 520], n=[264], k=[272], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1]),
     ),
     probe_cases=(
         *perfci.grid(m=[33], n=[48], k=[144], scaling=SCALING, dtype=[E4M3], out_dtype=[OUT[0], OUT[2]]),
         *perfci.grid(m=[17], n=[48], k=[64], scaling=["row"], dtype=[E5M2], out_dtype=OUT[:1]),
+        *perfci.grid(m=[17], n=[48], k=[72], scaling=[16], dtype=[E4M3, E5M2], out_dtype=OUT[:1]),
     ),
     accelerator_cases=perfci.grid(
-        m=[5], n=[48], k=[261], scaling=SCALING[1:], dtype=[E4M3], out_dtype=OUT[:1], columns_apart=[FAR]
+        m=[5], n=[48], k=[261], scaling=["row", "block", 32], dtype=[E4M3], out_dtype=OUT[:1], columns_apart=[FAR]
     ),
     reduces=lambda m, n, k, **others: k,
     # Tensor cores keep about 14 bits of a sum of float8 products: over 128 terms if the output is float16 or
@@ -79,7 +91,7 @@ accuracy = perfci.Accuracy(
     tolerance_reason="tensor cores keep some 14 bits of a sum of float8 products",
     uses_dot=True,
     quantised=perfci.Quantised(
-        store=stored, cases=perfci.grid(m=[256], n=[264], k=[400], scaling=SCALING, dtype=[E4M3, E5M2])
+        store=stored, cases=perfci.grid(m=[256], n=[264], k=[400], scaling=[*SCALING, 64, 8], dtype=[E4M3, E5M2])
     ),
     rejects=(
         ("a of float16", lambda device: tensors(device, a=ones(4, 16, dtype=torch.float16))),

@@ -3,6 +3,7 @@
 import torch
 
 import _quant
+import _scaling
 
 
 def fp8_matmul(
@@ -25,11 +26,14 @@ def fp8_matmul(
         # Scaled after the sum, as an infinite scale of a row would else make NaN of sums that it makes infinite.
         product = _plain(a, wide) @ _plain(b, wide)
         result = product * scale_a.to(wide).reshape(-1, 1) * scale_b.to(wide).reshape(1, -1)
-    elif a.is_cuda and out_dtype is torch.bfloat16 and not exact:
+    elif (fast := a.is_cuda and out_dtype is torch.bfloat16 and not exact) or _by_channels(k, n, scale_b):
+        if _by_channels(k, n, scale_b):
+            left = _quant.dequantize(a, scale_a, "group", _group(k, scale_a.shape[1]), wide)
+            right = _quant.dequantize(b.t(), scale_b.t(), "group", _group(k, scale_b.shape[0]), wide).t()
+        else:
+            left, right = _quant.dequantize(a, scale_a, "group"), _quant.dequantize(b, scale_b, "block")
         # float32 products would take many times as long as those that anybody would use instead.
-        parts = ((a, scale_a, "group"), (b, scale_b, "block"))
-        left, right = (_quant.dequantize(values, scale, mode).to(out_dtype) for values, scale, mode in parts)
-        result = left @ right
+        result = left.to(out_dtype) @ right.to(out_dtype) if fast else left @ right
     else:
         result = a.new_zeros((m, n), dtype=wide)
         for block, first in enumerate(range(0, k, _quant.GROUP)):
@@ -44,17 +48,20 @@ def make_inputs(
     m: int,
     n: int,
     k: int,
-    scaling: str,
+    scaling: str | int,
     dtype: torch.dtype,
     out_dtype: torch.dtype,
     device: str,
     seed: int,
     *,
     b_rows=False,
+    loud=False,
 ) -> dict[str, torch.Tensor | torch.dtype]:
-    """Inputs of one case: normal values with rows of unlike size, quantised by `scaling` (tensor, row or block).
+    """Inputs of one case: normal values with rows of unlike size, quantised by `scaling`.
 
-    b is a transposed view, its elements neighbours along k; row-major if `b_rows`.
+    That is tensor, row, block, the size of a group of channels, or auto, which chooses that for each operand. b is a
+    transposed view, its elements neighbours along k; row-major if `b_rows`. With `loud` one of 64 channels of a is
+    2**16 times as large as the others, and that of b as much smaller.
     """
     generator = torch.Generator(device).manual_seed(seed)
 
@@ -63,8 +70,15 @@ def make_inputs(
         return torch.randn((rows, k), generator=generator, device=device) * spread
 
     left, right = normal(m), normal(n).t()
-    a, scale_a, _ = _quant.quantize(left, dtype, {"tensor": "tensor", "row": "row", "block": "group"}[scaling])
-    b, scale_b, _ = _quant.quantize(right, dtype, {"tensor": "tensor", "row": "column", "block": "block"}[scaling])
+    if loud:
+        left[:, 7::64] *= 2.0**16
+        right[7::64] *= 2.0**-16
+    if scaling == "auto" or isinstance(scaling, int):
+        a, scale_a, _ = _scaling.quantize_channels(left, dtype, scaling)
+        b, scale_b, _ = (each.t() for each in _scaling.quantize_channels(right.t(), dtype, scaling))
+    else:
+        a, scale_a, _ = _quant.quantize(left, dtype, {"tensor": "tensor", "row": "row", "block": "group"}[scaling])
+        b, scale_b, _ = _quant.quantize(right, dtype, {"tensor": "tensor", "row": "column", "block": "block"}[scaling])
     b = b.contiguous() if b_rows else b.t().contiguous().t()
     return {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "out_dtype": out_dtype}
 
@@ -78,6 +92,16 @@ def _by_blocks(m: int, n: int, scale_a: torch.Tensor, scale_b: torch.Tensor) -> 
     """Whether the scales are not of the whole, of rows and of columns."""
     plain = (scale_a.numel() == 1 or scale_a.shape == (m, 1)) and (scale_b.numel() == 1 or scale_b.shape == (1, n))
     return not plain
+
+
+def _by_channels(k: int, n: int, scale_b: torch.Tensor) -> bool:
+    """Whether columns of b have scales of their own for each group of channels."""
+    return scale_b.ndim == 2 and scale_b.shape[1] == n and scale_b.shape[0] > -(-k // _quant.GROUP)
+
+
+def _group(k: int, groups: int) -> int:
+    """Channels of a group, of the sizes that the kernel knows."""
+    return next(size for size in _scaling.CHANNELS if -(-k // size) == groups)
 
 
 def _scaled_mm_takes(

@@ -11,7 +11,8 @@ CAST = {"dtype": [torch.float8_e4m3fn], "out_dtype": [torch.bfloat16]}
 def bytes_moved(m, n, k, scaling, dtype, out_dtype):
     """Operands, output and scales, each once."""
     of_k = -(-k // 128)
-    scales = {"tensor": 2, "row": m + n, "block": of_k * (m + -(-n // 128))}[scaling]
+    by_mode = {"tensor": 2, "row": m + n, "block": of_k * (m + -(-n // 128))}
+    scales = -(-k // scaling) * (m + n) if isinstance(scaling, int) else by_mode[scaling]
     return (m + n) * k * dtype.itemsize + m * n * out_dtype.itemsize + 4 * scales
 
 
@@ -21,7 +22,7 @@ performance = perfci.Performance(
     make_inputs=make_inputs,
     cases=(
         *perfci.grid(m=[8192], n=[8192], k=[8192], scaling=["tensor", "row"], **CAST),
-        *perfci.grid(m=[4096], n=[4096], k=[4096], scaling=["row", "block"], **CAST),
+        *perfci.grid(m=[4096], n=[4096], k=[4096], scaling=["row", "block", 32], **CAST),
         *perfci.grid(m=[16384], n=[4096], k=[4096], scaling=["tensor"], **CAST),
         *perfci.grid(m=[64], n=[8192], k=[8192], scaling=["row"], **CAST),
     ),

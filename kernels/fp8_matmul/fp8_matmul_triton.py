@@ -1,4 +1,4 @@
-"""fp8_matmul: float8 matrices multiplied in tensor cores, scaled per tensor, per row and column, or per block of 128.
+"""fp8_matmul: float8 matrices multiplied in tensor cores, scaled per tensor, row and column, block or channel group.
 
 Tiles are copied by descriptor if both operands are dense along k, else through pointers. `tuned/<device key>.json` has
 the configuration for each shape. Those of twelve warps are for the kernel in `kernels/_fp8_blocks.py`.
@@ -26,13 +26,17 @@ OUT_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 BLOCK = 128
 """Values along k that share a scale if scales are per block; in b also along n."""
 
+GROUPS = (64, 32, 16, 8, 4)
+"""Channels, that is values along k, that share a scale in a row of a or a column of b if scales are per group."""
+
 GROUPED = 12
 """Warps of a configuration whose warps work in groups."""
 
-KINDS = ("fast", "precise", "block")
+KINDS = ("fast", "precise", "block", "group")
 """How sums are kept. Tensor cores sum float8 products in about 14 bits. fast, for bfloat16: they keep the whole sum, as
 with torch._scaled_mm's use_fast_accum. precise, for float16 and float32: what they summed in one step along k, of BLOCK
-or fewer, is added up in float32. block: the same, times the block's scales."""
+or fewer, is added up in float32. block: the same, times the block's scales. group: groups are smaller than a step of
+tensor cores, so values are scaled first, and multiplied in bfloat16 if the answer is, else in tf32."""
 
 # For devices without a tuned file, and for shapes that theirs leaves out.
 FALLBACK = Config(64, 64, 64, 8, 8, 3)
@@ -72,27 +76,29 @@ def fp8_matmul(
 
     a and b are float8_e4m3fn or float8_e5m2, each with any strides; fastest where k is dense in both, b being the
     transpose of a row-major (n, k). Scales are float32: one of each tensor ((), (1,) or (1, 1)), of rows of a (m, 1)
-    and columns of b (1, n), one of both kinds, or both per block: (m, ceil(k / 128)) and (ceil(k / 128),
-    ceil(n / 128)). Sums are kept as KINDS says. Raises TypeError for dtypes, ValueError for shapes or devices.
+    and columns of b (1, n), one of both kinds, both per block: (m, ceil(k / 128)) and (ceil(k / 128), ceil(n / 128)),
+    or both per group of channels: (m, ceil(k / group)) and (ceil(k / group), n), with groups of their own from GROUPS.
+    Sums are kept as KINDS says. Raises TypeError for dtypes, ValueError for shapes or devices.
     """
-    blocks = _check(a, b, scale_a, scale_b, out_dtype)
+    groups = _check(a, b, scale_a, scale_b, out_dtype)
     limits = _launch.limits(a.device)
     if not limits.float8:
         raise ValueError(f"fp8_matmul: {limits.key} has no tensor cores for float8. Multiply in bfloat16 there")
     (m, k), n = a.shape, b.shape[1]
-    kind = "block" if blocks else "fast" if out_dtype is torch.bfloat16 else "precise"
-    tma = _along_k(a, b, out_dtype, limits)
-    return _launched(a, b, scale_a, scale_b, out_dtype, kind, choose_config(m, n, k, kind, limits, tma), limits)
+    whole = "fast" if out_dtype is torch.bfloat16 else "precise"
+    kind = whole if not groups else "block" if groups == (BLOCK, BLOCK) else "group"
+    tma = kind != "group" and _along_k(a, b, out_dtype, limits)
+    return _launched(a, b, scale_a, scale_b, out_dtype, kind, groups, choose_config(m, n, k, kind, limits, tma), limits)
 
 
-def _launched(a, b, scale_a, scale_b, out_dtype, kind, config, limits) -> torch.Tensor:
+def _launched(a, b, scale_a, scale_b, out_dtype, kind, groups, config, limits) -> torch.Tensor:
     (m, k), n = a.shape, b.shape[1]
     out = torch.empty((m, n), dtype=out_dtype, device=a.device)
     if out.numel() == 0:
         return out
     tiles = _launch.tiles(m, config.block_m) * _launch.tiles(n, config.block_n)
     programs = min(tiles, limits.programs, limits.grid[0], limits.processors if config.persistent else tiles)
-    blocks = kind == "block"
+    blocks = bool(groups)
     scales = (*_scale_strides(scale_a, blocks), *_scale_strides(scale_b, blocks))
     block_m, block_n, block_k = config[:3]
     shared = {
@@ -109,17 +115,23 @@ def _launched(a, b, scale_a, scale_b, out_dtype, kind, config, limits) -> torch.
                 SPLIT=config.split, FLATTEN=config.flatten, **shared,
             )  # fmt: skip
         else:
+            group_a, group_b = groups if kind == "group" else (BLOCK, BLOCK)
+            rounded = kind == "group" and out_dtype is torch.bfloat16 and not shared["WIDEN"]
             _fp8_pointer_kernel[(programs,)](
-                a, b, out, scale_a, scale_b, m, n, k, *a.stride(), *b.stride(), *scales, tiles, **shared
-            )
+                a, b, out, scale_a, scale_b, m, n, k, *a.stride(), *b.stride(), *scales, tiles,
+                GROUP_A=group_a, GROUP_B=group_b, OPERAND=tl.bfloat16 if rounded else tl.float32, **shared,
+            )  # fmt: skip
     return out
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------
 
 
-def _check(a, b, scale_a, scale_b, out_dtype) -> bool:
-    """Whether scales are per block; raises TypeError or ValueError for arguments that do not fit together."""
+def _check(a, b, scale_a, scale_b, out_dtype) -> tuple[int, int] | None:
+    """Values along k that share a scale of a and of b, None if all do. BLOCK for both: scales are per block.
+
+    Raises TypeError or ValueError for arguments that do not fit together.
+    """
     for name, tensor in (("a", a), ("b", b), ("scale_a", scale_a), ("scale_b", scale_b)):
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"fp8_matmul: {name} is a {type(tensor).__name__}, but has to be a torch.Tensor")
@@ -138,20 +150,26 @@ def _check(a, b, scale_a, scale_b, out_dtype) -> bool:
         raise ValueError(
             f"fp8_matmul: needs shapes (m, k) and (k, n), but a is {tuple(a.shape)} and b {tuple(b.shape)}"
         )
-    return _by_blocks(*a.shape, b.shape[1], scale_a.shape, scale_b.shape)
+    return _groups(*a.shape, b.shape[1], scale_a.shape, scale_b.shape)
 
 
 @functools.lru_cache(maxsize=4096)
-def _by_blocks(m: int, k: int, n: int, of_a: torch.Size, of_b: torch.Size) -> bool:
+def _groups(m: int, k: int, n: int, of_a: torch.Size, of_b: torch.Size) -> tuple[int, int] | None:
     of_k, of_n = _launch.tiles(k, BLOCK), _launch.tiles(n, BLOCK)
     one = {(), (1,), (1, 1)}
     if of_a in {*one, (m, 1)} and of_b in {*one, (1, n)}:
-        return False
+        return None
     if of_a == (m, of_k) and of_b == (of_k, of_n):
-        return True
+        return BLOCK, BLOCK
+    # Of sizes that are powers of two only those of at least k give the same number of groups, one, and mean the same.
+    found_a = next((group for group in GROUPS if of_a == (m, _launch.tiles(k, group))), None)
+    found_b = next((group for group in GROUPS if of_b == (_launch.tiles(k, group), n)), None)
+    if found_a and found_b:
+        return found_a, found_b
     raise ValueError(
         f"fp8_matmul: scale_a has shape {tuple(of_a)} and scale_b {tuple(of_b)}, but a ({m}, {k}) and b ({k}, {n}) "
-        f"need one element or ({m}, 1) and one or (1, {n}), or ({m}, {of_k}) and ({of_k}, {of_n}) for blocks of {BLOCK}"
+        f"need one element or ({m}, 1) and one or (1, {n}), ({m}, {of_k}) and ({of_k}, {of_n}) for blocks of {BLOCK}, "
+        f"or for groups of 4 to 64 ({m}, ceil({k} / group)) and (ceil({k} / group), {n})"
     )
 
 
@@ -219,8 +237,9 @@ def _fp8_pointer_kernel(
     a, b, out, scale_a, scale_b, m, n, k, a_row, a_col, b_row, b_col,
     scale_a_row, scale_a_k, scale_b_k, scale_b_col, tiles,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, KIND: tl.constexpr,
-    WIDEN: tl.constexpr,
+    WIDEN: tl.constexpr, GROUP_A: tl.constexpr, GROUP_B: tl.constexpr, OPERAND: tl.constexpr,
 ):  # fmt: skip
+    """For groups of channels. GROUP_A, GROUP_B: values along k that share a scale. OPERAND: dtype of scaled values."""
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_m, tile_n = grouped(tile, tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N), GROUP_M)
         first_col = tile_n * BLOCK_N
@@ -235,10 +254,28 @@ def _fp8_pointer_kernel(
         for inner in range(0, k, BLOCK_K):
             left = tl.load(a_ptrs, mask=(row < m)[:, None] & (inside < k - inner)[None, :], other=0.0)
             right = tl.load(b_ptrs, mask=(inside < k - inner)[:, None] & (col < n)[None, :], other=0.0)
-            total = _summed(
-                total, left, right, inner // 128, row, first_col, m, n, scale_a, scale_b,
-                scale_a_row, scale_a_k, scale_b_k, scale_b_col, BLOCK_N, BLOCK_K, KIND, WIDEN,
-            )  # fmt: skip
+            if KIND == "group":
+                group_a = inner // GROUP_A + tl.arange(0, BLOCK_K // GROUP_A)
+                group_b = inner // GROUP_B + tl.arange(0, BLOCK_K // GROUP_B)
+                there_a = (row < m)[:, None] & (group_a * GROUP_A < k)[None, :]
+                there_b = (group_b * GROUP_B < k)[:, None] & (col < n)[None, :]
+                of_a = tl.load(
+                    scale_a + row[:, None] * scale_a_row + group_a[None, :].to(tl.int64) * scale_a_k, there_a, 0.0
+                )
+                of_b = tl.load(
+                    scale_b + group_b[:, None].to(tl.int64) * scale_b_k + col[None, :] * scale_b_col, there_b, 0.0
+                )
+                left = _wide(left, WIDEN).reshape(BLOCK_M, BLOCK_K // GROUP_A, GROUP_A) * of_a[:, :, None]
+                right = _wide(right, WIDEN).reshape(BLOCK_K // GROUP_B, GROUP_B, BLOCK_N) * of_b[:, None, :]
+                # 0 beyond k, where the last group's scale may be infinite.
+                left = tl.where((inside < k - inner)[None, :], left.reshape(BLOCK_M, BLOCK_K), 0.0).to(OPERAND)
+                right = tl.where((inside < k - inner)[:, None], right.reshape(BLOCK_K, BLOCK_N), 0.0).to(OPERAND)
+                total = tl.dot(left, right, total, input_precision="ieee" if WIDEN else "tf32")
+            else:
+                total = _summed(
+                    total, left, right, inner // 128, row, first_col, m, n, scale_a, scale_b,
+                    scale_a_row, scale_a_k, scale_b_k, scale_b_col, BLOCK_N, BLOCK_K, KIND, WIDEN,
+                )  # fmt: skip
             a_ptrs += a_hop
             b_ptrs += b_hop
         total = _scaled(total, row, col, m, n, scale_a, scale_b, scale_a_row, scale_b_col, KIND)
@@ -278,6 +315,11 @@ def _summed(
 
 
 @triton.jit
+def _wide(values, WIDEN: tl.constexpr):
+    return _widened(values) if WIDEN else values.to(tl.float32)
+
+
+@triton.jit
 def _widened(values):
     """float8 as float32, since the interpreter treats NaN and infinity as numbers."""
     wide = values.to(tl.float32)
@@ -292,7 +334,7 @@ def _widened(values):
 @triton.jit
 def _scaled(total, row, col, m, n, scale_a, scale_b, scale_a_row, scale_b_col, KIND: tl.constexpr):
     """Sums times the scales of their rows and columns, if not applied yet."""
-    if KIND != "block":
+    if KIND == "fast" or KIND == "precise":  # noqa: PLR1714  Triton knows no sets
         of_a = tl.load(scale_a + row * scale_a_row, mask=row < m, other=0.0)
         of_b = tl.load(scale_b + col * scale_b_col, mask=col < n, other=0.0)
         total = total * of_a[:, None] * of_b[None, :]

@@ -38,12 +38,13 @@ def found(declared):
 def test_both_operands_are_recorded_in_every_mode_and_format(found):
     ways = {(each.tensor, each.mode, each.dtype) for each in found}
 
-    assert len(ways) == len(found) == 12
-    assert {mode for _, mode, _ in ways} == {"tensor", "row", "block"}
+    assert len(ways) == len(found) == 20
+    assert {mode for _, mode, _ in ways} == {"tensor", "row", "block", "64", "8"}
     by_mode = {(each.tensor, each.mode): each.groups for each in found}
     assert by_mode == {
         ("a", "tensor"): 1, ("a", "row"): 256, ("a", "block"): 256 * 4,
         ("b", "tensor"): 1, ("b", "row"): 264, ("b", "block"): 4 * 3,
+        ("a", "64"): 256 * 7, ("a", "8"): 256 * 50, ("b", "64"): 264 * 7, ("b", "8"): 264 * 50,
     }  # fmt: skip
 
 

@@ -89,6 +89,8 @@ def count_pairs(queries, keys, causal=False, window=(None, None)):
 
 def count_scales(case):
     if "m" in case:
+        if isinstance(case["scaling"], int):
+            return -(-case["k"] // case["scaling"]) * (case["m"] + case["n"])
         blocks = -(-case["k"] // 128)
         of_blocks = blocks * case["m"] + blocks * -(-case["n"] // 128)
         return {"tensor": 2, "row": case["m"] + case["n"], "block": of_blocks}[case["scaling"]]

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "kernels"))
 
 import _quant  # noqa: E402
 import _scaling  # noqa: E402
-from _scaling import ScaleState, choose_group, dynamic_scale, load_states, observe, save_states  # noqa: E402
+from _scaling import ScaleState, choose_channels, choose_group, dynamic_scale, load_states, observe, save_states  # noqa: E402
 
 pytestmark = pytest.mark.torch
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
@@ -87,6 +87,41 @@ def test_infinities_nan_zeros_and_the_ends_of_float32_do_not_spoil_a_scale():
 def test_a_choice_from_nothing_is_refused_with_what_was_given(changes):
     with pytest.raises(ValueError, match="choose_group: needs values, candidates"):
         choose_group(**({"x": normal(), "dtype": E4M3} | changes))
+
+
+# --- groups of channels -----------------------------------------------------------------------------------------------
+
+
+def test_channels_of_one_size_share_scales_by_64():
+    found = choose_channels(normal(), E4M3)
+
+    assert found.group == 64
+    assert found.errors[64] == pytest.approx(0.025, rel=0.05)
+    assert found.errors[4] == pytest.approx(0.016, rel=0.05)
+
+
+@pytest.mark.parametrize(("power", "group"), [(12, 64), (15, 32), (18, 8)])
+def test_the_more_extreme_a_few_channels_are_the_fewer_share_their_scales(power, group):
+    x = normal()
+    x[:, 7::128] *= 2.0**power
+
+    found = choose_channels(x, E4M3)
+
+    assert found.group == group
+    assert list(found.errors.values()) == sorted(found.errors.values(), reverse=True), "smaller groups err less"
+    stored = _scaling.quantize_channels(x, E4M3)
+    assert stored.scale.shape == (64, 1024 // group)
+    assert _scaling.channel_error(x, stored, group) == found.errors[group]
+
+
+def test_a_group_of_channels_is_chosen_from_what_is_finite_and_not_zero():
+    x = normal()
+    x[3], x[4, 5], x[:, 8] = math.inf, math.nan, 0.0
+
+    assert choose_channels(x, E4M3).group == 64
+    assert choose_channels(torch.zeros(4, 64), E4M3).errors == dict.fromkeys(_scaling.CHANNELS, 0.0)
+    with pytest.raises(ValueError, match="choose_channels: groups is empty"):
+        choose_channels(x, E4M3, groups=())
 
 
 # --- dynamic scales ---------------------------------------------------------------------------------------------------
