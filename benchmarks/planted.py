@@ -361,9 +361,17 @@ FAULTS = (
         "fp8_matmul",
         "mask",
         "last values along k left out",
-        "(inside < k - inner)[None, :]",
-        "(inside < k - inner - 1)[None, :]",
+        "(row < m)[:, None] & (inside < k - inner)[None, :]",
+        "(row < m)[:, None] & (inside < k - inner - 1)[None, :]",
         case="k=101",
+    ),
+    Fault(
+        "fp8_matmul",
+        "scales",
+        "scales of the first step along k for all channels",
+        "group_b = inner // GROUP_B + tl.arange",
+        "group_b = tl.arange",
+        case="scaling=4",
     ),
     # --- attention ---
     Fault(

@@ -12,7 +12,7 @@ from perfci.lab.chains.runs import Setting, check_case
 from perfci.worker.chains import load_chain
 
 KERNELS = Path(__file__).resolve().parents[3] / "kernels"
-NAMES = ("norm_matmul_softmax", "transformer_block")
+NAMES = ("norm_matmul_softmax", "transformer_block", "float8_mlp")
 HALF = {"tokens": 17, "heads": 2, "width": 16, "dtype": torch.float16}
 
 
@@ -39,7 +39,8 @@ def test_a_chain_is_right_as_it_is(name):
     found = [check(name, params) for params in chain.cases]
 
     assert [case.verdict for case in found] == ["PASS", "PASS", "PASS"], [case.failures for case in found]
-    assert all(stage.so_far.l2 < 1e-3 for case in found[:2] for stage in case.stages)
+    most = 1e-2 if "float8" in name else 1e-3  # one value that is rounded the other way is 6 % off
+    assert all(stage.so_far.l2 < most for case in found[:2] for stage in case.stages)
 
 
 @pytest.mark.parametrize(

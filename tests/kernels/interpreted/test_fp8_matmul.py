@@ -1,5 +1,8 @@
 """Indices, masks and scales only: the interpreter multiplies in float32, and no tensor core is at work."""
 
+import importlib
+from pathlib import Path
+
 import _quant
 import fp8_matmul_baseline as baseline
 import pytest
@@ -134,3 +137,40 @@ def test_only_bfloat16_leaves_the_whole_sum_to_tensor_cores(out_dtype, kind, mod
     module.fp8_matmul(**inputs(16, 16, 16, out_dtype=out_dtype))
 
     assert seen == [kind]
+
+
+def test_the_table_beside_float16_has_what_each_way_costs_and_errs(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[3] / "benchmarks"))
+    table = importlib.import_module("fp8_table")
+
+    rows = {name: cells for name, *cells in table.rows(16, 16, 128, loud=True, device="cpu")}
+
+    assert list(rows) == [
+        "float16",
+        "tensor",
+        "row",
+        "block",
+        *(f"groups of {size}" for size in (64, 32, 16, 8, 4)),
+        "auto: 32 and 64",
+    ]
+    memory = {name: float(cells[3]) for name, cells in rows.items()}
+    errors = {name: float(cells[4].removesuffix("%")) for name, cells in rows.items()}
+    assert memory["tensor"] == 0.5 < memory["auto: 32 and 64"] < memory["groups of 32"] < memory["groups of 4"] == 1
+    assert (
+        errors["float16"]
+        < errors["groups of 4"]
+        < errors["auto: 32 and 64"]
+        < errors["groups of 64"]
+        < errors["tensor"]
+    )
+
+
+def test_operands_may_have_groups_of_different_sizes_and_others_are_refused(module):
+    left, right = torch.randn(5, 40), torch.randn(7, 40)
+    a, b = (_quant.quantize(x, E4M3, "group", group=size) for x, size in ((left, 4), (right, 16)))
+    exact = _quant.dequantize(*a[:2], "group", 4) @ _quant.dequantize(*b[:2], "group", 16).t()
+
+    got = module.fp8_matmul(a.values, b.values.t(), a.scale, b.scale.t(), torch.float32)
+    torch.testing.assert_close(got, exact, rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match="for groups of 4 to 64"):
+        module.fp8_matmul(a.values, b.values.t(), a.scale, _quant.quantize(right, E4M3, "group", group=2).scale.t())
