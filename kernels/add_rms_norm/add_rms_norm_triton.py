@@ -99,7 +99,7 @@ def _rows_kernel(
         wide = total.to(tl.float32)
         y = wide * tl.rsqrt(tl.sum(wide * wide, axis=1) / cols + eps)[:, None]
         if weight_ptr is not None:
-            weight = tl.load(weight_ptr + col * weight_stride, col < cols, 0.0, eviction_policy="evict_last")
+            weight = tl.load(weight_ptr + col * weight_stride, col < cols, eviction_policy="evict_last")
             y *= weight.to(tl.float32)
         tl.store(out_ptr + row * cols + col, y.to(total.dtype), mask=mask)
 
@@ -127,5 +127,5 @@ def _long_rows_kernel(
             total = _total(x_ptr, residual_ptr, place, residual_place, col < cols, "evict_first")
             y = total.to(tl.float32) * rstd
             if weight_ptr is not None:
-                y *= tl.load(weight_ptr + col * weight_stride, col < cols, 0.0).to(tl.float32)
+                y *= tl.load(weight_ptr + col * weight_stride, col < cols).to(tl.float32)
             tl.store(out_ptr + row * cols + col, y.to(total.dtype), mask=col < cols)

@@ -96,8 +96,8 @@ def _kernel(
         row = tl.cast(index, tl.int64)  # 64 bits, as there may be more than 2**31 elements
         batch = row // tokens
         token = row % tokens
-        cos = tl.load(cos_ptr + token * cos_row + pair * cos_col, pair < half, 0.0).to(tl.float32)
-        sin = tl.load(sin_ptr + token * sin_row + pair * sin_col, pair < half, 0.0).to(tl.float32)
+        cos = tl.load(cos_ptr + token * cos_row + pair * cos_col, pair < half).to(tl.float32)
+        sin = tl.load(sin_ptr + token * sin_row + pair * sin_col, pair < half).to(tl.float32)
         _turn(
             q_ptr + batch * q_batch + token * q_token, turned_q_ptr + row * q_heads * width, q_head, q_col,
             cos, sin, q_heads, width, half, HALF, REST, Q_HEADS, COPIES, INTERLEAVED,
@@ -122,21 +122,21 @@ def _turn(
             # In whole vectors: both values of a pair are neighbours.
             col = tl.arange(0, 2 * HALF).to(tl.int64)[None, :]
             mask = (head < heads) & (col < 2 * half)
-            x, y = tl.split(tl.reshape(tl.load(begin + col * col_stride, mask, 0.0), (HEADS, HALF, 2)))
+            x, y = tl.split(tl.reshape(tl.load(begin + col * col_stride, mask), (HEADS, HALF, 2)))
             x, y = _turned(x, y, cos, sin)
             tl.store(end + col, tl.reshape(tl.join(x, y), (HEADS, 2 * HALF)), mask=mask)
         else:
             col = tl.arange(0, HALF).to(tl.int64)[None, :]
             mask = (head < heads) & (col < half)
-            x = tl.load(begin + col * col_stride, mask, 0.0)
-            y = tl.load(begin + (half + col) * col_stride, mask, 0.0)
+            x = tl.load(begin + col * col_stride, mask)
+            y = tl.load(begin + (half + col) * col_stride, mask)
             x, y = _turned(x, y, cos, sin)
             tl.store(end + col, x, mask=mask)
             tl.store(end + half + col, y, mask=mask)
         if COPIES:
             col = 2 * half + tl.arange(0, REST).to(tl.int64)[None, :]
             mask = (head < heads) & (col < width)
-            tl.store(end + col, tl.load(begin + col * col_stride, mask, 0.0), mask=mask)
+            tl.store(end + col, tl.load(begin + col * col_stride, mask), mask=mask)
 
 
 @triton.jit
