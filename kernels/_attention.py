@@ -21,6 +21,11 @@ LOG2E = math.log2(math.e)
 DROPOUT_STEPS = 2**31
 """Dropout's probability is rounded to a multiple of one over this: 31 bits of each random word are compared."""
 
+OF_KEYS, OF_PLACES, ADDED = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
+"""Kinds of masks: the keys that all queries of a batch see, those that each query sees, numbers added to scores."""
+LOWEST = tl.constexpr(-2e38)
+"""Scores below it have no base-2 logarithm in float32, and gradients of 0."""
+
 Window = tuple[int | None, int | None]
 
 
@@ -54,12 +59,18 @@ def check(
 
 
 def _check_mask(op: str, mask: Any, q: torch.Tensor, k: torch.Tensor) -> None:
-    if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool:
-        found = f"of {mask.dtype}" if isinstance(mask, torch.Tensor) else f"a {type(mask).__name__}"
-        raise TypeError(f"{op}: mask is {found}, but has to be a tensor of torch.bool, True where a key is seen")
-    if mask.shape != (k.shape[0], k.shape[2]) or mask.device != q.device:
-        has = f"{tuple(mask.shape)} on {mask.device}"
-        raise ValueError(f"{op}: mask is {has}, but needs {(k.shape[0], k.shape[2])}, batch and keys, on {q.device}")
+    dtypes = (torch.bool, q.dtype) if isinstance(mask, torch.Tensor) and mask.ndim == 4 else (torch.bool,)
+    if not isinstance(mask, torch.Tensor) or mask.dtype not in dtypes:
+        found = f"{mask.dtype} {tuple(mask.shape)}" if isinstance(mask, torch.Tensor) else f"a {type(mask).__name__}"
+        wanted = f"torch.bool, True if a key is seen, or with four dimensions {q.dtype}, added to the scores"
+        raise TypeError(f"{op}: mask is {found}, but has to be a tensor of {wanted}")
+    sizes = (*q.shape[:3], k.shape[2])
+    fits = mask.ndim == 4 and all(has in {1, size} for has, size in zip(mask.shape, sizes, strict=True))
+    if not (fits or mask.shape == (sizes[0], sizes[3])) or mask.device != q.device:
+        wanted = f"{(sizes[0], sizes[3])}, batch and keys, or {sizes}, any of which may be 1"
+        raise ValueError(f"{op}: mask is {tuple(mask.shape)} on {mask.device}, but needs {wanted}, on {q.device}")
+    if mask.requires_grad and torch.is_grad_enabled():
+        raise ValueError(f"{op}: mask needs a gradient, but has none. Detach it")
 
 
 def _check_numbers(op: str, window: Any, scale: float | None, dropout: float, seed: int) -> None:
@@ -90,6 +101,23 @@ def sight(queries: int, keys: int, causal: bool, window: Window) -> Sight:
 def default_scale(width: int, scale: float | None) -> float:
     """Returns the given scale, or 1 / sqrt(width)."""
     return 1 / math.sqrt(width) if scale is None else float(scale)
+
+
+def laid(mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor, scale: float) -> tuple[Any, tuple[Any, ...], int]:
+    """Returns the mask, what kernels need to read it and its kind, 0 if there is none.
+
+    These are its steps from batch to batch, head to head, query to query and key to key, 0 where it is broadcast, and
+    the scale of scores that it is added to. What a kind has no need of is None, and no argument of a compiled kernel.
+    """
+    if mask is None:
+        return None, (0, None, None, 0, None), 0
+    mask = (mask if mask.ndim == 4 else mask[:, None, None]).expand(*q.shape[:3], k.shape[2])
+    steps = [0 if size == 1 else step for size, step in zip(mask.shape, mask.stride(), strict=True)]
+    if mask.dtype != torch.bool:
+        return mask, (*steps, scale), ADDED.value
+    if steps[1] or steps[2]:
+        return mask, (*steps, None), OF_PLACES.value
+    return mask, (steps[0], None, None, steps[3], None), OF_KEYS.value
 
 
 def threshold(dropout: float) -> int:
@@ -210,6 +238,26 @@ def seen(place, key, left, right, keys, LEFT: tl.constexpr, RIGHT: tl.constexpr)
     if RIGHT:
         found = found & (key <= place + right)
     return found
+
+
+@triton.jit
+def mask_from(mask, batch, head, query, queries, step_b, step_h, step_r, MASK: tl.constexpr):
+    """Where a batch's mask of keys begins, or where each query's mask does; beyond the last query at the last one's."""
+    start = mask + tl.cast(batch, tl.int64) * step_b
+    if MASK > OF_KEYS:
+        place = tl.minimum(query, queries - 1).to(tl.int64)
+        start = start + tl.cast(head, tl.int64) * step_h + place * step_r
+    return start
+
+
+@triton.jit
+def masked(s, from_rows, key, keys, step, factor, MASK: tl.constexpr):
+    """Scores under a mask of places; both shapes of from_rows, see `mask_from`, and key broadcast to theirs.
+
+    Those that it is added to are times factor from then on.
+    """
+    told = tl.load(from_rows + key.to(tl.int64) * step, mask=key < keys, other=0)
+    return s * factor + told.to(tl.float32) if MASK == ADDED else tl.where(told != 0, s, -float("inf"))
 
 
 @triton.jit

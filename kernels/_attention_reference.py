@@ -14,17 +14,42 @@ def seen(
     window: tuple[int | None, int | None],
     device: torch.device,
 ) -> torch.Tensor | None:
-    """Returns bools that broadcast to (batch, 1, queries, keys), True if a query sees a key; None if all see all."""
+    """Returns bools that broadcast to (batch, heads, queries, keys), True if a query sees a key; None if all see all.
+
+    A mask of numbers hides the places that have -inf.
+    """
     left, right = window
     ahead = torch.arange(keys, device=device) - torch.arange(keys - queries, keys, device=device)[:, None]
     limits = [ahead <= 0] if causal else []
     limits += [ahead >= -left] if left is not None else []
     limits += [ahead <= right] if right is not None else []
-    limits += [mask[:, None, None, :]] if mask is not None else []
+    if mask is not None:
+        places = mask[:, None, None, :] if mask.ndim == 2 else mask
+        limits.append(places if mask.dtype == torch.bool else places != -torch.inf)
     found = None
     for limit in limits:
         found = limit if found is None else found & limit
     return found[None, None] if found is not None and found.ndim == 2 else found
+
+
+def numbers(mask: torch.Tensor | None) -> torch.Tensor | None:
+    """Returns the mask if it is added to scores."""
+    return None if mask is None or mask.dtype == torch.bool else mask
+
+
+def make_mask(
+    kind: str, batch: int, heads: int, queries: int, keys: int, dtype: torch.dtype, generator: torch.Generator
+) -> torch.Tensor:
+    """Returns a mask with 3 of 10 keys hidden, and all of each head's first query.
+
+    kind: "bool" or "added", for all heads alike, or with "-by-head" behind it.
+    """
+    shape = batch, heads if kind.endswith("-by-head") else 1, queries, keys
+    hidden = torch.rand(shape, generator=generator, device=generator.device) < 0.3
+    hidden[:, :, :1] = True
+    if kind.startswith("bool"):
+        return ~hidden
+    return torch.randn(shape, generator=generator, dtype=dtype, device=generator.device).masked_fill(hidden, -torch.inf)
 
 
 def kept(batch: int, heads: int, queries: int, keys: int, dropout: float, seed: int, device: torch.device):

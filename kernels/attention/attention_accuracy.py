@@ -10,6 +10,7 @@ DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
 WINDOWS = [(9, 3), (40, None), (None, 7), (0, 0)]
 HIDDEN = {"padded": [True], "causal": [True]}
+LIMITED = {"causal": [True], "window": [(30, None)], "mask": ["bool-by-head", "added"]}
 
 
 def shapes(batch=1, heads=1, key_heads=1, **axes):
@@ -24,6 +25,11 @@ def wrong(q=(1, 4, 8, 16), k=(1, 2, 8, 16), v=(1, 2, 8, 16), dtype=torch.float32
         return {**tensors, "q": tensors["q"].to(dtype), **others}
 
     return make
+
+
+def places(device, heads, dtype):
+    """Inputs whose mask is of places."""
+    return {**wrong()(device), "mask": torch.ones(1, heads, 8, 8, dtype=dtype, device=device)}
 
 
 accuracy = perfci.Accuracy(
@@ -49,11 +55,15 @@ accuracy = perfci.Accuracy(
         *shapes(2, queries=[40], keys=[40], width=[16], dtype=[torch.float32], **HIDDEN, window=[(9, None)]),
         *shapes(2, 2, queries=[20], keys=[37], width=[16], dtype=DTYPES, dropout=[0.25]),
         *shapes(2, queries=[33], keys=[33], width=[16], dtype=[torch.float16], **HIDDEN, dropout=[0.9]),
+        *shapes(2, 4, 2, queries=[33], keys=[37], width=[16], dtype=DTYPES, mask=["bool", "added-by-head"]),
+        *shapes(1, 2, queries=[40], keys=[70], width=[80], dtype=DTYPES[1:], **LIMITED),
+        *shapes(1, 2, 1, queries=[9], keys=[21], width=[16], dtype=DTYPES[:1], mask=["added-by-head"], dropout=[0.25]),
         # Few queries over many keys, which are split; few heads that share a key head, which are not.
         *shapes(1, 4, 1, queries=[1], keys=[600], width=[40, 200], dtype=DTYPES, causal=[True]),
         *shapes(1, 2, 1, queries=[5], keys=[1300], width=[16], dtype=DTYPES, causal=[True], window=[(1100, None)]),
         *shapes(3, 3, 1, queries=[2], keys=[600], width=[16], dtype=DTYPES, padded=[True]),
         *shapes(1, 4, 2, queries=[3], keys=[530], width=[16], dtype=DTYPES, causal=[True], dropout=[0.25]),
+        *shapes(2, 4, 2, queries=[3], keys=[530], width=[16], dtype=DTYPES[:2], mask=["bool-by-head", "added"]),
         *shapes(1, 3, 1, queries=[5], keys=[3], width=[16], dtype=[torch.float32], causal=[True]),
         # Width 128 and enough queries, for groups of warps where there are such: ends of tiles and of blocks of keys.
         *shapes(1, 2, 1, queries=[66], keys=[131], width=[128], dtype=[torch.bfloat16], causal=[False, True]),
@@ -66,6 +76,7 @@ accuracy = perfci.Accuracy(
         *shapes(heads=2, queries=[33], keys=[24], width=[16, 20], dtype=DTYPES),
         *shapes(1, 3, queries=[2], keys=[520], width=[16], dtype=[torch.float32, torch.bfloat16]),
         *shapes(queries=[130], keys=[140], width=[128], dtype=[torch.bfloat16]),
+        *shapes(1, 2, queries=[5], keys=[24], width=[16], dtype=[torch.float32], mask=["added"]),
     ),
     # More tiles than an H200 has processors, for programs that take several.
     accelerator_cases=shapes(1, 50, queries=[1024], keys=[128], width=[128], dtype=[torch.bfloat16]),
@@ -83,6 +94,8 @@ accuracy = perfci.Accuracy(
         ("q of integers", wrong(dtype=torch.int32)),
         ("a mask of numbers", lambda device: {**wrong()(device), "mask": torch.ones(1, 8, device=device)}),
         ("a mask of another shape", lambda device: {**wrong()(device), "mask": torch.ones(1, 9, device=device) > 0}),
+        ("a mask of more heads than there are", lambda device: places(device, 3, torch.bool)),
+        ("a mask added in another dtype", lambda device: places(device, 1, torch.float16)),
         ("a window of one number", wrong(window=(3,))),
         ("a window of fewer than no keys", wrong(window=(-1, 2))),
         ("a scale of nothing", wrong(scale=0.0)),

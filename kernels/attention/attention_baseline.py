@@ -2,7 +2,7 @@
 
 import torch
 
-from _attention_reference import kept, seen
+from _attention_reference import kept, make_mask, numbers, seen
 
 
 def attention(
@@ -23,10 +23,13 @@ def attention(
         return _by_definition(q, k, v, mask, causal, window, scale, dropout, seed)
     queries, keys = q.shape[2], k.shape[2]
     square = causal and queries == keys and mask is None and window == (None, None)
-    alone = causal and queries == 1  # sees every key
-    hidden = None if square else seen(queries, keys, mask, causal and not alone, window, q.device)
+    limited = causal and queries > 1 and not square  # one query sees every key
+    added, hidden = numbers(mask), None
+    if limited or window != (None, None) or (mask is not None and added is None):
+        hidden = seen(queries, keys, mask, limited, window, q.device)
+        added = hidden if added is None else added.masked_fill(~hidden, -torch.inf)
     out = torch.nn.functional.scaled_dot_product_attention(
-        q, k, v, attn_mask=hidden, is_causal=square, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+        q, k, v, attn_mask=added, is_causal=square, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
     )
     return out if hidden is None else torch.where(hidden.any(-1, keepdim=True), out, 0)
 
@@ -36,11 +39,12 @@ def _by_definition(q, k, v, mask, causal, window, scale, dropout, seed):
     keys = k.shape[2]
     k, v = (each.repeat_interleave(heads // max(k.shape[1], 1), dim=1) for each in (k, v))
     scores = (q @ k.transpose(-1, -2)) * (width**-0.5 if scale is None else scale)
-    hidden = seen(queries, keys, mask, causal, window, q.device)
+    hidden, added = seen(queries, keys, mask, causal, window, q.device), numbers(mask)
     if hidden is None:
         weights = torch.softmax(scores, -1)
     else:
         none = ~hidden.any(-1, keepdim=True)  # softmax of no scores would be NaN, and so would its derivative
+        scores = scores if added is None else scores + added.masked_fill(none, 0)
         weights = torch.softmax(scores.masked_fill(~(hidden | none), -torch.inf), -1).masked_fill(none, 0)
     weights = weights * kept(batch, heads, queries, keys, dropout, seed, q.device) / (1 - dropout)
     return weights @ v
@@ -60,9 +64,13 @@ def make_inputs(
     causal: bool = False,
     window: tuple[int | None, int | None] = (None, None),
     padded: bool | tuple[int, ...] = False,
+    mask: str = "",
     dropout: float = 0.0,
 ) -> dict[str, object]:
-    """Inputs of one case; `padded` hides from none to all of each sequence's last keys, or lists how many it has."""
+    """Inputs of one case; `padded` hides from none to all of each sequence's last keys, or lists how many it has.
+
+    mask: "bool" or "added", or one of these and "-by-head", is a mask of places.
+    """
     generator = torch.Generator(device).manual_seed(seed)
 
     def normal(heads: int, rows: int) -> torch.Tensor:
@@ -71,11 +79,14 @@ def make_inputs(
     lengths = keys - keys * torch.arange(batch, device=device)[:, None] // max(batch - 1, 1)
     if isinstance(padded, tuple):
         lengths = torch.tensor(padded, device=device)[:, None]
+    q, k, v = normal(heads, queries), normal(key_heads, keys), normal(key_heads, keys)
+    hiding = torch.arange(keys, device=device) < lengths if padded else None
+    hiding = make_mask(mask, batch, heads, queries, keys, dtype, generator) if mask else hiding
     return {
-        "q": normal(heads, queries),
-        "k": normal(key_heads, keys),
-        "v": normal(key_heads, keys),
-        "mask": torch.arange(keys, device=device) < lengths if padded else None,
+        "q": q,
+        "k": k,
+        "v": v,
+        "mask": hiding,
         "causal": causal,
         "window": window,
         "dropout": dropout,

@@ -12,7 +12,7 @@ import triton.language as tl
 import _attention
 import _launch
 import _tma
-from _attention import load_packed, shown, spans, store_rows
+from _attention import OF_KEYS, load_packed, mask_from, shown, spans, store_rows
 from attention.attention_walk import settled, walk_all
 
 LEAST_KEYS = 256
@@ -41,7 +41,7 @@ def parts(config, tiles: int, keys: int, limits: _launch.Limits) -> Parts:
     return Parts(_launch.tiles(keys, size), size)
 
 
-def split(q, k, v, out, sums, mask, config, sight, limits, numbers, flags):
+def split(q, k, v, out, sums, mask, steps, config, sight, limits, numbers, flags):
     """Runs programs that own the queries of all heads of a key head and a part of the keys, and combines their results.
 
     Returns False and does nothing without two parts or shared keys, as it would gain nothing.
@@ -59,8 +59,7 @@ def split(q, k, v, out, sums, mask, config, sight, limits, numbers, flags):
     found = (out, sums, None) if count == 1 else _scratch(out, count)
     programs = min(tiles * count, limits.programs, limits.grid[0])
     _parts_kernel[(programs,)](
-        q, *given, *found, mask,
-        *q.stride(), *k.stride(), *v.stride(), *(mask.stride() if mask is not None else (0, 0)),
+        q, *given, *found, mask, *q.stride(), *k.stride(), *v.stride(), *steps,
         tiles * count, count, size, heads, group, queries, keys, sight.left or 0, sight.right or 0, *numbers, **flags,
         BLOCK_M=config.block_m, BLOCK_N=config.block_n, TMA=tma, TAIL=keys % config.block_n > 0, ALONE=count == 1,
         LOOP=programs < tiles * count, num_warps=config.warps, num_stages=config.stages,
@@ -88,14 +87,15 @@ def _combine(found, tops, totals, out, sums, limits, numbers, flags):
     scale, _, upscale, _ = numbers
     _combine_kernel[_launch.grid(tiles, 1, limits)](
         found, tops, totals, out, sums, tiles, rows, count, scale, upscale, WIDTH=width, PADDED=flags["PADDED"],
-        ROWS=block, PARTS=at_once, HIDES=flags["LEFT"] or flags["RIGHT"] or flags["MASK"], DROPOUT=flags["DROPOUT"],
+        ROWS=block, PARTS=at_once, HIDES=flags["LEFT"] or flags["RIGHT"] or flags["MASK"] > 0, DROPOUT=flags["DROPOUT"],
         num_warps=4,
     )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["tiles", "parts", "size", "queries", "keys", "left", "right", "threshold", "seed"])
 def _parts_kernel(
-    q, k, v, out, sums, totals, mask, q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_c,
+    q, k, v, out, sums, totals, mask,
+    q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_h, mask_r, mask_c, factor,
     tiles, parts, size, heads, group, queries, keys, left, right, scale, threshold, upscale, seed,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, TMA: tl.constexpr,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr,
@@ -105,14 +105,15 @@ def _parts_kernel(
         for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
             _one_part(
                 q, k, v, out, sums, totals, mask,
-                q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_c,
+                q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_h, mask_r, mask_c, factor,
                 tile, tiles, parts, size, heads, group, queries, keys, left, right, scale, threshold, upscale, seed,
                 WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, TAIL, ALONE,
             )  # fmt: skip
     else:
         _one_part(
             q, k, v, out, sums, totals, mask,
-            q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_c, tl.program_id(0),
+            q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_h, mask_r, mask_c, factor,
+            tl.program_id(0),
             tiles, parts, size, heads, group, queries, keys, left, right, scale, threshold, upscale, seed,
             WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, TAIL, ALONE,
         )  # fmt: skip
@@ -121,7 +122,7 @@ def _parts_kernel(
 @triton.jit
 def _one_part(
     q_from, k_from, v_from, out, sums, totals, mask,
-    q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_c,
+    q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_h, mask_r, mask_c, factor,
     tile, tiles, parts, size, heads, group, queries, keys, left, right, scale, threshold, upscale, seed,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, TMA: tl.constexpr,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr,
@@ -149,11 +150,14 @@ def _one_part(
     begin += part * size
     end = tl.minimum(begin + size, end)
     if MASK:
-        begin, end = shown(mask + tl.cast(batch, tl.int64) * mask_b, mask_c, begin, end, BLOCK_N, SCAN)
+        own = head * group + tl.minimum(row, rows - 1) // queries
+        mask = mask_from(mask, batch, own, row % queries, queries, mask_b, mask_h, mask_r, MASK)
+    if MASK == OF_KEYS:
+        begin, end = shown(mask, mask_c, begin, end, BLOCK_N, SCAN)
     whole = tl.minimum(tl.maximum(whole, begin), end)
     whole_end = tl.minimum(tl.maximum(whole_end, whole), end)
     acc, total, top = walk_all(
-        acc, total, top, q, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_c,
+        acc, total, top, q, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_c, factor,
         begin, whole, whole_end, end, which * group + row // queries, batch, head, row % queries + keys - queries,
         queries, keys, left, right, scale, threshold, seed,
         WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, TAIL,

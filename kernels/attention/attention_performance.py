@@ -32,6 +32,13 @@ def flops(batch, heads, queries, keys, width, **others):
     return 4 * batch * heads * width * pairs(queries, keys, **limits)
 
 
+def bytes_moved(batch, heads, key_heads, queries, keys, width, dtype, mask="", **_):
+    """q, k, v and the answer, each once, and the mask."""
+    masks = (heads if mask.endswith("-by-head") else 1) * (dtype.itemsize if mask.startswith("added") else 1)
+    of_mask = batch * masks * queries * keys if mask else 0
+    return 2 * batch * (heads * queries + key_heads * keys) * width * dtype.itemsize + of_mask
+
+
 performance = perfci.Performance(
     kernel=kernel,
     reference=reference,
@@ -43,12 +50,11 @@ performance = perfci.Performance(
         *shapes(2, 32, 8, queries=[4096], keys=[4096], width=[128], dtype=BF16, causal=[True]),
         *shapes(1, 16, 4, queries=[8192], keys=[8192], width=[128], dtype=BF16, causal=[True], window=[(1023, None)]),
         *shapes(2, 8, 8, queries=[4096], keys=[4096], width=[256], dtype=BF16, causal=[True]),
+        *shapes(2, 16, 16, queries=[4096], keys=[4096], width=[128], dtype=BF16, mask=["bool", "added-by-head"]),
         *shapes(16, 32, 8, queries=[1, 16], keys=[8192], width=[128], dtype=BF16, causal=[True]),
         *shapes(1, 32, 8, queries=[1], keys=[32768], width=[128], dtype=BF16, causal=[True]),
     ),
-    bytes_moved=lambda batch, heads, key_heads, queries, keys, width, dtype, **others: (
-        2 * batch * (heads * queries + key_heads * keys) * width * dtype.itemsize
-    ),
+    bytes_moved=bytes_moved,
     flops=flops,
     reduces=lambda keys, **others: keys,
     peers={

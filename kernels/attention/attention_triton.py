@@ -15,7 +15,7 @@ import triton.language as tl
 import _attention
 import _launch
 import _tma
-from _attention import load_rows, spans, store_rows
+from _attention import load_rows, mask_from, spans, store_rows
 from attention.attention_parts import split
 from attention.attention_walk import settled, walk_all
 from attention_backward.attention_backward_triton import attention_backward
@@ -113,8 +113,10 @@ def attention(
     any strides, width 1 to 256. scale is 1 / sqrt(width) if it is None.
 
     The last query is aligned with the last key. causal hides the keys after a query's place, window = (left, right)
-    those more than left before or right after it, mask, bool (batch, keys), those with False. A query without keys
-    gives 0. dropout is the share of dropped weights, by seed and place only; the others are divided by the rest.
+    those more than left before or right after it, mask, bool (batch, keys), those with False. mask may also be
+    (batch, heads, queries, keys), each of them or 1: bool, False for a hidden key, or of q's dtype, added to the scaled
+    scores. A query without keys, all of them hidden or -inf, gives 0, as in PyTorch from 2.5 on. dropout is the share
+    of dropped weights, by seed and place only; the others are divided by the rest.
 
     Differentiable in q, k and v, once. Raises TypeError for dtypes, ValueError for shapes, devices and numbers.
     """
@@ -160,18 +162,18 @@ def _forward(q, k, v, mask, causal, window, scale, dropout, seed):
     if out.numel() == 0 or keys == 0:
         return out.zero_(), sums.fill_(-torch.inf)
     sight, limits = _attention.sight(queries, keys, causal, window), _launch.limits(q.device)
-    numbers = (
-        _attention.default_scale(width, scale) * _attention.LOG2E, _attention.threshold(dropout), 1 / (1 - dropout),
-        seed,
-    )  # fmt: skip
+    scale = _attention.default_scale(width, scale)
+    mask, steps, kind = _attention.laid(mask, q, k, scale)
+    of_scores = 1.0 if kind == _attention.ADDED else scale
+    numbers = of_scores * _attention.LOG2E, _attention.threshold(dropout), 1 / (1 - dropout), seed
     padded = max(_launch.power_of_two(width), 16)
     sides = {"LEFT": sight.left is not None, "RIGHT": sight.right is not None}
-    flags = {"WIDTH": width, "PADDED": padded, **sides, "MASK": mask is not None, "DROPOUT": dropout > 0}
-    tensors = (q, k, v, out, sums, mask)
+    flags = {"WIDTH": width, "PADDED": padded, **sides, "MASK": kind, "DROPOUT": dropout > 0}
+    tensors = (q, k, v, out, sums, mask, steps)
     config = choose_split(queries * heads // k.shape[1], padded, q.element_size(), limits)
     with _launch.on(q.device):
         if config is None or not split(*tensors, config, sight, limits, numbers, flags):
-            extras = mask is not None or dropout > 0
+            extras = kind > 0 or dropout > 0
             case = queries, padded, q.element_size(), sum(sides.values()), extras, limits
             config = choose_config(*case, not extras and _in_groups(q, k, v, out, sight, padded, limits))
             if config.warps >= GROUPED and not attention_groups.launch(
@@ -192,7 +194,7 @@ def _in_groups(q, k, v, out, sight, padded, limits) -> bool:
     return not _tma.interpreted(_attention_kernel) and all(map(_attention.describable, (q, k, v, out)))
 
 
-def _whole(q, k, v, out, sums, mask, config, sight, limits, numbers, flags):
+def _whole(q, k, v, out, sums, mask, steps, config, sight, limits, numbers, flags):
     """Runs programs that own queries of one head and walk all keys that these see."""
     batch, heads, queries, _ = q.shape
     keys, padded = k.shape[2], flags["PADDED"]
@@ -202,7 +204,7 @@ def _whole(q, k, v, out, sums, mask, config, sight, limits, numbers, flags):
     tiles = _launch.tiles(queries, config.block_m) * batch * heads
     programs = min(tiles, limits.programs, limits.grid[0])
     _attention_kernel[(programs,)](
-        *given, sums, mask, *q.stride(), *k.stride(), *v.stride(), *(mask.stride() if mask is not None else (0, 0)),
+        *given, sums, mask, *q.stride(), *k.stride(), *v.stride(), *steps,
         tiles, heads, heads // k.shape[1], queries, keys, sight.left or 0, sight.right or 0, *numbers, **flags,
         BLOCK_M=config.block_m, BLOCK_N=config.block_n, TMA=tma, TAIL=keys % config.block_n > 0, LOOP=programs < tiles,
         num_warps=config.warps, num_stages=config.stages,
@@ -211,7 +213,8 @@ def _whole(q, k, v, out, sums, mask, config, sight, limits, numbers, flags):
 
 @triton.jit(do_not_specialize=["tiles", "queries", "keys", "left", "right", "threshold", "seed"])
 def _attention_kernel(
-    q, k, v, out, sums, mask, q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_c,
+    q, k, v, out, sums, mask,
+    q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_h, mask_r, mask_c, factor,
     tiles, heads, group, queries, keys, left, right, scale, threshold, upscale, seed,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, TMA: tl.constexpr,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr,
@@ -220,13 +223,15 @@ def _attention_kernel(
     if LOOP:
         for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
             _one_tile(
-                q, k, v, out, sums, mask, q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_c,
+                q, k, v, out, sums, mask,
+                q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_h, mask_r, mask_c, factor,
                 tile, heads, group, queries, keys, left, right, scale, threshold, upscale, seed,
                 WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, TAIL,
             )  # fmt: skip
     else:
         _one_tile(
-            q, k, v, out, sums, mask, q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_c,
+            q, k, v, out, sums, mask,
+            q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_h, mask_r, mask_c, factor,
             tl.program_id(0), heads, group, queries, keys, left, right, scale, threshold, upscale, seed,
             WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, TAIL,
         )  # fmt: skip
@@ -234,7 +239,8 @@ def _attention_kernel(
 
 @triton.jit
 def _one_tile(
-    q_from, k_from, v_from, out, sums, mask, q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_c,
+    q_from, k_from, v_from, out, sums, mask,
+    q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_h, mask_r, mask_c, factor,
     tile, heads, group, queries, keys, left, right, scale, threshold, upscale, seed,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, TMA: tl.constexpr,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr, TAIL: tl.constexpr,
@@ -254,8 +260,11 @@ def _one_tile(
     acc = tl.zeros((BLOCK_M, PADDED), tl.float32)
     begin, whole, whole_end, end = spans(first + keys - queries, BLOCK_M, left, right, keys, BLOCK_N, LEFT, RIGHT, TAIL)
     place = first + keys - queries + tl.arange(0, BLOCK_M)
+    if MASK:
+        query = first + tl.arange(0, BLOCK_M)
+        mask = mask_from(mask, batch, head, query, queries, mask_b, mask_h, mask_r, MASK)
     acc, total, top = walk_all(
-        acc, total, top, q, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_c,
+        acc, total, top, q, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_c, factor,
         begin, whole, whole_end, end, which, batch, head // group, place, queries, keys, left, right,
         scale, threshold, seed, WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, TAIL,
     )  # fmt: skip

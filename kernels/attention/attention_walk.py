@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from _attention import kept_of, load_rows, seen
+from _attention import OF_KEYS, kept_of, load_rows, masked, seen
 
 
 @triton.jit
@@ -20,7 +20,7 @@ def settled(acc, total, top, scale, upscale, HIDES: tl.constexpr, DROPOUT: tl.co
 
 @triton.jit
 def walk_all(
-    acc, total, top, q, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_c,
+    acc, total, top, q, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_c, factor,
     begin, whole, whole_end, end, which, batch, head, place, queries, keys, left, right, scale, threshold, seed,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, TMA: tl.constexpr,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr, TAIL: tl.constexpr,
@@ -30,19 +30,19 @@ def walk_all(
         whole_end = begin
     if LEFT and not MASK:
         acc, total, top = _walk(
-            acc, total, top, q, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_c,
+            acc, total, top, q, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_c, factor,
             begin, whole, which, batch, head, place, queries, keys, left, right, scale, threshold, seed,
             WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, True,
         )  # fmt: skip
     if not MASK:
         acc, total, top = _walk(
-            acc, total, top, q, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_c,
+            acc, total, top, q, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_c, factor,
             whole, whole_end, which, batch, head, place, queries, keys, left, right, scale, threshold, seed,
             WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, False,
         )  # fmt: skip
     if (RIGHT or TAIL) or MASK:  # triton-ascend takes two at a time
         acc, total, top = _walk(
-            acc, total, top, q, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_c,
+            acc, total, top, q, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_c, factor,
             whole_end, end, which, batch, head, place, queries, keys, left, right, scale, threshold, seed,
             WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, True,
         )  # fmt: skip
@@ -51,21 +51,25 @@ def walk_all(
 
 @triton.jit
 def _walk(
-    acc, total, top, q, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_c,
+    acc, total, top, q, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_c, factor,
     begin, end, which, batch, head, place, queries, keys, left, right, scale, threshold, seed,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, TMA: tl.constexpr,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr, HIDES: tl.constexpr,
 ):  # fmt: skip
-    """Adds the keys of [begin, end). which: batch * heads + head of all rows, or of each. HIDES: some may be hidden."""
+    """Adds the keys of [begin, end). which: batch * heads + head of all rows, or of each. HIDES: some may be hidden.
+
+    mask: where a batch's begins, or each row's. Scores times factor are what it is added to, and then times `scale`.
+    """
     for n in tl.range(begin, end, BLOCK_N):
         k = load_rows(k_from, batch, head, n, keys, k_b, k_h, k_r, k_c, WIDTH, PADDED, BLOCK_N, TMA)
         s = tl.dot(q, tl.trans(k), input_precision="ieee")
         if HIDES:
             key = n + tl.arange(0, BLOCK_N)
             visible = seen(place[:, None], key[None, :], left, right, keys, LEFT, RIGHT)
-            if MASK:
-                row = mask + tl.cast(batch, tl.int64) * mask_b
-                visible = visible & (tl.load(row + key.to(tl.int64) * mask_c, mask=key < keys, other=0) != 0)[None, :]
+            if MASK == OF_KEYS:
+                visible = visible & (tl.load(mask + key.to(tl.int64) * mask_c, mask=key < keys, other=0) != 0)[None, :]
+            elif MASK:
+                s = masked(s, mask[:, None], key[None, :], keys, mask_c, factor, MASK)
             s = tl.where(visible, s, -float("inf"))
         raised = tl.maximum(top, tl.max(s, 1))
         shift = raised

@@ -14,6 +14,7 @@ DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
 WINDOWS = [(9, 3), (40, None), (None, 7), (0, 0)]
 HIDDEN = {"padded": [True], "causal": [True]}
+LIMITED = {"causal": [True], "window": [(30, None)], "mask": ["bool-by-head", "added"]}
 
 
 def shapes(batch=1, heads=1, key_heads=1, **axes):
@@ -60,6 +61,8 @@ accuracy = perfci.Accuracy(
         *shapes(2, 2, queries=[20], keys=[37], width=[16], dtype=DTYPES, dropout=[0.25]),
         *shapes(1, 2, queries=[33], keys=[24], width=[16], dtype=[torch.float32], spoilt=[True]),
         *shapes(2, queries=[33], keys=[33], width=[16], dtype=[torch.float16], **HIDDEN, dropout=[0.9]),
+        *shapes(2, 4, 2, queries=[33], keys=[37], width=[16], dtype=DTYPES, mask=["bool", "added-by-head"]),
+        *shapes(1, 2, queries=[40], keys=[70], width=[16], dtype=DTYPES[:1], **LIMITED),
         *shapes(queries=[0, 5], keys=[0, 7], width=[16], dtype=[torch.float16]),
         *shapes(batch=0, queries=[4], keys=[4], width=[16], dtype=[torch.bfloat16]),
         *shapes(heads=0, key_heads=0, queries=[4], keys=[4], width=[16], dtype=[torch.float32]),

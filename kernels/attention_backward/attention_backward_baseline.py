@@ -2,7 +2,7 @@
 
 import torch
 
-from _attention_reference import kept, seen
+from _attention_reference import kept, make_mask, numbers, seen
 
 
 def attention_backward(
@@ -24,9 +24,11 @@ def attention_backward(
     With weights p = 2^(scale log2(e) q k^T - sums): dv = p^T grad, dk = ds^T q and dq = ds k, where
     ds = scale p (grad v^T - sum(out grad)); dropout drops the same weights from p in dv and from grad v^T.
     """
+    mask = None if mask is None else mask.expand(q.shape[0], *mask.shape[1:])
     kept_all = kept(*q.shape[:3], k.shape[2], dropout, seed, q.device) if dropout else None
     parts = [
         _of_one(*(each[i] for each in (q, k, v, out, sums, grad)),
+                mask[i : i + 1] if mask is not None else None,
                 seen(q.shape[2], k.shape[2], mask[i : i + 1] if mask is not None else None, causal, window, q.device),
                 q.shape[3] ** -0.5 if scale is None else scale,
                 kept_all[i] / (1 - dropout) if dropout else None)
@@ -38,11 +40,14 @@ def attention_backward(
     return dq, dk, dv
 
 
-def _of_one(q, k, v, out, sums, grad, hidden, scale, stays):
+def _of_one(q, k, v, out, sums, grad, mask, hidden, scale, stays):
     """The gradients of one sequence, as one sequence's heads already need much memory."""
     group = q.shape[0] // max(k.shape[0], 1)
     many_k, many_v = (each.repeat_interleave(group, dim=0) for each in (k, v))
-    p = torch.exp2((q @ many_k.mT) * (scale * 1.4426950408889634) - sums[..., None].to(q.dtype))
+    scores = (q @ many_k.mT) * (scale * 1.4426950408889634)
+    if numbers(mask) is not None:
+        scores = scores + mask[0] * 1.4426950408889634
+    p = torch.exp2(scores - sums[..., None].to(q.dtype))
     if hidden is not None:
         p = torch.where(hidden[0], p, 0)
     dp = grad @ many_v.mT
@@ -95,9 +100,13 @@ def make_inputs(
     causal: bool = False,
     window: tuple[int | None, int | None] = (None, None),
     padded: bool = False,
+    mask: str = "",
     dropout: float = 0.0,
 ) -> dict[str, object]:
-    """Inputs of one case, out and sums by definition; `padded` hides from none to all of each sequence's last keys."""
+    """Inputs of one case, out and sums by definition; `padded` hides from none to all of each sequence's last keys.
+
+    mask: "bool" or "added", or one of these and "-by-head", is a mask of places.
+    """
     generator = torch.Generator(device).manual_seed(seed)
 
     def normal(heads: int, rows: int) -> torch.Tensor:
@@ -105,12 +114,14 @@ def make_inputs(
 
     q, k, v, grad = normal(heads, queries), normal(key_heads, keys), normal(key_heads, keys), normal(heads, queries)
     lengths = keys - keys * torch.arange(batch, device=device)[:, None] // max(batch - 1, 1)
-    mask = torch.arange(keys, device=device) < lengths if padded else None
+    hiding = torch.arange(keys, device=device) < lengths if padded else None
+    hiding = make_mask(mask, batch, heads, queries, keys, dtype, generator) if mask else hiding
     stays = kept(batch, heads, queries, keys, dropout, seed, q.device) / (1 - dropout) if dropout else None
     out, sums = torch.empty_like(q), torch.empty((batch, heads, queries), device=device)
     for i in range(batch):
-        hidden = seen(queries, keys, mask[i : i + 1] if padded else None, causal, window, q.device)
-        out[i], sums[i] = _forward(q[i], k[i], v[i], hidden, stays[i] if dropout else None)
+        of_one = hiding[i : i + 1] if hiding is not None else None
+        hidden = seen(queries, keys, of_one, causal, window, q.device)
+        out[i], sums[i] = _forward(q[i], k[i], v[i], of_one, hidden, stays[i] if dropout else None)
     return {
         "q": q,
         "k": k,
@@ -118,7 +129,7 @@ def make_inputs(
         "out": out,
         "sums": sums,
         "grad": grad,
-        "mask": mask,
+        "mask": hiding,
         "causal": causal,
         "window": window,
         "dropout": dropout,
@@ -126,10 +137,12 @@ def make_inputs(
     }
 
 
-def _forward(q, k, v, hidden, stays):
+def _forward(q, k, v, mask, hidden, stays):
     """Attention of one sequence in float32, and its sums."""
     k, v = (each.float().repeat_interleave(q.shape[0] // max(k.shape[0], 1), dim=0) for each in (k, v))
     scores = (q.float() @ k.mT) * q.shape[-1] ** -0.5
+    if numbers(mask) is not None:
+        scores = scores + mask[0]
     if hidden is not None:
         scores = scores.masked_fill(~hidden[0], -torch.inf)
     sums = torch.logsumexp(scores, -1)

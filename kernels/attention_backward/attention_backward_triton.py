@@ -11,7 +11,7 @@ import triton.language as tl
 import _attention
 import _launch
 import _tma
-from _attention import kept, load_rows, seen, spans, store_rows
+from _attention import LOWEST, OF_KEYS, kept, load_rows, mask_from, masked, seen, spans, store_rows
 
 TUNED = Path(__file__).parent / "tuned"
 
@@ -93,10 +93,12 @@ def attention_backward(
         grad = grad.contiguous()  # often expanded from one number
     sums = sums.contiguous()
     delta = torch.empty(sums.shape, dtype=sums.dtype, device=sums.device)
-    steps = (*q.stride(), *k.stride(), *v.stride(), *grad.stride(), *(mask.stride() if mask is not None else (0, 0)))
     scale = _attention.default_scale(width, scale)
+    mask, mask_steps, kind = _attention.laid(mask, q, k, scale)
+    steps = (*q.stride(), *k.stride(), *v.stride(), *grad.stride(), *mask_steps)
+    of_scores = 1.0 if kind == _attention.ADDED else scale
     numbers = (
-        heads, heads // key_heads, queries, keys, left or 0, right or 0, scale * _attention.LOG2E, scale,
+        heads, heads // key_heads, queries, keys, left or 0, right or 0, of_scores * _attention.LOG2E, scale,
         _attention.threshold(dropout), 1 / (1 - dropout), seed,
     )  # fmt: skip
 
@@ -107,7 +109,7 @@ def attention_backward(
         programs = min(tiles, limits.programs, limits.grid[0])
         kernel[(programs,)](
             *sources, sums, delta, mask, *steps, tiles, *numbers, WIDTH=width, PADDED=padded, BLOCK_M=config.block_m,
-            BLOCK_N=config.block_n, TMA=tma, LEFT=left is not None, RIGHT=right is not None, MASK=mask is not None,
+            BLOCK_N=config.block_n, TMA=tma, LEFT=left is not None, RIGHT=right is not None, MASK=kind,
             DROPOUT=dropout > 0, LOOP=programs < tiles, num_warps=config.warps, num_stages=config.stages, **more,
         )  # fmt: skip
 
@@ -161,7 +163,7 @@ def _delta_kernel(
 @triton.jit(do_not_specialize=["tiles", "left", "right", "threshold", "seed"])
 def _keys_kernel(
     q, k, v, grad, dk, dv, sums, delta, mask, q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c,
-    grad_b, grad_h, grad_r, grad_c, mask_b, mask_c,
+    grad_b, grad_h, grad_r, grad_c, mask_b, mask_h, mask_r, mask_c, factor,
     tiles, heads, group, queries, keys, left, right, scale2, scale, threshold, upscale, seed,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, TMA: tl.constexpr,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr, LOOP: tl.constexpr,
@@ -171,14 +173,14 @@ def _keys_kernel(
         for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
             _key_tile(
                 q, k, v, grad, dk, dv, sums, delta, mask, q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c,
-                grad_b, grad_h, grad_r, grad_c, mask_b, mask_c,
+                grad_b, grad_h, grad_r, grad_c, mask_b, mask_h, mask_r, mask_c, factor,
                 tile, heads, group, queries, keys, left, right, scale2, scale, threshold, upscale, seed,
                 WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT,
             )  # fmt: skip
     else:
         _key_tile(
             q, k, v, grad, dk, dv, sums, delta, mask, q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c,
-            grad_b, grad_h, grad_r, grad_c, mask_b, mask_c,
+            grad_b, grad_h, grad_r, grad_c, mask_b, mask_h, mask_r, mask_c, factor,
             tl.program_id(0), heads, group, queries, keys, left, right, scale2, scale, threshold, upscale, seed,
             WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT,
         )  # fmt: skip
@@ -187,7 +189,8 @@ def _keys_kernel(
 @triton.jit
 def _key_tile(
     q_from, k_from, v_from, grad_from, dk_to, dv_to, sums, delta, mask,
-    q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, grad_b, grad_h, grad_r, grad_c, mask_b, mask_c,
+    q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, grad_b, grad_h, grad_r, grad_c,
+    mask_b, mask_h, mask_r, mask_c, factor,
     tile, heads, group, queries, keys, left, right, scale2, scale, threshold, upscale, seed,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, TMA: tl.constexpr,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr,
@@ -211,21 +214,24 @@ def _key_tile(
         if RIGHT:
             dk, dv = _walk_queries(
                 dk, dv, k, v, q_from, grad_from, sums, delta, q_b, q_h, q_r, q_c, grad_b, grad_h, grad_r, grad_c,
+                mask, mask_b, mask_h, mask_r, mask_c, factor,
                 begin, whole, batch, head, heads, first, queries, keys, left, right, scale2, threshold, upscale, seed,
-                WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, DROPOUT, True,
+                WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, True,
             )  # fmt: skip
         dk, dv = _walk_queries(
             dk, dv, k, v, q_from, grad_from, sums, delta, q_b, q_h, q_r, q_c, grad_b, grad_h, grad_r, grad_c,
+            mask, mask_b, mask_h, mask_r, mask_c, factor,
             whole, whole_end, batch, head, heads, first, queries, keys, left, right, scale2, threshold, upscale, seed,
-            WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, DROPOUT, False,
+            WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, False,
         )  # fmt: skip
         if LEFT:
             dk, dv = _walk_queries(
                 dk, dv, k, v, q_from, grad_from, sums, delta, q_b, q_h, q_r, q_c, grad_b, grad_h, grad_r, grad_c,
+                mask, mask_b, mask_h, mask_r, mask_c, factor,
                 whole_end, end, batch, head, heads, first, queries, keys, left, right, scale2, threshold, upscale, seed,
-                WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, DROPOUT, True,
+                WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, True,
             )  # fmt: skip
-    if MASK:  # a hidden key's row is its own: nothing that went into it went anywhere else
+    if MASK == OF_KEYS:  # a hidden key's row is its own: nothing that went into it went anywhere else
         key = first + tl.arange(0, BLOCK_N)
         place = mask + tl.cast(batch, tl.int64) * mask_b + key.to(tl.int64) * mask_c
         visible = (tl.load(place, mask=key < keys, other=0) != 0)[:, None]
@@ -240,9 +246,10 @@ def _key_tile(
 @triton.jit
 def _walk_queries(
     dk, dv, k, v, q_from, grad_from, sums, delta, q_b, q_h, q_r, q_c, grad_b, grad_h, grad_r, grad_c,
+    mask, mask_b, mask_h, mask_r, mask_c, factor,
     begin, end, batch, head, heads, first, queries, keys, left, right, scale2, threshold, upscale, seed,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, TMA: tl.constexpr,
-    LEFT: tl.constexpr, RIGHT: tl.constexpr, DROPOUT: tl.constexpr, HIDES: tl.constexpr,
+    LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr, HIDES: tl.constexpr,
 ):  # fmt: skip
     """Adds the queries of [begin, end), as tiles (keys, queries). HIDES: some may not see some of the keys."""
     key = first + tl.arange(0, BLOCK_N)
@@ -254,7 +261,12 @@ def _walk_queries(
         s = tl.dot(k, tl.trans(q), input_precision="ieee")
         # Rows beyond the last query weigh nothing: exp2(-inf).
         log = tl.load(sums + base + row, mask=row < queries, other=float("inf"))
+        if MASK > OF_KEYS:
+            each = mask_from(mask, batch, head, row, queries, mask_b, mask_h, mask_r, MASK)
+            s = masked(s, each[None, :], key[:, None], keys, mask_c, factor, MASK)
         p = tl.exp2(s * scale2 - log[None, :])
+        if MASK > OF_KEYS:
+            p = tl.where(s <= LOWEST, 0.0, p)
         if HIDES:
             visible = seen((row + keys - queries)[None, :], key[:, None], left, right, keys, LEFT, RIGHT)
             p = tl.where(visible, p, 0.0)
@@ -281,7 +293,7 @@ def _walk_queries(
 @triton.jit(do_not_specialize=["tiles", "left", "right", "threshold", "seed"])
 def _queries_kernel(
     q, k, v, grad, dq, sums, delta, mask, q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c,
-    grad_b, grad_h, grad_r, grad_c, mask_b, mask_c,
+    grad_b, grad_h, grad_r, grad_c, mask_b, mask_h, mask_r, mask_c, factor,
     tiles, heads, group, queries, keys, left, right, scale2, scale, threshold, upscale, seed,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, TMA: tl.constexpr,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr,
@@ -291,14 +303,14 @@ def _queries_kernel(
         for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
             _query_tile(
                 q, k, v, grad, dq, sums, delta, mask, q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c,
-                grad_b, grad_h, grad_r, grad_c, mask_b, mask_c,
+                grad_b, grad_h, grad_r, grad_c, mask_b, mask_h, mask_r, mask_c, factor,
                 tile, heads, group, queries, keys, left, right, scale2, scale, threshold, upscale, seed,
                 WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, TAIL,
             )  # fmt: skip
     else:
         _query_tile(
             q, k, v, grad, dq, sums, delta, mask, q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c,
-            grad_b, grad_h, grad_r, grad_c, mask_b, mask_c,
+            grad_b, grad_h, grad_r, grad_c, mask_b, mask_h, mask_r, mask_c, factor,
             tl.program_id(0), heads, group, queries, keys, left, right, scale2, scale, threshold, upscale, seed,
             WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, TAIL,
         )  # fmt: skip
@@ -307,7 +319,8 @@ def _queries_kernel(
 @triton.jit
 def _query_tile(
     q_from, k_from, v_from, grad_from, dq_to, sums, delta, mask,
-    q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, grad_b, grad_h, grad_r, grad_c, mask_b, mask_c,
+    q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, grad_b, grad_h, grad_r, grad_c,
+    mask_b, mask_h, mask_r, mask_c, factor,
     tile, heads, group, queries, keys, left, right, scale2, scale, threshold, upscale, seed,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, TMA: tl.constexpr,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr, TAIL: tl.constexpr,
@@ -333,21 +346,22 @@ def _query_tile(
     begin, whole, whole_end, end = spans(first + keys - queries, BLOCK_M, left, right, keys, BLOCK_N, LEFT, RIGHT, TAIL)
     if MASK:
         whole_end = begin
+        mask = mask_from(mask, batch, head, row, queries, mask_b, mask_h, mask_r, MASK)
     if LEFT and not MASK:
         dq = _walk_keys(
-            dq, q, grad, log, taken, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_c,
+            dq, q, grad, log, taken, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_c, factor,
             begin, whole, which, batch, head // group, first, queries, keys, left, right, scale2, threshold, upscale,
             seed, WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, True,
         )  # fmt: skip
     if not MASK:
         dq = _walk_keys(
-            dq, q, grad, log, taken, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_c,
+            dq, q, grad, log, taken, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_c, factor,
             whole, whole_end, which, batch, head // group, first, queries, keys, left, right, scale2, threshold,
             upscale, seed, WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, False,
         )  # fmt: skip
     if (RIGHT or TAIL) or MASK:  # triton-ascend takes two at a time
         dq = _walk_keys(
-            dq, q, grad, log, taken, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_c,
+            dq, q, grad, log, taken, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_c, factor,
             whole_end, end, which, batch, head // group, first, queries, keys, left, right, scale2, threshold,
             upscale, seed, WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, True,
         )  # fmt: skip
@@ -356,7 +370,7 @@ def _query_tile(
 
 @triton.jit
 def _walk_keys(
-    dq, q, grad, log, taken, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_b, mask_c,
+    dq, q, grad, log, taken, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_c, factor,
     begin, end, which, batch, head, first, queries, keys, left, right, scale2, threshold, upscale, seed,
     WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, TMA: tl.constexpr,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr, HIDES: tl.constexpr,
@@ -367,13 +381,16 @@ def _walk_keys(
         k = load_rows(k_from, batch, head, n, keys, k_b, k_h, k_r, k_c, WIDTH, PADDED, BLOCK_N, TMA)
         v = load_rows(v_from, batch, head, n, keys, v_b, v_h, v_r, v_c, WIDTH, PADDED, BLOCK_N, TMA)
         s = tl.dot(q, tl.trans(k), input_precision="ieee")
+        if MASK > OF_KEYS:
+            s = masked(s, mask[:, None], (n + tl.arange(0, BLOCK_N))[None, :], keys, mask_c, factor, MASK)
         p = tl.exp2(s * scale2 - log[:, None])
         if HIDES:
             key = n + tl.arange(0, BLOCK_N)
             visible = seen(place[:, None], key[None, :], left, right, keys, LEFT, RIGHT)
-            if MASK:
-                row = mask + tl.cast(batch, tl.int64) * mask_b
-                visible = visible & (tl.load(row + key.to(tl.int64) * mask_c, mask=key < keys, other=0) != 0)[None, :]
+            if MASK == OF_KEYS:
+                visible = visible & (tl.load(mask + key.to(tl.int64) * mask_c, mask=key < keys, other=0) != 0)[None, :]
+            elif MASK:
+                visible = visible & ~(s <= LOWEST)
             p = tl.where(visible, p, 0.0)
         dp = tl.dot(grad, tl.trans(v), input_precision="ieee")
         if DROPOUT:

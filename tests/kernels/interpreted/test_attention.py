@@ -23,13 +23,22 @@ def tensors(heads=2, key_heads=1, queries=20, keys=30, width=16, batch=1, dtype=
 def dense(q, k, v, mask=None, causal=False, window=NOTHING):
     """The definition, query by query in float64."""
     out = []
+    if mask is not None and mask.ndim == 2:
+        mask = mask[:, None, None]
+    if mask is not None:
+        mask = mask.expand(*q.shape[:3], k.shape[2])
+    added = None if mask is None or mask.dtype == torch.bool else mask
+    mask = mask if added is None else added > -math.inf
     for b, head, i in itertools.product(*map(range, q.shape[:3])):
         place = i + k.shape[2] - q.shape[2]
         left, right = (math.inf if side is None else side for side in window)
         right = 0 if causal else right
-        seen = [j for j in range(k.shape[2]) if place - left <= j <= place + right and (mask is None or mask[b, j])]
+        seen = [
+            j for j in range(k.shape[2]) if place - left <= j <= place + right and (mask is None or mask[b, head, i, j])
+        ]
         own = head // (q.shape[1] // k.shape[1])
         scores = k[b, own, seen].double() @ q[b, head, i].double() / math.sqrt(q.shape[3])
+        scores = scores if added is None else scores + added[b, head, i, seen].double()
         out.append(torch.softmax(scores, 0) @ v[b, own, seen].double())
     return torch.stack(out).view(q.shape)
 
@@ -108,6 +117,49 @@ def test_split_keys_give_the_output_and_gradients_of_the_definition(sizes, hidin
 
     close(got, gradients(dense, [each.double() for each in qkv], grad, mask=mask, **hiding))
     assert len(small_parts) == 1
+
+
+MASKS = {
+    "of all heads": lambda shape: normal(1, 1, *shape[2:], seed=7) > -0.5,
+    "of each head": lambda shape: normal(*shape, seed=7) > -0.5,
+    "of each head, for all queries": lambda shape: normal(2, shape[1], 1, shape[3], seed=7) > -0.5,
+    "of keys, with four dimensions": lambda shape: normal(2, 1, 1, shape[3], seed=7) > -0.5,
+    "added": lambda shape: normal(*shape, seed=7).masked_fill(normal(*shape, seed=8) > 0.5, -math.inf),
+    "added by distance": lambda shape: -torch.arange(float(shape[3])).abs().expand(1, shape[1], shape[2], -1) / 9,
+    "added, transposed": lambda shape: normal(2, 1, shape[3], shape[2], seed=7).mT,
+}
+
+
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("kind", MASKS)
+def test_masks_of_places_hide_them_or_are_added_to_their_scores(kind, split, module, request):
+    request.getfixturevalue("small_parts" if split else "small_blocks")
+    qkv = tensors(4, 2, queries=5 if split else 21, keys=50, batch=2)
+    shape = (2, 4, qkv[0].shape[2], 50)
+    mask, grad = MASKS[kind](shape), normal(*qkv[0].shape, seed=9)
+    hiding = {"mask": mask, "causal": True, "window": (30, None)}
+
+    got = gradients(module.attention, qkv, grad, **hiding)
+
+    close(got, gradients(dense, [each.double() for each in qkv], grad, **hiding))
+
+
+@pytest.mark.parametrize("lowest", [-math.inf, torch.finfo(torch.float32).min])
+def test_a_query_whose_scores_are_all_hidden_or_lowest_gives_what_pytorch_gives(lowest, module):
+    qkv, mask = tensors(), torch.zeros(1, 1, 20, 30)
+    mask[:, :, 3] = lowest
+    usual = torch.nn.functional.scaled_dot_product_attention(*qkv, attn_mask=mask, enable_gqa=True)
+
+    out, *found = gradients(module.attention, qkv, normal(1, 2, 20, 16, seed=9), mask=mask)
+
+    torch.testing.assert_close(out, usual, rtol=1e-5, atol=1e-5)
+    assert bool(out[:, :, 3].any()) == (lowest != -math.inf)
+    assert all(each.isfinite().all() for each in found) and not found[0][:, :, 3].any()
+
+
+def test_a_mask_that_needs_a_gradient_is_refused(module):
+    with pytest.raises(ValueError, match="Detach it"):
+        module.attention(*tensors(), mask=torch.zeros(1, 1, 20, 30, requires_grad=True))
 
 
 def test_takes_any_strides_and_gradients_of_one_number(module):
