@@ -54,7 +54,7 @@ def table(m: int, n: int, k: int) -> None:
     whole["PyTorch"] = functools.partial(baseline.matmul, **inputs)
     for calls in (products, whole):
         for name, call in calls.items():
-            _same(name, call(), calls["PyTorch"]())
+            compare(name, call(), calls["PyTorch"]())
     of_product, of_whole = medians(products), medians(whole)
     print(f"\n### {m} x {n} x {k}\n")
     print("| step | product, us | TFLOP/s | of cuBLAS | with bias and gelu, us |\n| --- | ---: | ---: | ---: | ---: |")
@@ -79,7 +79,7 @@ def medians(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
     return {name: statistics.median(1e3 * start.elapsed_time(end) for start, end in taken[name]) for name in calls}
 
 
-def _same(name: str, got: torch.Tensor, usual: torch.Tensor) -> None:
+def compare(name: str, got: torch.Tensor, usual: torch.Tensor) -> None:
     """Ends the program if a step's answer differs from PyTorch's by more than rounding."""
     error = float((got.float() - usual.float()).norm() / usual.float().norm())
     if not error < 1e-2:
