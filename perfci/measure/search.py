@@ -83,7 +83,7 @@ def search(
         return None if found.raised else found
     if kind == "less_exact":
         return found
-    return None if verify(replace(suite, kernel=base), device, check, describe).failure else found
+    return None if verify(replace(suite, kernel=base), device, check, describe, base).failure else found
 
 
 def read_constants(kernel: Callable[..., Any]) -> tuple[float, ...]:

@@ -95,6 +95,18 @@ def test_a_fault_that_the_base_has_too_is_not_the_changes(device):
     assert find(tried, device, gradient_that_loses_its_class) == []
 
 
+def coarse(x, target):
+    """Exact in double precision alone."""
+    wide = x.dtype if x.dtype == np.float64 else np.float16
+    return (np.exp(x.astype(wide)) * 3 + 1).astype(x.dtype)
+
+
+def test_a_kernel_as_it_was_is_not_found_on_values_that_its_reference_fails_on_too(device):
+    tried = suite(lambda x, target: coarse(x, target) * x.dtype.type(1.001), coarse)
+
+    assert find(tried, device, tried.kernel) == []
+
+
 def softmax(x, target):
     wide = np.float64 if x.dtype == np.float64 else np.float32
     return probabilities(x.astype(wide)).astype(x.dtype)
