@@ -334,3 +334,11 @@ def test_shards_of_the_benchmark_of_merging_are_joined(pytestconfig, capsys):
         modules.merge_speed.main(3, 4)
 
     assert "12 verdicts" in capsys.readouterr().out
+
+
+def test_a_plan_that_knows_an_earlier_run_keeps_the_workers_of_a_fleet_busy(pytestconfig):
+    with imported(pytestconfig.rootpath / "benchmarks", "startup", "fleet") as modules:
+        found = modules.fleet.simulate(10_000, 16, 5)
+
+    assert min(use for _, use in found["one earlier run"]) > modules.fleet.AIM_USE - 0.02
+    assert max(span for span, _ in found["one earlier run"]) < 1.1 * modules.fleet.AIM_S

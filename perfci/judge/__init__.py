@@ -34,7 +34,13 @@ def judge(run: Run, baselines: Mapping[str, Baseline], thresholds: Thresholds) -
         evidence.append(_Evidence.of(run, {**compared, **again}, wider))
 
     found = {op.op: op for op in run.ops}
-    judges = [_OpJudge(run, op, found.get(op.op), evidence[0], evidence[1:]) for op in run.plan.ops]
+    stored: dict[str, list[str]] = {}
+    for each in compared.values():
+        if each.known:
+            stored.setdefault(each.op, []).append(each.case)
+    judges = [
+        _OpJudge(run, op, found.get(op.op), evidence[0], evidence[1:], stored.get(op.op, ())) for op in run.plan.ops
+    ]
     judged = [row for each in judges for row in each.rows()]
     base = run.plan.base.name if run.plan.base else None
     rows = add_causes(run.ops, [row for row, _ in judged])
@@ -72,6 +78,7 @@ class _OpJudge:
     found: OpRun | None
     plain: _Evidence
     widened: Sequence[_Evidence]  # with what the first, second, ... expected entry of each case allows
+    stored: Sequence[str]  # cases that its baseline knows
 
     def rows(self) -> Iterator[Row]:
         plan, found = self.run.plan, self.found
@@ -205,9 +212,9 @@ class _OpJudge:
             yield self._row(case, Verdict.REMOVED, Reason("removed_since_base", {"op": self.plan.op}))
         if self._is_covered():
             return
-        for (op, case), comparison in self.plain.comparisons.items():
-            if op == self.plan.op and comparison.known and case not in {*self.plan.performance, *gone}:
-                facts = {"op": op, "baseline_us": comparison.baseline_us}
+        for case in self.stored:
+            if case not in {*self.plan.performance, *gone}:
+                facts = {"op": self.plan.op, "baseline_us": self.plain.comparisons[self.plan.op, case].baseline_us}
                 yield self._row(case, Verdict.REMOVED, Reason("removed", facts))
 
     def _row(self, case: str | None, verdict: Verdict, *reasons: Reason) -> Row:

@@ -69,7 +69,8 @@ def _compare_op(run: Run, op: PlannedOp, baseline: Baseline | None, thresholds: 
         base = _duel(base, blocks, limits, run.environment.timer, apart=apart)
         if found and found.sustained:
             base = _compare_sustained(base, found, limits, run.environment.timer)
-        base = _duel_host(base, found.host if found else (), limits)
+        if found and found.host:
+            base = _duel_host(base, found.host, limits)
         if found is None or baseline is None or not blocks:
             yield base
         elif stale := _find_stale(run, op, found, baseline, known):
@@ -123,7 +124,7 @@ def _duel(
         return seen
     shifts = by_process(both, [block.shifts[DUEL] for block in both])
     duel, duel_span = duel_rule.look(list(shifts.values()), limits.allowed(base_us, timer)), None
-    duel = replace(duel, apart=apart)
+    duel = replace(duel, apart=True) if apart else duel
     arms = [(block.arms[KERNEL], block.arms[BASE]) for block in both]
     spans = [(kernel.span_us or 0.0, base.span_us or 0.0) for kernel, base in arms]
     if all(map(all, spans)) and any(arm.activities != 1 for pair in arms for arm in pair):

@@ -35,7 +35,7 @@ from perfci.runs.merge import DIGITS, merge
 from perfci.runs.plan import Request, cases_to_run, make_plan, share_out
 from perfci.runs.record import Recorder, new_run
 from perfci.store import launches
-from perfci.store.files import encode
+from perfci.store.files import encode, uncollected
 
 FOLDER = "shards"  # in the reports folder: shards/<number>/run.json of each shard that was measured here
 
@@ -255,14 +255,16 @@ def merge_shards(
     UsageError as `merge` does, and for other thresholds or baselines than those that the shards knew.
     """
     blank = new_run(settings, sharded.plan, Device(sharded.plan.device, "no device", "none"), command)
-    run = merge(sharded, digest, [run for run, _ in found], blank)
+    with uncollected():
+        run = merge(sharded, digest, [run for run, _ in found], blank)
     with open_rules(run, settings) as rules:
         _refuse_difference(RULES, base_stage.hash_rules(rules)[:DIGITS], sharded.rules[:DIGITS])
     with store.claim_reports(settings.reports):
         # A signature covers both.
         launches.join_launches(settings.reports, {run.id: folder for run, folder in found}.values())
         store.write_run(run, settings.reports)
-    return run, decide(run, settings)
+    with uncollected():
+        return run, decide(run, settings)
 
 
 def check_on_devices(settings: Settings, request: Request, command: str, listener: Listener) -> tuple[Run, Judgements]:

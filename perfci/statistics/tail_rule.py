@@ -35,31 +35,32 @@ def find_tail(blocks: Sequence[Block], seen: Look) -> Tail | None:
     """Sum up what the duel `seen` does not, of its own blocks. None if they do not hold their slowest launches."""
     arms = [(block.arms[KERNEL], block.arms[BASE]) for block in blocks]
     high = [(kernel.time.p90_us, base.time.p90_us) for kernel, base in arms]
-    means = np.array([kernel.time.mean_us / base.time.mean_us for kernel, base in arms])
-    p90s = np.array([kernel / base for kernel, base in high if kernel and base])
+    means = [kernel.time.mean_us / base.time.mean_us for kernel, base in arms]
+    p90s = [kernel / base for kernel, base in high if kernel and base]
     if len(p90s) < len(blocks):
         return None
     shift = max(seen.shift.value, 0.0)
     tested = []
     for ratios, least in ((means, seen.tau), (p90s, 2 * seen.tau)):
-        beyond = np.log(ratios) - shift
-        beyond = beyond[np.abs(beyond) > least]
-        tested.append(exact.signed_rank_p(beyond) if beyond.size else 1.0)
-    processes = np.array([block.process for block in blocks])
-    costs = [means[processes == process].mean() - math.exp(shift) for process in np.unique(processes)]
+        beyond = [each for each in (math.log(ratio) - shift for ratio in ratios) if abs(each) > least]
+        tested.append(exact.signed_rank_p(beyond) if beyond else 1.0)
+    processes: dict[int, list[float]] = {}
+    for block, mean in zip(blocks, means, strict=True):
+        processes.setdefault(block.process, []).append(mean)
+    costs = tuple(statistics.fmean(processes[process]) - math.exp(shift) for process in sorted(processes))
     return Tail(
-        float(means.mean()) - 1, tuple(map(float, costs)), float(np.median(p90s)) - 1, min(tested),
+        statistics.fmean(means) - 1, costs, statistics.median(p90s) - 1, min(tested),
         *_count_slow(arms, shift, seen.tau), *_find_levels(blocks, seen.tau),
     )  # fmt: skip
 
 
 def answer(tail: Tail, seen: Look) -> Ruling:
     """Whether a kernel has a tail. OPEN: more blocks would tell. Only the last two looks of a duel say SLOWER."""
-    tau, costs = math.expm1(seen.tau), np.array(tail.costs)
-    cost = float(np.average(costs, weights=seen.sizes))
+    tau = math.expm1(seen.tau)
+    cost = statistics.fmean(tail.costs, weights=seen.sizes)
     whole = np.array(seen.sizes) >= duel_rule.WHOLE
     decides = np.count_nonzero(whole) >= min(duel_rule.FINAL)
-    if decides and tail.p <= LEVEL and cost > tau and duel_rule.agree(costs, tau, whole):
+    if decides and tail.p <= LEVEL and cost > tau and duel_rule.agree(np.array(tail.costs), tau, whole):
         return Ruling.SLOWER
     if cost <= CLEAR * tau:
         return Ruling.CLEARED
@@ -89,6 +90,8 @@ def _count_slow(arms: Sequence[tuple[ArmBlock, ArmBlock]], shift: float, tau: fl
 
 def _find_levels(blocks: Sequence[Block], tau: float) -> tuple[float, int, int]:
     """By how much some blocks are slower than the others, if by more than twice tau, these, and whole processes."""
+    if len(blocks) < exact.LEAST_FOR_LEVELS:
+        return 0.0, 0, 0
     shifts = [block.shifts[DUEL] for block in blocks]
     usual = statistics.median(block.arms[BASE].time.median_us for block in blocks)
     levels = [math.log(us / usual) for us in exact.modes(usual * np.exp(shifts))]

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -18,7 +19,8 @@ from perfci.store.files import FormatHead, write_atomically
 LAUNCHES_FILE = "launches.jsonl.gz"  # beside run.json in the reports folder
 DECIMALS = 3  # Launch times are kept to the nanosecond. Timers tick at 32 ns.
 
-_CHUNK = 1 << 20
+_CHUNK, _READ = 1 << 20, 1 << 16  # bytes that are unpacked, and read, at once
+_GZIP = 16 + zlib.MAX_WBITS  # what zlib calls gzip's header and check sum
 _LONGEST = 1 << 25  # bytes of one line: more than a million launches
 _MOST = 1 << 28  # bytes that are unpacked of one file: some ten times what 500 cases with all looks of a duel come to
 _MOST_TIMES = 1 << 24  # and times, each of which takes 32 bytes of memory. They may have as few as 3 bytes in the file
@@ -98,15 +100,18 @@ def read_launches(folder: Path) -> Launches:
     rows: list[LaunchRow] = []
     try:
         for line in _lines(path):
-            found = msgspec.json.decode(line, type=FormatHead).format or 1
+            found = _HEAD.decode(line).format or 1
             if found > FORMAT:
                 raise StoredFileError("file_too_new", path=str(path), found=found, supported=FORMAT)
-            rows.append(msgspec.json.decode(line, type=LaunchRow))
+            rows.append(_ROW.decode(line))
     except FileNotFoundError:
         return Launches()
     except (OSError, EOFError, zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Launches(tuple(rows), Reason("launches_torn", {"path": str(path), "rows": len(rows)}))
     return Launches(tuple(rows))
+
+
+_HEAD, _ROW = msgspec.json.Decoder(FormatHead), msgspec.json.Decoder(LaunchRow)
 
 
 def _pack(rows: Iterable[LaunchRow]) -> bytes:
@@ -116,8 +121,8 @@ def _pack(rows: Iterable[LaunchRow]) -> bytes:
 def _lines(path: Path) -> Iterator[bytes]:
     """Whole lines, as far as the compressed data goes: what stands before a tear is given first."""
     rest, size, times = b"", 0, 0
-    with open_regular(path) as packed, gzip.open(packed) as file:
-        while chunk := file.read1(_CHUNK):
+    with open_regular(path) as packed:
+        for chunk in _unpack(packed):
             size, times = size + len(chunk), times + chunk.count(b",")
             if size > _MOST or times > _MOST_TIMES:
                 raise EOFError("a file without end")
@@ -127,3 +132,15 @@ def _lines(path: Path) -> Iterator[bytes]:
                 raise EOFError("a line without end")
     if rest:
         yield rest
+
+
+def _unpack(packed: IO[bytes]) -> Iterator[bytes]:
+    """What a gzip file holds. Each block of a run is a member of its own, for which gzip's own reader is slow."""
+    data, member, whole = b"", zlib.decompressobj(_GZIP), True
+    while data or (data := packed.read(_READ)):
+        yield member.decompress(data, _CHUNK)
+        data, whole = member.unconsumed_tail, member.eof
+        if whole:
+            data, member = member.unused_data, zlib.decompressobj(_GZIP)
+    if not whole:
+        raise EOFError("a file without its end")
