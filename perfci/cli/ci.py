@@ -202,6 +202,8 @@ def _describe_plan(found: ShardPlan) -> Iterator[str]:
     minutes, seconds = divmod(round(found.seconds), 60)
     facts = {"minutes": minutes, "seconds": seconds, "seed": found.plan.seed}
     yield say("Device time: about {minutes} min {seconds} s in all; seed {seed}.", **facts)
+    if found.plan.put_aside:
+        yield sentence(Reason("boards_put_aside", {"boards": ", ".join(found.plan.put_aside)}))
     for number in range(1, found.shards + 1):
         mine = [each for each in run if each.shard == number]
         names = [each.op for each in mine[:SHOWN]] + ([f"... (+{len(mine) - SHOWN})"] if len(mine) > SHOWN else [])

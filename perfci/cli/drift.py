@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from perfci.report.data import pick
 from perfci.report.view import make_table
 from perfci.runs.pasts import read_steps
 from perfci.statistics import changepoints
-from perfci.statistics.boards import Board, compare_boards, describe_board
+from perfci.statistics.boards import Board, compare_boards, describe_board, find_difference, list_reopened
 from perfci.statistics.changepoints import ChangePoint
 from perfci.store.history import History, history_devices, history_ops, read_history
 from perfci.store.past.series import environment_steps
@@ -176,30 +177,60 @@ def _write_run(run: HistoryRun) -> Mapping[str, Any]:
 def show_boards(histories: Sequence[History], device: str | None, where: Settings, *, json: bool) -> int:
     """Compare boards, and print how they differ; 3 if one stands out that is not quarantined."""
     by_device = {one.device: [each for each in histories if each.device == one.device] for one in histories}
-    found = {key: compare_boards({one.op: one.runs for one in ops}) for key, ops in by_device.items()}
+    runs = {key: {one.op: one.runs for one in ops} for key, ops in by_device.items()}
+    found = {key: compare_boards(ops) for key, ops in runs.items()}
     problems = [problem for one in histories for problem in one.problems]
     if device is None:  # quarantined boards that no history knows
         seen = {board_key(one.board) for each in found.values() for one in each}
         unknown = [board for board in where.quarantine if board_key(board) not in seen]
         problems += [Reason("board_unknown", {"board": board}) for board in unknown]
-    quarantine = {board_key(each) for each in where.quarantine}
-    names = "board runs inconclusive overturned spread nulls outside"
+    quarantine, cleared = ({board_key(each) for each in listed} for listed in (where.quarantine, where.cleared))
+    names = "board runs inconclusive overturned spread nulls slow clock ecc_errors outside since"
     answer = []
     for key, each in found.items():
         boards = [
-            pick(one, names, quarantined=board_key(one.board) in quarantine, said=describe_board(one, key))
+            pick(
+                one,
+                names,
+                quarantined=board_key(one.board) in quarantine,
+                put_aside=one.sick and board_key(one.board) not in cleared,
+                said=(*describe_board(one, key), *_reopen(one, key, runs[key])),
+            )
             for one in each
         ]
-        answer.append({"device": key, "boards": boards})
-    shown = separate([_show_device(key, each, quarantine) for key, each in found.items()])
+        answer.append({"device": key, "difference": find_difference(each), "boards": boards})
+    shown = separate([_show_device(key, each, quarantine, cleared, runs[key]) for key, each in found.items()])
     warnings = (Paragraph(problem, 2, STYLES[Gate.WARNS]) for problem in problems)
     print_found(answer, (*shown, *warnings), json=json)
     outside = [one for each in found.values() for one in each if one.outside]
     return Exit.WARNINGS if problems or any(board_key(one.board) not in quarantine for one in outside) else Exit.OK
 
 
-def _show_device(device: str, found: Sequence[Board], quarantine: set[str]) -> Iterator[RenderableType]:
+def _reopen(board: Board, device: str, runs: Mapping[str, Sequence[HistoryRun]]) -> tuple[Reason, ...]:
+    """What a sick board alone has decided since it is sick, with the command that asks again."""
+    found = list_reopened(board, runs) if board.sick else {}
+    if not found:
+        return ()
+    facts: dict[str, Fact] = {"board": board.board, "device": device, "since": (board.began or "")[:10]}
+    facts |= {"count": sum(map(len, found.values())), "command": shlex.join(["perfci", "check", *found])}
+    return (Reason("board_reopened", facts),)
+
+
+def _show_device(
+    device: str,
+    found: Sequence[Board],
+    quarantine: set[str],
+    cleared: set[str],
+    runs: Mapping[str, Sequence[HistoryRun]],
+) -> Iterator[RenderableType]:
     yield Paragraph(say("Boards of {device}: {count}", device=device, count=len(found)), style="bold")
+
+    def name_state(one: Board) -> str:
+        key = board_key(one.board)
+        if key in quarantine:
+            return say("quarantined")
+        return say("put aside") if one.sick and key not in cleared else say("outside") if one.outside else "-"
+
     lines = [
         (
             one.board,
@@ -207,15 +238,21 @@ def _show_device(device: str, found: Sequence[Board], quarantine: set[str]) -> I
             units.percent(one.inconclusive.value),
             units.percent(one.overturned.value),
             "-" if one.spread is None else f"{one.spread.ratio.value:.2f}x",
-            say("quarantined") if board_key(one.board) in quarantine else say("outside") if one.outside else "-",
+            "-" if one.slow is None else units.percent(one.slow.ratio.value - 1, signed=True),
+            "-" if one.clock is None else units.percent(1 / one.clock.ratio.value - 1, signed=True),
+            name_state(one),
         )
         for one in found
     ]
     styles = [STYLES[Gate.WARNS] if one.outside else "" for one in found]
     if found:
-        headings = "board | runs: | INCONCLUSIVE: | overturned: | A/A spread: | state:"
+        headings = "board | runs: | INCONCLUSIVE: | overturned: | A/A spread: | times: | clock: | state:"
         yield Grid(make_table(headings, lines), styles=styles)
     for one in found:
-        yield from (Paragraph(reason, 2, STYLES[Gate.WARNS]) for reason in describe_board(one, device))
+        told = (*describe_board(one, device), *_reopen(one, device, runs))
+        yield from (Paragraph(reason, 2, STYLES[Gate.WARNS]) for reason in told)
+    if (difference := find_difference(found)) is not None:
+        text = say("Standard deviation of a reference's time between boards: {sd}.", sd=units.percent(difference))
+        yield Paragraph(text, 2, "dim")
     if len(found) == 1:
         yield Paragraph(say("There is no other board to compare it with."), 2, "dim")

@@ -5,10 +5,11 @@ import os
 import platform
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from perfci.core.model import Bearing, Device, Difference, Environment, Fact
+from perfci.core.model import BaselineRun, Bearing, Device, Difference, Environment, Fact
 
 PACKAGES = (
     "perfci", "torch", "triton", "pytorch-triton", "torch-npu", "triton-ascend", "numpy", "scipy", "nvidia-ml-py",
@@ -206,3 +207,9 @@ def flatten(environment: Environment) -> Iterator[tuple[str, Fact]]:
             yield from ((f"{name}.{part}", fact) for part, fact in value.items())
         else:
             yield name, value
+
+
+def find_newest(runs: Iterable[BaselineRun]) -> BaselineRun:
+    """Returns the run that was made last, by clocks that are right: one from the future comes before all others."""
+    now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return max(runs, key=lambda run: (run.created <= now, run.created))

@@ -43,6 +43,8 @@ class Settings:
     language: Literal["en", "zh"] = "en"  # of sentences, tables and reports: en or zh
     quarantine: tuple[Annotated[str, Meta(pattern=r"[^\s-]")], ...] = ()
     """UUIDs of boards whose results never fail a gate. A merge request is judged by its target's list."""
+    cleared: tuple[Annotated[str, Meta(pattern=r"[^\s-]")], ...] = ()
+    """UUIDs of boards that get work although their runs look sick: they were repaired. Of a merge request, the same."""
     release_tags: Annotated[str, Meta(pattern="^[^-\0][^\0]*$")] = "*"  # tags of releases: * and ? as in a shell
     rounds: Annotated[int, Meta(ge=1, le=1000)] = 5  # how many rounds of one start `perfci try` judges
 
@@ -149,5 +151,8 @@ def _make_settings(root: Path, table: Mapping[str, Any]) -> Settings:
     for name in settings.environment:
         if is_secret(name):
             raise UsageError("setting_secret", path=path, key="environment", name=name)
-    boards = {board_key(board): board.strip() for board in settings.quarantine}
-    return dataclasses.replace(settings, quarantine=tuple(boards.values()))
+    quarantine, cleared = (
+        tuple({board_key(board): board.strip() for board in boards}.values())
+        for boards in (settings.quarantine, settings.cleared)
+    )
+    return dataclasses.replace(settings, quarantine=quarantine, cleared=cleared)

@@ -63,6 +63,7 @@ class FakeSpec:
     throttle: tuple[str, ...] = ()  # reasons why the clock is held down, in every block
     power_limit_w: float = 0.0  # what holds the clock down if launches and rests draw more together. 0: no limit
     foreign_processes: int = 0  # others on the device
+    ecc_errors: int = 0  # in its memory, that could not be corrected
     memory_bytes: int = 1 << 34  # memory of the device
     devices: int = 1  # boards of the host. A process gets the one that FAKE_VISIBLE_DEVICES names, as with real ones
     locked: bool = False  # one run at a time has the board, as with real ones
@@ -281,6 +282,9 @@ class FakeDevice(seam.Accelerator):
     def visible(self) -> int:
         return self._spec.devices
 
+    def uuids(self) -> tuple[str, ...]:
+        return () if self._spec.board else tuple(f"FAKE-{index}" for index in range(self._spec.devices))
+
     @contextmanager
     def session(self) -> Iterator[FakeSession]:
         self._session = FakeSession(self._spec, self._rng, self._losses, self._bias, self._power)
@@ -292,7 +296,8 @@ class FakeDevice(seam.Accelerator):
     def state(self) -> DeviceState:
         blocks = self._session.blocks if self._session else 0
         clock = round(1980 * math.exp(-self._spec.clock_drop_per_block * blocks))
-        return DeviceState(clock, 3200, 40, 300.0, self._spec.throttle, self._spec.foreign_processes)
+        spec = self._spec
+        return DeviceState(clock, 3200, 40, 300.0, spec.throttle, spec.foreign_processes, ecc_errors=spec.ecc_errors)
 
     def limits(self, dtypes: Sequence[str]) -> Limits:
         """One terabyte and one hundred teraflops a second, scaled by the board's speed."""

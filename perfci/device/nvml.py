@@ -105,6 +105,7 @@ class NvmlBoard:
             throttle=throttle_names(self._ask("nvmlDeviceGetCurrentClocksEventReasons") or 0),
             # In a container the library has the host's process numbers, so one of the strangers is this process.
             foreign_processes=None if processes is None else max(len(processes) - 1, 0),
+            ecc_errors=self._ask("nvmlDeviceGetTotalEccErrors", 1, 0),  # uncorrected, volatile
         )
 
     def _watts(self, function: str) -> float | None:

@@ -467,6 +467,10 @@ class Accelerator:
         """Devices of any model that the process sees, this one included."""
         return 1
 
+    def uuids(self) -> tuple[str, ...]:
+        """Of these devices in their order, empty if that is not known."""
+        return ()
+
     def session(self) -> AbstractContextManager[Session]:
         """Open a timing session. Raises DeviceError if nothing can be timed."""
         raise DeviceError("no_accelerator")

@@ -63,6 +63,10 @@ class TorchDevice(Accelerator):
         """As torch counts them. Of the slices of divided GPUs it sees only the first."""
         return int(self._module.device_count())
 
+    def uuids(self) -> tuple[str, ...]:
+        found = (self._module.get_device_properties(index) for index in range(self.visible()))
+        return tuple(str(getattr(each, "uuid", "")) for each in found)
+
     def session(self) -> AbstractContextManager[Session]:
         return self._activities() if self.timer == "activity" else self._events()
 

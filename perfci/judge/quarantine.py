@@ -15,6 +15,9 @@ def advise(run: Run, judgements: Judgements, quarantine: Collection[str]) -> Jud
     boards = {(op.op, case.case): boards_of(case, run) for op in run.ops for case in op.performance}
     timed = {key: found for key, found in boards.items() if found}
     only = {key: found for key, found in timed.items() if {board_key(board) for board in found} <= listed}
+    if run.plan.put_aside:
+        aside = Reason("boards_put_aside", {"boards": ", ".join(run.plan.put_aside)})
+        judgements = replace(judgements, notes=(*judgements.notes, aside))
     if not only:
         return judgements
     rows = tuple(_advise_row(row, only.get((row.op, row.case or ""), ())) for row in judgements.rows)

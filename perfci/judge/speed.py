@@ -34,7 +34,8 @@ def judge_case(
     day = expected.day_of(context.run)
     excused = expected.excuse(answers, wide, day)
     found = sorted(excused.found.values(), key=lambda each: (GRAVITY.index(each.verdict), not each.exact))
-    hindered = 2 * sum(bool(_throttled(block) or block.state.foreign_processes) for block in case.blocks)
+    states = [(block, block.state) for block in case.blocks]
+    hindered = 2 * sum(bool(_throttled(block) or each.foreign_processes or each.ecc_errors) for block, each in states)
     mostly_hindered = hindered > len(case.blocks)
     verdict, reasons = _decide(found, case, mostly_hindered)
     proven = any(reason.kind in PROOFS for reason in case.suspicion)
@@ -115,6 +116,8 @@ def _hindrances(blocks: Sequence[Block]) -> Iterator[Reason]:
     if any(foreign):
         facts = {"processes": max(foreign), "count": sum(map(bool, foreign)), "blocks": len(blocks)}
         yield Reason("foreign_processes", facts)
+    if errors := max((block.state.ecc_errors or 0 for block in blocks), default=0):
+        yield Reason("ecc_errors", {"count": errors})
 
 
 def _note_noise(blocks: Sequence[Block], limits: CaseThresholds) -> Iterator[Reason]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from perfci import store
 from perfci.core.codec import decode
-from perfci.core.environment import PACKAGES
+from perfci.core.environment import PACKAGES, find_newest
 from perfci.core.errors import GitError, PerfciError, StoredFileError, UsageError
 from perfci.core.model import Base, DuelWhat, Expected, PlannedBase, PlannedOp, Reason, board_key
 from perfci.core.settings import FILE as SETTINGS_FILE
@@ -39,6 +39,7 @@ MERGE_REQUEST = ("CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "CI_MERGE_REQUEST_EVENT_
 UNREMARKABLE = frozenset({"git_missing", "no_repository", "no_commit_yet", "no_base"})  # nobody needs to hear
 
 PLACES = ("kernels", "baselines", "thresholds")  # settings by which a change is judged: folders of the project
+LISTS = "quarantine", "cleared"  # settings that list boards
 
 NEEDED = ("msgspec", "numpy", "scipy", "yaml")  # to run the base's kernels, and torch for real devices. perfci is lent
 
@@ -129,14 +130,17 @@ def move_settings(settings: Settings, root: Path) -> Settings:
     """Returns the settings of another tree, by its own account. Reports and the lock stay in their places."""
     kernels, baselines, thresholds = (move_path(getattr(settings, name), settings.root, root) for name in PLACES)
     quarantine: tuple[str, ...] = ()
+    cleared: tuple[str, ...] = ()
     # If the settings there cannot be read no board is quarantined, which is stricter.
     with contextlib.suppress(UsageError):
         # A change must not lead to other ops and rules of the base than the base itself has.
         own = settings_at(root)
-        kernels, baselines, thresholds, quarantine = own.kernels, own.baselines, own.thresholds, own.quarantine
+        kernels, baselines, thresholds = own.kernels, own.baselines, own.thresholds
+        quarantine, cleared = own.quarantine, own.cleared
     return dataclasses.replace(
-        settings, root=root, kernels=kernels, baselines=baselines, thresholds=thresholds, quarantine=quarantine
-    )
+        settings, root=root, kernels=kernels, baselines=baselines, thresholds=thresholds,
+        quarantine=quarantine, cleared=cleared,
+    )  # fmt: skip
 
 
 def choose_rules(base: Base | None, tree: BaseTree | None, settings: Settings) -> Settings:
@@ -211,8 +215,9 @@ def hash_rules(rules: Settings) -> str:
         for path in sorted(path for path in folder.rglob("*") if path.is_file() and history.ENDING not in path.name):
             content = hashlib.sha256(path.read_bytes()).hexdigest()
             found.update(f"{folder.name}/{path.relative_to(folder).as_posix()}\0{content}\n".encode(errors="replace"))
-    for board in sorted(map(board_key, rules.quarantine)):
-        found.update(f"quarantine\0{board}\n".encode(errors="replace"))
+    for name in LISTS:
+        for board in sorted(map(board_key, getattr(rules, name))):
+            found.update(f"{name}\0{board}\n".encode(errors="replace"))
     return found.hexdigest()
 
 
@@ -232,7 +237,7 @@ def baseline_commit(settings: Settings) -> str | None:
         with contextlib.suppress(PerfciError):
             baselines = store.read_baselines(settings.baselines, folder.name).values()
             runs += [run for baseline in baselines for run in baseline.runs if run.environment.commit]
-    return max(runs, key=lambda run: run.created).environment.commit if runs else None
+    return find_newest(runs).environment.commit if runs else None
 
 
 def _planned_base(
@@ -293,7 +298,10 @@ def _compare_rules(tree: BaseTree, settings: Settings) -> BaseTree:
         *_list_differing(settings.thresholds, tree.settings.thresholds, settings.root),
         *_list_differing(settings.baselines, tree.settings.baselines, settings.root),
     )
-    boards = [set(map(board_key, each.quarantine)) for each in (settings, tree.settings)]
+    boards = [
+        {(name, board_key(board)) for name in LISTS for board in getattr(each, name)}
+        for each in (settings, tree.settings)
+    ]
     places = [
         [move_path(getattr(each, name), each.root, Path()) for name in PLACES] for each in (settings, tree.settings)
     ]

@@ -44,7 +44,9 @@ IMPORTED_ON_GPU = (
 
 NODES = ("nvidia*", "nvhost*", "nvmap", "davinci*", "kfd", "dxg")  # device files of machines with an accelerator
 
-BOARD = "PERFCI_BOARD"  # variable by which this process is given the one device of its workers, as VISIBLE names it
+BOARD = "PERFCI_BOARD"
+"""Variable by which this process is given the devices of its workers, as VISIBLE names them: the first for first looks
+"""
 
 
 @dataclass(frozen=True)
@@ -107,8 +109,8 @@ def make_environment(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:
     if name := VISIBLE.get(place.device):
         # The first device for the first process, the next ones for later looks.
         known = name_devices(variables, place.device, place.devices)
-        mine = os.environ.get(BOARD) or (known[place.process % len(known)] if place.devices > 1 else None)
-        variables |= {name: mine} if mine else {}
+        given = os.environ[BOARD].split(",") if os.environ.get(BOARD) else known if place.devices > 1 else []
+        variables |= {name: given[place.process % len(given)]} if given else {}
     variables |= _python_path(variables, place, bench)
     if place.python:
         variables.pop("PYTHONHOME", None)

@@ -38,7 +38,8 @@ def decide(run: Run, settings: Settings, against: Path | None = None, judged_by:
         notes = (*first, *judgements.notes, *last)
         if rules is settings and not judged_by and is_judged_by_base(run.plan.base):  # those of the base are gone
             notes = tuple(Reason("rules_gone", note.facts) if note.kind == "rules_changed" else note for note in notes)
-        return advise(run, dataclasses.replace(judgements, notes=notes), rules.quarantine)
+        listed = (*rules.quarantine, *run.plan.put_aside)
+        return advise(run, dataclasses.replace(judgements, notes=notes), listed)
 
 
 @dataclass(frozen=True)

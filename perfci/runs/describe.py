@@ -22,6 +22,7 @@ class Described:
     ops: tuple[PlannedOp, ...]
     devices: int = 1  # of this kind on the host
     visible: int = 1  # of any model
+    uuids: tuple[str, ...] = ()  # of the visible ones, in their order
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,4 +109,4 @@ def _import(
             found[last] = PlannedOp(last, failure=failure)
         planned += found.values()
         waiting = [op for op in waiting if op.op not in found]
-    return Described(ready.device, tuple(planned), ready.devices, max(ready.visible, ready.devices))
+    return Described(ready.device, tuple(planned), ready.devices, max(ready.visible, ready.devices), ready.uuids)

@@ -19,6 +19,7 @@ from perfci.device.npu_host import NpuHost, look, traps
 from perfci.device.targets import KNOWN, release
 from perfci.ops.discover import select
 from perfci.runs.bench import Listener, WorkerPlace, call_both, make_environment, make_job, open_bench
+from perfci.runs.boards import find_sick
 from perfci.runs.effective_thresholds import ended
 from perfci.runs.plan import draw_seed
 from perfci.worker import confine
@@ -72,6 +73,7 @@ class Facts:
     reports: str = ""
     reports_writable: bool = True
     quarantine: tuple[str, ...] = ()
+    sick: tuple[str, ...] = ()  # boards that accepted runs show to be sick
     thresholds: tuple[Reason, ...] = ()  # entries that have ended, files that cannot be read
     ops: Reason | None = None  # why the project has no op to check
 
@@ -110,7 +112,7 @@ def gather(settings: Settings, kind: str, listener: Listener) -> Facts:
         here=git.read(settings.root), lock_folder=str(lock), lock_writable=is_writable(lock),
         lock_shared=not contained or (settings.lock_folder is not None and mounted),
         reports=str(settings.reports), reports_writable=is_writable(settings.reports),
-        quarantine=settings.quarantine, thresholds=ended(settings, device), ops=ops,
+        quarantine=settings.quarantine, sick=find_sick(settings), thresholds=ended(settings, device), ops=ops,
     )  # fmt: skip
 
 
@@ -202,6 +204,8 @@ def _judge_device(facts: Facts) -> Iterator[DoctorFinding]:
     board = device.uuid if device else None
     if board and board_key(board) in set(map(board_key, facts.quarantine)):
         yield _find(NOTE, "doctor_quarantined", board=board)
+    if board and board_key(board) in set(map(board_key, facts.sick)):
+        yield _find(PROBLEM, "doctor_board_sick", board=board)
     if facts.timer == "event":
         yield _find(NOTE, "doctor_npu_timer_events" if _is_npu(facts) else "doctor_timer_events")
     elif facts.timer is not None:
@@ -210,6 +214,8 @@ def _judge_device(facts: Facts) -> Iterator[DoctorFinding]:
         return
     if held := sorted(_HELD_DOWN.intersection(state.throttle)):
         yield _find(PROBLEM, "doctor_throttled", why=", ".join(held), temperature=state.temperature_c)
+    if state.ecc_errors:
+        yield _find(PROBLEM, "ecc_errors", count=state.ecc_errors)
     if state.foreign_processes:
         yield _find(PROBLEM, "doctor_foreign", count=state.foreign_processes)
     if state.sm_clock_mhz is not None:

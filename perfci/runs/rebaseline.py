@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from perfci import store
-from perfci.core.environment import REFERENCE_PACKAGES, differences
+from perfci.core.environment import REFERENCE_PACKAGES, differences, find_newest
 from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model.baseline import Baseline, BaselineCase, BaselineRun, Step, StepCase, StepSide
 from perfci.core.model.basics import Fact, Interval, Reason
@@ -153,7 +153,7 @@ def add_step(old: Baseline, new: Baseline, seen: Rebaselined, taken: Collection[
 
 def _describe_side(runs: Sequence[BaselineRun]) -> StepSide:
     """The values of the newest run stand for all but what may differ from run to run."""
-    newest = max(runs, key=lambda run: run.created).environment
+    newest = find_newest(runs).environment
     ids, device = tuple(run.id for run in runs), newest.device
     commits = tuple(dict.fromkeys(run.environment.commit for run in runs if run.environment.commit))
     boards = tuple(dict.fromkeys(run.environment.device.uuid for run in runs if run.environment.device.uuid))
@@ -225,7 +225,7 @@ def _weigh(
     if not seen.cases:
         return replace(seen, withheld=tuple(held))
     sources = _find_sources(old, {move.case for move in seen.cases})
-    commits = [max(runs, key=lambda run: run.created).environment.commit for runs in (sources, new.runs)]
+    commits = [find_newest(runs).environment.commit for runs in (sources, new.runs)]
     changed = _list_changed_files(settings.kernels, op, *commits)
     if changed and op not in options.included:
         files = {"op": op, "commit": (commits[0] or "")[:10], "files": list_some(changed, MOST_FILES)}
@@ -238,7 +238,7 @@ def _weigh(
         facts |= {"change": worst.kernel.value, "reference_change": worst.reference.value}
         # The commit of the newest run that the cases' blocks are from, if it measured that and nothing else.
         sources = _find_sources(old, {move.case for move in alone})
-        newest = max(sources, key=lambda run: run.created).environment
+        newest = find_newest(sources).environment
         kind = "rebaseline_unexplained_nowhere"
         if newest.commit and not newest.dirty:
             kind, facts = "rebaseline_unexplained", {**facts, "commit": newest.commit[:10]}

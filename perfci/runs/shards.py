@@ -18,7 +18,7 @@ import perfci
 from perfci import store
 from perfci.core import deadline
 from perfci.core.errors import PerfciError, Stopped, UsageError
-from perfci.core.model import UNTIMED, Device, Judgements, Plan, PlannedOp, Run, Shard, ShardedOp, ShardPlan
+from perfci.core.model import UNTIMED, Device, Judgements, Plan, PlannedOp, Run, Shard, ShardedOp, ShardPlan, board_key
 from perfci.core.model import UsedBoard as Board
 from perfci.core.settings import ALL, ONE, Settings
 from perfci.core.wording import as_fact, spoken
@@ -28,6 +28,7 @@ from perfci.ops.fingerprint.tree import Tree
 from perfci.runs import base as base_stage
 from perfci.runs import flow
 from perfci.runs.bench import BOARD, LOGS, Bench, Listener, claim_bench, name_devices, open_bench
+from perfci.runs.boards import find_sick
 from perfci.runs.decide import decide, open_rules
 from perfci.runs.describe import Described, describe_ops, find_violation
 from perfci.runs.effective_thresholds import alpha_of, refuse_looser
@@ -91,9 +92,11 @@ def plan_shards(
             anywhere = dataclasses.replace(request, device=FAKE if kind == FAKE else AUTO)
             found = base_stage.describe_against(bench, anywhere, base.tree)
             kind = found.device.kind if kind == AUTO else kind
-        boards = _choose_boards(request.devices or ONE, kind, found.visible)
+        sick = find_sick(base.rules)
+        boards = _choose_boards(request.devices or ONE, kind, found, sick)
         whole = make_plan(request, found.ops, kind, base.against, alpha)
-        whole = dataclasses.replace(whole, boards=boards, skip_unchanged=whole.skip_unchanged and not every)
+        skips = whole.skip_unchanged and not every
+        whole = dataclasses.replace(whole, boards=boards, put_aside=sick, skip_unchanged=skips)
     shards = len(boards) or shards
     shared = share_out(whole, shards, last)
     prints = _fingerprint(settings, [each.op for each in shared if each.shard])
@@ -109,12 +112,18 @@ def plan_shards(
     )  # fmt: skip
 
 
-def _choose_boards(wanted: str, kind: str, visible: int) -> tuple[Board, ...]:
-    """The host's devices that --devices names. Raises UsageError for an unknown index, and one named twice."""
-    known = name_devices(os.environ, kind, visible)
+def _choose_boards(wanted: str, kind: str, found: Described, sick: Sequence[str]) -> tuple[Board, ...]:
+    """The host's devices that --devices names, of all of them those that are not put aside, unless all are.
+
+    Raises UsageError for an unknown index, and one named twice.
+    """
+    known, aside = name_devices(os.environ, kind, found.visible), set(map(board_key, sick))
     if wanted == ONE or kind in UNTIMED or kind == AUTO or (wanted == ALL and len(known) < 2):
         return ()
     numbers = [*range(len(known))] if wanted == ALL else [int(each) for each in wanted.split(",")]
+    if wanted == ALL:
+        healthy = [number for number, uuid in enumerate(found.uuids[: len(known)]) if board_key(uuid) not in aside]
+        numbers = healthy or numbers
     if missing := [number for number in numbers if number >= len(known)]:
         raise UsageError("devices_missing", index=missing[0], devices=len(known), known=", ".join(known))
     if len({*numbers}) < len(numbers):
@@ -206,10 +215,12 @@ def refuse_foreign_plan(settings: Settings, sharded: ShardPlan, request: Request
     with open_bench(settings, lambda _: None) as bench:
         base = base_stage.find(bench, request)
         digest, known = base_stage.hash_rules(base.rules), base_stage.compare_files(base.tree, settings, plan.ops)
+        sick = find_sick(base.rules)
     alpha = alpha_of(base.rules, request.thresholds)
     whole = make_plan(request, known, plan.device if request.device == AUTO else request.device, base.against, alpha)
     skips = whole.skip_unchanged and plan.skip_unchanged  # with --all more is measured than has to be
     whole = dataclasses.replace(whole, skip_unchanged=skips, boards=plan.boards, seed_given=plan.seed_given)
+    whole = dataclasses.replace(whole, put_aside=sick)
     shares, prints = {each.op: each for each in sharded.ops}, _fingerprint(settings, chosen)
     parts = []
     for op in whole.ops:
@@ -285,13 +296,15 @@ def check_on_devices(settings: Settings, request: Request, command: str, listene
         began = deadline.ends(request.deadline) - request.deadline.limit_s
         variables[deadline.STARTED] = datetime.fromtimestamp(began, UTC).isoformat()
         arguments += ["--deadline", str(request.deadline.limit_s)]
+    # Later looks at what a board suspects are taken on the next one, so that no single board fails a case.
+    names = [board.visible for board in sharded.plan.boards]
     processes = [
         subprocess.Popen(
             [sys.executable, "-P", "-m", "perfci", *arguments, "--shard", f"{number}/{sharded.shards}"],
-            env={**variables, BOARD: board.visible},
+            env={**variables, BOARD: ",".join(names[number - 1 :] + names[: number - 1])},
             stdout=subprocess.DEVNULL,
         )
-        for number, board in enumerate(sharded.plan.boards, 1)
+        for number in range(1, sharded.shards + 1)
     ]
     stopped = None
     try:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from perfci import store
 from perfci.core.deadline import Timetable
+from perfci.core.environment import find_newest
 from perfci.core.errors import DeviceError, GitError, Stopped, UsageError
 from perfci.core.model.baseline import Baseline, BaselineCase
 from perfci.core.model.basics import Fact, Gate, Reason, Suite, Verdict
@@ -150,7 +151,7 @@ def _find_last_commit(stored: BaselineCase | None, baseline: Baseline | None) ->
         return None
     sources = {block.run for block in stored.blocks}
     clean = [run for run in baseline.runs if run.id in sources and not run.environment.dirty and run.environment.commit]
-    newest = max(clean, key=lambda run: run.created).environment.commit if clean else None
+    newest = find_newest(clean).environment.commit if clean else None
     return newest if newest and re.fullmatch(r"[0-9a-f]{7,64}", newest) else None
 
 

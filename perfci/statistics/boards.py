@@ -2,19 +2,21 @@
 
 The shares of a board's open cases and of its overturned suspects are tested by dealing out runs at random, the spread
 of its A/A duels by the exact rank sum, with Holm over all. The unit is a run on a board, since cases of one run share
-its night. docs/drift.md says how rarely that errs.
+its night. A board is sick if its newest runs are, several in a row: the median of a run's references or clocks lies
+beyond what healthy boards differ by. docs/drift.md says how rarely that errs.
 """
 
+import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfci.core.environment import unmixable
-from perfci.core.model import BoardCounts, Environment, Fact, HistoryRun, Interval, Reason, board_key
+from perfci.core.model import BoardCounts, Environment, Fact, HistoryCase, HistoryRun, Interval, Reason, board_key
 from perfci.statistics import exact
 
 ALPHA = 0.01  # chance, at most, that a look names any board of a model of which all are alike
@@ -26,6 +28,13 @@ OTHERS = 200  # runs of other boards that its own are compared with, at most
 DRAWS = 9_999
 
 FIGURES = 3
+
+SICK = frozenset({"slow", "clock", "ecc"})
+"""Figures that put a board aside by themselves. What people look at first is how often the others err."""
+LEAST_SLOW = 1.05  # ratio of the references' times: at the power cap healthy boards of a model differ by 2 to 5 %
+LEAST_CLOCK = 1.03  # ratio of the other boards' clocks to its own
+ENDS = {"slow": LEAST_SLOW, "clock": LEAST_CLOCK}
+SICK_RUNS = 3  # in a row that look sick: one night proves nothing. Of memory errors one run is enough
 
 RATE = 0.001  # chance with which an unseen board of a model lies beyond what boards are allowed to differ by
 PRIOR_BOARDS = 8.0  # boards that the usual spread is worth beside those that were measured: it comes from many cases
@@ -53,7 +62,7 @@ class Share:
 
 @dataclass(frozen=True)
 class SpreadTest:
-    """A board's A/A spread against that of its model's other boards."""
+    """A board's A/A spread against that of its model's other boards, or its references' time, or their clock."""
 
     ratio: Interval
     p: float  # one-sided, exact, of a spread that is no larger
@@ -69,18 +78,40 @@ class Board:
     overturned: Share  # of the suspects
     spread: SpreadTest | None  # None if there are too few A/A duels
     nulls: int  # runs with A/A duels
-    outside: tuple[str, ...] = ()  # what it stands out in: inconclusive, overturned, spread
+    slow: SpreadTest | None = None  # its references' time / the other boards'. None if they do not compare
+    clock: SpreadTest | None = None  # the other boards' clock / its own, the same
+    ecc_errors: int = 0  # memory errors that its newest run saw and that could not be corrected
+    outside: tuple[str, ...] = ()  # what it stands out in: inconclusive, overturned, spread, slow, clock, ecc
+    since: tuple[str, ...] = ()  # ids of its newest runs in which it was sick, the oldest first
+    began: str | None = None  # when the first of these was made
+    changes: Mapping[str, float] = field(default_factory=dict)
+    """by how much slower its references are in these runs, or the other boards' clock is higher, ratio - 1"""
+
+    @property
+    def sick(self) -> bool:
+        """Whether it gets no more work: until a run on it is healthy, or people clear it."""
+        return not SICK.isdisjoint(self.outside)
 
 
 @dataclass
 class _Unit:
     """A run on a board."""
 
-    created: str
+    run: str
+    created: str  # or when the next one was, if its own clock was ahead
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros((2, 2), np.int64))
     """for inconclusive and overturned: cases, and those that might have been"""
     spreads: list[float] = field(default_factory=list)
     """of each A/A duel, log, against the usual one of its case and environment"""
+    slow: list[float] = field(default_factory=list)  # of each reference's time, the same
+    clock: list[float] = field(default_factory=list)  # of each case's clock, the same, higher where that is lower
+    ecc_errors: int = 0
+
+    def find_signs(self) -> list[str]:
+        """In what it looks like a run on a sick board. Several of them show that."""
+        known = {name: values for name in ENDS if (values := getattr(self, name))}
+        found = [name for name, values in known.items() if statistics.median(values) > math.log(ENDS[name])]
+        return [*found, *["ecc"] * (self.ecc_errors > 0)]
 
 
 def compare_boards(histories: Mapping[str, Sequence[HistoryRun]]) -> tuple[Board, ...]:
@@ -90,6 +121,14 @@ def compare_boards(histories: Mapping[str, Sequence[HistoryRun]]) -> tuple[Board
     spreads = compare_spreads(
         {board: [statistics.fmean(unit.spreads) for unit in own if unit.spreads] for board, own in units.items()}
     )
+
+    def collect(name: str) -> dict[str, list[float]]:
+        return {
+            board: [statistics.median(each) for unit in own if (each := getattr(unit, name))]
+            for board, own in units.items()
+        }
+
+    slow, clock = (compare_spreads(collect(name)) for name in ENDS)
     by_figure: dict[str, Mapping[str, Share | SpreadTest | None]] = {**shares, "spread": spreads}
     family = [(figure, board) for figure in by_figure for board in units]
     p = [1.0 if (one := by_figure[name][board]) is None or one.p is None else one.p for name, board in family]
@@ -106,8 +145,30 @@ def compare_boards(histories: Mapping[str, Sequence[HistoryRun]]) -> tuple[Board
         inconclusive, overturned = (share[board] for share in shares.values())
         nulls = sum(bool(unit.spreads) for unit in own)
         outside = tuple(name for name in by_figure if (name, board) in sure and stands_out(name, board))
-        found.append(Board(board, len(own), inconclusive, overturned, spreads[board], nulls, outside))
+        # One healthy run is enough for a board that was repaired.
+        since = [*itertools.takewhile(_Unit.find_signs, reversed(own))][::-1]
+        if len(since) >= SICK_RUNS or own[-1].ecc_errors:
+            outside += tuple(own[-1].find_signs())
+        else:
+            since = []
+        known = {name: [value for unit in since for value in getattr(unit, name)] for name in ENDS}
+        changes = {name: math.expm1(statistics.median(values)) for name, values in known.items() if values}
+        shown = Board(board, len(own), inconclusive, overturned, spreads[board], nulls, slow[board], clock[board])
+        shown = replace(shown, ecc_errors=own[-1].ecc_errors, outside=outside, changes=changes)
+        began = since[0].created if since else None
+        found.append(replace(shown, since=tuple(unit.run for unit in since), began=began))
     return tuple(found)
+
+
+def list_reopened(board: Board, histories: Mapping[str, Sequence[HistoryRun]]) -> Mapping[str, tuple[str, ...]]:
+    """Returns by op the cases whose newest accepted times are of a sick board alone, and of its sick runs."""
+    found = {}
+    for op, runs in histories.items():
+        newest = {case.case: (run.run, case.board or run.environment.device.uuid) for run in runs for case in run.cases}
+        here = (case for case, (run, uuid) in newest.items() if run in board.since and uuid == board.board)
+        if cases := tuple(here):
+            found[op] = cases
+    return found
 
 
 def describe_board(board: Board, device: str) -> tuple[Reason, ...]:
@@ -119,7 +180,14 @@ def describe_board(board: Board, device: str) -> tuple[Reason, ...]:
     if board.spread:
         ratio = board.spread.ratio
         facts["board_spreads"] = {"ratio": ratio.value, "low": ratio.low, "high": ratio.high, "nulls": board.nulls}
-    kinds = {"inconclusive": "board_unsettled", "overturned": "board_overturned", "spread": "board_spreads"}
+    for name, change in board.changes.items():
+        facts[f"board_{name}"] = {"change": change, "count": len(board.since), "since": (board.began or "")[:10]}
+    facts["board_ecc"] = {"count": board.ecc_errors}
+    kinds = {
+        "inconclusive": "board_unsettled",
+        "overturned": "board_overturned",
+        **{"spread": "board_spreads", "slow": "board_slow", "clock": "board_clock", "ecc": "board_ecc"},
+    }
     return tuple(
         Reason(kinds[name], {"board": board.board, "device": device, **facts[kinds[name]]}) for name in board.outside
     )
@@ -144,31 +212,59 @@ def find_room(by_board: Mapping[str, Sequence[float]]) -> float:
     return statistics.NormalDist().inv_cdf(1 - RATE) * math.sqrt(between * (1 + 1 / count))
 
 
+def find_difference(boards: Sequence[Board]) -> float | None:
+    """Returns the standard deviation of healthy boards' times of the same references, ratio. None of fewer than 3."""
+    shifts = [math.log(board.slow.ratio.value) for board in boards if board.slow and not board.sick]
+    # Each is against all others, of which it is none.
+    return statistics.stdev(shifts) * (len(shifts) - 1) / len(shifts) if len(shifts) > 2 else None
+
+
 def _list_units(histories: Mapping[str, Sequence[HistoryRun]]) -> dict[str, list[_Unit]]:
     """Board -> its runs, the newest last; spellings of one UUID are one board."""
     found: dict[tuple[str, str], _Unit] = {}
     names: dict[str, str] = {}
     for runs in histories.values():
-        for run in runs:
+        # A run cannot have been made after those that were accepted later.
+        times = list(itertools.accumulate((run.created for run in reversed(runs)), min))[::-1]
+        for run, created in zip(runs, times, strict=True):
             uuid, left = run.environment.device.uuid, len(run.inconclusive)
             # Older lines have what was left open, and no suspects.
             older = (BoardCounts(uuid, len(run.cases) + left, left),) if uuid else ()
             for each in run.boards or older:
                 key = board_key(each.board)
                 names.setdefault(key, each.board)
-                unit = found.setdefault((key, run.run), _Unit(run.created))
+                unit = found.setdefault((key, run.run), _Unit(run.run, created))
+                unit.created = min(unit.created, created)
                 unit.counts += ((each.inconclusive, each.judged), (each.overturned, each.suspects))
-    for key, run_id, value in _list_null_spreads(histories):
-        if (key, run_id) in found:
-            found[key, run_id].spreads.append(value)
+                unit.ecc_errors = max(unit.ecc_errors, each.ecc_errors)
+    for name, value in (("spreads", _log_spread), ("slow", _log_reference), ("clock", _log_clock)):
+        for key, run_id, offset in _list_offsets(histories, value):
+            if (key, run_id) in found:
+                getattr(found[key, run_id], name).append(offset)
     by_board: dict[str, list[_Unit]] = {}
     for (key, _), unit in sorted(found.items(), key=lambda item: (item[1].created, item[0])):
         by_board.setdefault(names[key], []).append(unit)
     return {board: by_board[board][-NEWEST:] for board in sorted(by_board)}
 
 
-def _list_null_spreads(histories: Mapping[str, Sequence[HistoryRun]]) -> list[tuple[str, str, float]]:
-    """Board, run, log spread of A/A duels by case. First processes only: later ones exist only if these strayed."""
+def _log_spread(case: HistoryCase) -> float | None:
+    """Of its A/A duel. First processes only: later ones exist only if these strayed."""
+    return math.log(max(statistics.fmean(map(abs, case.null[0])), _FLOOR)) if case.null and case.null[0] else None
+
+
+def _log_reference(case: HistoryCase) -> float | None:
+    return math.log(case.reference_us.median_us) if case.reference_us and case.reference_us.median_us > 0 else None
+
+
+def _log_clock(case: HistoryCase) -> float | None:
+    """Higher where the clock is lower."""
+    return -math.log(case.clock_mhz) if case.clock_mhz else None
+
+
+def _list_offsets(
+    histories: Mapping[str, Sequence[HistoryRun]], value: Callable[[HistoryCase], float | None]
+) -> list[tuple[str, str, float]]:
+    """Board, run, value of each case less the usual one of the same case in the same environment on all boards."""
     found: list[tuple[str, str, float]] = []
     for runs in histories.values():
         groups: dict[tuple[int, str, str], list[tuple[str, str, float]]] = {}
@@ -179,11 +275,10 @@ def _list_null_spreads(histories: Mapping[str, Sequence[HistoryRun]]) -> list[tu
             if place == len(places):
                 places.append(run.environment)
             for case in run.cases:
-                board = case.board or run.environment.device.uuid
-                if board and case.null and case.null[0]:
-                    spread = math.log(max(statistics.fmean(map(abs, case.null[0])), _FLOOR))
+                board, seen = case.board or run.environment.device.uuid, value(case)
+                if board and seen is not None:
                     key = (place, case.case, case.cache)
-                    groups.setdefault(key, []).append((board_key(board), run.run, spread))
+                    groups.setdefault(key, []).append((board_key(board), run.run, seen))
         for group in groups.values():
             if len({board for board, _, _ in group}) > 1:
                 usual = statistics.median(value for _, _, value in group)

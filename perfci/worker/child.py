@@ -140,7 +140,7 @@ def _describe(job: Job, channel: MessageChannel) -> None:
 
     kind = detect() if job.device == "auto" else job.device
     device = open_device(kind, seed=job.seed, timer=job.timer, fake=job.fake)
-    channel.send(Ready(device.info, devices=device.count(), visible=device.visible()))
+    channel.send(Ready(device.info, devices=device.count(), visible=device.visible(), uuids=device.uuids()))
     for files in job.ops:
         channel.send(Doing("import", files.op))
         # The op before may have modules of the same names.

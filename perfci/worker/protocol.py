@@ -171,6 +171,7 @@ class Ready:
     timer: str | None = None
     devices: int = 1
     visible: int = 1  # devices that this process sees, of whatever model
+    uuids: tuple[str, ...] = ()  # theirs, in their order, if they are known
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,12 @@ import pytest
 from perfci.core.environment import (
     OWN,
     differences,
+    find_newest,
     telling,
     unmixable,
     worker_environment,
 )
-from perfci.core.model import Bearing, Device, Difference, Environment
+from perfci.core.model import BaselineRun, Bearing, Device, Difference, Environment
 
 DEVICE = Device("cuda", "NVIDIA H200", "nvidia-h200", "GPU-1", "580.1", "CUDA 13.0", memory_bytes=4)
 PACKAGES = {"torch": "2.11.0", "triton": "3.6.0"}
@@ -152,3 +153,10 @@ def test_what_may_move_a_number_comes_first():
 )
 def test_runs_of_several_boards_make_one_baseline_those_of_several_environments_do_not(other, fields):
     assert [each.field for each in unmixable(ENVIRONMENT, other)] == fields
+
+
+def test_a_run_that_a_wrong_clock_dates_in_the_future_is_not_the_newest():
+    runs = [BaselineRun(f"r{year}", f"{year}-01-01T00:00:00Z", ENVIRONMENT) for year in (2020, 2999, 2021)]
+
+    assert find_newest(runs).id == "r2021"
+    assert find_newest(runs[1:2]).id == "r2999"

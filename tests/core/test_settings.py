@@ -59,6 +59,7 @@ environment = ["MY_FLAG"]
 language = "zh"
 devices = [0, 2]
 quarantine = ["GPU-1d0b2a77-91f0"]
+cleared = ["GPU-1d0b2a77-91f1"]
 release_tags = "v*"
 rounds = 8
 [tool.perfci.fake]
@@ -77,6 +78,7 @@ seed = 3
     assert settings.language == "zh"
     assert settings.devices == "0,2"
     assert settings.quarantine == ("GPU-1d0b2a77-91f0",)
+    assert settings.cleared == ("GPU-1d0b2a77-91f1",)
     assert settings.release_tags == "v*"
     assert settings.rounds == 8
     assert settings.fake == {"seed": 3}
@@ -86,7 +88,8 @@ seed = 3
 def test_spellings_of_one_board_are_one_in_quarantine(tmp_path):
     spellings = ["GPU-1D0B2A77-91F0", " gpu-1d0b2a77-91f0 ", "1d0b2a7791f0", "MIG-1d0b2a77-91f0"]
 
-    assert len(load(project(tmp_path, f"[tool.perfci]\nquarantine = {spellings}\n")).quarantine) == 2
+    found = load(project(tmp_path, f"[tool.perfci]\nquarantine = {spellings}\ncleared = {spellings}\n"))
+    assert (len(found.quarantine), len(found.cleared)) == (2, 2)
 
 
 def test_outside_any_project_the_user_is_told_what_to_do(tmp_path):

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import signal
 import time
+from dataclasses import replace
 
 import pytest
 
 from perfci import store
+from perfci.store.history import append_history
 from perfci.store.launches import read_launches
+from tests.git_repositories import alone, begin_topic
 from tests.processes import NAME, runs_there
+from tests.statistics.test_boards import fleet
 
 OPS = ("relu", "row_sum", "scale")
 
@@ -44,6 +48,44 @@ def test_on_several_boards_the_verdicts_are_those_of_one(project, boards):
     assert "FAKE-0, FAKE-1" in (project.root / "reports" / "report.md").read_text()
     launches = read_launches(project.root / "reports")
     assert (launches.note, {row.op for row in launches.rows}) == (None, set(OPS))
+
+
+def test_what_one_board_suspects_is_looked_at_on_another_too(project, boards, monkeypatch, tmp_path):
+    alone(monkeypatch, tmp_path)
+    begin_topic(project.root)
+    project.edit("scale", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 400.0")
+
+    answer = project.check("--devices", "all", "--suite", "performance", "scale")
+
+    assert (answer.code, answer.verdicts("scale")) == (2, {"REGRESSED"}), answer.out
+    run = project.run_record()
+    (scale,) = (op for op in run.ops if op.op == "scale")
+    for case in scale.performance:
+        # A run of one board, as no other op has work, does not repeat its name.
+        assert {block.board or run.environment.device.uuid for block in case.blocks} == {"FAKE-0", "FAKE-1"}
+
+
+def test_a_sick_board_gets_no_work_and_says_so_until_people_clear_it(project, boards):
+    for night in fleet(4, {"FAKE-0": 0.0, "FAKE-1": 0.1, "FAKE-2": 0.0})[:-1]:
+        place = replace(night.environment, device=replace(night.environment.device, key="fake-one"))
+        append_history(project.root / "baselines", "fake-one", "relu", replace(night, environment=place))
+
+    answer = project.check("--devices", "all", "--suite", "performance", "relu", "scale")
+    run = project.run_record()
+
+    assert {board for found in boards_of(run).values() for board in found} <= {None, "FAKE-0"}
+    assert [board.visible for board in run.plan.boards] == ["0"]
+    assert (run.plan.put_aside, "boards_put_aside" in answer.out) == (("FAKE-1",), True)
+    planned = project.perfci("ci", "plan", "--device", "fake", "--out", str(project.root / "plan.json"))
+    assert "FAKE-1" in planned.out
+    told = project.perfci("history", "--boards")
+    assert (told.code, "put aside" in told.out, "perfci check relu" in " ".join(told.out.split())) == (3, True, True)
+
+    path = project.root / "pyproject.toml"
+    path.write_text('[tool.perfci]\ncleared = ["fake-1"]\n' + path.read_text())
+    assert (
+        "FAKE-1" not in project.perfci("ci", "plan", "--device", "fake", "--out", str(project.root / "plan.json")).out
+    )
 
 
 def test_two_ops_are_really_under_way_at_once(project, boards, monkeypatch):

@@ -44,6 +44,15 @@ def test_a_quarantined_board_is_named_whatever_the_spelling():
     assert "doctor_quarantined" not in notes(quarantine=("GPU-9",))
 
 
+def test_a_sick_board_and_memory_errors_are_problems():
+    device = dataclasses.replace(H200, uuid="GPU-1D0B-2A77")
+    state = dataclasses.replace(HEALTHY.state, ecc_errors=3)
+
+    assert "doctor_board_sick" in problems(device=device, sick=("gpu-1d0b-2a77",))
+    assert "doctor_board_sick" not in problems(device=device, sick=("GPU-9",))
+    assert "ecc_errors" in problems(state=state)
+
+
 def problems(**changes: object) -> set[str]:
     return kinds(dataclasses.replace(HEALTHY, **changes), Level.PROBLEM)
 

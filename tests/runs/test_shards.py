@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from perfci import store
-from perfci.core.errors import UsageError
+from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.model import PlannedOp
 from perfci.runs.plan import Request
 from perfci.runs.shards import ShardPart, check_shard, merge_shards, plan_shards
@@ -63,6 +63,18 @@ def test_each_shard_measures_its_own_ops_by_the_families_of_all(plan, check, set
     assert {row.op for row in judgements.rows} == {"relu", "scale"}
     assert {row.op for row in read_launches(settings.reports).rows} == {"relu", "scale"}
     assert store.read_run(settings.reports).id == whole.id
+
+
+def test_of_two_masters_that_merge_at_once_one_is_refused_and_later_ones_agree(plan, check, settings, tmp_path):
+    sharded = plan(settings)
+    runs = [check(settings, sharded, index) for index in (1, 2)]
+
+    with store.claim_reports(settings.reports), pytest.raises(StoredFileError) as found:
+        merged(settings, sharded, *runs)
+    first, second = (merged(settings, sharded, *runs)[1] for _ in range(2))
+
+    assert found.value.reason.kind == "reports_taken"
+    assert first == second
 
 
 def test_only_what_changed_is_given_to_shards(plan, forked):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perfci.core.model import BoardCounts
+from perfci.core.model import BoardCounts, HistoryCase, Spread
 from perfci.core.wording import sentence
 from perfci.statistics import boards
 from tests.thresholds.ratchet.histories import CASE, ELSEWHERE, HERE, run
@@ -141,3 +141,98 @@ def test_one_of_a_thousand_unseen_boards_lies_beyond_the_room(kernel_us):
     beyond = np.mean(unseen - known > boards.find_room({"GPU-1": [math.log(kernel_us)]}))
 
     assert beyond == pytest.approx(boards.RATE, abs=6e-4)
+
+
+# --- sick boards ------------------------------------------------------------------------------------------------------
+
+CASES = [f"rows={rows}" for rows in range(8)]
+
+
+def fleet(nights, offsets, seed=0, clocks=None, errors=None, spread=0.01):
+    """Each night a run on every board, in which references of cases differ by board, night and case (log)."""
+    rng = np.random.default_rng((11, seed))
+    runs = []
+    for number in range(nights):
+        for board, offset in offsets.items():
+            shift = offset(number) if callable(offset) else offset
+            us = 50 * np.exp(shift + rng.normal(0, 0.005) + rng.normal(0, spread, len(CASES)))
+            clock = (clocks or {}).get(board, 1800.0)
+            cases = tuple(
+                HistoryCase(case, 12, spread_of(each), spread_of(each), clock_mhz=clock)
+                for case, each in zip(CASES, us, strict=True)
+            )
+            counts = BoardCounts(board, len(CASES), ecc_errors=(errors or {}).get(board, 0))
+            made = replace(run(f"{number}-{board}", board=board), cases=cases, boards=(counts,))
+            runs.append(replace(made, created=f"2026-{1 + number // 28:02}-{1 + number % 28:02}T00:00:00Z"))
+    return runs
+
+
+def spread_of(us):
+    return Spread(us, us, us)
+
+
+def outside(runs):
+    return {name: board.outside for name, board in by_name(runs).items()}
+
+
+def test_a_board_whose_references_are_slower_than_its_siblings_is_sick_from_its_first_slow_night_on():
+    runs = fleet(12, {"GPU-1": 0.0, "GPU-2": lambda night: 0.1 * (night >= 6), "GPU-3": 0.0, "GPU-4": 0.0})
+    found = by_name(runs)
+
+    assert {name: board.sick for name, board in found.items()} == {
+        "GPU-1": False,
+        "GPU-2": True,
+        "GPU-3": False,
+        "GPU-4": False,
+    }
+    assert found["GPU-2"].outside == ("slow",)
+    assert found["GPU-2"].since == tuple(f"r{night}-GPU-2" for night in range(6, 12))
+    assert (found["GPU-2"].began or "").startswith("2026-01-07")
+    reopened = boards.list_reopened(found["GPU-2"], {"softmax": runs, "relu": runs[:8]})
+    assert reopened == {}  # the other boards' times are the newest of every case
+    assert boards.list_reopened(found["GPU-2"], {"softmax": runs[:-2]}) == {"softmax": tuple(CASES)}
+
+
+def test_one_healthy_run_clears_a_board():
+    runs = fleet(16, {"GPU-1": 0.0, "GPU-2": lambda night: 0.1 * (night != 15), "GPU-3": 0.0})
+
+    assert outside(runs) == {"GPU-1": (), "GPU-2": (), "GPU-3": ()}
+    assert outside(runs[:-3])["GPU-2"] == ("slow",)
+
+
+def test_a_lower_clock_and_memory_errors_are_said_by_name():
+    same = dict.fromkeys(("GPU-1", "GPU-2", "GPU-3"), 0.0)
+
+    assert outside(fleet(8, same, clocks={"GPU-3": 1700.0})) == {"GPU-1": (), "GPU-2": (), "GPU-3": ("clock",)}
+    failing = by_name(fleet(2, same, errors={"GPU-1": 3}))["GPU-1"]
+    assert (failing.outside, failing.sick) == (("ecc",), True)
+    assert "3 beside its newest run" in sentence(boards.describe_board(failing, "nvidia-h200")[0])
+
+
+def test_boards_that_differ_as_healthy_ones_do_are_hardly_ever_put_aside():
+    rng = np.random.default_rng(3)
+    alarms = 0
+    for seed in range(150):
+        usual = dict(zip(("a", "b", "c", "d"), rng.normal(0, 0.013, 4).tolist(), strict=True))
+        alarms += any(board.sick for board in by_name(fleet(8, usual, seed)).values())
+
+    assert alarms <= 4  # 1.5 expected at most
+
+
+def test_what_boards_of_a_model_differ_by_is_known_from_several():
+    rng = np.random.default_rng(4)
+    usual = {f"GPU-{number}": float(offset) for number, offset in enumerate(rng.normal(0, 0.01, 12))}
+    found = list(by_name(fleet(6, usual)).values())
+
+    assert boards.find_difference(found) == pytest.approx(np.std(list(usual.values()), ddof=1), rel=0.25)
+    assert boards.find_difference(found[:2]) is None
+
+
+def test_a_run_from_the_future_is_not_a_boards_newest():
+    """The runner of the third night had a wrong clock. Later runs show that the board was repaired."""
+    slow = {"GPU-1": 0.0, "GPU-2": lambda night: 0.1 * (night < 14), "GPU-3": 0.0}
+    runs = [
+        replace(each, created="2099-01-01T00:00:00Z") if each.run == "r2-GPU-2" else each for each in fleet(16, slow)
+    ]
+
+    assert outside(runs)["GPU-2"] == ()

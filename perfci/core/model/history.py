@@ -41,6 +41,7 @@ class HistoryCase:
     """d of each block, process by process, of a duel of two arms that do the same work: this environment's A/A noise"""
     cache: Cache = "cold"
     board: str | None = None  # UUID of the board of its first look, if that is not the run's own
+    clock_mhz: Amount | None = None  # median clock beside its blocks
 
     @property
     def speedup(self) -> float | None:
@@ -80,6 +81,7 @@ class BoardCounts:
     inconclusive: Count = 0  # of them: nothing could be said
     suspects: Count = 0  # of them: measured again in fresh processes, and then judged
     overturned: Count = 0  # of the suspects: neither slower nor faster after all
+    ecc_errors: Count = 0  # most memory errors beside a block that could not be corrected
 
 
 @dataclass(frozen=True)

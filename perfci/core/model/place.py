@@ -98,3 +98,4 @@ class DeviceState:
     throttle: tuple[str, ...] = ()  # why the clock is held down: power_cap, thermal, power_brake, ...
     foreign_processes: Count | None = None  # processes of others on the device
     memory_used_bytes: Count | None = None  # of the device's memory, by whomever. None if that is not known
+    ecc_errors: Count | None = None  # in its memory, that could not be corrected, since the driver was loaded

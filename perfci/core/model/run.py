@@ -185,6 +185,8 @@ class Plan:
     shard_family: Count = 0  # performance cases of all shards together, where these ops are one shard's. Else 0
     boards: tuple[UsedBoard, ...] = ()
     """devices that were asked for by --devices, used side by side. none: one after the other"""
+    put_aside: tuple[str, ...] = ()
+    """UUIDs of boards that accepted runs show to be sick: they get no work that another can do, and fail nothing"""
     deadline: Deadline | None = None  # when measuring had to end. null without a time limit
     deadline_note: Reason | None = None  # why a time limit of the job's was ignored
     again: Again | None = None  # cases of an earlier run that are duelled again. Only these are measured

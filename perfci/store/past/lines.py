@@ -77,6 +77,7 @@ def _case(case: PerformanceCase, run: Run) -> HistoryCase:
         compile_s=case.compile_s, peak_bytes=case.peak_bytes, errors=case.errors,
         null=tuple(map(tuple, by_process(duelled, [block.shifts[DUEL] for block in duelled]).values())),
         cache=case.cache, board=blocks[0].board,
+        clock_mhz=find_median(block.clock_mhz or block.state.sm_clock_mhz for block in blocks),
     )  # fmt: skip
 
 
@@ -119,7 +120,8 @@ def _count_by_board(op: OpRun, run: Run, rows: Mapping[str, Judgement]) -> tuple
         overturned = suspect and not advised and row.verdict not in CONFIRMED
         known = found.get(board, BoardCounts(board, 0))
         counts = (known.inconclusive + inconclusive, known.suspects + suspect, known.overturned + overturned)
-        found[board] = BoardCounts(board, known.judged + 1, *counts)
+        errors = max(block.state.ecc_errors or 0 for block in case.blocks if block.process == 0)
+        found[board] = BoardCounts(board, known.judged + 1, *counts, max(known.ecc_errors, errors))
     return tuple(found.values())
 
 
