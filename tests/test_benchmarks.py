@@ -342,3 +342,12 @@ def test_a_plan_that_knows_an_earlier_run_keeps_the_workers_of_a_fleet_busy(pyte
 
     assert min(use for _, use in found["one earlier run"]) > modules.fleet.AIM_USE - 0.02
     assert max(span for span, _ in found["one earlier run"]) < 1.1 * modules.fleet.AIM_S
+
+
+def test_the_benchmark_of_sick_boards_finds_the_slow_ones(pytestconfig):
+    rng = np.random.default_rng(1)
+    with imported(pytestconfig.rootpath / "benchmarks", "boards") as modules:
+        healthy, slow = ([modules.boards.simulate(0.006, by, rng) for _ in range(10)] for by in (0.0, 0.12))
+
+    assert not any(board.sick for each in healthy for board in each)
+    assert all([board.sick for board in each] == [True, False, False, False] for each in slow)

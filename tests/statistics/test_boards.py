@@ -212,11 +212,11 @@ def test_a_lower_clock_and_memory_errors_are_said_by_name():
 def test_boards_that_differ_as_healthy_ones_do_are_hardly_ever_put_aside():
     rng = np.random.default_rng(3)
     alarms = 0
-    for seed in range(150):
+    for seed in range(40):
         usual = dict(zip(("a", "b", "c", "d"), rng.normal(0, 0.013, 4).tolist(), strict=True))
         alarms += any(board.sick for board in by_name(fleet(8, usual, seed)).values())
 
-    assert alarms <= 4  # 1.5 expected at most
+    assert alarms == 0  # benchmarks/boards.py: less than 1 of 1,000 boards
 
 
 def test_what_boards_of_a_model_differ_by_is_known_from_several():
