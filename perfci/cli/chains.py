@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from perfci.cli.exits import Exit
-from perfci.cli.output import Grid, Paragraph, print_found
+from perfci.cli.output import Grid, Paragraph, keep_answer, print_found
 from perfci.cli.progress import Progress
 from perfci.core.model import Reason
 from perfci.core.settings import Settings
@@ -15,6 +15,7 @@ from perfci.core.wording import say, sentence
 from perfci.lab.chains.records import FOLDER, ChainCase, ChainResult, StageResult
 from perfci.report.data import pick
 from perfci.report.view import make_table
+from perfci.runs.chains import FOLDER as KEPT
 from perfci.runs.chains import Chains, check_chains
 from perfci.runs.plan import Request
 
@@ -25,6 +26,7 @@ def print_chains(request: Request, where: Settings, *, json: bool) -> int:
     """Check chains and print what came of it; gives the exit code."""
     with Progress() as progress:
         found = check_chains(where, request, progress)
+    keep_answer(where, KEPT, {**to_json(found), "case": request.pattern})
     none = [sentence(Reason("chain_none", {"folder": str(where.kernels / FOLDER)}))]
     print_found(to_json(found), show_chains(found) if found.results else none, json=json)
     return get_exit_code(found)

@@ -1,9 +1,10 @@
 """`perfci history`: accepted runs over time; where they drifted and how boards differ is in `drift`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import RenderableType
 
@@ -25,6 +26,9 @@ from perfci.runs import results
 from perfci.store import RUN_FILE
 from perfci.store.history import KEPT, History
 from perfci.store.past.series import HistoryPoint, list_points
+
+if TYPE_CHECKING:
+    from perfci.store.database import HistoryStore
 
 SHOWN = 20  # runs of a case that are shown unless more are asked for
 EACH = 4  # most cases that are shown run by run; of more there is one line each
@@ -100,16 +104,23 @@ def history(
 COMMANDS = {"history": history}
 
 
+def load_stores() -> Callable[[str], AbstractContextManager["HistoryStore"]]:
+    """Returns what opens a store by its URL. Raises MissingPackageError without the packages that it needs."""
+    try:
+        from perfci.store.database import open_store
+    except ImportError as error:
+        raise MissingPackageError("store_needs_packages") from error
+    return open_store
+
+
 def _copy(
     where: Settings, url: str, runs: Sequence[Path], kept: int,
     ops: Sequence[str], device: str | None, case: str | None, *, quiet: bool,
 ) -> list[History]:  # fmt: skip
     """Copies the project's runs to a store. Returns the histories there, with what was wrong with the copied ones."""
-    try:
-        from perfci.runs import archive
-        from perfci.store.database import open_store
-    except ImportError as error:
-        raise MissingPackageError("store_needs_packages") from error
+    open_store = load_stores()
+    from perfci.runs import archive
+
     paths = runs or [where.reports] * (where.reports / RUN_FILE).exists()
     with open_store(url) as store:
         done = archive.import_project(store, where, [results.read(path, where.root) for path in paths], kept)

@@ -11,7 +11,16 @@ from rich.text import Text
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
 from perfci.cli.options import argument, flag, option
-from perfci.cli.output import STYLES, Paragraph, print_found, print_json, print_lines, print_parts, relative
+from perfci.cli.output import (
+    STYLES,
+    Paragraph,
+    keep_answer,
+    print_found,
+    print_json,
+    print_lines,
+    print_parts,
+    relative,
+)
 from perfci.cli.progress import Progress
 from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Coverage, Gate, PlannedOp, Reason
@@ -194,6 +203,7 @@ def list_(
     if coverage:
         with Progress() as progress:
             found = flow.cover(where, tuple(op), progress)
+        keep_answer(where, "coverage", {"ops": found})
         print_found(found, show_coverage(found), json=output == "json")
         return Exit.GATE_FAILED if any(each.gaps or each.unrun or each.failure for each in found) else Exit.OK
     with Progress() as progress:

@@ -1,26 +1,31 @@
 """`perfci compare`, `show` and `report`: stored runs judged, shown and written in other forms. None needs a device."""
 
+import contextlib
 import dataclasses
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 from perfci import report as reports
-from perfci import store
 from perfci.cli import details, language, options
 from perfci.cli.exits import Exit, exit_code
+from perfci.cli.history import load_stores
 from perfci.cli.options import argument, flag, option
 from perfci.cli.output import print_json, print_lines, print_parts, print_verdicts, relative, write_report
-from perfci.core.errors import UsageError
+from perfci.core.errors import GitError, UsageError
 from perfci.core.model import OpRun
+from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
+from perfci.git.history import find_last_release, list_ancestors
 from perfci.ops.spec import matches
 from perfci.report import data, export
 from perfci.report.hud import to_hud
 from perfci.report.text import plain
 from perfci.runs import results
 from perfci.runs.decide import decide
+from perfci.store import RUN_FILE, read_run
 from perfci.store.files import write_atomically
 
 TABLES = ("csv", "parquet", "hud")
@@ -35,7 +40,7 @@ def compare(
 ) -> int:
     """Judge a run against stored baselines or another run; needs no device and no torch."""
     where = language.load(project)
-    found = store.read_run(run or where.reports)
+    found = read_run(run or where.reports)
     judgements = decide(found, where, _existing(baseline))
     print_verdicts(found, judgements, json=output == "json", strict=strict)
     return exit_code(judgements.gate, strict=strict)
@@ -43,7 +48,7 @@ def compare(
 
 def _existing(baseline: Path | None) -> Path | None:
     """What a run is compared with. Raises UsageError if it holds no run: every case would be NEW, and the gate open."""
-    if baseline is None or baseline.is_file() or (baseline / store.RUN_FILE).is_file():
+    if baseline is None or baseline.is_file() or (baseline / RUN_FILE).is_file():
         return baseline
     if not any(baseline.glob("*/*.json")):  # a folder of baselines has one for each device model
         raise UsageError("nothing_to_compare_with", path=str(baseline))
@@ -59,7 +64,7 @@ def show(
 ) -> int:
     """Show a run in detail: every case's times, blocks, compiled kernels and errors."""
     where = language.load(project)
-    found = store.read_run(run or where.reports)
+    found = read_run(run or where.reports)
     known = [each.op for each in found.ops]
     # Ops that were only compiled have no run of their own.
     alone = {each.op for each in found.static.ops} - set(known) if found.static else set()
@@ -94,10 +99,13 @@ def _only(op: OpRun, pattern: str | None) -> OpRun:
     )
 
 
-@options.takes("runs to baseline out", {**{f"to={name}": "runs verdicts out" for name in TABLES}, "to=site": "out"})
+@options.takes(
+    "runs to baseline out",
+    {**{f"to={name}": "runs verdicts out" for name in TABLES}, "to=site": "runs store release out"},
+)
 def report(
     runs: Annotated[
-        list[Path], argument("RUN...", "A run; for csv, parquet and hud one or more.", "the project's reports/")
+        list[Path], argument("RUN...", "A run; for csv, parquet, hud and site one or more.", "the project's reports/")
     ] = [],  # noqa: B006
     to: Annotated[
         str,
@@ -110,6 +118,12 @@ def report(
         Path | None,
         option("--out", "Folder, or file of a table.", "beside the run; tables: standard output; site: public", "PATH"),
     ] = None,
+    store: Annotated[
+        str | None, option("--store", "site: the store with the history, as of perfci history.", "git", "URL")
+    ] = None,
+    release: Annotated[
+        str | None, option("--release", "site: what the heat map compares with.", "the newest tag before HEAD", "REV")
+    ] = None,
     verdicts: Annotated[
         bool, flag("--verdicts", "csv, parquet, hud: judge the runs too: verdict, reason and change of each case.")
     ] = False,
@@ -120,7 +134,7 @@ def report(
 ) -> int:
     """Write runs as Markdown and pictures, a page, JUnit, metrics or a table, or the kept history as a site."""
     if to == "site":
-        return _build_site(project or options.HERE, out or Path("public"))
+        return _build_site(language.load(project or options.HERE), runs, out or Path("public"), store, release)
     if to in TABLES:
         paths = runs or [language.load(project or options.HERE).reports]
         read = [results.read(path, project) for path in paths]
@@ -143,19 +157,32 @@ def report(
         raise UsageError("report_one_run", path=str(runs[1]))
     where = language.load(project or options.HERE)
     run = runs[0] if runs else where.reports
-    found = store.read_run(run)
+    found = read_run(run)
     folder = out or (run if run.is_dir() else run.parent)
     judgements = decide(found, where, _existing(baseline))
     print_lines(*write_report(found, judgements, where, folder, formats, run, baseline))
     return Exit.OK
 
 
-def _build_site(project: Path, out: Path) -> int:
+def _build_site(where: Settings, runs: Sequence[Path], out: Path, url: str | None, release: str | None) -> int:
     """Builds the site. Exit code 3 if a history is damaged or there is none."""
     from perfci.report import site
+    from perfci.report.alerts import list_alerts
+    from perfci.report.heat import Release
+    from perfci.runs.fitness import read_fitness
 
-    where = language.load(project)
-    built = site.build(where.baselines, where.root, out)
+    since = None
+    try:
+        found = find_last_release(where.root, where.release_tags, release)
+        since = Release(found.name, list_ancestors(where.root, found.commit))
+    except GitError:
+        if release:  # without one the heat map is about all kept runs
+            raise
+    folders = [run if run.is_dir() else run.parent for run in runs] or [where.reports]
+    fitness, judged = read_fitness(where, folders)
+    with load_stores()(url) if url else contextlib.nullcontext() as kept:
+        seen = list_alerts(judged, kept.read_verdicts() if kept else ())
+        built = site.build(where.baselines, where.root, out, kept=kept, release=since, alerts=seen, fitness=fitness)
     print_lines(*(plain(sentence(note)) for note in built.notes))
     path, pages = relative(built.index.resolve()), say("{count:page|pages}", count=len(built.pages))
     print_lines(say("Site: {path} and {pages}.", path=path, pages=pages))

@@ -8,17 +8,15 @@ from typing import Any
 from rich.console import RenderableType
 
 from perfci.cli.exits import Exit
-from perfci.cli.output import Paragraph, print_parts, relative, write_json
+from perfci.cli.output import Paragraph, keep_answer, print_parts, relative, write_json
 from perfci.cli.progress import Progress
-from perfci.core.codec import encode
 from perfci.core.model import Fact
 from perfci.core.settings import Settings
 from perfci.core.wording import say
 from perfci.lab.soak.findings import Status
-from perfci.report.data import pick, write_plain
+from perfci.report.data import pick
 from perfci.runs.plan import Request
 from perfci.runs.soak import FOLDER, Soak, soak_ops
-from perfci.store.files import write_atomically
 
 _STYLES = {Status.PASS: "green", Status.FAIL: "bold red", Status.ERROR: "bold red", Status.SKIPPED: "dim"}
 
@@ -27,9 +25,7 @@ def print_soak(request: Request, calls: int | None, limit: float, where: Setting
     """Soak, print what came of it, and keep it as JSON; gives the exit code."""
     with Progress() as progress:
         found = soak_ops(where, request, progress, calls, limit)
-    text = encode(write_plain(to_json(found))).decode()
-    path = where.reports / FOLDER / "soak.json"
-    write_atomically(path, text.encode() + b"\n")
+    text, path = keep_answer(where, FOLDER, {**to_json(found), "case": request.pattern})
     if json:
         write_json(text)
     else:

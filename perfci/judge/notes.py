@@ -9,7 +9,7 @@ from dataclasses import replace
 from perfci.core.environment import list_differences
 from perfci.core.model.basics import Fact, Reason, Verdict
 from perfci.core.model.decision import Comparison, Judgement
-from perfci.core.model.measured import Feature, OpRun
+from perfci.core.model.measured import Coverage, Feature, OpRun
 from perfci.core.model.place import UNTIMED, Difference
 from perfci.core.model.run import AgainCase, Base, Plan, Run
 from perfci.core.wording import because, say
@@ -56,7 +56,7 @@ def note_run(
         yield Reason("run_stopped", {"signal": run.stopped})
     yield from _once(op.unmeasured for op in run.ops)
     yield from _once(note for op in run.ops for note in op.notes if note.kind == "triton_unknown")
-    yield from _note_uncovered(run)
+    yield from note_uncovered(run.coverage)
     yield from _once(op.base.failure or op.base.unjudged for op in plan.ops if op.base)
     yield from _once(op.base.apart for op in plan.ops if op.base and not op.base.same)
     for op in run.ops:
@@ -102,9 +102,9 @@ def note_run(
         yield Reason("run_late_reserve" if facts.get("reserve_s") else "run_late", facts)
 
 
-def _note_uncovered(run: Run) -> Iterator[Reason]:
+def note_uncovered(coverage: Iterable[Coverage]) -> Iterator[Reason]:
     """What accuracy never exercises of what performance times, once an op."""
-    for found in run.coverage:
+    for found in coverage:
         features = [(gap.case, feature) for gap in found.gaps for feature in gap.features]
         for case, feature in features[:1]:
             facts: dict[str, Fact] = {"op": found.op, "case": case, "count": len(features)}

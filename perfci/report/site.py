@@ -1,37 +1,51 @@
-"""A static site over the kept history: an index of ops and devices, and a page an op and device with its trends.
+"""A static site over the kept history, in git or in a store. A page an op and device has its trends.
 
-Links are relative, so that the site works from a disk and below any address. Histories are read one at a time, since
-all of them would not fit into memory.
+The index is a heat map of ops and devices. Alerts, and whether a release is fit, have a page each. Links are relative,
+so that the site works from a disk and below any address. Histories are read one at a time, since all of them would not
+fit into memory.
 """
 
+from __future__ import annotations
+
 import contextlib
+import functools
 import hashlib
 import math
 import re
 import statistics
 import tomllib
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from perfci import store
 from perfci.core import units
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.files import open_regular
-from perfci.core.model import HistoryRun, Reason, Step
+from perfci.core.model import Gate, HistoryRun, Reason, Step
 from perfci.core.wording import say, sentence
 from perfci.report import past, words
+from perfci.report.alerts import COMMIT, Alert, join_sentences, sort_alerts
+from perfci.report.fitness import Fitness, render_release
+from perfci.report.heat import Heat, Release, choose_runs, measure_heat
 from perfci.report.html.page import render_page
 from perfci.report.past import Mark, Past, Trail, write_day
 from perfci.report.text import NAME_LIMIT, file_name, plain
 from perfci.statistics import changepoints
 from perfci.store.files import write_atomically
-from perfci.store.history import ENDING, read_history
+from perfci.store.history import KEPT, History, history_devices, history_ops, read_history
+
+if TYPE_CHECKING:
+    from perfci.store.database import HistoryStore
 
 MARKED = 1000  # bytes at the beginning of a page that have the mark of perfci's own
-INDEX = "index.html"
+INDEX, ALERTS, RELEASE = "index.html", "alerts.html", "release.html"
 STYLES = ("style.css", "site.css")
+LEVELS = (0.015, 0.05, 0.1)  # ratios from which a cell of the heat map has the next colour
 
 ENDS = 5  # most runs at either end of a change over all kept runs
 OPEN = 40  # rows that are shown at first
@@ -58,6 +72,7 @@ class Kept:
     place: OpOnDevice
     past: Past = field(default_factory=Past)
     problems: tuple[Reason, ...] = ()  # what could not be read
+    heat: Heat = field(default_factory=Heat)
 
     @property
     def damaged(self) -> bool:
@@ -74,6 +89,11 @@ class Trend(StrEnum):
     FEW = "few"
     GONE = "gone"
     ACCURACY = "accuracy"
+
+    @property
+    def gate(self) -> str:
+        """How serious it looks. None of them fails anything."""
+        return {"damaged": "fails", "stepped": "warns", "steady": "ok"}.get(self, "")
 
     @property
     def rank(self) -> int:
@@ -107,6 +127,9 @@ class Entry:
     last: str  # date and commit of the newest run
     worst: str  # the case that changed most for the worse
     why: str
+    heat: Heat
+    steps: tuple[Alert, ...]  # for the worse, that nothing explains
+    anchors: Mapping[str, str]  # case -> its place in the page
 
 
 @dataclass(frozen=True)
@@ -119,43 +142,69 @@ class Built:
     notes: tuple[Reason, ...]  # warnings: histories that could not be read as a whole, or that there is none
 
 
-def build(baselines: Path, root: Path, folder: Path) -> Built:
+def build(
+    baselines: Path,
+    root: Path,
+    folder: Path,
+    *,
+    kept: HistoryStore | None = None,
+    release: Release | None = None,
+    alerts: Sequence[Alert] = (),
+    fitness: Fitness | None = None,
+) -> Built:
     """Write the site over the histories in the baselines folder of the project at `root`, damaged ones marked as such.
 
-    Raises UsageError if `folder` holds anything that perfci did not make, StoredFileError if it cannot be written.
+    kept: a store, which is read in place of that folder. release: with which the heat map compares. fitness: of what
+    was checked for the next one. Raises UsageError if `folder` holds anything that perfci did not make,
+    StoredFileError if it cannot be written or the store fails.
     """
-    found = [path for path in baselines.glob(f"*/*{ENDING}") if not path.name.startswith(".")]
+    there = kept.list_ops() if kept else {each: history_ops(baselines, each) for each in history_devices(baselines)}
+    places = sorted(OpOnDevice(device, op) for device, ops in there.items() for op in ops)
     project = root.name  # unless it has a name of its own
-    places = sorted(OpOnDevice(path.parent.name, path.name.removesuffix(ENDING)) for path in found)
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         project = str(tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"])
     shown = baselines.relative_to(root) if baselines.is_relative_to(root) else baselines
-    notes = [] if places else [Reason("site_without_history", {"folder": shown.as_posix()})]
+    notes = [] if places else [Reason("site_without_history", {"folder": "--store" if kept else shown.as_posix()})]
     warnings, entries = list(notes), list[Entry]()
     names = [place.page for place in places]
     claim_folder(folder)
     for place in places:
-        kept = read_kept(baselines, place, root)
+        found = read_kept(baselines, place, root, kept, release)
         others = [each for each in places if each.op == place.op and each != place]
-        page, entry = render_op(kept, others, project)
+        said = {each.case: each for each in alerts if (each.device, each.op) == (place.device, place.op)}
+        page, entry = render_op(found, others, project, said)
         write_atomically(folder / place.page, page.encode("utf-8", "replace"))
         entries.append(entry)
-        warnings += kept.problems if kept.damaged else ()
-    index = render_index(entries, project, notes)
-    path = write_atomically(folder / INDEX, index.encode("utf-8", "replace"))
-    return Built(path, tuple(names), remove_pages(folder, names), tuple(warnings))
+        warnings += found.problems if found.damaged else ()
+    sorted_alerts = sort_alerts(alerts, [step for entry in entries for step in entry.steps])
+    fitness = fitness or Fitness()
+    pages = {
+        ALERTS: render_alerts(sorted_alerts, entries, project),
+        RELEASE: render_release(fitness, project),
+        # Last, so that an index never leads to what is not there.
+        INDEX: render_index(entries, project, notes, release, sorted_alerts, fitness),
+    }
+    for name, text in pages.items():
+        write_atomically(folder / name, text.encode("utf-8", "replace"))
+    return Built(folder / INDEX, tuple(names), remove_pages(folder, names), tuple(warnings))
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------------
 
 
-def read_kept(baselines: Path, place: OpOnDevice, root: Path) -> Kept:
-    """Returns all about one place. What cannot be read is a problem of the place."""
-    try:
-        found = read_history(baselines, place.device, place.op)
-        runs, problems = found.runs, list(found.problems)
-    except StoredFileError as error:
-        runs, problems = (), [error.reason]
+def read_kept(
+    baselines: Path, place: OpOnDevice, root: Path, kept: HistoryStore | None = None, release: Release | None = None
+) -> Kept:
+    """Returns all about one place. What cannot be read is a problem of the place, but for a store that fails."""
+    if kept:
+        choose = functools.partial(choose_runs, release=release)
+        found = kept.read_history(place.device, place.op, choose=choose)
+    else:
+        try:
+            found = read_history(baselines, place.device, place.op)
+        except StoredFileError as error:
+            found = History(place.op, place.device, (), (error.reason,))
+    heat, runs, problems = measure_heat(found.runs, release), found.runs[-KEPT:], list(found.problems)
     steps: tuple[Step, ...] = ()
     if runs:
         try:
@@ -170,7 +219,7 @@ def read_kept(baselines: Path, place: OpOnDevice, root: Path) -> Kept:
         for problem in problems
     ]
     shown = tuple(replace(problem, facts=facts) for problem, facts in zip(problems, related, strict=True))
-    return Kept(place, Past(runs, changes, steps), shown)
+    return Kept(place, Past(runs, changes, steps), shown, heat)
 
 
 def list_trails(found: Past) -> list[Trail]:
@@ -199,12 +248,21 @@ def find_move(values: Sequence[float]) -> float | None:
 # --- an op on a device ------------------------------------------------------------------------------------------------
 
 
-def render_op(kept: Kept, others: Sequence[OpOnDevice] = (), project: str = "perfci") -> tuple[str, Entry]:
-    """The page of an op on a device, and its row of the index. others: the same op on other devices."""
+def render_op(
+    kept: Kept,
+    others: Sequence[OpOnDevice] = (),
+    project: str = "perfci",
+    alerts: Mapping[str, Alert] = MappingProxyType({}),
+) -> tuple[str, Entry]:
+    """The page of an op on a device, and its row of the index.
+
+    others: the same op on other devices. alerts: by case.
+    """
     place, runs, trails = kept.place, kept.past.runs, list_trails(kept.past)
     marks = past.find_marks(kept.past, trails)
-    rows = sorted((_make_row(trail, kept, marks) for trail in trails), key=lambda row: row.state.rank)
-    rows += _list_errors(runs)
+    made = [(_make_row(trail, kept, marks, alerts.get(trail.case)), trail.case) for trail in trails]
+    made.sort(key=lambda one: one[0].state.rank)
+    rows = [*(row for row, _ in made), *_list_errors(runs)]
     state = Trend.DAMAGED if kept.damaged else rows[0].state if rows else Trend.FEW
     page = render_page(
         "site_op.html.j2",
@@ -227,19 +285,22 @@ def render_op(kept: Kept, others: Sequence[OpOnDevice] = (), project: str = "per
         gate="",
         open=OPEN,
     )
-    return page, _make_entry(kept, trails, state)
+    return page, _make_entry(kept, trails, state, {case: f"case-{at}" for at, (_, case) in enumerate(made)})
 
 
-def _make_row(trail: Trail, kept: Kept, marks: Sequence[Mark]) -> CaseRow:
+def _make_row(trail: Trail, kept: Kept, marks: Sequence[Mark], alert: Alert | None) -> CaseRow:
     runs = kept.past.runs
     steps = [change for change in trail.changes if change.unexplained]
     why = [sentence(changepoints.describe_change(change, kept.place.op)) for change in steps]
-    if gone := is_gone(trail.case, runs):
+    if alert:
+        why.insert(0, f"{alert.state}: {alert.why}")
+    # What fails is not accepted, so the newest run may lack it though it is still there.
+    if gone := not alert and is_gone(trail.case, runs):
         last = max(number for number, each in enumerate(trail.seen, 1) if each)
         why = [say("The last accepted run does not have it: it was taken out or renamed after run {run}.", run=last)]
     state = (
         Trend.GONE if gone
-        else Trend.STEPPED if trail.unexplained
+        else Trend.STEPPED if trail.unexplained or alert
         else Trend.FEW if trail.runs < changepoints.FEWEST
         else Trend.STEADY
     )  # fmt: skip
@@ -323,8 +384,18 @@ def name_run(run: HistoryRun) -> str:
 # --- the index --------------------------------------------------------------------------------------------------------
 
 
-def _make_entry(kept: Kept, trails: Sequence[Trail], state: Trend) -> Entry:
+def _make_entry(kept: Kept, trails: Sequence[Trail], state: Trend, anchors: Mapping[str, str]) -> Entry:
     """The row of an op. Nothing else of its history is kept in memory."""
+    place = kept.place
+    steps = [
+        Alert(
+            place.device, place.op, trail.case, Trend.STEPPED, Gate.WARNS, change.size.value,
+            "..".join((run.environment.commit or run.run)[:COMMIT] for run in (change.before, change.after)),
+            join_sentences([sentence(changepoints.describe_change(change, place.op))]),
+        )
+        for trail in trails
+        for change in [each for each in trail.changes if each.unexplained][-1:]
+    ]  # fmt: skip
     runs = kept.past.runs
     drawn = [trail for trail in trails if not is_gone(trail.case, runs)]
     speedups = [speedup for trail in drawn if (speedup := find_speedup(trail))]
@@ -340,11 +411,19 @@ def _make_entry(kept: Kept, trails: Sequence[Trail], state: Trend) -> Entry:
     )
     why = plain(sentence(kept.problems[0])) if kept.damaged else ""
     last = name_run(runs[-1]) if runs else "-"
-    return Entry(kept.place, state, cells, last, plain(worst or "", 160), why)
+    return Entry(place, state, cells, last, plain(worst or "", 160), why, kept.heat, tuple(steps), anchors)
 
 
-def render_index(entries: Sequence[Entry], project: str, notes: Sequence[Reason] = ()) -> str:
-    """The index of ops and devices, the gravest first."""
+def render_index(
+    entries: Sequence[Entry],
+    project: str,
+    notes: Sequence[Reason] = (),
+    release: Release | None = None,
+    alerts: Sequence[Alert] = (),
+    fitness: Fitness | None = None,
+) -> str:
+    """The index: a heat map of ops and devices, and their table, the gravest first."""
+    devices = sorted({one.place.device for one in entries})
     return render_page(
         "site_index.html.j2",
         STYLES,
@@ -352,10 +431,98 @@ def render_index(entries: Sequence[Entry], project: str, notes: Sequence[Reason]
         project=plain(project, NAME_LIMIT),
         gate="",
         plain=plain,
+        release=plain(release.name, 80) if release else "",
+        heat=_make_heat(entries, devices, alerts),
+        legend=[(f"h{at}", text) for at, text in zip(range(-3, 4), _write_legend(), strict=True)],
+        alerts=Counter(str(alert.gate) for alert in alerts),
+        fitness=fitness or Fitness(),
         entries=sorted(entries, key=lambda one: (one.state.rank, one.place)),
-        devices=[plain(device, NAME_LIMIT) for device in sorted({one.place.device for one in entries})],
+        devices=[plain(device, NAME_LIMIT) for device in devices],
         notes=[plain(sentence(note)) for note in notes],
         chips=_count_states([one.state for one in entries]),
+    )
+
+
+@dataclass(frozen=True)
+class HeatCell:
+    """An op on a device in the heat map."""
+
+    level: int  # from -3, much faster, to 3, much slower
+    worst: str  # change of the worst case
+    mean: str
+    page: str  # of the op, at that case
+    case: str  # the worst one
+    notes: tuple[str, ...]
+    alerts: int
+
+
+def _make_heat(
+    entries: Sequence[Entry], devices: Sequence[str], alerts: Sequence[Alert]
+) -> list[tuple[str, list[HeatCell | None]]]:
+    """Rows of ops with a cell a device, the op that became slowest first."""
+    counts = Counter((alert.device, alert.op) for alert in alerts)
+    known = {(one.place.device, one.place.op): one for one in entries}
+
+    def rate(op: str) -> tuple[float, str]:
+        found = [known[device, op].heat for device in devices if (device, op) in known]
+        return -max((heat.changes[heat.worst] for heat in found if heat.worst), default=-1.0), op
+
+    def make(one: Entry) -> HeatCell:
+        worst = one.heat.worst
+        change = one.heat.changes[worst] if worst else 0.0
+        level = sum(abs(change) >= limit for limit in LEVELS)
+        notes = (*one.heat.notes, *([say("damaged")] if one.state is Trend.DAMAGED else []))
+        page = f"{one.place.page}#{one.anchors[worst]}" if worst and worst in one.anchors else one.place.page
+        return HeatCell(
+            level if change > 0 else -level, words.write_change(change if worst else None),
+            words.write_change(one.heat.mean), page, plain(worst or "", 160), notes,
+            counts[one.place.device, one.place.op],
+        )  # fmt: skip
+
+    return [
+        (plain(op, 160), [make(known[device, op]) if (device, op) in known else None for device in devices])
+        for op in sorted({one.place.op for one in entries}, key=rate)
+    ]
+
+
+def _write_legend() -> Iterator[str]:
+    """The levels of the heat map, from much faster to much slower."""
+    ends = [units.percent(limit) for limit in LEVELS]
+    for sign, order in (("-", reversed(range(3))), ("", [-1]), ("+", range(3))):
+        for at in order:
+            if at < 0:
+                yield say("within {limit}", limit=ends[0])
+            elif at == len(ends) - 1:
+                yield say("beyond {limit}", limit=f"{sign}{ends[at]}")
+            else:
+                yield words.write_range(f"{sign}{ends[at]}", f"{sign}{ends[at + 1]}")
+
+
+# --- alerts -----------------------------------------------------------------------------------------------------------
+
+
+def render_alerts(found: Sequence[Alert], entries: Sequence[Entry], project: str) -> str:
+    """The page of alerts, each with its cause and a link to its case."""
+    known = {(one.place.device, one.place.op): one for one in entries}
+    rows = []
+    for alert in found:
+        entry, page = known.get((alert.device, alert.op)), ""
+        if entry:
+            page = entry.place.page + (f"#{entry.anchors[alert.case]}" if alert.case in entry.anchors else "")
+        rows.append((alert, page, _show_change(alert.change)))
+    states = dict.fromkeys(alert.state for alert in found)
+    return render_page(
+        "site_alerts.html.j2",
+        STYLES,
+        title=say("{project}: alerts", project=plain(project, 80)),
+        project=plain(project, NAME_LIMIT),
+        gate="",
+        index=INDEX,
+        plain=plain,
+        rows=rows,
+        ranks={state: at for at, state in enumerate(states)},
+        devices=[plain(device, NAME_LIMIT) for device in sorted({alert.device for alert in found})],
+        chips=[(state, sum(alert.state == state for alert in found)) for state in states],
     )
 
 

@@ -82,7 +82,8 @@ def _add_run(store: HistoryStore, found: StoredRun, kept: int, done: Imported) -
         key = {"device": device, "op": row.op, "case_id": row.case or "", "suite": str(row.suite)}
         key |= {"target": row.target or "", "run": run.id}
         first, change = next(iter(row.reasons), None), rows.find_change(row)
-        about = {"reason": first and first.kind, "said": first and sentence(first), "change": change and change.value}
+        said = " ".join(dict.fromkeys(map(sentence, row.reasons))) or None
+        about = {"reason": first and first.kind, "said": said, "change": change and change.value}
         own = verdicts.setdefault(row.op, {})
         own.setdefault(tuple(key.values()), {**key, **about, "verdict": str(row.verdict), "gate": str(row.gate)})
     blocks: dict[str, list[Mapping[str, Any]]] = {}

@@ -5,7 +5,7 @@ Every copy is of one op: its runs are there as a whole or not at all.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -98,10 +98,34 @@ class HistoryStore:
             found.setdefault(row.device, []).append(row.op)
         return found
 
-    def read_history(self, device: str, op: str, pattern: str | None = None) -> History:
+    def read_verdicts(self) -> list[sa.Row[Any]]:
+        """Returns each case's newest verdict on the branch of accepted runs, of those that warn or fail.
+
+        Of an op's runs only the last ten with verdicts count, so that a case which is gone is forgotten.
+        """
+        return self.ask(
+            """
+            SELECT * FROM (
+              SELECT v.*, r.revision, r.created,
+                row_number() OVER (PARTITION BY device, op, case_id, suite, target ORDER BY r.position DESC) AS age,
+                dense_rank() OVER (PARTITION BY device, op ORDER BY r.position DESC) AS run_age
+              FROM verdicts v JOIN runs r USING (device, op, run)
+              WHERE r.accepted OR r.branch IS NULL OR r.branch IN (SELECT branch FROM runs WHERE accepted)
+            ) AS newest WHERE age = 1 AND run_age <= 10 AND gate <> 'ok' ORDER BY device, op, case_id, suite, target
+            """
+        )
+
+    def read_history(
+        self,
+        device: str,
+        op: str,
+        pattern: str | None = None,
+        choose: Callable[[Sequence[HistoryRun]], Sequence[HistoryRun]] | None = None,
+    ) -> History:
         """Returns an op's accepted runs in the order of acceptance, with the present names of cases.
 
-        pattern: of the cases that are wanted. Others may be among them.
+        pattern: of the cases that are wanted. Others may be among them. choose: of the runs, oldest first, those whose
+        figures are wanted. The others have none.
         """
         former: set[str] = set()  # names that cases had before
 
@@ -111,10 +135,12 @@ class HistoryStore:
             runs = [codec.decode(row.line, HistoryRun) for row in lines]
             former.update(old for run in runs for old in run.renamed.values())
             among = ""
+            if choose is not None:
+                mine["chosen"], among = [run.run for run in choose(runs)], "AND run IN :chosen"
             if pattern is not None:
                 known = [row.case_id for row in self.ask(f"SELECT DISTINCT case_id FROM cases {_MINE}", **mine)]
                 mine["wanted"] = [case for case in known if case in former or matches(case, pattern)]
-                among = "AND case_id IN :wanted"
+                among += " AND case_id IN :wanted"
             # A copy that broke off between two files left cases whose run comes with the next one.
             lists: dict[str, dict[str, list[Any]]] = {run.run: {} for run in runs}
             for row in self.ask(f"SELECT run, suite, figures FROM cases {_MINE} {among} ORDER BY case_id", **mine):

@@ -6,13 +6,15 @@ import contextlib
 import dataclasses
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from perfci.cli.main import run
-from perfci.core import codec
+from perfci.core import codec, settings
 from perfci.core.model import HistoryCase
+from perfci.runs import archive
 from perfci.store import database
 from perfci.store.history import KEPT, append_history, history_path
 from tests import postgres
@@ -177,6 +179,80 @@ def test_a_run_takes_its_place_when_it_is_accepted(root, url, ask):
     assert order == [("run0",), (stored["id"],)]
 
 
+# --- the site over a store --------------------------------------------------------------------------------------------
+
+
+def pages(folder):
+    return {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in sorted(folder.rglob("*.html"))}
+
+
+def test_the_site_over_a_store_is_the_one_over_git(root, url, ask):
+    keep(root, *(accepted(n, figures(kernel_us=10.0 + n), figures(OTHER)) for n in range(4)))
+    keep(root, accepted(0), accepted(1), op="relu")
+    ask("--store", url)
+
+    assert run(["report", "--to", "site", "--out", "of-git"]) == 0
+    assert run(["report", "--to", "site", "--out", "of-store", "--store", url]) == 0
+    assert pages(root / "of-store") == pages(root / "of-git")
+
+
+def test_alerts_of_the_site_are_the_newest_verdicts_of_the_branch_of_accepted_runs(root, url, ask):
+    stored = json.loads((STORED / "run.json").read_text())
+    for number, branch in enumerate(("main", "topic")):
+        about = {"id": f"r{number}", "environment": stored["environment"] | {"branch": branch}}
+        (root / branch).mkdir()
+        (root / branch / "run.json").write_text(json.dumps(stored | about))
+    line = accepted(0, key="fake-one")
+    line = dataclasses.replace(line, environment=dataclasses.replace(line.environment, branch="main"))
+    append_history(root / "baselines", "fake-one", "scale", line)
+    ask("--store", url, "--run", "topic", "--run", "main")
+    with database.open_store(url) as store:
+        failed = store.read_verdicts()
+
+    run(["report", "--to", "site", "--store", url])
+
+    alerts = (root / "public" / "alerts.html").read_text("utf-8")
+    assert {row.run for row in failed} == {"r0"}
+    assert all(f"<code>{row.op}</code>" in alerts for row in failed)
+
+
+def test_only_the_figures_of_chosen_runs_are_read(root, url, ask):
+    keep(root, *(accepted(n, created="2026-01-01T00:00:00Z") for n in range(6)))
+    ask("--store", url)
+
+    with database.open_store(url) as store:
+        found = store.read_history(KEY, "softmax", choose=lambda runs: [runs[0], *runs[-2:]])
+
+    assert [len(each.cases) for each in found.runs] == [1, 0, 0, 0, 1, 1]
+
+
+def test_a_database_that_goes_away_leaves_the_old_index_and_the_next_build_goes_on(
+    root, server, postgresql, ask, capsys, monkeypatch
+):
+    for op in ("add", "mul"):
+        keep(root, accepted(0), accepted(1), op=op)
+    ask("--store", postgresql)
+    read = database.HistoryStore.read_history
+
+    def stop_at_the_second(store, device, op, *rest, **more):
+        if op == "mul":
+            server.stop()
+        return read(store, device, op, *rest, **more)
+
+    monkeypatch.setattr(database.HistoryStore, "read_history", stop_at_the_second)
+    code = run(["report", "--to", "site", "--store", postgresql])
+    err = " ".join(capsys.readouterr().err.split())
+    monkeypatch.undo()
+    monkeypatch.chdir(root)
+    server.start()
+
+    assert code == 1
+    assert "run the same command again" in err
+    assert [*pages(root / "public")] == [f"{KEY}/add.html"]
+    assert run(["report", "--to", "site", "--store", postgresql]) == 0
+    assert {f"{KEY}/mul.html", "index.html"} < pages(root / "public").keys()
+
+
 # --- what goes wrong --------------------------------------------------------------------------------------------------
 
 
@@ -278,6 +354,32 @@ def test_a_wrong_clock_moves_no_run_and_is_said_once(root, url, ask):
     code, out, _ = ask("--store", url, "--format", "json")
     assert code == 0
     assert times(out) == [10.0, 11.0, 12.0, 13.0, 14.0]
+
+
+def test_two_copies_at_once_write_each_run_once(root, url, ask):
+    for op in ("add", "mul", "softmax"):
+        keep(root, *(accepted(n) for n in range(5)), op=op)
+    where = settings.load(root)
+    with database.open_store(url) as one, database.open_store(url) as other, ThreadPoolExecutor(2) as both:
+        written = [*both.map(lambda store: archive.import_project(store, where, (), 0).new, (one, other))]
+
+    assert sum(written) == 15
+    counts = rows(url, "SELECT op, count(*), count(DISTINCT run), max(position) FROM runs GROUP BY op ORDER BY op")
+    assert counts == [(op, 5, 5, 4) for op in ("add", "mul", "softmax")]
+    assert rows(url, "SELECT count(*) FROM cases") == [(15,)]
+
+
+def test_a_torn_parquet_file_is_named(root, ask, capsys):
+    keep(root, accepted(0))
+    ask("--store", "parquet:kept")
+    path = root / "kept" / "cases" / KEY / "softmax.parquet"
+    path.write_bytes(path.read_bytes()[:-40])
+
+    for command in (["history"], ["report", "--to", "site"]):
+        assert run([*command, "--store", "parquet:kept"]) == 1
+        err = " ".join(capsys.readouterr().err.split())
+        assert "softmax.parquet" in err
+        assert "Traceback" not in err
 
 
 def test_a_damaged_line_is_said_and_the_others_are_copied(root, url, ask):

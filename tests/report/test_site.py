@@ -64,8 +64,8 @@ def test_every_op_and_device_has_a_page(root):
     found = build(root)
 
     assert files(root / "public") == [
-        "ascend-910b/softmax.html", "index.html", "nvidia-h200/Softmax-02fc7694.html",
-        "nvidia-h200/softmax.html",
+        "alerts.html", "ascend-910b/softmax.html", "index.html", "nvidia-h200/Softmax-02fc7694.html",
+        "nvidia-h200/softmax.html", "release.html",
     ]  # fmt: skip
     assert (found.notes, found.gone, len(found.pages)) == ((), (), 3)
 
@@ -74,9 +74,10 @@ def test_every_link_leads_to_a_page(root):
     build(root)
     pages = list((root / "public").rglob("*.html"))
     links = [(page, node.attributes["href"]) for page in pages for node in parsed(page.read_text("utf-8")).all("a")]
-    followed = [(page.parent / link).resolve() for page, link in links if not link.startswith("#")]
+    followed = [(page.parent / link.partition("#")[0]).resolve() for page, link in links if not link.startswith("#")]
 
-    assert len(followed) == 3 + 3 + 2  # from the index, back to it, and to the same op on the other device
+    # From the index's table, map and head, back to it, and to the same op on the other device.
+    assert len(followed) == 3 + 3 + 2 + 5 + 2
     assert all(path.is_file() and path.is_relative_to(root / "public") for path in followed)
 
 
@@ -104,7 +105,8 @@ def test_a_damaged_history_is_shown_as_damaged_and_the_others_go_on(root):
     assert len(found.pages) == 3
     assert [note.kind for note in found.notes] == ["history_damaged"]
     index = parsed(found.index.read_text("utf-8"))
-    states = {node.attributes["data-key"]: node.attributes["data-state"] for node in index.all("tbody")}
+    rows = index.one("table", id="table").all("tbody")
+    states = {node.attributes["data-key"]: node.attributes["data-state"] for node in rows}
     assert next(iter(states.items())) == ("ascend-910b/softmax.html", "damaged")
     assert list(states.values()).count("damaged") == 1
     assert str(root) not in index.text
@@ -162,7 +164,8 @@ def test_no_text_becomes_markup_and_links_lead_within_the_site(evil):
         assert counted(found) == counted(benign)
         assert not re.search("[\u202e\u2066\x00\x1b]", source)
         links = [node.attributes["href"] for node in found.all("a")]
-        assert all(re.fullmatch(r"#cases|\.\./index\.html|(\.\./)?[\w-]+/[\w-]+\.html", link) for link in links)
+        page = r"(\.\./)?((index|alerts|release)\.html|[\w-]+/[\w-]+\.html(#case-\d+)?)"
+        assert all(re.fullmatch(f"#cases|{page}", link) for link in links)
         assert all(link.isascii() for link in links)
 
 

@@ -1,0 +1,78 @@
+"""What needs somebody's attention, and its cause: verdicts that warn or fail, and steps that nothing explains."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from perfci.core.model import Gate, Judgements, Run, Verdict
+from perfci.core.wording import sentence
+from perfci.report import rows
+from perfci.report.text import plain
+
+COMMIT = 10  # first digits of a commit that people read
+LIMIT = 1600  # characters of the sentences of an alert
+
+
+@dataclass(frozen=True)
+class Alert:
+    """A verdict, or a step."""
+
+    device: str  # key
+    op: str
+    case: str  # empty if it is about the whole op
+    state: Verdict | str  # "stepped" for a step
+    gate: Gate
+    change: float | None  # ratio - 1, plus is slower
+    commits: str  # between which it came, or that it was seen at
+    why: str  # plain sentences: what, since when, the likely cause, what to do next
+    kind: str = ""  # of the reason that decided
+    others: tuple[str, ...] = ()  # more cases of the op with the same state, kind and commits
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What it is about."""
+        return self.device, self.op, self.case
+
+
+def list_alerts(judged: Iterable[tuple[Run, Judgements]], stored: Iterable[Any] = ()) -> list[Alert]:
+    """Returns the alerts of runs and of a store's verdicts. Of two verdicts about a case the first one counts."""
+    known: dict[tuple[str, ...], Alert] = {}
+    for run, judgements in judged:
+        base, head = run.plan.base, (run.environment.commit or "-")[:COMMIT]
+        commits = f"{base.commit[:COMMIT]}..{head}" if base else head
+        device = run.environment.device.key
+        for row in judgements.rows:
+            change, why = rows.find_change(row), join_sentences(map(sentence, row.reasons))
+            about = (device, row.op, row.case or "")
+            number, kind = change.value if change else None, row.reasons[0].kind if row.reasons else ""
+            alert = Alert(*about, row.verdict, row.gate, number, commits, why, kind)
+            known.setdefault((*about, str(row.suite), row.target or ""), alert)
+    for row in stored:
+        about = (row.device, row.op, row.case_id)
+        state, commits, why = Verdict(row.verdict), (row.revision or "-")[:COMMIT], join_sentences([row.said or ""])
+        alert = Alert(*about, state, Gate(row.gate), row.change, commits, why, row.reason or "")
+        known.setdefault((*about, row.suite, row.target), alert)
+    return [each for each in known.values() if each.gate is not Gate.OK]
+
+
+def join_sentences(texts: Iterable[str]) -> str:
+    """Returns plain sentences, each once."""
+    return plain(" ".join(dict.fromkeys(texts)), LIMIT)
+
+
+def sort_alerts(found: Sequence[Alert], steps: Sequence[Alert]) -> list[Alert]:
+    """Returns the gravest first, each with the other cases of its op that are alike.
+
+    A step of a case that has a verdict too adds its sentences to that.
+    """
+    more: dict[tuple[str, str, str], list[str]] = {}
+    for step in steps:
+        more.setdefault(step.key, []).append(step.why)
+    seen = [replace(each, why=join_sentences([each.why, *more.get(each.key, ())])) for each in found]
+    known = {each.key for each in seen}
+    alone = [step for step in steps if step.key not in known]
+    every = sorted([*seen, *alone], key=lambda each: (each.gate != Gate.FAILS, -(each.change or 0.0), each.key))
+    alike: dict[tuple[str, ...], list[Alert]] = {}
+    for each in every:
+        alike.setdefault((each.device, each.op, each.state, each.gate, each.kind, each.commits), []).append(each)
+    return [replace(first, others=tuple(each.case for each in rest)) for first, *rest in alike.values()]

@@ -1,0 +1,82 @@
+"""How the cases of an op changed since a release, by its accepted runs: what a cell of the site's heat map shows."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from perfci.core.environment import differences
+from perfci.core.model import Bearing, HistoryRun
+from perfci.core.wording import say
+from perfci.statistics import changepoints
+from perfci.store.history import KEPT
+
+ENDS = 3  # most runs at either end: one noisy run does not move their median, and older ones are of older commits
+
+
+@dataclass(frozen=True)
+class Release:
+    """What accepted runs are compared with."""
+
+    name: str  # of its tag, or as somebody named it
+    commits: frozenset[str]  # its own and all before it
+
+
+@dataclass(frozen=True)
+class Heat:
+    """An op on a device since a release."""
+
+    changes: Mapping[str, float] = field(default_factory=dict)  # case -> ratio - 1, plus is slower
+    notes: tuple[str, ...] = ()  # what else may have moved the times
+
+    @property
+    def worst(self) -> str | None:
+        """The case that changed most for the worse."""
+        return max(self.changes, key=self.changes.__getitem__, default=None)
+
+    @property
+    def mean(self) -> float | None:
+        """Geometric mean of the changes."""
+        logs = [math.log1p(change) for change in self.changes.values()]
+        return math.expm1(statistics.fmean(logs)) if logs else None
+
+
+def find_ends(runs: Sequence[HistoryRun], release: Release | None) -> tuple[Sequence[HistoryRun], Sequence[HistoryRun]]:
+    """Returns the last runs up to a release and the newest runs after it. Without a release the first and last ones."""
+    if release is None:
+        ends = min(ENDS, len(runs) // 2)
+        return runs[:ends], runs[len(runs) - ends :]
+    # Runs stand in the order of acceptance, so one whose commit is unknown here lies where its neighbours do.
+    known = [at for at, run in enumerate(runs, 1) if run.environment.commit in release.commits]
+    place = known[-1] if known else 0
+    return runs[max(place - ENDS, 0) : place], runs[place:][-ENDS:]
+
+
+def choose_runs(runs: Sequence[HistoryRun], release: Release | None) -> Sequence[HistoryRun]:
+    """Returns the runs whose figures a site needs: as many as git keeps, and those up to the release."""
+    kept = runs[-KEPT:]
+    wanted = {run.run for run in (*find_ends(runs, release)[0], *kept)} if release else {run.run for run in kept}
+    return [run for run in runs if run.run in wanted]
+
+
+def measure_heat(runs: Sequence[HistoryRun], release: Release | None) -> Heat:
+    """Returns the change of each case of the newest run, from the median of one end to that of the other."""
+    before, after = find_ends(runs, release)
+    if not before or not after:
+        return Heat()
+    old, changes = {run.run for run in before}, {}
+    for case, known in changepoints.index_cases((*before, *after)).items():
+        sides: tuple[list[float], list[float]] = ([], [])
+        for run, each in known:
+            sides[run.run not in old].append(each.kernel_us.median_us)
+        if all(sides):
+            then, now = map(statistics.median, sides)
+            changes[case] = now / then - 1
+    moved = differences([run.environment for run in before], after[-1].environment)
+    between = runs[runs.index(before[-1]) + 1 :]
+    notes = []
+    if any(each.moves and each.bearing is not Bearing.BOARD for each in moved):
+        notes.append(say("new environment"))
+    if any(run.epoch and not changes.keys().isdisjoint(run.epoch.cases) for run in between):
+        notes.append(say("accepted loss"))
+    return Heat(changes, tuple(notes))

@@ -1,0 +1,147 @@
+"""How an op changed since a release, and which alerts there are."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from perfci.core.model import Gate, HistoryRun, Judgement, Judgements, Reason, Suite, Verdict
+from perfci.report.alerts import Alert, list_alerts, sort_alerts
+from perfci.report.heat import Release, choose_runs, measure_heat
+from perfci.store.history import KEPT
+from tests.history_examples import CASE, OTHER, accepted, environment, figures
+
+V1 = Release("v1", frozenset("1" * 40 + str(n) for n in range(4)))  # of runs 0 to 3
+
+
+def history(*times: float, **changes) -> list[HistoryRun]:
+    """Runs of one case with these times, each of a commit of its own."""
+    found = []
+    for number, us in enumerate(times):
+        surroundings = {name: values[number] for name, values in changes.items()}
+        found.append(accepted(number, figures(kernel_us=us), commit="1" * 40 + str(number), **surroundings))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("times", "change"),
+    [
+        ([10, 10, 10, 10, 11, 11, 11], 0.1),
+        ([8, 8, 10, 10, 10, 10, 10], 0.0),  # a step before the release
+        ([10, 10, 10, 10, 10, 10, 14], 0.0),  # one noisy run
+        ([10, 10, 10, 10, 9], -0.1),
+    ],
+)
+def test_a_change_goes_from_the_runs_up_to_the_release_to_the_newest_ones(times, change):
+    assert measure_heat(history(*times), V1).changes == {CASE: pytest.approx(change)}
+
+
+def test_without_a_release_it_goes_over_all_runs():
+    assert measure_heat(history(8, 8, 10, 10, 10, 12, 12), None).changes == {CASE: pytest.approx(0.5)}
+
+
+@pytest.mark.parametrize("times", [[], [10], [10, 10, 10, 10]])
+def test_there_is_none_without_a_run_after_the_release(times):
+    found = measure_heat(history(*times), V1)
+
+    assert (found.changes, found.worst, found.mean) == ({}, None, None)
+
+
+def test_a_run_of_an_unknown_commit_lies_where_its_neighbours_do():
+    runs = history(10, 10, 10, 10, 12)
+    runs[2] = replace(runs[2], environment=environment(commit="f" * 40))
+
+    assert measure_heat(runs, V1).changes == {CASE: pytest.approx(0.2)}
+
+
+def test_only_what_was_timed_alike_is_compared():
+    runs = history(10, 10, 10, 10, 12, timer=["event"] * 4 + ["activity"])
+
+    assert measure_heat(runs, V1).changes == {}
+
+
+def test_the_worst_case_and_the_mean_are_of_all_cases():
+    runs = [
+        replace(run, cases=(*run.cases, figures(OTHER, us)))
+        for run, us in zip(history(10, 10, 10, 10, 12.1), (20, 20, 20, 20, 20 / 1.21), strict=True)
+    ]
+    found = measure_heat(runs, V1)
+
+    assert found.worst == CASE
+    assert found.mean == pytest.approx(0.0)
+
+
+def test_a_new_driver_and_an_accepted_loss_in_between_are_noted_and_a_new_board_is_not():
+    def note(**changes):
+        return measure_heat(history(10, 10, 10, 10, 12, **changes), V1).notes
+
+    assert note(uuid=["GPU-1"] * 4 + ["GPU-2"]) == ()
+    assert note(driver=["580"] * 4 + ["590"]) == ("new environment",)
+    assert note(why=[None] * 4 + ["agreed"]) == ("accepted loss",)
+    assert note(why=["agreed"] + [None] * 4) == ()
+
+
+def test_of_long_histories_the_newest_runs_and_those_up_to_the_release_are_read():
+    runs = [accepted(n, created="2026-01-01T00:00:00Z", commit="1" * 40 + str(n)) for n in range(1000)]
+    chosen = [run.run for run in choose_runs(runs, V1)]
+
+    assert chosen[:3] == ["run1", "run2", "run3"]
+    assert chosen[3:] == [f"run{n}" for n in range(1000 - KEPT, 1000)]
+
+
+# --- alerts -----------------------------------------------------------------------------------------------------------
+
+
+def alert(case=CASE, state=Verdict.REGRESSED, gate=Gate.FAILS, change=0.1, commits="a..b", why="Slower.", **more):
+    return Alert("nvidia-h200", "softmax", case, state, gate, change, commits, why, **more)
+
+
+def run_of(*rows, commit="a" * 40):
+    run = SimpleNamespace(environment=environment(commit=commit), plan=SimpleNamespace(base=None))
+    return run, Judgements(tuple(rows))
+
+
+def judged(verdict, *kinds, case=CASE):
+    reasons = tuple(Reason(kind, {"good": "1", "bad": "2", "command": "perfci bisect"}) for kind in kinds)
+    return Judgement("softmax", Suite.PERFORMANCE, case, verdict, reasons)
+
+
+def test_an_alert_says_since_when_and_how_to_find_the_commit():
+    (found,) = list_alerts([run_of(judged(Verdict.REGRESSED, "slower_since"), judged(Verdict.PASS, case=OTHER))])
+
+    assert found.key == ("nvidia-h200", "softmax", CASE)
+    assert "between 1 and 2: `perfci bisect` finds the commit" in found.why
+
+
+def test_the_newest_verdict_counts_so_that_what_was_settled_is_no_alert():
+    stored = SimpleNamespace(
+        device="nvidia-h200", op="softmax", case_id=CASE, suite="performance", target="", verdict="REGRESSED",
+        gate="fails", reason="slower_since", change=0.2, revision="b" * 40, said="It was slower.",
+    )  # fmt: skip
+
+    assert [each.why for each in list_alerts([], [stored])] == ["It was slower."]
+    assert list_alerts([run_of(judged(Verdict.PASS))], [stored]) == []
+
+
+def test_what_fails_comes_first_and_then_what_changed_most():
+    found = [
+        alert("x=1", Verdict.DRIFTED, Gate.WARNS, 0.9), alert("x=2", change=None, commits="c"), alert("x=3", change=0.2)
+    ]  # fmt: skip
+
+    assert [each.case for each in sort_alerts(found, [])] == ["x=3", "x=2", "x=1"]
+
+
+def test_cases_of_an_op_that_are_alike_share_a_row():
+    found = sort_alerts([alert("x=1", change=0.1), alert("x=2", change=0.3), alert("x=3", kind="peak_memory_grew")], [])
+
+    assert [(each.case, each.others) for each in found] == [("x=2", ("x=1",)), ("x=3", ())]
+
+
+def test_a_step_of_a_case_with_a_verdict_adds_to_that():
+    steps = [
+        alert(state="stepped", gate=Gate.WARNS, why="A step."),
+        alert(OTHER, "stepped", Gate.WARNS, why="Another."),
+    ]
+    found = sort_alerts([alert()], steps)
+
+    assert [(each.case, each.why) for each in found] == [(CASE, "Slower. A step."), (OTHER, "Another.")]
