@@ -7,13 +7,13 @@ from typing import Any
 from rich.console import RenderableType
 
 from perfci.cli.exits import Exit
-from perfci.cli.output import Grid, Paragraph, keep_answer, print_found
+from perfci.cli.output import Grid, Paragraph, print_found
 from perfci.cli.progress import Progress
-from perfci.core.model import Reason
+from perfci.core.model import Gate, Reason
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
 from perfci.lab.chains.records import FOLDER, ChainCase, ChainResult, StageResult
-from perfci.report.data import pick
+from perfci.report.data import keep_answer, pick
 from perfci.report.view import make_table
 from perfci.runs.chains import FOLDER as KEPT
 from perfci.runs.chains import Chains, check_chains
@@ -26,10 +26,16 @@ def print_chains(request: Request, where: Settings, *, json: bool) -> int:
     """Check chains and print what came of it; gives the exit code."""
     with Progress() as progress:
         found = check_chains(where, request, progress)
-    keep_answer(where, KEPT, {**to_json(found), "case": request.pattern})
+    failed = [why for one in found.results for case in one.cases for why in case.failures]
+    failed += [one.failure for one in found.results if one.failure]
+    right = sum(case.verdict == "PASS" for one in found.results for case in one.cases)
+    said = failed or [Reason("chains_right", {"count": right})]
+    answer, code = {**to_json(found), "case": request.pattern}, get_exit_code(found)
+    gate = {Exit.OK: Gate.OK, Exit.GATE_FAILED: Gate.FAILS}.get(code)
+    keep_answer(where, KEPT, gate, (one.name for one in found.results), said, answer)
     none = [sentence(Reason("chain_none", {"folder": str(where.kernels / FOLDER)}))]
     print_found(to_json(found), show_chains(found) if found.results else none, json=json)
-    return get_exit_code(found)
+    return code
 
 
 def get_exit_code(found: Chains) -> Exit:

@@ -3,9 +3,8 @@
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,9 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from perfci import git
 from perfci.cli.exits import exit_code
 from perfci.core.codec import encode
-from perfci.core.model import FORMAT, Gate, Judgements, Reason, Run
+from perfci.core.model import Gate, Judgements, Reason, Run
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
 from perfci.report import data, rows
@@ -28,7 +26,6 @@ from perfci.report.summary import make_head
 from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain, spell
 from perfci.report.view import Table, make_table
 from perfci.runs.decide import read_context
-from perfci.store.files import write_atomically
 
 _UNSEEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]|(?<=##)\\[|(?<=##vso)\\[")
 """What in JSON's strings a terminal, a log or an eye takes for more than text, as far as the encoder leaves it."""
@@ -127,16 +124,6 @@ def print_lines(*lines: str) -> None:
 def print_json(answer: Any) -> None:
     """Prints an answer for programs. Each reason in it has its sentence beside it."""
     write_json(encode(data.write_plain(answer)).decode())
-
-
-def keep_answer(where: Settings, name: str, answer: Mapping[str, Any]) -> tuple[str, Path]:
-    """Keeps an answer in `reports/NAME/NAME.json`, with the commit that it is of. Returns its JSON and its path."""
-    here = git.read(where.root)
-    of = {"commit": here.commit, "dirty": here.dirty} if isinstance(here, git.Revision) else {}
-    about = {"format": FORMAT, "created": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", **of}
-    text, path = encode(data.write_plain({**about, **answer})).decode(), where.reports / name / f"{name}.json"
-    write_atomically(path, text.encode() + b"\n")
-    return text, path
 
 
 def print_found(answer: Any, parts: Iterable[RenderableType], *, json: bool, console: Console | None = None) -> None:

@@ -9,26 +9,18 @@ from rich.console import Console
 from rich.text import Text
 
 from perfci.cli import language, options
-from perfci.cli.exits import Exit
+from perfci.cli.exits import Exit, exit_code
 from perfci.cli.options import argument, flag, option
-from perfci.cli.output import (
-    STYLES,
-    Paragraph,
-    keep_answer,
-    print_found,
-    print_json,
-    print_lines,
-    print_parts,
-    relative,
-)
+from perfci.cli.output import STYLES, Paragraph, print_found, print_json, print_lines, print_parts, relative
 from perfci.cli.progress import Progress
 from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Coverage, Gate, PlannedOp, Reason
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
-from perfci.judge.notes import describe_feature
+from perfci.judge.notes import describe_feature, note_uncovered
 from perfci.lab.chains.records import find_chains
 from perfci.ops import discover
+from perfci.report.data import keep_answer
 from perfci.runs import flow, sketch
 from perfci.runs.plan import Request
 from perfci.scaffold import edits, new
@@ -203,9 +195,13 @@ def list_(
     if coverage:
         with Progress() as progress:
             found = flow.cover(where, tuple(op), progress)
-        keep_answer(where, "coverage", {"ops": found})
         print_found(found, show_coverage(found), json=output == "json")
-        return Exit.GATE_FAILED if any(each.gaps or each.unrun or each.failure for each in found) else Exit.OK
+        said = [*(each.failure for each in found if each.failure), *note_uncovered(found)]
+        unrun = ((each.op, ", ".join(each.unrun)) for each in found if each.unrun)
+        said += [Reason("lines_unrun", {"op": name, "lines": lines}) for name, lines in unrun]
+        gate, fine = Gate.FAILS if said else Gate.OK, Reason("coverage_whole", {"count": len(found)})
+        keep_answer(where, "coverage", gate, (each.op for each in found), said or [fine], {"ops": found})
+        return exit_code(gate, strict=False)
     with Progress() as progress:
         ops = flow.describe(where, Request(tuple(op), case, device), progress).ops
     names = "" if op else ", ".join(find_chains(where.kernels))

@@ -7,14 +7,14 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from perfci.cli.exits import Exit
-from perfci.cli.output import Paragraph, keep_answer, print_parts, relative, write_json
+from perfci.cli.exits import exit_code
+from perfci.cli.output import Paragraph, print_parts, relative, write_json
 from perfci.cli.progress import Progress
-from perfci.core.model import Fact
+from perfci.core.model import Fact, Gate
 from perfci.core.settings import Settings
-from perfci.core.wording import say
+from perfci.core.wording import say, sentence
 from perfci.lab.soak.findings import Status
-from perfci.report.data import pick
+from perfci.report.data import keep_answer, pick
 from perfci.runs.plan import Request
 from perfci.runs.soak import FOLDER, Soak, soak_ops
 
@@ -25,12 +25,15 @@ def print_soak(request: Request, calls: int | None, limit: float, where: Setting
     """Soak, print what came of it, and keep it as JSON; gives the exit code."""
     with Progress() as progress:
         found = soak_ops(where, request, progress, calls, limit)
-    text, path = keep_answer(where, FOLDER, {**to_json(found), "case": request.pattern})
+    gate, looked = Gate.FAILS if found.failed else Gate.OK, {each.op for each in found.findings}
+    bad = ((each.op, each.test, each.reason) for each in found.findings if each.status in {Status.FAIL, Status.ERROR})
+    said = [f"{op}, {test}: {sentence(why)}" for op, test, why in bad if why] or [write_summary(found)]
+    text, path = keep_answer(where, FOLDER, gate, looked, said, {**to_json(found), "case": request.pattern})
     if json:
         write_json(text)
     else:
         print_parts([*show_soak(found), say("All numbers: {path}", path=relative(path))])
-    return Exit.GATE_FAILED if found.failed else Exit.OK
+    return exit_code(gate, strict=False)
 
 
 def show_soak(found: Soak) -> Iterator[RenderableType]:
@@ -45,11 +48,15 @@ def show_soak(found: Soak) -> Iterator[RenderableType]:
             yield Paragraph(text + (f": {numbers}" if numbers else ""), style=_STYLES[finding.status])
             if finding.reason is not None:
                 yield Paragraph(finding.reason, 8)
+    yield from ("", Paragraph(write_summary(found), style="bold red" if found.failed else "green"))
+
+
+def write_summary(found: Soak) -> str:
+    """How the tests ended."""
     counts = Counter(each.status for each in found.findings)
     names = zip(("passed", "failed", "skipped", "errors"), Status, strict=True)
     totals = {name: counts[status] for name, status in names}
-    summary = say("{passed} passed, {failed} failed, {errors} errors, {skipped} skipped", **totals)
-    yield from ("", Paragraph(summary, style="bold red" if found.failed else "green"))
+    return say("{passed} passed, {failed} failed, {errors} errors, {skipped} skipped", **totals)
 
 
 def write_numbers(test: str, facts: dict[str, Fact]) -> str:

@@ -7,9 +7,9 @@ from typing import Any
 from perfci.core.model import Gate, Judgements, Run, Verdict
 from perfci.core.wording import sentence
 from perfci.report import rows
+from perfci.report.fitness import COMMIT
 from perfci.report.text import plain
 
-COMMIT = 10  # first digits of a commit that people read
 LIMIT = 1600  # characters of the sentences of an alert
 
 
@@ -65,14 +65,10 @@ def sort_alerts(found: Sequence[Alert], steps: Sequence[Alert]) -> list[Alert]:
 
     A step of a case that has a verdict too adds its sentences to that.
     """
-    more: dict[tuple[str, str, str], list[str]] = {}
-    for step in steps:
-        more.setdefault(step.key, []).append(step.why)
-    seen = [replace(each, why=join_sentences([each.why, *more.get(each.key, ())])) for each in found]
-    known = {each.key for each in seen}
-    alone = [step for step in steps if step.key not in known]
-    every = sorted([*seen, *alone], key=lambda each: (each.gate != Gate.FAILS, -(each.change or 0.0), each.key))
+    more, known = {step.key: step.why for step in steps}, {each.key for each in found}
+    every = [replace(each, why=join_sentences([each.why, more.get(each.key, "")])) for each in found]
+    every += [step for step in steps if step.key not in known]
     alike: dict[tuple[str, ...], list[Alert]] = {}
-    for each in every:
+    for each in sorted(every, key=lambda each: (each.gate != Gate.FAILS, -(each.change or 0.0), each.key)):
         alike.setdefault((each.device, each.op, each.state, each.gate, each.kind, each.commits), []).append(each)
     return [replace(first, others=tuple(each.case for each in rest)) for first, *rest in alike.values()]

@@ -1,28 +1,37 @@
 """Whether a release is fit: what was checked for it, part by part, and what that says."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from perfci.core.model import Gate
 from perfci.core.wording import say
 from perfci.report.html.page import render_page
-from perfci.report.text import NAME_LIMIT, plain
+from perfci.report.text import plain
 from perfci.report.view import Table
+
+COMMIT = 10  # first digits of a commit that people read
 
 _ORDER = (Gate.FAILS, None, Gate.WARNS, Gate.OK)
 
 
 @dataclass(frozen=True)
-class Part:
-    """One of the things that are checked for a release, on one device."""
+class Answer:
+    """What one command found on one device, as it leaves it in `reports/` for the page of the next release."""
 
-    name: str
-    gate: Gate | None  # None if it was not looked at, or not as a whole
-    what: str  # what it says, how much, and why: sentences of a view
-    command: str  # what to do next
-    seen: str = ""  # when and of which commit
-    details: Sequence[str] = ()  # more sentences of a view
+    created: str  # ISO 8601, UTC
+    commit: str | None = None
+    dirty: bool = False
+    case: str | None = None  # pattern of the cases that it is about. None: all
+    gate: Gate | None = None  # None if nothing could be checked
+    looked: tuple[str, ...] = ()  # ops or chains that it is about
+    said: tuple[str, ...] = ()  # sentences of a view: what, how much and why, the gravest first
     table: Table = field(default_factory=Table)
+    command: str = ""  # what to do next
+    title: str = ""
+
+    @property
+    def revision(self) -> str:
+        """The commit as people read it, with a plus if there were changes beside it."""
+        return plain((self.commit or "-")[:COMMIT] + "+" * self.dirty)
 
 
 @dataclass(frozen=True)
@@ -31,32 +40,23 @@ class Fitness:
 
     commit: str = ""  # what is to be released
     release: str = ""  # the one before
-    parts: tuple[Part, ...] = ()
+    parts: tuple[Answer, ...] = ()
+
+    @property
+    def gravest(self) -> list[Answer]:
+        """Its parts, what fails first, then what was not looked at."""
+        return sorted(self.parts, key=lambda part: _ORDER.index(part.gate))
 
     @property
     def gate(self) -> Gate | None:
-        """The gravest of the parts. None if a part was not looked at and none fails."""
+        """OK or WARNS if everything was looked at and nothing fails, so that it is fit."""
         return self.gravest[0].gate if self.parts else None
 
-    @property
-    def fit(self) -> bool:
-        """Whether everything was looked at and nothing fails."""
-        return self.gate in {Gate.OK, Gate.WARNS}
 
-    @property
-    def gravest(self) -> list[Part]:
-        """Its parts, what fails first, then what was not looked at."""
-        return sorted(self.parts, key=lambda part: _ORDER.index(part.gate))
+UNKNOWN = Fitness()
 
 
 def render_release(found: Fitness, project: str) -> str:
     """The page of a release, whose first line says whether it is fit and why."""
-    return render_page(
-        "site_release.html.j2",
-        ("style.css", "site.css"),
-        title=say("{project}: the next release", project=plain(project, 80)),
-        project=plain(project, NAME_LIMIT),
-        gate="",
-        index="index.html",
-        found=found,
-    )
+    title = say("{project}: the next release", project=plain(project, 80))
+    return render_page("site_release.html.j2", ("style.css", "site.css"), title=title, project=project, found=found)

@@ -12,6 +12,7 @@ from perfci.statistics import changepoints
 from perfci.store.history import KEPT
 
 ENDS = 3  # most runs at either end: one noisy run does not move their median, and older ones are of older commits
+LEVELS = (0.015, 0.05, 0.1)  # ratios from which a change has the next colour
 
 
 @dataclass(frozen=True)
@@ -30,15 +31,26 @@ class Heat:
     notes: tuple[str, ...] = ()  # what else may have moved the times
 
     @property
-    def worst(self) -> str | None:
-        """The case that changed most for the worse."""
-        return max(self.changes, key=self.changes.__getitem__, default=None)
+    def worst(self) -> str:
+        """The case that changed most for the worse. Empty if nothing is known."""
+        return max(self.changes, key=self.changes.__getitem__, default="")
+
+    @property
+    def most(self) -> float | None:
+        """Change of the worst case."""
+        return self.changes.get(self.worst)
 
     @property
     def mean(self) -> float | None:
         """Geometric mean of the changes."""
         logs = [math.log1p(change) for change in self.changes.values()]
         return math.expm1(statistics.fmean(logs)) if logs else None
+
+    @property
+    def level(self) -> int:
+        """The colour of the worst case's change: from -3, much faster, to 3, much slower."""
+        most = self.most or 0.0
+        return int(math.copysign(sum(abs(most) >= limit for limit in LEVELS), most))
 
 
 def find_ends(runs: Sequence[HistoryRun], release: Release | None) -> tuple[Sequence[HistoryRun], Sequence[HistoryRun]]:

@@ -8,7 +8,6 @@ fit into memory.
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import math
 import re
@@ -19,7 +18,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from perfci import store
@@ -30,7 +28,7 @@ from perfci.core.model import Gate, HistoryRun, Reason, Step
 from perfci.core.wording import say, sentence
 from perfci.report import past, words
 from perfci.report.alerts import COMMIT, Alert, join_sentences, sort_alerts
-from perfci.report.fitness import Fitness, render_release
+from perfci.report.fitness import UNKNOWN, Fitness, render_release
 from perfci.report.heat import Heat, Release, choose_runs, measure_heat
 from perfci.report.html.page import render_page
 from perfci.report.past import Mark, Past, Trail, write_day
@@ -45,7 +43,6 @@ if TYPE_CHECKING:
 MARKED = 1000  # bytes at the beginning of a page that have the mark of perfci's own
 INDEX, ALERTS, RELEASE = "index.html", "alerts.html", "release.html"
 STYLES = ("style.css", "site.css")
-LEVELS = (0.015, 0.05, 0.1)  # ratios from which a cell of the heat map has the next colour
 
 ENDS = 5  # most runs at either end of a change over all kept runs
 OPEN = 40  # rows that are shown at first
@@ -91,11 +88,6 @@ class Trend(StrEnum):
     ACCURACY = "accuracy"
 
     @property
-    def gate(self) -> str:
-        """How serious it looks. None of them fails anything."""
-        return {"damaged": "fails", "stepped": "warns", "steady": "ok"}.get(self, "")
-
-    @property
     def rank(self) -> int:
         """0 the gravest."""
         return list(Trend).index(self)
@@ -131,6 +123,10 @@ class Entry:
     steps: tuple[Alert, ...]  # for the worse, that nothing explains
     anchors: Mapping[str, str]  # case -> its place in the page
 
+    def link(self, case: str) -> str:
+        """Its page, at a case if that is there."""
+        return self.place.page + (f"#{self.anchors[case]}" if case in self.anchors else "")
+
 
 @dataclass(frozen=True)
 class Built:
@@ -143,15 +139,9 @@ class Built:
 
 
 def build(
-    baselines: Path,
-    root: Path,
-    folder: Path,
-    *,
-    kept: HistoryStore | None = None,
-    release: Release | None = None,
-    alerts: Sequence[Alert] = (),
-    fitness: Fitness | None = None,
-) -> Built:
+    baselines: Path, root: Path, folder: Path, *, kept: HistoryStore | None = None, release: Release | None = None,
+    alerts: Sequence[Alert] = (), fitness: Fitness = UNKNOWN,
+) -> Built:  # fmt: skip
     """Write the site over the histories in the baselines folder of the project at `root`, damaged ones marked as such.
 
     kept: a store, which is read in place of that folder. release: with which the heat map compares. fitness: of what
@@ -176,17 +166,12 @@ def build(
         write_atomically(folder / place.page, page.encode("utf-8", "replace"))
         entries.append(entry)
         warnings += found.problems if found.damaged else ()
-    sorted_alerts = sort_alerts(alerts, [step for entry in entries for step in entry.steps])
-    fitness = fitness or Fitness()
-    pages = {
-        ALERTS: render_alerts(sorted_alerts, entries, project),
-        RELEASE: render_release(fitness, project),
-        # Last, so that an index never leads to what is not there.
-        INDEX: render_index(entries, project, notes, release, sorted_alerts, fitness),
-    }
-    for name, text in pages.items():
-        write_atomically(folder / name, text.encode("utf-8", "replace"))
-    return Built(folder / INDEX, tuple(names), remove_pages(folder, names), tuple(warnings))
+    alerts = sort_alerts(alerts, [step for entry in entries for step in entry.steps])
+    write_atomically(folder / ALERTS, render_alerts(alerts, entries, project).encode("utf-8", "replace"))
+    write_atomically(folder / RELEASE, render_release(fitness, project).encode("utf-8", "replace"))
+    index = render_index(entries, project, notes, release, alerts, fitness)  # last, as it leads to all others
+    path = write_atomically(folder / INDEX, index.encode("utf-8", "replace"))
+    return Built(path, tuple(names), remove_pages(folder, names), tuple(warnings))
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------------
@@ -197,8 +182,7 @@ def read_kept(
 ) -> Kept:
     """Returns all about one place. What cannot be read is a problem of the place, but for a store that fails."""
     if kept:
-        choose = functools.partial(choose_runs, release=release)
-        found = kept.read_history(place.device, place.op, choose=choose)
+        found = kept.read_history(place.device, place.op, choose=lambda runs: choose_runs(runs, release))
     else:
         try:
             found = read_history(baselines, place.device, place.op)
@@ -249,10 +233,7 @@ def find_move(values: Sequence[float]) -> float | None:
 
 
 def render_op(
-    kept: Kept,
-    others: Sequence[OpOnDevice] = (),
-    project: str = "perfci",
-    alerts: Mapping[str, Alert] = MappingProxyType({}),
+    kept: Kept, others: Sequence[OpOnDevice] = (), project: str = "perfci", alerts: Mapping[str, Alert] | None = None
 ) -> tuple[str, Entry]:
     """The page of an op on a device, and its row of the index.
 
@@ -260,7 +241,7 @@ def render_op(
     """
     place, runs, trails = kept.place, kept.past.runs, list_trails(kept.past)
     marks = past.find_marks(kept.past, trails)
-    made = [(_make_row(trail, kept, marks, alerts.get(trail.case)), trail.case) for trail in trails]
+    made = [(_make_row(trail, kept, marks, (alerts or {}).get(trail.case)), trail.case) for trail in trails]
     made.sort(key=lambda one: one[0].state.rank)
     rows = [*(row for row, _ in made), *_list_errors(runs)]
     state = Trend.DAMAGED if kept.damaged else rows[0].state if rows else Trend.FEW
@@ -282,7 +263,6 @@ def render_op(
         rows=rows,
         chips=_count_states([row.state for row in rows]),
         trend=LINE,
-        gate="",
         open=OPEN,
     )
     return page, _make_entry(kept, trails, state, {case: f"case-{at}" for at, (_, case) in enumerate(made)})
@@ -400,102 +380,39 @@ def _make_entry(kept: Kept, trails: Sequence[Trail], state: Trend, anchors: Mapp
     drawn = [trail for trail in trails if not is_gone(trail.case, runs)]
     speedups = [speedup for trail in drawn if (speedup := find_speedup(trail))]
     speedup = statistics.geometric_mean(speedups) if speedups else None
-    moved = {trail.case: trail.change for trail in drawn if trail.change is not None and trail.change > -1}
-    worst = max(moved, key=moved.__getitem__, default=None)
-    mean = math.expm1(statistics.fmean(map(math.log1p, moved.values()))) if moved else None
-    cells = (
-        (words.write_ratio(speedup), speedup),
-        _show_change(mean),
-        _show_change(moved[worst] if worst is not None else None),
-        (str(len(runs)), len(runs)),
-    )
+    heat, ratio = kept.heat, words.write_ratio(speedup)
+    cells = ((ratio, speedup), _show_change(heat.mean), _show_change(heat.most), (str(len(runs)), len(runs)))
     why = plain(sentence(kept.problems[0])) if kept.damaged else ""
     last = name_run(runs[-1]) if runs else "-"
-    return Entry(place, state, cells, last, plain(worst or "", 160), why, kept.heat, tuple(steps), anchors)
+    return Entry(place, state, cells, last, plain(heat.worst, 160), why, heat, tuple(steps), anchors)
 
 
 def render_index(
-    entries: Sequence[Entry],
-    project: str,
-    notes: Sequence[Reason] = (),
-    release: Release | None = None,
-    alerts: Sequence[Alert] = (),
-    fitness: Fitness | None = None,
-) -> str:
+    entries: Sequence[Entry], project: str, notes: Sequence[Reason] = (), release: Release | None = None,
+    alerts: Sequence[Alert] = (), fitness: Fitness = UNKNOWN,
+) -> str:  # fmt: skip
     """The index: a heat map of ops and devices, and their table, the gravest first."""
-    devices = sorted({one.place.device for one in entries})
+    known = {(one.place.device, one.place.op): one for one in entries}
+    devices, worst = sorted({device for device, _ in known}), dict[str, float]()
+    for (_, op), one in known.items():
+        worst[op] = min(worst.get(op, math.inf), -(one.heat.most if one.heat.most is not None else -1.0))
     return render_page(
         "site_index.html.j2",
         STYLES,
         title=say("{project}: kernels over time", project=plain(project, 80)),
         project=plain(project, NAME_LIMIT),
-        gate="",
         plain=plain,
         release=plain(release.name, 80) if release else "",
-        heat=_make_heat(entries, devices, alerts),
-        legend=[(f"h{at}", text) for at, text in zip(range(-3, 4), _write_legend(), strict=True)],
+        map=[(op, [known.get((device, op)) for device in devices]) for op in sorted(worst, key=worst.__getitem__)],
+        write_change=words.write_change,
+        counts=Counter((alert.device, alert.op) for alert in alerts),
         alerts=Counter(str(alert.gate) for alert in alerts),
-        fitness=fitness or Fitness(),
+        fitness=fitness,
         entries=sorted(entries, key=lambda one: (one.state.rank, one.place)),
         devices=[plain(device, NAME_LIMIT) for device in devices],
         notes=[plain(sentence(note)) for note in notes],
         chips=_count_states([one.state for one in entries]),
     )
-
-
-@dataclass(frozen=True)
-class HeatCell:
-    """An op on a device in the heat map."""
-
-    level: int  # from -3, much faster, to 3, much slower
-    worst: str  # change of the worst case
-    mean: str
-    page: str  # of the op, at that case
-    case: str  # the worst one
-    notes: tuple[str, ...]
-    alerts: int
-
-
-def _make_heat(
-    entries: Sequence[Entry], devices: Sequence[str], alerts: Sequence[Alert]
-) -> list[tuple[str, list[HeatCell | None]]]:
-    """Rows of ops with a cell a device, the op that became slowest first."""
-    counts = Counter((alert.device, alert.op) for alert in alerts)
-    known = {(one.place.device, one.place.op): one for one in entries}
-
-    def rate(op: str) -> tuple[float, str]:
-        found = [known[device, op].heat for device in devices if (device, op) in known]
-        return -max((heat.changes[heat.worst] for heat in found if heat.worst), default=-1.0), op
-
-    def make(one: Entry) -> HeatCell:
-        worst = one.heat.worst
-        change = one.heat.changes[worst] if worst else 0.0
-        level = sum(abs(change) >= limit for limit in LEVELS)
-        notes = (*one.heat.notes, *([say("damaged")] if one.state is Trend.DAMAGED else []))
-        page = f"{one.place.page}#{one.anchors[worst]}" if worst and worst in one.anchors else one.place.page
-        return HeatCell(
-            level if change > 0 else -level, words.write_change(change if worst else None),
-            words.write_change(one.heat.mean), page, plain(worst or "", 160), notes,
-            counts[one.place.device, one.place.op],
-        )  # fmt: skip
-
-    return [
-        (plain(op, 160), [make(known[device, op]) if (device, op) in known else None for device in devices])
-        for op in sorted({one.place.op for one in entries}, key=rate)
-    ]
-
-
-def _write_legend() -> Iterator[str]:
-    """The levels of the heat map, from much faster to much slower."""
-    ends = [units.percent(limit) for limit in LEVELS]
-    for sign, order in (("-", reversed(range(3))), ("", [-1]), ("+", range(3))):
-        for at in order:
-            if at < 0:
-                yield say("within {limit}", limit=ends[0])
-            elif at == len(ends) - 1:
-                yield say("beyond {limit}", limit=f"{sign}{ends[at]}")
-            else:
-                yield words.write_range(f"{sign}{ends[at]}", f"{sign}{ends[at + 1]}")
 
 
 # --- alerts -----------------------------------------------------------------------------------------------------------
@@ -504,25 +421,18 @@ def _write_legend() -> Iterator[str]:
 def render_alerts(found: Sequence[Alert], entries: Sequence[Entry], project: str) -> str:
     """The page of alerts, each with its cause and a link to its case."""
     known = {(one.place.device, one.place.op): one for one in entries}
-    rows = []
-    for alert in found:
-        entry, page = known.get((alert.device, alert.op)), ""
-        if entry:
-            page = entry.place.page + (f"#{entry.anchors[alert.case]}" if alert.case in entry.anchors else "")
-        rows.append((alert, page, _show_change(alert.change)))
-    states = dict.fromkeys(alert.state for alert in found)
+    states = Counter(alert.state for alert in found)
     return render_page(
         "site_alerts.html.j2",
         STYLES,
         title=say("{project}: alerts", project=plain(project, 80)),
         project=plain(project, NAME_LIMIT),
-        gate="",
         index=INDEX,
         plain=plain,
-        rows=rows,
-        ranks={state: at for at, state in enumerate(states)},
+        rows=[(each, known.get((each.device, each.op)), _show_change(each.change)) for each in found],
+        ranks=[*states],
         devices=[plain(device, NAME_LIMIT) for device in sorted({alert.device for alert in found})],
-        chips=[(state, sum(alert.state == state for alert in found)) for state in states],
+        chips=states.items(),
     )
 
 

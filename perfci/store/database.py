@@ -116,12 +116,9 @@ class HistoryStore:
         )
 
     def read_history(
-        self,
-        device: str,
-        op: str,
-        pattern: str | None = None,
+        self, device: str, op: str, pattern: str | None = None,
         choose: Callable[[Sequence[HistoryRun]], Sequence[HistoryRun]] | None = None,
-    ) -> History:
+    ) -> History:  # fmt: skip
         """Returns an op's accepted runs in the order of acceptance, with the present names of cases.
 
         pattern: of the cases that are wanted. Others may be among them. choose: of the runs, oldest first, those whose

@@ -44,7 +44,7 @@ def test_without_a_release_it_goes_over_all_runs():
 def test_there_is_none_without_a_run_after_the_release(times):
     found = measure_heat(history(*times), V1)
 
-    assert (found.changes, found.worst, found.mean) == ({}, None, None)
+    assert (found.changes, found.worst, found.mean) == ({}, "", None)
 
 
 def test_a_run_of_an_unknown_commit_lies_where_its_neighbours_do():

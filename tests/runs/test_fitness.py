@@ -7,18 +7,17 @@ from pathlib import Path
 import pytest
 
 from perfci import store
-from perfci.cli.output import keep_answer
 from perfci.core import settings
-from perfci.core.model import Coverage, CoverageGap, Feature, Gate, Reason, Verdict
+from perfci.core.model import Gate, Reason, Verdict
 from perfci.core.model.run import Again
-from perfci.lab.chains.records import ChainCase
-from perfci.lab.soak.findings import SoakFinding, Status
+from perfci.report.data import keep_answer
 from perfci.report.fitness import render_release
 from perfci.runs import fitness
 from tests.git_repositories import alone, commit_all, start
 
 STORED = Path(__file__).parents[1] / "stored" / "format-1" / "reports"
 OPS = ("relu", "row_sum", "scale")
+FIT = {Gate.OK, Gate.WARNS}
 
 
 @pytest.fixture
@@ -51,9 +50,8 @@ def where(tmp_path, monkeypatch):
     store.write_run(fine, found.reports)
     empty = dataclasses.replace(fine, ops=(), plan=dataclasses.replace(fine.plan, ops=(), again=Again("", (), "v1.0")))
     store.write_run(empty, found.reports / "creep")
-    keep_answer(found, "soak", {"findings": [SoakFinding(op, "decay", "rows=4", Status.PASS) for op in OPS]})
-    keep_answer(found, "chains", {"chains": [{"chain": "block", "cases": [ChainCase("x=1", 1)]}]})
-    keep_answer(found, "coverage", {"ops": [Coverage(op, "sm_90") for op in OPS]})
+    for name, looked in (("soak", OPS), ("chains", ["block"]), ("coverage", OPS)):
+        keep_answer(found, name, Gate.OK, looked, ["Fine."], {"case": None})
     return found
 
 
@@ -62,16 +60,16 @@ def read(where):
 
 
 def part(where, name):
-    return next(each for each in read(where).parts if each.name.startswith(name))
+    return next(each for each in read(where).parts if each.title.startswith(name))
 
 
 def test_a_release_of_which_everything_was_looked_at_is_fit(where):
     found = read(where)
 
-    assert {each.name.partition(",")[0]: each.gate for each in found.parts} == dict.fromkeys(
+    assert {each.title.partition(",")[0]: each.gate for each in found.parts} == dict.fromkeys(
         ("Check", "Creep since the last release", "Soak", "Chains", "Coverage of suites"), Gate.OK
     )
-    assert (found.fit, found.release) == (True, "v1.0")
+    assert (found.gate, found.release) == (Gate.OK, "v1.0")
 
 
 @pytest.mark.parametrize(
@@ -94,10 +92,10 @@ def test_what_nobody_looked_at_or_cannot_be_read_makes_it_unfit(where, name, fil
         path.write_bytes(texts[damage])
     found = read(where)
 
-    assert not found.fit
-    assert found.gravest[0].name.startswith(name)
+    assert found.gate not in FIT
+    assert found.gravest[0].title.startswith(name)
     assert found.gravest[0].command == command
-    assert "Nobody looked yet" in found.gravest[0].what or str(path) in found.gravest[0].what
+    assert "Nobody looked yet" in found.gravest[0].said[0] or str(path) in found.gravest[0].said[0]
 
 
 def test_what_is_of_another_commit_says_nothing_about_this_one(where):
@@ -105,40 +103,28 @@ def test_what_is_of_another_commit_says_nothing_about_this_one(where):
     commit_all(where.root)
 
     assert {each.gate for each in read(where).parts} == {None}
-    assert "which is checked out: run it again" in part(where, "Soak").what
+    assert "which is checked out: run it again" in part(where, "Soak").said[0]
 
 
 def test_what_left_ops_or_cases_out_does_not_count(where):
-    keep_answer(where, "soak", {"findings": [SoakFinding("relu", "decay", "rows=4", Status.PASS)]})
-    keep_answer(where, "coverage", {"case": "x=*", "ops": [Coverage(op, "sm_90") for op in OPS]})
+    keep_answer(where, "soak", Gate.OK, ["relu"], ["Fine."], {})
+    keep_answer(where, "coverage", Gate.OK, OPS, ["Fine."], {"case": "x=*"})
 
     assert (part(where, "Soak").gate, part(where, "Coverage").gate) == (None, None)
-    assert "left out 2 of 3 ops: row_sum, scale" in part(where, "Soak").what
+    assert "left out 2 of 3 ops: row_sum, scale" in part(where, "Soak").said[0]
 
 
 def test_what_failed_is_said_first_with_what_to_do(where):
-    leak = Reason("soak_leak", {"case": "rows=4", "rate": 96.0, "before": 1, "after": 2, "calls": 3})
-    keep_answer(where, "soak", {"findings": [SoakFinding(op, "memory", "rows=4", Status.FAIL, leak) for op in OPS]})
+    keep_answer(where, "soak", Gate.FAILS, OPS, ["relu leaks.", "scale leaks."], {})
     found = read(where)
     page = render_release(found, "kernels")
 
-    assert (found.fit, found.gate, found.gravest[0].command) == (False, Gate.FAILS, "perfci check --soak")
-    assert len(found.gravest[0].details) == 2
-    assert page.index("leaves 96 B of device memory") < page.index("Parts")
+    assert (found.gate, found.gravest[0].command) == (Gate.FAILS, "perfci check --soak")
+    assert page.index("relu leaks.") < page.index("Parts") < page.index("scale leaks.")
 
 
-def test_wrong_chains_and_holes_in_coverage_fail(where):
-    wrong = ChainCase("x=1", 1, failures=(Reason("worker_silent"),))
-    keep_answer(where, "chains", {"chains": [{"chain": "block", "cases": [wrong]}]})
-    gap = CoverageGap("rows=4", (Feature("kernel", "", "", "program", "0"),))
-    keep_answer(where, "coverage", {"ops": [Coverage("relu", "sm_90", (gap,)), *(Coverage(op, "x") for op in OPS[1:])]})
-
-    assert (part(where, "Chains").gate, part(where, "Coverage").gate) == (Gate.FAILS, Gate.FAILS)
-
-
-def test_chains_that_could_not_be_checked_here_leave_it_open(where):
-    unchecked = ChainCase("x=1", 1, unchecked=Reason("chain_accelerator_case", {"case": "x=1"}))
-    keep_answer(where, "chains", {"chains": [{"chain": "block", "cases": [unchecked]}]})
+def test_what_could_not_be_checked_on_that_machine_leaves_it_open(where):
+    keep_answer(where, "chains", None, ["block"], ["0 cases are right."], {})
 
     assert part(where, "Chains").gate is None
 
@@ -158,7 +144,7 @@ def test_a_check_that_fails_lends_its_head_to_the_page(where):
     found, judged = fitness.read_fitness(where, [where.reports])
 
     assert found.gravest[0].table.rows[0][0].strip("\ue001") == Verdict.ERROR
-    assert not found.fit
+    assert found.gate not in FIT
     assert {row.verdict for row in judged[0][1].rows if row.op == "relu"} >= {Verdict.ERROR}
 
 
@@ -166,13 +152,13 @@ def test_without_any_report_nothing_is_claimed(tmp_path, where):
     found = dataclasses.replace(where, reports=tmp_path / "none")
 
     assert read(found).parts == ()
-    assert not read(found).fit
+    assert read(found).gate is None
     assert "perfci list --coverage" in render_release(read(found), "kernels")
 
 
-def test_answers_are_kept_as_documented(where):
+def test_an_answer_is_kept_with_its_commit_beside_its_own_numbers(where):
+    keep_answer(where, "soak", Gate.FAILS, ["relu"], [Reason("worker_silent")], {"findings": [1]})
     kept = json.loads((where.reports / "soak" / "soak.json").read_text())
 
-    assert kept["format"] == 1
-    assert not kept["dirty"]
-    assert kept["findings"][0]["status"] == "PASS"
+    assert (kept["format"], kept["gate"], kept["findings"]) == (1, "fails", [1])
+    assert len(kept["commit"]) == 40
