@@ -4,6 +4,8 @@
 copy when nothing is new, `one more` when each op has one more run. A trend is one case over all runs, by its id and by
 a glob; `an op` is all its cases. The slowest of several is given.
 
+The site over each store compares with a release in the middle of the runs.
+
 Run: python benchmarks/store_speed.py [OPS RUNS CASES]
 """
 
@@ -19,6 +21,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from perfci.core import settings
+from perfci.report import site
+from perfci.report.heat import Release
 from perfci.runs.archive import import_project
 from perfci.store import layout
 from perfci.store.database import open_store
@@ -52,6 +56,7 @@ def main(ops: int = 50, runs: int = 1000, cases: int = 20) -> None:
                     asked = [*newest][:: max(ops // 5, 1)]
                     took = [timed(functools.partial(read, store, op, pattern, runs))[0] for op in asked]
                     print(f"{name}: {what} {max(took):.2f} s", flush=True)
+                print_site(store, name, where, runs)
         for op, run in newest.items():
             with history_path(where.baselines, DEVICE, op).open("a") as file:
                 file.write(layout.line(dataclasses.replace(run, run="one-more")))
@@ -67,6 +72,23 @@ def read(store, op: str, pattern: str | None, runs: int) -> None:
     found = store.read_history(DEVICE, op, pattern)
     assert len(found.runs) == runs
     assert all(run.cases for run in found.runs)
+
+
+def print_site(store, name: str, where, runs: int) -> None:
+    release = Release("middle", frozenset(histories.commit(number) for number in range(runs // 2)))
+    ask, asked = type(store).ask, []
+
+    def count(self, statement, **values):
+        rows = ask(self, statement, **values)
+        asked.append(len(rows) if "FROM cases" in statement else 0)
+        return rows
+
+    type(store).ask = count
+    out = where.root / f"site-{name}"
+    took, cpu = timed(lambda: site.build(where.baselines, where.root, out, kept=store, release=release))
+    type(store).ask = ask
+    text = f"{len(asked)} statements, {sum(asked)} of the case records"
+    print(f"{name}: site {took:.1f} s ({cpu:.1f} s of CPU here), {text}", flush=True)
 
 
 def timed(work) -> tuple[float, float]:
