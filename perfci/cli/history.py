@@ -1,10 +1,9 @@
 """`perfci history`: accepted runs over time; where they drifted and how boards differ is in `drift`."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from rich.console import RenderableType
 
@@ -26,9 +25,6 @@ from perfci.runs import results
 from perfci.store import RUN_FILE
 from perfci.store.history import KEPT, History
 from perfci.store.past.series import HistoryPoint, list_points
-
-if TYPE_CHECKING:
-    from perfci.store.database import HistoryStore
 
 SHOWN = 20  # runs of a case that are shown unless more are asked for
 EACH = 4  # most cases that are shown run by run; of more there is one line each
@@ -104,8 +100,8 @@ def history(
 COMMANDS = {"history": history}
 
 
-def load_stores() -> Callable[[str], AbstractContextManager["HistoryStore"]]:
-    """Returns what opens a store by its URL. Raises MissingPackageError without the packages that it needs."""
+def load_stores() -> Any:
+    """Returns `store.database.open_store`. Raises MissingPackageError without the packages that it needs."""
     try:
         from perfci.store.database import open_store
     except ImportError as error:

@@ -54,10 +54,11 @@ class Heat:
 
 
 def find_ends(runs: Sequence[HistoryRun], release: Release | None) -> tuple[Sequence[HistoryRun], Sequence[HistoryRun]]:
-    """Returns the last runs up to a release and the newest runs after it. Without a release the first and last ones."""
+    """Returns the last runs up to a release and the newest after it. Without one the first and last of those kept."""
     if release is None:
-        ends = min(ENDS, len(runs) // 2)
-        return runs[:ends], runs[len(runs) - ends :]
+        kept = runs[-KEPT:]
+        ends = min(ENDS, len(kept) // 2)
+        return kept[:ends], kept[len(kept) - ends :]
     # Runs stand in the order of acceptance, so one whose commit is unknown here lies where its neighbours do.
     known = [at for at, run in enumerate(runs, 1) if run.environment.commit in release.commits]
     place = known[-1] if known else 0
@@ -66,8 +67,7 @@ def find_ends(runs: Sequence[HistoryRun], release: Release | None) -> tuple[Sequ
 
 def choose_runs(runs: Sequence[HistoryRun], release: Release | None) -> Sequence[HistoryRun]:
     """Returns the runs whose figures a site needs: as many as git keeps, and those up to the release."""
-    kept = runs[-KEPT:]
-    wanted = {run.run for run in (*find_ends(runs, release)[0], *kept)} if release else {run.run for run in kept}
+    wanted = {run.run for run in (*find_ends(runs, release)[0], *runs[-KEPT:])}
     return [run for run in runs if run.run in wanted]
 
 
@@ -81,8 +81,8 @@ def measure_heat(runs: Sequence[HistoryRun], release: Release | None) -> Heat:
         sides: tuple[list[float], list[float]] = ([], [])
         for run, each in known:
             sides[run.run not in old].append(each.kernel_us.median_us)
-        if all(sides):
-            then, now = map(statistics.median, sides)
+        then, now = (statistics.median(side) if side else 0.0 for side in sides)
+        if then and now and math.isfinite(100 * now / then):
             changes[case] = now / then - 1
     moved = differences([run.environment for run in before], after[-1].environment)
     between = runs[runs.index(before[-1]) + 1 :]

@@ -15,7 +15,7 @@ import statistics
 import tomllib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -117,7 +117,6 @@ class Entry:
     state: Trend
     cells: tuple[Cell, ...]
     last: str  # date and commit of the newest run
-    worst: str  # the case that changed most for the worse
     why: str
     heat: Heat
     steps: tuple[Alert, ...]  # for the worse, that nothing explains
@@ -197,13 +196,7 @@ def read_kept(
         except StoredFileError as error:
             problems.append(error.reason)
     changes = {case: changepoints.find_changes(known) for case, known in changepoints.index_cases(runs).items()}
-    # A site is read elsewhere: files by their place in the project, not by that on the machine which built it.
-    related = [
-        {name: fact.removeprefix(f"{root}/") if isinstance(fact, str) else fact for name, fact in problem.facts.items()}
-        for problem in problems
-    ]
-    shown = tuple(replace(problem, facts=facts) for problem, facts in zip(problems, related, strict=True))
-    return Kept(place, Past(runs, changes, steps), shown, heat)
+    return Kept(place, Past(runs, changes, steps), tuple(each.seen_from(root) for each in problems), heat)
 
 
 def list_trails(found: Past) -> list[Trail]:
@@ -384,7 +377,7 @@ def _make_entry(kept: Kept, trails: Sequence[Trail], state: Trend, anchors: Mapp
     cells = ((ratio, speedup), _show_change(heat.mean), _show_change(heat.most), (str(len(runs)), len(runs)))
     why = plain(sentence(kept.problems[0])) if kept.damaged else ""
     last = name_run(runs[-1]) if runs else "-"
-    return Entry(place, state, cells, last, plain(heat.worst, 160), why, heat, tuple(steps), anchors)
+    return Entry(place, state, cells, last, why, heat, tuple(steps), anchors)
 
 
 def render_index(

@@ -43,10 +43,7 @@ def _read_past(op: OpRun, planned: PlannedOp, run: Run, rules: Settings) -> Past
     except StoredFileError as error:
         damage = error.reason
     if damage is not None:
-        # A report is read elsewhere: files by their place in the project.
-        root, facts = f"{rules.root}/", damage.facts.items()
-        shown = {name: value.replace(root, "") if isinstance(value, str) else value for name, value in facts}
-        return Past(damage=dataclasses.replace(damage, facts=shown))
+        return Past(damage=damage.seen_from(rules.root))
     runs = with_names_of_now(found.runs, planned.renamed)
     own = next((place for place, each in enumerate(runs) if each.run == run.id), None)
     if not runs[:own]:

@@ -89,6 +89,19 @@ def test_of_long_histories_the_newest_runs_and_those_up_to_the_release_are_read(
     assert chosen[3:] == [f"run{n}" for n in range(1000 - KEPT, 1000)]
 
 
+def test_without_a_release_long_histories_are_compared_over_the_runs_that_are_read():
+    runs = [accepted(n, figures(kernel_us=10 + (n > 190)), created="2026-01-01T00:00:00Z") for n in range(200)]
+    chosen = {run.run for run in choose_runs(runs, None)}
+    read = [run if run.run in chosen else replace(run, cases=()) for run in runs]
+
+    assert measure_heat(read, None).changes == {CASE: pytest.approx(0.1)}
+
+
+@pytest.mark.parametrize("us", [0.0, 5e-324])
+def test_times_that_cannot_be_are_no_change(us):
+    assert measure_heat(history(us, us, us, us, 10), V1).changes == {}
+
+
 # --- alerts -----------------------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 from msgspec import Meta
@@ -36,6 +37,11 @@ class Reason:
 
     kind: str
     facts: Mapping[str, Fact] = field(default_factory=dict)
+
+    def seen_from(self, root: Path) -> "Reason":
+        """The same with files by their place below a folder: what is made of it is read elsewhere."""
+        places = {name: fact.replace(f"{root}/", "") for name, fact in self.facts.items() if isinstance(fact, str)}
+        return Reason(self.kind, {**self.facts, **places})
 
 
 class Gate(StrEnum):

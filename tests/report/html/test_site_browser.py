@@ -1,8 +1,14 @@
 """The site in a real browser: links, filters, colours and widths."""
 
+from dataclasses import replace
+
 import pytest
 
+from perfci.core.model import Gate, Verdict
 from perfci.report import site
+from perfci.report.alerts import Alert
+from perfci.report.fitness import Answer, Fitness
+from perfci.report.heat import Release
 from tests import site_histories as histories
 from tests.report.html import browser as browsers
 from tests.report.html.browser import ROWS, contrast, keys, list_colours
@@ -13,6 +19,7 @@ pytestmark = [
 ]
 
 PAGE = "nvidia-h200/softmax.html"
+PAGES = ["index.html", "alerts.html", "release.html", PAGE]
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +35,14 @@ def folder(tmp_path_factory):
     histories.project(root, places)
     path = root / "baselines" / "nvidia-h200" / "broken.history.jsonl"
     path.write_bytes(b"{torn\n" + path.read_bytes())
-    site.build(root / "baselines", root, root / "public")
+    release = Release("v1", frozenset(histories.commit(number) for number in range(30)))
+    failing = Answer(
+        "2026-05-01", "c" * 40, gate=Gate.FAILS, said=("It leaks.", "More."), command="perfci check", title="Soak"
+    )
+    alert = Alert("nvidia-h200", "matmul", "", Verdict.WRONG, Gate.FAILS, None, "c" * 10, "Wrong everywhere.")
+    parts = (failing, replace(failing, gate=None), replace(failing, gate=Gate.WARNS), replace(failing, gate=Gate.OK))
+    options = {"release": release, "alerts": [alert], "fitness": Fitness("c" * 10, "v1", parts)}
+    site.build(root / "baselines", root, root / "public", **options)
     return root / "public"
 
 
@@ -71,7 +85,7 @@ def test_the_index_is_filtered_by_device_state_and_words(shown):
     assert len(keys(shown("index.html", "#device=nothing&state=nothing&sort=nothing"))) == 6
 
 
-@pytest.mark.parametrize("name", ["index.html", PAGE])
+@pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("width", [360, 1161])
 def test_nothing_is_wider_than_the_screen(shown, name, width):
     found = shown(name, width=width, height=800)
@@ -80,7 +94,7 @@ def test_nothing_is_wider_than_the_screen(shown, name, width):
 
 
 @pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("name", ["index.html", PAGE])
+@pytest.mark.parametrize("name", PAGES)
 def test_all_texts_stand_out_from_their_ground(shown, name, dark):
     pairs = list_colours(shown(name, dark=dark))
 
