@@ -234,6 +234,7 @@ def render_op(
     """
     place, runs, trails = kept.place, kept.past.runs, list_trails(kept.past)
     marks = past.find_marks(kept.past, trails)
+    whole = (alerts or {}).get("")
     made = [(_make_row(trail, kept, marks, (alerts or {}).get(trail.case)), trail.case) for trail in trails]
     made.sort(key=lambda one: one[0].state.rank)
     rows = [*(row for row, _ in made), *_list_errors(runs)]
@@ -248,7 +249,7 @@ def render_op(
         state=state,
         index=f"../{INDEX}",
         others=[(plain(other.device, NAME_LIMIT), f"../{other.page}") for other in others],
-        problems=[plain(sentence(problem)) for problem in kept.problems],
+        problems=[*map(plain, map(sentence, kept.problems)), *([f"{whole.state}: {whole.why}"] if whole else [])],
         runs=runs,
         ends=[name_run(run) for run in (*runs[:1], *runs[-1:])],
         boards=len({run.environment.device.uuid for run in runs} - {None}),

@@ -11,8 +11,9 @@ import pytest
 
 from perfci.core import wording
 from perfci.core.errors import UsageError
-from perfci.core.model import Reason
+from perfci.core.model import Gate, Reason, Verdict
 from perfci.report import site
+from perfci.report.alerts import Alert
 from perfci.report.site import OpOnDevice, Trend, safe_name
 from tests import site_histories as histories
 from tests.report.html.conftest import parsed
@@ -191,6 +192,24 @@ def test_the_gravest_case_comes_first_with_its_trend_and_what_to_do(page):
     (line,) = [node for node in rows[0].all("path") if "class" not in node.attributes]
     assert line.attributes["d"].count("L") == 59
     assert [mark.text for mark in rows[0].all("text")] == ["A", "B", "D"]
+
+
+def test_alerts_of_an_op_and_of_its_cases_stand_on_its_page_and_what_fails_is_not_gone():
+    runs = histories.steady(count=5)
+    lost = runs[-1].cases[0].case  # what fails is not accepted
+    runs = (*runs[:-1], replace(runs[-1], cases=runs[-1].cases[1:]))
+    about = {
+        case: Alert("nvidia-h200", "softmax", case, Verdict.REGRESSED, Gate.FAILS, 0.1, "a..b", f"Slower at {case}.")
+        for case in ("", lost)
+    }
+    page, entry = site.render_op(histories.kept(runs), alerts=about)
+    found = parsed(page)
+    rows = [node for node in found.all("tbody") if "data-key" in node.attributes]
+
+    assert found.one("main").one("p", class_="first").text == "REGRESSED: Slower at ."
+    assert rows[0].attributes["data-key"] == lost
+    assert f"REGRESSED: Slower at {lost}." in rows[0].text
+    assert entry.link(lost) == "nvidia-h200/softmax.html#case-0"
 
 
 def test_a_case_that_was_renamed_is_gone(page):
