@@ -55,8 +55,8 @@ accuracy = perfci.Accuracy(
         *grid((4, 0), 16, interleaved=BOTH[:1]),
     ),
     probe_cases=(
-        *grid((6, 2), 24, dtype=DTYPES),
-        *grid((6, 2), 24, rotated=10, dtype=DTYPES[:1]),
+        *grid((3, 2), 24, tokens=2, dtype=DTYPES),
+        *grid((3, 2), 24, tokens=2, rotated=10, dtype=DTYPES[:1]),
     ),
     accelerator_cases=(
         *grid((2, 1), 264, tokens=3, batch=1, apart=[FAR]),
