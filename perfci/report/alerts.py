@@ -49,8 +49,10 @@ def list_alerts(judged: Iterable[tuple[Run, Judgements]], stored: Iterable[Any] 
             known.setdefault((*about, str(row.suite), row.target or ""), alert)
     for row in stored:
         about = (row.device, row.op, row.case_id)
-        state, commits, why = Verdict(row.verdict), (row.revision or "-")[:COMMIT], join_sentences([row.said or ""])
-        alert = Alert(*about, state, Gate(row.gate), row.change, commits, why, row.reason or "")
+        # A newer perfci may know more verdicts.
+        state = next((each for each in Verdict if each == row.verdict), plain(row.verdict, 40))
+        gate, commits = Gate(row.gate), (row.revision or "-")[:COMMIT]
+        alert = Alert(*about, state, gate, row.change, commits, join_sentences([row.said or ""]), row.reason or "")
         known.setdefault((*about, row.suite, row.target), alert)
     return [each for each in known.values() if each.gate is not Gate.OK]
 

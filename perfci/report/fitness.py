@@ -58,5 +58,5 @@ UNKNOWN = Fitness()
 
 def render_release(found: Fitness, project: str) -> str:
     """The page of a release, whose first line says whether it is fit and why."""
-    title = say("{project}: the next release", project=plain(project, 80))
-    return render_page("site_release.html.j2", ("style.css", "site.css"), title=title, project=project, found=found)
+    texts = {"title": say("{project}: the next release", project=plain(project, 80)), "project": plain(project, 80)}
+    return render_page("site_release.html.j2", ("style.css", "site.css"), **texts, found=found, plain=plain)

@@ -14,6 +14,7 @@ from perfci.ops.discover import ops
 from perfci.report.fitness import COMMIT, Answer, Fitness
 from perfci.report.summary import make_head
 from perfci.report.text import list_some, plain
+from perfci.report.view import Table
 from perfci.runs.decide import decide
 from perfci.runs.since import EVERY
 from perfci.store.files import decode
@@ -41,11 +42,14 @@ def read_fitness(settings: Settings, folders: Sequence[Path]) -> tuple[Fitness, 
             try:
                 if name in {"soak", "chains", "coverage"}:
                     answer = decode(folder / name / f"{name}.json", Answer)
+                    # Its texts are foreign here, and no file says what to type.
+                    said = tuple(map(plain, answer.said)) or ("-",)
+                    answer = replace(answer, said=said, table=Table(), command="")
                 else:
                     run = store.read_run(folder if name == "check" else folder / name)
                     judged.append((run, decide(run, settings)))
                     device = plain(run.environment.device.name, 80)
-                    release = (run.plan.again and run.plan.again.release) or release
+                    release = plain((run.plan.again and run.plan.again.release) or release, 80)
                     answer = _answer_by_run(name, *judged[-1], settings)
                 gap = _find_gap(name, answer, settings, head)
             except StoredFileError as error:
@@ -93,6 +97,6 @@ def _make_part(name: str, device: str, answer: Answer, gap: Reason | None) -> An
         "chains": say("Chains"), "coverage": say("Coverage of suites"),
     }  # fmt: skip
     if gap and answer.gate is not Gate.FAILS:
-        answer = replace(answer, gate=None, said=(sentence(gap), *answer.said), command="")
+        answer = replace(answer, gate=None, said=(plain(sentence(gap)), *answer.said), command="")
     command = "" if answer.gate is Gate.OK else answer.command or COMMANDS[name]
     return replace(answer, command=command, title=f"{titles[name]}, {device}" if device else titles[name])

@@ -114,6 +114,13 @@ def run_of(*rows, commit="a" * 40):
     return run, Judgements(tuple(rows))
 
 
+def kept(**changes):
+    """A verdict as a store gives it."""
+    about = {"device": "nvidia-h200", "op": "softmax", "case_id": CASE, "suite": "performance", "target": ""}
+    about |= {"verdict": "REGRESSED", "gate": "fails", "reason": "slower_since", "change": 0.2, "revision": "b" * 40}
+    return SimpleNamespace(**about | {"said": "It was slower."} | changes)
+
+
 def judged(verdict, *kinds, case=CASE):
     reasons = tuple(Reason(kind, {"good": "1", "bad": "2", "command": "perfci bisect"}) for kind in kinds)
     return Judgement("softmax", Suite.PERFORMANCE, case, verdict, reasons)
@@ -127,13 +134,14 @@ def test_an_alert_says_since_when_and_how_to_find_the_commit():
 
 
 def test_the_newest_verdict_counts_so_that_what_was_settled_is_no_alert():
-    stored = SimpleNamespace(
-        device="nvidia-h200", op="softmax", case_id=CASE, suite="performance", target="", verdict="REGRESSED",
-        gate="fails", reason="slower_since", change=0.2, revision="b" * 40, said="It was slower.",
-    )  # fmt: skip
+    assert [each.why for each in list_alerts([], [kept()])] == ["It was slower."]
+    assert list_alerts([run_of(judged(Verdict.PASS))], [kept()]) == []
 
-    assert [each.why for each in list_alerts([], [stored])] == ["It was slower."]
-    assert list_alerts([run_of(judged(Verdict.PASS))], [stored]) == []
+
+def test_a_verdict_of_tomorrow_that_a_store_keeps_is_shown_as_it_is():
+    (found,) = list_alerts([], [kept(verdict="HAUNTED", said=None, revision=None, reason=None)])
+
+    assert (found.state, found.gate, found.commits, found.why) == ("HAUNTED", Gate.FAILS, "-", "")
 
 
 def test_what_fails_comes_first_and_then_what_changed_most():

@@ -13,8 +13,10 @@ from perfci.core import wording
 from perfci.core.errors import UsageError
 from perfci.core.model import Gate, Reason, Verdict
 from perfci.report import site
-from perfci.report.alerts import Alert
+from perfci.report.alerts import Alert, join_sentences
+from perfci.report.fitness import Answer, Fitness, render_release
 from perfci.report.site import OpOnDevice, Trend, safe_name
+from perfci.report.text import plain
 from tests import site_histories as histories
 from tests.report.html.conftest import parsed
 
@@ -152,7 +154,13 @@ def hurt(evil):
 def built(evil):
     page, entry = site.render_op(hurt(evil), [OpOnDevice(f"other {evil}", evil)])
     index = site.render_index([entry], evil, [Reason("site_without_history", {"folder": evil})])
-    return [(parsed(source), source) for source in (page, index)]
+    alert = Alert(evil, evil, evil, plain(evil), Gate.FAILS, 0.1, evil, join_sentences([evil]), evil, (evil,))
+    alerts = site.render_alerts([alert, replace(alert, case="")], [entry], evil)
+    answer = Answer(
+        evil, evil, gate=Gate.FAILS, said=(plain(evil), plain(evil)), command=plain(evil), title=plain(evil)
+    )
+    release = render_release(Fitness("c" * 10, plain(evil, 80), (answer,)), evil)
+    return [(parsed(source), source) for source in (page, index, alerts, release)]
 
 
 def counted(root):

@@ -129,6 +129,20 @@ def test_what_could_not_be_checked_on_that_machine_leaves_it_open(where):
     assert part(where, "Chains").gate is None
 
 
+def test_a_file_of_somebody_else_says_nothing_to_type_and_hides_nothing(where):
+    path = where.reports / "soak" / "soak.json"
+    kept = json.loads(path.read_text())
+    evil = "\u202eevil\x1b[31m"
+    more = {"gate": "fails", "said": [evil], "command": "rm -rf /", "created": evil, "table": {"rows": [["x"]]}}
+    path.write_text(json.dumps(kept | more))
+    page = render_release(read(where), "kernels")
+
+    assert "rm -rf" not in page
+    assert not {"\u202e", "\x1b"} & {*page}
+    path.write_text(json.dumps(kept | {"said": []}))
+    assert read(where).gate is Gate.OK
+
+
 def test_a_first_release_has_nothing_to_creep_from(where):
     path = where.reports / "creep"
     run = store.read_run(path)
