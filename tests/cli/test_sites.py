@@ -1,7 +1,11 @@
 import pytest
 
 from perfci.cli.main import run
+from perfci.store.history import append_history
 from tests import site_histories as histories
+from tests.git_repositories import commit, git
+from tests.history_examples import accepted, figures
+from tests.report.html.conftest import parsed
 
 
 @pytest.fixture
@@ -34,3 +38,25 @@ def test_pages_that_are_taken_away_are_named(project, capsys):
 
     assert run(["report", "--to", "site"]) == 0
     assert "Taken away, since what it showed is gone: nvidia-h200/softmax.html" in capsys.readouterr().out
+
+
+def test_the_heat_map_compares_with_the_newest_tag_or_the_revision_named(root, capsys):
+    first, *others = (commit(root, f"{number}") for number in range(4))
+    git(root, "tag", "-a", "v1", "-m", "v1", others[0])
+    for number, (id_, us) in enumerate(zip((first, *others), (10.0, 20.0, 20.0, 24.0), strict=True)):
+        append_history(
+            root / "baselines", "nvidia-h200", "softmax", accepted(number, figures(kernel_us=us), commit=id_)
+        )
+
+    def build(*more):
+        code = run(["report", "--to", "site", *more])
+        page = parsed((root / "public" / "index.html").read_text("utf-8"))
+        return code, page.one("h2", id="heat-title").text, page.one("table", class_="heat").one("td").one("a").text
+
+    # Of the median of the first two runs, 15 us, and that of the last two, 22 us.
+    assert build() == (0, "Change since v1", "+46.7 %")
+    assert build("--release", first) == (0, f"Change since {first}", "+100.0 %")
+    assert run(["report", "--to", "site", "--release", "v2"]) == 1
+    assert "'v2'" in capsys.readouterr().err
+    git(root, "tag", "-d", "v1")
+    assert build()[:2] == (0, "Change over the kept runs")
