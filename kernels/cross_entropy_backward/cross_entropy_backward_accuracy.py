@@ -8,7 +8,7 @@ import torch
 from cross_entropy_backward_baseline import cross_entropy_backward as reference, make_inputs
 from cross_entropy_backward_triton import cross_entropy_backward as kernel
 
-from _views import spread
+from _views import FAR, spread
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 REDUCTIONS = ["none", "mean", "sum"]
@@ -22,10 +22,10 @@ def cases(rows, cols, reduction, smoothing=(0.1,), ignored=(0.2,), dtype=(torch.
     )  # fmt: skip
 
 
-def inputs(strays=False, lifted=0.0, rows_apart=0, **case):
+def inputs(strays=False, lifted=0.0, apart=0, rows_apart=0, **case):
     """As in the baseline; `strays` puts targets just outside the classes, and far.
 
-    `lifted` is added to all logits. `rows_apart`: elements from one row to the next.
+    `lifted` is added to all logits. Elements lie `apart` from their neighbours of a row, or rows `rows_apart`.
     """
     made = make_inputs(**case)
     made["x"] += lifted
@@ -34,8 +34,8 @@ def inputs(strays=False, lifted=0.0, rows_apart=0, **case):
         cols, target = case["cols"], made["target"]
         for place, label in enumerate((-1, cols, -cols, 2 * cols, 2**32 + 1)):
             target[place + 1 :: 6] = label
-    if rows_apart:
-        made["x"] = spread(made["x"], 0, rows_apart)
+    for axis, step in ((-1, apart), (0, rows_apart)):
+        made["x"] = spread(made["x"], axis, step) if step else made["x"]
     return made
 
 
@@ -93,6 +93,9 @@ accuracy = perfci.Accuracy(
     # Neither large nor opposite ones: of another x than its logsumexp is of, exponentials are beyond float32.
     values=("normal", "zeros", "ones", "tiny", "subnormal", "nan", "inf"),
     accelerator_cases=(
+        # More programs that count than rows of a tile.
+        *cases(rows=[50000], cols=[300], reduction=["mean"], rows_apart=[512]),
+        *cases(rows=[5], cols=[261], reduction=["none"], dtype=[torch.bfloat16], apart=[FAR]),
         *cases(rows=[4096], cols=[1000], reduction=["mean"]),
         *cases(rows=[64], cols=[32000, 50257], reduction=["mean", "none"], dtype=[torch.bfloat16]),
         *cases(rows=[50000], cols=[61], reduction=["mean"], dtype=[torch.float16]),
