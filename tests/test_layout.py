@@ -49,6 +49,7 @@ HOMES = {
     "pandas": ("report.export",),
     "pyarrow": ("report.export",),
     "pynvml": ("device.nvml",),
+    "ray": ("runs.cluster",),
     "scipy": ("statistics.exact", "thresholds.ratchet.prediction"),
     "torch": ("device",),
     "triton": ("device",),
@@ -66,7 +67,7 @@ FACE = {"perfci": {"cli", "ops", "runs"}}
 SPEAKERS = ("cli", "worker.child", "worker.confine", "worker.forks")
 """Programs of their own, which may end. But for the first they print nothing either."""
 TO_SPEAK = {"print", "input", "exit", "quit", "sys.exit", "os._exit", "sys.stdout.write", "sys.stderr.write"}
-HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2", "sqlalchemy")
+HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2", "ray", "sqlalchemy")
 
 
 @functools.cache

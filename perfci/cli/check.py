@@ -36,6 +36,7 @@ from perfci.judge.notes import note_missing_peers
 from perfci.report.timings import tabulate_seconds
 from perfci.runs import flow, since
 from perfci.runs import toolchain as toolchains
+from perfci.runs.cluster import check_on_cluster
 from perfci.runs.effective_thresholds import parse_options
 from perfci.runs.plan import DEFAULT_BUDGET_S, Request
 from perfci.runs.shards import FOLDER, ShardPart, check_on_devices, check_shard
@@ -60,6 +61,7 @@ SUITES = {
         "chain": "ops case device seed",
         "soak": "ops case calls decay_limit device seed timer",
         "plan": "shard device deadline",
+        "on": "ops case device budget seed strict html suite timer against duel deadline threshold peers timings",
     },
 )
 def check(
@@ -109,6 +111,7 @@ def check(
     toolchain: options.Toolchain = [],  # noqa: B006
     target: options.Targets = None,
     devices: options.Devices = None,
+    on: Annotated[str | None, option("--on", "Ray cluster to check on.", "the project's", "ray://HOST:PORT")] = None,
     deadline: options.Deadline = None,
     threshold: options.Threshold = [],  # noqa: B006
     peers: options.Peers = False,
@@ -179,6 +182,8 @@ def check(
         elif against_release:
             where = _set_reports(where, "creep", out)
             run, judgements = since.compare_with_release(where, request, get_command(), progress, release)
+        elif on or (where.cluster and devices is base_python is target is None):
+            run, judgements = check_on_cluster(where, request, on or where.cluster or "", get_command(), progress)
         elif request.devices not in {None, ONE}:
             run, judgements = check_on_devices(where, request, get_command(), progress)
         else:

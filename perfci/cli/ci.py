@@ -132,7 +132,8 @@ def merge(
     for each in found:
         signature.check(each)
     parts = [(store.read_run(each), each.parent) for each in found]
-    run, judgements = merge_shards(where, sharded, digest, parts, get_command())
+    with store.claim_reports(where.reports):
+        run, judgements = merge_shards(where, sharded, digest, parts, get_command())
     return conclude(run, judgements, where, strict=strict, json=output == "json", html=html)
 
 

@@ -18,6 +18,7 @@ FILE = "pyproject.toml"
 
 ONE, ALL = "one", "all"  # of the devices of a host
 DEVICES = rf"^({ONE}|{ALL}|[0-9]{{1,4}}(,[0-9]{{1,4}})*)\Z"
+CLUSTER = r"^ray(://[^\s/@]+:[0-9]{1,5})?\Z"
 SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|PRIVATE|_KEY\Z", re.IGNORECASE)
 
 Seconds = Annotated[float, Meta(gt=0, le=7 * 24 * 3600.0)]  # no step of a worker may take more than a week
@@ -40,6 +41,7 @@ class Settings:
     targets: Annotated[tuple[str, ...], Meta(min_length=1)] = ("sm_90",)  # what is compiled for without a device
     cache_folder: Path | None = None  # folder of compiled figures. None: the user's cache folder
     devices: Annotated[str, Meta(pattern=DEVICES)] = ONE  # devices used side by side: one, all, or indexes such as 0,1
+    cluster: Annotated[str, Meta(pattern=CLUSTER)] | None = None  # Ray cluster that checks run on: ray://HOST:PORT
     language: Literal["en", "zh"] = "en"  # of sentences, tables and reports: en or zh
     quarantine: tuple[Annotated[str, Meta(pattern=r"[^\s-]")], ...] = ()
     """UUIDs of boards whose results never fail a gate. A merge request is judged by its target's list."""

@@ -25,7 +25,7 @@ def merge(sharded: ShardPlan, plan: str, runs: Sequence[Run], blank: Run) -> Run
             raise UsageError("merge_two_runs", shard=f"{index}/{sharded.shards}", first=other.id, run=run.id)
     shards = dict(sorted(by_shard.items()))
     measured = [run for run in shards.values() if run.ops]
-    _refuse_mixed(measured)
+    refuse_mixed(measured)
     several = len({run.environment.device.uuid for run in measured}) > 1
     found = {op.op: _name_board(op, run) if several else op for run in measured for op in run.ops}
     given, lost = {each.op: each.shard for each in sharded.ops}, dict[int, Reason]()
@@ -98,8 +98,8 @@ def _refuse_foreign(sharded: ShardPlan, plan: str, run: Run) -> Shard:
     return shard
 
 
-def _refuse_mixed(runs: Sequence[Run]) -> None:
-    """Refuse runs whose times cannot be compared. Boards of one model may differ."""
+def refuse_mixed(runs: Sequence[Run]) -> None:
+    """Raise UsageError for runs whose times cannot be compared. Boards of one model may differ."""
 
     def refuse(run: Run, first: Run, what: str, found: str | None, other: str | None) -> None:
         if found != other:

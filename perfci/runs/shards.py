@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -230,15 +230,9 @@ def refuse_foreign_plan(settings: Settings, sharded: ShardPlan, request: Request
         needed = needed or not (op.failure or skipped or whole.filter)
         files = prints[op.op] if needed else part.files
         parts.append(dataclasses.replace(part, shard=(part.shard or 1) * needed, files=files))
-    here = dataclasses.replace(
-        sharded,
-        commit=parse_commit(settings.root, "HEAD"),
-        rules=digest,
-        alpha=alpha,
-        plan=whole,
-        ops=tuple(parts),
-        family=whole.family,
-    )
+    commit = parse_commit(settings.root, "HEAD")
+    here = dataclasses.replace(sharded, commit=commit, rules=digest, alpha=alpha, plan=whole, ops=tuple(parts))
+    here = dataclasses.replace(here, family=whole.family)
     # As they are stored, where numbers have fewer digits.
     found, planned = (json.loads(encode(each, Path("plan.json"))) for each in (here, sharded))
     for place, ours, theirs in _list_differences(found, planned):
@@ -260,7 +254,7 @@ def _list_differences(here: object, planned: object, place: str = "") -> Iterato
 def merge_shards(
     settings: Settings, sharded: ShardPlan, digest: str, found: Sequence[tuple[Run, Path]], command: str
 ) -> tuple[Run, Judgements]:
-    """Join the shards of a plan to one run, store it with its launches in the reports folder, and judge it.
+    """Join the shards of a plan to one run, store it with its launches in the claimed reports folder, and judge it.
 
     `digest` is the SHA-256 of plan.json. `found` has the shards' runs with the folders of their launches. Raises
     UsageError as `merge` does, and for other thresholds or baselines than those that the shards knew.
@@ -270,10 +264,9 @@ def merge_shards(
         run = merge(sharded, digest, [run for run, _ in found], blank)
     with open_rules(run, settings) as rules:
         _refuse_difference(RULES, base_stage.hash_rules(rules)[:DIGITS], sharded.rules[:DIGITS])
-    with store.claim_reports(settings.reports):
-        # A signature covers both.
-        launches.join_launches(settings.reports, {run.id: folder for run, folder in found}.values())
-        store.write_run(run, settings.reports)
+    # A signature covers both.
+    launches.join_launches(settings.reports, {run.id: folder for run, folder in found}.values())
+    store.write_run(run, settings.reports)
     with uncollected():
         return run, decide(run, settings)
 
@@ -286,40 +279,58 @@ def check_on_devices(settings: Settings, request: Request, command: str, listene
     sharded = plan_shards(settings, request, listener, 1, None)
     if not sharded.plan.boards:
         return flow.check(settings, request, command, listener)
-    shutil.rmtree(settings.reports / FOLDER, ignore_errors=True)
-    path = store.write_plan(sharded, settings.reports / "plan.json")
-    sharded, digest = store.read_plan(path)
+
+    def measure(sharded: ShardPlan, path: Path, options: Sequence[str], variables: Mapping[str, str]) -> Stopped | None:
+        arguments = ["check", "--plan", str(path), "--project", str(settings.root), *options]
+        # Later looks at what a board suspects are taken on the next one, so that no single board fails a case.
+        names = [board.visible for board in sharded.plan.boards]
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-P", "-m", "perfci", *arguments, "--shard", f"{number}/{sharded.shards}"],
+                env={**os.environ, **variables, BOARD: ",".join(names[number - 1 :] + names[: number - 1])},
+                stdout=subprocess.DEVNULL,
+            )
+            for number in range(1, sharded.shards + 1)
+        ]
+        stopped = None
+        try:
+            codes = [process.wait() for process in processes]
+        except Stopped as stop:
+            stopped = stop
+            for process in processes:
+                process.terminate()
+            codes = [process.wait() for process in processes]
+        for board, code in zip(sharded.plan.boards, codes, strict=True):
+            if code and not stopped:
+                raise PerfciError("device_failed", device=board.visible, status=code)
+        return stopped
+
+    return run_shards(settings, sharded, request.deadline, command, measure)
+
+
+def run_shards(
+    settings: Settings, sharded: ShardPlan, limit: deadline.Deadline | None, command: str,
+    measure: Callable[[ShardPlan, Path, Sequence[str], Mapping[str, str]], BaseException | None],
+) -> tuple[Run, Judgements]:  # fmt: skip
+    """Store a plan, let its shards be measured at once into the reports folder, and merge what came.
+
+    measure: gets the plan, its file, and options and variables for the checks. What it returns is raised at the end.
+    """
     # Without a terminal of its own each prints plain lines.
-    variables = {**os.environ, "PERFCI_LANG": spoken(), "TTY_COMPATIBLE": "0"}
-    arguments = ["check", "--plan", str(path), "--project", str(settings.root)]
-    if request.deadline and request.deadline.by == deadline.OPTION:
-        began = deadline.ends(request.deadline) - request.deadline.limit_s
+    options, variables = list[str](), {"PERFCI_LANG": spoken(), "TTY_COMPATIBLE": "0"}
+    if limit:
+        began = deadline.ends(limit) - limit.limit_s + limit.reserve_s
         variables[deadline.STARTED] = datetime.fromtimestamp(began, UTC).isoformat()
-        arguments += ["--deadline", str(request.deadline.limit_s)]
-    # Later looks at what a board suspects are taken on the next one, so that no single board fails a case.
-    names = [board.visible for board in sharded.plan.boards]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-P", "-m", "perfci", *arguments, "--shard", f"{number}/{sharded.shards}"],
-            env={**variables, BOARD: ",".join(names[number - 1 :] + names[: number - 1])},
-            stdout=subprocess.DEVNULL,
-        )
-        for number in range(1, sharded.shards + 1)
-    ]
-    stopped = None
-    try:
-        codes = [process.wait() for process in processes]
-    except Stopped as stop:
-        stopped = stop
-        for process in processes:
-            process.terminate()
-        codes = [process.wait() for process in processes]
-    for board, code in zip(sharded.plan.boards, codes, strict=True):
-        if code and not stopped:
-            raise PerfciError("device_failed", device=board.visible, status=code)
-    folders = [settings.reports / FOLDER / str(number) for number in range(1, sharded.shards + 1)]
-    whole = [(store.read_run(each), each) for each in folders if (each / store.RUN_FILE).is_file()]
-    merged = merge_shards(settings, sharded, digest, whole, command)
-    if stopped:
-        raise stopped
+        variables[deadline.TIMEOUT] = str(limit.limit_s)
+        options = [deadline.OPTION, str(limit.limit_s)] if limit.by == deadline.OPTION else []
+    with store.claim_reports(settings.reports):
+        shutil.rmtree(settings.reports / FOLDER, ignore_errors=True)
+        path = store.write_plan(sharded, settings.reports / "plan.json")
+        sharded, digest = store.read_plan(path)
+        error = measure(sharded, path, options, variables)
+        folders = [settings.reports / FOLDER / str(number) for number in range(1, sharded.shards + 1)]
+        whole = [(store.read_run(each), each) for each in folders if (each / store.RUN_FILE).is_file()]
+        merged = merge_shards(settings, sharded, digest, whole, command)
+    if error:
+        raise error
     return merged

@@ -58,6 +58,7 @@ time_limit_s = 30
 environment = ["MY_FLAG"]
 language = "zh"
 devices = [0, 2]
+cluster = "ray://head:10001"
 quarantine = ["GPU-1d0b2a77-91f0"]
 cleared = ["GPU-1d0b2a77-91f1"]
 release_tags = "v*"

@@ -10,7 +10,7 @@ from perfci import store
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.model import PlannedOp
 from perfci.runs.plan import Request
-from perfci.runs.shards import ShardPart, check_shard, merge_shards, plan_shards
+from perfci.runs.shards import ShardPart, check_shard, merge_shards, plan_shards, run_shards
 from perfci.store.launches import read_launches
 from tests.git_repositories import git
 from tests.runs.stand_ins import CASES
@@ -42,7 +42,8 @@ def check(heard):
 
 def merged(settings, sharded, *runs):
     found = [(run, settings.reports / "shards" / str(run.shard.index)) for run in runs]
-    return merge_shards(settings, sharded, DIGEST, found, "perfci ci merge")
+    with store.claim_reports(settings.reports):  # as `ci merge` does
+        return merge_shards(settings, sharded, DIGEST, found, "perfci ci merge")
 
 
 def refused(call, *arguments, **named):
@@ -116,3 +117,12 @@ def test_other_rules_than_those_planned_are_refused(plan, check, settings, step)
     error = refused(check, settings, sharded, 1) if step == "shard" else refused(merged, settings, sharded, *runs)
 
     assert error.reason.kind == "shard_differs" and sharded.rules[:12] in str(error)
+
+
+def test_two_that_write_the_same_reports_are_refused_before_anything_is_measured(plan, settings):
+    sharded = plan(settings)
+    begun = []
+    with store.claim_reports(settings.reports), pytest.raises(StoredFileError):
+        run_shards(settings, sharded, None, "perfci check", lambda *given: begun.append(given))
+
+    assert begun == [] and not (settings.reports / "plan.json").exists()

@@ -1,0 +1,154 @@
+"""A check on a Ray cluster of two nodes, on the fake device: nothing is lost, and nothing counts twice."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import io
+import json
+import os
+import select
+import subprocess
+import sys
+import tarfile
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from perfci import store
+from perfci.cli.main import run
+from perfci.core.locks import device_lock
+from perfci.core.settings import load
+from perfci.runs.cluster import _check_there, _pack
+from perfci.runs.plan import Request
+from perfci.runs.shards import plan_shards
+from tests.flow.conftest import Answer, Project
+from tests.git_repositories import alone, begin_topic
+from tests.processes import NAME, runs_there
+from tests.ray_cluster import LIMITS, WAIT_S
+
+needs_ray = pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="no ray: pip install 'perfci[ray]'")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """A cluster that starts beside the test. Its nodes inherit the folder that kernels may write."""
+    shared = tmp_path_factory.mktemp("shared")
+    command, variables = [sys.executable, "-m", "tests.ray_cluster"], {**os.environ, "PERFCI_WRITABLE": str(shared)}
+    piped = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
+    with subprocess.Popen(command, env=variables, **piped) as process, pytest.MonkeyPatch.context() as patched:
+
+        @functools.cache
+        def find_url():
+            address, port = json.loads(next(line for line in process.stdout if line.startswith("[")))
+            for name, value in ({"RAY_ADDRESS": address} | LIMITS).items():
+                patched.setenv(name, str(value))
+            return f"ray://127.0.0.1:{port}"
+
+        yield SimpleNamespace(shared=shared, process=process, find_url=find_url)
+        process.stdin.close()
+
+
+@pytest.fixture
+def topic(project: Project, monkeypatch, tmp_path):
+    alone(monkeypatch, tmp_path)
+    begin_topic(project.root)
+    project.edit("scale", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 328.0")
+    project.edit("relu", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 319.2")
+    return project
+
+
+def stated(answer):
+    keys = ("verdict", "gate", "change", "kernel_us", "base_us", "p_adjusted")
+    return {place: {key: row[key] for key in keys} for place, row in answer.rows.items()}
+
+
+@needs_ray
+@pytest.mark.slow
+def test_if_a_node_is_killed_in_the_middle_the_verdicts_are_those_of_one_machine(topic: Project, cluster):
+    pipe = cluster.shared / "pipe"
+    waiting = (
+        f"import os\n    if os.environ.get('WHICH') == 'node' and os.path.exists({str(pipe)!r}):\n"
+        f"        open({str(pipe)!r}, 'w').write({NAME})\n        fake.hang()\n    fake.work("
+    )
+    for op in ("scale", "relu"):  # whichever of them the node gets
+        topic.edit(op, "triton", "fake.work(", waiting)  # as all that was edited, it is not committed
+    topic.check()
+    # As it was stored, with six significant digits.
+    one = topic.perfci("compare", str(topic.root / "reports"), "--format", "json")
+    assert one.code == 2 and one.verdicts("scale") == {"REGRESSED", "PASS"}
+    path = topic.root / "pyproject.toml"
+    settings = f'[tool.perfci]\ncluster = "{cluster.find_url()}"\nenvironment = ["WHICH"]\n'
+    path.write_text(settings + path.read_text())
+    os.mkfifo(pipe)
+
+    with os.fdopen(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)) as reader:
+        process = topic.start("check", "--device", "fake", "--format", "json", "--seed", "7")
+        while not select.select([reader], [], [], 1.0)[0]:
+            assert process.poll() is None, process.communicate()
+        hung = reader.read()
+    cluster.process.stdin.write("kill the node\n")
+    out, err = process.communicate(timeout=WAIT_S)
+    several = Answer(process.returncode, out, err)
+
+    assert (several.code, stated(several)) == (one.code, stated(one)), several.err
+    assert "it was lost" in out  # the node
+    record = topic.run_record()
+    assert ([op.op for op in record.ops], record.missing) == (["relu", "row_sum", "scale"], ())
+    assert not any(op.failure for op in record.ops)
+    found = [(op.op, case.case) for op in record.ops for case in op.performance]
+    assert len(found) == len({*found}) and {op for op, _ in found} == {"relu", "scale"}
+    ended = time.monotonic() + WAIT_S
+    while runs_there(hung):  # it is asked to end when its node dies
+        assert time.monotonic() < ended
+        time.sleep(0.1)
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_cluster_without_a_board_is_refused(topic: Project, cluster):
+    cluster.find_url()
+    process = topic.start("check", "--device", "npu", "--on", "ray")
+    _, err = process.communicate(timeout=WAIT_S)
+
+    assert (process.returncode, "NPU" in err) == (1, True), err
+
+
+@pytest.mark.slow
+def test_a_shard_waits_for_a_board_that_another_master_holds_on_its_node(topic: Project, tmp_path):
+    folder, path = tmp_path / "locks", topic.root / "pyproject.toml"
+    settings = f'[tool.perfci]\nlock_folder = "{folder}"\nlock_wait_s = 0.1\n[tool.perfci.fake]\nlocked = true\n'
+    path.write_text(path.read_text().replace("[tool.perfci.fake]\n", settings))
+    project = load(topic.root)
+    sharded = plan_shards(project, Request(("relu",), device="fake", seed=7), lambda _: None, 1, None)
+    plan = store.write_plan(sharded, tmp_path / "plan.json")
+
+    with device_lock("FAKE-0", str(folder), lambda _: None):
+        packed = _pack(project, topic.root, sharded)
+        code, why, answer = _check_there("1/1", packed, plan.read_bytes(), [".", "reports"], [], {})
+
+    with tarfile.open(fileobj=io.BytesIO(answer)) as archive:
+        archive.extractall(tmp_path, filter="data")
+    assert (code, [op.failure.kind for op in store.read_run(tmp_path / "1").ops]) == (0, ["device_taken"]), why
+
+
+def test_a_cluster_that_is_not_there_or_is_none_is_named(topic: Project, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace())
+    for address in ("ray://127.0.0.1:1", "k8s://somewhere"):
+        answer = topic.check("--on", address)
+
+        assert (answer.code, address in answer.err) == (1, True)
+
+
+def test_a_cluster_goes_with_a_plain_check_alone(topic: Project):
+    answer = topic.perfci("check", "--static", "--on", "ray")
+
+    assert (answer.code, "--static" in answer.err, "--on" in answer.err) == (1, True, True)
+
+
+def test_without_ray_its_extra_is_named(project: Project, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "ray", None)
+
+    assert run(["check", "--on", "ray", "--project", str(project.root)]) == 1
+    assert "pip install 'perfci[ray]'" in capsys.readouterr().err
