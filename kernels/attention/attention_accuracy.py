@@ -53,6 +53,8 @@ accuracy = perfci.Accuracy(
         *shapes(2, queries=[20], keys=[600], width=[16], dtype=[torch.float16], padded=[(5, 600)]),
         *shapes(3, queries=[20], keys=[45], width=[16], dtype=DTYPES, padded=[True]),
         *shapes(2, queries=[40], keys=[40], width=[16], dtype=[torch.float32], **HIDDEN, window=[(9, None)]),
+        # More keys than a tile, of which a mask hides some and a window others.
+        *shapes(2, queries=[150], keys=[150], width=[16], dtype=[torch.float32], **HIDDEN, window=[(9, None)]),
         *shapes(2, 2, queries=[20], keys=[37], width=[16], dtype=DTYPES, dropout=[0.25]),
         *shapes(2, queries=[33], keys=[33], width=[16], dtype=[torch.float16], **HIDDEN, dropout=[0.9]),
         *shapes(2, 4, 2, queries=[33], keys=[37], width=[16], dtype=DTYPES, mask=["bool", "added-by-head"]),

@@ -54,6 +54,8 @@ accuracy = perfci.Accuracy(
         *shapes(queries=[17], keys=[35], width=[128, 192], dtype=[torch.float16, torch.bfloat16]),
         *shapes(queries=[17], keys=[35], width=[100, 256], dtype=[torch.float32]),
         *shapes(1, 6, 2, queries=[9], keys=[34], width=[24], dtype=DTYPES, causal=[True]),
+        # More tiles than the smallest grid has programs, which then take several.
+        *shapes(2, 4, 4, queries=[20], keys=[20], width=[16], dtype=[torch.float32], causal=[True]),
         *shapes(queries=[90], keys=[100], width=[16], dtype=[torch.float16], window=WINDOWS),
         *shapes(queries=[70], keys=[70], width=[16], dtype=[torch.float32], window=[(50, 10)], causal=[True]),
         *shapes(3, queries=[20], keys=[45], width=[16], dtype=DTYPES, padded=[True]),

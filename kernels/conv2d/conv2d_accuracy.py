@@ -63,6 +63,7 @@ accuracy = perfci.Accuracy(
         *shapes(1, 1, 1, size=[(1, 1)], taps=[1], dtype=DTYPES),
         *shapes(0, 8, 8, size=[(4, 4)], taps=[3], dtype=LOW[:1]),
         *shapes(1, 64, 136, size=[(9, 15)], taps=[(2, 3)], dtype=LOW, last=[True], padding=[1], **FINISHED),
+        *shapes(1, 64, 136, size=[(9, 15)], taps=[(2, 3)], dtype=LOW[:1], last=[True], padding=[1]),
         *shapes(2, 6, 10, size=[(5, 6)], taps=[3], dtype=DTYPES, padding=[1], **FINISHED),
         *shapes(
             2,

@@ -73,7 +73,7 @@ def _count_slow(arms: Sequence[tuple[ArmBlock, ArmBlock]], shift: float, tau: fl
     """Shares of the kernel's and the base's launches that are slow, and how many times the base's median those take."""
     usual = sorted(us / base.time.median_us for _, base in arms for us in base.time.slowest_us)
     launches = sum(base.time.launches for _, base in arms)
-    limit = usual[-1 - launches // 100] * math.exp(shift + 2 * tau)
+    limit = usual[max(-1 - launches // 100, -len(usual))] * math.exp(shift + 2 * tau)
     beyond = [us / base.time.median_us for kernel, base in arms for us in kernel.time.slowest_us]
     slow = [ratio for ratio in beyond if ratio > limit]
     count = 0.0

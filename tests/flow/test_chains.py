@@ -155,7 +155,7 @@ def test_the_projects_own_chains_are_right_in_tritons_interpreter(tmp_path, caps
     code = run(["check", "--chain", "--device", "cpu", "--seed", "3", "--format", "json", "--project", str(tmp_path)])
     found = {chain["chain"]: verdicts(chain) for chain in json.loads(capsys.readouterr().out)["chains"]}
     assert code == 0
-    assert [*found] == ["norm_matmul_softmax", "transformer_block"]
+    assert [*found] == ["float8_mlp", "norm_matmul_softmax", "transformer_block"]
     for told in found.values():
         assert {case: verdict for case, verdict in told.items() if verdict != "UNCHECKED"} == dict.fromkeys(
             list(told)[:3], "PASS"

@@ -71,6 +71,9 @@ def names(module, case):
         known["out"] = module.out_size(**case)
         known["read"] = case["size"] if known["stride"] <= case["taps"] else known["out"]
     if "queries" in case:
+        heads = {"bool": 1, "added-by-head": case.get("heads")}.get(case.get("mask"), 0)
+        places = case.get("batch", 1) * heads * case["queries"] * case["keys"]
+        known["mask_bytes"] = places * (1 if case.get("mask") == "bool" else dtype.itemsize)
         known["pairs"] = count_pairs(
             **{key: case[key] for key in ("queries", "keys", "causal", "window") if key in case}
         )

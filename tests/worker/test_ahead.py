@@ -22,7 +22,7 @@ from perfci.worker.protocol import Job, OpFiles, Prepared
 
 root, capability, index, parts = Path(sys.argv[1]), eval(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 NvmlBoard.capability = lambda board: capability
-files = OpFiles("vector_add", str(root / "kernels" / "vector_add"))
+files = OpFiles("broadcast", str(root / "kernels" / "broadcast"))
 board = Device("cuda", "NVIDIA H200", "nvidia-h200", processors=132)
 job = Job("ahead", (files,), str(root / "kernels"), "cuda", 0, board=board, part=(index, parts))
 sent = []
@@ -37,7 +37,7 @@ from perfci.measure.verify import checks, make_inputs
 from perfci.worker.load import load_op
 
 kept = lambda: len([*Path(environ["TRITON_CACHE_DIR"]).glob("*/*.cubin")])
-before, suite = kept(), load_op("vector_add", Path(files.folder), root / "kernels").accuracy
+before, suite = kept(), load_op("broadcast", Path(files.folder), root / "kernels").accuracy
 for check in checks(suite, 7, None) if capability == (9, 0) and parts == 1 else ():
     if check.values == "normal" and check.layout != "contiguous":
         made = offline.compile_call(partial(make_inputs, suite, TorchArrays("cuda"), check)).value
