@@ -48,3 +48,7 @@ $(VENV)/.ready-docs: $(INPUTS)
 $(VENV)/.ready-dev: $(INPUTS)
 	@PYTHON=$(PYTHON) VENV=$(VENV) TORCH_INDEX=$(TORCH_INDEX) sh requirements/setup.sh '.[dev]'
 	@touch $(VENV)/.ready $@
+
+$(VENV)/.ready-all: $(INPUTS)
+	@PYTHON=$(PYTHON) VENV=$(VENV) TORCH_INDEX=$(TORCH_INDEX) sh requirements/setup.sh '.[dev,docs]'
+	@touch $(VENV)/.ready $(VENV)/.ready-dev $(VENV)/.ready-docs $@

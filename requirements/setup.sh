@@ -45,6 +45,8 @@ END
 fi
 
 pip="$venv/bin/python -m pip --disable-pip-version-check"
+# Compiled below on all cores, which pip would do on one.
+quick="--quiet --quiet --no-compile"
 if grep -q 'include-system-site-packages = true' "$venv/pyvenv.cfg"; then
     echo "Setting up $venv beside the torch that $python has."
     # Held where they are, so that no dependency of a dependency moves them.
@@ -59,14 +61,19 @@ for name in ("torch", "triton", "pytorch-triton", "torch-npu", "triton-ascend"):
 END
     extra=""
     [ -e /proc/driver/nvidia/version ] && extra="nvidia-ml-py>=12"
-    $pip install --quiet --quiet --constraint "$venv/held.txt" $extra --editable "$what"
+    $pip install $quick --constraint "$venv/held.txt" $extra --editable "$what"
 else
     echo "Setting up $venv with torch's CPU build (once; about a minute)."
     install() {
-        $pip install --quiet --quiet ${1:+--extra-index-url "$1"} --requirement requirements/cpu.txt --editable "$what"
+        $pip install $quick ${1:+--extra-index-url "$1"} --requirement requirements/cpu.txt --editable "$what"
     }
     # Where pip's own sources have no CPU build, PyTorch's index does.
     install "${TORCH_INDEX:-}" || { [ -z "${TORCH_INDEX:-}" ] && install https://download.pytorch.org/whl/cpu; } ||
         fail "The set-up failed, see above. If pip found no torch of that version, name an index that has the CPU build:
 TORCH_INDEX=https://download.pytorch.org/whl/cpu make check"
 fi
+"$venv/bin/python" - <<'END'
+import compileall, sysconfig
+
+compileall.compile_dir(sysconfig.get_path("purelib"), quiet=2, workers=0)  # files of other Pythons fail, and are left
+END

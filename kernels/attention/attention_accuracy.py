@@ -66,6 +66,7 @@ accuracy = perfci.Accuracy(
         *shapes(3, 3, 1, queries=[2], keys=[600], width=[16], dtype=DTYPES, padded=[True]),
         *shapes(1, 4, 2, queries=[3], keys=[530], width=[16], dtype=DTYPES, causal=[True], dropout=[0.25]),
         *shapes(2, 4, 2, queries=[3], keys=[530], width=[16], dtype=DTYPES[:2], mask=["bool-by-head", "added"]),
+        *shapes(4, 4, 2, queries=[2], keys=[300], width=[16], dtype=[torch.float32], causal=[True]),
         *shapes(1, 3, 1, queries=[5], keys=[3], width=[16], dtype=[torch.float32], causal=[True]),
         # Width 128 and enough queries, for groups of warps where there are such: ends of tiles and of blocks of keys.
         *shapes(1, 2, 1, queries=[66], keys=[131], width=[128], dtype=[torch.bfloat16], causal=[False, True]),
