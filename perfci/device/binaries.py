@@ -128,14 +128,14 @@ def amd_usage(assembly: str) -> Usage | None:
 
 
 @dataclass(frozen=True)
-class Counts:
+class InstructionCounts:
     """The instructions of a kernel."""
 
     classes: dict[str, int]  # by class
     traits: dict[str, int]  # as in `KernelBinary`
 
 
-def nvidia_counts(cubins: Sequence[bytes], arch: str) -> list[Counts | None]:
+def nvidia_counts(cubins: Sequence[bytes], arch: str) -> list[InstructionCounts | None]:
     """The instructions of each cubin. None if nvdisasm is missing or fails. arch: SM80, SM90a."""
     # One run for all of them: it takes 0.3 s to start, and hardly more for a hundred kernels than for one.
     codes = [code_sections(cubin) for cubin in cubins]
@@ -201,7 +201,7 @@ def amd_class(opcode: str) -> str:
     return next((name for name, pattern in _AMD if pattern.match(opcode)), "other")
 
 
-def count(opcodes: Sequence[str], backend: str = "cuda") -> Counts:
+def count(opcodes: Sequence[str], backend: str = "cuda") -> InstructionCounts:
     """The instructions of a kernel, by class and by trait. opcodes: with their modifiers, without padding."""
     class_of, classes = amd_class if backend == "hip" else nvidia_class, dict.fromkeys(CLASSES, 0)
     traits = dict.fromkeys((*_TRAITS["cuda"], "global_bytes"), 0)
@@ -212,7 +212,7 @@ def count(opcodes: Sequence[str], backend: str = "cuda") -> Counts:
         if _TRAITS[backend]["global"].match(opcode):
             width = next((width for pattern, width in _WIDTHS if pattern.search(opcode)), 4)
             traits["global_bytes"] += times * width
-    return Counts(classes, traits)
+    return InstructionCounts(classes, traits)
 
 
 def _cut(opcodes: Iterable[str]) -> list[str]:
@@ -226,7 +226,7 @@ def _cut(opcodes: Iterable[str]) -> list[str]:
 # --- of launches ------------------------------------------------------------------------------------------------------
 
 _usages: dict[str, Usage | None] = {}
-_counts: dict[str, Counts | None] = {}
+_counts: dict[str, InstructionCounts | None] = {}
 
 
 def artefact(kernel: Any) -> str:

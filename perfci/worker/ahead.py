@@ -68,7 +68,6 @@ def run(job: Job, send: Callable[[Message], None]) -> None:
             began = time.perf_counter()
             called = offline.compile_call(partial(suite.kernel, **made.value))
             offline.build_launchers([launched.kernel for launched in called.capture.launched])
-            offline.build_launchers([launched.kernel for launched in called.capture.launched])
             if suite is performance and called.value is not None:
                 send(Prepared(PerformanceCase(case, compile_s=time.perf_counter() - began)))
     send(OpDone())
