@@ -3,7 +3,7 @@
 import functools
 import math
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -224,8 +224,9 @@ _FLOAT32 = 2.0**-24  # unit roundoff of what kernels sum in
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def find_growth(
-    head: Host, base: Host, exact: Host, usual: Host, facts: DtypeFacts, terms: int, largest: float
-) -> dict[str, Fact] | None:
+    head: Host, base: Host, exact: Host, usual: Host, facts: DtypeFacts, terms: int, largest: float,
+    moved: Sequence[Host] = (),
+) -> dict[str, Fact] | None:  # fmt: skip
     """Returns in facts how the error of head's output grew beyond rounding, relative to the answer. None if it did not.
 
     Each output is rounded once to its dtype, with unit roundoff u. A sum of n terms in float32 errs by a multiple of
@@ -233,14 +234,16 @@ def find_growth(
     Sci. Comput. 41, 2019, theorem 2.4), the exponential of x by |x| u32, its condition number. So an error may be
     GROWTH times the base's, plus s (u + (_SUMMED sqrt(n) + |x|) u32). For s, the whole answer's norm and, for the
     worst element, its own size plus its row's root mean square: rows of small numbers are judged by themselves.
-    In float32 the error of the reference, `usual`, counts as the base's does: one order may be exact by chance.
+    In float32 the error of the reference, `usual`, counts as the base's does: one order may be exact by chance. So do
+    `moved`, exact answers to inputs that are off by rounding.
     """
-    finite = np.isfinite(head) & np.isfinite(base) & np.isfinite(exact) & np.isfinite(usual)
+    every = (head, base, exact, usual, *moved)
+    finite = functools.reduce(operator.and_, map(np.isfinite, every))
     if not finite.any():
         return None
     right = np.where(finite, exact, 0.0)
     narrow = facts.epsilon > 2 * _FLOAT32
-    compared = (head, base) if narrow else (head, base, usual)
+    compared = (head, base, *moved) if narrow else (head, base, usual, *moved)
     errors = [np.where(finite, np.abs(each - right), 0.0) for each in compared]
     unit = facts.epsilon / 2
     unit += (_FLOAT32 if narrow else unit) * (_SUMMED * math.sqrt(terms) + min(largest, 128.0))

@@ -151,6 +151,33 @@ def test_sums_in_another_order_and_powers_of_two_have_not_grown(device, values, 
         assert found.failure is None, sentence(found.failure)
 
 
+def scaled_by_sums(x, target, change=lambda terms: terms):
+    wide = x.astype(np.float64 if x.dtype == np.float64 else np.float32)
+    terms = wide * np.roll(wide, 1, axis=-1) * np.roll(wide, 2, axis=-1)
+    return (wide * change(terms).sum(axis=-1, keepdims=True)).astype(x.dtype)
+
+
+def scaled_by_sums_in_another_order(x, target):
+    return scaled_by_sums(x, target, lambda terms: terms[:, np.random.default_rng(1).permutation(terms.shape[1])])
+
+
+def scaled_by_sums_of_short_products(x, target):
+    """Ten bits of each product, as tf32 has."""
+    return scaled_by_sums(x, target, lambda terms: (terms.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32))
+
+
+def test_a_sum_whose_terms_cancel_may_be_exact_in_one_order_by_chance_and_short_products_are_found(device):
+    params = {"rows": 33, "cols": 100, "dtype": "float32"}
+    failed = {scaled_by_sums_in_another_order: 0, scaled_by_sums_of_short_products: 0}
+
+    for seed in range(60):
+        given = Check(params, "constants", "contiguous", seed, fresh=True, constants=(3.3, 7.7, 100.1))
+        for kernel in failed:
+            failed[kernel] += verify(suite(kernel, scaled_by_sums), device, given, describe, None).failure is not None
+
+    assert [*failed.values()] == [0, 60]
+
+
 def test_a_size_beside_a_block_is_tried(device):
     def double(x):
         return x * 2
