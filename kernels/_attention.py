@@ -23,6 +23,8 @@ DROPOUT_STEPS = 2**31
 
 OF_KEYS, OF_PLACES, ADDED = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
 """Kinds of masks: the keys that all queries of a batch see, those that each query sees, numbers added to scores."""
+TILED = tl.constexpr(2)
+"""On top of the last two kinds: the mask is a descriptor of tiles, see `tiled`."""
 LOWEST = tl.constexpr(-2e38)
 """Scores below it have no base-2 logarithm in float32, and gradients of 0."""
 
@@ -118,6 +120,26 @@ def laid(mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor, scale: flo
     if steps[1] or steps[2]:
         return mask, (*steps, None), OF_PLACES.value
     return mask, (steps[0], None, None, steps[3], None), OF_KEYS.value
+
+
+def tiled(
+    mask: torch.Tensor | None, steps: tuple[Any, ...], kind: int, rows: int, keys: int
+) -> tuple[Any, tuple[Any, ...], int]:
+    """Returns the same as `laid`, of what it returned, with a descriptor of tiles of so many queries and keys.
+
+    It has all rows of the mask below each other, and the steps from batch to batch and from head to head are in rows.
+    Without change if no descriptor fits, as for queries that share a row.
+    """
+    by_batch, by_head, row, key, factor = steps
+    if kind <= OF_KEYS.value or key != 1 or not row or by_batch % row or by_head % row:
+        return mask, steps, kind
+    by_batch, by_head = by_batch // row, by_head // row
+    height = (mask.shape[0] - 1) * by_batch + (mask.shape[1] - 1) * by_head + mask.shape[2]
+    flat = mask.view(torch.uint8) if mask.dtype == torch.bool else mask
+    flat = flat.as_strided((height, mask.shape[3]), (row, 1))
+    if _tma.dense_side(flat) != 1:
+        return mask, steps, kind
+    return _tma.descriptor(flat, 1, rows, keys), (by_batch, by_head, None, None, factor), kind + TILED.value
 
 
 def threshold(dropout: float) -> int:
@@ -251,13 +273,17 @@ def mask_from(mask, batch, head, query, queries, step_b, step_h, step_r, MASK: t
 
 
 @triton.jit
-def masked(s, from_rows, key, keys, step, factor, MASK: tl.constexpr):
-    """Scores under a mask of places; both shapes of from_rows, see `mask_from`, and key broadcast to theirs.
+def masked(s, told, factor, MASK: tl.constexpr):
+    """Scores under a mask of places, of which told is the part. Those that it is added to are times factor first."""
+    if MASK == ADDED or MASK == ADDED + TILED:
+        return s * factor + told.to(tl.float32)
+    return tl.where(told != 0, s, -float("inf"))
 
-    Those that it is added to are times factor from then on.
-    """
-    told = tl.load(from_rows + key.to(tl.int64) * step, mask=key < keys, other=0)
-    return s * factor + told.to(tl.float32) if MASK == ADDED else tl.where(told != 0, s, -float("inf"))
+
+@triton.jit
+def told_of(from_rows, key, keys, step):
+    """The part of a mask of places for these keys. Both shapes of from_rows, see `mask_from`, and key broadcast."""
+    return tl.load(from_rows + key.to(tl.int64) * step, mask=key < keys, other=0)
 
 
 @triton.jit

@@ -15,7 +15,7 @@ import triton.language as tl
 import _attention
 import _launch
 import _tma
-from _attention import load_rows, mask_from, spans, store_rows
+from _attention import ADDED, load_rows, mask_from, spans, store_rows
 from attention.attention_parts import split
 from attention.attention_walk import settled, walk_all
 from attention_backward.attention_backward_triton import attention_backward
@@ -62,18 +62,18 @@ FALLBACK_SPLIT = {
 
 @functools.lru_cache(maxsize=4096)
 def choose_config(
-    queries: int, width: int, itemsize: int, sides: int, extras: bool, limits: _launch.Limits, groups: bool = False
+    queries: int, width: int, itemsize: int, sides: int, extras: int, limits: _launch.Limits, groups: bool = False
 ) -> Config:
     """Returns the first entry of the tuned file that fits the case; nothing is tuned here.
 
-    `sides`: how many limits a query's sight has; `extras`: a mask or dropout, which need more registers;
+    `sides`: how many limits a query's sight has; `extras`: 1 with a mask, 2 with dropout, else 0;
     `groups`: groups of warps can do it; otherwise their entries are skipped.
     """
     for entry in _launch.tuned(TUNED, limits.key):
         if "rows_max" in entry:
             continue
         fits = queries <= entry.get("queries_max", queries) and width <= entry["width_max"]
-        wanted = sides in entry.get("sides", (sides,)) and entry.get("extras", extras) == extras
+        wanted = sides in entry.get("sides", (sides,)) and extras in entry.get("extras", (extras,))
         able = groups or entry["config"]["warps"] < GROUPED
         if entry["itemsize"] == itemsize and fits and wanted and able:
             return Config(**entry["config"])
@@ -173,7 +173,7 @@ def _forward(q, k, v, mask, causal, window, scale, dropout, seed):
     config = choose_split(queries * heads // k.shape[1], padded, q.element_size(), limits)
     with _launch.on(q.device):
         if config is None or not split(*tensors, config, sight, limits, numbers, flags):
-            extras = kind > 0 or dropout > 0
+            extras = 2 if dropout else min(kind, 1)
             case = queries, padded, q.element_size(), sum(sides.values()), extras, limits
             config = choose_config(*case, not extras and _in_groups(q, k, v, out, sight, padded, limits))
             if config.warps >= GROUPED and not attention_groups.launch(
@@ -201,6 +201,9 @@ def _whole(q, k, v, out, sums, mask, steps, config, sight, limits, numbers, flag
     blocks = ((q, config.block_m), (k, config.block_n), (v, config.block_n), (out, config.block_m))
     tma = _tma.available(limits, _attention_kernel) and all(_attention.describable(each) for each, _ in blocks)
     given = [_attention.described(each, rows, padded) if tma else each for each, rows in blocks]
+    if tma:
+        mask, steps, kind = _attention.tiled(mask, steps, flags["MASK"], config.block_m, config.block_n)
+        flags = {**flags, "MASK": kind}
     tiles = _launch.tiles(queries, config.block_m) * batch * heads
     programs = min(tiles, limits.programs, limits.grid[0])
     _attention_kernel[(programs,)](
@@ -260,7 +263,9 @@ def _one_tile(
     acc = tl.zeros((BLOCK_M, PADDED), tl.float32)
     begin, whole, whole_end, end = spans(first + keys - queries, BLOCK_M, left, right, keys, BLOCK_N, LEFT, RIGHT, TAIL)
     place = first + keys - queries + tl.arange(0, BLOCK_M)
-    if MASK:
+    if MASK > ADDED:
+        mask_c = batch * mask_b + head * mask_h + first
+    elif MASK:
         query = first + tl.arange(0, BLOCK_M)
         mask = mask_from(mask, batch, head, query, queries, mask_b, mask_h, mask_r, MASK)
     acc, total, top = walk_all(

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from _attention import OF_KEYS, kept_of, load_rows, masked, seen
+from _attention import ADDED, OF_KEYS, kept_of, load_rows, masked, seen, told_of
 
 
 @triton.jit
@@ -58,7 +58,8 @@ def _walk(
 ):  # fmt: skip
     """Adds the keys of [begin, end). which: batch * heads + head of all rows, or of each. HIDES: some may be hidden.
 
-    mask: where a batch's begins, or each row's. Scores times factor are what it is added to, and then times `scale`.
+    mask: where a batch's begins, or each row's, and mask_c the step from key to key; or a descriptor, and mask_c the
+    first query's row. Scores times factor are what it is added to, and then times `scale`.
     """
     for n in tl.range(begin, end, BLOCK_N):
         k = load_rows(k_from, batch, head, n, keys, k_b, k_h, k_r, k_c, WIDTH, PADDED, BLOCK_N, TMA)
@@ -68,8 +69,10 @@ def _walk(
             visible = seen(place[:, None], key[None, :], left, right, keys, LEFT, RIGHT)
             if MASK == OF_KEYS:
                 visible = visible & (tl.load(mask + key.to(tl.int64) * mask_c, mask=key < keys, other=0) != 0)[None, :]
+            elif MASK > ADDED:
+                s = masked(s, mask.load([mask_c, n]), factor, MASK)
             elif MASK:
-                s = masked(s, mask[:, None], key[None, :], keys, mask_c, factor, MASK)
+                s = masked(s, told_of(mask[:, None], key[None, :], keys, mask_c), factor, MASK)
             s = tl.where(visible, s, -float("inf"))
         raised = tl.maximum(top, tl.max(s, 1))
         shift = raised

@@ -11,7 +11,9 @@ import triton.language as tl
 import _attention
 import _launch
 import _tma
-from _attention import LOWEST, OF_KEYS, kept, load_rows, mask_from, masked, seen, spans, store_rows
+from _attention import load_rows
+from attention_backward.attention_backward_keys import _keys_kernel
+from attention_backward.attention_backward_queries import _queries_kernel
 
 TUNED = Path(__file__).parent / "tuned"
 
@@ -42,13 +44,13 @@ DELTA_ROWS = 32
 
 
 @functools.lru_cache(maxsize=4096)
-def choose_configs(width: int, itemsize: int, sides: int, extras: bool, limits: _launch.Limits) -> Configs:
+def choose_configs(width: int, itemsize: int, sides: int, extras: int, limits: _launch.Limits) -> Configs:
     """Returns the first entry of the tuned file that fits the case; nothing is tuned here.
 
-    `sides`: how many limits a query's sight has; `extras`: a mask or dropout, which need more registers.
+    `sides`: how many limits a query's sight has; `extras`: 1 with a mask, 2 with dropout, else 0.
     """
     for entry in _launch.tuned(TUNED, limits.key):
-        wanted = sides in entry.get("sides", (sides,)) and entry.get("extras", extras) == extras
+        wanted = sides in entry.get("sides", (sides,)) and extras in entry.get("extras", (extras,))
         if entry["itemsize"] == itemsize and width <= entry["width_max"] and wanted:
             return Configs(Config(**entry["config"]["keys"]), Config(**entry["config"]["queries"]))
     fallback = next(config for most, config in FALLBACK[itemsize].items() if width <= most)
@@ -86,7 +88,7 @@ def attention_backward(
     left, right = _attention.sight(queries, keys, causal, tuple(window))
     limits = _launch.limits(q.device)
     padded = max(_launch.power_of_two(width), 16)
-    sides, extras = (left is not None) + (right is not None), mask is not None or dropout > 0
+    sides, extras = (left is not None) + (right is not None), 2 if dropout else int(mask is not None)
     configs = choose_configs(padded, q.element_size(), sides, extras, limits)
     tma = _tma.available(limits, _keys_kernel) and all(map(_attention.describable, (q, k, v, dq, dk, dv)))
     if tma and not _attention.describable(grad):
@@ -94,9 +96,9 @@ def attention_backward(
     sums = sums.contiguous()
     delta = torch.empty(sums.shape, dtype=sums.dtype, device=sums.device)
     scale = _attention.default_scale(width, scale)
-    mask, mask_steps, kind = _attention.laid(mask, q, k, scale)
-    steps = (*q.stride(), *k.stride(), *v.stride(), *grad.stride(), *mask_steps)
-    of_scores = 1.0 if kind == _attention.ADDED else scale
+    laid = _attention.laid(mask, q, k, scale)
+    steps = (*q.stride(), *k.stride(), *v.stride(), *grad.stride())
+    of_scores = 1.0 if laid[2] == _attention.ADDED else scale
     numbers = (
         heads, heads // key_heads, queries, keys, left or 0, right or 0, of_scores * _attention.LOG2E, scale,
         _attention.threshold(dropout), 1 / (1 - dropout), seed,
@@ -106,11 +108,13 @@ def attention_backward(
         sides = {"m": config.block_m, "n": config.block_n}
         given = [(q, "m"), (k, "n"), (v, "n"), (grad, "m"), *((each, own) for each in outputs)]
         sources = [_attention.described(each, sides[side], padded) if tma else each for each, side in given]
+        mask, mask_steps, kind = _attention.tiled(*laid, config.block_m, config.block_n) if tma else laid
         programs = min(tiles, limits.programs, limits.grid[0])
         kernel[(programs,)](
-            *sources, sums, delta, mask, *steps, tiles, *numbers, WIDTH=width, PADDED=padded, BLOCK_M=config.block_m,
-            BLOCK_N=config.block_n, TMA=tma, LEFT=left is not None, RIGHT=right is not None, MASK=kind,
-            DROPOUT=dropout > 0, LOOP=programs < tiles, num_warps=config.warps, num_stages=config.stages, **more,
+            *sources, sums, delta, mask, *steps, *mask_steps, tiles, *numbers, WIDTH=width, PADDED=padded,
+            BLOCK_M=config.block_m, BLOCK_N=config.block_n, TMA=tma, LEFT=left is not None, RIGHT=right is not None,
+            MASK=kind, DROPOUT=dropout > 0, LOOP=programs < tiles,
+            num_warps=config.warps, num_stages=config.stages, **more,
         )  # fmt: skip
 
     tiles = _launch.tiles(queries, DELTA_ROWS) * batch * heads
@@ -155,246 +159,3 @@ def _delta_kernel(
         row = first + tl.arange(0, ROWS)
         total = tl.sum(x.to(tl.float32) * y.to(tl.float32), 1)
         tl.store(delta + tl.cast(which, tl.int64) * queries + row, total, mask=row < queries)
-
-
-# --- dk and dv --------------------------------------------------------------------------------------------------------
-
-
-@triton.jit(do_not_specialize=["tiles", "left", "right", "threshold", "seed"])
-def _keys_kernel(
-    q, k, v, grad, dk, dv, sums, delta, mask, q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c,
-    grad_b, grad_h, grad_r, grad_c, mask_b, mask_h, mask_r, mask_c, factor,
-    tiles, heads, group, queries, keys, left, right, scale2, scale, threshold, upscale, seed,
-    WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, TMA: tl.constexpr,
-    LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr, LOOP: tl.constexpr,
-):  # fmt: skip
-    """scale2: scale times log2(e). upscale: dropout's factor of the weights that stay."""
-    if LOOP:
-        for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-            _key_tile(
-                q, k, v, grad, dk, dv, sums, delta, mask, q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c,
-                grad_b, grad_h, grad_r, grad_c, mask_b, mask_h, mask_r, mask_c, factor,
-                tile, heads, group, queries, keys, left, right, scale2, scale, threshold, upscale, seed,
-                WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT,
-            )  # fmt: skip
-    else:
-        _key_tile(
-            q, k, v, grad, dk, dv, sums, delta, mask, q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c,
-            grad_b, grad_h, grad_r, grad_c, mask_b, mask_h, mask_r, mask_c, factor,
-            tl.program_id(0), heads, group, queries, keys, left, right, scale2, scale, threshold, upscale, seed,
-            WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT,
-        )  # fmt: skip
-
-
-@triton.jit
-def _key_tile(
-    q_from, k_from, v_from, grad_from, dk_to, dv_to, sums, delta, mask,
-    q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, grad_b, grad_h, grad_r, grad_c,
-    mask_b, mask_h, mask_r, mask_c, factor,
-    tile, heads, group, queries, keys, left, right, scale2, scale, threshold, upscale, seed,
-    WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, TMA: tl.constexpr,
-    LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr,
-):  # fmt: skip
-    """BLOCK_N keys of one key head: the queries of all its heads one after another, so that nothing is added twice."""
-    blocks = tl.cdiv(keys, BLOCK_N)
-    which = tile // blocks
-    first = tile % blocks * BLOCK_N
-    key_heads = heads // group
-    batch = which // key_heads
-    key_head = which % key_heads
-    k = load_rows(k_from, batch, key_head, first, keys, k_b, k_h, k_r, k_c, WIDTH, PADDED, BLOCK_N, TMA)
-    v = load_rows(v_from, batch, key_head, first, keys, v_b, v_h, v_r, v_c, WIDTH, PADDED, BLOCK_N, TMA)
-    dk = tl.zeros((BLOCK_N, PADDED), tl.float32)
-    dv = tl.zeros((BLOCK_N, PADDED), tl.float32)
-    begin, whole, whole_end, end = spans(
-        first - (keys - queries), BLOCK_N, right, left, queries, BLOCK_M, RIGHT, LEFT, False
-    )
-    for member in tl.range(0, group):
-        head = key_head * group + member
-        if RIGHT:
-            dk, dv = _walk_queries(
-                dk, dv, k, v, q_from, grad_from, sums, delta, q_b, q_h, q_r, q_c, grad_b, grad_h, grad_r, grad_c,
-                mask, mask_b, mask_h, mask_r, mask_c, factor,
-                begin, whole, batch, head, heads, first, queries, keys, left, right, scale2, threshold, upscale, seed,
-                WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, True,
-            )  # fmt: skip
-        dk, dv = _walk_queries(
-            dk, dv, k, v, q_from, grad_from, sums, delta, q_b, q_h, q_r, q_c, grad_b, grad_h, grad_r, grad_c,
-            mask, mask_b, mask_h, mask_r, mask_c, factor,
-            whole, whole_end, batch, head, heads, first, queries, keys, left, right, scale2, threshold, upscale, seed,
-            WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, False,
-        )  # fmt: skip
-        if LEFT:
-            dk, dv = _walk_queries(
-                dk, dv, k, v, q_from, grad_from, sums, delta, q_b, q_h, q_r, q_c, grad_b, grad_h, grad_r, grad_c,
-                mask, mask_b, mask_h, mask_r, mask_c, factor,
-                whole_end, end, batch, head, heads, first, queries, keys, left, right, scale2, threshold, upscale, seed,
-                WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, True,
-            )  # fmt: skip
-    if MASK == OF_KEYS:  # a hidden key's row is its own: nothing that went into it went anywhere else
-        key = first + tl.arange(0, BLOCK_N)
-        place = mask + tl.cast(batch, tl.int64) * mask_b + key.to(tl.int64) * mask_c
-        visible = (tl.load(place, mask=key < keys, other=0) != 0)[:, None]
-        dk = tl.where(visible, dk, 0.0)
-        dv = tl.where(visible, dv, 0.0)
-    if DROPOUT:
-        dv = dv * upscale
-    store_rows(dv_to, dv, batch, key_head, key_heads, first, keys, WIDTH, PADDED, BLOCK_N, TMA)
-    store_rows(dk_to, dk * scale, batch, key_head, key_heads, first, keys, WIDTH, PADDED, BLOCK_N, TMA)
-
-
-@triton.jit
-def _walk_queries(
-    dk, dv, k, v, q_from, grad_from, sums, delta, q_b, q_h, q_r, q_c, grad_b, grad_h, grad_r, grad_c,
-    mask, mask_b, mask_h, mask_r, mask_c, factor,
-    begin, end, batch, head, heads, first, queries, keys, left, right, scale2, threshold, upscale, seed,
-    WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, TMA: tl.constexpr,
-    LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr, HIDES: tl.constexpr,
-):  # fmt: skip
-    """Adds the queries of [begin, end), as tiles (keys, queries). HIDES: some may not see some of the keys."""
-    key = first + tl.arange(0, BLOCK_N)
-    which = batch * heads + head
-    base = tl.cast(which, tl.int64) * queries
-    for m in tl.range(begin, end, BLOCK_M):
-        row = m + tl.arange(0, BLOCK_M)
-        q = load_rows(q_from, batch, head, m, queries, q_b, q_h, q_r, q_c, WIDTH, PADDED, BLOCK_M, TMA)
-        s = tl.dot(k, tl.trans(q), input_precision="ieee")
-        # Rows beyond the last query weigh nothing: exp2(-inf).
-        log = tl.load(sums + base + row, mask=row < queries, other=float("inf"))
-        if MASK > OF_KEYS:
-            each = mask_from(mask, batch, head, row, queries, mask_b, mask_h, mask_r, MASK)
-            s = masked(s, each[None, :], key[:, None], keys, mask_c, factor, MASK)
-        p = tl.exp2(s * scale2 - log[None, :])
-        if MASK > OF_KEYS:
-            p = tl.where(s <= LOWEST, 0.0, p)
-        if HIDES:
-            visible = seen((row + keys - queries)[None, :], key[:, None], left, right, keys, LEFT, RIGHT)
-            p = tl.where(visible, p, 0.0)
-        grad = load_rows(
-            grad_from, batch, head, m, queries, grad_b, grad_h, grad_r, grad_c, WIDTH, PADDED, BLOCK_M, TMA
-        )
-        if DROPOUT:
-            stays = tl.trans(kept(threshold, seed, which, m, first, BLOCK_M, BLOCK_N))
-            dv = tl.dot(tl.where(stays, p, 0.0).to(grad.dtype), grad, dv, input_precision="ieee")
-        else:
-            dv = tl.dot(p.to(grad.dtype), grad, dv, input_precision="ieee")
-        dp = tl.dot(v, tl.trans(grad), input_precision="ieee")
-        if DROPOUT:
-            dp = tl.where(stays, dp * upscale, 0.0)
-        taken = tl.load(delta + base + row, mask=row < queries, other=0.0)
-        ds = p * (dp - taken[None, :])
-        dk = tl.dot(ds.to(q.dtype), q, dk, input_precision="ieee")
-    return dk, dv
-
-
-# --- dq ---------------------------------------------------------------------------------------------------------------
-
-
-@triton.jit(do_not_specialize=["tiles", "left", "right", "threshold", "seed"])
-def _queries_kernel(
-    q, k, v, grad, dq, sums, delta, mask, q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c,
-    grad_b, grad_h, grad_r, grad_c, mask_b, mask_h, mask_r, mask_c, factor,
-    tiles, heads, group, queries, keys, left, right, scale2, scale, threshold, upscale, seed,
-    WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, TMA: tl.constexpr,
-    LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr,
-    TAIL: tl.constexpr, LOOP: tl.constexpr,
-):  # fmt: skip
-    if LOOP:
-        for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-            _query_tile(
-                q, k, v, grad, dq, sums, delta, mask, q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c,
-                grad_b, grad_h, grad_r, grad_c, mask_b, mask_h, mask_r, mask_c, factor,
-                tile, heads, group, queries, keys, left, right, scale2, scale, threshold, upscale, seed,
-                WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, TAIL,
-            )  # fmt: skip
-    else:
-        _query_tile(
-            q, k, v, grad, dq, sums, delta, mask, q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c,
-            grad_b, grad_h, grad_r, grad_c, mask_b, mask_h, mask_r, mask_c, factor,
-            tl.program_id(0), heads, group, queries, keys, left, right, scale2, scale, threshold, upscale, seed,
-            WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, TAIL,
-        )  # fmt: skip
-
-
-@triton.jit
-def _query_tile(
-    q_from, k_from, v_from, grad_from, dq_to, sums, delta, mask,
-    q_b, q_h, q_r, q_c, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, grad_b, grad_h, grad_r, grad_c,
-    mask_b, mask_h, mask_r, mask_c, factor,
-    tile, heads, group, queries, keys, left, right, scale2, scale, threshold, upscale, seed,
-    WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, TMA: tl.constexpr,
-    LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr, TAIL: tl.constexpr,
-):  # fmt: skip
-    """BLOCK_M queries of one head."""
-    blocks = tl.cdiv(queries, BLOCK_M)
-    which = tile // blocks
-    block = tile % blocks
-    if RIGHT:
-        block = blocks - 1 - block  # those with most keys begin first
-    batch = which // heads
-    head = which % heads
-    first = block * BLOCK_M
-    row = first + tl.arange(0, BLOCK_M)
-    q = load_rows(q_from, batch, head, first, queries, q_b, q_h, q_r, q_c, WIDTH, PADDED, BLOCK_M, TMA)
-    grad = load_rows(
-        grad_from, batch, head, first, queries, grad_b, grad_h, grad_r, grad_c, WIDTH, PADDED, BLOCK_M, TMA
-    )
-    base = tl.cast(which, tl.int64) * queries
-    log = tl.load(sums + base + row, mask=row < queries, other=float("inf"))
-    taken = tl.load(delta + base + row, mask=row < queries, other=0.0)
-    dq = tl.zeros((BLOCK_M, PADDED), tl.float32)
-    begin, whole, whole_end, end = spans(first + keys - queries, BLOCK_M, left, right, keys, BLOCK_N, LEFT, RIGHT, TAIL)
-    if MASK:
-        whole_end = begin
-        mask = mask_from(mask, batch, head, row, queries, mask_b, mask_h, mask_r, MASK)
-    if LEFT and not MASK:
-        dq = _walk_keys(
-            dq, q, grad, log, taken, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_c, factor,
-            begin, whole, which, batch, head // group, first, queries, keys, left, right, scale2, threshold, upscale,
-            seed, WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, True,
-        )  # fmt: skip
-    if not MASK:
-        dq = _walk_keys(
-            dq, q, grad, log, taken, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_c, factor,
-            whole, whole_end, which, batch, head // group, first, queries, keys, left, right, scale2, threshold,
-            upscale, seed, WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, False,
-        )  # fmt: skip
-    if (RIGHT or TAIL) or MASK:  # triton-ascend takes two at a time
-        dq = _walk_keys(
-            dq, q, grad, log, taken, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_c, factor,
-            whole_end, end, which, batch, head // group, first, queries, keys, left, right, scale2, threshold,
-            upscale, seed, WIDTH, PADDED, BLOCK_M, BLOCK_N, TMA, LEFT, RIGHT, MASK, DROPOUT, True,
-        )  # fmt: skip
-    store_rows(dq_to, dq * scale, batch, head, heads, first, queries, WIDTH, PADDED, BLOCK_M, TMA)
-
-
-@triton.jit
-def _walk_keys(
-    dq, q, grad, log, taken, k_from, v_from, mask, k_b, k_h, k_r, k_c, v_b, v_h, v_r, v_c, mask_c, factor,
-    begin, end, which, batch, head, first, queries, keys, left, right, scale2, threshold, upscale, seed,
-    WIDTH: tl.constexpr, PADDED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, TMA: tl.constexpr,
-    LEFT: tl.constexpr, RIGHT: tl.constexpr, MASK: tl.constexpr, DROPOUT: tl.constexpr, HIDES: tl.constexpr,
-):  # fmt: skip
-    """Adds the keys of [begin, end), as tiles (queries, keys). HIDES: some may be hidden from some queries."""
-    place = first + keys - queries + tl.arange(0, BLOCK_M)
-    for n in tl.range(begin, end, BLOCK_N):
-        k = load_rows(k_from, batch, head, n, keys, k_b, k_h, k_r, k_c, WIDTH, PADDED, BLOCK_N, TMA)
-        v = load_rows(v_from, batch, head, n, keys, v_b, v_h, v_r, v_c, WIDTH, PADDED, BLOCK_N, TMA)
-        s = tl.dot(q, tl.trans(k), input_precision="ieee")
-        if MASK > OF_KEYS:
-            s = masked(s, mask[:, None], (n + tl.arange(0, BLOCK_N))[None, :], keys, mask_c, factor, MASK)
-        p = tl.exp2(s * scale2 - log[:, None])
-        if HIDES:
-            key = n + tl.arange(0, BLOCK_N)
-            visible = seen(place[:, None], key[None, :], left, right, keys, LEFT, RIGHT)
-            if MASK == OF_KEYS:
-                visible = visible & (tl.load(mask + key.to(tl.int64) * mask_c, mask=key < keys, other=0) != 0)[None, :]
-            elif MASK:
-                visible = visible & ~(s <= LOWEST)
-            p = tl.where(visible, p, 0.0)
-        dp = tl.dot(grad, tl.trans(v), input_precision="ieee")
-        if DROPOUT:
-            dp = tl.where(kept(threshold, seed, which, first, n, BLOCK_M, BLOCK_N), dp * upscale, 0.0)
-        ds = p * (dp - taken[:, None])
-        dq = tl.dot(ds.to(k.dtype), k, dq, input_precision="ieee")
-    return dq

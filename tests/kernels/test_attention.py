@@ -115,7 +115,7 @@ def test_tensor_cores_are_fed_by_descriptors_and_no_register_is_spilled_but_wher
 
     assert {launch["kernel"] for launch in large} == {"_attention_kernel", "_keys_kernel", "_queries_kernel"}
     for launch in large:
-        fastest = launch["kernel"] == "_keys_kernel" and launch["how"] in {"causal", "window"}
+        fastest = launch["kernel"] == "_keys_kernel" and launch["how"] in {"causal", "window", "dropout"}
         assert launch["spilled"] <= (FEW if fastest else 0), launch
         assert launch["warp_groups_multiply"], launch
         assert launch["descriptors"], launch

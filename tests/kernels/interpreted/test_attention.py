@@ -300,7 +300,7 @@ def test_scores_far_beyond_what_float32_counts_stay_exact(split, module, request
 
 
 @pytest.mark.parametrize("queries", [1, 17, 5000])
-@pytest.mark.parametrize(("sides", "extras"), [*itertools.product([0, 1, 2], [False, True])])
+@pytest.mark.parametrize(("sides", "extras"), [*itertools.product([0, 1, 2], [0, 1, 2])])
 def test_every_case_finds_a_config_that_its_device_can_hold(queries, sides, extras, module):
     import _launch
 
