@@ -76,7 +76,7 @@ def _step(op: str, stats: torch.Tensor, name: str) -> int:
 
 def _whole_rows(tensors, out, kinds, bias, rows, cols, tile, limits) -> torch.Tensor | None:
     """Rows that fit in a tile, read once. Returns the sums of each program: (kinds, programs, columns), if any."""
-    tile = tile if kinds else tile._replace(programs=0)  # only sums are a reason to have few
+    tile = tile if kinds else tile._replace(programs=0, stages=1)  # only sums are a reason to have few
     (programs,) = _rows.programs(_launch.tiles(rows, tile.rows), tile, limits)
     sums = torch.empty((kinds, programs, cols), dtype=torch.float32, device=out.device) if kinds else None
     _rows_kernel[(programs,)](
