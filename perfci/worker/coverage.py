@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from perfci.core.errors import PerfciError
 from perfci.core.model import Coverage, CoverageGap, Feature
 from perfci.device.targets import target_named
 from perfci.measure.inputs import bound_inputs
+from perfci.measure.verify import list_probes
 from perfci.ops.spec import Accuracy, Params, Performance, case_id
 from perfci.worker.load import load_op
 from perfci.worker.protocol import Doing, Job
@@ -54,8 +56,11 @@ class _Suites:
 
         known, lines = set[Feature](), set[tuple[str, int]]()
         # The interpreter looks through the launches, the target is a device, which gets these cases too.
-        for params in (*self._accuracy.cases, *self._accuracy.accelerator_cases):
-            done = self._skim(self._accuracy, params)
+        suite = self._accuracy
+        calls = [(params, "contiguous") for params in (*suite.cases, *suite.accelerator_cases)]
+        calls += itertools.product(list_probes(suite, None), suite.layouts)
+        for params, layout in calls:
+            done = self._skim(suite, params, layout)
             known, lines = known | done.features, lines | done.lines
         timed = [(params, self._skim(self._performance, params)) for params in self._performance.cases]
         gaps = []
@@ -70,13 +75,20 @@ class _Suites:
         places = tuple(f"{Path(file).name}:{line}" for file, line in unrun)
         return Coverage(job.ops[0].op, job.target or "", tuple(gaps), places, tuple(self._unseen))
 
-    def _skim(self, suite: Accuracy | Performance, params: Params, *, note: bool = True) -> Exercise:
+    def _skim(
+        self, suite: Accuracy | Performance, params: Params, layout: str = "contiguous", *, note: bool = True
+    ) -> Exercise:
         from perfci.device import offline
         from perfci.device.skim import skim_launches
+        from perfci.device.tensors import TorchArrays
+
+        def make() -> dict[str, Any]:
+            inputs = bound_inputs(suite, params, offline.DEVICE, self._seed)
+            return inputs if layout == "contiguous" else TorchArrays(offline.DEVICE).place(inputs, layout)
 
         self._send(Doing("coverage", self._folder.name, case_id(params)))
         with skim_launches() as done:
-            inputs = offline.compile_call(lambda: bound_inputs(suite, params, offline.DEVICE, self._seed))
+            inputs = offline.compile_call(make)
             seen = inputs if inputs.raised else offline.compile_call(lambda: suite.kernel(**inputs.value))
         if (seen.raised or seen.failure) and note:
             self._unseen.append(case_id(params))
