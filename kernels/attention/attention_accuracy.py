@@ -81,8 +81,19 @@ accuracy = perfci.Accuracy(
         *shapes(queries=[130], keys=[140], width=[128], dtype=[torch.bfloat16]),
         *shapes(1, 2, queries=[5], keys=[24], width=[16], dtype=[torch.float32], mask=["added"]),
     ),
-    # More tiles than an H200 has processors, for programs that take several.
-    accelerator_cases=shapes(1, 50, queries=[1024], keys=[128], width=[128], dtype=[torch.bfloat16]),
+    accelerator_cases=(
+        # More tiles than an H200 has processors, for programs that take several.
+        *shapes(1, 50, queries=[1024], keys=[128], width=[128], dtype=[torch.bfloat16]),
+        # What performance launches and no case above does: whole blocks of keys, and parts of them.
+        *shapes(queries=[256], keys=[128], width=[128], dtype=[torch.float16]),
+        *shapes(queries=[256], keys=[384], width=[128, 64], dtype=DTYPES[2:], causal=[True]),
+        *shapes(queries=[256], keys=[256], width=[64], dtype=DTYPES[2:]),
+        *shapes(queries=[200], keys=[256], width=[128], dtype=DTYPES[2:], causal=[True], window=[(99, None)]),
+        *shapes(queries=[256], keys=[128], width=[256], dtype=DTYPES[2:], causal=[True]),
+        *shapes(queries=[256], keys=[128], width=[128], dtype=DTYPES[2:], mask=["bool", "added-by-head"]),
+        *shapes(16, 32, 8, queries=[1, 16], keys=[1024], width=[128], dtype=DTYPES[2:], causal=[True]),
+        *shapes(1, 32, 8, queries=[1], keys=[8192], width=[128], dtype=DTYPES[2:], causal=[True]),
+    ),
     reduces=lambda keys, width, **others: max(keys, width, 1),
     uses_dot=True,
     rejects=(

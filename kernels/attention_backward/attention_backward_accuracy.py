@@ -21,9 +21,17 @@ def shapes(batch=1, heads=1, key_heads=1, **axes):
     return perfci.grid(batch=[batch], heads=[heads], key_heads=[key_heads], **axes)
 
 
-def inputs(*sizes, spoilt=False, **case):
-    """As in the baseline; `spoilt`: the gradient of the last head's first query is NaN."""
+def inputs(*sizes, spoilt=False, low=False, **case):
+    """As in the baseline; `spoilt`: the gradient of the last head's first query is NaN.
+
+    `low`: scores are so far below 0 that 2^-sums is beyond float16, while keys past the end, if not hidden, have 0.
+    """
     made = make_inputs(*sizes, **case)
+    if low:
+        made["q"], made["k"] = made["q"] / 2 + 2.5, made["k"] / 2 - 2.5
+        scores = made["q"].float() @ made["k"].float().mT * case["width"] ** -0.5
+        made["out"] = (scores.softmax(-1) @ made["v"].float()).to(made["v"].dtype)
+        made["sums"] = scores.logsumexp(-1) * 1.4426950408889634
     if spoilt:
         made["grad"][:, -1, 0] = float("nan")
     return made
@@ -62,6 +70,7 @@ accuracy = perfci.Accuracy(
         *shapes(2, queries=[40], keys=[40], width=[16], dtype=[torch.float32], **HIDDEN, window=[(9, None)]),
         *shapes(2, 2, queries=[20], keys=[37], width=[16], dtype=DTYPES, dropout=[0.25]),
         *shapes(1, 2, queries=[33], keys=[24], width=[16], dtype=[torch.float32], spoilt=[True]),
+        *shapes(queries=[20], keys=[37], width=[16], dtype=[torch.float16], low=[True]),
         *shapes(2, queries=[33], keys=[33], width=[16], dtype=[torch.float16], **HIDDEN, dropout=[0.9]),
         *shapes(2, 4, 2, queries=[33], keys=[37], width=[16], dtype=DTYPES, mask=["bool", "added-by-head"]),
         *shapes(1, 2, queries=[40], keys=[70], width=[16], dtype=DTYPES[:1], **LIMITED),
@@ -70,6 +79,14 @@ accuracy = perfci.Accuracy(
         *shapes(heads=0, key_heads=0, queries=[4], keys=[4], width=[16], dtype=[torch.float32]),
     ),
     probe_cases=shapes(heads=2, queries=[33], keys=[24], width=[16, 20], dtype=DTYPES),
+    # What performance launches and no case above does: whole blocks of keys and of queries.
+    accelerator_cases=(
+        *shapes(queries=[256], keys=[128], width=[128], dtype=DTYPES[1:]),
+        *shapes(1, 2, 1, queries=[256], keys=[256], width=[128], dtype=DTYPES[2:], causal=[True]),
+        *shapes(1, 2, 1, queries=[256], keys=[256], width=[128], dtype=DTYPES[2:], causal=[True], window=[(99, None)]),
+        *shapes(queries=[256], keys=[256], width=[64], dtype=DTYPES[2:]),
+        *shapes(queries=[384], keys=[384], width=[64, 256], dtype=DTYPES[2:], causal=[True]),
+    ),
     values=("normal", "zeros", "ones", "tiny", "subnormal"),
     reduces=lambda keys, queries, width, **others: max(keys, queries, width, 1),
     uses_dot=True,

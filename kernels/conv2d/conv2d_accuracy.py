@@ -13,9 +13,13 @@ def shapes(images, channels, outputs, **axes):
     return perfci.grid(images=[images], channels=[channels], outputs=[outputs], **axes)
 
 
-def inputs(crop=False, **case):
-    """As in the baseline; `crop`: x is a part of a wider image."""
+def inputs(crop=False, images_apart=0, **case):
+    """As in the baseline; `crop`: x is a part of a wider image. Images lie `images_apart` elements apart."""
     made = make_inputs(**case)
+    if images_apart:
+        x = made["x"]
+        far = torch.empty_strided(x.shape, (images_apart, *x.stride()[1:]), dtype=x.dtype, device=x.device)
+        made["x"] = far.copy_(x)
     if crop:
         x = made["x"]
         order = torch.channels_last if case.get("last") else torch.contiguous_format
@@ -38,6 +42,7 @@ ASKEW = {"stride": [(2, 1)], "padding": [(0, 2)], "dilation": [(1, 2)]}
 TURNED = {"stride": [(1, 3)], "padding": [(2, 1)], "dilation": [(2, 1)]}
 ASIDE = {"stride": [(1, 4)], "padding": [(2, 3)], "dilation": [(2, 3)]}
 ORDERS = {"last": [False, True]}
+APART = {"images_apart": [2**30 + 8]}
 FINISHED = {"bias": [True], "activation": ["relu"]}
 
 accuracy = perfci.Accuracy(
@@ -96,6 +101,24 @@ accuracy = perfci.Accuracy(
         *shapes(1, 32, 8, size=[(4, 3)], taps=[(1, 2)], dtype=LOW, last=[True], padding=[1]),
         # Without padding: PyTorch differs from device to device in whether a border's 0 meets an infinite weight.
         *shapes(1, 4, 4, size=[(4, 5)], taps=[2], dtype=DTYPES[1:], last=[False, True], groups=[4]),
+    ),
+    accelerator_cases=(
+        # What performance launches and no case above does: boxes of every form, programs that take several tiles.
+        *shapes(12, 64, 8, size=[56], taps=[3], dtype=LOW[1:], last=[True], padding=[1]),
+        *shapes(48, 128, 72, size=[28], taps=[3], dtype=LOW, last=[True], padding=[1]),
+        *shapes(128, 256, 136, size=[14], taps=[3], dtype=LOW[1:], last=[True], padding=[1], **FINISHED),
+        *shapes(128, 512, 136, size=[1], taps=[3], dtype=LOW[1:], last=[True], padding=[1]),
+        *shapes(48, 128, 72, size=[56], taps=[3], dtype=LOW[1:], last=[True], padding=[1], stride=[2]),
+        *shapes(1, 256, 8, size=[20], taps=[1], dtype=LOW[1:], last=[True]),
+        *shapes(128, 1024, 1800, size=[6], taps=[1], dtype=LOW[1:], last=[True], stride=[2]),
+        *shapes(1, 3, 64, size=[28], taps=[7], dtype=LOW[1:], last=[True], padding=[3], stride=[2]),
+        *shapes(9, 320, 72, size=[64], taps=[3], dtype=LOW[1:], last=[True], padding=[1], bias=[True]),
+        *shapes(9, 512, 72, size=[64], taps=[3], dtype=LOW[1:], last=[True], padding=[2], dilation=[2]),
+        *shapes(1, 384, 384, size=[28], taps=[7], dtype=LOW[1:], last=[True], padding=[3], groups=[384]),
+        *shapes(32, 256, 136, size=[14], taps=[3], dtype=LOW[1:], last=[False], padding=[1]),
+        # Places that take more than 32 bits, of few elements.
+        *shapes(3, 5, 7, size=[(5, 6)], taps=[(3, 2)], dtype=DTYPES[::2], last=[False], **ASKEW, **APART),
+        *shapes(3, 40, 40, size=[(7, 9)], taps=[3], dtype=LOW[1:], **ORDERS, groups=[40], padding=[1], **APART),
     ),
     reduces=lambda channels, taps, groups=1, **others: (
         channels // groups * (taps**2 if isinstance(taps, int) else taps[0] * taps[1])

@@ -85,6 +85,13 @@ accuracy = perfci.Accuracy(
         *cases(rows=[2], cols=[LONG], reduction=["none"], smoothing=[0.0], ignored=[0.0]),
     ),
     accelerator_cases=(
+        # What performance launches and no case above does.
+        *cases(rows=[2120], cols=[1000], reduction=["mean"], smoothing=[0.1]),
+        *cases(rows=[4232], cols=[1000], reduction=["mean"], smoothing=[0.0], dtype=DTYPES[1:2]),
+        *cases(rows=[529], cols=[16385], reduction=["mean"], smoothing=[0.0, 0.1], dtype=DTYPES[2:]),
+        *cases(rows=[133], cols=[16385], reduction=["none"], smoothing=[0.0], dtype=DTYPES[2:]),
+        *cases(rows=[1057], cols=[8193], reduction=["mean"], smoothing=[0.0]),
+        *cases(rows=[16], cols=[128256], reduction=["none"], smoothing=[0.0]),
         *cases(rows=[133], cols=[LONG], reduction=["none", "mean"], smoothing=[0.1]),
         # Places that take more than 32 bits, of few elements: short rows, long ones, and those that programs share.
         *({**case, "rows_apart": 2**24 + 8} for case in cases([133], [100, LONG], ["none"], [0.1], dtype=DTYPES[2:])),

@@ -99,7 +99,15 @@ accuracy = perfci.Accuracy(
         *shapes(1, 2, 1, queries=[9], keys=[18], width=[16], scaling=SCALING, out_dtype=OUT[2:]),
         *shapes(1, 2, 1, queries=[9], keys=[18], width=[16], scaling=["channel"], out_dtype=OUT[:1], parts=["v"]),
     ),
-    accelerator_cases=shapes(queries=[9], keys=[270], width=[32], scaling=SCALING, out_dtype=OUT[2:], apart=[FAR]),
+    accelerator_cases=(
+        *shapes(queries=[9], keys=[270], width=[32], scaling=SCALING, out_dtype=OUT[2:], apart=[FAR]),
+        # What performance launches and no case above does: whole blocks of keys.
+        *shapes(queries=[128], keys=[256], width=[128], scaling=SCALING[:1], out_dtype=OUT[:1]),
+        *shapes(queries=[128], keys=[384], width=[128], scaling=SCALING, out_dtype=OUT[:1], causal=[True]),
+        *shapes(queries=[256], keys=[384], width=[64, 256], scaling=SCALING[:1], out_dtype=OUT[:1], causal=[True]),
+        *shapes(queries=[256], keys=[384], width=[128], scaling=SCALING[:1], out_dtype=OUT[:1], **CAUSAL_V),
+        *shapes(1, 2, 1, queries=[16], keys=[384], width=[128], scaling=SCALING[:1], out_dtype=OUT[:1], causal=[True]),
+    ),
     # Not infinite ones: an infinite scale makes infinities of answers near 0, whose sign rounding decides. Nor large
     # ones: a score is scaled and its row's maximum taken off in one fused operation, which leaves what the product was
     # rounded by, and of scores beyond 2^24 that is a power without bounds. No scale that serves makes any of that size.

@@ -81,8 +81,13 @@ accuracy = perfci.Accuracy(
         *perfci.grid(m=[17], n=[48], k=[64], scaling=["row"], dtype=[E5M2], out_dtype=OUT[:1]),
         *perfci.grid(m=[17], n=[48], k=[72], scaling=[16], dtype=[E4M3, E5M2], out_dtype=OUT[:1]),
     ),
-    accelerator_cases=perfci.grid(
-        m=[5], n=[48], k=[261], scaling=["row", "block", 32], dtype=[E4M3], out_dtype=OUT[:1], columns_apart=[FAR]
+    accelerator_cases=(
+        *perfci.grid(
+            m=[5], n=[48], k=[261], scaling=["row", "block", 32], dtype=[E4M3], out_dtype=OUT[:1], columns_apart=[FAR]
+        ),
+        # What performance launches and no case above does: programs that take several tiles.
+        *perfci.grid(m=[520], n=[6672], k=[144], scaling=["tensor"], dtype=[E4M3], out_dtype=OUT[:1]),
+        *perfci.grid(m=[520], n=[3472], k=[144], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1]),
     ),
     reduces=lambda m, n, k, **others: k,
     # Tensor cores keep about 14 bits of a sum of float8 products: over 128 terms if the output is float16 or

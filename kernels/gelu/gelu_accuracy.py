@@ -27,6 +27,11 @@ accuracy = perfci.Accuracy(
         *perfci.grid(shape=[(33, 100)], approximate=BOTH, dtype=DTYPES),
         *perfci.grid(shape=[(3, 2049)], approximate=BOTH[:1], dtype=[torch.float16]),
     ),
+    # What performance launches and no case above does: the tiles of more than 4 MiB.
+    accelerator_cases=(
+        *perfci.grid(shape=[2**20 + 1], approximate=BOTH, dtype=DTYPES[:1]),
+        *perfci.grid(shape=[2**21 + 1], approximate=BOTH, dtype=DTYPES[1:]),
+    ),
     # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.
     large_cases=perfci.grid(shape=[2**32 + 1025], approximate=["none"], dtype=[torch.bfloat16]),
     rejects=(

@@ -68,6 +68,8 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[2], cols=[4096], affine=["both"], stats=[False, True], dtype=[torch.bfloat16]),
         *perfci.grid(rows=[1], cols=[8192], affine=["both"], stats=[False], dtype=[torch.float32]),
         *perfci.grid(rows=[16], cols=[131072], affine=["both"], stats=[False], dtype=[torch.float32]),
+        *perfci.grid(rows=[133], cols=[24576], affine=["both"], stats=[False], dtype=[torch.float16]),
+        *perfci.grid(rows=[133], cols=[65536], affine=["both"], stats=[False], dtype=[torch.bfloat16]),
         # More rows than an H200 has processors: none is shared between programs.
         *far(rows=[133], cols=[24576], rows_apart=[2**24 + 8]),
         *far(rows=[5], cols=[261], apart=[FAR]),

@@ -77,7 +77,8 @@ accuracy = perfci.Accuracy(
         *cases(rows=[133], cols=[16384], dtype=[torch.float16]),
         *cases(rows=[16384], cols=[128], dtype=[torch.bfloat16]),
         *cases(rows=[2048], cols=[1024], dtype=[torch.float16]),
-        *cases(rows=[2], cols=[4096], dtype=[torch.bfloat16], affine=["none"]),
+        *cases(rows=[134], cols=[1024], dtype=[torch.bfloat16]),
+        *cases(rows=[265], cols=[4096], dtype=[torch.bfloat16], affine=["none"]),
         # More rows than an H200 has processors: none is shared between programs.
         *cases(rows=[133], cols=[32768], dtype=[torch.bfloat16]),
         *cases(rows=[5], cols=[261], dtype=[torch.bfloat16], apart=[FAR]),

@@ -56,6 +56,15 @@ accuracy = perfci.Accuracy(
     # No row as long as those above: PyTorch's own is NaN on a GPU where such a one has an infinity.
     probe_cases=perfci.grid(rows=[33], cols=[100], weighted=[True], stats=[True], dtype=DTYPES),
     accelerator_cases=(
+        # What performance launches and no case above does.
+        *perfci.grid(rows=[134], cols=[1024], weighted=[True], stats=[False], dtype=[torch.float16]),
+        *perfci.grid(rows=[1072], cols=[128], weighted=[True], stats=[False], dtype=[torch.bfloat16]),
+        *perfci.grid(rows=[2], cols=[4096], weighted=[True], stats=[False, True], dtype=[torch.bfloat16]),
+        *perfci.grid(rows=[1], cols=[8192], weighted=[True], stats=[False], dtype=[torch.float32]),
+        *perfci.grid(rows=[133], cols=[65536], weighted=[True], stats=[False], dtype=[torch.bfloat16]),
+        *perfci.grid(rows=[2], cols=[262144], weighted=[True], stats=[False], dtype=[torch.float32]),
+        # More chunks than programs may share a row.
+        *perfci.grid(rows=[1], cols=[1064960], weighted=[True], stats=[False], dtype=[torch.float32]),
         # More rows than an H200 has processors: none is shared between programs.
         *far(rows=[133], cols=[40960], rows_apart=[2**24 + 8]),
         *far(rows=[5], cols=[261], apart=[FAR]),

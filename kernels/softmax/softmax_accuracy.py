@@ -45,6 +45,8 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[256], cols=[512], dtype=[torch.float16]),
         *perfci.grid(rows=[2], cols=[4096], dtype=[torch.float16, torch.float32]),
         *perfci.grid(rows=[2], cols=[1024], dtype=[torch.bfloat16]),
+        # More rows than an H200 has processors: programs take several long ones.
+        *perfci.grid(rows=[133], cols=[65536], dtype=[torch.bfloat16]),
     ),
     # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.
     large_cases=perfci.grid(rows=[2**22 + 5], cols=[1025], dtype=[torch.bfloat16]),

@@ -70,6 +70,7 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[133], cols=[16384], dtype=[torch.float16]),
         *perfci.grid(rows=[133], cols=[4096, 32768], dtype=[torch.bfloat16]),
         *perfci.grid(rows=[256], cols=[1024, 4096], dtype=[torch.float32]),
+        *perfci.grid(rows=[133], cols=[49152], dtype=[torch.bfloat16]),
         *perfci.grid(rows=[5], cols=[261], dtype=[torch.bfloat16], apart=[FAR]),
         *perfci.grid(rows=[2], cols=[BEYOND_ONE_TILE], dtype=[torch.bfloat16], apart=[2**16]),
         *perfci.grid(rows=[3], cols=[BEYOND_ONE_TILE], dtype=[torch.bfloat16], rows_apart=[2**30 + 8]),

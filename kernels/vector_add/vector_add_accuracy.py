@@ -27,6 +27,11 @@ accuracy = perfci.Accuracy(
         *perfci.grid(shape=[0, (3, 0)], transposed=[False], dtype=[torch.float16]),
     ),
     probe_cases=perfci.grid(shape=[2047, (33, 100), (3, 2049)], transposed=[False], dtype=DTYPES),
+    # What performance launches and no case above does: the tiles of more than 4 MiB.
+    accelerator_cases=(
+        *perfci.grid(shape=[2**20 + 1], transposed=[False], dtype=DTYPES[:1]),
+        *perfci.grid(shape=[2**21 + 1], transposed=[False], dtype=DTYPES[1:]),
+    ),
     # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.
     large_cases=perfci.grid(shape=[2**32 + 1025], transposed=[False], dtype=[torch.bfloat16]),
     rejects=(
