@@ -35,6 +35,12 @@ _binary_op, _unary_op = InterpreterBuilder.binary_op, InterpreterBuilder.unary_o
 _fp_to_fp, _sum, _min_max = InterpreterBuilder.create_fp_to_fp, ReduceOps.sum, ReduceOps.min_max
 _atomic_rmw, _splat = InterpreterBuilder.create_atomic_rmw, InterpreterBuilder.create_splat
 _argument, _np_dtype = interpreter._implicit_cvt, interpreter._get_np_dtype
+_init_tensor, _init_block, _patch_lang = tl.tensor.__init__, tl.block_type.__init__, interpreter._patch_lang
+_semantics: Any = type(getattr(interpreter, "interpreter_semantic", None))  # Triton before 3.4 has none
+_broadcast: Any = getattr(_semantics, "broadcast_impl_value", None)
+
+_BLOCKS: dict[Any, Any] = {}
+"""Types of blocks by the identity of their elements' type and by shape."""
 
 
 def correct() -> None:
@@ -53,6 +59,12 @@ def correct() -> None:
     if hasattr(options, "sanitize_overflow"):
         interpreter.interpreter_builder.options = dataclasses.replace(options, sanitize_overflow=False)
     interpreter._get_np_dtype = _find_dtype
+    # Another third: types and shapes, made anew at each step of a kernel, and the language, replaced at each call.
+    tl.block_type.__new__, tl.block_type.__init__, tl.tensor.__init__ = _find_block, _fill_block, _fill_tensor
+    if _broadcast is not None:
+        _semantics.broadcast_impl_value = _broadcast_unlike
+    if hasattr(interpreter, "_LangPatchScope"):
+        interpreter._patch_lang = _patch_lang_once
     if [release(version) for version in find_triton_versions()] == [(3, 9)]:
         InterpreterBuilder.create_splat = _spread
     for name, function in _libdevice_functions().items():
@@ -65,6 +77,49 @@ def _find_dtype(kind: Any, known: dict[str, Any] = {}) -> Any:  # noqa: B006 - w
     if name not in known:
         known[name] = _np_dtype(kind)
     return known[name]
+
+
+def _find_block(cls: Any, element: Any = None, shape: Any = (), *_rest: Any) -> Any:
+    """Return the type of a block that is known already, or an empty one for `_fill_block`."""
+    if cls is not tl.block_type:
+        return object.__new__(cls)
+    if len(_BLOCKS) > 4096:  # each launch has pointers of its own
+        _BLOCKS.clear()
+    key = (id(element), *[side.value if isinstance(side, tl.constexpr) else side for side in shape])
+    if (found := _BLOCKS.get(key)) is None:
+        found = _BLOCKS[key] = object.__new__(cls)
+    return found
+
+
+def _fill_block(block: Any, element: Any, shape: Any) -> None:
+    if not hasattr(block, "_is_filled"):
+        _init_block(block, element, shape)
+        block._is_filled = True  # not where a shape was refused
+
+
+def _fill_tensor(tensor: Any, handle: Any, kind: Any) -> None:
+    """All of a tensor but its handle depends on its type alone."""
+    if (known := vars(kind).get("_of_tensors")) is None:
+        _init_tensor(tensor, handle, kind)
+        kind._of_tensors = {name: value for name, value in vars(tensor).items() if name != "handle"}
+    else:
+        vars(tensor).update(known, handle=handle)
+
+
+def _broadcast_unlike(semantics: Any, left: Any, right: Any) -> tuple[Any, Any]:
+    """Leave tensors of one shape as they are. Triton's own takes long to find that out."""
+    one, other = (getattr(each.type, "shape", None) for each in (left, right))
+    if getattr(one, "values", one) == getattr(other, "values", other):
+        return left, right
+    return _broadcast(semantics, left, right)
+
+
+def _patch_lang_once(function: Any) -> Any:
+    """Have a kernel see the interpreter's language. A function that it calls finds it so."""
+    seen = [each for each in function.__globals__.values() if each is tl or each is tl.core]
+    if seen and not any(tl.core.is_builtin(each.load) for each in seen):
+        return interpreter._LangPatchScope()
+    return _patch_lang(function)
 
 
 def _run_first(tuner: Any, *args: Any, **kwargs: Any) -> Any:

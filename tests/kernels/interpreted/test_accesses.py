@@ -72,3 +72,15 @@ def test_addresses_that_a_tensor_holds_are_no_strays():
 
     assert list(races) == []
     assert out.tolist() == source.tolist()
+
+
+@triton.jit
+def make_block(out_ptr, size: tl.constexpr):
+    tl.store(out_ptr, tl.sum(tl.zeros((size,), tl.float32), 0))
+
+
+def test_a_size_that_triton_refuses_is_refused_again():
+    open_device("cpu", seed=1)
+    for _ in range(2):
+        with pytest.raises(Exception, match="power of 2"):
+            make_block[(1,)](torch.zeros(1), 3)
