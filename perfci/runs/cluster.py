@@ -33,13 +33,14 @@ from perfci.core.errors import MissingPackageError, Stopped, UsageError
 from perfci.core.model import Deadline, Fact, Judgements, Reason, Run, ShardPlan
 from perfci.core.settings import CLUSTER, ONE, Settings
 from perfci.core.temporary import temporary_folder
-from perfci.core.wording import as_fact, say
+from perfci.core.wording import as_fact, say, sentence
 from perfci.git.command import ask, require
 from perfci.git.repository import find_repository
 from perfci.ops.discover import select
 from perfci.runs.bench import Listener
 from perfci.runs.merge import refuse_mixed
 from perfci.runs.plan import Request, cases_to_run
+from perfci.runs.record import ends_run
 from perfci.runs.shards import AUTO, CPU, FOLDER, plan_shards, run_shards
 from perfci.worker.protocol import Position
 
@@ -177,11 +178,13 @@ def _measure(
         if code != 0:
             return Reason("node_failed", {"node": nodes[node].name, "why": why})
         own = settings.reports / FOLDER / str(shard)
+        shutil.rmtree(own, ignore_errors=True)  # of another node
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             archive.extractall(own.parent, filter="data")
         run, first = store.read_run(own), next((run for run in done.values() if run.ops), None)
         if fault := find_fault(run, nodes[node], first):
-            shutil.rmtree(own)
+            if fault.kind == "node_mixed":
+                shutil.rmtree(own)  # else it stands if no other node has a better one
             return fault
         done[shard] = run
         return None
@@ -223,14 +226,20 @@ def share_out(
 
 
 def find_fault(run: Run, node: RayNode, first: Run | None) -> Reason | None:
-    """Returns why a node's run is left out: its board is not of the model that Ray names, or not as the first run's."""
+    """Returns why a shard begins again on another node: this one's board is gone, taken, or not of the right model.
+
+    That is the first run's model, and the one that Ray names.
+    """
     facts: dict[str, Fact] = {"node": node.name, "what": as_fact("device"), "found": run.environment.device.name}
     lies = node.model.partition("-")[0].lower() not in run.environment.device.name.lower()
     try:
         refuse_mixed([first, run] if first and run.ops else [])
     except UsageError as error:
         return Reason("node_mixed", {**facts, **error.reason.facts})
-    return Reason("node_mixed", {**facts, "other": node.model}) if run.ops and lies else None
+    if run.ops and lies:
+        return Reason("node_mixed", {**facts, "other": node.model})
+    lost = next((op.failure for op in run.ops if op.failure and ends_run(op.failure)), None)
+    return Reason("node_failed", {"node": node.name, "why": sentence(lost).rstrip(".")}) if lost else None
 
 
 def _pack(settings: Settings, top: Path, sharded: ShardPlan) -> bytes:

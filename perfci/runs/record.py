@@ -378,14 +378,14 @@ class Recorder:
 
         try:
             failure = yield from self._measure(job, gathered, hear)
-            if failure and gathered.met_peers and not _ends_run(failure) and failure.kind != LATE:
+            if failure and gathered.met_peers and not ends_run(failure) and failure.kind != LATE:
                 # Once more without peers: whoever was to blame, the kernel is judged by what it does alone.
                 self._start_afresh(gathered, job)
                 gathered.note(because("peers_given_up", failure, op=start.op))
                 rest = _rest(job, gathered)
                 failure = yield from self._measure(dataclasses.replace(job, suites=rest, peers=False), gathered, hear)
         finally:
-            self._end = failure if failure and _ends_run(failure) else self._end
+            self._end = failure if failure and ends_run(failure) else self._end
             found = add_accepted(self._as_found(gathered, failure, job), self._run, self._rules)
             spent, took_s = found.spent_s, time.monotonic() - began
             if job.process:
@@ -427,7 +427,7 @@ class Recorder:
         judge, around = self._judge_job(job), self._around(job, self._tree)
         failure = yield from working(judge, around, listen)
         if failure:
-            if not (blameless and gathered.begun and failure.kind != LATE and not _ends_run(failure)):
+            if not (blameless and gathered.begun and failure.kind != LATE and not ends_run(failure)):
                 return failure
             # If the base alone does not end the process, the change did.
             alone = dataclasses.replace(judge, host=None, base=None, peers=False)
@@ -670,8 +670,8 @@ def count_cores() -> int:
     return known
 
 
-def _ends_run(failure: Reason) -> bool:
-    """A worker that hangs before it has opened the device will not be the last one."""
+def ends_run(failure: Reason) -> bool:
+    """Whether every later op would fail alike. A worker that hangs before it has opened the device is not the last."""
     return failure.kind in ENDS_RUN or (failure.kind == "worker_hung" and failure.facts.get("where") == "start")
 
 

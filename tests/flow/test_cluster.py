@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
-import io
 import json
 import os
 import select
 import subprocess
 import sys
-import tarfile
 import time
 from types import SimpleNamespace
 
 import pytest
 
-from perfci import store
 from perfci.cli.main import run
 from perfci.core.locks import device_lock
 from perfci.core.settings import load
-from perfci.runs.cluster import _check_there, _pack
+from perfci.runs.cluster import RayNode, _check_there, _measure
 from perfci.runs.plan import Request
-from perfci.runs.shards import plan_shards
+from perfci.runs.shards import plan_shards, run_shards
 from tests.flow.conftest import Answer, Project
 from tests.git_repositories import alone, begin_topic
 from tests.processes import NAME, runs_there
-from tests.ray_cluster import LIMITS, WAIT_S
+from tests.ray_cluster import LIMITS, WAIT_S, stand_in
 
 needs_ray = pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="no ray: pip install 'perfci[ray]'")
 
@@ -116,21 +114,31 @@ def test_a_cluster_without_a_board_is_refused(topic: Project, cluster):
 
 
 @pytest.mark.slow
-def test_a_shard_waits_for_a_board_that_another_master_holds_on_its_node(topic: Project, tmp_path):
-    folder, path = tmp_path / "locks", topic.root / "pyproject.toml"
-    settings = f'[tool.perfci]\nlock_folder = "{folder}"\nlock_wait_s = 0.1\n[tool.perfci.fake]\nlocked = true\n'
+@pytest.mark.parametrize("nodes", ["ab", "a"])
+def test_what_finds_a_board_taken_begins_again_on_another_node(topic: Project, tmp_path, nodes):
+    """Another master holds the board of node a for as long as this check lasts."""
+    path = topic.root / "pyproject.toml"
+    settings = f'[tool.perfci]\nlock_folder = "{tmp_path}"\nlock_wait_s = 0.1\n[tool.perfci.fake]\nlocked = true\n'
     path.write_text(path.read_text().replace("[tool.perfci.fake]\n", settings))
-    project = load(topic.root)
+    project, notes = load(topic.root), []
     sharded = plan_shards(project, Request(("relu",), device="fake", seed=7), lambda _: None, 1, None)
-    plan = store.write_plan(sharded, tmp_path / "plan.json")
 
-    with device_lock("FAKE-0", str(folder), lambda _: None):
-        packed = _pack(project, topic.root, sharded)
-        code, why, answer = _check_there("1/1", packed, plan.read_bytes(), [".", "reports"], [], {})
+    def begin(node, arguments):
+        def check():
+            with device_lock("FAKE-0", str(tmp_path), lambda _: None) if node == "a" else contextlib.nullcontext():
+                return _check_there(*arguments)
 
-    with tarfile.open(fileobj=io.BytesIO(answer)) as archive:
-        archive.extractall(tmp_path, filter="data")
-    assert (code, [op.failure.kind for op in store.read_run(tmp_path / "1").ops]) == (0, ["device_taken"]), why
+        return check
+
+    ray = stand_in(begin, lambda begun, timeout: (begun[:1], begun[1:]), lambda begun: begun())
+    found = {each: RayNode(each, 1) for each in nodes}
+    measure = functools.partial(_measure, ray, "ray", found, notes, project, None, lambda _: None)
+    run, _ = run_shards(project, sharded, None, "perfci check", measure)
+
+    assert [(note.kind, note.facts["node"]) for note in notes] == [("node_failed", "a")]
+    # Without another node its result stands, which says more than that a shard is missing.
+    assert [op.failure and op.failure.kind for op in run.ops] == [None if "b" in nodes else "device_taken"]
+    assert run.missing == ()
 
 
 def test_a_cluster_that_is_not_there_or_is_none_is_named(topic: Project, monkeypatch):

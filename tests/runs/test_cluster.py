@@ -24,6 +24,7 @@ from perfci.runs.shards import ShardPart, check_shard, plan_shards, run_shards
 from tests.example_runs import environment
 from tests.example_runs import run as make_run
 from tests.git_repositories import commit_all, git
+from tests.ray_cluster import stand_in
 
 A, B, C = (RayNode(name, boards) for name, boards in (("a", 2), ("b", 1), ("c", 1)))
 NODES = {each.name: each for each in (A, B, C)}
@@ -142,6 +143,8 @@ def test_a_node_that_lies_about_its_board_is_found_by_what_its_run_names():
     assert find_fault(other, RayNode("d", 1, "A100-80G"), None) is None
     for fault, name in ((find_fault(other, liar, None), "b"), (find_fault(other, silent, one), "c")):
         assert f"Node {name} " in sentence(fault) and "A100" in sentence(fault).upper()
+    gone = replace(one, ops=(OpRun("relu", failure=Reason("device_gone", {"device": "cuda", "why": "lost"})),))
+    assert "Node c failed (The device cuda can no longer be opened" in sentence(find_fault(gone, silent, one))
     empty: Run = replace(other, ops=())
     assert find_fault(empty, liar, one) is None  # it measured nothing
 
@@ -184,10 +187,7 @@ def test_if_the_cluster_is_lost_what_came_back_is_judged_and_saved(settings, wor
             archive.add(folder, folder.name)
         return 0, "", packed.getvalue()
 
-    task = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda shard, *_: shard))
-    pins = SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node, soft: node)
-    ray = SimpleNamespace(put=bytes, remote=lambda **_: lambda _: task, wait=wait, get=get)
-    ray.util, ray.exceptions = SimpleNamespace(scheduling_strategies=pins), SimpleNamespace(RayError=KeyError)
+    ray = stand_in(lambda node, arguments: arguments[0], wait, get)
     measure = functools.partial(_measure, ray, "ray", NODES, [], settings, None, heard.append)
 
     with pytest.raises(UsageError) as error:
