@@ -60,6 +60,8 @@ class Bench:
     sealed: dict[Path, str] = field(default_factory=dict)
     """root of a project -> digest of its thresholds and baselines, from before a kernel ran"""
     spent_s: dict[str, float] = field(default_factory=dict)  # seconds outside the ops' workers by step
+    boards: list[str] = field(default_factory=list)
+    """the host's devices that are not put aside, as VISIBLE names them. Empty if all are alike in that"""
 
     @contextmanager
     def timing(self, step: str) -> Iterator[None]:
@@ -109,7 +111,8 @@ def make_environment(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:
     if name := VISIBLE.get(place.device):
         # The first device for the first process, the next ones for later looks.
         known = name_devices(variables, place.device, place.devices)
-        given = os.environ[BOARD].split(",") if os.environ.get(BOARD) else known if place.devices > 1 else []
+        given = bench.boards or (known if place.devices > 1 else [])
+        given = os.environ[BOARD].split(",") if os.environ.get(BOARD) else given
         variables |= {name: given[place.process % len(given)]} if given else {}
     variables |= _python_path(variables, place, bench)
     if place.python:

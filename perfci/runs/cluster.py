@@ -19,7 +19,7 @@ import tarfile
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from perfci import store
 from perfci.core import deadline
 from perfci.core.environment import installed_versions
 from perfci.core.errors import MissingPackageError, Stopped, UsageError
-from perfci.core.model import Deadline, Fact, Judgements, Reason, Run, ShardPlan
+from perfci.core.model import Deadline, Fact, Judgements, Reason, Run, ShardPlan, board_key
 from perfci.core.settings import CLUSTER, ONE, Settings
 from perfci.core.temporary import temporary_folder
 from perfci.core.wording import as_fact, say, sentence
@@ -182,7 +182,7 @@ def _measure(
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             archive.extractall(own.parent, filter="data")
         run, first = store.read_run(own), next((run for run in done.values() if run.ops), None)
-        if fault := find_fault(run, nodes[node], first):
+        if fault := find_fault(run, nodes[node], first, sharded.plan.put_aside):
             if fault.kind == "node_mixed":
                 shutil.rmtree(own)  # else it stands if no other node has a better one
             return fault
@@ -225,10 +225,10 @@ def share_out(
     return [*faults.values()]
 
 
-def find_fault(run: Run, node: RayNode, first: Run | None) -> Reason | None:
-    """Returns why a shard begins again on another node: this one's board is gone, taken, or not of the right model.
+def find_fault(run: Run, node: RayNode, first: Run | None, aside: Collection[str] = ()) -> Reason | None:
+    """Returns why a shard begins again on another node: this one's board is gone, taken, sick, or of another model.
 
-    That is the first run's model, and the one that Ray names.
+    Right is the first run's model, and the one that Ray names. aside: UUIDs of sick boards.
     """
     facts: dict[str, Fact] = {"node": node.name, "what": as_fact("device"), "found": run.environment.device.name}
     lies = node.model.partition("-")[0].lower() not in run.environment.device.name.lower()
@@ -239,7 +239,11 @@ def find_fault(run: Run, node: RayNode, first: Run | None) -> Reason | None:
     if run.ops and lies:
         return Reason("node_mixed", {**facts, "other": node.model})
     lost = next((op.failure for op in run.ops if op.failure and ends_run(op.failure)), None)
-    return Reason("node_failed", {"node": node.name, "why": sentence(lost).rstrip(".")}) if lost else None
+    if lost:
+        return Reason("node_failed", {"node": node.name, "why": sentence(lost).rstrip(".")})
+    board = run.environment.device.uuid
+    sick = run.ops and board and board_key(board) in set(map(board_key, aside))
+    return Reason("node_sick", {"node": node.name, "board": board}) if sick else None
 
 
 def _pack(settings: Settings, top: Path, sharded: ShardPlan) -> bytes:

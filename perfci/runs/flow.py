@@ -19,7 +19,7 @@ from perfci.ops.discover import select
 from perfci.runs import base as base_stage
 from perfci.runs.base import BaseTree, FoundBase
 from perfci.runs.bench import LOGS, Bench, Listener, claim_bench, open_bench, warm_up
-from perfci.runs.boards import find_sick
+from perfci.runs.boards import avoid_sick, find_sick
 from perfci.runs.coverage import cover_ops
 from perfci.runs.decide import decide
 from perfci.runs.describe import describe_ops
@@ -78,6 +78,7 @@ def record_run(bench: Bench, request: Request, command: str, base: FoundBase, pl
     alpha = alpha_of(base.rules, request.thresholds)
     plan = make_plan(request, found.ops, found.device.kind, base.against, alpha, found.devices)
     plan = dataclasses.replace(plan, put_aside=find_sick(base.rules))
+    avoid_sick(bench, found, plan.put_aside)
     run = new_run(settings, plan, found.device, command)
     refuse_looser(plan, base.rules, run.environment, run.created)
     last = None

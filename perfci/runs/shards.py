@@ -28,7 +28,7 @@ from perfci.ops.fingerprint.tree import Tree
 from perfci.runs import base as base_stage
 from perfci.runs import flow
 from perfci.runs.bench import BOARD, LOGS, Bench, Listener, claim_bench, name_devices, open_bench
-from perfci.runs.boards import find_sick
+from perfci.runs.boards import avoid_sick, find_sick
 from perfci.runs.decide import decide, open_rules
 from perfci.runs.describe import Described, describe_ops, find_violation
 from perfci.runs.effective_thresholds import alpha_of, refuse_looser
@@ -179,6 +179,7 @@ def _measure_shard(bench: Bench, part: ShardPart, mine: Plan, shard: Shard, comm
     _refuse_difference(RULES, bench.sealed[rules.root][:DIGITS], part.sharded.rules[:DIGITS])
     with bench.timing("describe"):
         found = describe_ops(bench, request)
+    avoid_sick(bench, found, mine.put_aside)
     _refuse_difference(as_fact("device"), found.device.kind, mine.device)
     here, planned = {op.op: op for op in found.ops}, []
     for op in mine.ops:

@@ -37,6 +37,7 @@ from perfci.ops.fingerprint.pins import pins_changed
 from perfci.runs import base as base_stage
 from perfci.runs.base import BaseTree
 from perfci.runs.bench import Bench, Listener, claim_bench
+from perfci.runs.boards import avoid_sick, find_sick
 from perfci.runs.decide import decide, read_context
 from perfci.runs.describe import Described, describe_ops
 from perfci.runs.effective_thresholds import alpha_of, refuse_looser
@@ -121,7 +122,7 @@ def retry(
         again = Again(earlier.id, (*(case for group in groups for case in group.cases), *lost))
         if not again.cases:
             return blank, Judgements(())
-        plan = _plan(settings, request, found, groups, again)
+        plan = _plan(bench, request, found, groups, again)
         return _measure(bench, request, blank, plan, found.device, groups, earlier)
 
 
@@ -188,7 +189,7 @@ def compare_with_release(
             run = dataclasses.replace(blank, plan=dataclasses.replace(blank.plan, again=again))
             store.write_run(run, settings.reports)
             return run, Judgements((), notes=again.said)
-        plan = _plan(settings, request, found, groups, again)
+        plan = _plan(bench, request, found, groups, again)
         return _measure(bench, request, blank, plan, found.device, groups)
 
 
@@ -329,8 +330,8 @@ def _join_ops(ops: Iterable[PlannedOp], groups: Sequence[Group], again: Again) -
     return found
 
 
-def _plan(settings: Settings, request: Request, found: Described, groups: Sequence[Group], again: Again) -> Plan:
-    """Returns what all groups measure together. The families are fixed here."""
+def _plan(bench: Bench, request: Request, found: Described, groups: Sequence[Group], again: Again) -> Plan:
+    """Returns what all groups measure together. The families are fixed here, and the boards."""
     against, ops = Against(), _join_ops(found.ops, groups, again)
     changed = ops
     if again.release:
@@ -345,9 +346,11 @@ def _plan(settings: Settings, request: Request, found: Described, groups: Sequen
         names = ", ".join(dict.fromkeys(base.name for base in bases))
         pins = tuple(dict.fromkeys(pin for base in bases for pin in base.changed_pins))
         against = Against(dataclasses.replace(most, name=names, changed_pins=pins), request.duel)
-    alpha = alpha_of(settings, request.thresholds)
+    alpha, sick = alpha_of(bench.settings, request.thresholds), find_sick(bench.settings)
+    avoid_sick(bench, found, sick)
     plan = make_plan(request, changed, found.device.kind, against, alpha, found.devices)
     plan = dataclasses.replace(plan, ops=tuple(ops), filter=request.pattern or EVERY, base_note=None, again=again)
+    plan = dataclasses.replace(plan, put_aside=sick)
     return plan if again.release else dataclasses.replace(plan, skip_unchanged=False)
 
 

@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,9 @@ from perfci.cli.demo import write_project
 from perfci.cli.main import run
 from perfci.core.model import Run
 from perfci.report.plots import Gallery
+from perfci.store.history import append_history
 from tests.git_repositories import alone, begin_topic
+from tests.statistics.test_boards import fleet
 
 # As each test waits for its launches, they are few, and vary so little that few blocks tell.
 QUICK = "[tool.perfci.fake]\nlaunch_noise = 0.001\nspike_share = 0.0\nmost_rounds = 8\n"
@@ -53,6 +55,12 @@ class Answer:
     def verdicts(self, op: str) -> set[str]:
         """All verdicts about one op."""
         return {row["verdict"] for (name, _, _), row in self.rows.items() if name == op}
+
+
+def find_boards(run: Run) -> set[str | None]:
+    """The boards that a run's blocks were measured on."""
+    here = run.environment.device.uuid
+    return {block.board or here for op in run.ops for case in op.performance for block in case.blocks}
 
 
 @dataclass(frozen=True)
@@ -123,6 +131,14 @@ class Project:
 
     def run_record(self) -> Run:
         return store.read_run(self.root / "reports")
+
+    def plant_sick(self, sick: str) -> None:
+        """Nights in the history of relu on three boards, of which one is slow, and is the last of each night."""
+        boards = dict.fromkeys(("FAKE-0", "FAKE-1", "FAKE-2"), 0.0)
+        del boards[sick]
+        for night in fleet(4, {**boards, sick: 0.1}):
+            place = replace(night.environment, device=replace(night.environment.device, key="fake-one"))
+            append_history(self.root / "baselines", "fake-one", "relu", replace(night, environment=place))
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """A command as a separate process, for signals."""

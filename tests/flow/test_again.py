@@ -11,6 +11,7 @@ import pytest
 from perfci import store
 from perfci.store.launches import read_launches
 from tests.closed_schemas import faults
+from tests.flow.conftest import find_boards
 from tests.git_repositories import alone, commit_all, git
 
 THROTTLED = '\nthrottle = ["thermal"]\n'
@@ -80,6 +81,9 @@ def nightly(project, kept):
 @pytest.mark.slow
 def test_a_slow_down_that_noise_hid_is_found_between_two_commits(nightly):
     head = nightly.slow_down("scale", 344.0)
+    path = nightly.root / "pyproject.toml"
+    path.write_text(path.read_text() + "devices = 2\n")
+    nightly.project.plant_sick("FAKE-0")
     hot = nightly.hot_check()
     assert hot.code == 3 and hot.verdicts("scale") >= {"INCONCLUSIVE"}, hot.out
 
@@ -100,7 +104,12 @@ def test_a_slow_down_that_noise_hid_is_found_between_two_commits(nightly):
     # Judged again from the file it has the same verdicts, and the run that was read is still there.
     stored = nightly.project.perfci("compare", str(nightly.root / "reports" / "again"), "--format", "json")
     assert (stored.code, stored.verdicts("scale")) == (2, {"REGRESSED"})
-    assert store.read_run(nightly.root / "reports").id == run.plan.again.run
+    first = store.read_run(nightly.root / "reports")
+    assert first.id == run.plan.again.run
+    # Later looks are taken on another board, but for one that is sick.
+    for each in (first, run):
+        assert find_boards(each) == {"FAKE-1"} and each.plan.put_aside == ("FAKE-0",)
+    assert "FAKE-0" in text
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib.util
 import json
@@ -21,7 +20,7 @@ from perfci.core.settings import load
 from perfci.runs.cluster import RayNode, _check_there, _measure
 from perfci.runs.plan import Request
 from perfci.runs.shards import plan_shards, run_shards
-from tests.flow.conftest import Answer, Project
+from tests.flow.conftest import Answer, Project, find_boards
 from tests.git_repositories import alone, begin_topic
 from tests.processes import NAME, runs_there
 from tests.ray_cluster import LIMITS, WAIT_S, stand_in
@@ -115,29 +114,37 @@ def test_a_cluster_without_a_board_is_refused(topic: Project, cluster):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("nodes", ["ab", "a"])
-def test_what_finds_a_board_taken_begins_again_on_another_node(topic: Project, tmp_path, nodes):
-    """Another master holds the board of node a for as long as this check lasts."""
-    path = topic.root / "pyproject.toml"
+def test_what_finds_a_board_taken_or_sick_begins_again_on_another_node(project: Project, monkeypatch, tmp_path, nodes):
+    """Another master holds the board of node a for as long as this check lasts, and that of node b is sick."""
+    alone(monkeypatch, tmp_path)
+    project.plant_sick("FAKE-1")
+    begin_topic(project.root)
+    project.edit("relu", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 319.2")
+    path = project.root / "pyproject.toml"
     settings = f'[tool.perfci]\nlock_folder = "{tmp_path}"\nlock_wait_s = 0.1\n[tool.perfci.fake]\nlocked = true\n'
     path.write_text(path.read_text().replace("[tool.perfci.fake]\n", settings))
-    project, notes = load(topic.root), []
-    sharded = plan_shards(project, Request(("relu",), device="fake", seed=7), lambda _: None, 1, None)
+    here, notes = load(project.root), []
+    sharded = plan_shards(here, Request(("relu",), device="fake", seed=7), lambda _: None, 1, None)
 
     def begin(node, arguments):
         def check():
-            with device_lock("FAKE-0", str(tmp_path), lambda _: None) if node == "a" else contextlib.nullcontext():
+            monkeypatch.setenv("PERFCI_BOARD", str("ab".index(node)))
+            with device_lock("FAKE-0", str(tmp_path), lambda _: None):
                 return _check_there(*arguments)
 
         return check
 
     ray = stand_in(begin, lambda begun, timeout: (begun[:1], begun[1:]), lambda begun: begun())
     found = {each: RayNode(each, 1) for each in nodes}
-    measure = functools.partial(_measure, ray, "ray", found, notes, project, None, lambda _: None)
-    run, _ = run_shards(project, sharded, None, "perfci check", measure)
+    measure = functools.partial(_measure, ray, "ray", found, notes, here, None, lambda _: None)
+    run, _ = run_shards(here, sharded, None, "perfci check", measure)
 
-    assert [(note.kind, note.facts["node"]) for note in notes] == [("node_failed", "a")]
-    # Without another node its result stands, which says more than that a shard is missing.
-    assert [op.failure and op.failure.kind for op in run.ops] == [None if "b" in nodes else "device_taken"]
+    expected = [("node_failed", "a"), ("node_sick", "b")][: len(nodes)]
+    assert [(note.kind, note.facts["node"]) for note in notes] == expected
+    # Without another node a result stands, which says more than that a shard is missing.
+    assert [op.failure and op.failure.kind for op in run.ops] == ["device_taken" if nodes == "a" else None]
+    assert find_boards(run) == {"ab": {"FAKE-1"}, "a": set()}[nodes]
+    assert run.plan.put_aside == ("FAKE-1",)
     assert run.missing == ()
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from perfci import store
 from tests.closed_schemas import faults
+from tests.flow.conftest import find_boards
 from tests.git_repositories import alone, commit_all, git
 
 STEPS = 14
@@ -65,6 +66,9 @@ def test_a_creep_of_steps_that_no_check_sees_is_found_against_the_release(releas
     head = released.creep()
     last = released.project.check("--against", "HEAD~1")
     assert "REGRESSED" not in last.verdicts("scale"), last.out
+    path = released.root / "pyproject.toml"
+    path.write_text(path.read_text() + "devices = 2\n")
+    released.project.plant_sick("FAKE-0")
 
     answer = released.duel(code=2)
 
@@ -76,6 +80,7 @@ def test_a_creep_of_steps_that_no_check_sees_is_found_against_the_release(releas
     assert (told["release"], told["commits"], told["touching"]) == ("v1", STEPS, STEPS)
     assert 0.05 < told["change"] < 0.06 and "bit by bit" in crept["sentence"]
     run = released.run
+    assert find_boards(run) == {"FAKE-1"} and run.plan.put_aside == ("FAKE-0",)
     assert (run.plan.base.how, run.plan.base.name, run.plan.again.release) == ("release", "v1", "v1")
     assert run.ops[0].performance == () and run.ops[0].op == "relu", "what the release has alike is not timed"
     assert faults(json.loads((released.root / "reports/creep/run.json").read_text()), "run.schema.json") == []

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import time
-from dataclasses import replace
 
 import pytest
 
 from perfci import store
-from perfci.store.history import append_history
 from perfci.store.launches import read_launches
 from tests.git_repositories import alone, begin_topic
 from tests.processes import NAME, runs_there
-from tests.statistics.test_boards import fleet
 
 OPS = ("relu", "row_sum", "scale")
 
@@ -66,9 +63,7 @@ def test_what_one_board_suspects_is_looked_at_on_another_too(project, boards, mo
 
 
 def test_a_sick_board_gets_no_work_and_says_so_until_people_clear_it(project, boards):
-    for night in fleet(4, {"FAKE-0": 0.0, "FAKE-1": 0.1, "FAKE-2": 0.0})[:-1]:
-        place = replace(night.environment, device=replace(night.environment.device, key="fake-one"))
-        append_history(project.root / "baselines", "fake-one", "relu", replace(night, environment=place))
+    project.plant_sick("FAKE-1")
 
     answer = project.check("--devices", "all", "--suite", "performance", "relu", "scale")
     run = project.run_record()
