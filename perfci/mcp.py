@@ -25,10 +25,10 @@ from perfci.report.data import to_json, write_plain
 from perfci.runs import flow
 from perfci.runs.bench import Listener
 from perfci.runs.brief import brief
+from perfci.runs.cluster import try_on_cluster
 from perfci.runs.decide import decide
 from perfci.runs.plan import Request
 from perfci.runs.profile import list_patterns, profile_op
-from perfci.runs.rounds import try_round
 from perfci.store.logbook import read_logbook
 
 COMMAND = "perfci mcp"
@@ -72,10 +72,9 @@ class Tools:
         why: the hypothesis; change one thing at a time. expected: the gain hoped for, 0.2 is 20 % faster. advice: id of
         the advice that it follows. The verdict is kept, equal, slower, mixed, wrong, refused or error.
         """
-        request = Request((op,), device=self._device)
-        return _plain(
-            try_round(self._settings, request, why, self._listener, COMMAND, expected=expected, advice=advice)
-        )
+        request, cluster = Request((op,), device=self._device), self._settings.cluster
+        told = {"expected": expected, "advice": advice}
+        return _plain(try_on_cluster(self._settings, request, why, self._listener, COMMAND, cluster, **told))
 
     def answer_profile(self, op: str, case: str | None = None) -> Answer:
         """Find what holds each case up, by hardware counters if they can be read, and the directions that promise most.

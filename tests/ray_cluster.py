@@ -6,13 +6,17 @@ that nothing of Ray's is left in the process of the tests.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import socket
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 
 WAIT_S = 600  # nothing is given up on a loaded machine
 
@@ -31,16 +35,58 @@ LIMITS = {
 }
 
 
-def stand_in(begin, wait, get):
-    """Returns what perfci uses of the module ray. `begin` gets a node and the arguments of a task."""
+class StandIn:
+    """What perfci uses of the module ray: nodes with a board each, whose tasks are done when they are waited for.
 
-    def options(scheduling_strategy):
-        return SimpleNamespace(remote=lambda *arguments: begin(scheduling_strategy, arguments))
+    around: context in which a node, by its name, does a task.
+    """
 
-    pins = SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node, soft: node)
-    ray = SimpleNamespace(put=bytes, remote=lambda **_: lambda _: SimpleNamespace(options=options), wait=wait, get=get)
-    ray.util, ray.exceptions = SimpleNamespace(scheduling_strategies=pins), SimpleNamespace(RayError=KeyError)
-    return ray
+    def __init__(self, nodes="a", around=lambda node: contextlib.nullcontext()):
+        self._nodes, self._around = nodes, around
+        pins = SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node, soft: node)
+        self.util, self.exceptions = SimpleNamespace(scheduling_strategies=pins), SimpleNamespace(RayError=LostError)
+
+    def nodes(self):
+        places = ("NodeID", "NodeManagerHostname", "NodeManagerAddress")
+        return [{**dict.fromkeys(places, each), "Alive": True, "Resources": {"CPU": 1.0}} for each in self._nodes]
+
+    def cluster_resources(self):
+        return {}
+
+    def put(self, files):
+        return files
+
+    def remote(self, **_):
+        def make(function):
+            def options(scheduling_strategy):
+                def begin(*arguments):
+                    return Task(scheduling_strategy, function, arguments)
+
+                return SimpleNamespace(remote=begin)
+
+            return SimpleNamespace(options=options)
+
+        return make
+
+    def wait(self, begun, timeout):
+        return begun[:1], begun[1:]
+
+    def get(self, task, timeout=None):
+        with self._around(task.node):
+            return task.function(*task.arguments)
+
+
+class LostError(Exception):
+    """A node is lost with its task."""
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A task of a node."""
+
+    node: str
+    function: Callable[..., Any]
+    arguments: Sequence[Any]
 
 
 def serve() -> None:

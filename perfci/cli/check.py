@@ -36,7 +36,7 @@ from perfci.judge.notes import note_missing_peers
 from perfci.report.timings import tabulate_seconds
 from perfci.runs import flow, since
 from perfci.runs import toolchain as toolchains
-from perfci.runs.cluster import check_on_cluster
+from perfci.runs.cluster import check_on_cluster, choose_cluster
 from perfci.runs.effective_thresholds import parse_options
 from perfci.runs.plan import DEFAULT_BUDGET_S, Request
 from perfci.runs.shards import FOLDER, ShardPart, check_on_devices, check_shard
@@ -111,7 +111,7 @@ def check(
     toolchain: options.Toolchain = [],  # noqa: B006
     target: options.Targets = None,
     devices: options.Devices = None,
-    on: Annotated[str | None, option("--on", "Ray cluster to check on.", "the project's", "ray://HOST:PORT")] = None,
+    on: options.On = None,
     deadline: options.Deadline = None,
     threshold: options.Threshold = [],  # noqa: B006
     peers: options.Peers = False,
@@ -182,8 +182,8 @@ def check(
         elif against_release:
             where = _set_reports(where, "creep", out)
             run, judgements = since.compare_with_release(where, request, get_command(), progress, release)
-        elif on or (where.cluster and devices is base_python is target is None):
-            run, judgements = check_on_cluster(where, request, on or where.cluster or "", get_command(), progress)
+        elif (on or devices is base_python is target is None) and (cluster := choose_cluster(on, where)):
+            run, judgements = check_on_cluster(where, request, cluster, get_command(), progress)
         elif request.devices not in {None, ONE}:
             run, judgements = check_on_devices(where, request, get_command(), progress)
         else:

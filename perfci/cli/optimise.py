@@ -21,9 +21,10 @@ from perfci.report.markdown import write_table
 from perfci.report.rounds import tabulate_cases, write_record, write_round
 from perfci.report.text import file_name, plain
 from perfci.runs import brief as briefs
+from perfci.runs.cluster import choose_cluster, try_on_cluster
 from perfci.runs.plan import Request
 from perfci.runs.profile import find_path, list_patterns, profile_op
-from perfci.runs.rounds import FOLDER, try_round
+from perfci.runs.rounds import FOLDER
 from perfci.store.files import write_atomically
 from perfci.store.logbook import read_logbook
 
@@ -56,6 +57,7 @@ def try_op(
     ] = None,
     device: options.DeviceOption = "auto",
     seed: options.Seed = None,
+    on: options.On = None,
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
@@ -66,7 +68,10 @@ def try_op(
         raise UsageError("round_gain", text=expect)
     expected = float(gain[1]) / 100 if gain else None
     with Progress() as progress:
-        found = try_round(where, request, why, progress, get_command(), expected=expected, start=start, advice=advice)
+        found = try_on_cluster(
+            where, request, why, progress, get_command(), choose_cluster(on, where),
+            expected=expected, start=start, advice=advice,
+        )  # fmt: skip
     lines = [*write_round(found), *(["", write_table(tabulate_cases(found))] if found.cases else [])]
     if found.verdict is not RoundVerdict.KEPT and found.commit:
         back = shlex.join(["git", "restore", "--source", str(found.against)[:10], "--", *found.files])

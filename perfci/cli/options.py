@@ -59,12 +59,12 @@ def refuse_together(ctx: Any, modes: Mapping[str, str]) -> None:
         raise UsageError("option_needs", option=write(name), needed=needed)
 
 
-def list_typed(without: str) -> list[str]:
-    """The words that were typed after the command under way, without one option."""
+def list_typed(*without: str) -> list[str]:
+    """The words that were typed after the command under way, without these parameters."""
     ctx, words = typer.main.get_current_context(), list[str]()
     for each in ctx.command.params:
         source, value = ctx.get_parameter_source(each.name or ""), ctx.params.get(each.name or "")
-        if each.name == without or value is None or source is None or source.name != "COMMANDLINE":
+        if each.name in without or value is None or source is None or source.name != "COMMANDLINE":
             continue
         for one in value if isinstance(value, list | tuple) else [value]:
             if each.param_type_name == "option":
@@ -163,6 +163,9 @@ Seed = Annotated[
 Devices = Annotated[
     str | None,
     option("--devices", "Devices to use side by side: one, all, or indexes: 0,1.", "the project's, else one", "LIST"),
+]
+On = Annotated[
+    str | None, option("--on", "Ray cluster to do it on; here for none.", "the project's", "ray://HOST:PORT")
 ]
 Deadline = Annotated[
     float | None,

@@ -1,6 +1,7 @@
 """What `perfci tune` shows: each entry's best candidates, what failed, the diff, and what the model estimates."""
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,15 +13,20 @@ from rich.text import Text
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
 from perfci.cli.options import argument, flag, option
-from perfci.cli.output import Grid, Paragraph, print_found, relative
+from perfci.cli.output import Grid, Paragraph, print_found, print_lines, relative, write_json
 from perfci.cli.progress import Progress
 from perfci.core import units
+from perfci.core.errors import UsageError
+from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
 from perfci.lab.tune.records import Attempt, Config, describe_config, key
 from perfci.lab.tune.search import Choice
+from perfci.ops.discover import select
 from perfci.report.data import pick
 from perfci.report.markdown import write_table
+from perfci.report.text import BLOCK_LIMIT, plain
 from perfci.report.view import Table, make_table
+from perfci.runs.cluster import choose_cluster, tune_on_cluster
 from perfci.runs.plan import Request
 from perfci.runs.tune import Tuning, tune_op
 from perfci.store.files import write_atomically
@@ -30,7 +36,9 @@ GOAL = 0.8  # share of the original speed that tuning for a lesser device is to 
 
 
 def tune(
-    op: Annotated[str, argument("OP", "The op whose configurations are searched.")],
+    ops: Annotated[
+        list[str], argument("OP...", "The op whose configurations are searched; on a cluster several, or globs.")
+    ],
     case: options.Case = None,
     device: options.DeviceOption = "auto",
     budget: Annotated[
@@ -43,12 +51,17 @@ def tune(
     write: Annotated[bool, flag("--write", "Write the tuned file instead of showing the diff.")] = False,
     seed: options.Seed = None,
     timer: options.Timer = "auto",
+    on: options.On = None,
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
     """Search an op's configurations: a coarse grid, then steps around the best; checking never tunes."""
     where = language.load(project)
-    request = Request((op,), case, device, budget, seed, timer)
+    request = Request(tuple(ops), case, device, budget, seed, timer)
+    if on and device_spec:
+        raise UsageError("options_exclude", first="--on", second="--device-spec")
+    if not device_spec and (cluster := choose_cluster(on, where)):
+        return _tune_on_cluster(where, request, cluster, json=output == "json")
     with Progress() as progress:
         found = tune_op(where, request, progress, spec=device_spec, write=write)
     table = found.search.path.with_suffix(".md")
@@ -58,6 +71,23 @@ def tune(
 
 
 COMMANDS = {"tune": tune}
+
+
+def _tune_on_cluster(where: Settings, request: Request, cluster: str, *, json: bool) -> int:
+    """Print what nodes answered, op by op: in JSON a list. Raises PerfciError if an op has no answer."""
+    with Progress() as progress:
+        words = options.list_typed("ops", "on", "project")
+        found, notes = tune_on_cluster(where, request, cluster, words, progress)
+    answers = [answer.strip() for _, answer in found.values()]
+    if json:
+        write_json(f"[{', '.join(answers)}]")
+    elif answers:
+        print_lines(*"\n\n".join(answers).splitlines())
+    for note in notes:
+        print(f"perfci: {plain(sentence(note), BLOCK_LIMIT)}", file=sys.stderr)
+    if len(found) < len(select(where, request.ops)):
+        return Exit.PERFCI_FAILED
+    return max(code for code, _ in found.values())
 
 
 def show_tuning(found: Tuning, table: Path) -> Iterator[RenderableType]:

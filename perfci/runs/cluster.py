@@ -1,4 +1,4 @@
-"""A check that the nodes of a Ray cluster share: a shard an op, each on a board of its own, joined as all shards are.
+"""What the nodes of a Ray cluster do: a check's ops, a shard each, joined as all shards are. Searches. A round.
 
 perfci places the shards itself: what a node dies of or fails at begins again on another, and it gets nothing more.
 """
@@ -18,7 +18,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from pathlib import Path
@@ -29,26 +29,38 @@ import perfci
 from perfci import store
 from perfci.core import deadline
 from perfci.core.environment import installed_versions
-from perfci.core.errors import MissingPackageError, Stopped, UsageError
-from perfci.core.model import Deadline, Fact, Judgements, Reason, Run, ShardPlan, board_key
+from perfci.core.errors import MissingPackageError, PerfciError, Stopped, StoredFileError, UsageError
+from perfci.core.model import Deadline, Fact, Judgements, Reason, Round, Run, ShardPlan, board_key
 from perfci.core.settings import CLUSTER, ONE, Settings
 from perfci.core.temporary import temporary_folder
-from perfci.core.wording import as_fact, say, sentence
+from perfci.core.wording import as_fact, say, sentence, spoken
 from perfci.git.command import ask, require
 from perfci.git.repository import find_repository
-from perfci.ops.discover import select
+from perfci.ops.discover import select, select_one
+from perfci.ops.fingerprint.tree import Tree
 from perfci.runs.bench import Listener
+from perfci.runs.boards import find_sick
 from perfci.runs.merge import refuse_mixed
 from perfci.runs.plan import Request, cases_to_run
 from perfci.runs.record import ends_run
+from perfci.runs.rounds import FOLDER as ROUNDS
+from perfci.runs.rounds import try_round
 from perfci.runs.shards import AUTO, CPU, FOLDER, plan_shards, run_shards
-from perfci.worker.protocol import Position
+from perfci.runs.tune import FOLDER as TUNED
+from perfci.runs.tune import check_tunable
+from perfci.store.logbook import FILE, read_logbook
+from perfci.worker.protocol import Doing, Position
 
 BOARDS = {"cuda": "GPU", "npu": "NPU"}  # what Ray calls a board of a kind. Kernels run on a CPU for other kinds
 PACKAGES = ("perfci", "torch", "triton", "torch-npu")  # that nodes have in one version
 TRIES = 3  # how many nodes a shard may fail on
+ENDED = frozenset({0, 2, 3})  # exit codes of a command that came to its end
+HERE = "here"  # in the place of an address: no cluster
 POLL_S, ANSWER_S, GRACE_S = 1.0, 120.0, 30.0  # for a look at the cluster, for a node's versions, after the deadline
 PACK_S = 600.0  # for packing two revisions
+
+
+Answer = tuple[int, str, str, bytes]  # of `_run_there`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,19 +72,33 @@ class RayNode:
     model: str = ""  # of its boards, such as H200. Empty if Ray does not name one
 
 
-def check_on_cluster(
-    settings: Settings, request: Request, address: str, command: str, listener: Listener
-) -> tuple[Run, Judgements]:
-    """Check on the boards of a cluster: `ray` for the one around, else `ray://HOST:PORT`.
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """A cluster that this process is connected to, whose nodes fit together."""
 
-    What came back is judged even if nodes are lost. Raises UsageError for a cluster that cannot be reached, has no such
-    board, or has a node that differs from the others or from this machine, and GitError without a repository.
+    ray: Any
+    address: str
+    device: str  # what perfci calls its boards: cuda, npu, cpu, or fake if that was asked for
+    nodes: Mapping[str, RayNode]  # those with such boards, by Ray's ids
+
+
+def choose_cluster(on: str | None, settings: Settings) -> str | None:
+    """The cluster that --on names, or the project's. None if there is none, or if --on says so."""
+    return None if on == HERE else on or settings.cluster
+
+
+@contextlib.contextmanager
+def open_cluster(address: str, device: str) -> Iterator[Cluster]:
+    """Connect to a cluster: `ray` for the one around, else `ray://HOST:PORT`. device: `auto` takes what it has.
+
+    Raises UsageError for a cluster that cannot be reached, has no such board, or has a node that differs from the
+    others or from this machine.
     """
     with _connect(address) as ray:
         offered = ray.cluster_resources()
         kind = next((kind for kind, board in BOARDS.items() if offered.get(board)), CPU)
-        request = dataclasses.replace(request, devices=ONE, device=kind if request.device == AUTO else request.device)
-        board, nodes = BOARDS.get(request.device, "CPU"), dict[str, RayNode]()
+        device = kind if device == AUTO else device
+        board, nodes = BOARDS.get(device, "CPU"), dict[str, RayNode]()
         for each in ray.nodes():
             if each["Alive"] and (boards := int(each["Resources"].get(board, 0))):
                 model = next(filter(None, (name.partition("accelerator_type:")[2] for name in each["Resources"])), "")
@@ -87,13 +113,95 @@ def check_on_cluster(
             with contextlib.suppress(ray.exceptions.RayError):  # it died, or is too slow to be of use
                 answers.append((nodes[node].name, ray.get(answer, timeout=ANSWER_S)))
         refuse_unequal(answers, sent, time.time())
+        yield Cluster(ray, address, device, nodes)
+
+
+def check_on_cluster(
+    settings: Settings, request: Request, address: str, command: str, listener: Listener
+) -> tuple[Run, Judgements]:
+    """Check on the boards of a cluster. What came back is judged even if nodes are lost.
+
+    Raises UsageError as `open_cluster` does, and GitError without a repository.
+    """
+    with open_cluster(address, request.device) as cluster:
+        request = dataclasses.replace(request, devices=ONE, device=cluster.device)
         last = store.read_run(settings.reports) if (settings.reports / store.RUN_FILE).is_file() else None
         sharded = plan_shards(settings, request, listener, len(select(settings, request.ops)), last)
         sharded = dataclasses.replace(sharded, shards=max((each.shard for each in sharded.ops), default=0) or 1)
         notes = list[Reason]()
-        measure = functools.partial(_measure, ray, address, nodes, notes, settings, request.deadline, listener)
+        measure = functools.partial(_measure, cluster, notes, settings, request.deadline, listener)
         run, judgements = run_shards(settings, sharded, request.deadline, command, measure)
         return run, dataclasses.replace(judgements, notes=(*judgements.notes, *notes))
+
+
+def tune_on_cluster(
+    settings: Settings, request: Request, address: str, words: Sequence[str], listener: Listener
+) -> tuple[Mapping[str, tuple[int, str]], list[Reason]]:
+    """Search ops' configurations on a cluster, each op on one board, since times of two are not comparable.
+
+    words: options of `perfci tune`. Returns by op its exit code and answer, and why nodes had none. Searches go on
+    where they ended. Raises PerfciError as `open_cluster` does, and for an op that cannot be tuned.
+    """
+    ops, reports, found = [check_tunable(each) for each in select(settings, request.ops)], settings.reports / TUNED, {}
+    prints = [Tree(settings.root, settings.kernels).fingerprint(op.op).digest for op in ops]
+    with store.claim_reports(reports), open_cluster(address, request.device) as cluster:
+        top, calls, places = require(find_repository(settings.root)).top, {}, {}
+        packed = cluster.ray.put(_pack(settings, top))
+        for number, op in enumerate(ops):
+            searches = {os.path.relpath(each, top): each.read_bytes() for each in reports.glob(f"{op.op}-*.jsonl")}
+            places[number] = [reports, *([op.folder / "tuned"] if "--write" in words else [])]
+            search = ["tune", op.op, *words, "--on", HERE]
+            calls[number] = _call(settings, top, search, packed, searches, places[number])
+
+        def keep(number: int, _: RayNode, answer: Answer) -> None:
+            (code, _why, out, packed), op = answer, ops[number]
+            edited = Tree(settings.root, settings.kernels).fingerprint(op.op).digest != prints[number]
+            _unpack(packed, places[number][: 1 if edited else None])
+            if edited and places[number][1:]:
+                raise StoredFileError("tune_edited", path=str(op.folder), state=str(reports))
+            found[op.op] = code, out
+
+        listener(Doing("tune", ", ".join(op.op for op in ops)))
+        faults = _spread(cluster, calls, keep)
+        return {op.op: found[op.op] for op in ops if op.op in found}, faults
+
+
+def try_on_cluster(
+    settings: Settings, request: Request, why: str, listener: Listener, command: str, address: str | None, **more: Any
+) -> Round:
+    """One round as `try_round` judges it, with kernel, best and start measured on one board of a cluster, if any."""
+    if not address:
+        return try_round(settings, request, why, listener, command, **more)
+    sick = find_sick(settings)
+
+    def measure(cluster: Cluster, round_: Round) -> Round:
+        op, rounds = select_one(settings, round_.op), settings.reports / ROUNDS
+        top, found = require(find_repository(settings.root)).top, list[Round]()
+        words = ["try", op.op, "--why", why, "--start", round_.start, "--device", cluster.device, "--on", HERE]
+        words += ["--seed", str(request.seed)] if request.seed is not None else []
+        packed = cluster.ray.put(_pack(settings, top, str(round_.against), round_.start))
+        calls = {1: _call(settings, top, words, packed, {}, [op.folder / FILE, rounds])}
+
+        def keep(_: int, node: RayNode, answer: Answer) -> Reason | None:
+            with temporary_folder("round") as folder:
+                _unpack(answer[-1], [folder / FILE, folder / "run"])
+                found[:] = read_logbook(folder).rounds[-1:]
+                if (folder / "run" / store.RUN_FILE).is_file():
+                    shutil.copytree(folder / "run", rounds, dirs_exist_ok=True)
+                    return find_fault(store.read_run(rounds), node, None, sick)
+            return None
+
+        listener(Doing("measure", op.op))
+        faults = _spread(cluster, calls, keep)
+        if not found or found[0].digest != round_.digest:
+            reason = faults[-1] if faults else Reason("round_edited", {"op": op.op})
+            raise PerfciError(reason.kind, **reason.facts)
+        own = {name: getattr(round_, name) for name in ("number", "time", "commit", "expected", "advice")}
+        return dataclasses.replace(found[0], **own, counters={})
+
+    with open_cluster(address, request.device) as cluster:
+        elsewhere = functools.partial(measure, cluster)
+        return try_round(settings, request, why, listener, command, elsewhere=elsewhere, **more)
 
 
 @contextlib.contextmanager
@@ -146,43 +254,30 @@ def refuse_unequal(answers: Sequence[tuple[str, Mapping[str, Any]]], sent: float
 
 
 def _measure(
-    ray: Any, address: str, nodes: Mapping[str, RayNode], notes: list[Reason], settings: Settings,
-    limit: Deadline | None, listener: Listener,
+    cluster: Cluster, notes: list[Reason], settings: Settings, limit: Deadline | None, listener: Listener,
     sharded: ShardPlan, path: Path, options: Sequence[str], variables: Mapping[str, str],
 ) -> BaseException | None:  # fmt: skip
     """Write the folders of all shards that come back, and note what nodes did wrong. Returns what ended it early."""
-    board = BOARDS.get(sharded.plan.device, "CPU")
-    needed = {"num_gpus": 1} if board == "GPU" else {"num_cpus": 1} if board == "CPU" else {"resources": {board: 1}}
-    top = require(find_repository(settings.root)).top
-    places = [os.path.relpath(settings.root, top), os.path.relpath(settings.reports, settings.root)]
-    fixed = (ray.put(_pack(settings, top, sharded)), path.read_bytes(), places, [*options], {**variables})
-    pin = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-    task = ray.remote(max_retries=0, **needed)(_check_there)
+    top, base = require(find_repository(settings.root)).top, sharded.plan.base
+    packed = cluster.ray.put(_pack(settings, top, *([base.commit] if base else [])))
     shares = zip(sharded.ops, sharded.plan.ops, strict=True)
     cases = {share.shard: cases_to_run(sharded.plan, op) for share, op in shares if share.shard}
-    done = dict[int, Run]()
+    done, calls, given = dict[int, Run](), {}, {"plan.json": path.read_bytes()}
+    plan = os.path.relpath(top / "plan.json", settings.root)
+    for shard in sorted(cases):
+        words = ["check", "--plan", plan, "--shard", f"{shard}/{sharded.shards}", *options]
+        calls[shard] = _call(settings, top, words, packed, given, [settings.reports / FOLDER / str(shard)], variables)
 
-    def begin(node: str, shard: int) -> Any:
-        return task.options(scheduling_strategy=pin(node, soft=False)).remote(f"{shard}/{sharded.shards}", *fixed)
-
-    def wait(begun: list[Any]) -> list[Any]:
+    def show(begun: int) -> None:
         behind = sum(each for shard, each in cases.items() if shard in done)
-        listener(Position(len(done), len(begun), len(cases), behind, sum(cases.values())))
-        return list(ray.wait(begun, timeout=POLL_S)[0])
+        listener(Position(len(done), begun, len(cases), behind, sum(cases.values())))
 
-    def keep(answer: Any, node: str, shard: int) -> Reason | None:
-        try:
-            code, why, packed = ray.get(answer)
-        except ray.exceptions.RayError as error:  # with a cause if it was raised there
-            code, why, packed = None, str(getattr(error, "cause", "")) or as_fact("it was lost"), b""
-        if code != 0:
-            return Reason("node_failed", {"node": nodes[node].name, "why": why})
+    def keep(shard: int, node: RayNode, answer: Answer) -> Reason | None:
         own = settings.reports / FOLDER / str(shard)
         shutil.rmtree(own, ignore_errors=True)  # of another node
-        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-            archive.extractall(own.parent, filter="data")
+        _unpack(answer[-1], [own])
         run, first = store.read_run(own), next((run for run in done.values() if run.ops), None)
-        if fault := find_fault(run, nodes[node], first, sharded.plan.put_aside):
+        if fault := find_fault(run, node, first, sharded.plan.put_aside):
             if fault.kind == "node_mixed":
                 shutil.rmtree(own)  # else it stands if no other node has a better one
             return fault
@@ -190,39 +285,91 @@ def _measure(
         return None
 
     try:
-        notes += share_out(nodes, sorted(cases), begin, wait, keep, deadline.ends(limit) + GRACE_S if limit else inf)
-    except (Stopped, KeyboardInterrupt) as stop:  # Ray may make the latter of a signal
-        return stop if isinstance(stop, Stopped) else Stopped(signal.SIGINT.name)
-    except (ConnectionError, ray.exceptions.RayError) as error:
-        return _call_unreachable(address, error)
+        until = deadline.ends(limit) + GRACE_S if limit else inf
+        notes += _spread(cluster, calls, keep, show, until, "node_failed")
+    except (Stopped, UsageError) as error:
+        return error
     return None
+
+
+def _spread(
+    cluster: Cluster, calls: Mapping[int, Sequence[Any]],
+    keep: Callable[[int, RayNode, Answer], Reason | None],
+    show: Callable[[int], None] = lambda _: None, until: float = inf, refusal: str = "node_refused",
+) -> list[Reason]:  # fmt: skip
+    """Have boards do calls of `_run_there`, and keep what they answer. Returns as `share_out` does.
+
+    show: gets how many are under way. refusal: kind of an error of perfci's own, which may be the op's fault. Raises
+    Stopped, and UsageError if the cluster is lost.
+    """
+    ray, board = cluster.ray, BOARDS.get(cluster.device, "CPU")
+    needed = {"num_gpus": 1} if board == "GPU" else {"num_cpus": 1} if board == "CPU" else {"resources": {board: 1}}
+    pin = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+    task = ray.remote(max_retries=0, **needed)(_run_there)
+
+    def begin(node: str, number: int) -> Any:
+        return task.options(scheduling_strategy=pin(node, soft=False)).remote(*calls[number])
+
+    def wait(begun: list[Any]) -> list[Any]:
+        show(len(begun))
+        return list(ray.wait(begun, timeout=POLL_S)[0])
+
+    def take(task: Any, node: str, number: int) -> Reason | None:
+        try:
+            answer: Answer = ray.get(task)
+        except ray.exceptions.RayError as error:  # with a cause if it was raised there
+            answer = -1, str(getattr(error, "cause", "")) or as_fact("it was lost"), "", b""
+        code, why, *_ = answer
+        if code not in ENDED:
+            return Reason(refusal if code == 1 else "node_failed", {"node": cluster.nodes[node].name, "why": why})
+        return keep(number, cluster.nodes[node], answer)
+
+    try:
+        return share_out(cluster.nodes, sorted(calls), begin, wait, take, until)
+    except KeyboardInterrupt as stop:  # Ray may make it of a signal
+        raise Stopped(signal.SIGINT.name) from stop
+    except (ConnectionError, ray.exceptions.RayError) as error:
+        raise _call_unreachable(cluster.address, error) from error
 
 
 def share_out(
     nodes: Mapping[str, RayNode], shards: Iterable[int], begin: Callable[[str, int], Any],
     wait: Callable[[list[Any]], Iterable[Any]], keep: Callable[[Any, str, int], Reason | None], until: float = inf,
 ) -> list[Reason]:  # fmt: skip
-    """Have the boards of nodes measure shards, the first ones first. Returns why nodes got no more of them.
+    """Have the boards of nodes measure shards, the first ones first. Returns why nodes, or shards, got no more.
 
     `begin` starts a shard on a node, `wait` returns what ended of all that was begun, and `keep` stores a result, or
-    returns what is wrong with it. Then the shard begins again on another node, on three at most. until: epoch seconds.
+    returns what is wrong with it. Then the shard begins again on another node, on three at most, and the node gets no
+    more unless it only refused this one. until: epoch seconds.
     """
-    todo, faults, tries, begun = deque(shards), dict[str, Reason](), Counter[int](), dict[Any, tuple[str, int]]()
-    while todo or begun:
+    todo, begun, tried = deque(shards), dict[Any, tuple[str, int]](), defaultdict[int, set[str]](set)
+    faults, refused = dict[str, Reason](), dict[int, Reason]()
+
+    def find_place() -> tuple[str, int] | None:
         busy = Counter(node for node, _ in begun.values())
-        while todo and (free := [each for each in nodes if each not in faults and busy[each] < nodes[each].boards]):
-            node, shard = min(free, key=lambda each: busy[each] / nodes[each].boards), todo.popleft()
-            begun[begin(node, shard)] = node, shard
-            busy[node] += 1
+        free = [each for each in nodes if each not in faults and busy[each] < nodes[each].boards]
+        for shard in todo if free else ():
+            if mine := [each for each in free if each not in tried[shard]]:
+                return min(mine, key=lambda each: busy[each] / nodes[each].boards), shard
+        return None
+
+    while todo or begun:
+        while place := find_place():
+            todo.remove(place[1])
+            begun[begin(*place)] = place
         if not begun or time.time() > until:
             break
         for each in wait([*begun]):
             node, shard = begun.pop(each)
+            tried[shard].add(node)
+            refused.pop(shard, None)
             if fault := keep(each, node, shard):
-                faults.setdefault(node, fault)
-                tries[shard] += 1
-                todo.extendleft([shard] if tries[shard] < TRIES else [])
-    return [*faults.values()]
+                if fault.kind == "node_refused":
+                    refused[shard] = fault
+                else:
+                    faults.setdefault(node, fault)
+                todo.extendleft([shard] if len(tried[shard]) < TRIES else [])
+    return [*faults.values(), *refused.values()]
 
 
 def find_fault(run: Run, node: RayNode, first: Run | None, aside: Collection[str] = ()) -> Reason | None:
@@ -246,10 +393,31 @@ def find_fault(run: Run, node: RayNode, first: Run | None, aside: Collection[str
     return Reason("node_sick", {"node": node.name, "board": board}) if sick else None
 
 
-def _pack(settings: Settings, top: Path, sharded: ShardPlan) -> bytes:
-    """Returns an archive of the work tree, less what git ignores, with HEAD and the base in its `.git`."""
+def _call(
+    settings: Settings, top: Path, words: Sequence[str], packed: Any, given: Mapping[str, bytes], kept: Sequence[Path],
+    variables: Mapping[str, str] | None = None,
+) -> Sequence[Any]:  # fmt: skip
+    """Arguments of `_run_there`. given: files by their place in the repository."""
+    shown = {"PERFCI_LANG": spoken(), "TTY_COMPATIBLE": "0", "COLUMNS": str(shutil.get_terminal_size().columns)}
+    wanted = [os.path.relpath(each, settings.root) for each in kept]
+    return [*words], packed, given, os.path.relpath(settings.root, top), wanted, {**(variables or shown)}, str(top)
+
+
+def _unpack(packed: bytes, places: Sequence[Path]) -> None:
+    """Put the files and folders that `_run_there` kept into their places, but for those that are missing."""
+    with temporary_folder("cluster") as folder, tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        archive.extractall(folder, filter="data")
+        for number, place in enumerate(places):
+            if (found := folder / str(number)).is_dir():
+                shutil.copytree(found, place, dirs_exist_ok=True)
+            elif found.is_file():
+                shutil.copyfile(found, place)
+
+
+def _pack(settings: Settings, top: Path, *revisions: str) -> bytes:
+    """Returns an archive of the work tree, less what git ignores, with HEAD and these commits in its `.git`."""
     head = ask(top, "rev-parse", "HEAD").strip()
-    commits = list(dict.fromkeys([head, *([sharded.plan.base.commit] if sharded.plan.base else [])]))
+    commits = list(dict.fromkeys([head, *revisions]))
     packed = io.BytesIO()
     with temporary_folder("cluster") as folder, tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
         home = folder / ".git"
@@ -287,22 +455,27 @@ def _describe_node() -> dict[str, Any]:
     return {**found, "time": time.time()}
 
 
-def _check_there(
-    shard: str, files: bytes, plan: bytes, places: Sequence[str], options: Sequence[str], variables: Mapping[str, str]
-) -> tuple[int, str, bytes]:
-    """Returns the exit code of a shard's check, its last line, and an archive of its folder."""
+def _run_there(
+    words: Sequence[str], files: bytes, given: Mapping[str, bytes], root: str, kept: Sequence[str],
+    variables: Mapping[str, str], home: str,
+) -> tuple[int, str, str, bytes]:  # fmt: skip
+    """Returns a command's exit code, its last line, its output, and an archive of what is kept, by number."""
     packed = io.BytesIO()
-    with tempfile.TemporaryDirectory(prefix="perfci-node-") as folder:
+    with tempfile.TemporaryDirectory(prefix="perfci-node-") as made:
+        folder = os.path.realpath(made)
         with tarfile.open(fileobj=io.BytesIO(files)) as archive:
             archive.extractall(folder, filter="tar")
-        root, sent = Path(folder, places[0]), Path(folder, "plan.json")
-        sent.write_bytes(plan)
+        for name, content in given.items():
+            Path(folder, name).parent.mkdir(parents=True, exist_ok=True)
+            Path(folder, name).write_bytes(content)
         around = {name: each for name, each in os.environ.items() if name != "OMP_NUM_THREADS"} | {**variables}
-        command = [sys.executable, "-P", "-c", PROGRAM, "check", "--plan", str(sent), "--shard", shard, *options]
-        done = subprocess.run(command, env=around, cwd=root, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        found = root / places[1] / "shards" / shard.partition("/")[0]
+        command, place = [sys.executable, "-P", "-c", PROGRAM, *words], Path(folder, root)
+        done = subprocess.run(command, env=around, cwd=place, stdin=subprocess.DEVNULL, capture_output=True)  # noqa: PLW1510
+        out, last = (each.decode(errors="replace").replace(folder, home) for each in (done.stdout, done.stderr))
         with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
-            if found.is_dir():
-                archive.add(found, found.name)
-    return done.returncode, last.removeprefix("perfci: "), packed.getvalue()
+            for number, name in enumerate(kept):
+                if (place / name).is_dir():
+                    (place / name / ".lock").unlink(missing_ok=True)  # the one here is in use
+                if (place / name).exists():
+                    archive.add(place / name, str(number))
+    return done.returncode, last.strip().rpartition("\n")[2].removeprefix("perfci: "), out, packed.getvalue()

@@ -1,7 +1,7 @@
 """`perfci try`: one round of optimising an op, judged beside the best round before, and stored in the op's logbook."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -31,16 +31,19 @@ SHOWN = 10  # digits of a commit
 def try_round(
     settings: Settings, request: Request, why: str, listener: Listener, command: str = "", *,
     expected: float | None = None, start: str | None = None, most: int | None = None, advice: str | None = None,
+    elsewhere: Callable[[Round], Round] | None = None,
 ) -> Round:  # fmt: skip
     """Judges the op's kernel in the work tree, and appends the round to the op's logbook, whatever came of it.
 
     expected: the gain that is hoped for, ratio - 1. start: revision from which a new series begins. None goes on from
-    that of the last round, or begins at HEAD. most: rounds of a start, None for the project's. Raises UsageError if
-    they are spent, StoredFileError if another round is under way, GitError without a repository.
+    that of the last round, or begins at HEAD. most: rounds of a start, None for the project's. elsewhere: judges the
+    round in the place of a device here. Raises UsageError if rounds are spent, StoredFileError if another round is
+    under way, GitError without a repository.
     """
     op, began = select_one(settings, *request.ops), time.monotonic()
     with claim_bench(replace(settings, reports=settings.reports / FOLDER), listener) as bench:
-        warm_up(bench, request.device)  # it imports while git is asked
+        if not elsewhere:
+            warm_up(bench, request.device)  # it imports while git is asked
         logbook = read_logbook(op.folder)
         origin = find_commit(settings.root, start or (logbook.rounds[-1].start if logbook.rounds else "HEAD"))
         done = logbook.list_of(origin)
@@ -71,7 +74,8 @@ def try_round(
             found = replace(found, reasons=(reason,))
         else:
             place = 1 + sum(each.start == origin and each.commit is not None for each in logbook.rounds)
-            found = _measure(bench, request, command, base, replace(found, place=place, verdict=RoundVerdict.ERROR))
+            found = replace(found, place=place, verdict=RoundVerdict.ERROR)
+            found = _measure(bench, request, command, base, found, elsewhere)
         # Cases that do the same work as in the best round were not timed, and have its times.
         before = {each.case: each for each in best.cases} if best else {}
         cases = tuple(
@@ -109,7 +113,10 @@ def may_change(settings: Settings, op: OpFolder, path: Path) -> bool:
     return path.is_relative_to(settings.kernels) and not any(path.is_relative_to(each.folder) for each in ops(settings))
 
 
-def _measure(bench: Bench, request: Request, command: str, base: base_stage.BaseTree, found: Round) -> Round:
+def _measure(
+    bench: Bench, request: Request, command: str, base: base_stage.BaseTree, found: Round,
+    elsewhere: Callable[[Round], Round] | None,
+) -> Round:  # fmt: skip
     """The round with its commit, and with its verdict from a run of these files beside the base."""
     settings, title = bench.settings, f"round {found.number}"
     ref, text = f"refs/perfci/rounds/{found.op}/{found.number}", f"{found.op}, {title}: {found.why}\n"
@@ -122,6 +129,8 @@ def _measure(bench: Bench, request: Request, command: str, base: base_stage.Base
     inner = replace(bench, settings=own, home=settings.root, sealed={})
     request = replace(request, duel=DuelWhat.CHANGED, weight=weigh_round(found.place))
     try:
+        if elsewhere:
+            return elsewhere(found)
         taken = base_stage.take_base(base, request, own)
         run = record_run(inner, request, command, taken)
         run, judgements = settle(inner, request, run, taken.tree, is_open=may_be_kept)

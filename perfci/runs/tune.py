@@ -11,7 +11,7 @@ from pathlib import Path
 import perfci
 from perfci.core import environment
 from perfci.core.errors import ContractError, DeviceError, PerfciError, StoredFileError, UsageError
-from perfci.core.model import UNTIMED, Fact, Reason
+from perfci.core.model import UNTIMED, Fact, Reason, board_key
 from perfci.core.settings import Settings
 from perfci.lab.tune.files import GENERIC, Description, change_tuned, read_description, read_space, read_tuned
 from perfci.lab.tune.records import SUITE, Attempt, SearchFile, key, open_search
@@ -19,6 +19,7 @@ from perfci.lab.tune.search import Choice, Choices, decide
 from perfci.ops.discover import OpFolder, select
 from perfci.ops.fingerprint.tree import Tree
 from perfci.runs.bench import Bench, Listener, WorkerPlace, claim_bench, list_files, make_environment, make_job
+from perfci.runs.boards import avoid_sick, find_sick
 from perfci.runs.describe import describe_ops, find_violation
 from perfci.runs.plan import Request, draw_seed
 from perfci.store.files import write_atomically
@@ -58,16 +59,21 @@ def tune_op(
     found = select(settings, request.ops)
     if len(found) != 1:
         raise UsageError("tune_one_op", name=", ".join(request.ops), ops=", ".join(op.op for op in found))
-    (op,) = found
-    if reason := find_violation(op):
-        raise ContractError(reason.kind, **reason.facts)
-    read_space(op.op, op.folder)  # fails before any worker starts
+    op = check_tunable(found[0])
     described = read_description(settings.kernels, spec) if spec is not None else None
     own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
     with claim_bench(own, listener) as bench:
         tuner = _Tuner(bench, settings, request, op, described)
         tuner.run()
         return tuner.conclude(write=write)
+
+
+def check_tunable(op: OpFolder) -> OpFolder:
+    """Returns the op. Raises PerfciError if its files show that it cannot be tuned."""
+    if reason := find_violation(op):
+        raise ContractError(reason.kind, **reason.facts)
+    read_space(op.op, op.folder)
+    return op
 
 
 class _Tuner:
@@ -95,6 +101,9 @@ class _Tuner:
             if not planned.performance:
                 raise UsageError("no_case_fits", ops=planned.op, pattern=request.pattern)
             self._kind, self._key = found.device.kind, found.device.key
+            avoid_sick(bench, found, sick := find_sick(settings))
+            if not bench.boards and board_key(found.device.uuid or "") in set(map(board_key, sick)):
+                raise DeviceError("tune_sick", board=found.device.uuid)
         packages = environment.installed_versions(environment.PACKAGES)
         files = Tree(settings.root, settings.kernels).fingerprint(op.op).digest
         asked: dict[str, Fact] = {"op": op.op, "device": self._key, "case": request.pattern, "timer": request.timer}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import json
@@ -10,20 +11,21 @@ import select
 import subprocess
 import sys
 import time
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 
+from perfci import store
 from perfci.cli.main import run
 from perfci.core.locks import device_lock
-from perfci.core.settings import load
-from perfci.runs.cluster import RayNode, _check_there, _measure
-from perfci.runs.plan import Request
-from perfci.runs.shards import plan_shards, run_shards
+from perfci.store.logbook import read_logbook
 from tests.flow.conftest import Answer, Project, find_boards
-from tests.git_repositories import alone, begin_topic
+from tests.flow.test_tuning import BEST
+from tests.flow.test_tuning import Project as Tuned
+from tests.git_repositories import alone, begin_topic, commit_all, git
 from tests.processes import NAME, runs_there
-from tests.ray_cluster import LIMITS, WAIT_S, stand_in
+from tests.ray_cluster import LIMITS, WAIT_S, LostError, StandIn
 
 needs_ray = pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="no ray: pip install 'perfci[ray]'")
 
@@ -113,8 +115,7 @@ def test_a_cluster_without_a_board_is_refused(topic: Project, cluster):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("nodes", ["ab", "a"])
-def test_what_finds_a_board_taken_or_sick_begins_again_on_another_node(project: Project, monkeypatch, tmp_path, nodes):
+def test_what_finds_a_board_taken_or_sick_begins_again_elsewhere(project, monkeypatch, tmp_path, connect):
     """Another master holds the board of node a for as long as this check lasts, and that of node b is sick."""
     alone(monkeypatch, tmp_path)
     project.plant_sick("FAKE-1")
@@ -123,29 +124,82 @@ def test_what_finds_a_board_taken_or_sick_begins_again_on_another_node(project: 
     path = project.root / "pyproject.toml"
     settings = f'[tool.perfci]\nlock_folder = "{tmp_path}"\nlock_wait_s = 0.1\n[tool.perfci.fake]\nlocked = true\n'
     path.write_text(path.read_text().replace("[tool.perfci.fake]\n", settings))
-    here, notes = load(project.root), []
-    sharded = plan_shards(here, Request(("relu",), device="fake", seed=7), lambda _: None, 1, None)
 
-    def begin(node, arguments):
-        def check():
-            monkeypatch.setenv("PERFCI_BOARD", str("ab".index(node)))
-            with device_lock("FAKE-0", str(tmp_path), lambda _: None):
-                return _check_there(*arguments)
+    @contextlib.contextmanager
+    def around(node):
+        monkeypatch.setenv("PERFCI_BOARD", str("ab".index(node)))
+        with device_lock("FAKE-0", str(tmp_path), lambda _: None):
+            yield
 
-        return check
+    connect(StandIn("ab", around))
+    answer = project.check("relu", "--on", "ray")
 
-    ray = stand_in(begin, lambda begun, timeout: (begun[:1], begun[1:]), lambda begun: begun())
-    found = {each: RayNode(each, 1) for each in nodes}
-    measure = functools.partial(_measure, ray, "ray", found, notes, here, None, lambda _: None)
-    run, _ = run_shards(here, sharded, None, "perfci check", measure)
-
-    expected = [("node_failed", "a"), ("node_sick", "b")][: len(nodes)]
-    assert [(note.kind, note.facts["node"]) for note in notes] == expected
+    run, notes = project.run_record(), json.loads(answer.out)["notes"]
+    found = [(each["kind"], each["facts"]["node"]) for each in notes if "node" in each["facts"]]
+    assert found == [("node_failed", "a (a)"), ("node_sick", "b (b)")]
     # Without another node a result stands, which says more than that a shard is missing.
-    assert [op.failure and op.failure.kind for op in run.ops] == ["device_taken" if nodes == "a" else None]
-    assert find_boards(run) == {"ab": {"FAKE-1"}, "a": set()}[nodes]
+    assert (find_boards(run), run.ops[0].failure) == ({"FAKE-1"}, None)
     assert run.plan.put_aside == ("FAKE-1",)
     assert run.missing == ()
+
+
+@pytest.fixture
+def connect(monkeypatch):
+    """A function that makes perfci take a stand-in for the cluster that it connects to."""
+    return lambda ray: monkeypatch.setattr("perfci.runs.cluster._connect", lambda _: contextlib.nullcontext(ray))
+
+
+def lose_first():
+    """Node a answers what it is asked first, which perfci it has, and is lost with the first work that it gets."""
+    asked = Counter()
+
+    def around(node):
+        asked[node] += 1
+        if (node, asked[node]) == ("a", 2):
+            raise LostError
+        return contextlib.nullcontext()
+
+    return around
+
+
+@pytest.mark.slow
+def test_a_cluster_tunes_an_op_on_each_board_and_elsewhere_if_one_is_lost(monkeypatch, tmp_path, capsys, connect):
+    alone(monkeypatch, tmp_path)
+    project = Tuned(tmp_path / "project", capsys)
+    project.copy_op("smear")
+    git(project.root, "init", "-q")
+    commit_all(project.root)
+    connect(StandIn("ab", lose_first()))
+
+    code, out, err = project.tune("smear", "--on", "ray", "--format", "json")
+
+    assert (code, "Node a (a) failed (it was lost)" in err) == (0, True), err
+    found = {each["op"]: each for each in json.loads(out)}
+    assert list(found) == ["blur", "smear"] and not project.tuned.exists()
+    assert found["blur"]["file"] == str(project.tuned)
+    assert [each["config"] for each in found["smear"]["entries"]] == [*BEST.values()]
+    (project.root / "pyproject.toml").write_text('[tool.perfci]\ncluster = "ray"\n')
+    code, out, err = project.tune("--write")  # goes on with what the cluster has found
+    assert (code, "not measured again" in out) == (0, True), err
+    assert [each["config"] for each in json.loads(project.tuned.read_text())["configs"]] == [*BEST.values()]
+
+
+@pytest.mark.slow
+def test_a_round_is_measured_on_a_cluster_and_kept_here(topic: Project, connect):
+    connect(StandIn("ab", lose_first()))
+    words = ("try", "scale", "--why", "fewer bytes", "--expect", "+5%", "--device", "fake", "--seed", "7")
+    topic.edit("scale", "triton", "US_PER_MEGABYTE = 328.0", "US_PER_MEGABYTE = 300.0")
+    first = topic.perfci(*words)
+    topic.edit("scale", "triton", "US_PER_MEGABYTE = 300.0", "US_PER_MEGABYTE = 290.0")
+
+    second = topic.perfci(*words, "--on", "ray")
+
+    assert (first.code, second.code) == (0, 0), (first.err, second.err)
+    before, found = read_logbook(topic.root / "kernels" / "scale").rounds
+    assert (found.verdict, found.number, found.best, found.expected) == ("kept", 2, 1, 0.05)
+    assert "US_PER_MEGABYTE = 290.0" in git(topic.root, "show", f"{found.commit}:kernels/scale/scale_triton.py")
+    assert found.against == before.commit and found.total.value > found.gain.value > 0.02
+    assert store.read_run(topic.root / "reports" / "rounds").plan.base.commit == before.commit
 
 
 def test_a_cluster_that_is_not_there_or_is_none_is_named(topic: Project, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import textwrap
 from pathlib import Path
 
@@ -95,6 +96,13 @@ class Project:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(textwrap.dedent(text).lstrip())
         self.space(SPACE)
+
+    def copy_op(self, name: str) -> None:
+        """The same op under another name."""
+        shutil.copytree(self.folder, self.folder.with_name(name))
+        for path in [*self.folder.with_name(name).glob("*.py")]:
+            path.with_name(path.name.replace("blur", name)).write_text(path.read_text().replace("blur", name))
+            path.unlink()
 
     def space(self, tree) -> None:
         self.tuned.parent.mkdir(exist_ok=True)

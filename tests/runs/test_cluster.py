@@ -18,13 +18,22 @@ from perfci.core.environment import installed_versions
 from perfci.core.errors import UsageError
 from perfci.core.model import OpRun, Reason, Run
 from perfci.core.wording import sentence
-from perfci.runs.cluster import TRIES, RayNode, _measure, check_on_cluster, find_fault, refuse_unequal, share_out
+from perfci.runs.cluster import (
+    TRIES,
+    Cluster,
+    RayNode,
+    _measure,
+    check_on_cluster,
+    find_fault,
+    refuse_unequal,
+    share_out,
+)
 from perfci.runs.plan import Request
 from perfci.runs.shards import ShardPart, check_shard, plan_shards, run_shards
 from tests.example_runs import environment
 from tests.example_runs import run as make_run
 from tests.git_repositories import commit_all, git
-from tests.ray_cluster import stand_in
+from tests.ray_cluster import StandIn
 
 A, B, C = (RayNode(name, boards) for name, boards in (("a", 2), ("b", 1), ("c", 1)))
 NODES = {each.name: each for each in (A, B, C)}
@@ -37,6 +46,7 @@ class Boards:
 
     def __init__(self, nodes=NODES, bad=(), deadly=(), seed=0):
         self.nodes, self.bad, self.deadly, self.random = nodes, bad, deadly, random.Random(seed)
+        self.refused = set()
         self.begun, self.under_way, self.kept, self.most = [], Counter(), [], Counter()
 
     def begin(self, node, shard):
@@ -53,6 +63,8 @@ class Boards:
         self.under_way[node] -= 1
         if node in self.bad or shard in self.deadly:
             return Reason("node_failed", {"node": node, "why": "it was lost"})
+        if (node, shard) in self.refused:
+            return Reason("node_refused", {"node": node, "why": "it cannot be tuned"})
         self.kept.append(shard)
         return None
 
@@ -77,6 +89,17 @@ def test_what_a_node_was_lost_with_begins_again_elsewhere_and_that_node_gets_no_
     assert [each.facts["node"] for each in boards.share(12)] == ["a"]
     assert sorted(boards.kept) == [*range(1, 13)]
     assert 1 <= sum(node == "a" for node, _ in boards.begun) <= A.boards
+
+
+def test_what_one_node_refuses_begins_again_on_another_and_both_get_more():
+    boards = Boards(seed=1)
+    boards.refused = {("a", 1), ("b", 1), ("a", 2)}
+
+    assert boards.share(12) == []
+    assert sorted(boards.kept) == [*range(1, 13)] and ("c", 1) in boards.begun
+    assert Counter(node for node, _ in boards.begun)["a"] > 2
+    boards.refused.add(("c", 1))
+    assert [each.kind for each in boards.share(1)] == ["node_refused"]
 
 
 def test_a_shard_that_kills_nodes_is_given_up_before_it_has_killed_all():
@@ -177,18 +200,19 @@ def test_if_the_cluster_is_lost_what_came_back_is_judged_and_saved(settings, wor
             raise ConnectionError("the head is gone")
         return begun[:1], begun[1:]
 
-    def get(shard):
-        number = int(shard.partition("/")[0])
+    def get(task):
+        number = int(task.arguments[0][-1].partition("/")[0])
         folder = settings.root.parent / "node" / str(number)
         part = ShardPart(*store.read_plan(settings.reports / "plan.json"), number, 2)
         check_shard(replace(settings, reports=folder), part, "perfci check", heard.append)
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-            archive.add(folder, folder.name)
-        return 0, "", packed.getvalue()
+            archive.add(folder, "0")
+        return 0, "", "", packed.getvalue()
 
-    ray = stand_in(lambda node, arguments: arguments[0], wait, get)
-    measure = functools.partial(_measure, ray, "ray", NODES, [], settings, None, heard.append)
+    ray = StandIn()
+    ray.wait, ray.get = wait, get
+    measure = functools.partial(_measure, Cluster(ray, "ray", "fake", NODES), [], settings, None, heard.append)
 
     with pytest.raises(UsageError) as error:
         run_shards(settings, sharded, None, "perfci check", measure)
