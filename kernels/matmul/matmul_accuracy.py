@@ -60,7 +60,7 @@ accuracy = perfci.Accuracy(
         *perfci.grid(m=[64], n=[128], k=[256], dtype=[torch.float16]),
         *perfci.grid(m=[520], n=[2048], k=[128], dtype=[torch.bfloat16]),
         *perfci.grid(m=[520], n=[6664], k=[128], dtype=DTYPES[1:]),
-        *perfci.grid(m=[520], n=[6656], k=[48], dtype=[torch.float16], columns_apart=[523]),
+        *perfci.grid(m=[520], n=[6672], k=[48], dtype=[torch.float16], columns_apart=[523]),
         *perfci.grid(m=[520], n=[6664], k=[128], dtype=DTYPES[2:], bias=[True], activation=["gelu", "silu"]),
     ),
     reduces=lambda m, n, k, dtype, **epilogue: k,
