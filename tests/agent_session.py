@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import re
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from mcp import Client, StdioServerParameters, stdio_client
 
 from perfci.cli.demo import write_project
 from tests.git_repositories import begin_topic
+from tests.program import COMMAND
 
 PAGE = Path(__file__).parents[1] / "docs" / "agents.md"
 BEGIN, END = "<!-- made by python -m tests.agent_session -->\n", "<!-- end -->"
@@ -34,7 +34,7 @@ WORDS = """# scale
 
 async def hold(root: Path) -> str:
     """Hold the session with a server of its own. Returns all that was asked and answered, as text."""
-    command = ["-m", "perfci", "mcp", "--device", "fake", "--project", str(root)]
+    program, *command = [*COMMAND, "mcp", "--device", "fake", "--project", str(root)]
     lines: list[str] = []
 
     async def ask(name: str, **arguments: Any) -> dict[str, Any]:
@@ -54,7 +54,7 @@ async def hold(root: Path) -> str:
         lines.extend([f"(scale_triton.py now has US_PER_MEGABYTE = {us})", ""])
 
     async with Client(
-        stdio_client(StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ)))
+        stdio_client(StdioServerParameters(command=program, args=command, env=dict(os.environ)))
     ) as client:
         found = await ask("brief", op="scale")
         lines.extend([found["text"], ""])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import contextlib
 import functools
 import gc
 import importlib.util
@@ -12,7 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.program import no_pictures
+
 DEVICES = ("cuda", "npu")
+WITHOUT_PICTURES = {"cli", "flow", "gitlab", "npu", "scaffold"}
+"""Folders whose tests make checks and look at no picture."""
 
 
 def pytest_configure(config):
@@ -50,6 +55,19 @@ def pytest_runtest_setup(item):
     for name in DEVICES:
         if item.get_closest_marker(name) is not None and not has_device(name):
             pytest.skip(f"no {name} device here")
+
+
+@pytest.fixture
+def pictures():
+    """The test's reports have pictures."""
+
+
+@pytest.fixture(autouse=True)
+def few_pictures(request):
+    """Only tests that take `pictures` get some from the checks that they make."""
+    checks = request.path.relative_to(Path(__file__).parent).parts[0] in WITHOUT_PICTURES
+    with no_pictures() if checks and "pictures" not in request.fixturenames else contextlib.nullcontext():
+        yield
 
 
 @pytest.hookimpl(wrapper=True)

@@ -33,6 +33,7 @@ from perfci.ops.fingerprint.tree import Tree
 from perfci.store import signature
 from perfci.worker.confine import landlock_version
 from tests.git_repositories import git
+from tests.program import COMMAND, no_pictures
 
 TESTS = Path(__file__).parent
 CANARY = "c4n4ry-Secret_Value.9"
@@ -166,8 +167,9 @@ PROGRAM = [str(SCRIPT)] if SCRIPT.is_file() else [sys.executable, "-P", "-m", "p
 class Flow:
     """What one hostile merge request left: output by command, and files."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, pictures: bool = False) -> None:
         self.folder = folder
+        self.pictures = pictures
         self.root = folder / "project"
         self.outside = folder / "outside"
         self.reports = self.root / "reports"
@@ -196,6 +198,7 @@ class Flow:
             mock.patch.dict(os.environ, {**self.variables, **more}, clear=True),
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
+            contextlib.nullcontext() if self.pictures else no_pictures(),
         ):
             code = command([name, *arguments, "--project", str(self.root)])
         label = arguments[0] if name == "ci" else name
@@ -265,7 +268,7 @@ def project(root: Path) -> None:
 @pytest.fixture(scope="module")
 def flow(tmp_path_factory):
     """A base with baselines, and a branch of somebody who means harm, checked and shown in every way there is."""
-    found = Flow(tmp_path_factory.mktemp("hostile"))
+    found = Flow(tmp_path_factory.mktemp("hostile"), pictures=True)
     root = found.root
     found.outside.write_text("precious")
     project(root)
@@ -658,6 +661,7 @@ def joined(shards, tmp_path_factory):
 def test_whatever_a_plan_and_its_shards_hold_is_shown_as_text(joined, tmp_path, name):
     """A job that imported ops could write all of it as it likes, one fitting the other."""
     given = copied(joined, tmp_path)
+    given.pictures = True
     plan, path = given.reports / "plan.json", given.reports / "run.json"
     base = {"commit": name, "how": name, "name": name, "rules": True, "changed_rules": [name], "changed_pins": [name]}
     run = renamed(json.loads(path.read_text()), "relu", name)
@@ -867,7 +871,7 @@ def test_a_kernel_cannot_read_the_key_that_its_run_is_signed_with(branch):
     variables.pop("PERFCI_WRITABLE")
 
     line = shlex.join(
-        [*PROGRAM, "check", "relu", "--device", "fake", "--budget", "0.05", "--project", str(branch.root)]
+        [*COMMAND, "check", "relu", "--device", "fake", "--budget", "0.05", "--project", str(branch.root)]
     )
     done = subprocess.run(["sh", "-c", f"{line}; exit $?"], env=variables, capture_output=True, text=True, check=False)
 

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,9 +17,9 @@ from perfci import store
 from perfci.cli.demo import write_project
 from perfci.cli.main import run
 from perfci.core.model import Run
-from perfci.report.plots import Gallery
 from perfci.store.history import append_history
 from tests.git_repositories import alone, begin_topic
+from tests.program import COMMAND
 from tests.statistics.test_boards import fleet
 
 # As each test waits for its launches, they are few, and vary so little that few blocks tell.
@@ -143,24 +142,12 @@ class Project:
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """A command as a separate process, for signals."""
         return subprocess.Popen(
-            [sys.executable, "-m", "perfci", *arguments, "--project", str(self.root)],
+            [*COMMAND, *arguments, "--project", str(self.root)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
-
-
-@pytest.fixture
-def pictures() -> None:
-    """The test's reports have pictures."""
-
-
-@pytest.fixture(autouse=True)
-def no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes half of a check's time, and tests/report looks at all pictures."""
-    if "pictures" not in request.fixturenames:
-        monkeypatch.setattr("perfci.report.plots.Painter.draw_all", lambda _: Gallery({}))
 
 
 @pytest.fixture(scope="session")

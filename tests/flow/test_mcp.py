@@ -20,6 +20,7 @@ from perfci.worker import forks
 from tests import agent_session
 from tests.benchmark_modules import imported
 from tests.git_repositories import alone, begin_topic
+from tests.program import COMMAND
 
 CASE = "rows=256,cols=128,dtype=float32"
 TOOLS = {"brief", "try", "profile", "static", "compare", "history"}
@@ -41,8 +42,8 @@ def speed(project, us):
 
 def talk(project, conversation, *options):
     """Have a client talk with a server of its own. `conversation` gets the client."""
-    command = ["-m", "perfci", "mcp", "--device", "fake", "--project", str(project.root), *options]
-    server = StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ))
+    program, *command = [*COMMAND, "mcp", "--device", "fake", "--project", str(project.root), *options]
+    server = StdioServerParameters(command=program, args=command, env=dict(os.environ))
 
     async def meet():
         async with Client(stdio_client(server)) as client:
@@ -182,7 +183,7 @@ def test_the_session_of_the_guide_is_one_that_a_client_has(monkeypatch, tmp_path
 
 def test_a_signal_ends_the_round_under_way_and_the_server(kernel):
     kernel.edit("scale", "triton", "    out = np.empty", "    __import__('time').sleep(100)\n    out = np.empty")
-    command = [sys.executable, "-m", "perfci", "mcp", "--device", "fake", "--project", str(kernel.root)]
+    command = [*COMMAND, "mcp", "--device", "fake", "--project", str(kernel.root)]
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
     asked = {"name": "try", "arguments": {"op": "scale", "why": "it never ends"}}
     with subprocess.Popen(

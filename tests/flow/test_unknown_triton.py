@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.program import COMMAND
+
 ROOT = Path(__file__).resolve().parents[2]
 
 INSIDE = ("CompiledKernel", "GridExecutor", "interpreter_builder", "_interpreter")
@@ -50,7 +52,7 @@ def perfci(later, tmp_path):
     surroundings = os.environ | {"PYTHONPATH": str(later), "XDG_CACHE_HOME": str(tmp_path / "cache")}
 
     def run(*arguments):
-        command = [sys.executable, "-m", "perfci", *arguments]
+        command = [*COMMAND, *arguments]
         return subprocess.run(command, cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=False)
 
     return run

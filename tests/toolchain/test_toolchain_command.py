@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
 from perfci.device.targets import release  # noqa: E402
+from tests.program import COMMAND  # noqa: E402
 from tests.static_ops import SCALE, write  # noqa: E402
 from tests.toolchain.regressions import PRECISE  # noqa: E402
 
@@ -39,7 +39,7 @@ def _git(root, *words):
 
 
 def _check(root, *words, **variables):
-    command = [sys.executable, "-P", "-m", "perfci", "check", "--project", str(root), "--static", *words]
+    command = [*COMMAND, "check", "--project", str(root), "--static", *words]
     around = os.environ | {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(root.parent / "cache")} | variables
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=root.parent, env=around)
 
