@@ -27,6 +27,12 @@ def wrong(q=(1, 4, 8, 16), k=(1, 2, 8, 16), v=(1, 2, 8, 16), dtype=torch.float32
     return make
 
 
+def cut_batches(made, start, stop):
+    """Inputs of so many batches; the mask may be of all."""
+    tensors = {name: each for name, each in made.items() if isinstance(each, torch.Tensor) and len(each) > 1}
+    return {**made, **{name: each[start:stop] for name, each in tensors.items()}}
+
+
 def places(device, heads, dtype):
     """Inputs whose mask is of places."""
     return {**wrong()(device), "mask": torch.ones(1, heads, 8, 8, dtype=dtype, device=device)}
@@ -69,7 +75,7 @@ accuracy = perfci.Accuracy(
         *shapes(4, 4, 2, queries=[2], keys=[300], width=[16], dtype=[torch.float32], causal=[True]),
         *shapes(1, 3, 1, queries=[5], keys=[3], width=[16], dtype=[torch.float32], causal=[True]),
         # Width 128 and enough queries, for groups of warps where there are such: ends of tiles and of blocks of keys.
-        *shapes(1, 2, 1, queries=[66], keys=[131], width=[128], dtype=[torch.bfloat16], causal=[False, True]),
+        *shapes(1, 4, 2, queries=[66], keys=[131], width=[128], dtype=[torch.bfloat16], causal=[False, True]),
         *shapes(queries=[200], keys=[135], width=[72, 128], dtype=[torch.float16], causal=[True]),
         *shapes(queries=[0, 5], keys=[0, 7], width=[16], dtype=[torch.float16]),
         *shapes(batch=0, queries=[4], keys=[4], width=[16], dtype=[torch.bfloat16]),
@@ -83,17 +89,20 @@ accuracy = perfci.Accuracy(
     ),
     accelerator_cases=(
         # More tiles than an H200 has processors, for programs that take several.
-        *shapes(1, 50, queries=[1024], keys=[128], width=[128], dtype=[torch.bfloat16]),
+        *shapes(1, 50, 25, queries=[1024], keys=[128], width=[128], dtype=[torch.bfloat16]),
         # What performance launches and no case above does: whole blocks of keys, and parts of them.
         *shapes(queries=[256], keys=[128], width=[128], dtype=[torch.float16]),
         *shapes(queries=[256], keys=[384], width=[128, 64], dtype=DTYPES[2:], causal=[True]),
-        *shapes(queries=[256], keys=[256], width=[64], dtype=DTYPES[2:]),
+        *shapes(2, 6, 2, queries=[256], keys=[256], width=[64], dtype=DTYPES[2:]),
         *shapes(queries=[200], keys=[256], width=[128], dtype=DTYPES[2:], causal=[True], window=[(99, None)]),
         *shapes(queries=[256], keys=[128], width=[256], dtype=DTYPES[2:], causal=[True]),
         *shapes(queries=[256], keys=[128], width=[128], dtype=DTYPES[2:], mask=["bool", "added-by-head"]),
         *shapes(16, 32, 8, queries=[1, 16], keys=[1024], width=[128], dtype=DTYPES[2:], causal=[True]),
         *shapes(1, 32, 8, queries=[1], keys=[8192], width=[128], dtype=DTYPES[2:], causal=[True]),
     ),
+    # Past 2^31 and 2^32 elements, through pointers: a descriptor's coordinates stay small.
+    large_cases=shapes(2**18 + 5, 34, 17, queries=[8], keys=[3], width=[61], dtype=[torch.float16]),
+    large_part=cut_batches,
     reduces=lambda keys, width, **others: max(keys, width, 1),
     uses_dot=True,
     rejects=(

@@ -5,6 +5,8 @@ import torch
 from conv2d_baseline import conv2d as reference, make_inputs
 from conv2d_triton import conv2d as kernel
 
+from _views import spread
+
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 LOW = DTYPES[1:]
 
@@ -13,13 +15,15 @@ def shapes(images, channels, outputs, **axes):
     return perfci.grid(images=[images], channels=[channels], outputs=[outputs], **axes)
 
 
-def inputs(crop=False, images_apart=0, **case):
-    """As in the baseline; `crop`: x is a part of a wider image. Images lie `images_apart` elements apart."""
+def inputs(crop=False, images_apart=0, channels_apart=0, **case):
+    """As in the baseline; `crop`: x is a part of a wider image. So many elements lie between images, or channels."""
     made = make_inputs(**case)
     if images_apart:
         x = made["x"]
         far = torch.empty_strided(x.shape, (images_apart, *x.stride()[1:]), dtype=x.dtype, device=x.device)
         made["x"] = far.copy_(x)
+    if channels_apart:
+        made["x"] = spread(made["x"], 1, channels_apart)
     if crop:
         x = made["x"]
         order = torch.channels_last if case.get("last") else torch.contiguous_format
@@ -95,6 +99,8 @@ accuracy = perfci.Accuracy(
         *shapes(1, 8, 16, size=[(7, 9)], taps=[3], dtype=LOW, **ORDERS, padding=[1], crop=[True]),
         *shapes(1, 8, 8, size=[(7, 9)], taps=[3], dtype=LOW[:1], **ORDERS, groups=[8], padding=[1], crop=[True]),
         *shapes(1, 5, 5, size=[(6, 9)], taps=[7], dtype=LOW, last=[True], groups=[5], padding=[3]),
+        # Through pointers, with more tiles than a device of few programs has of these.
+        *shapes(2, 5, 7, size=[(24, 23)], taps=[2], dtype=DTYPES[::2], last=[False]),
     ),
     probe_cases=(
         *shapes(1, 5, 9, size=[(4, 5)], taps=[(3, 2)], dtype=DTYPES, last=[False], padding=[(1, 0)], **FINISHED),
@@ -119,6 +125,7 @@ accuracy = perfci.Accuracy(
         # Places that take more than 32 bits, of few elements.
         *shapes(3, 5, 7, size=[(5, 6)], taps=[(3, 2)], dtype=DTYPES[::2], last=[False], **ASKEW, **APART),
         *shapes(3, 40, 40, size=[(7, 9)], taps=[3], dtype=LOW[1:], **ORDERS, groups=[40], padding=[1], **APART),
+        *shapes(2, 12, 7, size=[(5, 6)], taps=[2], dtype=DTYPES[::2], last=[False], channels_apart=[2**28 + 8]),
     ),
     reduces=lambda channels, taps, groups=1, **others: (
         channels // groups * (taps**2 if isinstance(taps, int) else taps[0] * taps[1])

@@ -85,6 +85,8 @@ accuracy = perfci.Accuracy(
         *perfci.grid(
             m=[5], n=[48], k=[261], scaling=["row", "block", 32], dtype=[E4M3], out_dtype=OUT[:1], columns_apart=[FAR]
         ),
+        # A number of tiles that a block of nearly 128 rows would change.
+        *perfci.grid(m=[640], n=[264], k=[144], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1]),
         # What performance launches and no case above does: programs that take several tiles.
         *perfci.grid(m=[520], n=[6672], k=[144], scaling=["tensor"], dtype=[E4M3], out_dtype=OUT[:1]),
         *perfci.grid(m=[520], n=[3472], k=[144], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1]),

@@ -13,10 +13,11 @@ from perfci.lab.soak.subject import SoakSubject
 from perfci.worker.soak import as_performance
 
 BEYOND = 1 << 15
-SHRUNK = {"batch": 71, "rows": 71, "cols": 1025, "shape": 71_001}
+SHRUNK = {"batch": 71, "rows": 71, "cols": 1025, "shape": 71_001, "key_heads": 1}
+HEADS = {"attention": 2, "rotary": 8}
 LARGE = (
     "broadcast", "bias_relu", "softmax", "layer_norm", "rms_norm", "vector_add", "gelu", "add_rms_norm", "rotary",
-    "softmax_backward", "layer_norm_backward", "rms_norm_backward", "cross_entropy_backward",
+    "softmax_backward", "layer_norm_backward", "rms_norm_backward", "cross_entropy_backward", "attention",
 )  # fmt: skip
 
 
@@ -43,7 +44,8 @@ def run(monkeypatch):
 
 def shrunk(op):
     (params,) = suite_of(op).large_cases
-    return {name: SHRUNK.get(name, value) for name, value in params.items()}
+    shrunk = {name: SHRUNK.get(name, value) for name, value in params.items()}
+    return {**shrunk, "heads": HEADS[op]} if op in HEADS else shrunk
 
 
 @pytest.mark.parametrize("op", LARGE)
