@@ -270,7 +270,7 @@ def test_a_command_that_there_is_not_fails(repository):
     done = job(repository, command="chekc")
 
     assert done.result == 1
-    assert "none of check, plan, shard and merge" in done.printed
+    assert "none of check, plan, shard, confirm and merge" in done.printed
 
 
 def test_what_is_printed_stands_between_stop_and_go_and_commands_nobody(repository):
@@ -293,7 +293,7 @@ HOSTILE = "x; touch pwned; $(touch pwned) `touch pwned` \"' --help"
 @pytest.mark.parametrize(
     "name", ["project", "reports", "device", "budget", "strict", "html", "language", "shards", "shard"]
 )
-@pytest.mark.parametrize("command", ["check", "plan", "shard", "merge"])
+@pytest.mark.parametrize("command", ["check", "plan", "shard", "confirm", "merge"])
 def test_an_input_is_one_argument_whatever_it_holds(repository, name, command):
     told = repository.parent / "told"
     (repository.parent / "job" / "bin" / "perfci").write_text(

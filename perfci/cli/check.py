@@ -29,7 +29,7 @@ from perfci.cli.progress import Progress
 from perfci.cli.soak import print_soak
 from perfci.core import deadline as deadlines
 from perfci.core.errors import UsageError
-from perfci.core.model import DuelWhat, Suite
+from perfci.core.model import DuelWhat, Reason, Suite
 from perfci.core.settings import ONE, Settings, are_devices
 from perfci.core.wording import say, sentence, spoken
 from perfci.judge.notes import note_missing_peers
@@ -39,7 +39,8 @@ from perfci.runs import toolchain as toolchains
 from perfci.runs.cluster import check_on_cluster, choose_cluster
 from perfci.runs.effective_thresholds import parse_options
 from perfci.runs.plan import DEFAULT_BUDGET_S, Request
-from perfci.runs.shards import FOLDER, ShardPart, check_on_devices, check_shard
+from perfci.runs.shards import FOLDER, ShardPart, check_on_devices, check_shard, confirm_shards
+from perfci.store import signature
 
 SUITES = {
     "both": (Suite.ACCURACY, Suite.PERFORMANCE),
@@ -60,7 +61,7 @@ SUITES = {
         "against_release": "ops case release device budget seed timer deadline threshold out strict html timings",
         "chain": "ops case device seed",
         "soak": "ops case calls decay_limit device seed timer",
-        "plan": "shard device deadline",
+        "plan": "shard confirm device deadline",
         "on": "ops case device budget seed strict html suite timer against duel deadline threshold peers timings",
     },
 )
@@ -94,6 +95,10 @@ def check(
     shard: Annotated[
         str | None,
         option("--shard", "Which one, such as $CI_NODE_INDEX/$CI_NODE_TOTAL; goes with --plan.", "none", "I/N"),
+    ] = None,
+    confirm: Annotated[
+        Path | None,
+        option("--confirm", "With --plan: look on this board at what one alone found slower.", "none", "RUNS"),
     ] = None,
     device: options.DeviceOption = "auto",
     budget: Annotated[
@@ -129,14 +134,15 @@ def check(
     json = output == "json"
     if devices is not None and not are_devices(devices):
         raise UsageError("devices_malformed", devices=devices)
-    if plan is not None and shard is None:
+    if plan is not None and (shard is None) == (confirm is None):
         raise UsageError("option_needs", option="--plan", needed="--shard I/N")
     limit = deadlines.find(deadline, os.environ, time.time())
     where = language.load(project)
     if toolchain:
         _check_in_toolchain(toolchain, where)
-    if plan is not None and shard is not None:
-        return _check_shard(plan, shard, device, limit, where, json=json)
+    if plan is not None:
+        part = _read_shard(plan, shard, device, limit)
+        return _confirm(part, confirm, where) if confirm else _check_shard(part, where, json=json)
     if chain:
         return print_chains(Request(tuple(ops), case, device, seed=seed), where, json=json)
     if soak:
@@ -243,13 +249,30 @@ def _measure(request: Request, where: Settings, *, json: bool) -> int:
     return Exit.OK
 
 
-def _check_shard(plan: Path, shard: str, device: str, limit: deadlines.JobLimit, where: Settings, *, json: bool) -> int:
-    """Measure one shard. `perfci ci merge` judges it, so this ends with 0 unless perfci itself fails."""
+def _read_shard(plan: Path, shard: str | None, device: str, limit: deadlines.JobLimit) -> ShardPart:
+    """A shard of a stored plan. The first one if none is named."""
     sharded, digest = store.read_plan(plan)
+    shard = f"1/{sharded.shards}" if shard is None else shard
     numbers = re.fullmatch(r"(\d{1,6})/(\d{1,6})", shard, re.ASCII)
     if not numbers:
         raise UsageError("shard_malformed", shard=shard)
-    part = ShardPart(sharded, digest, int(numbers[1]), int(numbers[2]), device, limit)
+    return ShardPart(sharded, digest, int(numbers[1]), int(numbers[2]), device, limit)
+
+
+def _confirm(part: ShardPart, runs: Path, where: Settings) -> int:
+    """Look on this machine's board at what another one alone found slower. `perfci ci merge` judges as before."""
+    paths = store.list_runs(runs)
+    for each in paths:
+        signature.check(each)
+    found = [(store.read_run(each), each.parent) for each in paths]
+    with Progress() as progress:
+        said = [*confirm_shards(where, part, found, get_command(), progress)]
+    print_lines(*map(sentence, said or [Reason("confirm_nothing")]))
+    return Exit.OK
+
+
+def _check_shard(part: ShardPart, where: Settings, *, json: bool) -> int:
+    """Measure one shard. `perfci ci merge` judges it, so this ends with 0 unless perfci itself fails."""
     where = dataclasses.replace(where, reports=where.reports / FOLDER / str(part.index))
     with Progress() as progress:
         run, judgements = check_shard(where, part, get_command(), progress)

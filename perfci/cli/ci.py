@@ -114,7 +114,7 @@ def merge(
     where = language.load(project)
     where = dataclasses.replace(where, reports=out.resolve()) if out else where
     sharded, digest = store.read_plan(plan)
-    found = [each for given in runs for each in _list_runs(given)]
+    found = [each for given in runs for each in store.list_runs(given)]
     target = (where.reports / store.RUN_FILE).resolve()
     if target in {each.resolve() for each in found}:
         raise UsageError("merge_over_shard", path=str(target))
@@ -181,13 +181,6 @@ def note(
     for problem in problems:
         print(f"perfci: {plain(sentence(problem), BLOCK_LIMIT)}", file=sys.stderr)
     return Exit.OK
-
-
-def _list_runs(path: Path) -> list[Path]:
-    """A run.json, the one in a folder, or those in the folders of a folder."""
-    if not path.is_dir() or (path / store.RUN_FILE).is_file():
-        return [path / store.RUN_FILE if path.is_dir() else path]
-    return sorted(path.glob(f"*/{store.RUN_FILE}"))
 
 
 def _describe_plan(found: ShardPlan) -> Iterator[str]:

@@ -15,7 +15,7 @@ def merge(sharded: ShardPlan, plan: str, runs: Sequence[Run], blank: Run) -> Run
     """Returns one run of the plan. plan: SHA-256 of plan.json. blank: a fresh run, for what no shard has.
 
     Raises UsageError for a run that is no shard of this plan, for runs whose times cannot be compared, and for two
-    different runs of one shard. A run that is given twice counts once.
+    different runs of one shard. Of a run that is given twice the first one counts.
     """
     by_shard: dict[int, Run] = {}
     for run in runs:

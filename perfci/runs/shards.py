@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,11 +18,29 @@ import perfci
 from perfci import store
 from perfci.core import deadline
 from perfci.core.errors import PerfciError, Stopped, UsageError
-from perfci.core.model import UNTIMED, Device, Judgements, Plan, PlannedOp, Run, Shard, ShardedOp, ShardPlan, board_key
+from perfci.core.model import (
+    UNTIMED,
+    Device,
+    Fact,
+    Gate,
+    Judgements,
+    PerformanceCase,
+    Plan,
+    PlannedOp,
+    Reason,
+    Run,
+    Shard,
+    ShardedOp,
+    ShardPlan,
+    Suite,
+    board_key,
+)
 from perfci.core.model import UsedBoard as Board
 from perfci.core.settings import ALL, ONE, Settings
+from perfci.core.temporary import temporary_folder
 from perfci.core.wording import as_fact, spoken
 from perfci.git.command import parse_commit
+from perfci.judge.quarantine import TIMED, boards_of
 from perfci.ops.discover import select
 from perfci.ops.fingerprint.tree import Tree
 from perfci.runs import base as base_stage
@@ -32,13 +50,14 @@ from perfci.runs.boards import avoid_sick, find_sick
 from perfci.runs.decide import decide, open_rules
 from perfci.runs.describe import Described, describe_ops, find_violation
 from perfci.runs.effective_thresholds import alpha_of, refuse_looser
-from perfci.runs.merge import DIGITS, merge
+from perfci.runs.merge import DIGITS, merge, refuse_mixed
 from perfci.runs.plan import Request, cases_to_run, make_plan, share_out
 from perfci.runs.record import Recorder, new_run
 from perfci.store import launches
 from perfci.store.files import encode, uncollected
 
 FOLDER = "shards"  # in the reports folder: shards/<number>/run.json of each shard that was measured here
+CONFIRMED = "confirmed"  # the same of each shard that was looked at again on another board
 
 AUTO, CPU, FAKE = "auto", "cpu", "fake"
 
@@ -141,13 +160,8 @@ def _fingerprint(settings: Settings, names: Sequence[str]) -> Mapping[str, str]:
 
 def check_shard(settings: Settings, part: ShardPart, command: str, listener: Listener) -> tuple[Run, Judgements]:
     """Measure and judge a shard's ops by the families' sizes. Raises UsageError if the plan is not for what is here."""
+    _refuse_other_checkout(settings, part)
     sharded = part.sharded
-    if part.count != sharded.shards or not 1 <= part.index <= part.count:
-        raise UsageError("shard_range", index=part.index, count=part.count, planned=sharded.shards)
-    _refuse_difference(as_fact("version of perfci"), perfci.__version__, sharded.perfci)
-    _refuse_difference(as_fact("commit"), parse_commit(settings.root, "HEAD"), sharded.commit)
-    for op, digest in _fingerprint(settings, [*part.files]).items():
-        _refuse_difference(as_fact("files"), f"op {op} {digest[:DIGITS]}", f"op {op} {part.files[op][:DIGITS]}")
     own, limit = tuple(op for op in sharded.plan.ops if op.op in part.files), part.limit
     mine = dataclasses.replace(sharded.plan, ops=own, removed=(), shard_family=sharded.family)
     mine = dataclasses.replace(mine, deadline=limit.deadline, deadline_note=limit.note)
@@ -165,7 +179,77 @@ def check_shard(settings: Settings, part: ShardPart, command: str, listener: Lis
         return run, judgements
 
 
-def _measure_shard(bench: Bench, part: ShardPart, mine: Plan, shard: Shard, command: str) -> tuple[Run, Judgements]:
+def _refuse_other_checkout(settings: Settings, part: ShardPart) -> None:
+    sharded = part.sharded
+    if part.count != sharded.shards or not 1 <= part.index <= part.count:
+        raise UsageError("shard_range", index=part.index, count=part.count, planned=sharded.shards)
+    _refuse_difference(as_fact("version of perfci"), perfci.__version__, sharded.perfci)
+    _refuse_difference(as_fact("commit"), parse_commit(settings.root, "HEAD"), sharded.commit)
+    for op, digest in _fingerprint(settings, [*part.files]).items():
+        _refuse_difference(as_fact("files"), f"op {op} {digest[:DIGITS]}", f"op {op} {part.files[op][:DIGITS]}")
+
+
+def confirm_shards(
+    settings: Settings, part: ShardPart, found: Sequence[tuple[Run, Path]], command: str, listener: Listener
+) -> Iterator[Reason]:
+    """Take the later looks at what one board alone found slower again, on another one: all must agree to fail a case.
+
+    part: of any index. Writes runs of shards into folders of their own. `merge_shards` takes them if they come first.
+    There is none of a shard if the board here is the same one, or if not all looks come to their end. Yields what was
+    done, shard by shard.
+    """
+    shutil.rmtree(settings.reports / CONFIRMED, ignore_errors=True)
+    sharded, count = part.sharded, part.sharded.shards
+    blank = new_run(settings, sharded.plan, dataclasses.replace(UNKNOWN, kind=sharded.plan.device), command)
+    whole = merge(sharded, part.plan, [run for run, _ in found], blank)
+    boards = {(op.op, case.case): boards_of(case, whole) for op in whole.ops for case in op.performance}
+    slow = [
+        (row.op, row.case or "") for row in decide(whole, settings).rows
+        if row.suite is Suite.PERFORMANCE and row.verdict in TIMED and row.verdict.gate is Gate.FAILS
+    ]  # fmt: skip
+    alone = {place: boards[place][0] for place in slow if len(boards.get(place, ())) == 1}
+    for run, folder in found:
+        mine = {place for place in alone if place[0] in {op.op for op in run.ops}}
+        if mine and run.shard:
+            facts: dict[str, Fact] = {"shard": f"{run.shard.index}/{count}", "count": len(mine)}
+            facts["board"] = alone[min(mine)]
+            with (
+                temporary_folder("confirm") as own,
+                open_bench(dataclasses.replace(settings, reports=own), listener) as bench,
+            ):
+                shutil.copytree(folder, own, dirs_exist_ok=True)
+                first = _forget_later_looks(run, own, mine)
+                there = dataclasses.replace(part, index=run.shard.index)
+                _refuse_other_checkout(settings, there)
+                again, _ = _measure_shard(bench, there, first.plan, run.shard, command, first)
+                looked = [case for op in again.ops for case in op.performance if (op.op, case.case) in mine]
+                whole_looks = all(len(boards_of(case, again)) > 1 and not case.late for case in looked)
+                kind = "confirm_same" if again is first else "confirmed" if whole_looks else "confirm_undone"
+                if kind == "confirmed":
+                    shutil.copytree(own, settings.reports / CONFIRMED / str(run.shard.index))
+            yield Reason(kind, facts)
+
+
+def _forget_later_looks(run: Run, folder: Path, cases: Collection[tuple[str, str]]) -> Run:
+    """Returns a run, in its folder, with the first looks alone at these cases (op, case)."""
+
+    def forget(op: str, case: PerformanceCase) -> PerformanceCase:
+        if (op, case.case) not in cases:
+            return case
+        for process in {*(each.process for each in case.blocks), *(each.process for each in case.host)} - {0}:
+            launches.drop_launches(folder, op, process, [case.case])
+        blocks = tuple(each for each in case.blocks if not each.process)
+        host = tuple(each for each in case.host if not each.process)
+        return dataclasses.replace(case, blocks=blocks, host=host)
+
+    ops = (dataclasses.replace(op, performance=tuple(forget(op.op, case) for case in op.performance)) for op in run.ops)
+    return dataclasses.replace(run, ops=tuple(ops))
+
+
+def _measure_shard(
+    bench: Bench, part: ShardPart, mine: Plan, shard: Shard, command: str, earlier: Run | None = None
+) -> tuple[Run, Judgements]:
+    """Measure a shard, or what an earlier run of it lacks, on another board if there is one."""
     # A worker opens whatever is here. Only a CPU or a fake device has to be asked for by name.
     kind = mine.device if mine.device in {CPU, FAKE} else AUTO
     request = Request(
@@ -179,7 +263,8 @@ def _measure_shard(bench: Bench, part: ShardPart, mine: Plan, shard: Shard, comm
     _refuse_difference(RULES, bench.sealed[rules.root][:DIGITS], part.sharded.rules[:DIGITS])
     with bench.timing("describe"):
         found = describe_ops(bench, request)
-    avoid_sick(bench, found, mine.put_aside)
+    used = [earlier.environment.device.uuid or ""] if earlier else []
+    avoid_sick(bench, found, (*mine.put_aside, *used))
     _refuse_difference(as_fact("device"), found.device.kind, mine.device)
     here, planned = {op.op: op for op in found.ops}, []
     for op in mine.ops:
@@ -190,6 +275,13 @@ def _measure_shard(bench: Bench, part: ShardPart, mine: Plan, shard: Shard, comm
         planned.append(dataclasses.replace(op, failure=other.failure))
     mine = dataclasses.replace(mine, ops=tuple(planned), devices=found.devices)
     run = dataclasses.replace(new_run(bench.settings, mine, found.device, command), shard=shard)
+    if earlier:
+        timed = dataclasses.replace(run.environment, timer=earlier.environment.timer)
+        refuse_mixed([earlier, dataclasses.replace(run, environment=timed)])
+        if not bench.boards and board_key(found.device.uuid or "") in map(board_key, used):
+            return earlier, Judgements(())
+        earlier = dataclasses.replace(earlier, plan=dataclasses.replace(earlier.plan, devices=found.devices))
+        return flow.settle(bench, dataclasses.replace(request, device=mine.device), earlier, tree)
     refuse_looser(mine, rules, run.environment, run.created)
     seconds = {each.op: each.seconds for each in part.sharded.ops}
     times = deadline.Timetable(seconds, known=part.sharded.last is not None)
@@ -266,7 +358,7 @@ def merge_shards(
     with open_rules(run, settings) as rules:
         _refuse_difference(RULES, base_stage.hash_rules(rules)[:DIGITS], sharded.rules[:DIGITS])
     # A signature covers both.
-    launches.join_launches(settings.reports, {run.id: folder for run, folder in found}.values())
+    launches.join_launches(settings.reports, {run.id: folder for run, folder in reversed(found)}.values())
     store.write_run(run, settings.reports)
     with uncollected():
         return run, decide(run, settings)

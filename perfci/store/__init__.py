@@ -99,3 +99,10 @@ def write_baseline(baseline: Baseline, root: Path) -> Path:
     path = baseline_path(root, baseline.device, baseline.op)
     refuse_to_overwrite_unreadable(path)
     return write_atomically(path, encode(baseline, path))
+
+
+def list_runs(path: Path) -> list[Path]:
+    """A run.json, the one in a folder, or those in the folders of a folder, or in their folders."""
+    if not path.is_dir() or (path / RUN_FILE).is_file():
+        return [path / RUN_FILE if path.is_dir() else path]
+    return sorted([*path.glob(f"*/{RUN_FILE}"), *path.glob(f"*/*/{RUN_FILE}")])

@@ -98,6 +98,36 @@ def _everything_lies_where_a_check_would_have_put_it(topic, answer):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("elsewhere", "verdicts"), [(400.0, {"REGRESSED"}), (320.4, {"INCONCLUSIVE"})])
+def test_what_one_board_alone_found_slower_fails_only_if_another_one_agrees(topic, monkeypatch, elsewhere, verdicts):
+    here = f"import os\nUS_PER_MEGABYTE = {elsewhere} if os.environ.get('FAKE_VISIBLE_DEVICES') == '1' else 400.0"
+    topic.project.edit("scale", "triton", "US_PER_MEGABYTE = 320.0", here)
+    commit_all(topic.root)
+    topic.plan("--shards", "1", "--suite", "performance")
+    topic.shard(1, 1)
+    given = ("check", "--plan", str(topic.file), "--confirm", str(topic.file.with_name("shards")), "--device", "fake")
+    alone = topic.merge("--suite", "performance")
+    before = topic.shard_run(1)
+
+    same = topic.project.perfci(*given)
+    assert (same.code, "FAKE-0" in same.out, topic.shard_run(1)) == (0, True, before), same.err
+    monkeypatch.setenv("PERFCI_BOARD", "1")
+    other = topic.project.perfci(*given)
+    folders = (str(topic.file.with_name(name)) for name in ("confirmed", "shards"))
+    both = topic.merge(*folders, "--suite", "performance")
+
+    assert other.code == 0 and "looked at again" in other.out, other.out
+    assert (alone.code, alone.verdicts("scale")) == (2, {"REGRESSED"})
+    assert (both.code, both.verdicts("scale")) == (2 if elsewhere == 400.0 else 3, verdicts), both.out
+    (scale,) = topic.project.run_record().ops[-1:]
+    for case in scale.performance:
+        assert {(block.board, block.process > 0) for block in case.blocks} == {(None, False), ("FAKE-1", True)}
+    rows = {(row.case, row.process) for row in read_launches(topic.root / "reports").rows}
+    assert len(rows) == sum(len({block.process for block in case.blocks}) for case in scale.performance)
+    assert topic.shard_run(1) == before
+
+
+@pytest.mark.slow
 def test_a_shard_that_is_missing_is_red_and_one_given_twice_counts_once(topic):
     topic.slow_down("scale", 320.4)
     topic.slow_down("relu", 320.4)
