@@ -29,15 +29,14 @@ import perfci
 from perfci import store
 from perfci.core import deadline
 from perfci.core.environment import installed_versions
-from perfci.core.errors import MissingPackageError, PerfciError, Stopped, StoredFileError, UsageError
+from perfci.core.errors import MissingPackageError, PerfciError, Stopped, UsageError
 from perfci.core.model import Deadline, Fact, Judgements, Reason, Round, Run, ShardPlan, board_key
 from perfci.core.settings import CLUSTER, ONE, Settings
 from perfci.core.temporary import temporary_folder
 from perfci.core.wording import as_fact, say, sentence, spoken
 from perfci.git.command import ask, require
 from perfci.git.repository import find_repository
-from perfci.ops.discover import select, select_one
-from perfci.ops.fingerprint.tree import Tree
+from perfci.ops.discover import OpFolder, select, select_one
 from perfci.runs.bench import Listener
 from perfci.runs.boards import find_sick
 from perfci.runs.merge import refuse_mixed
@@ -142,28 +141,31 @@ def tune_on_cluster(
     words: options of `perfci tune`. Returns by op its exit code and answer, and why nodes had none. Searches go on
     where they ended. Raises PerfciError as `open_cluster` does, and for an op that cannot be tuned.
     """
-    ops, reports, found = [check_tunable(each) for each in select(settings, request.ops)], settings.reports / TUNED, {}
-    prints = [Tree(settings.root, settings.kernels).fingerprint(op.op).digest for op in ops]
+    ops, reports = [check_tunable(each) for each in select(settings, request.ops)], settings.reports / TUNED
+    found, notes, written = dict[str, tuple[int, str]](), list[Reason](), "--write" in words
+
+    def read_tuned(op: OpFolder) -> Mapping[str, bytes]:
+        return {each.name: each.read_bytes() for each in (op.folder / "tuned").glob("*.json")}
+
+    def keep(number: int, _: RayNode, answer: Answer) -> None:
+        (code, _why, out, packed), op = answer, ops[number]
+        edited = written and read_tuned(op) != before[number]
+        _unpack(packed, [reports, *([op.folder / "tuned"] if written and not edited else [])])
+        if edited:
+            notes.append(Reason("tune_edited", {"path": str(op.folder / "tuned"), "state": str(reports)}))
+        else:
+            found[op.op] = code, out
+
     with store.claim_reports(reports), open_cluster(address, request.device) as cluster:
-        top, calls, places = require(find_repository(settings.root)).top, {}, {}
+        top, before, calls = require(find_repository(settings.root)).top, [*map(read_tuned, ops)], {}
         packed = cluster.ray.put(_pack(settings, top))
         for number, op in enumerate(ops):
             searches = {os.path.relpath(each, top): each.read_bytes() for each in reports.glob(f"{op.op}-*.jsonl")}
-            places[number] = [reports, *([op.folder / "tuned"] if "--write" in words else [])]
-            search = ["tune", op.op, *words, "--on", HERE]
-            calls[number] = _call(settings, top, search, packed, searches, places[number])
-
-        def keep(number: int, _: RayNode, answer: Answer) -> None:
-            (code, _why, out, packed), op = answer, ops[number]
-            edited = Tree(settings.root, settings.kernels).fingerprint(op.op).digest != prints[number]
-            _unpack(packed, places[number][: 1 if edited else None])
-            if edited and places[number][1:]:
-                raise StoredFileError("tune_edited", path=str(op.folder), state=str(reports))
-            found[op.op] = code, out
-
+            search, kept = ["tune", op.op, *words, "--on", HERE], [reports, op.folder / "tuned"]
+            calls[number] = _call(settings, top, search, packed, searches, kept)
         listener(Doing("tune", ", ".join(op.op for op in ops)))
-        faults = _spread(cluster, calls, keep)
-        return {op.op: found[op.op] for op in ops if op.op in found}, faults
+        notes += _spread(cluster, calls, keep)
+    return {op.op: found[op.op] for op in ops if op.op in found}, notes
 
 
 def try_on_cluster(
