@@ -141,8 +141,7 @@ def check(
     if toolchain:
         _check_in_toolchain(toolchain, where)
     if plan is not None:
-        part = _read_shard(plan, shard, device, limit)
-        return _confirm(part, confirm, where) if confirm else _check_shard(part, where, json=json)
+        return _check_shard(plan, shard, confirm, device, limit, where, json=json)
     if chain:
         return print_chains(Request(tuple(ops), case, device, seed=seed), where, json=json)
     if soak:
@@ -249,30 +248,28 @@ def _measure(request: Request, where: Settings, *, json: bool) -> int:
     return Exit.OK
 
 
-def _read_shard(plan: Path, shard: str | None, device: str, limit: deadlines.JobLimit) -> ShardPart:
-    """A shard of a stored plan. The first one if none is named."""
+def _check_shard(
+    plan: Path, shard: str | None, runs: Path | None, device: str, limit: deadlines.JobLimit, where: Settings, *,
+    json: bool,
+) -> int:  # fmt: skip
+    """Measure one shard, or look at what a board alone found slower in all of them (runs).
+
+    `perfci ci merge` judges it, so this ends with 0 unless perfci itself fails.
+    """
     sharded, digest = store.read_plan(plan)
-    shard = f"1/{sharded.shards}" if shard is None else shard
-    numbers = re.fullmatch(r"(\d{1,6})/(\d{1,6})", shard, re.ASCII)
+    numbers = re.fullmatch(r"(\d{1,6})/(\d{1,6})", f"1/{sharded.shards}" if shard is None else shard, re.ASCII)
     if not numbers:
         raise UsageError("shard_malformed", shard=shard)
-    return ShardPart(sharded, digest, int(numbers[1]), int(numbers[2]), device, limit)
-
-
-def _confirm(part: ShardPart, runs: Path, where: Settings) -> int:
-    """Look on this machine's board at what another one alone found slower. `perfci ci merge` judges as before."""
-    paths = store.list_runs(runs)
-    for each in paths:
-        signature.check(each)
-    found = [(store.read_run(each), each.parent) for each in paths]
-    with Progress() as progress:
-        said = [*confirm_shards(where, part, found, get_command(), progress)]
-    print_lines(*map(sentence, said or [Reason("confirm_nothing")]))
-    return Exit.OK
-
-
-def _check_shard(part: ShardPart, where: Settings, *, json: bool) -> int:
-    """Measure one shard. `perfci ci merge` judges it, so this ends with 0 unless perfci itself fails."""
+    part = ShardPart(sharded, digest, int(numbers[1]), int(numbers[2]), device, limit)
+    if runs:
+        paths = store.list_runs(runs)
+        for each in paths:
+            signature.check(each)
+        found = [(store.read_run(each), each.parent) for each in paths]
+        with Progress() as progress:
+            said = [*confirm_shards(where, part, found, get_command(), progress)]
+        print_lines(*map(sentence, said or [Reason("confirm_nothing")]))
+        return Exit.OK
     where = dataclasses.replace(where, reports=where.reports / FOLDER / str(part.index))
     with Progress() as progress:
         run, judgements = check_shard(where, part, get_command(), progress)

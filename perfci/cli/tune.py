@@ -74,7 +74,7 @@ COMMANDS = {"tune": tune}
 
 
 def _tune_on_cluster(where: Settings, request: Request, cluster: str, *, json: bool) -> int:
-    """Print what nodes answered, op by op: in JSON a list. Raises PerfciError if an op has no answer."""
+    """Print what nodes answered, op by op: in JSON a list. Ends with 1 if an op has no answer."""
     with Progress() as progress:
         words = options.list_typed("ops", "on", "project")
         found, notes = tune_on_cluster(where, request, cluster, words, progress)

@@ -213,15 +213,13 @@ def confirm_shards(
         if mine and run.shard:
             facts: dict[str, Fact] = {"shard": f"{run.shard.index}/{count}", "count": len(mine)}
             facts["board"] = alone[min(mine)]
-            with (
-                temporary_folder("confirm") as own,
-                open_bench(dataclasses.replace(settings, reports=own), listener) as bench,
-            ):
+            with temporary_folder("confirm") as own:
                 shutil.copytree(folder, own, dirs_exist_ok=True)
                 first = _forget_later_looks(run, own, mine)
                 there = dataclasses.replace(part, index=run.shard.index)
                 _refuse_other_checkout(settings, there)
-                again, _ = _measure_shard(bench, there, first.plan, run.shard, command, first)
+                with open_bench(dataclasses.replace(settings, reports=own), listener) as bench:
+                    again, _ = _measure_shard(bench, there, first.plan, run.shard, command, first)
                 looked = [case for op in again.ops for case in op.performance if (op.op, case.case) in mine]
                 whole_looks = all(len(boards_of(case, again)) > 1 and not case.late for case in looked)
                 kind = "confirm_same" if again is first else "confirmed" if whole_looks else "confirm_undone"
@@ -236,11 +234,10 @@ def _forget_later_looks(run: Run, folder: Path, cases: Collection[tuple[str, str
     def forget(op: str, case: PerformanceCase) -> PerformanceCase:
         if (op, case.case) not in cases:
             return case
-        for process in {*(each.process for each in case.blocks), *(each.process for each in case.host)} - {0}:
+        for process in {block.process for block in case.blocks} - {0}:
             launches.drop_launches(folder, op, process, [case.case])
-        blocks = tuple(each for each in case.blocks if not each.process)
-        host = tuple(each for each in case.host if not each.process)
-        return dataclasses.replace(case, blocks=blocks, host=host)
+        blocks = tuple(block for block in case.blocks if not block.process)
+        return dataclasses.replace(case, blocks=blocks, host=tuple(each for each in case.host if not each.process))
 
     ops = (dataclasses.replace(op, performance=tuple(forget(op.op, case) for case in op.performance)) for op in run.ops)
     return dataclasses.replace(run, ops=tuple(ops))
