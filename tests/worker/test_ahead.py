@@ -20,13 +20,15 @@ from perfci.device.nvml import NvmlBoard
 from perfci.worker import ahead
 from perfci.worker.protocol import Job, OpFiles, Prepared
 
-root, capability, index, parts = Path(sys.argv[1]), eval(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-NvmlBoard.capability = lambda board: capability
+root, capabilities, index, parts = Path(sys.argv[1]), eval(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 files = OpFiles("broadcast", str(root / "kernels" / "broadcast"))
 board = Device("cuda", "NVIDIA H200", "nvidia-h200", processors=132)
-job = Job("ahead", (files,), str(root / "kernels"), "cuda", 0, board=board, part=(index, parts))
+kernels, part = str(root / "kernels"), (index, parts)
+job = Job("ahead", (files,), kernels, "cuda", 0, pattern="*dtype=float16", board=board, part=part)
 sent = []
-ahead.run(job, sent.append)
+for capability in capabilities:
+    NvmlBoard.capability = lambda board: capability
+    ahead.run(job, sent.append)
 print(*(message.case.case for message in sent if isinstance(message, Prepared)), sep="\\n")
 
 from functools import partial
@@ -38,7 +40,7 @@ from perfci.worker.load import load_op
 
 kept = lambda: len([*Path(environ["TRITON_CACHE_DIR"]).glob("*/*.cubin")])
 before, suite = kept(), load_op("broadcast", Path(files.folder), root / "kernels").accuracy
-for check in checks(suite, 7, None) if capability == (9, 0) and parts == 1 else ():
+for check in checks(suite, 7, job.pattern) if capability == (9, 0) and parts == 1 else ():
     if check.values == "normal" and check.layout != "contiguous":
         made = offline.compile_call(partial(make_inputs, suite, TorchArrays("cuda"), check)).value
         assert offline.compile_call(partial(suite.kernel, **made)).value is not None
@@ -46,9 +48,9 @@ assert kept() == before, (kept(), before)
 """
 
 
-def compile_ahead(cache: Path, capability: tuple[int, int] | None, part: tuple[int, int] = (0, 1)) -> set[str]:
-    """The performance cases that were compiled."""
-    given = [str(ROOT), repr(capability), *map(str, part)]
+def compile_ahead(cache: Path, *capabilities: tuple[int, int] | None, part: tuple[int, int] = (0, 1)) -> set[str]:
+    """The performance cases that were compiled for a board, or for several by one process."""
+    given = [str(ROOT), repr(capabilities), *map(str, part)]
     variables = {**os.environ, "TRITON_CACHE_DIR": str(cache)}
     done = subprocess.run(
         [sys.executable, "-c", COMPILE, *given], env=variables, capture_output=True, text=True, check=False
@@ -63,7 +65,7 @@ def binaries(cache: Path) -> set[str]:
 
 def test_a_part_compiles_its_share_and_the_parts_together_all_in_every_layout(tmp_path: Path) -> None:
     pytest.importorskip("triton")
-    first, second = (compile_ahead(tmp_path / "parts", (9, 0), (index, 2)) for index in (0, 1))
+    first, second = (compile_ahead(tmp_path / "parts", (9, 0), part=(index, 2)) for index in (0, 1))
     whole = compile_ahead(tmp_path / "whole", (9, 0))
     assert first
     assert second
@@ -93,6 +95,5 @@ def raising() -> None:
 
 def test_a_board_that_perfci_does_not_know_has_nothing_compiled(tmp_path: Path) -> None:
     pytest.importorskip("triton")
-    assert compile_ahead(tmp_path, (3, 5)) == set()
-    assert compile_ahead(tmp_path, None) == set()
+    assert compile_ahead(tmp_path, (3, 5), None) == set()
     assert not binaries(tmp_path)
