@@ -14,7 +14,9 @@ collect_ignore = [] if os.environ.get("TRITON_INTERPRET") == "1" else ["interpre
 @pytest.fixture(scope="module")
 def compiled(request, tmp_path_factory):
     """What the script that the test's module names in SCRIPT prints of the kernels that it compiles for an H200."""
-    environment = os.environ | {"TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("triton"))}
+    # What one script compiles no other one compiles again, in whichever of pytest's processes.
+    own, several = tmp_path_factory.getbasetemp(), hasattr(request.config, "workerinput")
+    environment = os.environ | {"TRITON_CACHE_DIR": str((own.parent if several else own) / "triton")}
     script = Path(__file__).with_name(request.module.SCRIPT)
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
