@@ -86,7 +86,8 @@ def open_directory(repository: Repository) -> Iterator[dict[str, str]]:
     """Makes a git directory for a repository. Yields the variables with which git uses it. Raises OSError."""
     with temporary_folder("git") as own:
         (own / "HEAD").write_bytes(read_regular(repository.inner / "HEAD", _MOST))
-        (own / "info").mkdir()
+        if (repository.common / "info" / "attributes").exists():
+            (own / "info").mkdir()
         for name in ("packed-refs", "shallow", "info/attributes"):
             _copy(repository.common / name, own / name)
         for shared in repository.inner.glob("sharedindex.*"):  # parts of a split index
@@ -94,8 +95,10 @@ def open_directory(repository: Repository) -> Iterator[dict[str, str]]:
         for name in ("refs", "reftable"):
             theirs = repository.common / name
             for folder, _, files in os.walk(theirs) if not theirs.is_symlink() else ():  # which follows no links
+                if not files and folder != str(theirs):
+                    continue  # each folder costs time at each command
                 target = own / name / Path(folder).relative_to(theirs)
-                target.mkdir(parents=True)
+                target.mkdir(parents=True, exist_ok=True)
                 for file in files:
                     _copy(Path(folder, file), target / file)
         (own / "refs").mkdir(exist_ok=True)
