@@ -5,6 +5,8 @@ import torch
 from attention_baseline import attention as reference, make_inputs
 from attention_triton import attention as kernel
 
+from _views import FAR, spread
+
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
 
@@ -15,6 +17,12 @@ LIMITED = {"causal": [True], "window": [(30, None)], "mask": ["bool-by-head", "a
 
 def shapes(batch=1, heads=1, key_heads=1, **axes):
     return perfci.grid(batch=[batch], heads=[heads], key_heads=[key_heads], **axes)
+
+
+def inputs(mask_apart=(), **case):
+    """As in the baseline; `mask_apart`: an axis of the mask, and the elements between neighbours along it."""
+    made = make_inputs(**case)
+    return {**made, "mask": spread(made["mask"], *mask_apart)} if mask_apart else made
 
 
 def wrong(q=(1, 4, 8, 16), k=(1, 2, 8, 16), v=(1, 2, 8, 16), dtype=torch.float32, **others):
@@ -41,7 +49,7 @@ def places(device, heads, dtype):
 accuracy = perfci.Accuracy(
     kernel=kernel,
     reference=reference,
-    make_inputs=make_inputs,
+    make_inputs=inputs,
     cases=(
         *shapes(heads=2, queries=[64], keys=[64], width=[64], dtype=DTYPES),
         *shapes(queries=[1, 33], keys=[31, 65], width=[16], dtype=[torch.float32], causal=[False, True]),
@@ -99,6 +107,10 @@ accuracy = perfci.Accuracy(
         *shapes(queries=[256], keys=[128], width=[128], dtype=DTYPES[2:], mask=["bool", "added-by-head"]),
         *shapes(16, 32, 8, queries=[1, 16], keys=[1024], width=[128], dtype=DTYPES[2:], causal=[True]),
         *shapes(1, 32, 8, queries=[1], keys=[8192], width=[128], dtype=DTYPES[2:], causal=[True]),
+        # Places in a mask that take more than 32 bits, of few elements.
+        *shapes(3, queries=[20], keys=[45], width=[16], dtype=DTYPES[2:], padded=[True], mask_apart=[(0, 2**30 + 8)]),
+        *shapes(queries=[261], keys=[45], width=[16], dtype=DTYPES[2:], mask=["bool"], mask_apart=[(2, FAR)]),
+        *shapes(queries=[20], keys=[261], width=[16], dtype=DTYPES[2:], mask=["bool"], mask_apart=[(3, FAR)]),
     ),
     # Past 2^31 and 2^32 elements, through pointers: a descriptor's coordinates stay small.
     large_cases=shapes(2**18 + 5, 34, 17, queries=[8], keys=[3], width=[61], dtype=[torch.float16]),

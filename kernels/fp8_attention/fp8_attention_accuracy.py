@@ -36,15 +36,20 @@ def wrong(**others):
     return make
 
 
-def finite_inputs(loud=False, apart=0, **case):
+def finite_inputs(loud=False, faint=False, apart=0, **case):
     """As make_inputs; a cast that does not saturate makes NaN, which answers that are NaN on both sides would hide.
 
-    `loud`: the last key has a higher score than all others. `apart`: elements between the tokens of k.
+    `loud`: the last key has a higher score than all others. `faint`: the first has, by sqrt(width), and no values;
+    the others' weights are below float8's least. `apart`: elements between the tokens of k.
     """
     made = make_inputs(**case)
     if loud:
         made["q"] = made["q"].to(torch.float32).abs().to(made["q"].dtype)
         made["k"][..., -1, :] = torch.finfo(made["k"].dtype).max
+    if faint:
+        for name, values, first in (("q", 1, 1), ("k", 0, 1), ("v", 1, 0)):
+            made[name].fill_(values)[..., 0, :] = first
+            made[f"scale_{name}"].fill_(1)
     made["k"] = spread(made["k"], 2, apart) if apart else made["k"]
     for name in "qkv":  # not by raising here: kernels are compiled ahead, for which there are no values to look at
         finite = made[name].to(torch.float32).isfinite().all()
@@ -90,6 +95,7 @@ accuracy = perfci.Accuracy(
         *shapes(
             queries=[64], keys=[190], width=[16], scaling=SCALING[:1], out_dtype=OUT[2:], causal=[True], loud=[True]
         ),
+        *shapes(queries=[9], keys=[3000], width=[64], scaling=SCALING[:1], out_dtype=OUT[2:], faint=[True]),
         *shapes(queries=[1, 17], keys=[1, 31], width=[1], scaling=["channel"], out_dtype=OUT[2:]),
         *shapes(queries=[17], keys=[35], width=[128, 256], scaling=["group"], out_dtype=OUT[:1]),
         *shapes(queries=[0, 5], keys=[0, 7], width=[16], scaling=["group"], out_dtype=OUT[:1]),
