@@ -11,11 +11,12 @@ DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 ACTIVATIONS = ["relu", "silu", "gelu", "gelu_tanh"]
 
 
-def inputs(rows_apart=0, columns_apart=0, **case):
-    """As in the baseline; elements between neighbours of a column, or of a row, of a."""
+def inputs(rows_apart=0, columns_apart=0, outputs_apart=0, **case):
+    """As in the baseline; elements between neighbours of a column, or of a row, of a, or of a row of b."""
     made = make_inputs(**case)
     for axis, apart in enumerate((rows_apart, columns_apart)):
         made["a"] = spread(made["a"], axis, apart) if apart else made["a"]
+    made["b"] = spread(made["b"], 1, outputs_apart) if outputs_apart else made["b"]
     return made
 
 
@@ -56,6 +57,7 @@ accuracy = perfci.Accuracy(
     ),
     accelerator_cases=(
         *perfci.grid(m=[5], n=[48], k=[261], dtype=[torch.float16], columns_apart=[FAR]),
+        *perfci.grid(m=[5], n=[261], k=[48], dtype=[torch.float16], outputs_apart=[FAR]),
         # What performance launches and no case above does: a tile for each program, and several.
         *perfci.grid(m=[64], n=[128], k=[256], dtype=[torch.float16]),
         *perfci.grid(m=[520], n=[2048], k=[128], dtype=[torch.bfloat16]),
