@@ -530,6 +530,7 @@ FAULTS = (
         "kept(threshold, seed, which, m, first, BLOCK_M, BLOCK_N)",
         "kept(threshold, seed + 1, which, m, first, BLOCK_M, BLOCK_N)",
         case="dropout=*",
+        file="attention_backward/attention_backward_keys.py",
     ),
     Fault(
         "attention_backward",
@@ -538,6 +539,7 @@ FAULTS = (
         "dp = tl.where(kept(threshold, seed, which, first, n, BLOCK_M, BLOCK_N), dp * upscale, 0.0)",
         "dp = dp * upscale",
         case="dropout=*",
+        file="attention_backward/attention_backward_queries.py",
     ),
     Fault(
         "attention_backward",
@@ -545,10 +547,23 @@ FAULTS = (
         "sum(out * grad) not taken off in dq",
         "ds = p * (dp - taken[:, None])",
         "ds = p * dp",
+        file="attention_backward/attention_backward_queries.py",
     ),
-    Fault("attention_backward", "gradient", "scale left out of dk", "dk * scale, batch", "dk, batch"),
     Fault(
-        "attention_backward", "grouped heads", "only the first head of a group", "tl.range(0, group)", "tl.range(0, 1)"
+        "attention_backward",
+        "gradient",
+        "scale left out of dk",
+        "dk * scale, batch",
+        "dk, batch",
+        file="attention_backward/attention_backward_keys.py",
+    ),
+    Fault(
+        "attention_backward",
+        "grouped heads",
+        "only the first head of a group",
+        "tl.range(0, group)",
+        "tl.range(0, 1)",
+        file="attention_backward/attention_backward_keys.py",
     ),
     Fault(
         "attention_backward",
@@ -557,6 +572,7 @@ FAULTS = (
         "visible = seen((row + keys - queries)[None, :], key[:, None], left, right, keys, LEFT, RIGHT)",
         "visible = seen((row + keys - queries + 1)[None, :], key[:, None], left, right, keys, LEFT, RIGHT)",
         case="queries=33,keys=31,causal=True",
+        file="attention_backward/attention_backward_keys.py",
     ),
     Fault(
         "attention_backward",
@@ -564,6 +580,7 @@ FAULTS = (
         "natural exponentials in dq",
         "p = tl.exp2(s * scale2 - log[:, None])",
         "p = tl.exp(s * scale2 - log[:, None])",
+        file="attention_backward/attention_backward_queries.py",
     ),
     # --- vector_add, gelu ---
     Fault("vector_add", "mask", "last element left out", "mask=at < size)", "mask=at < size - 1)"),
