@@ -76,7 +76,7 @@ accuracy = perfci.Accuracy(
         *far(rows=[5], cols=[261], affine_apart=[FAR]),
         *far(rows=[2], cols=[BEYOND_ONE_TILE], apart=[2**16]),
         *far(rows=[3], cols=[BEYOND_ONE_TILE], rows_apart=[2**30 + 8]),
-        *far(rows=[133], cols=[65536], apart=[2**18]),  # beyond 2^31 within a chunk
+        *far(rows=[133], cols=[65536], apart=[2**17 + 16]),  # beyond 2^31 within a chunk
     ),
     # Not large ones, whose squares are beyond float32: PyTorch gives NaN then on a GPU, and the bias alone on a CPU.
     values=("normal", "zeros", "ones", "tiny", "subnormal", "nan", "inf", "cancellation"),
