@@ -125,10 +125,10 @@ def laid(mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor, scale: flo
 def tiled(
     mask: torch.Tensor | None, steps: tuple[Any, ...], kind: int, rows: int, keys: int
 ) -> tuple[Any, tuple[Any, ...], int]:
-    """Returns the same as `laid`, of what it returned, with a descriptor of tiles of so many queries and keys.
+    """Returns what `laid` returned, with a descriptor of tiles of so many queries and keys in the place of the mask.
 
-    It has all rows of the mask below each other, and the steps from batch to batch and from head to head are in rows.
-    Without change if no descriptor fits, as for queries that share a row.
+    The descriptor has all rows of the mask below each other, and the steps from batch to batch and from head to head
+    count rows. If no descriptor fits, as for queries that share a row, nothing changes.
     """
     by_batch, by_head, row, key, factor = steps
     if kind <= OF_KEYS.value or key != 1 or not row or by_batch % row or by_head % row:
@@ -273,15 +273,15 @@ def mask_from(mask, batch, head, query, queries, step_b, step_h, step_r, MASK: t
 
 
 @triton.jit
-def masked(s, told, factor, MASK: tl.constexpr):
-    """Scores under a mask of places, of which told is the part. Those that it is added to are times factor first."""
+def masked(s, part, factor, MASK: tl.constexpr):
+    """Scores under their part of a mask of places. Those that it is added to are times factor first."""
     if MASK == ADDED or MASK == ADDED + TILED:
-        return s * factor + told.to(tl.float32)
-    return tl.where(told != 0, s, -float("inf"))
+        return s * factor + part.to(tl.float32)
+    return tl.where(part != 0, s, -float("inf"))
 
 
 @triton.jit
-def told_of(from_rows, key, keys, step):
+def load_part(from_rows, key, keys, step):
     """The part of a mask of places for these keys. Both shapes of from_rows, see `mask_from`, and key broadcast."""
     return tl.load(from_rows + key.to(tl.int64) * step, mask=key < keys, other=0)
 

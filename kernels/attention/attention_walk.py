@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from _attention import ADDED, OF_KEYS, kept_of, load_rows, masked, seen, told_of
+from _attention import ADDED, OF_KEYS, kept_of, load_part, load_rows, masked, seen
 
 
 @triton.jit
@@ -72,7 +72,7 @@ def _walk(
             elif MASK > ADDED:
                 s = masked(s, mask.load([mask_c, n]), factor, MASK)
             elif MASK:
-                s = masked(s, told_of(mask[:, None], key[None, :], keys, mask_c), factor, MASK)
+                s = masked(s, load_part(mask[:, None], key[None, :], keys, mask_c), factor, MASK)
             s = tl.where(visible, s, -float("inf"))
         raised = tl.maximum(top, tl.max(s, 1))
         shift = raised

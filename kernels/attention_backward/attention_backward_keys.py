@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from _attention import ADDED, LOWEST, OF_KEYS, kept, load_rows, mask_from, masked, seen, spans, store_rows, told_of
+from _attention import ADDED, LOWEST, OF_KEYS, kept, load_part, load_rows, mask_from, masked, seen, spans, store_rows
 
 
 @triton.jit(do_not_specialize=["tiles", "left", "right", "threshold", "seed"])
@@ -108,11 +108,11 @@ def _walk_queries(
         # Rows beyond the last query weigh nothing: exp2(-inf).
         log = tl.load(sums + base + row, mask=row < queries, other=float("inf"))
         if MASK > ADDED:
-            told = mask.load([batch * mask_b + head * mask_h + m, first])
-            s = masked(s, tl.trans(told), factor, MASK)
+            part = mask.load([batch * mask_b + head * mask_h + m, first])
+            s = masked(s, tl.trans(part), factor, MASK)
         elif MASK > OF_KEYS:
             each = mask_from(mask, batch, head, row, queries, mask_b, mask_h, mask_r, MASK)
-            s = masked(s, told_of(each[None, :], key[:, None], keys, mask_c), factor, MASK)
+            s = masked(s, load_part(each[None, :], key[:, None], keys, mask_c), factor, MASK)
         p = tl.exp2(s * scale2 - log[None, :])
         if MASK > OF_KEYS:
             p = tl.where(s <= LOWEST, 0.0, p)

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from _attention import ADDED, LOWEST, OF_KEYS, kept, load_rows, mask_from, masked, seen, spans, store_rows, told_of
+from _attention import ADDED, LOWEST, OF_KEYS, kept, load_part, load_rows, mask_from, masked, seen, spans, store_rows
 
 
 @triton.jit(do_not_specialize=["tiles", "left", "right", "threshold", "seed"])
@@ -106,7 +106,7 @@ def _walk_keys(
         if MASK > ADDED:
             s = masked(s, mask.load([mask_c, n]), factor, MASK)
         elif MASK > OF_KEYS:
-            s = masked(s, told_of(mask[:, None], (n + tl.arange(0, BLOCK_N))[None, :], keys, mask_c), factor, MASK)
+            s = masked(s, load_part(mask[:, None], (n + tl.arange(0, BLOCK_N))[None, :], keys, mask_c), factor, MASK)
         p = tl.exp2(s * scale2 - log[:, None])
         if HIDES:
             key = n + tl.arange(0, BLOCK_N)
