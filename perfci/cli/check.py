@@ -61,7 +61,8 @@ SUITES = {
         "against_release": "ops case release device budget seed timer deadline threshold out strict html timings",
         "chain": "ops case device seed",
         "soak": "ops case calls decay_limit device seed timer",
-        "plan": "shard confirm device deadline",
+        "confirm": "plan device deadline",
+        "plan": "shard device deadline",
         "on": "ops case device budget seed strict html suite timer against duel deadline threshold peers timings",
     },
 )
@@ -134,8 +135,9 @@ def check(
     json = output == "json"
     if devices is not None and not are_devices(devices):
         raise UsageError("devices_malformed", devices=devices)
-    if plan is not None and (shard is None) == (confirm is None):
-        raise UsageError("option_needs", option="--plan", needed="--shard I/N")
+    if (plan is None) != (shard is None and confirm is None):
+        given, needed = ("--plan", "--shard I/N") if plan else ("--confirm", "--plan")
+        raise UsageError("option_needs", option=given, needed=needed)
     limit = deadlines.find(deadline, os.environ, time.time())
     where = language.load(project)
     if toolchain:

@@ -1,6 +1,7 @@
 """What the nodes of a Ray cluster do: a check's ops, a shard each, joined as all shards are. Searches. A round.
 
-perfci places the shards itself: what a node dies of or fails at begins again on another, and it gets nothing more.
+perfci places the shards itself. If a node dies or fails, what it had begun begins again on another one, and it gets
+nothing more.
 """
 
 import contextlib
