@@ -1,6 +1,6 @@
 """Which accuracy suites catch which faults: one fault at a time in a copy of the kernels, until a check finds it.
 
-    python benchmarks/mutations.py [--ops OP...] [--device cpu|cuda] [--jobs N] [--out docs/mutations.md]
+    python benchmarks/mutations.py [--ops OP...] [--device cpu|cuda] [--gpus N] [--jobs N] [--out docs/mutations.md]
     python benchmarks/mutations.py --random N --seed S ...    N faults that nobody chose (mutants.py), instead of
                                                               those that somebody did (planted.py)
 
@@ -11,7 +11,8 @@ is killed if a check fails, raises, or takes far longer than without it. Of thos
 - unreachable are those of which no check runs the line (on the GPU: no check's kernels have it compiled in),
 - equivalent are those left over whose kernels, compiled for an H200, are the same in every case of both suites.
 
-Faults that survive are listed first, and the exit code is 1. Nothing is said of an op that fails without a fault.
+Faults that survive are listed first, and the exit code is 1. Nothing is said of an op that fails without a fault. What
+does not fit into the GPU's memory is left out. With KERNELS_AS_DEVICE=nvidia-h200, kernels are launched as for an H200.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import contextlib
 import fcntl
 import gc
 import hashlib
+import itertools
 import multiprocessing
 import os
 import shutil
@@ -30,8 +32,8 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
 KERNELS = Path(__file__).resolve().parents[1] / "kernels"
 AS_DEVICE = "KERNELS_AS_DEVICE"
 TWIN = "nvidia-h200/3/7"
-WAYS = ("", TWIN)
+WAYS = (os.environ.get(AS_DEVICE, ""), TWIN)
 """Values of KERNELS_AS_DEVICE: the device at hand, and the twin."""
 COMPILED = ("nvidia-h200", TWIN, "generic")
 """Ways for which kernels are compiled to see whether a mutant is equivalent; the last if the others lack the line."""
@@ -62,6 +64,8 @@ LARGE = "beyond 2^31"
 
 PATIENCE = 60
 """Times that a check is tried which lacks memory."""
+
+VISIBLE, CACHE = "CUDA_VISIBLE_DEVICES", "TRITON_CACHE_DIR"
 
 Fault_ = Fault | Mutant
 Line = tuple[str, int]
@@ -108,6 +112,10 @@ class Turn:
     checks: tuple[int, ...]
     limits: tuple[float, ...]
     """seconds of each, to which SPARE_S comes"""
+
+
+Planned = Callable[[str, Sequence[Profile], Fault_], list[Turn]]
+"""The checks of an op for a fault, from the op's profiles."""
 
 
 # --- in a process of its own ------------------------------------------------------------------------------------------
@@ -162,7 +170,8 @@ def list_checks(suite: Accuracy, device: str) -> list[Check]:
 def failure_of(suite: Accuracy, device: Accelerator, check: Check, folder: Path) -> str | None:
     """Returns the kind of what fails, if anything does. Waits for memory that other processes hold.
 
-    folder: of the op in a copy of the kernels. Of all copies beside that one, one at a time makes a large array.
+    folder: of the op in a copy of the kernels. Of all copies beside that one, one at a time makes a large array on each
+    GPU.
     """
     from perfci.measure.verify import verify
     from perfci.worker.load import describe_exception
@@ -170,7 +179,7 @@ def failure_of(suite: Accuracy, device: Accelerator, check: Check, folder: Path)
     describe = partial(describe_exception, folder=folder)
     for _ in range(PATIENCE):
         if check.values == LARGE:
-            with (folder.parents[2] / "large.lock").open("w") as lock:
+            with (folder.parents[2] / f"large{os.environ.get(VISIBLE, '')}.lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 found = failure_of_large(suite, device, check, describe)
         else:
@@ -256,13 +265,18 @@ def profile(pipe: Any, project: Path, device: str, op: str, way: str) -> None:
     """Send the op's profile one way."""
     from perfci.device import open_device
 
+    shared, own = Path(os.environ[CACHE]), tempfile.mkdtemp(dir=project.parent)
+    os.environ[CACHE] = own  # lines are seen as a kernel is compiled, not when it comes from the disk
     opened, made, root = open_device(device, seed=1), Profile(way), f"{project / 'kernels'}/"
     watch = run_lines if device == "cpu" else compiled_lines
     with loaded(project, op, way) as found, watch(root) as seen:
         for check in list_checks(found.accuracy, device):
             seen.clear()
             began = time.perf_counter()
-            if kind := failure_of(found.accuracy, opened, check, project / "kernels" / op):
+            kind = failure_of(found.accuracy, opened, check, project / "kernels" / op)
+            if kind == "soak_no_room":
+                seen.clear()  # as if it ran no line
+            elif kind:
                 made.failing = f"{named(check, way)}: {kind}"
                 break
             plain = check.values == "normal" and check.layout == "contiguous"
@@ -270,6 +284,10 @@ def profile(pipe: Any, project: Path, device: str, op: str, way: str) -> None:
             made.names.append(named(check, way))
             made.seconds.append(time.perf_counter() - began)
             made.lines.append(frozenset((file.removeprefix(root), line) for file, line in seen))
+    shared.mkdir(exist_ok=True)
+    for entry in Path(own).iterdir():
+        with contextlib.suppress(OSError):  # another process has brought the same
+            entry.rename(shared / entry.name)
     pipe.send(made)
 
 
@@ -337,7 +355,7 @@ def find_equivalent(op: str, found: Sequence[Mutant]) -> list[bool]:
     from perfci.worker.static import install_target
 
     with tempfile.TemporaryDirectory(prefix="perfci-mutants-") as name:
-        os.environ["TRITON_CACHE_DIR"] = f"{name}/cache"
+        os.environ[CACHE] = f"{name}/cache"
         install_target(target_named("sm_90"))
         plain: dict[str, Compiled] = {}
         answers = []
@@ -411,14 +429,20 @@ def reaches(mutant: Mutant, lines: frozenset[Line]) -> bool:
 # --- many processes ---------------------------------------------------------------------------------------------------
 
 
-class Runner:
-    """Runs faults in processes of their own, which may hang or die."""
+def on_gpu(gpu: int, function: Callable[..., None], *args: Any) -> None:
+    os.environ[VISIBLE] = str(gpu)
+    function(*args)
 
-    def __init__(self, device: str, jobs: int, folder: Path) -> None:
+
+class Runner:
+    """Runs faults in processes of their own, which may hang or die, each on one of the GPUs."""
+
+    def __init__(self, device: str, jobs: int, gpus: int, folder: Path) -> None:
         self._device, self._folder = device, folder
         self._pool = ThreadPoolExecutor(jobs)
+        self._gpus = itertools.cycle(range(gpus))
         os.environ["OMP_NUM_THREADS"] = "1"
-        os.environ["TRITON_CACHE_DIR"] = str(folder / "cache")
+        os.environ[CACHE] = str(folder / "cache")
         if device == "cpu":
             os.environ["TRITON_INTERPRET"] = "1"
         # Processes are forked from one that has imported what takes seconds and has not touched the device.
@@ -427,26 +451,41 @@ class Runner:
             ["torch", "triton", "perfci.measure.verify", "perfci.worker.load", "perfci.device.cpu"]
         )
 
-    def profiles(self, ops: Sequence[str]) -> dict[str, list[Profile]]:
-        """The profiles of ops, each way."""
-        project = copied(self._folder / "plain", None)
-        wanted = [(op, way) for op in ops for way in WAYS]
-        made = self._pool.map(lambda each: self._ask(profile, (project, self._device, *each), 3600.0), wanted)
-        found: dict[str, list[Profile]] = {}
-        for (op, way), one in zip(wanted, made, strict=True):
-            found.setdefault(op, []).append(one or Profile(way, failing="the process died"))
-        return found
+    def run(
+        self, faults: Sequence[Fault_], needed: Callable[[Fault_], Sequence[str]], planned: Planned
+    ) -> tuple[dict[Fault_, Caught], dict[str, str]]:
+        """Returns what became of each fault that a check reaches, and of ops that fail without any fault which check.
 
-    def run(self, faults: Sequence[tuple[Fault_, Sequence[Turn]]]) -> list[Caught]:
-        return list(self._pool.map(lambda each: self._run(*each), faults))
+        A fault is run once the ops that it needs are profiled, and left out if one of them fails without it.
+        """
+        project, known = copied(self._folder / "plain", None), {fault: [*needed(fault)] for fault in faults}
+        asked = {
+            self._pool.submit(self._ask, profile, (project, self._device, op, way), 3600.0): (op, way)
+            for op in sorted({op for ops in known.values() for op in ops})
+            for way in WAYS
+        }
+        profiles: dict[str, list[Profile]] = {}
+        running: dict[Fault_, Future[Caught]] = {}
+        failing: dict[str, str] = {}
+        for done in as_completed(asked):
+            op, way = asked[done]
+            made = done.result() or Profile(way, failing="the process died")
+            profiles[op] = sorted([*profiles.get(op, ()), made], key=lambda each: each.way)
+            if made.failing:
+                failing[op] = f"{op}, {made.failing}"
+            print(f"{op} {way}: {len(made.names)} checks, {sum(made.seconds):.0f} s", file=sys.stderr, flush=True)
+            for fault, ops in known.items():
+                ready = op in ops and all(len(profiles.get(name, ())) == len(WAYS) for name in ops)
+                if not ready or failing.keys() & {*ops}:
+                    continue
+                if turns := [turn for name in ops for turn in planned(name, profiles[name], fault)]:
+                    running[fault] = self._pool.submit(self._run, fault, turns)
+        return {fault: future.result() for fault, future in running.items()}, failing
 
     def _run(self, fault: Fault_, turns: Sequence[Turn]) -> Caught:
         began, tried = time.perf_counter(), 0
         project = copied(Path(tempfile.mkdtemp(dir=self._folder)), fault)
-        here, there = self._processes.Pipe(duplex=False)
-        child = self._processes.Process(target=make_checks, args=(there, project, self._device, turns))
-        child.start()
-        there.close()
+        here, child = self._started(make_checks, (project, self._device, turns))
         place, kind, limit = "start", None, 120.0
         try:
             while True:
@@ -477,10 +516,7 @@ class Runner:
         return found
 
     def _ask(self, function: Callable[..., None], args: Sequence[Any], limit: float) -> Any:
-        here, there = self._processes.Pipe(duplex=False)
-        child = self._processes.Process(target=function, args=(there, *args))
-        child.start()
-        there.close()
+        here, child = self._started(function, args)
         try:
             return here.recv() if here.poll(limit) else None
         except EOFError:
@@ -488,6 +524,14 @@ class Runner:
         finally:
             child.kill()
             child.join()
+
+    def _started(self, function: Callable[..., None], args: Sequence[Any]) -> tuple[Any, Any]:
+        """Returns the end of a pipe on which a new process sends, and the process."""
+        here, there = self._processes.Pipe(duplex=False)
+        child = self._processes.Process(target=on_gpu, args=(next(self._gpus), function, there, *args))
+        child.start()
+        there.close()
+        return here, child
 
 
 def plan(op: str, profiles: Sequence[Profile], wanted: Callable[[Profile, int], bool]) -> list[Turn]:
@@ -565,30 +609,23 @@ def shown_on(device: str) -> list[Fault]:
     return [fault for fault in FAULTS if fault.only != other]
 
 
-def run_planted(runner: Runner, faults: Sequence[Fault], profiles: dict[str, list[Profile]]) -> list[Caught]:
-    work: list[tuple[Fault_, list[Turn]]] = []
-    for fault in faults:
-        named = lambda each, i: fault.case is not None and fault.case in each.names[i]  # noqa: B023, E731
-        turns = [*plan(fault.op, profiles[fault.op], named), *plan(fault.op, profiles[fault.op], lambda *_: True)]
-        work.append((fault, turns))
-    return runner.run(work)
+def plan_planted(op: str, profiles: Sequence[Profile], fault: Fault_) -> list[Turn]:
+    named = lambda each, i: isinstance(fault, Fault) and fault.case is not None and fault.case in each.names[i]  # noqa: E731
+    return [*plan(op, profiles, named), *plan(op, profiles, lambda *_: True)]
 
 
-def run_random(
-    runner: Runner, drawn: Sequence[Mutant], profiles: dict[str, list[Profile]], jobs: int
+def plan_random(op: str, profiles: Sequence[Profile], fault: Fault_) -> list[Turn]:
+    return plan(op, profiles, lambda each, i: isinstance(fault, Mutant) and reaches(fault, each.lines[i]))
+
+
+def judge_random(
+    drawn: Sequence[Mutant], caught: Mapping[Fault_, Caught], ops: Callable[[Fault_], Sequence[str]], jobs: int
 ) -> list[tuple[Mutant, Caught | None, str]]:
-    known = users(KERNELS)
-    plans = []
-    for mutant in drawn:
-        reached = lambda each, i: reaches(mutant, each.lines[i])  # noqa: B023, E731
-        turns = [turn for op in known[mutant.path] if op in profiles for turn in plan(op, profiles[op], reached)]
-        plans.append((mutant, turns))
-    caught = iter(runner.run([each for each in plans if each[1]]))
-    rows = [(mutant, next(caught) if turns else None) for mutant, turns in plans]
+    """Returns what became of each mutant, and its fate. Those left over are compiled to see which are equivalent."""
     left: dict[str, list[Mutant]] = {}
-    for mutant, found in rows:
-        if found and not found.anything:
-            for op in profiles.keys() & {*known[mutant.path]}:
+    for mutant in drawn:
+        if mutant in caught and not caught[mutant].anything:
+            for op in ops(mutant):
                 left.setdefault(op, []).append(mutant)
     differing = set[Mutant]()
     os.environ.pop("TRITON_INTERPRET", None)
@@ -599,7 +636,8 @@ def run_random(
         ):
             differing |= {mutant for mutant, alike in zip(those, same, strict=True) if not alike}
     fates = []
-    for mutant, found in rows:
+    for mutant in drawn:
+        found = caught.get(mutant)
         if found is None:
             fate = "unreachable"
         elif found.anything:
@@ -617,34 +655,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--random", type=int, metavar="N", help="draw so many faults")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--jobs", type=int, default=2, help="faults at a time")
+    parser.add_argument("--gpus", type=int, default=1, help="GPUs of this machine that share them")
     parser.add_argument("--out", type=Path, metavar="PAGE", help="page with the two marks")
     options = parser.parse_args(arguments)
     known = users(KERNELS)
     ops = options.ops or sorted({op for those in known.values() for op in those})
     with tempfile.TemporaryDirectory(prefix="perfci-mutations-") as name:
-        runner = Runner(options.device, options.jobs, Path(name))
-        faults = [fault for fault in shown_on(options.device) if fault.op in ops]
-        drawn: list[Mutant] = []
+        runner = Runner(options.device, options.jobs, options.gpus, Path(name))
         if options.random:
-            every = [each for each in every_mutant(KERNELS) if {*known[each.path]} & {*ops}]
+            used = lambda fault: sorted({*known[fault.path]} & {*ops})  # noqa: E731
+            every = [each for each in every_mutant(KERNELS) if used(each)]
             drawn = draw(every, KERNELS, options.random, options.seed)
-        needed = {op for each in drawn for op in known[each.path]} & {*ops} if drawn else {fault.op for fault in faults}
-        profiles = runner.profiles(sorted(needed))
-        if failing := [each.failing for those in profiles.values() for each in those if each.failing]:
-            print("Without any fault these fail, so nothing can be said:", *failing, sep="\n", file=sys.stderr)
-            return 1
+            caught, failing = runner.run(drawn, used, plan_random)
+        else:
+            planted = [fault for fault in shown_on(options.device) if fault.op in ops]
+            caught, failing = runner.run(planted, lambda fault: [fault.op], plan_planted)
+        print(*failing.values(), sep="\n", file=sys.stderr)
         if options.random:
-            rows = run_random(runner, drawn, profiles, options.jobs)
+            drawn = [each for each in drawn if not failing.keys() & {*used(each)}]
+            rows = judge_random(drawn, caught, used, options.jobs)
             text, missed = random_tables(rows, options.seed, options.device), any(row[2] == "survived" for row in rows)
         else:
-            caught = run_planted(runner, faults, profiles)
-            text = planted_tables(list(zip(faults, caught, strict=True)), options.device)
-            missed = not all(found.anything for found in caught)
+            text = planted_tables([(fault, caught[fault]) for fault in planted if fault in caught], options.device)
+            missed = not all(found.anything for found in caught.values())
     if options.out:
         marks = Marks("benchmarks/mutations.py --random" if options.random else "benchmarks/mutations.py")
         marks.written(options.out, text)
     print(text)
-    return 1 if missed else 0
+    return 1 if missed or failing else 0
 
 
 if __name__ == "__main__":
