@@ -497,10 +497,10 @@ class NumpyArrays(seam.Arrays):
     def _upcast(self, array: Array) -> Array:
         return self.host(array)
 
-    def _place(self, array: Array, layout: str) -> Array:
+    def _place(self, array: Array, layout: str, number: int) -> Array:
         if layout == "expanded" and array.ndim and array.shape[0]:
-            return np.broadcast_to(self._place(array[:1], "contiguous"), array.shape)
-        step, gap = 2 if layout == "strided" else 1, GUARD if layout == "pitched" else 0
+            return np.broadcast_to(self._place(array[:1], "contiguous", number), array.shape)
+        step, gap = 2 + number if layout == "strided" else 1, GUARD * (1 + number) if layout == "pitched" else 0
         filler = np.nan if np.issubdtype(array.dtype, np.floating) else 0
         *lead, cols = array.shape or (1,)
         width = cols * step + gap

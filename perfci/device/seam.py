@@ -217,8 +217,12 @@ class Arrays(ABC):
         return self._map(self._upcast, inputs)
 
     def place(self, inputs: Inputs, layout: str) -> dict[str, Any]:
-        """Copies of the inputs in a memory layout (`spec.LAYOUTS`), surrounded by NaN so that stray reads show."""
-        return self._map(lambda array: self._place(array, layout), inputs)
+        """Copies of the inputs in a memory layout (`spec.LAYOUTS`), surrounded by NaN so that stray reads show.
+
+        Each array has strides of its own, so that a kernel that takes one's for another's is found.
+        """
+        number = itertools.count()
+        return self._map(lambda array: self._place(array, layout, next(number)), inputs)
 
     def copies(self, inputs: Mapping[Any, Any]) -> dict[Any, Any]:
         """Dense copies, to compare the inputs with later."""
@@ -326,7 +330,7 @@ class Arrays(ABC):
     def _upcast(self, array: Any) -> Any: ...
 
     @abstractmethod
-    def _place(self, array: Any, layout: str) -> Any: ...
+    def _place(self, array: Any, layout: str, number: int) -> Any: ...
 
     @abstractmethod
     def _copy(self, array: Any) -> Any: ...

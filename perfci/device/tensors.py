@@ -208,15 +208,15 @@ class TorchArrays(Arrays):
         for start in range(0, left.numel(), CHUNK):
             yield self._for_reference(left[start : start + CHUNK]), right[start : start + CHUNK]
 
-    def _place(self, array: torch.Tensor, layout: str) -> torch.Tensor:
+    def _place(self, array: torch.Tensor, layout: str, number: int) -> torch.Tensor:
         """The axes of a dense tensor keep their order in memory: kernels have own paths for transposed ones."""
         if layout == "expanded" and array.dim() and array.shape[0]:
-            return self._place(array[:1].contiguous(), "contiguous").expand(array.shape)
+            return self._place(array[:1].contiguous(), "contiguous", number).expand(array.shape)
         strides = array.stride()
         if layout != "contiguous" or not _is_apart(array):
             if (order := _order(array)) is not None:
-                return self._place(array.permute(order), layout).permute(_inverse(order))
-            step, gap = 2 if layout == "strided" else 1, GAP if layout == "pitched" else 0
+                return self._place(array.permute(order), layout, number).permute(_inverse(order))
+            step, gap = 2 + number if layout == "strided" else 1, GAP * (1 + number) if layout == "pitched" else 0
             rows = (*array.shape[:-1], array.shape[-1] * step + gap) if array.dim() else ()
             strides = tuple(math.prod(rows[axis + 1 :]) for axis in range(array.dim() - 1))
             strides = (*strides, step) if array.dim() else ()
