@@ -57,12 +57,14 @@ accuracy = perfci.Accuracy(
     ),
     accelerator_cases=(
         *perfci.grid(m=[5], n=[48], k=[261], dtype=[torch.float16], columns_apart=[FAR]),
+        *perfci.grid(m=[5], n=[48], k=[24], dtype=[torch.float16], columns_apart=[2**27 + 8]),
         *perfci.grid(m=[5], n=[261], k=[48], dtype=[torch.float16], outputs_apart=[FAR]),
         # What performance launches and no case above does: a tile for each program, and several.
         *perfci.grid(m=[64], n=[128], k=[256], dtype=[torch.float16]),
         *perfci.grid(m=[520], n=[2048], k=[128], dtype=[torch.bfloat16]),
         *perfci.grid(m=[520], n=[6664], k=[128], dtype=DTYPES[1:]),
         *perfci.grid(m=[520], n=[6672], k=[48], dtype=[torch.float16], columns_apart=[523]),
+        *perfci.grid(m=[520], n=[6670], k=[261], dtype=[torch.float16], columns_apart=[FAR]),
         *perfci.grid(m=[520], n=[6664], k=[128], dtype=DTYPES[2:], bias=[True], activation=["gelu", "silu"]),
     ),
     reduces=lambda m, n, k, dtype, **epilogue: k,
