@@ -20,10 +20,12 @@ MODES = {"tensor": ("tensor", "tensor"), "row": ("row", "column"), "block": ("gr
 SCALING = [*MODES]
 
 
-def inputs(columns_apart=0, **case):
-    """As in the baseline; elements between neighbours of a row of a."""
+def inputs(columns_apart=0, b_apart=0, **case):
+    """As in the baseline; elements between neighbours of a row of a, and of a column of b."""
     made = make_inputs(**case)
-    return {**made, "a": spread(made["a"], 1, columns_apart)} if columns_apart else made
+    for name, axis, step in (("a", 1, columns_apart), ("b", 0, b_apart)):
+        made[name] = spread(made[name], axis, step) if step else made[name]
+    return made
 
 
 def tensors(device, m=4, n=8, k=16, **others):
@@ -73,18 +75,25 @@ accuracy = perfci.Accuracy(
         *perfci.grid(m=[8], n=[16], k=[0], scaling=["tensor"], dtype=[E4M3], out_dtype=OUT[:1]),
         *perfci.grid(m=[37], n=[35], k=[150], scaling=[4, 8, 16, 32, 64], dtype=[E4M3], out_dtype=OUT[2:]),
         *perfci.grid(m=[70], n=[136], k=[128], scaling=[32], dtype=[E4M3], out_dtype=OUT),
+        # Enough rows for operands that are scaled first.
+        *perfci.grid(m=[67], n=[35], k=[301], scaling=[4, 64, "auto"], dtype=[E4M3], out_dtype=OUT, loud=[False]),
+        *perfci.grid(m=[67], n=[40], k=[72], scaling=[16], dtype=[E5M2], out_dtype=OUT[:1], b_rows=[True, False]),
         *perfci.grid(m=[17], n=[67], k=[256], scaling=["auto"], dtype=[E4M3], out_dtype=OUT[2:], loud=[False, True]),
         *perfci.grid(m=[513, 520], n=[264], k=[272], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1]),
+        *perfci.grid(m=[513], n=[264], k=[400], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1]),
     ),
     probe_cases=(
         *perfci.grid(m=[33], n=[48], k=[144], scaling=SCALING, dtype=[E4M3], out_dtype=[OUT[0], OUT[2]]),
         *perfci.grid(m=[17], n=[48], k=[64], scaling=["row"], dtype=[E5M2], out_dtype=OUT[:1]),
-        *perfci.grid(m=[17], n=[48], k=[72], scaling=[16], dtype=[E4M3, E5M2], out_dtype=OUT[:1]),
+        *perfci.grid(m=[17, 67], n=[48], k=[72], scaling=[16], dtype=[E4M3, E5M2], out_dtype=OUT[:1]),
     ),
     accelerator_cases=(
         *perfci.grid(
             m=[5], n=[48], k=[261], scaling=["row", "block", 32], dtype=[E4M3], out_dtype=OUT[:1], columns_apart=[FAR]
         ),
+        *perfci.grid(m=[5], n=[16], k=[261], scaling=["row"], dtype=[E4M3], out_dtype=OUT[:1], b_apart=[2 * FAR]),
+        # More rows of tiles than a group has.
+        *perfci.grid(m=[2200], n=[520], k=[144], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1]),
         # A number of tiles that a block of nearly 128 rows would change.
         *perfci.grid(m=[640], n=[264], k=[144], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1]),
         # What performance launches and no case above does: programs that take several tiles.

@@ -32,15 +32,21 @@ GROUPS = (64, 32, 16, 8, 4)
 GROUPED = 12
 """Warps of a configuration whose warps work in groups."""
 
-KINDS = ("fast", "precise", "block", "group")
+FUSED_ROWS = 64
+"""Rows of a up to which groups are scaled within the product. Beyond, both operands are scaled first, each once."""
+
+KINDS = ("fast", "precise", "block", "group", "bfloat16", "tf32")
 """How sums are kept. Tensor cores sum float8 products in about 14 bits. fast, for bfloat16: they keep the whole sum, as
 with torch._scaled_mm's use_fast_accum. precise, for float16 and float32: what they summed in one step along k, of BLOCK
 or fewer, is added up in float32. block: the same, times the block's scales. group: groups are smaller than a step of
-tensor cores, so values are scaled first, and multiplied in bfloat16 if the answer is, else in tf32."""
+tensor cores, so values are scaled first, and multiplied in bfloat16 if the answer is, else in tf32. bfloat16 and tf32:
+operands that are scaled already."""
 
 # For devices without a tuned file, and for shapes that theirs leaves out.
 FALLBACK = Config(64, 64, 64, 8, 8, 3)
 FALLBACK_TMA = Config(128, 128, 128, 8, 8, 3, persistent=True, tma=True, flatten=True)
+FALLBACK_SCALED = FALLBACK_TMA._replace(block_k=32)
+SCALE_ROWS, SCALE_COLS, SCALE_WARPS = 16, 256, 4
 
 
 @functools.lru_cache(maxsize=4096)
@@ -57,7 +63,9 @@ def choose_config(m: int, n: int, k: int, kind: str, limits: _launch.Limits, tma
         config = entry["config"]
         if fits and entry["kind"] == kind and bool(config.get("tma")) == tma and (groups or config["warps"] != GROUPED):
             return Config(**config)
-    return FALLBACK_TMA if tma else FALLBACK
+    if tma:
+        return FALLBACK_SCALED if kind in {"bfloat16", "tf32"} else FALLBACK_TMA
+    return FALLBACK
 
 
 def _in_groups(limits: _launch.Limits) -> bool:
@@ -87,6 +95,12 @@ def fp8_matmul(
     (m, k), n = a.shape, b.shape[1]
     whole = "fast" if out_dtype is torch.bfloat16 else "precise"
     kind = whole if not groups else "block" if groups == (BLOCK, BLOCK) else "group"
+    if kind == "group" and m > FUSED_ROWS and n:
+        rounded = out_dtype is torch.bfloat16 and not _tma.interpreted(_fp8_tma_kernel)
+        kind, operand = ("bfloat16", torch.bfloat16) if rounded else ("tf32", torch.float32)
+        a = _scaled_copy(a, scale_a, groups[0], operand, limits)
+        b = _scaled_copy(b.t(), scale_b.t(), groups[1], operand, limits).t()
+        k = a.shape[1]
     tma = kind != "group" and _along_k(a, b, out_dtype, limits)
     return _launched(a, b, scale_a, scale_b, out_dtype, kind, groups, choose_config(m, n, k, kind, limits, tma), limits)
 
@@ -122,6 +136,20 @@ def _launched(a, b, scale_a, scale_b, out_dtype, kind, groups, config, limits) -
                 GROUP_A=group_a, GROUP_B=group_b, OPERAND=tl.bfloat16 if rounded else tl.float32, **shared,
             )  # fmt: skip
     return out
+
+
+def _scaled_copy(x, scale, group: int, dtype: torch.dtype, limits: _launch.Limits) -> torch.Tensor:
+    """Returns x (rows, k) times its groups' scales (rows, ceil(k / group)), and zeros up to rows of whole vectors."""
+    rows, k = x.shape
+    copy = torch.empty((rows, _launch.tiles(k, 8) * 8), dtype=dtype, device=x.device)
+    tiles = _launch.tiles(rows, SCALE_ROWS) * _launch.tiles(k, SCALE_COLS)
+    if tiles:
+        with _launch.on(x.device):
+            _scale_kernel[_launch.grid(tiles, 1, limits)](
+                x, scale, copy, rows, k, copy.shape[1], *x.stride(), *scale.stride(), tiles, GROUP=group,
+                ROWS=SCALE_ROWS, COLS=SCALE_COLS, WIDEN=_tma.interpreted(_fp8_tma_kernel), num_warps=SCALE_WARPS,
+            )  # fmt: skip
+    return copy
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------
@@ -189,6 +217,29 @@ def _along_k(a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype, limits: _
     if b.shape[1] * out_dtype.itemsize % _tma.ALIGNMENT or not _tma.available(limits, _fp8_tma_kernel):
         return False
     return _tma.dense_side(a) == 1 and _tma.dense_side(b) == 0
+
+
+# --- scaling first ----------------------------------------------------------------------------------------------------
+
+
+@triton.jit(do_not_specialize=["tiles"])
+def _scale_kernel(
+    x, scale, copy, rows, k, padded, x_row, x_col, scale_row, scale_col, tiles,
+    GROUP: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, WIDEN: tl.constexpr,
+):  # fmt: skip
+    """padded: columns of the copy, zeros beyond k."""
+    along = tl.cdiv(padded, COLS)
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        row = (tl.cast(tile // along, tl.int64) * ROWS + tl.arange(0, ROWS))[:, None]
+        col = (tile % along * COLS + tl.arange(0, COLS))[None, :]
+        group = (tile % along * (COLS // GROUP) + tl.arange(0, COLS // GROUP))[None, :]
+        inside = (row < rows) & (col < k)
+        values = tl.load(x + row * x_row + col.to(tl.int64) * x_col, mask=inside, other=0.0)
+        there = (row < rows) & (group * GROUP < k)
+        factor = tl.load(scale + row * scale_row + group.to(tl.int64) * scale_col, mask=there, other=0.0)
+        values = _wide(values, WIDEN).reshape(ROWS, COLS // GROUP, GROUP) * factor[:, :, None]
+        values = tl.where(inside, values.reshape(ROWS, COLS), 0.0)  # the last group's scale may be infinite
+        tl.store(copy + row * padded + col, values.to(copy.dtype.element_ty), mask=(row < rows) & (col < padded))
 
 
 # --- tiles by descriptor ----------------------------------------------------------------------------------------------
@@ -292,10 +343,12 @@ def _summed(
     scale_a_row, scale_a_k, scale_b_k, scale_b_col,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, KIND: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """The sums with the products of one step along k, which is within one block of 128.
+    """The sums with the products of one step along k, which is within one block of 128 if those are scaled.
 
     WIDEN: multiplied in float32, for Triton's interpreter, whose float8 arithmetic is none.
     """
+    if KIND == "bfloat16" or KIND == "tf32":  # noqa: PLR1714  Triton knows no sets
+        return tl.dot(left, right, total, input_precision="ieee" if WIDEN else "tf32")
     if WIDEN:
         left = _widened(left)
         right = _widened(right)
