@@ -19,6 +19,11 @@ def shapes(batch=1, heads=1, key_heads=1, **axes):
     return perfci.grid(batch=[batch], heads=[heads], key_heads=[key_heads], **axes)
 
 
+def several(**axes):
+    """Several batches, heads of a group, and tiles of both sides; rows of 40 bytes, which no descriptor takes."""
+    return shapes(2, 4, 2, queries=[150], keys=[280], width=[20], dtype=[torch.float16], **axes)
+
+
 def inputs(mask_apart=(), **case):
     """As in the baseline; `mask_apart`: an axis of the mask, and the elements between neighbours along it."""
     made = make_inputs(**case)
@@ -85,6 +90,9 @@ accuracy = perfci.Accuracy(
         # Width 128 and enough queries, for groups of warps where there are such: ends of tiles and of blocks of keys.
         *shapes(1, 4, 2, queries=[66], keys=[131], width=[128], dtype=[torch.bfloat16], causal=[False, True]),
         *shapes(queries=[200], keys=[135], width=[72, 128], dtype=[torch.float16], causal=[True]),
+        *shapes(queries=[130], keys=[256], width=[16], dtype=[torch.float16], causal=[True], dropout=[0.25]),
+        *shapes(1, 5, 1, queries=[5], keys=[530], width=[16], dtype=[torch.float16], dropout=[0.25]),
+        *shapes(4, 4, 2, queries=[2], keys=[60], width=[16], dtype=[torch.float16], dropout=[0.25]),
         *shapes(queries=[0, 5], keys=[0, 7], width=[16], dtype=[torch.float16]),
         *shapes(batch=0, queries=[4], keys=[4], width=[16], dtype=[torch.bfloat16]),
         *shapes(heads=0, key_heads=0, queries=[4], keys=[4], width=[16], dtype=[torch.float32]),
@@ -97,7 +105,12 @@ accuracy = perfci.Accuracy(
     ),
     accelerator_cases=(
         # More tiles than an H200 has processors, for programs that take several.
-        *shapes(1, 50, 25, queries=[1024], keys=[128], width=[128], dtype=[torch.bfloat16]),
+        *shapes(1, 50, 25, queries=[1024], keys=[128], width=[128], dtype=[torch.bfloat16], causal=[False, True]),
+        # A last tile of one query, which sees the last block of keys whole.
+        *shapes(1, 2, 1, queries=[385], keys=[512], width=[128], dtype=[torch.bfloat16], causal=[True]),
+        *several(causal=[False, True]),
+        *several(window=[(60, 20)], dropout=[0.0, 0.25]),
+        *several(mask=["bool-by-head", "added"]),
         # What performance launches and no case above does: whole blocks of keys, and parts of them.
         *shapes(queries=[256], keys=[128], width=[128], dtype=[torch.float16]),
         *shapes(queries=[256], keys=[384], width=[128, 64], dtype=DTYPES[2:], causal=[True]),
@@ -105,6 +118,7 @@ accuracy = perfci.Accuracy(
         *shapes(queries=[200], keys=[256], width=[128], dtype=DTYPES[2:], causal=[True], window=[(99, None)]),
         *shapes(queries=[256], keys=[128], width=[256], dtype=DTYPES[2:], causal=[True]),
         *shapes(queries=[256], keys=[128], width=[128], dtype=DTYPES[2:], mask=["bool", "added-by-head"]),
+        *shapes(2, 4, 2, queries=[256], keys=[128], width=[128], dtype=DTYPES[2:], mask=["bool-by-head", "added"]),
         *shapes(16, 32, 8, queries=[1, 16], keys=[1024], width=[128], dtype=DTYPES[2:], causal=[True]),
         *shapes(1, 32, 8, queries=[1], keys=[8192], width=[128], dtype=DTYPES[2:], causal=[True]),
         # Places in a mask that take more than 32 bits, of few elements.

@@ -21,6 +21,11 @@ def shapes(batch=1, heads=1, key_heads=1, **axes):
     return perfci.grid(batch=[batch], heads=[heads], key_heads=[key_heads], **axes)
 
 
+def several(**axes):
+    """Several batches, heads of a group, and tiles of both sides; rows of 40 bytes, which no descriptor takes."""
+    return shapes(2, 4, 2, queries=[150], keys=[280], width=[20], dtype=[torch.float16], **axes)
+
+
 def inputs(*sizes, spoilt=False, low=False, **case):
     """As in the baseline; `spoilt`: the gradient of the last head's first query is NaN.
 
@@ -79,13 +84,17 @@ accuracy = perfci.Accuracy(
         *shapes(heads=0, key_heads=0, queries=[4], keys=[4], width=[16], dtype=[torch.float32]),
     ),
     probe_cases=shapes(heads=2, queries=[33], keys=[24], width=[16, 20], dtype=DTYPES),
-    # What performance launches and no case above does: whole blocks of keys and of queries.
     accelerator_cases=(
+        *several(causal=[False, True]),
+        *several(window=[(60, 20)], dropout=[0.0, 0.25]),
+        *several(mask=["bool-by-head", "added"]),
+        # What performance launches and no case above does: whole blocks of keys and of queries.
         *shapes(queries=[256], keys=[128], width=[128], dtype=DTYPES[1:]),
         *shapes(1, 2, 1, queries=[256], keys=[256], width=[128], dtype=DTYPES[2:], causal=[True]),
         *shapes(1, 2, 1, queries=[256], keys=[256], width=[128], dtype=DTYPES[2:], causal=[True], window=[(99, None)]),
         *shapes(queries=[256], keys=[256], width=[64], dtype=DTYPES[2:]),
         *shapes(queries=[384], keys=[384], width=[64, 256], dtype=DTYPES[2:], causal=[True]),
+        *shapes(2, 4, 2, queries=[256], keys=[128], width=[64], dtype=DTYPES[2:], mask=["bool-by-head", "added"]),
     ),
     values=("normal", "zeros", "ones", "tiny", "subnormal"),
     reduces=lambda keys, queries, width, **others: max(keys, queries, width, 1),

@@ -45,6 +45,7 @@ def wrong(x=(2, 4, 8, 8), weight=(6, 4, 3, 3), dtype=torch.float32, **others):
 ASKEW = {"stride": [(2, 1)], "padding": [(0, 2)], "dilation": [(1, 2)]}
 TURNED = {"stride": [(1, 3)], "padding": [(2, 1)], "dilation": [(2, 1)]}
 ASIDE = {"stride": [(1, 4)], "padding": [(2, 3)], "dilation": [(2, 3)]}
+DOWN = {"stride": [(2, 1)], "padding": [(0, 0), (2, 1)]}
 ORDERS = {"last": [False, True]}
 APART = {"images_apart": [2**30 + 8]}
 FINISHED = {"bias": [True], "activation": ["relu"]}
@@ -90,7 +91,9 @@ accuracy = perfci.Accuracy(
         ),
         *shapes(1, 20, 40, size=[(5, 6)], taps=[3], dtype=DTYPES, last=[True], groups=[20], padding=[1]),
         *shapes(2, 40, 40, size=[(7, 9)], taps=[(3, 2)], dtype=DTYPES, last=[True], groups=[40], padding=[(2, 1)]),
-        *shapes(1, 6, 6, size=[(9, 8)], taps=[(5, 3)], dtype=LOW, last=[True], groups=[6], stride=[(2, 1)], **FINISHED),
+        *shapes(1, 6, 6, size=[(9, 8)], taps=[(5, 3)], dtype=LOW, last=[True], groups=[6], **DOWN, **FINISHED),
+        # One channel more than programs have.
+        *shapes(1, 65, 65, size=[(5, 6)], taps=[3], dtype=LOW[1:], last=[True], groups=[65], padding=[1]),
         *shapes(1, 64, 24, size=[(5, 7)], taps=[3], dtype=DTYPES[:1], last=[True], padding=[1]),
         *shapes(2, 6, 6, size=[(23, 29)], taps=[3], dtype=DTYPES[:2], groups=[6], padding=[1]),
         *shapes(
@@ -101,6 +104,7 @@ accuracy = perfci.Accuracy(
         *shapes(1, 5, 5, size=[(6, 9)], taps=[7], dtype=LOW, last=[True], groups=[5], padding=[3]),
         # Through pointers, with more tiles than a device of few programs has of these.
         *shapes(2, 5, 7, size=[(24, 23)], taps=[2], dtype=DTYPES[::2], last=[False]),
+        *shapes(2, 5, 7, size=[(48, 23)], taps=[(3, 2)], dtype=DTYPES[2:], last=[False], **ASKEW),
     ),
     probe_cases=(
         *shapes(1, 5, 9, size=[(4, 5)], taps=[(3, 2)], dtype=DTYPES, last=[False], padding=[(1, 0)], **FINISHED),
@@ -124,9 +128,12 @@ accuracy = perfci.Accuracy(
         *shapes(32, 256, 136, size=[14], taps=[3], dtype=LOW[1:], last=[False], padding=[1]),
         # Places that take more than 32 bits, of few elements.
         *shapes(3, 5, 7, size=[(5, 6)], taps=[(3, 2)], dtype=DTYPES[::2], last=[False], **ASKEW, **APART),
+        *shapes(2, 5, 7, size=[(24, 23)], taps=[2], dtype=DTYPES[2:], last=[False], **APART),
         *shapes(3, 40, 40, size=[(7, 9)], taps=[3], dtype=LOW[1:], **ORDERS, groups=[40], padding=[1], **APART),
         *shapes(2, 12, 7, size=[(5, 6)], taps=[2], dtype=DTYPES[::2], last=[False], channels_apart=[2**28 + 8]),
     ),
+    # Outputs past 2^31 elements; the second order of memory has kernels of its own.
+    large_cases=shapes(2**13 + 5, 3, 65, size=[64], taps=[1], dtype=LOW[1:], **ORDERS),
     reduces=lambda channels, taps, groups=1, **others: (
         channels // groups * (taps**2 if isinstance(taps, int) else taps[0] * taps[1])
     ),

@@ -92,6 +92,8 @@ accuracy = perfci.Accuracy(
         ),
         *shapes(queries=[33], keys=[130], width=[24], scaling=SCALING[1:], out_dtype=OUT[2:], along_keys=[False]),
         *shapes(1, 2, 1, E5M2, queries=[20], keys=[140], width=[48], scaling=SCALING[1:], out_dtype=OUT[2:]),
+        # Several batches, heads of a group, and tiles of both sides; rows of 20 bytes, which no descriptor takes.
+        *shapes(2, 4, 2, queries=[150], keys=[280], width=[20], scaling=SCALING, out_dtype=OUT[2:], causal=[True]),
         *shapes(
             queries=[64], keys=[190], width=[16], scaling=SCALING[:1], out_dtype=OUT[2:], causal=[True], loud=[True]
         ),
@@ -104,6 +106,7 @@ accuracy = perfci.Accuracy(
     probe_cases=(
         *shapes(1, 2, 1, queries=[9], keys=[18], width=[16], scaling=SCALING, out_dtype=OUT[2:]),
         *shapes(1, 2, 1, queries=[9], keys=[18], width=[16], scaling=["channel"], out_dtype=OUT[:1], parts=["v"]),
+        *shapes(1, 4, 2, queries=[130], keys=[140], width=[16], scaling=["group"], out_dtype=OUT[2:]),
     ),
     accelerator_cases=(
         *shapes(queries=[9], keys=[270], width=[32], scaling=SCALING, out_dtype=OUT[2:], apart=[FAR]),

@@ -71,6 +71,7 @@ accuracy = perfci.Accuracy(
         *far(rows=[5], cols=[261], weight_apart=[FAR]),
         *far(rows=[2], cols=[BEYOND_ONE_TILE], apart=[2**16]),
         *far(rows=[3], cols=[BEYOND_ONE_TILE], rows_apart=[2**30 + 8]),
+        *far(rows=[133], cols=[65536], apart=[2**17 + 16]),  # beyond 2^31 within a chunk
     ),
     # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.
     large_cases=perfci.grid(rows=[2**22 + 5], cols=[1025], weighted=[True], stats=[True], dtype=[torch.bfloat16]),
