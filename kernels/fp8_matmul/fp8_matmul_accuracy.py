@@ -100,7 +100,7 @@ accuracy = perfci.Accuracy(
         *perfci.grid(m=[520], n=[6672], k=[144], scaling=["tensor"], dtype=[E4M3], out_dtype=OUT[:1]),
         *perfci.grid(m=[520], n=[3472], k=[144], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1]),
     ),
-    reduces=lambda m, n, k, **others: k,
+    reduces=lambda m, n, k, loud=False, **others: 1 if loud else k,
     # Tensor cores keep about 14 bits of a sum of float8 products: over 128 terms if the output is float16 or
     # float32, over all of them if it is bfloat16. A sum that passed through 100 on its way to 0 keeps that error.
     tolerance={"float32": (1e-3, 5e-3), "float16": (2e-3, 5e-3), "bfloat16": (1.6e-2, 5e-3)},
