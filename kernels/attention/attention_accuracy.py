@@ -8,10 +8,19 @@ from attention_triton import attention as kernel
 from _views import FAR, spread
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+HALF = {"dtype": [torch.float16]}
 
 
 WINDOWS = [(9, 3), (40, None), (None, 7), (0, 0)]
 HIDDEN = {"padded": [True], "causal": [True]}
+FEATURES = (
+    {"causal": [True]},
+    {"window": [(9, 3)]},
+    {"padded": [True]},
+    {"mask": ["bool", "added-by-head"]},
+    {"dropout": [0.25], "window": [(5, None)]},
+)
+"""Each with arguments of its own, which a kernel passes on in its loop over tiles."""
 LIMITED = {"causal": [True], "window": [(30, None)], "mask": ["bool-by-head", "added"]}
 
 
@@ -87,6 +96,10 @@ accuracy = perfci.Accuracy(
         *shapes(2, 4, 2, queries=[3], keys=[530], width=[16], dtype=DTYPES[:2], mask=["bool-by-head", "added"]),
         *shapes(4, 4, 2, queries=[2], keys=[300], width=[16], dtype=[torch.float32], causal=[True]),
         *shapes(1, 3, 1, queries=[5], keys=[3], width=[16], dtype=[torch.float32], causal=[True]),
+        # More tiles than the smallest grid has programs, through pointers: a head each, heads together, parts of keys.
+        *(case for each in FEATURES for case in shapes(3, 3, 3, queries=[9], keys=[37], width=[20], **HALF, **each)),
+        *(case for each in FEATURES for case in shapes(3, 6, 3, queries=[3], keys=[37], width=[20], **HALF, **each)),
+        *shapes(4, 2, 1, queries=[3], keys=[513], width=[20], **HALF, causal=[False, True]),
         # Width 128 and enough queries, for groups of warps where there are such: ends of tiles and of blocks of keys.
         *shapes(1, 4, 2, queries=[66], keys=[131], width=[128], dtype=[torch.bfloat16], causal=[False, True]),
         *shapes(queries=[200], keys=[135], width=[72, 128], dtype=[torch.float16], causal=[True]),

@@ -14,6 +14,14 @@ DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
 WINDOWS = [(9, 3), (40, None), (None, 7), (0, 0)]
 HIDDEN = {"padded": [True], "causal": [True]}
+FEATURES = (
+    {"dtype": [torch.float16], "causal": [True]},
+    {"dtype": [torch.float16], "window": [(9, 3)]},
+    {"dtype": [torch.float16], "padded": [True]},
+    {"dtype": [torch.float16], "mask": ["bool", "added-by-head"]},
+    {"dtype": [torch.float16], "dropout": [0.25], "window": [(5, None)]},
+)
+"""Each with arguments of its own, which a kernel passes on in its loop over tiles."""
 LIMITED = {"causal": [True], "window": [(30, None)], "mask": ["bool-by-head", "added"]}
 
 
@@ -79,6 +87,9 @@ accuracy = perfci.Accuracy(
         *shapes(2, queries=[33], keys=[33], width=[16], dtype=[torch.float16], **HIDDEN, dropout=[0.9]),
         *shapes(2, 4, 2, queries=[33], keys=[37], width=[16], dtype=DTYPES, mask=["bool", "added-by-head"]),
         *shapes(1, 2, queries=[40], keys=[70], width=[16], dtype=DTYPES[:1], **LIMITED),
+        *shapes(1, 2, queries=[40], keys=[64], width=[16], dtype=[torch.float32], window=[(9, 20)], dropout=[0.25]),
+        # More tiles than the smallest grid has programs, through pointers.
+        *(case for each in FEATURES for case in shapes(3, 4, 2, queries=[9], keys=[37], width=[20], **each)),
         *shapes(queries=[0, 5], keys=[0, 7], width=[16], dtype=[torch.float16]),
         *shapes(batch=0, queries=[4], keys=[4], width=[16], dtype=[torch.bfloat16]),
         *shapes(heads=0, key_heads=0, queries=[4], keys=[4], width=[16], dtype=[torch.float32]),

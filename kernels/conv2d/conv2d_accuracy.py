@@ -67,10 +67,17 @@ accuracy = perfci.Accuracy(
         *shapes(1, 64, 9, size=[(6, 9)], taps=[(2, 3)], dtype=LOW, last=[False], stride=[(2, 3)], padding=[(1, 2)]),
         *shapes(1, 32, 16, size=[(7, 8)], taps=[(2, 3)], dtype=LOW, last=[True], **ASIDE),
         *shapes(3, 32, 40, size=[(7, 6)], taps=[1], dtype=LOW, last=[True], stride=[1, (2, 3)]),
+        # Boxes of one row, which is stored in halves, by descriptor and by threads.
+        *shapes(3, 32, 72, size=[(7, 6)], taps=[1], dtype=LOW[:1], last=[True]),
+        *shapes(3, 32, 33, size=[(7, 6)], taps=[1], dtype=LOW[:1], last=[True]),
+        *shapes(5, 64, 72, size=[(12, 16)], taps=[3], dtype=LOW[:1], last=[True], padding=[1], **FINISHED),
         *shapes(2, 7, 9, size=[(7, 6)], taps=[1], dtype=DTYPES[:1], last=[False], stride=[(2, 3)]),
         *shapes(1, 3, 16, size=[(9, 11)], taps=[7], dtype=LOW, last=[True], stride=[2], padding=[3]),
         *shapes(1, 8, 8, size=[(3, 3)], taps=[3], dtype=LOW, last=[True], padding=[0, 4], bias=[True]),
         *shapes(1, 1, 1, size=[(1, 1)], taps=[1], dtype=DTYPES),
+        # More tiles than pixels; more channels than are put in order at a time.
+        *shapes(1, 4, 600, size=[(1, 1)], taps=[1], dtype=DTYPES[:1]),
+        *shapes(1, 96, 9, size=[(5, 7)], taps=[3], dtype=LOW[:1], last=[False], padding=[1]),
         *shapes(0, 8, 8, size=[(4, 4)], taps=[3], dtype=LOW[:1]),
         *shapes(1, 64, 136, size=[(9, 15)], taps=[(2, 3)], dtype=LOW, last=[True], padding=[1], **FINISHED),
         *shapes(1, 64, 136, size=[(9, 15)], taps=[(2, 3)], dtype=LOW[:1], last=[True], padding=[1]),

@@ -98,6 +98,11 @@ accuracy = perfci.Accuracy(
             queries=[64], keys=[190], width=[16], scaling=SCALING[:1], out_dtype=OUT[2:], causal=[True], loud=[True]
         ),
         *shapes(queries=[9], keys=[3000], width=[64], scaling=SCALING[:1], out_dtype=OUT[2:], faint=[True]),
+        # Queries that see no key beside whole tiles of keys; groups in a long row of them.
+        *shapes(queries=[150], keys=[128], width=[16], scaling=["tensor"], out_dtype=OUT[2:], causal=[True]),
+        *shapes(queries=[1], keys=[16500], width=[16], scaling=["group"], out_dtype=OUT[2:]),
+        # More tiles than the smallest grid has programs, through pointers.
+        *shapes(3, 4, 2, queries=[9], keys=[130], width=[20], scaling=SCALING, out_dtype=OUT[2:], causal=[True]),
         *shapes(queries=[1, 17], keys=[1, 31], width=[1], scaling=["channel"], out_dtype=OUT[2:]),
         *shapes(queries=[17], keys=[35], width=[128, 256], scaling=["group"], out_dtype=OUT[:1]),
         *shapes(queries=[0, 5], keys=[0, 7], width=[16], scaling=["group"], out_dtype=OUT[:1]),

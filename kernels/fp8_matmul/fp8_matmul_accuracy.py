@@ -20,9 +20,16 @@ MODES = {"tensor": ("tensor", "tensor"), "row": ("row", "column"), "block": ("gr
 SCALING = [*MODES]
 
 
-def inputs(columns_apart=0, b_apart=0, **case):
-    """As in the baseline; elements between neighbours of a row of a, and of a column of b."""
+def inputs(columns_apart=0, b_apart=0, infinite=False, **case):
+    """As in the baseline; elements between neighbours of a row of a, and of a column of b.
+
+    `infinite`: each last scale of b, or else of a.
+    """
     made = make_inputs(**case)
+    if infinite:
+        made["scale_a"][::2, -1] = made["scale_b"][-1, ::2] = torch.inf
+        ones = 56  # 1 in e4m3, as 0 times infinity is NaN
+        made["a"].view(torch.uint8)[:, -1] = made["b"].view(torch.uint8)[-1] = ones
     for name, axis, step in (("a", 1, columns_apart), ("b", 0, b_apart)):
         made[name] = spread(made[name], axis, step) if step else made[name]
     return made
@@ -74,6 +81,8 @@ accuracy = perfci.Accuracy(
         *perfci.grid(m=[0], n=[8], k=[8], scaling=["row"], dtype=[E4M3], out_dtype=OUT[:1]),
         *perfci.grid(m=[8], n=[16], k=[0], scaling=["tensor"], dtype=[E4M3], out_dtype=OUT[:1]),
         *perfci.grid(m=[37], n=[35], k=[150], scaling=[4, 8, 16, 32, 64], dtype=[E4M3], out_dtype=OUT[2:]),
+        # A last group of one channel, whose scale is infinite.
+        *perfci.grid(m=[5, 67], n=[6], k=[65], scaling=[16], dtype=[E4M3], out_dtype=OUT[2:], infinite=[True]),
         *perfci.grid(m=[70], n=[136], k=[128], scaling=[32], dtype=[E4M3], out_dtype=OUT),
         # Enough rows for operands that are scaled first.
         *perfci.grid(m=[67], n=[35], k=[301], scaling=[4, 64, "auto"], dtype=[E4M3], out_dtype=OUT, loud=[False]),

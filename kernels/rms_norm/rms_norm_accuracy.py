@@ -45,6 +45,7 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[131], cols=[61], weighted=[True], stats=[False], dtype=DTYPES),
         *perfci.grid(rows=[5], cols=[700], weighted=[False], stats=[True], dtype=[torch.float16]),
         *perfci.grid(rows=[1, 2], cols=[BEYOND_ONE_TILE], weighted=[True], stats=[True], dtype=DTYPES),
+        *perfci.grid(rows=[1, 5], cols=[BEYOND_ONE_TILE], weighted=[False], stats=[False], dtype=DTYPES[1:2]),
         *perfci.grid(rows=[(), (2, 1, 5)], cols=[100], weighted=[True], stats=[True], dtype=[torch.bfloat16]),
         *perfci.grid(rows=[0], cols=[64], weighted=[True], stats=[True], dtype=[torch.bfloat16]),
         *perfci.grid(rows=[2], cols=[8191, 8192, 65536], weighted=[True], stats=[True], dtype=[torch.float32]),
