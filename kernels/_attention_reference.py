@@ -40,13 +40,13 @@ def numbers(mask: torch.Tensor | None) -> torch.Tensor | None:
 def make_mask(
     kind: str, batch: int, heads: int, queries: int, keys: int, dtype: torch.dtype, generator: torch.Generator
 ) -> torch.Tensor:
-    """Returns a mask with 3 of 10 keys hidden, and all of each head's first query.
+    """Returns a mask with 3 of 10 keys hidden, and all of each head's first query if there are more.
 
     kind: "bool" or "added", for all heads alike, or with "-by-head" behind it.
     """
     shape = batch, heads if kind.endswith("-by-head") else 1, queries, keys
     hidden = torch.rand(shape, generator=generator, device=generator.device) < 0.3
-    hidden[:, :, :1] = True
+    hidden[:, :, : int(queries > 1)] = True
     if kind.startswith("bool"):
         return ~hidden
     return torch.randn(shape, generator=generator, dtype=dtype, device=generator.device).masked_fill(hidden, -torch.inf)

@@ -94,6 +94,7 @@ accuracy = perfci.Accuracy(
         *shapes(3, 3, 1, queries=[2], keys=[600], width=[16], dtype=DTYPES, padded=[True]),
         *shapes(1, 4, 2, queries=[3], keys=[530], width=[16], dtype=DTYPES, causal=[True], dropout=[0.25]),
         *shapes(2, 4, 2, queries=[3], keys=[530], width=[16], dtype=DTYPES[:2], mask=["bool-by-head", "added"]),
+        *shapes(2, 4, 2, queries=[1], keys=[37], width=[16], dtype=DTYPES[1:2], mask=["bool-by-head"]),
         *shapes(4, 4, 2, queries=[2], keys=[300], width=[16], dtype=[torch.float32], causal=[True]),
         *shapes(1, 3, 1, queries=[5], keys=[3], width=[16], dtype=[torch.float32], causal=[True]),
         # More tiles than the smallest grid has programs, through pointers: a head each, heads together, parts of keys.

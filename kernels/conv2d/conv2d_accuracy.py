@@ -67,6 +67,8 @@ accuracy = perfci.Accuracy(
         *shapes(1, 64, 9, size=[(6, 9)], taps=[(2, 3)], dtype=LOW, last=[False], stride=[(2, 3)], padding=[(1, 2)]),
         *shapes(1, 32, 16, size=[(7, 8)], taps=[(2, 3)], dtype=LOW, last=[True], **ASIDE),
         *shapes(3, 32, 40, size=[(7, 6)], taps=[1], dtype=LOW, last=[True], stride=[1, (2, 3)]),
+        # Boxes of many images, written by threads.
+        *shapes(9, 32, 7, size=[(2, 3)], taps=[(1, 2)], dtype=LOW[:1], **ORDERS),
         # Boxes of one row, which is stored in halves, by descriptor and by threads.
         *shapes(3, 32, 72, size=[(7, 6)], taps=[1], dtype=LOW[:1], last=[True]),
         *shapes(3, 32, 33, size=[(7, 6)], taps=[1], dtype=LOW[:1], last=[True]),

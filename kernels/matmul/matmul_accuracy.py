@@ -39,6 +39,7 @@ accuracy = perfci.Accuracy(
         *perfci.grid(m=[7], n=[16], k=[1023, 1024, 1025], dtype=[torch.float16]),
         *perfci.grid(m=[1], n=[48], k=[64], dtype=[torch.float16], rows_apart=[2**23]),
         *perfci.grid(m=[600], n=[70], k=[33], dtype=[torch.float32]),
+        *perfci.grid(m=[600], n=[70], k=[33], dtype=[torch.float32], bias=[True], activation=["relu"]),
         *perfci.grid(m=[1100], n=[80], k=[48], dtype=[torch.float16, torch.bfloat16]),
         *perfci.grid(m=[131], n=[1040], k=[80], dtype=[torch.float16]),
         *perfci.grid(m=[0], n=[8], k=[8], dtype=[torch.bfloat16]),
