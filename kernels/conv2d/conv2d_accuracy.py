@@ -108,6 +108,18 @@ accuracy = perfci.Accuracy(
         *shapes(
             2, 32, 32, size=[(8, 11)], taps=[3], dtype=LOW[:1], last=[True], groups=[32], padding=[1], stride=[1, 2]
         ),
+        *shapes(
+            1,
+            32,
+            32,
+            size=[(4, 23)],
+            taps=[3],
+            dtype=LOW[:1],
+            last=[True],
+            groups=[32],
+            padding=[(0, 1)],
+            stride=[(1, 2)],
+        ),
         *shapes(1, 8, 16, size=[(7, 9)], taps=[3], dtype=LOW, **ORDERS, padding=[1], crop=[True]),
         *shapes(1, 8, 8, size=[(7, 9)], taps=[3], dtype=LOW[:1], **ORDERS, groups=[8], padding=[1], crop=[True]),
         *shapes(1, 5, 5, size=[(6, 9)], taps=[7], dtype=LOW, last=[True], groups=[5], padding=[3]),

@@ -78,6 +78,7 @@ accuracy = perfci.Accuracy(
         *perfci.grid(m=[1, 17], n=[1, 130], k=[1, 129], scaling=["row", "block"], dtype=[E4M3], out_dtype=OUT[:1]),
         *perfci.grid(m=[16], n=[32], k=[1023, 1024], scaling=SCALING, dtype=[E4M3], out_dtype=[OUT[0], OUT[2]]),
         *perfci.grid(m=[300], n=[272], k=[64], scaling=["row"], dtype=[E4M3], out_dtype=OUT[:1]),
+        *perfci.grid(m=[1100], n=[136], k=[32], scaling=["tensor"], dtype=[E4M3], out_dtype=OUT[:1]),
         *perfci.grid(m=[0], n=[8], k=[8], scaling=["row"], dtype=[E4M3], out_dtype=OUT[:1]),
         *perfci.grid(m=[8], n=[16], k=[0], scaling=["tensor"], dtype=[E4M3], out_dtype=OUT[:1]),
         *perfci.grid(m=[37], n=[35], k=[150], scaling=[4, 8, 16, 32, 64], dtype=[E4M3], out_dtype=OUT[2:]),
