@@ -49,8 +49,8 @@ def matmul(
     """Returns activation(a @ b + bias), shapes (m, k), (k, n) and (n,), as a contiguous (m, n) tensor of their dtype.
 
     float32 (multiplied in full precision, no TF32), float16 or bfloat16, summed and finished in float32 and rounded
-    once. Any strides, including transposed views. `activation` is one of ACTIVATIONS: gelu is by erf, to 4e-5 for 16 bits.
-    Raises TypeError for dtypes, ValueError for shapes, devices or activations that do not fit.
+    once. Any strides, including transposed views. `activation` is one of ACTIVATIONS: gelu is that by erf, to 4e-5 for
+    16 bits. Raises TypeError for dtypes, ValueError for shapes, devices or activations that do not fit.
     """
     check("matmul", a, b, bias, activation)
     limits = _launch.limits(a.device)
