@@ -105,7 +105,6 @@ accuracy = perfci.Accuracy(
         *shapes(1, 4, 2, queries=[66], keys=[131], width=[128], dtype=[torch.bfloat16], causal=[False, True]),
         *shapes(queries=[200], keys=[135], width=[72, 128], dtype=[torch.float16], causal=[True]),
         *shapes(queries=[130], keys=[256], width=[16], dtype=[torch.float16], causal=[True], dropout=[0.25]),
-        *shapes(1, 5, 1, queries=[5], keys=[530], width=[16], dtype=[torch.float16], dropout=[0.25]),
         *shapes(4, 4, 2, queries=[2], keys=[60], width=[16], dtype=[torch.float16], dropout=[0.25]),
         *shapes(queries=[0, 5], keys=[0, 7], width=[16], dtype=[torch.float16]),
         *shapes(batch=0, queries=[4], keys=[4], width=[16], dtype=[torch.bfloat16]),
@@ -122,6 +121,7 @@ accuracy = perfci.Accuracy(
         *shapes(1, 50, 25, queries=[1024], keys=[128], width=[128], dtype=[torch.bfloat16], causal=[False, True]),
         # A last tile of one query, which sees the last block of keys whole.
         *shapes(1, 2, 1, queries=[385], keys=[512], width=[128], dtype=[torch.bfloat16], causal=[True]),
+        *shapes(1, 5, 1, queries=[5], keys=[530], width=[16], dtype=[torch.float16], dropout=[0.25]),
         *several(causal=[False, True]),
         *several(window=[(60, 20)], dropout=[0.0, 0.25]),
         *several(mask=["bool-by-head", "added"]),

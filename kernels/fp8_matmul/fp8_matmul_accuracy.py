@@ -90,7 +90,6 @@ accuracy = perfci.Accuracy(
         *perfci.grid(m=[67], n=[40], k=[72], scaling=[16], dtype=[E5M2], out_dtype=OUT[:1], b_rows=[True, False]),
         *perfci.grid(m=[17], n=[67], k=[256], scaling=["auto"], dtype=[E4M3], out_dtype=OUT[2:], loud=[False, True]),
         *perfci.grid(m=[513, 520], n=[264], k=[272], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1]),
-        *perfci.grid(m=[513], n=[264], k=[400], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1]),
     ),
     probe_cases=(
         *perfci.grid(m=[33], n=[48], k=[144], scaling=SCALING, dtype=[E4M3], out_dtype=[OUT[0], OUT[2]]),
@@ -102,6 +101,7 @@ accuracy = perfci.Accuracy(
             m=[5], n=[48], k=[261], scaling=["row", "block", 32], dtype=[E4M3], out_dtype=OUT[:1], columns_apart=[FAR]
         ),
         *perfci.grid(m=[5], n=[16], k=[261], scaling=["row"], dtype=[E4M3], out_dtype=OUT[:1], b_apart=[2 * FAR]),
+        *perfci.grid(m=[513], n=[264], k=[400], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1]),
         # More rows of tiles than a group has.
         *perfci.grid(m=[2200], n=[520], k=[144], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1]),
         # A number of tiles that a block of nearly 128 rows would change.
