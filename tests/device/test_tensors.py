@@ -139,6 +139,12 @@ def test_layouts_have_the_strides_that_their_names_promise():
     assert strides == [(4, 1), (8, 2), (0, 1), (20, 1)]
 
 
+@pytest.mark.parametrize("layout", ["strided", "pitched"])
+def test_no_two_inputs_of_one_shape_are_laid_out_alike(layout):
+    made = arrays.place({name: torch.ones(3, 8) for name in "xyz"}, layout)
+    assert len({each.stride() for each in made.values()}) == 3
+
+
 def test_gaps_between_rows_hold_nan_and_rows_stay_aligned():
     x = arrays.place({"x": torch.ones(3, 24, dtype=torch.float16)}, "pitched")["x"]
 
