@@ -14,6 +14,7 @@ DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
 WINDOWS = [(9, 3), (40, None), (None, 7), (0, 0)]
 HIDDEN = {"padded": [True], "causal": [True]}
+BY_HEAD = {"dtype": [torch.float16], "mask": ["bool-by-head", "added"]}
 FEATURES = (
     {"dtype": [torch.float16], "causal": [True]},
     {"dtype": [torch.float16], "window": [(9, 3)]},
@@ -88,6 +89,8 @@ accuracy = perfci.Accuracy(
         *shapes(2, 4, 2, queries=[33], keys=[37], width=[16], dtype=DTYPES, mask=["bool", "added-by-head"]),
         *shapes(1, 2, queries=[40], keys=[70], width=[16], dtype=DTYPES[:1], **LIMITED),
         *shapes(1, 2, queries=[40], keys=[64], width=[16], dtype=[torch.float32], window=[(9, 20)], dropout=[0.25]),
+        *shapes(2, 2, 2, queries=[20], keys=[48], width=[16], **BY_HEAD),
+        *shapes(2, 2, 2, queries=[20], keys=[37], width=[16], **BY_HEAD, window=[(9, 3)]),
         # More tiles than the smallest grid has programs, through pointers.
         *(case for each in FEATURES for case in shapes(3, 4, 2, queries=[9], keys=[37], width=[20], **each)),
         *shapes(queries=[0, 5], keys=[0, 7], width=[16], dtype=[torch.float16]),

@@ -25,7 +25,7 @@ accuracy = perfci.Accuracy(
     ),
     probe_cases=(
         *perfci.grid(shape=[(33, 100)], approximate=BOTH, dtype=DTYPES),
-        *perfci.grid(shape=[(3, 2049)], approximate=BOTH[:1], dtype=[torch.float16]),
+        *perfci.grid(shape=[(3, 2049), (700, 3)], approximate=BOTH[:1], dtype=[torch.float16]),
     ),
     # What performance launches and no case above does: the tiles of more than 4 MiB.
     accelerator_cases=(
