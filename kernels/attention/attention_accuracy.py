@@ -105,6 +105,7 @@ accuracy = perfci.Accuracy(
         *shapes(1, 4, 2, queries=[66], keys=[131], width=[128], dtype=[torch.bfloat16], causal=[False, True]),
         *shapes(queries=[200], keys=[135], width=[72, 128], dtype=[torch.float16], causal=[True]),
         *shapes(queries=[130], keys=[256], width=[16], dtype=[torch.float16], causal=[True], dropout=[0.25]),
+        *shapes(queries=[130], keys=[256], width=[16], dtype=[torch.float16], window=[(60, 20)], dropout=[0.25]),
         *shapes(4, 4, 2, queries=[2], keys=[60], width=[16], dtype=[torch.float16], dropout=[0.25]),
         *shapes(queries=[0, 5], keys=[0, 7], width=[16], dtype=[torch.float16]),
         *shapes(batch=0, queries=[4], keys=[4], width=[16], dtype=[torch.bfloat16]),
