@@ -429,8 +429,8 @@ def reaches(mutant: Mutant, lines: frozenset[Line]) -> bool:
 # --- many processes ---------------------------------------------------------------------------------------------------
 
 
-def on_gpu(gpu: int, function: Callable[..., None], *args: Any) -> None:
-    os.environ[VISIBLE] = str(gpu)
+def on_gpu(gpu: str, function: Callable[..., None], *args: Any) -> None:
+    os.environ[VISIBLE] = gpu
     function(*args)
 
 
@@ -440,7 +440,8 @@ class Runner:
     def __init__(self, device: str, jobs: int, gpus: int, folder: Path) -> None:
         self._device, self._folder = device, folder
         self._pool = ThreadPoolExecutor(jobs)
-        self._gpus = itertools.cycle(range(gpus))
+        shown = os.environ.get(VISIBLE) or ",".join(map(str, range(gpus)))
+        self._gpus = itertools.cycle(shown.split(",")[:gpus])
         os.environ["OMP_NUM_THREADS"] = "1"
         os.environ[CACHE] = str(folder / "cache")
         if device == "cpu":
@@ -670,7 +671,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             planted = [fault for fault in shown_on(options.device) if fault.op in ops]
             caught, failing = runner.run(planted, lambda fault: [fault.op], plan_planted)
-        print(*failing.values(), sep="\n", file=sys.stderr)
+        if failing:
+            print(
+                "These fail without a fault, so nothing is said of their ops:",
+                *failing.values(),
+                sep="\n",
+                file=sys.stderr,
+            )
         if options.random:
             drawn = [each for each in drawn if not failing.keys() & {*used(each)}]
             rows = judge_random(drawn, caught, used, options.jobs)
