@@ -103,7 +103,7 @@ accuracy = perfci.Accuracy(
         *shapes(1, 6, 6, size=[(9, 8)], taps=[(5, 3)], dtype=LOW, last=[True], groups=[6], stride=[(2, 1)], **FINISHED),
         *shapes(1, 6, 6, size=[(9, 8)], taps=[(5, 3)], dtype=LOW[:1], last=[True], groups=[6], **DOWN),
         # One channel more than programs have.
-        *shapes(1, 65, 65, size=[(5, 6)], taps=[3], dtype=LOW[1:], last=[True], groups=[65], padding=[1]),
+        *shapes(1, 65, 65, size=[(2, 6)], taps=[3], dtype=LOW[1:], last=[True], groups=[65], padding=[1]),
         *shapes(1, 64, 24, size=[(5, 7)], taps=[3], dtype=DTYPES[:1], last=[True], padding=[1]),
         *shapes(2, 6, 6, size=[(23, 29)], taps=[3], dtype=DTYPES[:2], groups=[6], padding=[1]),
         *shapes(
