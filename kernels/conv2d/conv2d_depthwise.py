@@ -55,6 +55,7 @@ def _depthwise_kernel(
     of_outputs = tl.cdiv(outputs, BLOCK_C)
     if WIDE:
         x_n, x_h, x_w = tl.cast(x_n, tl.int64), tl.cast(x_h, tl.int64), tl.cast(x_w, tl.int64)
+        w_o, w_h, w_w = tl.cast(w_o, tl.int64), tl.cast(w_h, tl.int64), tl.cast(w_w, tl.int64)
         x_c, plane, outputs = tl.cast(x_c, tl.int64), tl.cast(plane, tl.int64), tl.cast(outputs, tl.int64)
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         row = tile // of_outputs * BLOCK_M + tl.arange(0, BLOCK_M)

@@ -201,7 +201,8 @@ def _one_tile(
     if WIDE:
         first = tl.cast(tile_m, tl.int64) * BLOCK_M
         x_n, x_h, x_w = tl.cast(x_n, tl.int64), tl.cast(x_h, tl.int64), tl.cast(x_w, tl.int64)
-        x_c, w_o, w_c = tl.cast(x_c, tl.int64), tl.cast(w_o, tl.int64), tl.cast(w_c, tl.int64)
+        x_c, w_c = tl.cast(x_c, tl.int64), tl.cast(w_c, tl.int64)
+        w_o, w_h, w_w = tl.cast(w_o, tl.int64), tl.cast(w_h, tl.int64), tl.cast(w_w, tl.int64)
     row = first + tl.arange(0, BLOCK_M)
     col = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     inner = tl.arange(0, BLOCK_K)

@@ -89,6 +89,7 @@ def fp8_matmul(
     Sums are kept as KINDS says. Raises TypeError for dtypes, ValueError for shapes or devices.
     """
     groups = _check(a, b, scale_a, scale_b, out_dtype)
+    scale_a, scale_b = (each.contiguous() if _reach(each) >= 2**31 else each for each in (scale_a, scale_b))
     limits = _launch.limits(a.device)
     if not limits.float8:
         raise ValueError(f"fp8_matmul: {limits.key} has no tensor cores for float8. Multiply in bfloat16 there")
@@ -199,6 +200,11 @@ def _groups(m: int, k: int, n: int, of_a: torch.Size, of_b: torch.Size) -> tuple
         f"need one element or ({m}, 1) and one or (1, {n}), ({m}, {of_k}) and ({of_k}, {of_n}) for blocks of {BLOCK}, "
         f"or for groups of 4 to 64 ({m}, ceil({k} / group)) and (ceil({k} / group), {n})"
     )
+
+
+def _reach(scale: torch.Tensor) -> int:
+    """Elements from the first to the last. Kernels multiply places of scales in 32 bits."""
+    return sum((size - 1) * step for size, step in zip(scale.shape, scale.stride(), strict=True))
 
 
 def _scale_strides(scale: torch.Tensor, blocks: bool) -> tuple[int, int]:
