@@ -13,7 +13,7 @@ from perfci.measure.bench import REFERENCE, Arm
 from perfci.measure.closeness import excess, finiteness, tolerance
 from perfci.measure.inputs import call_fresh
 from perfci.measure.prepare import warm_up
-from perfci.measure.verify import FIXED_SEEDS, checks, make_inputs
+from perfci.measure.verify import FIXED_SEEDS, checks, list_probes, make_inputs
 from perfci.ops.spec import Accuracy, Params, Performance, case_id
 
 CALLS = (
@@ -143,9 +143,7 @@ def _find_fewer(old: _Suite, new: _Suite, renamed: Mapping[str, str], arrays: Ar
 
 def _list_probed(suite: Accuracy) -> list[str]:
     """Dtypes of the cases that get all values and layouts."""
-    found = checks(suite, FIXED_SEEDS[0], None)
-    probes = [check for check in found if (check.values, check.layout) != ("normal", "contiguous")]
-    return list(dict.fromkeys(str(check.params.get("dtype")) for check in probes))
+    return list(dict.fromkeys(str(params.get("dtype")) for params in list_probes(suite, None)))
 
 
 def _describe_inputs(make: Callable[[str], Inputs], arrays: Arrays) -> str:

@@ -165,8 +165,8 @@ def is_stored(case: str) -> bool:
 class Accuracy:
     """An op's accuracy suite.
 
-    Every case is checked with normal values and several seeds. The `probe_cases` are checked with every kind of
-    `values` and every one of `layouts` too.
+    Every case is checked with normal values and several seeds, one of them strided or pitched if `layouts` has these.
+    The `probe_cases` are checked with every kind of `values` and every one of `layouts` too.
     """
 
     kernel: Callable[..., Any]

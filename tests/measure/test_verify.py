@@ -407,17 +407,28 @@ def test_an_exception_is_an_error_and_no_wrong_answer(device, fields, kind, erro
 
 
 def test_every_case_is_checked_with_fixed_seeds_and_a_fresh_one():
-    made = [one for one in checks(suite(), 4711, None) if (one.values, one.layout) == ("normal", "contiguous")]
+    made = [one for one in checks(suite(probe_cases=()), 4711, None) if one.values == "normal"]
 
     seeds = {case_id(params): [(one.seed, one.fresh) for one in made if one.params is params] for params in CASES}
     assert set(map(tuple, seeds.values())) == {(*((seed, False) for seed in FIXED_SEEDS), (4711, True))}
 
 
+def test_the_second_seed_goes_through_the_layouts_by_turns_whatever_cases_are_chosen():
+    cases = grid(rows=[1, 2, 3, 4], cols=[8])
+    made = list(checks(suite(cases=cases, probe_cases=()), 7, None))
+    alone = [one for params in cases for one in checks(suite(cases=cases, probe_cases=()), 7, case_id(params))]
+    dense = list(checks(suite(cases=cases, probe_cases=(), layouts=("contiguous",)), 7, None))
+
+    assert [one.layout for one in made if one.seed == 1] == ["strided", "pitched", "strided", "pitched"]
+    assert {one.layout for one in made if one.seed != 1} == {"contiguous"}
+    assert alone == made
+    assert {one.layout for one in dense} == {"contiguous"}
+
+
 def test_probes_get_every_kind_of_values_and_layout_by_default_the_last_case_of_each_dtype():
     cases = grid(rows=[1, 9], cols=[4], dtype=["float16", "float32"])
-    probes = [
-        one for one in checks(suite(cases=cases), 1, None) if (one.values, one.layout) != ("normal", "contiguous")
-    ]
+    found = list(checks(suite(cases=cases), 5, None))
+    probes = found[3 * len(cases) :]
 
     assert {one.case for one in probes} == {"rows=9,cols=4,dtype=float16", "rows=9,cols=4,dtype=float32"}
     for case in {one.case for one in probes}:
