@@ -5,7 +5,7 @@ import torch
 from attention_baseline import attention as reference, make_inputs
 from attention_triton import attention as kernel
 
-from _views import FAR, spread
+from _views import FAR, far, spread, with_far
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 HALF = {"dtype": [torch.float16]}
@@ -63,7 +63,7 @@ def places(device, heads, dtype):
 accuracy = perfci.Accuracy(
     kernel=kernel,
     reference=reference,
-    make_inputs=inputs,
+    make_inputs=with_far(inputs),
     cases=(
         *shapes(heads=2, queries=[64], keys=[64], width=[64], dtype=DTYPES),
         *shapes(queries=[1, 33], keys=[31, 65], width=[16], dtype=[torch.float32], causal=[False, True]),
@@ -114,6 +114,7 @@ accuracy = perfci.Accuracy(
     probe_cases=(
         *shapes(heads=2, queries=[33], keys=[24], width=[16, 20], dtype=DTYPES),
         *shapes(1, 3, queries=[2], keys=[520], width=[16], dtype=[torch.float32, torch.bfloat16]),
+        *shapes(3, 6, 3, queries=[3], keys=[37], width=[20], **HALF),
         *shapes(queries=[130], keys=[140], width=[128], dtype=[torch.bfloat16]),
         *shapes(1, 2, queries=[5], keys=[24], width=[16], dtype=[torch.float32], mask=["added"]),
     ),
@@ -136,7 +137,17 @@ accuracy = perfci.Accuracy(
         *shapes(2, 4, 2, queries=[256], keys=[128], width=[128], dtype=DTYPES[2:], mask=["bool-by-head", "added"]),
         *shapes(16, 32, 8, queries=[1, 16], keys=[1024], width=[128], dtype=DTYPES[2:], causal=[True]),
         *shapes(1, 32, 8, queries=[1], keys=[8192], width=[128], dtype=DTYPES[2:], causal=[True]),
-        # Places in a mask that take more than 32 bits, of few elements.
+        # More parts than are put together at a time.
+        *shapes(1, 4, 1, queries=[1], keys=[8200], width=[256], dtype=DTYPES[2:], causal=[True]),
+        # Tiles of three groups of warps, several in turn; at width 256 in pairs, and a last query with one key more.
+        *shapes(1, 100, 50, queries=[576], keys=[128], width=[64], dtype=DTYPES[2:]),
+        *shapes(queries=[256], keys=[257, 384], width=[256], dtype=DTYPES[2:], causal=[True]),
+        # Places that take more than 32 bits, of few elements: heads that share tiles, and heads that do not.
+        *shapes(3, 6, 3, queries=[3], keys=[37], width=[20], **HALF, far=far("qkv", 0, 1, 2, 3)),
+        *shapes(3, 3, 3, queries=[9], keys=[37], width=[20], **HALF, far=far("qkv", 0, 1, 2, 3)),
+        *shapes(3, queries=[20], keys=[45], width=[16], **HALF, padded=[True], far=["mask:1"]),
+        *shapes(3, 3, 1, queries=[2], keys=[600], width=[16], **HALF, padded=[True], far=["mask:0", "mask:1"]),
+        *shapes(3, 3, queries=[9], keys=[37], width=[20], **HALF, mask=["bool-by-head"], far=far(["mask"], 0, 1)),
         *shapes(3, queries=[20], keys=[45], width=[16], dtype=DTYPES[2:], padded=[True], mask_apart=[(0, 2**30 + 8)]),
         *shapes(queries=[261], keys=[45], width=[16], dtype=DTYPES[2:], mask=["bool"], mask_apart=[(2, FAR)]),
         *shapes(queries=[20], keys=[261], width=[16], dtype=DTYPES[2:], mask=["bool"], mask_apart=[(3, FAR)]),

@@ -9,6 +9,8 @@ import torch
 from attention_backward_baseline import attention_backward as reference, make_inputs
 from attention_backward_triton import attention_backward as kernel
 
+from _views import far, with_far
+
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
 
@@ -66,7 +68,7 @@ def wrong(**others):
 accuracy = perfci.Accuracy(
     kernel=kernel,
     reference=reference,
-    make_inputs=inputs,
+    make_inputs=with_far(inputs),
     cases=(
         *shapes(heads=2, queries=[32], keys=[64], width=[64], dtype=DTYPES),
         *shapes(queries=[1, 33], keys=[31, 65], width=[16], dtype=[torch.float32], causal=[False, True]),
@@ -102,6 +104,9 @@ accuracy = perfci.Accuracy(
         *several(causal=[False, True]),
         *several(window=[(60, 20)], dropout=[0.0, 0.25]),
         *several(mask=["bool-by-head", "added"]),
+        *shapes(3, 3, 3, queries=[9], keys=[37], width=[20], dtype=DTYPES[2:], far=far(["q", "k", "v", "grad"], 1, 2)),
+        *shapes(3, queries=[20], keys=[45], width=[16], dtype=DTYPES[2:], padded=[True], far=["mask:0", "mask:1"]),
+        *shapes(3, 3, 3, queries=[9], keys=[37], width=[20], **BY_HEAD, far=["mask:0", "mask:2", "mask:3"]),
         # What performance launches and no case above does: whole blocks of keys and of queries.
         *shapes(queries=[256], keys=[128], width=[128], dtype=DTYPES[1:]),
         *shapes(1, 2, 1, queries=[256], keys=[256], width=[128], dtype=DTYPES[2:], causal=[True]),

@@ -5,6 +5,8 @@ import torch
 from bias_relu_baseline import bias_relu as reference, make_inputs
 from bias_relu_triton import bias_relu as kernel
 
+from _views import far, with_far
+
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
 
@@ -19,7 +21,7 @@ def transposed_batch(device):
 accuracy = perfci.Accuracy(
     kernel=kernel,
     reference=reference,
-    make_inputs=make_inputs,
+    make_inputs=with_far(make_inputs),
     cases=(
         *perfci.grid(rows=[1, 13], cols=[1, 1023, 1024, 1025], dtype=[torch.float16]),
         *perfci.grid(rows=[257], cols=[129], dtype=DTYPES),
@@ -32,11 +34,14 @@ accuracy = perfci.Accuracy(
     probe_cases=(
         *perfci.grid(rows=[33], cols=[100], dtype=DTYPES),
         *perfci.grid(rows=[3], cols=[4099], dtype=[torch.float16]),
+        *perfci.grid(rows=[700], cols=[3], dtype=[torch.float16]),
     ),
     # What performance launches and no case above does.
     accelerator_cases=(
         *perfci.grid(rows=[2], cols=[1024], dtype=[torch.float32]),
         *perfci.grid(rows=[1], cols=[8, 2048], dtype=[torch.bfloat16]),
+        # Places that take more than 32 bits, of few elements.
+        *perfci.grid(rows=[5], cols=[261], dtype=[torch.bfloat16], far=[*far("x", 0, 1), "bias:0"]),
     ),
     # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.
     large_cases=perfci.grid(rows=[2**22 + 5], cols=[1025], dtype=[torch.bfloat16]),

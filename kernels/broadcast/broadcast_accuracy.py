@@ -5,6 +5,8 @@ import torch
 from broadcast_baseline import broadcast as reference, make_inputs
 from broadcast_triton import broadcast as kernel
 
+from _views import with_far
+
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
 
@@ -15,7 +17,7 @@ def tensors(device, x_shape, bias_shape, dtype=torch.float32):
 accuracy = perfci.Accuracy(
     kernel=kernel,
     reference=reference,
-    make_inputs=make_inputs,
+    make_inputs=with_far(make_inputs),
     cases=(
         *perfci.grid(rows=[1, 13], cols=[1, 1023, 1024, 1025], dtype=[torch.float32]),
         *perfci.grid(rows=[257], cols=[129], dtype=DTYPES),
@@ -34,6 +36,8 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[1025, 8193], cols=[1024], dtype=DTYPES[:1]),
         *perfci.grid(rows=[2049], cols=[1024], dtype=DTYPES[1:2]),
         *perfci.grid(rows=[65537], cols=[256], dtype=DTYPES[1:2]),
+        # Places that take more than 32 bits, of few elements.
+        *perfci.grid(rows=[5], cols=[261], dtype=DTYPES[1:2], far=["bias:0"]),
     ),
     # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.
     large_cases=perfci.grid(rows=[2**22 + 5], cols=[1025], dtype=[torch.float16]),

@@ -5,7 +5,7 @@ import torch
 from conv2d_baseline import conv2d as reference, make_inputs
 from conv2d_triton import conv2d as kernel
 
-from _views import spread
+from _views import far, spread, with_far
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 LOW = DTYPES[1:]
@@ -53,7 +53,7 @@ FINISHED = {"bias": [True], "activation": ["relu"]}
 accuracy = perfci.Accuracy(
     kernel=kernel,
     reference=reference,
-    make_inputs=inputs,
+    make_inputs=with_far(inputs),
     cases=(
         *shapes(1, 32, 24, size=[(5, 7)], taps=[3], dtype=LOW, last=[True], padding=[1]),
         *shapes(1, 16, 24, size=[(5, 7)], taps=[(2, 3)], dtype=DTYPES[:1], last=[True], padding=[1]),
@@ -77,6 +77,14 @@ accuracy = perfci.Accuracy(
         *shapes(1, 3, 16, size=[(9, 11)], taps=[7], dtype=LOW, last=[True], stride=[2], padding=[3]),
         *shapes(1, 8, 8, size=[(3, 3)], taps=[3], dtype=LOW, last=[True], padding=[0, 4], bias=[True]),
         *shapes(1, 1, 1, size=[(1, 1)], taps=[1], dtype=DTYPES),
+        # A stride on one side alone, by descriptor; rows of another width than x has, without descriptors.
+        *shapes(
+            1, 32, 16, size=[(8, 10)], taps=[(2, 3)], dtype=LOW[:1], last=[True], padding=[1], stride=[(2, 1), (1, 2)]
+        ),
+        *shapes(2, 32, 9, size=[(6, 9)], taps=[3], dtype=DTYPES[:1], last=[False, True], stride=[1, 2]),
+        *shapes(1, 32, 9, size=[(6, 9)], taps=[(2, 3)], dtype=DTYPES[:1], last=[True], dilation=[(3, 2)]),
+        # More rows than columns, which strips walk down.
+        *shapes(1, 40, 40, size=[(23, 5)], taps=[3], dtype=LOW[1:], last=[True], groups=[40], padding=[1]),
         # More tiles than pixels; more channels than are put in order at a time.
         *shapes(1, 4, 600, size=[(1, 1)], taps=[1], dtype=DTYPES[:1]),
         *shapes(1, 96, 9, size=[(5, 7)], taps=[3], dtype=LOW[:1], last=[False], padding=[1]),
@@ -153,6 +161,10 @@ accuracy = perfci.Accuracy(
         *shapes(2, 5, 7, size=[(24, 23)], taps=[2], dtype=DTYPES[2:], last=[False], **APART),
         *shapes(3, 40, 40, size=[(7, 9)], taps=[3], dtype=LOW[1:], **ORDERS, groups=[40], padding=[1], **APART),
         *shapes(2, 12, 7, size=[(5, 6)], taps=[2], dtype=DTYPES[::2], last=[False], channels_apart=[2**28 + 8]),
+        *shapes(3, 5, 7, size=[(5, 6)], taps=[3], dtype=DTYPES[:1], far=far(["x", "weight"], 0, 1, 2, 3)),
+        *shapes(3, 16, 7, size=[(5, 6)], taps=[3], dtype=DTYPES[:1], last=[True], far=far(["x", "weight"], 0, 1, 2, 3)),
+        *shapes(3, 6, 12, size=[(5, 6)], taps=[3], dtype=LOW[1:], groups=[6], far=far(["x", "weight"], 0, 2, 3)),
+        *shapes(3, 40, 40, size=[(7, 9)], taps=[3], dtype=LOW[1:], last=[True], groups=[40], far=["x:2", "weight:0"]),
     ),
     # Outputs past 2^31 elements; the second order of memory has kernels of its own.
     large_cases=shapes(2**13 + 5, 3, 65, size=[64], taps=[1], dtype=LOW[1:], **ORDERS),

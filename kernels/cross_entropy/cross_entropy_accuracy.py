@@ -5,7 +5,7 @@ import torch
 from cross_entropy_baseline import cross_entropy, make_inputs
 from cross_entropy_triton import cross_entropy as kernel
 
-from _views import spread
+from _views import spread, with_far
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 REDUCTIONS = ["none", "mean", "sum"]
@@ -57,7 +57,7 @@ def tensors(device, x_shape, target_shape, dtype=torch.int64, **options):
 accuracy = perfci.Accuracy(
     kernel=kernel,
     reference=reference,
-    make_inputs=inputs,
+    make_inputs=with_far(inputs),
     cases=(
         *cases(rows=[13], cols=[1, 1023, 1024, 1025], reduction=["none"], smoothing=[0.0], ignored=[0.0]),
         *cases(rows=[131], cols=[61], reduction=REDUCTIONS, smoothing=[0.0, 0.1]),
@@ -95,6 +95,8 @@ accuracy = perfci.Accuracy(
         *cases(rows=[133], cols=[LONG], reduction=["none", "mean"], smoothing=[0.1]),
         # Places that take more than 32 bits, of few elements: short rows, long ones, and those that programs share.
         *({**case, "rows_apart": 2**24 + 8} for case in cases([133], [100, LONG], ["none"], [0.1], dtype=DTYPES[2:])),
+        *({**case, "far": "x:1"} for case in cases([5], [100, LONG], ["none"], [0.1], dtype=DTYPES[2:])),
+        *({**case, "far": "x:1"} for case in cases([133], [LONG], ["none"], [0.1], dtype=DTYPES[2:])),
         *({**case, "rows_apart": 2**30 + 8} for case in cases([3], [LONG], ["none"], [0.1], dtype=DTYPES[2:])),
     ),
     rejects=(

@@ -8,7 +8,7 @@ import torch
 from cross_entropy_backward_baseline import cross_entropy_backward as reference, make_inputs
 from cross_entropy_backward_triton import cross_entropy_backward as kernel
 
-from _views import FAR, spread
+from _views import FAR, spread, with_far
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 REDUCTIONS = ["none", "mean", "sum"]
@@ -59,7 +59,7 @@ def wrong(**changes):
 accuracy = perfci.Accuracy(
     kernel=kernel,
     reference=reference,
-    make_inputs=inputs,
+    make_inputs=with_far(inputs),
     cases=(
         *cases(rows=[13], cols=[1, 255, 256, 257, 1025], reduction=["none"], smoothing=[0.0], ignored=[0.0]),
         *cases(rows=[131], cols=[61], reduction=REDUCTIONS),
@@ -102,6 +102,7 @@ accuracy = perfci.Accuracy(
         *cases(rows=[64], cols=[32000, 50257], reduction=["mean", "none"], dtype=[torch.bfloat16]),
         *cases(rows=[50000], cols=[61], reduction=["mean"], dtype=[torch.float16]),
         *cases(rows=[3], cols=[LONG], reduction=["none"], dtype=[torch.bfloat16], rows_apart=[2**30 + 8]),
+        *cases(rows=[5], cols=[261], reduction=["none"], dtype=[torch.bfloat16], far=["grad:0", "logsumexp:0"]),
     ),
     # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.
     large_cases=cases(rows=[2**22 + 5], cols=[1025], reduction=["none"], dtype=[torch.bfloat16]),

@@ -10,7 +10,7 @@ from fp8_attention_baseline import fp8_attention as reference, make_inputs, quan
 from fp8_attention_triton import fp8_attention as kernel
 
 import _quant
-from _views import FAR, spread
+from _views import FAR, far, spread, with_far
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 OUT = [torch.bfloat16, torch.float16, torch.float32]
@@ -36,11 +36,12 @@ def wrong(**others):
     return make
 
 
-def finite_inputs(loud=False, faint=False, apart=0, **case):
+def finite_inputs(loud=False, faint=False, apart=0, grouped="", **case):
     """As make_inputs; a cast that does not saturate makes NaN, which answers that are NaN on both sides would hide.
 
     `loud`: the last key has a higher score than all others. `faint`: the first has, by sqrt(width), and no values;
-    the others' weights are below float8's least. `apart`: elements between the tokens of k.
+    the others' weights are below float8's least. `apart`: elements between the tokens of k. `grouped`: "q" or "k", of
+    which groups share a scale, whatever the other's do.
     """
     made = make_inputs(**case)
     if loud:
@@ -51,6 +52,8 @@ def finite_inputs(loud=False, faint=False, apart=0, **case):
             made[name].fill_(values)[..., 0, :] = first
             made[f"scale_{name}"].fill_(1)
     made["k"] = spread(made["k"], 2, apart) if apart else made["k"]
+    if grouped:
+        made[f"scale_{grouped}"] = made[f"scale_{grouped}"][:, :, :: _quant.GROUP]
     for name in "qkv":  # not by raising here: kernels are compiled ahead, for which there are no values to look at
         finite = made[name].to(torch.float32).isfinite().all()
         torch._assert_async(
@@ -80,7 +83,7 @@ def stored(heads, tokens, width, scaling, dtype, device, seed):
 accuracy = perfci.Accuracy(
     kernel=kernel,
     reference=reference,
-    make_inputs=finite_inputs,
+    make_inputs=with_far(finite_inputs),
     cases=(
         *shapes(queries=[64], keys=[64], width=[64], scaling=["tensor"], out_dtype=OUT),
         *shapes(1, 4, 2, queries=[9], keys=[270], width=[32], scaling=SCALING, out_dtype=OUT[2:], causal=[True]),
@@ -100,6 +103,7 @@ accuracy = perfci.Accuracy(
         *shapes(queries=[150], keys=[128], width=[16], scaling=["tensor"], out_dtype=OUT[2:], causal=[True]),
         # More tiles than the smallest grid has programs, through pointers.
         *shapes(3, 4, 2, queries=[9], keys=[130], width=[20], scaling=SCALING, out_dtype=OUT[2:], causal=[True]),
+        *shapes(queries=[150], keys=[140], width=[16], scaling=["channel"], out_dtype=OUT[2:], grouped=["q", "k"]),
         *shapes(queries=[1, 17], keys=[1, 31], width=[1], scaling=["channel"], out_dtype=OUT[2:]),
         *shapes(queries=[17], keys=[35], width=[128, 256], scaling=["group"], out_dtype=OUT[:1]),
         *shapes(queries=[0, 5], keys=[0, 7], width=[16], scaling=["group"], out_dtype=OUT[:1]),
@@ -112,6 +116,28 @@ accuracy = perfci.Accuracy(
     ),
     accelerator_cases=(
         *shapes(queries=[9], keys=[270], width=[32], scaling=SCALING, out_dtype=OUT[2:], apart=[FAR]),
+        *shapes(
+            3,
+            3,
+            3,
+            queries=[9],
+            keys=[37],
+            width=[20],
+            scaling=["channel"],
+            out_dtype=OUT[2:],
+            far=[*far(["scale_q", "scale_k"], 0, 1, 2), *far(["scale_v"], 0, 1, 3)],
+        ),
+        *shapes(
+            3,
+            3,
+            3,
+            queries=[300],
+            keys=[300],
+            width=[20],
+            scaling=["group"],
+            out_dtype=OUT[2:],
+            far=far(["scale_q", "scale_k", "scale_v"], 2),
+        ),
         # Several batches, heads of a group, and tiles of both sides; rows of 20 bytes, which no descriptor takes.
         *shapes(2, 4, 2, queries=[150], keys=[280], width=[20], scaling=SCALING, out_dtype=OUT[2:], causal=[True]),
         # So many groups that one of nearly 128 keys would show.

@@ -11,7 +11,7 @@ from fp8_matmul_triton import fp8_matmul as kernel
 
 import _quant
 import _scaling
-from _views import FAR, spread
+from _views import FAR, far, spread, with_far
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 OUT = [torch.bfloat16, torch.float16, torch.float32]
@@ -20,16 +20,18 @@ MODES = {"tensor": ("tensor", "tensor"), "row": ("row", "column"), "block": ("gr
 SCALING = [*MODES]
 
 
-def inputs(columns_apart=0, b_apart=0, infinite=False, **case):
+def inputs(columns_apart=0, b_apart=0, infinite=False, mixed=False, **case):
     """As in the baseline; elements between neighbours of a row of a, and of a column of b.
 
-    `infinite`: each last scale of b, or else of a.
+    `infinite`: each last scale of b, or else of a. `mixed`: b in e5m2.
     """
     made = make_inputs(**case)
     if infinite:
         made["scale_a"][::2, -1] = made["scale_b"][-1, ::2] = torch.inf
         ones = 56  # 1 in e4m3, as 0 times infinity is NaN
         made["a"].view(torch.uint8)[:, -1] = made["b"].view(torch.uint8)[-1] = ones
+    if mixed:
+        made["b"] = made["b"].float().to(E5M2)
     for name, axis, step in (("a", 1, columns_apart), ("b", 0, b_apart)):
         made[name] = spread(made[name], axis, step) if step else made[name]
     return made
@@ -68,7 +70,7 @@ def stored(m, n, k, scaling, dtype, device, seed):
 accuracy = perfci.Accuracy(
     kernel=kernel,
     reference=reference,
-    make_inputs=inputs,
+    make_inputs=with_far(inputs),
     cases=(
         *perfci.grid(m=[128], n=[128], k=[128], scaling=SCALING, dtype=[E4M3], out_dtype=OUT),
         *perfci.grid(m=[65], n=[136], k=[144], scaling=SCALING, dtype=[E4M3], out_dtype=OUT),
@@ -82,6 +84,7 @@ accuracy = perfci.Accuracy(
         *perfci.grid(m=[0], n=[8], k=[8], scaling=["row"], dtype=[E4M3], out_dtype=OUT[:1]),
         *perfci.grid(m=[8], n=[16], k=[0], scaling=["tensor"], dtype=[E4M3], out_dtype=OUT[:1]),
         *perfci.grid(m=[37], n=[35], k=[150], scaling=[4, 8, 16, 32, 64], dtype=[E4M3], out_dtype=OUT[2:]),
+        *perfci.grid(m=[33], n=[48], k=[144], scaling=SCALING, dtype=[E4M3], out_dtype=OUT[:1], mixed=[True]),
         # A last group of one channel, whose scale is infinite.
         *perfci.grid(m=[5, 67], n=[6], k=[65], scaling=[16], dtype=[E4M3], out_dtype=OUT[2:], infinite=[True]),
         *perfci.grid(m=[70], n=[136], k=[128], scaling=[32], dtype=[E4M3], out_dtype=OUT),
@@ -101,13 +104,42 @@ accuracy = perfci.Accuracy(
             m=[5], n=[48], k=[261], scaling=["row", "block", 32], dtype=[E4M3], out_dtype=OUT[:1], columns_apart=[FAR]
         ),
         *perfci.grid(m=[5], n=[16], k=[261], scaling=["row"], dtype=[E4M3], out_dtype=OUT[:1], b_apart=[2 * FAR]),
-        *perfci.grid(m=[513], n=[264], k=[400], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1]),
+        *perfci.grid(m=[513], n=[264], k=[400, 1300], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1]),
+        *perfci.grid(m=[520], n=[264], k=[144], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1], mixed=[True]),
+        *perfci.grid(
+            m=[130, 520],
+            n=[400],
+            k=[400],
+            scaling=["block"],
+            dtype=[E4M3],
+            out_dtype=OUT[:1],
+            far=far(["scale_a", "scale_b"], 0, 1),
+        ),
+        *perfci.grid(
+            m=[5, 130],
+            n=[35],
+            k=[200],
+            scaling=[16],
+            dtype=[E4M3],
+            out_dtype=OUT[:1],
+            far=far(["a", "b", "scale_a", "scale_b"], 0, 1),
+        ),
+        *perfci.grid(
+            m=[130],
+            n=[35],
+            k=[200],
+            scaling=["row"],
+            dtype=[E4M3],
+            out_dtype=OUT[:1],
+            far=["a:0", "b:1", "scale_a:0", "scale_b:1"],
+        ),
         # More rows of tiles than a group has.
         *perfci.grid(m=[2200], n=[520], k=[144], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1]),
         # A number of tiles that a block of nearly 128 rows would change.
         *perfci.grid(m=[640], n=[264], k=[144], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1]),
         # What performance launches and no case above does: programs that take several tiles.
         *perfci.grid(m=[520], n=[6672], k=[144], scaling=["tensor"], dtype=[E4M3], out_dtype=OUT[:1]),
+        *perfci.grid(m=[4400], n=[1104], k=[72], scaling=[16], dtype=[E4M3], out_dtype=OUT[:2]),
         *perfci.grid(m=[520], n=[3472], k=[144], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1]),
     ),
     reduces=lambda m, n, k, loud=False, **others: 1 if loud else k,

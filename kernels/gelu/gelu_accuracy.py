@@ -5,6 +5,8 @@ import torch
 from gelu_baseline import gelu as reference, make_inputs
 from gelu_triton import gelu as kernel
 
+from _views import far, with_far
+
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 BOTH = ["none", "tanh"]
 
@@ -16,7 +18,7 @@ def transposed_batch(device):
 accuracy = perfci.Accuracy(
     kernel=kernel,
     reference=reference,
-    make_inputs=make_inputs,
+    make_inputs=with_far(make_inputs),
     cases=(
         *perfci.grid(shape=[1, 1023, 1024, 1025], approximate=BOTH, dtype=DTYPES),
         *perfci.grid(shape=[40009], approximate=BOTH, dtype=[torch.bfloat16, torch.float32]),
@@ -31,6 +33,8 @@ accuracy = perfci.Accuracy(
     accelerator_cases=(
         *perfci.grid(shape=[2**20 + 1], approximate=BOTH, dtype=DTYPES[:1]),
         *perfci.grid(shape=[2**21 + 1], approximate=BOTH, dtype=DTYPES[1:]),
+        # Places that take more than 32 bits, of few elements.
+        *perfci.grid(shape=[(5, 261)], approximate=BOTH[:1], dtype=[torch.bfloat16], far=far("x", 0, 1)),
     ),
     # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.
     large_cases=perfci.grid(shape=[2**32 + 1025], approximate=["none"], dtype=[torch.bfloat16]),

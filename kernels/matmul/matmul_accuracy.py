@@ -5,7 +5,7 @@ import torch
 from matmul_baseline import make_inputs, matmul as reference
 from matmul_triton import matmul as kernel
 
-from _views import FAR, spread
+from _views import FAR, spread, with_far
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 ACTIVATIONS = ["relu", "silu", "gelu", "gelu_tanh"]
@@ -31,7 +31,7 @@ def finished(device, **epilogue):
 accuracy = perfci.Accuracy(
     kernel=kernel,
     reference=reference,
-    make_inputs=inputs,
+    make_inputs=with_far(inputs),
     cases=(
         *perfci.grid(m=[128], n=[128], k=[128], dtype=DTYPES),
         *perfci.grid(m=[131], n=[67], k=[101], dtype=DTYPES),
@@ -60,6 +60,8 @@ accuracy = perfci.Accuracy(
         *perfci.grid(m=[5], n=[48], k=[261], dtype=[torch.float16], columns_apart=[FAR]),
         *perfci.grid(m=[5], n=[48], k=[24], dtype=[torch.float16], columns_apart=[2**27 + 8]),
         *perfci.grid(m=[5], n=[261], k=[48], dtype=[torch.float16], outputs_apart=[FAR]),
+        *perfci.grid(m=[261], n=[45], k=[35], dtype=[torch.float16], far=["a:0", "b:0", "b:1"]),
+        *perfci.grid(m=[520], n=[6670], k=[35], dtype=[torch.float16], far=["a:0", "b:0", "b:1"]),
         # What performance launches and no case above does: a tile for each program, and several.
         *perfci.grid(m=[64], n=[128], k=[256], dtype=[torch.float16]),
         *perfci.grid(m=[520], n=[2048], k=[128], dtype=[torch.bfloat16]),
@@ -68,6 +70,9 @@ accuracy = perfci.Accuracy(
         *perfci.grid(m=[520], n=[6670], k=[261], dtype=[torch.float16], columns_apart=[FAR]),
         *perfci.grid(m=[520], n=[6664], k=[128], dtype=DTYPES[2:], bias=[True], activation=["gelu", "silu"]),
     ),
+    # Outputs past 2^31 and 2^32 elements.
+    large_cases=perfci.grid(m=[2**22 + 5], n=[1025], k=[3], dtype=[torch.bfloat16]),
+    large_part=lambda made, start, stop: {**made, "a": made["a"][start:stop]},
     reduces=lambda m, n, k, dtype, **epilogue: k,
     uses_dot=True,
     rejects=(

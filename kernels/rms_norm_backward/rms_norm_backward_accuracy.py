@@ -8,7 +8,7 @@ import torch
 from rms_norm_backward_baseline import make_inputs, rms_norm_backward as reference
 from rms_norm_backward_triton import rms_norm_backward as kernel
 
-from _views import FAR, spread
+from _views import FAR, far, spread, with_far
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 BEYOND_ONE_TILE = 40009
@@ -46,7 +46,7 @@ def transposed_batch(device):
 accuracy = perfci.Accuracy(
     kernel=kernel,
     reference=reference,
-    make_inputs=inputs,
+    make_inputs=with_far(inputs),
     cases=(
         # Of one column x's gradient is nothing but rounding.
         *cases(rows=[1, 13], cols=[2, 1023, 1024, 1025], dtype=[torch.float32]),
@@ -82,6 +82,8 @@ accuracy = perfci.Accuracy(
         *cases(rows=[5], cols=[261], dtype=[torch.bfloat16], apart=[FAR]),
         *cases(rows=[2], cols=[BEYOND_ONE_TILE], dtype=[torch.bfloat16], apart=[2**16]),
         *cases(rows=[3], cols=[BEYOND_ONE_TILE], dtype=[torch.bfloat16], rows_apart=[2**30 + 8]),
+        *cases(rows=[5], cols=[261, BEYOND_ONE_TILE], dtype=[torch.bfloat16], far=far(["grad"], 0, 1)),
+        *cases(rows=[5], cols=[261, BEYOND_ONE_TILE], dtype=[torch.bfloat16], far=["rstd:0", "weight:0"]),
     ),
     # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.
     large_cases=cases(rows=[2**22 + 5], cols=[1025], dtype=[torch.bfloat16], weighted=[False]),

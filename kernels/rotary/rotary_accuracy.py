@@ -5,7 +5,7 @@ import torch
 from rotary_baseline import make_inputs, rotary as reference
 from rotary_triton import rotary as kernel
 
-from _views import FAR, spread
+from _views import FAR, far, spread, with_far
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 BOTH = [False, True]
@@ -39,7 +39,7 @@ def half(device, *shape):
 accuracy = perfci.Accuracy(
     kernel=kernel,
     reference=reference,
-    make_inputs=inputs,
+    make_inputs=with_far(inputs),
     cases=(
         *grid((32, 8), 128, tokens=2, batch=1, dtype=DTYPES),
         *grid((8, 2), 64, rotated=24, dtype=DTYPES[1:2]),
@@ -61,6 +61,7 @@ accuracy = perfci.Accuracy(
     accelerator_cases=(
         *grid((2, 1), 264, tokens=3, batch=1, apart=[FAR]),
         *grid((2, 1), 64, tokens=5, batch=1, rows_apart=[2**30 + 8]),
+        *grid((5, 3), 24, rotated=10, tokens=3, batch=3, far=[*far("qk", 0, 2), *far(["cos", "sin"], 0, 1)]),
     ),
     # Not large ones: the sign of an infinity that two products make depends on which of them is rounded.
     values=("normal", "zeros", "ones", "tiny", "subnormal", "nan", "inf", "cancellation"),

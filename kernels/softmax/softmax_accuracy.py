@@ -9,6 +9,8 @@ import torch
 from softmax_baseline import make_inputs, softmax as reference
 from softmax_triton import softmax as kernel
 
+from _views import far, with_far
+
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 BEYOND_ONE_TILE = 40009
 """Columns; more than any device's `tile_elements`, and a prime."""
@@ -21,7 +23,7 @@ def transposed_batch(device):
 accuracy = perfci.Accuracy(
     kernel=kernel,
     reference=reference,
-    make_inputs=make_inputs,
+    make_inputs=with_far(make_inputs),
     cases=(
         *perfci.grid(rows=[1, 13], cols=[1, 1023, 1024, 1025], dtype=[torch.float32]),
         *perfci.grid(rows=[131], cols=[61], dtype=DTYPES),
@@ -47,6 +49,9 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[2], cols=[1024], dtype=[torch.bfloat16]),
         # More rows than an H200 has processors: programs take several long ones.
         *perfci.grid(rows=[133], cols=[65536], dtype=[torch.bfloat16]),
+        # Places that take more than 32 bits, of few elements.
+        *perfci.grid(rows=[5], cols=[261, BEYOND_ONE_TILE], dtype=[torch.bfloat16], far=far("x", 0, 1)),
+        *perfci.grid(rows=[3], cols=[65536], dtype=[torch.bfloat16], far=["x:1:16383"]),  # within a chunk
     ),
     # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.
     large_cases=perfci.grid(rows=[2**22 + 5], cols=[1025], dtype=[torch.bfloat16]),

@@ -8,7 +8,7 @@ import torch
 from softmax_backward_baseline import make_inputs, softmax_backward as reference
 from softmax_backward_triton import softmax_backward as kernel
 
-from _views import FAR, spread
+from _views import FAR, far, spread, with_far
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 BEYOND_ONE_TILE = 40009
@@ -40,7 +40,7 @@ def transposed_batch(device):
 accuracy = perfci.Accuracy(
     kernel=kernel,
     reference=reference,
-    make_inputs=inputs,
+    make_inputs=with_far(inputs),
     cases=(
         # Of one column there is nothing to move.
         *perfci.grid(rows=[1, 13], cols=[2, 1023, 1024, 1025], dtype=[torch.float32]),
@@ -74,6 +74,7 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[5], cols=[261], dtype=[torch.bfloat16], apart=[FAR]),
         *perfci.grid(rows=[2], cols=[BEYOND_ONE_TILE], dtype=[torch.bfloat16], apart=[2**16]),
         *perfci.grid(rows=[3], cols=[BEYOND_ONE_TILE], dtype=[torch.bfloat16], rows_apart=[2**30 + 8]),
+        *perfci.grid(rows=[5], cols=[261, BEYOND_ONE_TILE], dtype=[torch.bfloat16], far=far(["grad"], 0, 1)),
     ),
     # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.
     large_cases=perfci.grid(rows=[2**22 + 5], cols=[1025], dtype=[torch.bfloat16]),

@@ -5,6 +5,8 @@ import torch
 from vector_add_baseline import make_inputs, vector_add as reference
 from vector_add_triton import vector_add as kernel
 
+from _views import far, with_far
+
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
 
@@ -19,7 +21,7 @@ def transposed_batch(device):
 accuracy = perfci.Accuracy(
     kernel=kernel,
     reference=reference,
-    make_inputs=make_inputs,
+    make_inputs=with_far(make_inputs),
     cases=(
         *perfci.grid(shape=[1, 1023, 1024, 1025, 40009], transposed=[False], dtype=DTYPES),
         *perfci.grid(shape=[(), (7, 131), (2, 1, 5), (1, 4096)], transposed=[False], dtype=[torch.float32]),
@@ -31,6 +33,8 @@ accuracy = perfci.Accuracy(
     accelerator_cases=(
         *perfci.grid(shape=[2**20 + 1], transposed=[False], dtype=DTYPES[:1]),
         *perfci.grid(shape=[2**21 + 1], transposed=[False], dtype=DTYPES[1:]),
+        # Places that take more than 32 bits, of few elements.
+        *perfci.grid(shape=[(5, 261)], transposed=[False], dtype=[torch.bfloat16], far=far("xy", 0, 1)),
     ),
     # Past 2^31 and 2^32 elements, 32-bit indexes become negative, or wrap around.
     large_cases=perfci.grid(shape=[2**32 + 1025], transposed=[False], dtype=[torch.bfloat16]),
