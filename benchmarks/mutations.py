@@ -32,7 +32,7 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import partial
@@ -59,6 +59,9 @@ COMPILED = ("nvidia-h200", TWIN, "generic")
 """Ways for which kernels are compiled to see whether a mutant is equivalent; the last if the others lack the line."""
 SLOWER, SPARE_S = 20.0, {"cpu": 8.0, "cuda": 40.0}
 """A check may take so many times its time without a fault, and so many seconds more, in which a GPU's are compiled."""
+
+PARTS = {"cpu": 1, "cuda": 4}
+"""Processes that profile an op one way: each makes every so manyth check. On a GPU most of the time is compiling."""
 
 LARGE = "beyond 2^31"
 
@@ -112,6 +115,19 @@ class Turn:
     checks: tuple[int, ...]
     limits: tuple[float, ...]
     """seconds of each, to which SPARE_S comes"""
+
+
+def merged(parts: Sequence[Profile]) -> Profile:
+    """Returns the whole profile, its checks in their order, from its parts in theirs."""
+
+    def turns(lists: Iterable[Sequence[Any]]) -> list[Any]:
+        return [each for row in itertools.zip_longest(*lists, fillvalue=Profile) for each in row if each is not Profile]
+
+    return Profile(
+        parts[0].way,
+        next(filter(None, (each.failing for each in parts)), None),
+        *(turns(getattr(each, name) for each in parts) for name in ("names", "stages", "seconds", "lines")),
+    )
 
 
 Planned = Callable[[str, Sequence[Profile], Fault_], list[Turn]]
@@ -261,8 +277,8 @@ def make_checks(pipe: Any, project: Path, device: str, turns: Sequence[Turn]) ->
     pipe.send(None)
 
 
-def profile(pipe: Any, project: Path, device: str, op: str, way: str) -> None:
-    """Send the op's profile one way."""
+def profile(pipe: Any, project: Path, device: str, op: str, way: str, part: int) -> None:
+    """Send part of the op's profile one way."""
     from perfci.device import open_device
 
     shared, own = Path(os.environ[CACHE]), tempfile.mkdtemp(dir=project.parent)
@@ -270,7 +286,7 @@ def profile(pipe: Any, project: Path, device: str, op: str, way: str) -> None:
     opened, made, root = open_device(device, seed=1), Profile(way), f"{project / 'kernels'}/"
     watch = run_lines if device == "cpu" else compiled_lines
     with loaded(project, op, way) as found, watch(root) as seen:
-        for check in list_checks(found.accuracy, device):
+        for check in list_checks(found.accuracy, device)[part :: PARTS[device]]:
             seen.clear()
             began = time.perf_counter()
             kind = failure_of(found.accuracy, opened, check, project / "kernels" / op)
@@ -461,16 +477,22 @@ class Runner:
         """
         project, known = copied(self._folder / "plain", None), {fault: [*needed(fault)] for fault in faults}
         asked = {
-            self._pool.submit(self._ask, profile, (project, self._device, op, way), 3600.0): (op, way)
+            self._pool.submit(self._ask, profile, (project, self._device, op, way, part), 3600.0): (op, way, part)
             for op in sorted({op for ops in known.values() for op in ops})
             for way in WAYS
+            for part in range(PARTS[self._device])
         }
+        parts: dict[tuple[str, str], dict[int, Profile]] = {}
         profiles: dict[str, list[Profile]] = {}
         running: dict[Fault_, Future[Caught]] = {}
         failing: dict[str, str] = {}
         for done in as_completed(asked):
-            op, way = asked[done]
-            made = done.result() or Profile(way, failing="the process died")
+            op, way, part = asked[done]
+            own = parts.setdefault((op, way), {})
+            own[part] = done.result() or Profile(way, failing="the process died")
+            if len(own) < PARTS[self._device]:
+                continue
+            made = merged([own[part] for part in sorted(own)])
             profiles[op] = sorted([*profiles.get(op, ()), made], key=lambda each: each.way)
             if made.failing:
                 failing[op] = f"{op}, {made.failing}"
