@@ -57,6 +57,8 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[2], cols=[8191, 8192, 65536], affine=["both"], stats=[True], dtype=[torch.float32]),
         *perfci.grid(rows=[2], cols=[32768], affine=["both"], stats=[False], dtype=[torch.float16]),
         *perfci.grid(rows=[397], cols=[61], affine=["both"], stats=[True], dtype=[torch.float16]),
+        # Full tiles, more of them than the smallest grid has programs.
+        *perfci.grid(rows=[32], cols=[1024], affine=["both"], stats=[True], dtype=[torch.float16]),
         *perfci.grid(rows=[3, (2, 0)], cols=[0], affine=["none"], stats=[False], dtype=[torch.float32]),
     ),
     probe_cases=(

@@ -52,6 +52,8 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[2], cols=[32768], weighted=[True], stats=[False], dtype=[torch.float16]),
         *perfci.grid(rows=[2], cols=[BEYOND_ONE_TILE], weighted=[True], stats=[True], dtype=[torch.float32], apart=[2]),
         *perfci.grid(rows=[397], cols=[61], weighted=[True], stats=[True], dtype=[torch.float16]),
+        # Full tiles, more of them than the smallest grid has programs.
+        *perfci.grid(rows=[32], cols=[1024], weighted=[True], stats=[True], dtype=[torch.float16]),
         *perfci.grid(rows=[3, (2, 0)], cols=[0], weighted=[False], stats=[False], dtype=[torch.float32]),
     ),
     # No row as long as those above: PyTorch's own is NaN on a GPU where such a one has an infinity.

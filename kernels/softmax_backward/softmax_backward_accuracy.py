@@ -46,6 +46,8 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[1, 13], cols=[2, 1023, 1024, 1025], dtype=[torch.float32]),
         *perfci.grid(rows=[131], cols=[61], dtype=DTYPES),
         *perfci.grid(rows=[397], cols=[61], dtype=[torch.float16]),
+        # Full tiles, more of them than the smallest grid has programs.
+        *perfci.grid(rows=[32], cols=[1024], dtype=[torch.float16]),
         *perfci.grid(rows=[2], cols=[BEYOND_ONE_TILE], dtype=DTYPES),
         *perfci.grid(rows=[(), (2, 3), (2, 1, 5)], cols=[100], dtype=[torch.bfloat16]),
         *perfci.grid(rows=[0], cols=[64], dtype=[torch.bfloat16]),
