@@ -104,7 +104,7 @@ accuracy = perfci.Accuracy(
             m=[5], n=[48], k=[261], scaling=["row", "block", 32], dtype=[E4M3], out_dtype=OUT[:1], columns_apart=[FAR]
         ),
         *perfci.grid(m=[5], n=[16], k=[261], scaling=["row"], dtype=[E4M3], out_dtype=OUT[:1], b_apart=[2 * FAR]),
-        *perfci.grid(m=[513], n=[264], k=[400, 1300], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1]),
+        *perfci.grid(m=[513], n=[264], k=[400, 1296], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1]),
         *perfci.grid(m=[520], n=[264], k=[144], scaling=["block"], dtype=[E4M3], out_dtype=OUT[:1], mixed=[True]),
         *perfci.grid(
             m=[130, 520],
