@@ -100,7 +100,9 @@ def serve() -> None:
     board = {"num_cpus": 1, "include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:  # short: sockets lie there
         # WHICH tells a kernel where it is.
-        head = {**board, "ray_client_server_port": port, "temp_dir": folder, "env_vars": {"WHICH": "head"}}
+        os.environ["RAY_TMPDIR"] = folder  # else the address is written to /tmp/ray, which nobody makes
+        home = f"{folder}/ray"
+        head = {**board, "ray_client_server_port": port, "temp_dir": home, "env_vars": {"WHICH": "head"}}
         cluster = Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=False)
         try:
             node = cluster.add_node(wait=False, **board, env_vars={"WHICH": "node"})

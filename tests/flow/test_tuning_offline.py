@@ -19,7 +19,7 @@ CASE = ("--case", "rows=4096,cols=4096,*")
 def project(tmp_path):
     kernels = tmp_path / "project" / "kernels"
     kernels.mkdir(parents=True)
-    for name in ("_launch.py", "_rows.py", "_peers.py", "_devices", "softmax"):
+    for name in ("_launch.py", "_rows.py", "_peers.py", "_views.py", "_devices", "softmax"):
         source = ROOT / "kernels" / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, kernels / name)
     space = kernels / "softmax" / "tuned" / "space.json"
