@@ -5,7 +5,7 @@ import torch
 from attention_baseline import attention as reference, make_inputs
 from attention_triton import attention as kernel
 
-from _views import FAR, far, spread, with_far
+from _views import far, with_far
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 HALF = {"dtype": [torch.float16]}
@@ -33,12 +33,6 @@ def several(**axes):
     return shapes(2, 4, 2, queries=[150], keys=[280], width=[20], dtype=[torch.float16], **axes)
 
 
-def inputs(mask_apart=(), **case):
-    """As in the baseline; `mask_apart`: an axis of the mask, and the elements between neighbours along it."""
-    made = make_inputs(**case)
-    return {**made, "mask": spread(made["mask"], *mask_apart)} if mask_apart else made
-
-
 def wrong(q=(1, 4, 8, 16), k=(1, 2, 8, 16), v=(1, 2, 8, 16), dtype=torch.float32, **others):
     """Returns a function of the device that makes such inputs."""
 
@@ -63,7 +57,7 @@ def places(device, heads, dtype):
 accuracy = perfci.Accuracy(
     kernel=kernel,
     reference=reference,
-    make_inputs=with_far(inputs),
+    make_inputs=with_far(make_inputs),
     cases=(
         *shapes(heads=2, queries=[64], keys=[64], width=[64], dtype=DTYPES),
         *shapes(queries=[1, 33], keys=[31, 65], width=[16], dtype=[torch.float32], causal=[False, True]),
@@ -148,9 +142,9 @@ accuracy = perfci.Accuracy(
         *shapes(3, queries=[20], keys=[45], width=[16], **HALF, padded=[True], far=["mask:1"]),
         *shapes(3, 3, 1, queries=[2], keys=[600], width=[16], **HALF, padded=[True], far=["mask:0", "mask:1"]),
         *shapes(3, 3, queries=[9], keys=[37], width=[20], **HALF, mask=["bool-by-head"], far=far(["mask"], 0, 1)),
-        *shapes(3, queries=[20], keys=[45], width=[16], dtype=DTYPES[2:], padded=[True], mask_apart=[(0, 2**30 + 8)]),
-        *shapes(queries=[261], keys=[45], width=[16], dtype=DTYPES[2:], mask=["bool"], mask_apart=[(2, FAR)]),
-        *shapes(queries=[20], keys=[261], width=[16], dtype=DTYPES[2:], mask=["bool"], mask_apart=[(3, FAR)]),
+        *shapes(3, queries=[20], keys=[45], width=[16], dtype=DTYPES[2:], padded=[True], far=["mask:0"]),
+        *shapes(queries=[261], keys=[45], width=[16], dtype=DTYPES[2:], mask=["bool"], far=["mask:2"]),
+        *shapes(queries=[20], keys=[261], width=[16], dtype=DTYPES[2:], mask=["bool"], far=["mask:3"]),
     ),
     # Past 2^31 and 2^32 elements, through pointers: a descriptor's coordinates stay small.
     large_cases=shapes(2**18 + 5, 34, 17, queries=[8], keys=[3], width=[61], dtype=[torch.float16]),
