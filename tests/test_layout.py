@@ -17,6 +17,7 @@ ROOT = Path(perfci.__file__).parent
 # each other. A new module needs a room: nothing stands loose at the top but the first row.
 ROWS = (
     ("perfci", "__main__"),
+    ("extensions",),  # nothing of the gate imports them: it asks perfci.core.extensions what they provide
     ("cli",),
     ("api", "mcp"),
     ("runs",),
@@ -51,8 +52,8 @@ HOMES = {
     "pynvml": ("device.nvml",),
     "ray": ("runs.cluster",),
     "scipy": ("statistics.exact", "thresholds.ratchet.prediction"),
-    "torch": ("device",),
-    "triton": ("device",),
+    "torch": ("device", "extensions.npu"),
+    "triton": ("device", "extensions.npu"),
     "yaml": (
         "thresholds",
         "core.wording",
@@ -221,6 +222,14 @@ def test_every_reason_has_a_sentence():
     missing = sorted({f"{kind} ({module})" for module, kind, _, _ in reasons() if kind not in catalogue()})
 
     assert not missing
+
+
+def test_the_gate_has_its_sentences_without_its_extensions():
+    text = (ROOT / "core/wording/en.yaml").read_text(encoding="utf-8")
+    own = {line.partition(":")[0] for line in text.splitlines()}
+    kinds = {kind for module, kind, _, _ in reasons() if unit(module) != "extensions"}
+
+    assert sorted(kinds - own) == []
 
 
 def test_every_sentence_is_given_its_facts():

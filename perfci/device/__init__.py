@@ -1,11 +1,10 @@
 """The one seam between perfci and hardware: `open_device` returns an `Accelerator`.
 
 seam        what every device offers
-cuda npu cpu fake   the devices; the fake one ships, is deterministic and needs no torch
-torch_device tensors   what CUDA and NPU devices share; inputs, guards and comparisons by torch
-timers npu_profiler    records of CUPTI and of Ascend's profiler first, event pairs as the fallback
-npu_runtime npu_host   torch_npu and triton-ascend loaded in their order; what stands in their way
-nvml npu_smi           device state without torch
+cuda cpu fake   the devices; the fake one ships, is deterministic and needs no torch. Extensions bring others
+torch_device tensors   what devices of torch share; inputs, guards and comparisons by torch
+timers      records of CUPTI first, event pairs as the fallback
+nvml        device state without torch
 launches capture source   what a call does: launches, torch operations, sources
 replay                 a call as data, and the same call repeated from it
 offline board virtual targets   a device that is not there: compiles, and launches nothing
@@ -15,34 +14,46 @@ rehearsal sketched     functions called to see what they take; other people's fu
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
+from perfci.core import extensions
 from perfci.core.errors import DeviceError, UsageError
-from perfci.device import npu_runtime
 from perfci.device.seam import Accelerator
 
 KINDS = ("auto", "cuda", "npu", "cpu", "fake")  # what `--device` takes
 
 
+class DeviceKind(Protocol):
+    """Hardware that an extension brings."""
+
+    name: str
+
+    @staticmethod
+    def shun_plugin() -> None:
+        """Before torch is imported: keep it from loading the hardware's plugin by itself."""
+
+    @staticmethod
+    def is_here() -> bool:
+        """Whether this process could open such a device. Raises DeviceError for one that can not be opened."""
+
+    @staticmethod
+    def open(timer: str) -> Accelerator:
+        """Open the device. Raises DeviceError."""
+
+
 def detect() -> str:
-    """The best device that this process could open: cuda, npu or cpu. Imports torch, so only workers call it."""
-    # If there are both kinds, a torch built for CUDA takes the GPU. An NPU that can't be opened is an error, not a CPU.
-    npu_runtime.shun_plugin()
+    """The best device that this process could open: cuda, one of an extension, or cpu. Imports torch: for workers."""
+    # If there are both kinds, a torch built for CUDA takes the GPU.
+    kinds = _read_kinds()
+    for kind in kinds.values():
+        kind.shun_plugin()
     try:
         import torch
     except ImportError as error:
         raise DeviceError("torch_missing") from error
     if torch.cuda.is_available():
         return "cuda"
-    if not npu_runtime.npu_installed():
-        return "cpu"
-    try:
-        npu_runtime.load()
-    except DeviceError:
-        if npu_runtime.nodes():
-            raise
-        return "cpu"
-    return "npu"
+    return next((name for name, kind in kinds.items() if kind.is_here()), "cpu")
 
 
 def open_device(kind: str, *, seed: int, timer: str = "auto", fake: Mapping[str, Any] | None = None) -> Accelerator:
@@ -55,15 +66,17 @@ def open_device(kind: str, *, seed: int, timer: str = "auto", fake: Mapping[str,
         from perfci.device.cpu import CpuDevice
 
         return CpuDevice()
+    kinds = _read_kinds()
     if kind == "cuda":
-        npu_runtime.shun_plugin()
+        for other in kinds.values():
+            other.shun_plugin()
         from perfci.device.cuda import CudaDevice
 
         return CudaDevice(timer)
-    if kind == "npu":
-        npu = npu_runtime.load()  # before Triton, which the device's own module imports
-        npu_runtime.check_triton()
-        from perfci.device.npu import NpuDevice
+    if kind not in kinds:
+        raise UsageError("unknown_device", device=kind, known=", ".join(KINDS))
+    return kinds[kind].open(timer)
 
-        return NpuDevice(npu, timer)
-    raise UsageError("unknown_device", device=kind, known=", ".join(KINDS))
+
+def _read_kinds() -> dict[str, DeviceKind]:
+    return {kind.name: kind for kind in extensions.provided("device")}

@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Protocol
 
 from perfci import git
+from perfci.core import extensions
 from perfci.core.environment import PACKAGES, installed_versions, telling
 from perfci.core.errors import PerfciError
 from perfci.core.model import Device, DeviceState, Fact, Reason, board_key
 from perfci.core.settings import Settings
-from perfci.device.npu_host import NpuHost, look, traps
 from perfci.device.targets import KNOWN, release
 from perfci.ops.discover import select
 from perfci.runs.bench import Listener, WorkerPlace, call_both, make_environment, make_job, open_bench
@@ -61,8 +62,7 @@ class Facts:
     device_failure: Reason | None = None  # why the device or its timer cannot be used
     timer: str | None = None  # activity, event or virtual. None if nothing can be timed
     has_nvidia: bool = False  # the NVIDIA driver is loaded, whatever torch sees
-    has_cann: bool = False
-    npu: NpuHost = field(default_factory=NpuHost)
+    looks: tuple["HostLook", ...] = ()  # of extensions, at their hardware
     landlock: int = 0  # version. 0: kernels can write whatever their user can
     fenced: bool = False  # no process can leave its worker's group
     isolated: bool = False  # workers see no process outside
@@ -76,6 +76,13 @@ class Facts:
     sick: tuple[str, ...] = ()  # boards that accepted runs show to be sick
     thresholds: tuple[Reason, ...] = ()  # entries that have ended, files that cannot be read
     ops: Reason | None = None  # why the project has no op to check
+
+
+class HostLook(Protocol):
+    """What an extension saw of a machine."""
+
+    def judge(self, facts: Facts) -> Iterator[DoctorFinding]:
+        """Yield what stands in the way of the extension's hardware. Pure."""
 
 
 def gather(settings: Settings, kind: str, listener: Listener) -> Facts:
@@ -106,8 +113,7 @@ def gather(settings: Settings, kind: str, listener: Listener) -> Facts:
         device=device, device_failure=failure,
         state=seen.state if seen else None, timer=seen.timer if seen else None,
         has_nvidia=has_nvidia,
-        has_cann="ASCEND_HOME_PATH" in os.environ or Path("/usr/local/Ascend/ascend-toolkit").exists(),
-        npu=look(os.environ, has_gpu=has_nvidia),
+        looks=tuple(look(os.environ, has_gpu=has_nvidia) for look in extensions.provided("doctor")),
         landlock=confine.landlock_version(), fenced=confine.can_fence(), isolated=isolated,
         here=git.read(settings.root), lock_folder=str(lock), lock_writable=is_writable(lock),
         lock_shared=not contained or (settings.lock_folder is not None and mounted),
@@ -139,7 +145,7 @@ def _find(level: Level, kind: str, **facts: Fact) -> DoctorFinding:
 
 
 def _judge_packages(facts: Facts) -> Iterator[DoctorFinding]:
-    packages, npu = facts.packages, facts.packages.get("torch-npu")
+    packages, npu = facts.packages, "torch-npu" in facts.packages
     torch, ascend = packages.get("torch"), packages.get("triton-ascend")
     upstream = packages.get("triton") or packages.get("pytorch-triton")  # its name in nightly builds of torch
     if torch is None:
@@ -148,9 +154,7 @@ def _judge_packages(facts: Facts) -> Iterator[DoctorFinding]:
         yield _find(PROBLEM, "doctor_torch_without_cuda", version=torch)
     else:
         yield _find(OK, "doctor_torch", version=torch, python=facts.python)
-    if upstream and ascend and not facts.npu.triton_plugged:  # both install into one folder, and pip notices nothing
-        yield _find(PROBLEM, "doctor_two_tritons", triton=upstream, ascend=ascend)
-    elif upstream or ascend:
+    if upstream or ascend:
         yield _find(OK, "doctor_triton", name="Triton" if upstream else "triton-ascend", version=upstream or ascend)
     else:
         yield _find(PROBLEM, "doctor_no_triton")
@@ -166,16 +170,12 @@ def _judge_packages(facts: Facts) -> Iterator[DoctorFinding]:
     if numpy and triton and release(triton) < (3, 7) and release(numpy) >= (2, 4):
         level = NOTE if facts.device is not None and facts.device.kind in {"cuda", "npu"} else PROBLEM
         yield _find(level, "doctor_numpy_too_new", triton=triton, numpy=numpy)
-    if npu and not facts.has_cann and facts.variables.get("TORCH_DEVICE_BACKEND_AUTOLOAD") != "0":
-        yield _find(PROBLEM, "doctor_npu_without_cann", version=npu)
 
 
 def _judge_host(facts: Facts) -> Iterator[DoctorFinding]:
-    """What stands in a device's way: traps of NPUs, a package that is missing, variables."""
-    known = facts.device_failure.kind if facts.device_failure else None
-    for trap in traps(facts.npu, opened=_is_npu(facts) and facts.device_failure is None):
-        if trap.reason.kind != known and not (trap.reason.kind == "doctor_npu_taken" and facts.state is not None):
-            yield DoctorFinding(PROBLEM if trap.serious else NOTE, trap.reason)
+    """What stands in a device's way: what extensions know of theirs, a package that is missing, variables."""
+    for look in facts.looks:
+        yield from look.judge(facts)
     if facts.has_nvidia and "nvidia-ml-py" not in facts.packages:
         yield _find(NOTE, "doctor_no_nvml")
     blocking, interpret = (facts.variables.get(name, "") for name in ("CUDA_LAUNCH_BLOCKING", "TRITON_INTERPRET"))

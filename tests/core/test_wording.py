@@ -3,7 +3,6 @@
 import ast
 import functools
 import re
-from importlib import resources
 from pathlib import Path
 from string import Formatter
 
@@ -68,9 +67,11 @@ class _StrictLoader(yaml.SafeLoader):
 
 @pytest.mark.parametrize("name", [f"{language}.yaml" for language in LANGUAGES] + [f"{o}.phrases.yaml" for o in OTHERS])
 def test_nothing_comes_twice(name):
-    text = resources.files("perfci.core.wording").joinpath(name).read_text(encoding="utf-8")
+    package = Path(perfci.__file__).parent
+    files = [package / "core/wording" / name, *package.glob(f"extensions/*/wording/{name}")]
 
-    assert yaml.load(text, _StrictLoader)
+    # One after the other they are one mapping, in which no key may come twice.
+    assert yaml.load("\n".join(file.read_text(encoding="utf-8") for file in files), _StrictLoader)
 
 
 @pytest.mark.parametrize("language", OTHERS)

@@ -14,10 +14,10 @@ if "CI" not in os.environ:  # in CI a missing package is a failure
 import torch
 
 from perfci.core.errors import DeviceError, RecordsLostError
-from perfci.device.npu import BATCH, SHORT_BYTES, count_batch
 from perfci.device.seam import WARMING
 from perfci.device.timers import NAME, ActivitySession, Record, event_session
-from tests.device.scripted_npu import Chip, Flush, event_of
+from perfci.extensions.npu.device import BATCH, SHORT_BYTES, count_batch
+from tests.extensions.npu.scripted_npu import Chip, Flush, event_of
 
 pytestmark = pytest.mark.torch
 

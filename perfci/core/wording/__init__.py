@@ -2,7 +2,8 @@
 
 A reason is a kind with numbers, and `<language>.yaml` has the sentence of each kind. Other texts are written in English
 in the code, and `<language>.phrases.yaml` has them in another language under their English. A text that is missing is
-shown in English. A template names its facts, "{case} is {change:+%} slower", with their format after the colon:
+shown in English. An extension has such files in its folder `wording`. A template names its facts, "{case} is
+{change:+%} slower", with their format after the colon:
 
 us            a time in microseconds
 % and +%      a ratio as a percentage, +% with its sign
@@ -25,6 +26,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from perfci.core import units
+from perfci.core.extensions import NAMES
 from perfci.core.model import Fact, Reason
 
 LANGUAGES = ("en", "zh")
@@ -104,21 +106,30 @@ def as_fact(english: str) -> str:
 @functools.cache
 def catalogue(language: str = ENGLISH) -> dict[str, str]:
     """Returns the templates of a language's sentences by kind."""
-    return _read(f"{language}.yaml")
+    return read_texts(f"{language}.yaml")
 
 
 @functools.cache
 def phrases(language: str) -> dict[str, str]:
     """Returns the other texts of a language by their English. Nothing for English itself."""
-    return {} if language == ENGLISH else _read(f"{language}.phrases.yaml")
+    return {} if language == ENGLISH else read_texts(f"{language}.phrases.yaml")
 
 
-def _read(name: str) -> dict[str, str]:
+def read_texts(name: str) -> dict[str, str]:
+    """Returns all of a catalogue's file: the gate's, and those of extensions."""
     from importlib import resources  # not for `perfci --help`
 
+    folders = (resources.files(f"perfci.extensions.{extension}").joinpath("wording") for extension in NAMES)
+    texts: dict[str, str] = {}
+    for file in (folder.joinpath(name) for folder in (resources.files(__name__), *folders)):
+        if file.is_file():
+            texts |= _read(file.read_text(encoding="utf-8"))
+    return texts
+
+
+def _read(text: str) -> dict[str, str]:
     import yaml
 
-    text = resources.files(__name__).joinpath(name).read_text(encoding="utf-8")
     # libyaml reads a catalogue in 7 ms, PyYAML's own loader in 130 ms.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
     found: dict[str, object] = loader.get_single_data() or {}

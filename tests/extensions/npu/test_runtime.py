@@ -17,8 +17,8 @@ import torch
 
 from perfci import device
 from perfci.core.errors import DeviceError
-from perfci.device import npu_runtime
-from perfci.device.npu_runtime import AUTOLOAD, check_triton, load
+from perfci.extensions.npu import runtime
+from perfci.extensions.npu.runtime import AUTOLOAD, check_triton, load
 
 pytestmark = pytest.mark.torch
 
@@ -42,16 +42,16 @@ def machine(monkeypatch, tmp_path):
     """Installs a torch_npu, or an error at its import, and the device files of a machine."""
     monkeypatch.setenv(AUTOLOAD, "1")  # so that the code's own setting is undone, even if the name was not set before
     monkeypatch.delenv(AUTOLOAD)
-    monkeypatch.setattr(npu_runtime, "installed_versions", lambda names: {})
+    monkeypatch.setattr(runtime, "installed_versions", lambda names: {})
 
     def make(npu=None, error=None, versions=None, nodes=(), is_installed=True):
         folder = tmp_path / "dev"
         folder.mkdir(exist_ok=True)
         for node in nodes:
             (folder / node).touch()
-        monkeypatch.setattr(npu_runtime, "nodes", lambda: sorted(folder.glob("davinci[0-9]*")))
-        monkeypatch.setattr(npu_runtime, "npu_installed", lambda: is_installed)
-        monkeypatch.setattr(npu_runtime, "installed_versions", lambda names: versions or {})
+        monkeypatch.setattr(runtime, "nodes", lambda: sorted(folder.glob("davinci[0-9]*")))
+        monkeypatch.setattr(runtime, "npu_installed", lambda: is_installed)
+        monkeypatch.setattr(runtime, "installed_versions", lambda names: versions or {})
 
         def imported(name):
             assert name == "torch_npu"
@@ -62,7 +62,7 @@ def machine(monkeypatch, tmp_path):
             monkeypatch.setattr(torch, "npu", npu or Npu(), raising=False)
             return module
 
-        monkeypatch.setattr(npu_runtime, "import_module", imported)
+        monkeypatch.setattr(runtime, "import_module", imported)
         return folder
 
     return make

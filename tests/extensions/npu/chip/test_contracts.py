@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from perfci.device import npu_smi
-from tests.npu.stand_in import cache as cache_folder
+from perfci.extensions.npu import smi
+from tests.extensions.npu.chip.stand_in import cache as cache_folder
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # of their sources
 
-DEVICE = Path(npu_smi.__file__).parent
-KERNELS = DEVICE.parents[1] / "kernels"
+EXTENSION = Path(smi.__file__).parent
+KERNELS = EXTENSION.parents[2] / "kernels"
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux2014_x86_64")
 RELEASES = ("torch-npu==2.6.0", "torch-npu==2.7.1", "torch-npu")
 ASCEND = "triton-ascend==3.2.0"
@@ -97,7 +97,7 @@ def test_the_profiler_takes_what_perfci_passes_by_name(name, release):
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_the_details_file_has_the_columns_that_perfci_reads(release):
-    from perfci.device.npu_profiler import _COLUMNS, _NEEDED, DETAILS
+    from perfci.extensions.npu.profiler import _COLUMNS, _NEEDED, DETAILS
 
     analysis = "torch_npu/profiler/analysis/"
     written = set(re.findall(r'"([^"]+)"', text(release, f"{analysis}prof_common_func/_csv_headers.py")))

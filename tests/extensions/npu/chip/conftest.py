@@ -16,7 +16,7 @@ from perfci.cli.main import run
 from perfci.core import environment
 from perfci.runs.bench import IMPORTED
 from perfci.worker import forks
-from tests.npu import stand_in
+from tests.extensions.npu.chip import stand_in
 
 AT_START = ("PYTHONHASHSEED", "LD_", "LC_", "LANG", "OMP_", "TORCH_DEVICE", "NPU_STAND_IN_CANN", "NPU_STAND_IN_LACKS")
 """Beginnings of the variables that Python, its libraries and the stand-ins read as they start."""
@@ -53,7 +53,7 @@ def workers(npu, tmp_path_factory):
     def read_at_start(variables: Mapping[str, str]) -> dict[str, str]:
         return {name: value for name, value in variables.items() if name.startswith(AT_START)}
 
-    modules = ("unisolated", *IMPORTED, "torch", "triton", "triton.language", "perfci.device.npu")
+    modules = ("unisolated", *IMPORTED, "torch", "triton", "triton.language", "perfci.extensions.npu.device")
     key = forks.begin(around | {"PYTHONPATH": str(stand_ins)}, stand_ins, modules)
 
     def start(variables: Mapping[str, str], *rest: Any) -> Any:

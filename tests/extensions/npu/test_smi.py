@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from perfci.core.model import DeviceState
-from perfci.device import npu_smi
-from perfci.device.npu_smi import (
+from perfci.extensions.npu import smi
+from perfci.extensions.npu.smi import (
     MEGABYTE,
     Monitor,
     NpuChip,
@@ -79,7 +79,7 @@ def test_each_chip_of_a_card_has_its_own_fields():
 
 
 def monitor(answers, visible=None):
-    given = {} if visible is None else {npu_smi.VISIBLE: visible}
+    given = {} if visible is None else {smi.VISIBLE: visible}
     calls = []
 
     def asking(*arguments):
@@ -130,7 +130,7 @@ def test_without_the_tool_everything_is_unknown():
     ("listed", "number"), [("", 0), ("4,5", 4), (" 6 , 7 ", 6), ("x", None), ("-1", None), ("0.5", None)]
 )
 def test_the_variable_names_logical_devices(listed, number):
-    assert visible_number({npu_smi.VISIBLE: listed}) == number
+    assert visible_number({smi.VISIBLE: listed}) == number
 
 
 # --- processes of others ----------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ The device is one C++ file (device/npu_device.cpp) that g++ compiles against tor
 It is kept in the user's cache for this torch, this Python and this source. `device/site` holds what stands in for
 torch_npu and for triton-ascend's backend, `device/bin` what stands in for npu-smi.
 
-By hand, from the repository: eval "$(python tests/npu/stand_in.py)", then perfci check --device npu
+By hand, from the repository: eval "$(python tests/extensions/npu/chip/stand_in.py)", then perfci check --device npu
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ if "CI" not in os.environ:  # in CI a missing package is a failure
 
 
 from perfci.core.errors import DeviceError, RecordsLostError
-from perfci.device import npu_profiler
-from perfci.device.npu_profiler import npu_profiler_session, read_copies, read_details
 from perfci.device.timers import NAME
-from tests.device.scripted_npu import COLUMNS, Chip, Flush, Profiler, details
+from perfci.extensions.npu import profiler as ascend_profiler
+from perfci.extensions.npu.profiler import npu_profiler_session, read_copies, read_details
+from tests.extensions.npu.scripted_npu import COLUMNS, Chip, Flush, Profiler, details
 
 pytestmark = pytest.mark.torch
 
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.torch
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
     """No test waits for a parser."""
-    monkeypatch.setattr(npu_profiler, "WAIT_S", 0.0)
-    monkeypatch.setattr(npu_profiler, "_POLL_S", 0.0)
+    monkeypatch.setattr(ascend_profiler, "WAIT_S", 0.0)
+    monkeypatch.setattr(ascend_profiler, "_POLL_S", 0.0)
 
 
 @pytest.fixture
@@ -155,12 +155,12 @@ def test_no_file_is_a_failure_after_the_parser_was_asked_twice_more(chip):
     error, profiler = failed(chip, lambda lines: None)
 
     assert error.reason.kind == "npu_details_missing"
-    assert profiler.parsed == npu_profiler.RETRIES == 2
+    assert profiler.parsed == ascend_profiler.RETRIES == 2
     assert "--timer event" in str(error)
 
 
 def test_a_file_that_comes_late_is_waited_for(chip, monkeypatch):
-    monkeypatch.setattr(npu_profiler, "WAIT_S", 60.0)
+    monkeypatch.setattr(ascend_profiler, "WAIT_S", 60.0)
     waits = []
     profiler = Profiler(chip, lambda lines: lines if waits else None)
 
@@ -168,7 +168,7 @@ def test_a_file_that_comes_late_is_waited_for(chip, monkeypatch):
         waits.append(1)
         profiler._write()
 
-    monkeypatch.setattr(npu_profiler.time, "sleep", sleep)
+    monkeypatch.setattr(ascend_profiler.time, "sleep", sleep)
     opened = session(chip, lambda on: on.launch(lambda: chip.run("kernel", 5.0)), profiler)
 
     assert [launch.time_us for launch in opened.launches()] == [5.0]

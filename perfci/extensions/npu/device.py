@@ -1,4 +1,4 @@
-"""Ascend NPUs, through torch_npu and triton-ascend. `npu_runtime.load` has to come first, which imports them in order.
+"""Ascend NPUs, through torch_npu and triton-ascend. `runtime.load` has to come first, which imports them in order.
 
 Nothing here has run on a chip yet: docs/npu.md has what ran, and how.
 """
@@ -19,13 +19,13 @@ from triton import JITFunction
 
 from perfci.core.errors import DeviceError
 from perfci.core.model import CompiledKernel, Counters, Device, DeviceState, Identity, Limits, Reason
-from perfci.device.npu_profiler import NpuActivitySession, npu_profiler_session
-from perfci.device.npu_runtime import BACKEND
-from perfci.device.npu_smi import USABLE, Monitor
 from perfci.device.seam import Capture, CountedCalls, Session, Uncaptured, leaves
 from perfci.device.tensors import TorchArrays
 from perfci.device.timers import event_session
 from perfci.device.torch_device import TorchDevice
+from perfci.extensions.npu.profiler import NpuActivitySession, npu_profiler_session
+from perfci.extensions.npu.runtime import BACKEND
+from perfci.extensions.npu.smi import USABLE, Monitor
 
 BOOST_S = 2.0  # how long the cores are kept at work at most, for their clock to rise
 _BOOST_LAUNCHES, _BOOST_SIZE = 200, 2048  # matrix products that keep them at work
@@ -86,12 +86,12 @@ class NpuDevice(TorchDevice):
     timing = (
         "torch_npu.profiler.profile", "torch_npu.profiler.profile.__enter__", "torch_npu.profiler.profile.__exit__",
         "torch_npu.profiler.profile.step", "torch_npu.profiler.tensorboard_trace_handler",
-        "perfci.device.npu.NpuFlush.__call__", "perfci.device.npu.NpuFlush.mark",
+        "perfci.extensions.npu.device.NpuFlush.__call__", "perfci.extensions.npu.device.NpuFlush.mark",
     )  # fmt: skip
     no_products = frozenset({"float64", "float8_e4m3fn", "float8_e5m2"})  # of a 910B
 
     def __init__(self, npu: Any, timer: str = "auto", monitor: Monitor | None = None) -> None:
-        """`npu` is what `npu_runtime.load` gives. Raises DeviceError for a chip that is not healthy."""
+        """`npu` is what `runtime.load` gives. Raises DeviceError for a chip that is not healthy."""
         super().__init__(npu, timer)
         self._monitor = monitor or Monitor()
         chip = self._monitor.table().chip(self._monitor.place)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from perfci.core.wording import sentence
-from perfci.device import npu_host
-from perfci.device.npu_host import NpuHost, find_triton_backends, look, traps
-from perfci.device.npu_smi import NpuChip, NpuPlace, NpuProcess, NpuTable
+from perfci.extensions.npu import host as looking
+from perfci.extensions.npu.host import NpuHost, find_triton_backends, look, traps
+from perfci.extensions.npu.smi import NpuChip, NpuPlace, NpuProcess, NpuTable
 
 GOOD = NpuHost(
     packages={
@@ -102,7 +102,7 @@ def machine(tmp_path):
     (tmp_path / "dev").mkdir()
     for name in ("davinci0", "davinci1", "davinci_manager"):
         (tmp_path / "dev" / name).touch()
-    home = tmp_path / npu_host.PLACES[0]
+    home = tmp_path / looking.PLACES[0]
     home.mkdir(parents=True)
     return tmp_path
 
@@ -111,20 +111,20 @@ def test_a_machine_is_looked_at_without_anything_of_ascends(machine):
     seen = look({}, root=machine, asking=lambda *_: None)
 
     assert (len(seen.nodes), seen.shut) == (2, ())
-    assert (seen.home, seen.found, seen.has_library) == (None, str(machine / npu_host.PLACES[0]), False)
+    assert (seen.home, seen.found, seen.has_library) == (None, str(machine / looking.PLACES[0]), False)
     assert (seen.table, seen.place) == (NpuTable(), None)
 
 
 def test_canns_library_is_looked_for_where_programs_do(machine, tmp_path):
     folder = tmp_path / "lib64"
     folder.mkdir()
-    (folder / npu_host.LIBRARY).touch()
-    home = machine / npu_host.PLACES[0]
+    (folder / looking.LIBRARY).touch()
+    home = machine / looking.PLACES[0]
 
     assert look({"LD_LIBRARY_PATH": f"/nowhere:{folder}"}, root=machine, asking=lambda *_: None).has_library
     assert not look({"ASCEND_HOME_PATH": str(home)}, root=machine, asking=lambda *_: None).has_library
     (home / "lib64").mkdir()
-    (home / "lib64" / npu_host.LIBRARY).touch()
+    (home / "lib64" / looking.LIBRARY).touch()
     assert look({"ASCEND_HOME_PATH": str(home)}, root=machine, asking=lambda *_: None).has_library
 
 

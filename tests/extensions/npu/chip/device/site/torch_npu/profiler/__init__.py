@@ -212,7 +212,7 @@ def _planted():
     """What goes wrong now. Then perfci need not wait as long as for a real parser."""
     profile.sessions += 1
     planted = os.environ.get("NPU_STAND_IN_PROFILER", "") if profile.sessions > 1 else ""
-    if planted in {"missing", "short", "headers"} and (timer := sys.modules.get("perfci.device.npu_profiler")):
+    if planted in {"missing", "short", "headers"} and (timer := sys.modules.get("perfci.extensions.npu.profiler")):
         timer.WAIT_S = 0.2
     return planted
 

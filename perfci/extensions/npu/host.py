@@ -10,9 +10,10 @@ from pathlib import Path
 
 from perfci.core.environment import installed_versions
 from perfci.core.model import Reason
-from perfci.device import npu_runtime, npu_smi
-from perfci.device.npu_smi import USABLE, NpuPlace, NpuTable
 from perfci.device.targets import release
+from perfci.extensions.npu import runtime, smi
+from perfci.extensions.npu.smi import USABLE, NpuPlace, NpuTable
+from perfci.runs.doctor import NOTE, PROBLEM, DoctorFinding, Facts
 
 PACKAGES = ("torch", "torch-npu", "triton", "triton-ascend", "numpy", "pybind11")
 
@@ -43,6 +44,23 @@ class NpuHost:
     table: NpuTable = field(default_factory=NpuTable)
     place: NpuPlace | None = None  # the chip that a process gets
     has_gpu: bool = False  # an NVIDIA driver is loaded too
+    has_cann: bool = False  # as far as its environment or its usual folder shows
+
+    def judge(self, facts: Facts) -> Iterator[DoctorFinding]:
+        """Yield what stands in an NPU's way, but for what the device's failure says. `facts`: of the whole machine."""
+        packages, failure = facts.packages, facts.device_failure
+        upstream = packages.get("triton") or packages.get("pytorch-triton")
+        ascend, plugin = packages.get("triton-ascend"), packages.get("torch-npu")
+        if upstream and ascend and not self.triton_plugged:  # both install into one folder, and pip notices nothing
+            yield DoctorFinding(PROBLEM, Reason("doctor_two_tritons", {"triton": upstream, "ascend": ascend}))
+        if plugin and not self.has_cann and facts.variables.get(runtime.AUTOLOAD) != "0":
+            yield DoctorFinding(PROBLEM, Reason("doctor_npu_without_cann", {"version": plugin}))
+        opened = facts.device is not None and facts.device.kind == "npu" and failure is None
+        for trap in traps(self, opened=opened):
+            if failure is not None and trap.reason.kind == failure.kind:
+                continue
+            if trap.reason.kind != "doctor_npu_taken" or facts.state is None:
+                yield DoctorFinding(PROBLEM if trap.serious else NOTE, trap.reason)
 
 
 @dataclass(frozen=True)
@@ -57,22 +75,22 @@ def look(
     variables: Mapping[str, str],
     *,
     root: Path = Path("/"),
-    asking: Callable[..., str | None] = npu_smi.ask,
+    asking: Callable[..., str | None] = smi.ask,
     has_gpu: bool = False,
 ) -> NpuHost:
     """Look at the machine below `root`. npu-smi is asked only if there is a chip's device file."""
-    nodes = npu_runtime.nodes(root / "dev")
+    nodes = runtime.nodes(root / "dev")
     home = next((variables[name] for name in HOMES if variables.get(name)), None)
     found = next((root / place for place in PLACES if (root / place).is_dir()), None)
     folder = Path(home) if home and Path(home).is_dir() else found
     libraries = [Path(each) for each in variables.get("LD_LIBRARY_PATH", "").split(os.pathsep) if each]
     libraries += [folder / "lib64"] if folder else []
-    monitor = npu_smi.Monitor(asking, variables) if nodes else None
+    monitor = smi.Monitor(asking, variables) if nodes else None
     return NpuHost(
         packages=installed_versions(PACKAGES),
         variables=variables,
         nodes=tuple(map(str, nodes)),
-        shut=npu_runtime.find_shut(nodes),
+        shut=runtime.find_shut(nodes),
         home=home,
         found=str(found) if found else None,
         has_library=any((each / LIBRARY).exists() for each in libraries),
@@ -81,6 +99,7 @@ def look(
         table=monitor.table() if monitor else NpuTable(),
         place=monitor.place if monitor else None,
         has_gpu=has_gpu,
+        has_cann=HOMES[0] in variables or (root / PLACES[1]).exists(),
     )
 
 
@@ -131,7 +150,7 @@ def _check_device(host: NpuHost) -> Iterator[Trap]:
     if chip is not None and chip.health.upper() not in USABLE:
         yield _trap("npu_unhealthy", health=chip.health)
     # No process of this program has a context while the machine is looked at.
-    others = npu_smi.count_foreign(host.table, host.place, os.getpid(), own_context=False)
+    others = smi.count_foreign(host.table, host.place, os.getpid(), own_context=False)
     if others:
         yield _trap("doctor_npu_taken", count=str(others), npu=str(host.place.npu if host.place else "-"))
     blocking = host.variables.get("ASCEND_LAUNCH_BLOCKING", "0").strip()

@@ -18,13 +18,15 @@ import torch
 
 from perfci.core.errors import DeviceError
 from perfci.core.model import CompiledKernel, Identity
-from perfci.device import npu as module
-from perfci.device import npu_profiler, npu_runtime, open_device, torch_device
-from perfci.device.npu import NpuDevice, NpuFlush
-from perfci.device.npu_smi import Monitor, NpuChip, NpuPlace, NpuTable
+from perfci.device import open_device, torch_device
 from perfci.device.seam import CountedCalls, Uncaptured
-from tests.device import scripted_npu
-from tests.device.scripted_npu import Flush, Profiler, event_of
+from perfci.extensions.npu import device as module
+from perfci.extensions.npu import profiler as ascend_profiler
+from perfci.extensions.npu import runtime
+from perfci.extensions.npu.device import NpuDevice, NpuFlush
+from perfci.extensions.npu.smi import Monitor, NpuChip, NpuPlace, NpuTable
+from tests.extensions.npu import scripted_npu
+from tests.extensions.npu.scripted_npu import Flush, Profiler, event_of
 
 pytestmark = pytest.mark.torch
 
@@ -84,8 +86,8 @@ class Watching(Monitor):
 def made(monkeypatch):
     """Make the device; its profiler is `made.profiler`, its chip `made.chip`."""
     monkeypatch.setattr(NpuDevice, "backend", "cpu")
-    monkeypatch.setattr(npu_profiler, "WAIT_S", 0.0)
-    monkeypatch.setattr(npu_profiler, "_POLL_S", 0.0)
+    monkeypatch.setattr(ascend_profiler, "WAIT_S", 0.0)
+    monkeypatch.setattr(ascend_profiler, "_POLL_S", 0.0)
     chip = scripted_npu.Chip()
     plugin, utils = ModuleType("torch_npu"), ModuleType("torch_npu.npu.utils")
     utils.get_cann_version = lambda: "8.5.0"
@@ -193,8 +195,8 @@ def test_a_sick_chip_is_refused_by_name(made, health):
 def test_opening_it_loads_torch_npu_before_it_looks_at_triton(made, monkeypatch):
     order = []
     npu = Npu(made.chip)
-    monkeypatch.setattr(npu_runtime, "load", lambda: order.append("torch_npu") or npu)
-    monkeypatch.setattr(npu_runtime, "check_triton", lambda: order.append("triton"))
+    monkeypatch.setattr(runtime, "load", lambda: order.append("torch_npu") or npu)
+    monkeypatch.setattr(runtime, "check_triton", lambda: order.append("triton"))
     monkeypatch.setattr(module, "Monitor", Watching)
 
     device = open_device("npu", seed=1)
@@ -360,7 +362,7 @@ def test_every_core_reads_the_same_and_together_twice_the_cache(kernel, cores, l
 
 CHECK = """
 import torch
-from perfci.device.npu import interprets, perfci_l2_flush
+from perfci.extensions.npu.device import interprets, perfci_l2_flush
 source, sink = torch.rand(4 * 256), torch.empty(2)
 perfci_l2_flush[(2,)](source, sink, 2, 256)
 assert interprets()

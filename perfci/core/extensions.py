@@ -1,0 +1,58 @@
+"""Extensions: products that hang on the gate, each a folder in perfci/extensions/ and a line in NAMES.
+
+The gate imports none of them. It asks here for what they register, and a module of theirs is imported when it is used.
+An extension is removed by deleting its folder, its tests and its line.
+
+The package of an extension holds an `EXTENSION` and imports nothing heavy. Its sentences are in its folder `wording`.
+"""
+
+import functools
+import importlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+NAMES = (
+    "npu",
+)  # fmt: skip
+
+POINTS = {
+    "device": "a `DeviceKind` of perfci.device: hardware beside GPUs and the CPU",
+    "doctor": "a function of environment variables that returns a `HostLook` of perfci.runs.doctor",
+}
+"""What an extension may provide, by the name under which the gate asks for it."""
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """A command of an extension: its module, in which COMMANDS has it, and its line in `perfci --help`."""
+
+    module: str
+    heading: str
+    line: str
+
+
+@dataclass(frozen=True)
+class Extension:
+    """All that an extension registers."""
+
+    commands: Mapping[str, CommandLine] = field(default_factory=dict)
+    provides: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # point -> "module:name" of each thing
+
+    def __post_init__(self) -> None:
+        if unknown := self.provides.keys() - POINTS.keys():
+            raise ValueError(f"no such point: {', '.join(sorted(unknown))}")
+
+
+@functools.cache
+def read_extensions() -> Mapping[str, Extension]:
+    """Returns what every extension registers, by name, in the order of NAMES."""
+    return {name: importlib.import_module(f"perfci.extensions.{name}").EXTENSION for name in NAMES}
+
+
+def provided(point: str) -> Iterator[Any]:
+    """Yields what extensions provide at one of POINTS. The modules are imported now."""
+    for extension in read_extensions().values():
+        for place in extension.provides.get(point, ()):
+            module, _, name = place.partition(":")
+            yield getattr(importlib.import_module(module), name)

@@ -1,0 +1,1 @@
+"""Products that hang on the gate: `perfci.core.extensions` says how. Nothing of the gate imports from here."""

@@ -1,0 +1,17 @@
+"""Ascend NPUs, through torch_npu and triton-ascend. Nothing here has run on a chip yet: see docs/npu.md.
+
+runtime     torch_npu and triton-ascend loaded in their order
+device      the device
+profiler    records of Ascend's profiler
+smi         device state without torch
+host        what stands in their way on a machine
+"""
+
+from perfci.core.extensions import Extension
+
+EXTENSION = Extension(
+    provides={
+        "device": ("perfci.extensions.npu.runtime:NpuKind",),
+        "doctor": ("perfci.extensions.npu.host:look",),
+    }
+)

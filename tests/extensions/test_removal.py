@@ -1,0 +1,57 @@
+"""An extension is removed by deleting its folder and its line, and the gate works without it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import perfci
+from perfci.core.extensions import NAMES, POINTS, Extension, read_extensions
+
+PACKAGE = Path(perfci.__file__).parent
+
+
+def without(names, folder: Path) -> Path:
+    """Returns a folder with perfci as it is without these extensions."""
+    shutil.copytree(PACKAGE, folder / "perfci", ignore=shutil.ignore_patterns("__pycache__"))
+    register = folder / "perfci/core/extensions.py"
+    lines = register.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if line.strip() not in {f'"{name}",' for name in names}]
+    assert len(lines) - len(kept) == len(names)
+    register.write_text("".join(kept))
+    for name in names:
+        shutil.rmtree(folder / "perfci/extensions" / name)
+    return folder
+
+
+def run(place: Path, *arguments: str, where: Path) -> subprocess.CompletedProcess[str]:
+    code = f"import sys; sys.path.insert(0, {str(place)!r}); from perfci.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=where, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(place)},
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("names", dict.fromkeys([*((name,) for name in NAMES), NAMES]), ids="+".join)
+def test_the_demo_is_judged_as_ever_without_an_extension(names, tmp_path):
+    place = without(names, tmp_path / "place")
+
+    demo = run(place, "demo", "--keep", str(tmp_path / "demo"), where=tmp_path)
+
+    assert demo.returncode in {0, 2}, demo.stderr
+    assert "row_sum is wrong" in demo.stdout
+    assert "REGRESSED" in demo.stdout
+    assert run(place, "--help", where=tmp_path).returncode == 0
+
+
+def test_an_extension_provides_at_points_that_the_gate_has():
+    assert {point for extension in read_extensions().values() for point in extension.provides} <= POINTS.keys()
+    with pytest.raises(ValueError, match="no such point: nowhere"):
+        Extension(provides={"nowhere": ()})
