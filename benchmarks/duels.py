@@ -11,7 +11,7 @@ from perfci.core.model import Block, Tail
 from perfci.measure.blocks import BLOCK_WARMUP, FLUSH_US
 from perfci.statistics import duel_rule, exact, tail_rule
 from perfci.statistics.duel_rule import Look, Ruling
-from perfci.thresholds.limits import CaseThresholds
+from perfci.thresholds.case import CaseThresholds
 
 FAMILY = 30
 """Cases that are duelled in one run, of which every check is one."""

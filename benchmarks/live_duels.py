@@ -24,7 +24,7 @@ from typing import Any
 
 from perfci import store
 from perfci.core.model import Block, PerformanceCase, Run
-from perfci.thresholds.limits import CaseThresholds
+from perfci.thresholds.case import CaseThresholds
 
 TARGET = Path(__file__).parent / "traces" / "h200-duels.jsonl.gz"
 DUEL = "kernel/base"

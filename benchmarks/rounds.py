@@ -38,7 +38,7 @@ from perfci.statistics import duel_rule, exact, many_duels
 from perfci.statistics.bisection import Shown, estimate_noise
 from perfci.statistics.rounds import find_confidence, weigh_round
 from perfci.store.logbook import FILE
-from perfci.thresholds.limits import CaseThresholds
+from perfci.thresholds.case import CaseThresholds
 
 MARKS = Marks("benchmarks/rounds.py")
 ALPHA = 0.01

@@ -44,7 +44,8 @@ from perfci.core.model import (
 from perfci.judge import compare as compare_module
 from perfci.judge import judge
 from perfci.statistics import exact
-from perfci.thresholds.limits import CaseThresholds, Thresholds
+from perfci.thresholds.case import CaseThresholds
+from perfci.thresholds.limits import Thresholds
 
 TRACES = Path(__file__).parent / "traces"
 FAMILY = 30

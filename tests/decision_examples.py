@@ -32,7 +32,8 @@ from perfci.core.model import (
 from perfci.core.wording import catalogue
 from perfci.judge import judge
 from perfci.statistics import exact
-from perfci.thresholds.limits import CaseThresholds, Thresholds
+from perfci.thresholds.case import CaseThresholds
+from perfci.thresholds.limits import Thresholds
 
 CASE = "rows=4096,dtype=float16"
 KERNEL_US, REFERENCE_US = 50.0, 75.0

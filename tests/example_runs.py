@@ -45,7 +45,8 @@ from perfci.core.model import (
 )
 from perfci.judge import judge
 from perfci.ops.spec import case_id, grid
-from perfci.thresholds.limits import CaseThresholds, Thresholds
+from perfci.thresholds.case import CaseThresholds
+from perfci.thresholds.limits import Thresholds
 
 HOSTILE = (
     "a|b\n# heading\r\n`code` ```` <script>alert(1)</script> ![x](http://evil.example/x.png) [y](javascript:z) "

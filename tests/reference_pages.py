@@ -18,7 +18,7 @@ import yaml
 from perfci.cli.app import app
 from perfci.core.settings import FOLDERS, Settings
 from perfci.device.fake import FakeSpec
-from perfci.thresholds.limits import CaseThresholds
+from perfci.thresholds.case import CaseThresholds
 from tests.schemas import read_words
 
 DOCS = Path(__file__).parents[1] / "docs"

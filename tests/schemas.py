@@ -25,8 +25,8 @@ from perfci.core import settings
 from perfci.core.model import FORMAT, Baseline, Expected, HistoryRun, Round, Run, ShardPlan
 from perfci.store.launches import LaunchRow
 from perfci.thresholds import read
+from perfci.thresholds.case import GATES, CaseThresholds
 from perfci.thresholds.layers import Relaxed
-from perfci.thresholds.limits import GATES, CaseThresholds
 
 SCHEMAS: dict[str, type] = {
     "run.schema.json": Run,

@@ -24,7 +24,8 @@ from perfci.core.model.run import PlannedOp, Run
 from perfci.statistics import boards, duel_rule, exact, tail_rule
 from perfci.statistics.exact import Floats
 from perfci.store.past.lines import BASE, DUEL, KERNEL, REFERENCE, SPEEDUP, by_process, find_median
-from perfci.thresholds.limits import CaseThresholds, Thresholds
+from perfci.thresholds.case import CaseThresholds
+from perfci.thresholds.limits import Thresholds
 
 RANGE = (0.05, 0.95)  # quantiles of the baseline's reference blocks between which the run shares its thermal regime
 

@@ -8,7 +8,8 @@ from perfci.core.environment import list_differences
 from perfci.core.model import Block, Comparison, Fact, Reason, Run, Screen, Verdict
 from perfci.statistics import exact
 from perfci.store.past.lines import by_process, find_median
-from perfci.thresholds.limits import CaseThresholds, Thresholds
+from perfci.thresholds.case import CaseThresholds
+from perfci.thresholds.limits import Thresholds
 
 PROCESSES = 2  # fresh processes that must confirm what the first look suspects
 

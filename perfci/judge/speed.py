@@ -7,7 +7,8 @@ from perfci.judge import change, expected, figures
 from perfci.judge.duel import judge_against_base, judge_host, judge_tail
 from perfci.judge.findings import Context, Finding, judge_span, judge_time
 from perfci.store.past.lines import KERNEL
-from perfci.thresholds.limits import FAILS, WORK, CaseThresholds
+from perfci.thresholds.case import FAILS, CaseThresholds
+from perfci.thresholds.limits import WORK
 
 GRAVITY = (
     Verdict.WRONG, Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.TAIL, Verdict.INCONCLUSIVE, Verdict.DRIFTED,

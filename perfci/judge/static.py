@@ -8,7 +8,8 @@ from perfci.core import units
 from perfci.core.model import Fact, Judgement, KernelBinary, Reason, Run, StaticCase, StaticOp, Suite, Verdict
 from perfci.core.wording import as_fact, because, say
 from perfci.ops import identity
-from perfci.thresholds.limits import CaseThresholds, Thresholds
+from perfci.thresholds.case import CaseThresholds
+from perfci.thresholds.limits import Thresholds
 
 OFFLINE = "offline"  # device of a run that compiles and does nothing else
 

@@ -15,7 +15,7 @@ from perfci.measure.baton import Baton
 from perfci.measure.inputs import bound_inputs
 from perfci.ops.identity import DuelPlan
 from perfci.ops.spec import Params, Performance, case_id
-from perfci.thresholds.limits import CaseThresholds
+from perfci.thresholds.case import CaseThresholds
 
 Describe = Callable[[BaseException], Mapping[str, Fact]]
 

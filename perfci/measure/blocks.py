@@ -21,7 +21,7 @@ from perfci.measure.outputs import wrong_output
 from perfci.measure.power import is_held, measure_sustained
 from perfci.ops.spec import Params, Performance
 from perfci.statistics import duel_rule, exact, tail_rule
-from perfci.thresholds.limits import CaseThresholds
+from perfci.thresholds.case import CaseThresholds
 
 FIRST_BLOCKS = 8  # blocks of a case before its interval is looked at
 MOST_BLOCKS = 24  # blocks of a case at most in one process

@@ -16,7 +16,7 @@ from perfci.core.model import DuelWhat, HostArm, HostBlock
 from perfci.core.wording import because
 from perfci.measure.bench import BASE, KERNEL, Arm, MakeCalls, Rig, Subject
 from perfci.statistics import duel_rule
-from perfci.thresholds.limits import CaseThresholds
+from perfci.thresholds.case import CaseThresholds
 
 LIMIT_US = 100.0  # device time from which on the host's is hidden behind it
 NEAR = 1.2  # times the limit: a later process looks at what the first one looked at

@@ -13,7 +13,7 @@ from perfci.core.model import SustainedTurn, choose_regime
 from perfci.device.seam import Launch
 from perfci.measure.bench import BASE, KERNEL, REFERENCE, Arm, Rig, Subject
 from perfci.statistics import duel_rule
-from perfci.thresholds.limits import CaseThresholds
+from perfci.thresholds.case import CaseThresholds
 
 HELD = 0.97  # share of the free clock below which a board is held down by its power limit
 LEAST_US = 20.0  # shorter launches leave too much idle time between them to reach the limit

@@ -16,9 +16,10 @@ from perfci.runs.base import list_known_ops
 from perfci.runs.effective_thresholds import InForce, over, relaxed_note
 from perfci.runs.tightening import read_counted, replace_file
 from perfci.store.history import history_devices, read_history
+from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.earned import read_earned
 from perfci.thresholds.layers import ALPHA, STORED_KEYS, TAU, Earned, Relaxed
-from perfci.thresholds.limits import CaseThresholds, OpThresholds, Origin, Thresholds
+from perfci.thresholds.limits import OpThresholds, Origin, Thresholds
 from perfci.thresholds.place import list_nearest_first
 from perfci.thresholds.ratchet import figures
 from perfci.thresholds.read import NUMBERS, WHY_LENGTH, is_pattern, load

@@ -9,12 +9,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfci.ops.spec import matches
-
-if TYPE_CHECKING:
-    from perfci.thresholds.limits import CaseThresholds
+from perfci.thresholds.case import CaseThresholds
 
 TAU = "tau"
 ALPHA = "alpha"

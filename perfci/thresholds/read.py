@@ -13,17 +13,9 @@ import yaml
 from perfci.core.errors import StoredFileError
 from perfci.core.model import Expected
 from perfci.core.wording import say
+from perfci.thresholds.case import GATES, CaseThresholds, Steps
 from perfci.thresholds.layers import ALPHA, Relaxed
-from perfci.thresholds.limits import (
-    GATES,
-    WORK,
-    CaseThresholds,
-    Lines,
-    OpThresholds,
-    Steps,
-    Thresholds,
-    override,
-)
+from perfci.thresholds.limits import WORK, Lines, OpThresholds, Thresholds, override
 from perfci.thresholds.place import Place, find_meant, list_yaml, make_unknown_error, read, shorten_text
 
 DEFAULT = "default"

@@ -19,7 +19,7 @@ from perfci.core.wording import sentence
 from perfci.ops import discover
 from perfci.ops.fingerprint import source
 from perfci.ops.fingerprint.pins import pins_changed
-from perfci.thresholds.limits import CaseThresholds
+from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.read import load
 from tests.fuzz import mutations
 

@@ -9,7 +9,8 @@ from perfci.core.model import BaselineCase, PeerArm, PerformanceCase, Reason, Ve
 from perfci.judge import compare as compare_module
 from perfci.judge.compare import compare
 from perfci.statistics import exact
-from perfci.thresholds.limits import CaseThresholds, Thresholds
+from perfci.thresholds.case import CaseThresholds
+from perfci.thresholds.limits import Thresholds
 from tests.benchmark_modules import imported
 from tests.decision_examples import CASE, baseline, blocks, duelled, environment, plan, run
 

@@ -13,7 +13,8 @@ from perfci.judge.expected import GRACE, ROOM, Standing, day_of, stage
 from perfci.report import rows
 from perfci.report.data import to_json
 from perfci.report.steps import KEY
-from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
+from perfci.thresholds.case import CaseThresholds
+from perfci.thresholds.limits import OpThresholds, Thresholds
 from perfci.thresholds.read import load
 from tests.decision_examples import (
     BASE,

@@ -30,7 +30,8 @@ from perfci.judge import judge
 from perfci.judge.figures import CEILING, judge_bandwidth
 from perfci.judge.findings import Context
 from perfci.runs.merge import merge
-from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
+from perfci.thresholds.case import CaseThresholds
+from perfci.thresholds.limits import OpThresholds, Thresholds
 from tests.decision_examples import (
     CASE,
     again,

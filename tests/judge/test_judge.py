@@ -6,7 +6,8 @@ from perfci.core.model import Expected, Gate, Need, PerformanceCase, PlannedOp, 
 from perfci.core.wording import sentence
 from perfci.judge import judge
 from perfci.judge.speed import PROOFS
-from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
+from perfci.thresholds.case import CaseThresholds
+from perfci.thresholds.limits import OpThresholds, Thresholds
 from tests.decision_examples import CASE, again, baseline, blocks, check, environment, judged, plan, row_of, run
 
 BOOM = Reason("boom", {"what": "it broke"})

@@ -9,7 +9,8 @@ from perfci.core.wording import catalogue, sentence
 from perfci.judge import storage
 from perfci.measure.lowprec.advice import AdviceCause
 from perfci.ops.spec import is_stored
-from perfci.thresholds.limits import CaseThresholds, Thresholds
+from perfci.thresholds.case import CaseThresholds
+from perfci.thresholds.limits import Thresholds
 from tests.decision_examples import CASE, check, judged, plan, run
 from tests.storage_examples import changed, clipped, sound
 

@@ -4,7 +4,8 @@ import pytest
 
 from perfci.core.model import ArmBlock, BaseArm, Expected, Gate, Verdict
 from perfci.judge import judge
-from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
+from perfci.thresholds.case import CaseThresholds
+from perfci.thresholds.limits import OpThresholds, Thresholds
 from tests.decision_examples import CASE, against, duel_plan, duelled, judged, row_of, run
 
 

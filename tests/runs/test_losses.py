@@ -5,7 +5,7 @@ from __future__ import annotations
 from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun
 from perfci.core.wording import sentence
 from perfci.runs.accept import find_losses
-from perfci.thresholds.limits import CaseThresholds
+from perfci.thresholds.case import CaseThresholds
 from tests.history_examples import CASE, accepted, environment, figures
 
 LENGTH = 100.0

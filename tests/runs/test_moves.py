@@ -7,7 +7,7 @@ import pytest
 
 from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun
 from perfci.runs.rebaseline import add_step, survey
-from perfci.thresholds.limits import CaseThresholds
+from perfci.thresholds.case import CaseThresholds
 from tests.decision_examples import environment
 
 CASES = ("rows=1", "rows=2", "rows=3")

@@ -8,9 +8,9 @@ import pytest
 
 from perfci.runs.origins import Layer, explain
 from perfci.store.history import append_history
+from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.earned import EarnedFile, write_earned
 from perfci.thresholds.layers import STORED_KEYS
-from perfci.thresholds.limits import CaseThresholds
 from tests.history_examples import CASE, OTHER, accepted, environment, figures
 from tests.thresholds.earned_examples import earned
 

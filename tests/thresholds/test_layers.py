@@ -8,8 +8,9 @@ from datetime import date
 import pytest
 
 from perfci.core.model import Expected
+from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.layers import Relaxed, is_stricter
-from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
+from perfci.thresholds.limits import OpThresholds, Thresholds
 
 CASE = "rows=7,dtype=float16"
 

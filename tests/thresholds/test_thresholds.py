@@ -7,7 +7,8 @@ import pytest
 from perfci.core.errors import StoredFileError
 from perfci.core.model import Expected
 from perfci.core.wording import catalogue, sentence
-from perfci.thresholds.limits import CaseThresholds, Thresholds
+from perfci.thresholds.case import CaseThresholds
+from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.read import load
 from perfci.thresholds.write import suggest_expected
 

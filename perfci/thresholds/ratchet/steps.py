@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from perfci.core.model import Fact, HistoryCase, HistoryRun, Reason, Suite
 from perfci.store.past.series import select_environment
+from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.layers import TAU, is_stricter
-from perfci.thresholds.limits import CaseThresholds, Thresholds
+from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.ratchet import figures, noise
 from perfci.thresholds.ratchet.figures import KEYS, FigureSeries, Key
 from perfci.thresholds.ratchet.noise import FLOOR, NULLS, RATE

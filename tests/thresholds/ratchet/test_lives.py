@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
+from perfci.thresholds.case import CaseThresholds
+from perfci.thresholds.limits import OpThresholds, Thresholds
 from perfci.thresholds.ratchet.steps import propose
 from tests.benchmark_modules import imported
 from tests.thresholds.ratchet.histories import CASE, run

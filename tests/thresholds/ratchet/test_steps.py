@@ -9,8 +9,9 @@ import pytest
 from perfci.core.model import Epoch, Suite
 from perfci.core.wording import sentence
 from perfci.thresholds import ratchet
+from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.layers import is_stricter
-from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
+from perfci.thresholds.limits import OpThresholds, Thresholds
 from perfci.thresholds.ratchet import steps
 from perfci.thresholds.ratchet.figures import KEYS
 from perfci.thresholds.ratchet.noise import RATE

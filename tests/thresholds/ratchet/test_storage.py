@@ -6,7 +6,8 @@ import pytest
 
 from perfci.core.model import Suite
 from perfci.core.wording import sentence
-from perfci.thresholds.limits import CaseThresholds, OpThresholds, Thresholds
+from perfci.thresholds.case import CaseThresholds
+from perfci.thresholds.limits import OpThresholds, Thresholds
 from perfci.thresholds.ratchet import figures, steps
 from perfci.thresholds.ratchet.figures import KEYS
 from tests.storage_examples import changed, line, sound
