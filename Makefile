@@ -23,10 +23,11 @@ check: $(VENV)/.ready ## Check one op, OP=broadcast unless told otherwise
 test: $(VENV)/.ready-dev ## Run the tests
 	@$(BIN)/python -m pytest -n auto --dist loadscope
 
-lint: $(VENV)/.ready-dev ## Check style and types
+lint: $(VENV)/.ready-dev ## Check style, types and imports
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo --no-cache
 
 docs: $(VENV)/.ready-docs ## Build the site into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

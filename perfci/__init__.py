@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfci.core import VERSION
 from perfci.ops.spec import LAYOUTS, VALUES, Accuracy, Chain, Performance, Quantised, Stage, Stored, case_id, grid
 
 if TYPE_CHECKING:
     from perfci.runs.results import StoredRun
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "LAYOUTS", "VALUES", "Accuracy", "Chain", "Performance", "Quantised", "Stage", "Stored", "__version__", "case_id",

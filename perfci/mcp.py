@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import perfci
 from perfci import store
+from perfci.core import VERSION
 from perfci.core.errors import MissingPackageError, PerfciError, UsageError
 from perfci.core.model import Suite
 from perfci.core.settings import Settings
@@ -123,7 +123,7 @@ def serve(settings: Settings, device: str, device_s: float, listener: Listener) 
     except ImportError as error:
         raise MissingPackageError("mcp_missing") from error
 
-    server = MCPServer("perfci", version=perfci.__version__, log_level="ERROR")
+    server = MCPServer("perfci", version=VERSION, log_level="ERROR")
     tools = Tools(settings, device, device_s, listener)
     asked: queue.Queue[tuple[Future[Answer], str, Mapping[str, Any]] | None] = queue.Queue()
     for name in NAMES:

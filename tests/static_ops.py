@@ -11,7 +11,7 @@ from pathlib import Path
 
 from perfci.core.codec import encode
 from perfci.device.targets import LINE_FREE
-from perfci.runs.bench import IMPORTED, IMPORTED_ON_GPU
+from perfci.runs.bench import IMPORTED, IMPORTED_ON_GPU, PROGRAM
 from perfci.worker import forks
 from perfci.worker.protocol import Job, OpFiles
 from perfci.worker.static import HIDDEN
@@ -163,7 +163,7 @@ def run(
     environment |= {"PYTHONPATH": os.pathsep.join([str(ROOT), *given])} | variables
     forked = None
     if not program and "TRITON_INTERPRET" not in variables:  # which a worker drops before it imports Triton
-        forks.begin(environment, Path.cwd(), (*IMPORTED, *IMPORTED_ON_GPU, "perfci.worker.static"))
+        forks.begin(environment, Path.cwd(), PROGRAM, (*IMPORTED, *IMPORTED_ON_GPU, "perfci.worker.static"))
         forked = forks.start(environment, Path.cwd(), None, [written])
     child = forked or subprocess.Popen(
         [sys.executable, "-P", *(["-c", program] if program else ["-m", "perfci.worker.child"])],

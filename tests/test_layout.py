@@ -1,4 +1,7 @@
-"""The project's rules, checked in the source: imports point down, packages have homes, only cli prints."""
+"""The project's rules, checked in the source: packages have homes, only cli prints, each reason has its sentence.
+
+Which room may import which is in pyproject.toml, as contracts of import-linter.
+"""
 
 import ast
 import functools
@@ -12,27 +15,6 @@ from perfci.core.wording import catalogue
 from tests.sources import trees
 
 ROOT = Path(perfci.__file__).parent
-
-# Rooms from top to bottom. A module imports only from its own room and from rows below. Rooms in one row do not know
-# each other. A new module needs a room: nothing stands loose at the top but the first row.
-ROWS = (
-    ("perfci", "__main__"),
-    ("extensions",),  # nothing of the gate imports them: it asks perfci.core.extensions what they provide
-    ("cli",),
-    ("api", "mcp"),
-    ("runs",),
-    ("gitlab", "worker"),
-    ("judge", "lab", "report", "scaffold"),
-    ("measure",),
-    ("device",),
-    ("thresholds",),
-    ("store",),
-    ("statistics",),
-    ("ops",),
-    ("git",),
-    ("core",),
-)
-RANKS = {name: rank for rank, row in enumerate(ROWS) for name in row}
 
 HOMES = {
     "alembic": ("store.database", "store.migrations"),
@@ -61,9 +43,6 @@ HOMES = {
     ),  # the files that people write by hand
     "numpy": ("",),  # arrays are everywhere's language
 }
-
-# The package's face: perfci/__init__.py forwards to what a suite file needs.
-FACE = {"perfci": {"cli", "ops", "runs"}}
 
 SPEAKERS = ("cli", "worker.child", "worker.confine", "worker.forks")
 """Programs of their own, which may end. But for the first they print nothing either."""
@@ -100,33 +79,8 @@ def _for_types_only(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
-def unit(module: str) -> str:
-    return module.split(".", maxsplit=1)[0]
-
-
-def targets(tree: ast.Module) -> set[str]:
-    """Units of perfci that a module imports: store for perfci.store.read_run."""
-    ours = [name.split(".") for name in imports(tree) if name.split(".")[0] == "perfci"]
-    return {parts[1] if len(parts) > 1 and parts[1] in RANKS else "perfci" for parts in ours}
-
-
 def within(module: str, homes: tuple[str, ...]) -> bool:
     return any(home == "" or f"{module}.".startswith(f"{home}.") for home in homes)
-
-
-def test_every_module_has_its_row():
-    assert sorted({unit(module) for module in modules()} - RANKS.keys()) == []
-
-
-def test_imports_point_down():
-    upward = {}
-    for module, tree in modules().items():
-        own = unit(module)
-        reached = targets(tree) - {own, "perfci"} - FACE.get(own, set())
-        if above := {name for name in reached if RANKS[name] <= RANKS[own]}:
-            upward[module] = above
-
-    assert not upward
 
 
 def test_each_package_is_imported_at_home_only():
@@ -227,7 +181,7 @@ def test_every_reason_has_a_sentence():
 def test_the_gate_has_its_sentences_without_its_extensions():
     text = (ROOT / "core/wording/en.yaml").read_text(encoding="utf-8")
     own = {line.partition(":")[0] for line in text.splitlines()}
-    kinds = {kind for module, kind, _, _ in reasons() if unit(module) != "extensions"}
+    kinds = {kind for module, kind, _, _ in reasons() if not within(module, ("extensions",))}
 
     assert sorted(kinds - own) == []
 

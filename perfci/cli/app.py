@@ -8,8 +8,8 @@ import typer
 import typer.core
 import typer.main
 
-import perfci
 from perfci.cli.options import CONTEXT, Command
+from perfci.core import VERSION
 
 GROUPS = {
     "Start": {
@@ -94,6 +94,6 @@ app = typer.Typer(
 def root(version: Annotated[bool, typer.Option("--version", "-V", help="Print the version.")] = False) -> int | None:
     """Hold the options that stand before any command."""
     if version:
-        typer.echo(f"perfci {perfci.__version__}")
+        typer.echo(f"perfci {VERSION}")
         raise typer.Exit
     return None

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 from typing import Annotated, NoReturn
 
-import perfci
 from perfci import git, report, store
 from perfci.cli import language, options
 from perfci.cli.chains import print_chains
@@ -27,6 +26,7 @@ from perfci.cli.output import (
 )
 from perfci.cli.progress import Progress
 from perfci.cli.soak import print_soak
+from perfci.core import PACKAGE
 from perfci.core import deadline as deadlines
 from perfci.core.errors import UsageError
 from perfci.core.model import DuelWhat, Reason, Suite
@@ -223,7 +223,7 @@ def _check_in_toolchain(requirements: list[str], where: Settings) -> NoReturn:
     python = toolchains.prepare(requirements, where, tell)
     words = ["check", *options.list_typed("toolchain"), "--against", "HEAD", "--base-python", sys.executable]
     # -P: no package of the current folder, unless perfci itself is run from there.
-    safe = [] if Path(perfci.__file__).parents[1] == Path.cwd() else ["-P"]
+    safe = [] if PACKAGE.parent == Path.cwd() else ["-P"]
     os.execv(python, [python, *safe, "-m", "perfci", *words, "--lang", spoken()])
 
 

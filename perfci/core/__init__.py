@@ -8,3 +8,10 @@ deadline      the time that a job has, shared out over its ops
 renames       cases and ops that had other names before
 codec         records to JSON and back
 """
+
+from pathlib import Path
+
+VERSION = "0.1.0"
+
+PACKAGE = Path(__file__).parents[1]
+"""Folder of perfci's files. Modules take it from here, as `perfci` itself is the face of what stands above them."""

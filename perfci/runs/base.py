@@ -30,7 +30,7 @@ from perfci.runs.plan import NOT_AGAINST, Against, Request
 from perfci.store import history
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.read import load
-from perfci.worker.parent import confined
+from perfci.worker.process import confined
 
 FOLDER = "base"  # the folder of the base's files in the run's folder
 

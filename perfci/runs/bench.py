@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import perfci
 from perfci import store
-from perfci.core import environment
+from perfci.core import PACKAGE, environment
 from perfci.core.settings import Settings
 from perfci.core.temporary import remove_abandoned, temporary_folder
 from perfci.ops.discover import OpFolder
 from perfci.worker import forks
-from perfci.worker.parent import WorkerEnvironment
+from perfci.worker.process import PROGRAM, WorkerEnvironment
 from perfci.worker.protocol import Job, Message, OpFiles
 
 Listener = Callable[[Message], None]
@@ -32,7 +31,7 @@ VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "npu": "ASCEND_RT_VISIBLE_DEVICES", "
 """Variable by which a process is given its devices."""
 
 IMPORTED = (
-    *("perfci.worker.child", "perfci.worker.work", "perfci.worker.remote", "perfci.worker.serve"),
+    *(PROGRAM, "perfci.worker.work", "perfci.worker.remote", "perfci.worker.serve"),
     *("perfci.device.fake", "numpy.ma", "numpy.random", "unittest.mock"),
 )
 IMPORTED_ON_CPU = ("torch", "triton", "triton.language", "perfci.device.cpu", "triton.experimental.gluon")
@@ -140,7 +139,7 @@ def warm_up(bench: Bench, device: str) -> None:
     around = make_environment(bench, WorkerPlace("start", device))
     interpreted = "TRITON_INTERPRET" in around.environment
     own = () if device == "fake" else IMPORTED_ON_CPU if interpreted else IMPORTED_ON_GPU
-    forks.begin(around.environment, around.folder, (*IMPORTED, *own))
+    forks.begin(around.environment, around.folder, PROGRAM, (*IMPORTED, *own))
 
 
 def move_path(path: Path, root: Path, other: Path) -> Path:
@@ -189,7 +188,7 @@ def _own_package() -> Path:
     goes_at_exit = ExitStack()
     folder = goes_at_exit.enter_context(temporary_folder("package"))
     atexit.register(goes_at_exit.close)
-    (folder / "perfci").symlink_to(Path(perfci.__file__).parent, target_is_directory=True)
+    (folder / "perfci").symlink_to(PACKAGE, target_is_directory=True)
     return folder
 
 

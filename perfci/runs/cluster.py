@@ -26,9 +26,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import perfci
 from perfci import store
-from perfci.core import deadline
+from perfci.core import VERSION, deadline
 from perfci.core.environment import installed_versions
 from perfci.core.errors import MissingPackageError, PerfciError, Stopped, UsageError
 from perfci.core.model import Deadline, Fact, Judgements, Reason, Round, Run, ShardPlan, board_key
@@ -243,7 +242,7 @@ def refuse_unequal(answers: Sequence[tuple[str, Mapping[str, Any]]], sent: float
 
     answers: nodes' names with what `_describe_node` found, between two epoch seconds. This machine may lack torch.
     """
-    here = {**installed_versions(["torch"]), "perfci": perfci.__version__}
+    here = {**installed_versions(["torch"]), "perfci": VERSION}
     for node, found in answers:
         if not sent - deadline.SKEW_S <= found["time"] <= received + deadline.SKEW_S:
             raise UsageError("node_clock", node=node, seconds=round(found["time"] - received))

@@ -10,7 +10,8 @@ from perfci.core.settings import Settings
 from perfci.ops.discover import OpFolder, check_contract, check_files, ops, select
 from perfci.runs.bench import Bench, WorkerPlace, call_both, list_files, make_environment, make_job, warm_up
 from perfci.runs.plan import Request, draw_seed
-from perfci.worker.parent import Running, side_by_side, working
+from perfci.worker.parent import side_by_side, working
+from perfci.worker.process import Running
 from perfci.worker.protocol import Doing, Message, Ready
 
 

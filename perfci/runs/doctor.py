@@ -24,7 +24,8 @@ from perfci.runs.boards import find_sick
 from perfci.runs.effective_thresholds import ended
 from perfci.runs.plan import draw_seed
 from perfci.worker import confine
-from perfci.worker.parent import confined, run_worker
+from perfci.worker.parent import run_worker
+from perfci.worker.process import confined
 from perfci.worker.protocol import Examined, Message, Ready
 
 DECLARED = {"Python": ((3, 11), (3, 13)), "torch": ((2, 6), (2, 13)), "Triton": KNOWN}

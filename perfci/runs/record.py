@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-import perfci
 from perfci import git, store
-from perfci.core import deadline, environment
+from perfci.core import VERSION, deadline, environment
 from perfci.core.deadline import Timetable
 from perfci.core.errors import Stopped
 from perfci.core.model import (
@@ -47,7 +46,8 @@ from perfci.runs.plan import Request, cases_to_run, draw_seed
 from perfci.store import launches
 from perfci.worker.gather import Gathered
 from perfci.worker.pair import PairSide, run_pair
-from perfci.worker.parent import LATE, Running, WorkerEnvironment, Working, side_by_side, working
+from perfci.worker.parent import Working, side_by_side, working
+from perfci.worker.process import LATE, Running, WorkerEnvironment
 from perfci.worker.protocol import (
     BASE,
     DONE,
@@ -686,7 +686,7 @@ def new_run(settings: Settings, plan: Plan, device: Device, command: str) -> Run
     return Run(
         id=f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}",
         created=f"{now:%Y-%m-%dT%H:%M:%SZ}",
-        perfci=perfci.__version__,
+        perfci=VERSION,
         command=command,
         environment=describe_environment(settings, device, None),
         plan=plan,

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import perfci
 from perfci import store
-from perfci.core import deadline
+from perfci.core import VERSION, deadline
 from perfci.core.errors import PerfciError, Stopped, UsageError
 from perfci.core.model import (
     UNTIMED,
@@ -120,7 +119,7 @@ def plan_shards(
     shared = share_out(whole, shards, last)
     prints = _fingerprint(settings, [each.op for each in shared if each.shard])
     return ShardPlan(
-        perfci=perfci.__version__,
+        perfci=VERSION,
         created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         commit=parse_commit(settings.root, "HEAD"),
         rules=base_stage.hash_rules(base.rules), alpha=alpha, shards=shards, timer=request.timer, plan=whole,
@@ -183,7 +182,7 @@ def _refuse_other_checkout(settings: Settings, part: ShardPart) -> None:
     sharded = part.sharded
     if part.count != sharded.shards or not 1 <= part.index <= part.count:
         raise UsageError("shard_range", index=part.index, count=part.count, planned=sharded.shards)
-    _refuse_difference(as_fact("version of perfci"), perfci.__version__, sharded.perfci)
+    _refuse_difference(as_fact("version of perfci"), VERSION, sharded.perfci)
     _refuse_difference(as_fact("commit"), parse_commit(settings.root, "HEAD"), sharded.commit)
     for op, digest in _fingerprint(settings, [*part.files]).items():
         _refuse_difference(as_fact("files"), f"op {op} {digest[:DIGITS]}", f"op {op} {part.files[op][:DIGITS]}")

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import perfci
-from perfci.core import environment
+from perfci.core import PACKAGE, VERSION, environment
 from perfci.core.codec import decode, encode
 from perfci.core.errors import StoredFileError
 from perfci.core.files import read_regular
@@ -24,7 +23,8 @@ from perfci.runs.bench import Bench, WorkerPlace, list_files, make_environment, 
 from perfci.runs.describe import find_violation
 from perfci.runs.plan import Request
 from perfci.store.files import write_atomically
-from perfci.worker.parent import Running, side_by_side, working
+from perfci.worker.parent import side_by_side, working
+from perfci.worker.process import Running
 from perfci.worker.protocol import Message
 
 FORMAT = 1  # Of cached files. They are made anew if it differs.
@@ -154,9 +154,9 @@ def _find_file(bench: Bench, one: _Wanted) -> Path | None:
     if one.print.opaque:
         return None
     # What captures and compiles may change between two releases without a new version.
-    code = (file.read_bytes() for file in sorted((Path(perfci.__file__).parent / "device").glob("*.py")))
+    code = (file.read_bytes() for file in sorted((PACKAGE / "device").glob("*.py")))
     own = hashlib.sha256(b"".join(code)).hexdigest()
-    parts = (one.print.digest, one.target, one.toolchain, perfci.__version__, own, str(FORMAT))
+    parts = (one.print.digest, one.target, one.toolchain, VERSION, own, str(FORMAT))
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     return caches(bench.settings) / "static" / f"{one.op.op}-{one.target}-{key}.json"
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import perfci
-from perfci.core import environment
+from perfci.core import VERSION, environment
 from perfci.core.errors import ContractError, DeviceError, PerfciError, StoredFileError, UsageError
 from perfci.core.model import UNTIMED, Fact, Reason, board_key
 from perfci.core.settings import Settings
@@ -107,7 +106,7 @@ class _Tuner:
         packages = environment.installed_versions(environment.PACKAGES)
         files = Tree(settings.root, settings.kernels).fingerprint(op.op).digest
         asked: dict[str, Fact] = {"op": op.op, "device": self._key, "case": request.pattern, "timer": request.timer}
-        asked |= {"files": files, "perfci": perfci.__version__}
+        asked |= {"files": files, "perfci": VERSION}
         asked["packages"] = ", ".join(f"{name} {version}" for name, version in sorted(packages.items()))
         part = f"-{hashlib.sha256(request.pattern.encode()).hexdigest()[:8]}" if request.pattern else ""
         path = bench.settings.reports / f"{op.op}-{self._key}{part}.jsonl"

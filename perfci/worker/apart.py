@@ -12,11 +12,11 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-import perfci
+from perfci.core import PACKAGE
 from perfci.core.model import Reason
 from perfci.worker.load import LoadedOp, import_roots, load_op
 
-_OURS = Path(perfci.__file__).resolve().parent
+_OURS = PACKAGE.resolve()
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 

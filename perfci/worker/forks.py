@@ -119,11 +119,11 @@ _servers: dict[str, ForkServer | None] = {}
 """By the variables of their workers. None: such workers cannot be forked here."""
 
 
-def begin(environment: Mapping[str, str], folder: Path, modules: Iterable[str]) -> str:
+def begin(environment: Mapping[str, str], folder: Path, program: str, modules: Iterable[str]) -> str:
     """Start a process for workers with such variables, unless there is one: it imports modules, then forks them.
 
     environment: its PYTHONPATH begins with a folder that has perfci and nothing of a project. folder: what relative
-    paths in it start from. Returns the name of what such workers share.
+    paths in it start from. program: the module that has the `main` of such workers. Returns what they share by name.
     """
     key, (package, *rest) = _find_key(environment), environment["PYTHONPATH"].split(os.pathsep)
     # Python runs such files as it starts. They are the project's if that is on the path.
@@ -136,7 +136,7 @@ def begin(environment: Mapping[str, str], folder: Path, modules: Iterable[str]) 
     mine, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with orders:
         process = subprocess.Popen(
-            [*_COMMAND, str(orders.fileno()), os.pathsep.join(rest), *modules],
+            [*_COMMAND, str(orders.fileno()), os.pathsep.join(rest), program, *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -189,10 +189,10 @@ def _find_key(environment: Mapping[str, str]) -> str:
 
 def main() -> None:
     """Import modules, and fork a worker for each order. A worker then does its job."""
-    _, descriptor, added, *modules = sys.argv
+    _, descriptor, added, program, *modules = sys.argv
     del sys.argv[1:]
     orders, package, *others = socket.socket(fileno=int(descriptor)), *sys.path
-    _import(modules)
+    _import([program, *modules])
     path = [package, *(added.split(os.pathsep) if added else []), *others]
     if any(_is_shadowed(name, path) for name in {name.partition(".")[0] for name in sys.modules}):
         return
@@ -208,7 +208,7 @@ def main() -> None:
     orders.send(b"ready")
     _serve(orders)
     sys.path[:] = [*(str(Path.cwd() / each) for each in os.environ["PYTHONPATH"].split(os.pathsep)), *others]
-    _work()
+    _work(program)
 
 
 def _import(modules: Sequence[str]) -> None:
@@ -287,11 +287,9 @@ def _become(
     _servers[_find_key(environment)] = ForkServer(mine, lambda: None, ready=True)
 
 
-def _work() -> NoReturn:
+def _work(program: str) -> NoReturn:
     """Do a worker's job. Taking apart all that was imported would take longer than most jobs."""
-    from perfci.worker import child
-
-    child.main()
+    importlib.import_module(program).main()
     if threading.active_count() == 1 + sum(thread.daemon for thread in threading.enumerate()):
         atexit._run_exitfuncs()
         with contextlib.suppress(OSError, ValueError):

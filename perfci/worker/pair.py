@@ -16,7 +16,7 @@ from perfci.measure.bench import BASE, KERNEL
 from perfci.measure.blocks import FIRST_BLOCKS
 from perfci.ops.identity import DuelPlan
 from perfci.statistics import duel_rule, exact
-from perfci.worker.parent import Running, WorkerEnvironment, start_worker, wait
+from perfci.worker.process import Running, WorkerEnvironment, start_worker, wait
 from perfci.worker.protocol import OF_BASE, Doing, Finished, Job, Measured, Message, Prepared, Ready, Turn, TurnAsked
 
 HEAD = "head"

@@ -31,7 +31,7 @@ from perfci.lab.soak.findings import DECAY_LIMIT, SoakFinding
 from perfci.lab.tune.records import Attempt, Config, Regime
 from perfci.ops.identity import DuelPlan
 from perfci.scaffold.sketch import Sketch
-from perfci.thresholds.limits import CaseThresholds
+from perfci.thresholds.case import CaseThresholds
 from perfci.worker.handover import Called
 
 BASE = "base"  # arm of a worker that times the base revision, in the second of two processes

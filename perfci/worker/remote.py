@@ -35,7 +35,7 @@ from perfci.worker.handover import (
     rest,
 )
 from perfci.worker.load import LoadedOp
-from perfci.worker.parent import Running, WorkerEnvironment, start_worker, wait
+from perfci.worker.process import Running, WorkerEnvironment, start_worker, wait
 from perfci.worker.protocol import Host, Hosted, MessageChannel
 
 _KINDS = {

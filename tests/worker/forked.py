@@ -16,8 +16,7 @@ from perfci.worker import forks
 
 PROGRAM = """
 import json, sys
-from perfci.worker import child
-child.main = lambda: exec(json.loads(sys.stdin.readline()), {"__name__": "__main__"})
+main = lambda: exec(json.loads(sys.stdin.readline()), {"__name__": "__main__"})
 """
 
 
@@ -27,7 +26,7 @@ def begin(package: Path, modules: Sequence[str] = (), added: Sequence[Path] = ()
     (package / "perfci").symlink_to(Path(forks.__file__).parents[1])
     (package / "program.py").write_text(PROGRAM)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (package, *added))), **variables}
-    forks.begin(environment, package, ("perfci.worker.child", "program", *modules))
+    forks.begin(environment, package, "program", ("perfci.worker.child", *modules))
     return environment
 
 

@@ -12,7 +12,7 @@ import pytest
 from perfci.core.model import AccuracyCase, PlannedOp, Suite
 from perfci.ops.identity import DuelPlan
 from perfci.worker import child
-from perfci.worker.parent import WorkerEnvironment, start_worker, wait
+from perfci.worker.process import WorkerEnvironment, start_worker, wait
 from perfci.worker.protocol import (
     Apart,
     BaseFiles,

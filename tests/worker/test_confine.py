@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from perfci.worker import confine
-from perfci.worker.parent import confined
+from perfci.worker.process import confined
 from tests.worker import forked
 
 landlocked = pytest.mark.skipif(not confine.landlock_version(), reason="this kernel has no Landlock")

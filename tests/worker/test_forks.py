@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from perfci.worker import forks
-from perfci.worker.parent import WorkerEnvironment, run_worker
+from perfci.worker.parent import run_worker
+from perfci.worker.process import WorkerEnvironment
 from perfci.worker.protocol import Job, OpFiles
 from tests.processes import runs
 from tests.worker.forked import begin, run

@@ -25,9 +25,9 @@ from perfci.core.model import (
 from perfci.measure.blocks import FIRST_BLOCKS
 from perfci.ops.identity import DuelPlan
 from perfci.statistics import duel_rule
-from perfci.worker import parent
+from perfci.worker import process
 from perfci.worker.pair import BASE, BEGIN, HEAD, PairSide, Referee, run_pair
-from perfci.worker.parent import WorkerEnvironment
+from perfci.worker.process import WorkerEnvironment
 from perfci.worker.protocol import (
     Doing,
     Finished,
@@ -349,7 +349,7 @@ class Pair:
         def popen(command, **options):
             return start([sys.executable, str(options["cwd"] / "worker.py")], **options)
 
-        monkeypatch.setattr(parent.subprocess, "Popen", popen)
+        monkeypatch.setattr(process.subprocess, "Popen", popen)
 
     def run(self, head=WELL, base=WELL, limit_s=20.0, listener=None):
         sides = []

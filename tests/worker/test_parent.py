@@ -13,8 +13,9 @@ import pytest
 
 from perfci.core.errors import Stopped
 from perfci.core.wording import sentence
-from perfci.worker import parent
-from perfci.worker.parent import WorkerEnvironment, run_worker, side_by_side, start_worker, wait, working
+from perfci.worker import process
+from perfci.worker.parent import run_worker, side_by_side, working
+from perfci.worker.process import WorkerEnvironment, start_worker, wait
 from perfci.worker.protocol import Doing, Job, OpDone, OpFiles, Ready, Turn, TurnAsked
 from tests.processes import runs
 
@@ -47,7 +48,7 @@ class Worker:
         path = self.folder / "worker.py"
         path.write_text(HEAD + textwrap.dedent(script))
         self._monkeypatch.setattr(
-            parent.subprocess, "Popen", lambda command, **options: START([sys.executable, str(path)], **options)
+            process.subprocess, "Popen", lambda command, **options: START([sys.executable, str(path)], **options)
         )
         variables = environment or dict(os.environ)
         return WorkerEnvironment(variables, self.folder, self.folder / "logs" / log, limit_s, until_s=until_s)
@@ -210,7 +211,7 @@ def test_a_worker_whose_time_is_up_is_ended_and_what_it_said_is_heard(worker):
 
     failure = worker.run(script, limit_s=60.0, until_s=time.time() + 3.0)
 
-    assert failure.kind == parent.LATE
+    assert failure.kind == process.LATE
     assert failure.facts["where"] == "measure of rows=1"
     assert worker.heard[-1] == Doing("measure", "relu", "rows=1")
     assert time.monotonic() - began < 15

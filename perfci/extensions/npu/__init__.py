@@ -2,6 +2,7 @@
 
 runtime     torch_npu and triton-ascend loaded in their order
 device      the device
+kind        what the gate asks of it
 profiler    records of Ascend's profiler
 smi         device state without torch
 host        what stands in their way on a machine
@@ -11,7 +12,7 @@ from perfci.core.extensions import Extension
 
 EXTENSION = Extension(
     provides={
-        "device": ("perfci.extensions.npu.runtime:NpuKind",),
+        "device": ("perfci.extensions.npu.kind:NpuKind",),
         "doctor": ("perfci.extensions.npu.host:look",),
     }
 )

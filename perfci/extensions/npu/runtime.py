@@ -12,7 +12,6 @@ from typing import Any
 
 from perfci.core.environment import installed_versions
 from perfci.core.errors import DeviceError
-from perfci.device.seam import Accelerator
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"  # variable that has torch load no plugin by itself
 BACKEND = "npu"  # what triton-ascend's driver calls its target
@@ -82,35 +81,6 @@ def load() -> Any:
     if shut := find_shut(nodes()):
         raise DeviceError("npu_no_permission", message=", ".join(shut))
     raise DeviceError("npu_unseen", visible=os.environ.get("ASCEND_RT_VISIBLE_DEVICES", "") or "-")
-
-
-class NpuKind:
-    """What `perfci.device` asks of a kind of device."""
-
-    name = "npu"
-    shun_plugin = staticmethod(shun_plugin)
-
-    @staticmethod
-    def is_here() -> bool:
-        """Whether this process could open an NPU. Raises DeviceError for one that is there and can't be opened."""
-        if not npu_installed():
-            return False
-        try:
-            load()
-        except DeviceError:
-            if nodes():
-                raise
-            return False
-        return True
-
-    @staticmethod
-    def open(timer: str) -> Accelerator:
-        """Open the device. Raises DeviceError."""
-        npu = load()  # before Triton, which the device's module imports
-        check_triton()
-        from perfci.extensions.npu.device import NpuDevice
-
-        return NpuDevice(npu, timer)
 
 
 def check_triton() -> None:

@@ -14,7 +14,7 @@ import pytest
 import perfci as perfci_package
 from perfci.cli.main import run
 from perfci.core import environment
-from perfci.runs.bench import IMPORTED
+from perfci.runs.bench import IMPORTED, PROGRAM
 from perfci.worker import forks
 from tests.extensions.npu.chip import stand_in
 
@@ -54,7 +54,7 @@ def workers(npu, tmp_path_factory):
         return {name: value for name, value in variables.items() if name.startswith(AT_START)}
 
     modules = ("unisolated", *IMPORTED, "torch", "triton", "triton.language", "perfci.extensions.npu.device")
-    key = forks.begin(around | {"PYTHONPATH": str(stand_ins)}, stand_ins, modules)
+    key = forks.begin(around | {"PYTHONPATH": str(stand_ins)}, stand_ins, PROGRAM, modules)
 
     def start(variables: Mapping[str, str], *rest: Any) -> Any:
         server = forks._servers[key] if read_at_start(variables) == read_at_start(around) else None

@@ -1,0 +1,321 @@
+"""A worker's process, seen from the one that started it: its start, its messages, its time, and how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from perfci.core import locks
+from perfci.core.codec import encode
+from perfci.core.errors import PerfciError
+from perfci.core.model import Reason
+from perfci.store.signature import KEY, find_key
+from perfci.worker import confine, forks
+from perfci.worker.forks import Forked
+from perfci.worker.handover import Called, KernelCall
+from perfci.worker.protocol import (
+    Doing,
+    Failed,
+    Hosted,
+    Job,
+    LockAsked,
+    Message,
+    Ready,
+    Turn,
+    TurnAsked,
+    ends,
+    unpack,
+)
+
+LAST_WORDS, LAST_LINES = 400, 3  # characters and lines of a dead worker's output that its reason quotes at most
+
+LONGEST = 1 << 25
+"""Bytes of a message at most: an op that writes into the pipe itself would fill this process's memory."""
+
+HEAD_BYTES, TAIL_CHUNKS = 1 << 20, 64
+"""What is kept of a worker's output: its beginning and its end, as a kernel that prints may print gigabytes."""
+
+LATE = "worker_late"  # kind of the failure of a worker that was ended because its time was up
+
+PROGRAM = "perfci.worker.child"  # module whose `main` is a worker's program
+
+_CHUNK = 1 << 14
+_CLOSE_S, _EXIT_S = 5.0, 10.0
+_GLANCE_S = 1.0  # how often a silent worker is looked at: a child of a dead one may hold the pipe open
+
+
+@dataclass(frozen=True)
+class WorkerEnvironment:
+    """What a worker runs in."""
+
+    environment: Mapping[str, str]
+    folder: Path
+    log: Path
+    limit_s: float  # longest silence. A worker that sends nothing for so long hangs
+    python: str = sys.executable
+    shown_from: Path | None = None  # folder that the log's path is shown relative to. None for the working directory
+    until_s: float | None = None  # when it is ended whatever it does, seconds since the epoch
+    writable: tuple[Path, ...] = ()  # folders that it may write, beside devices
+
+
+def confined(command: Sequence[str], writable: Iterable[Path]) -> list[str]:
+    """Returns the command that runs a program which can write to these folders and devices alone."""
+    return [sys.executable, "-I", "-S", confine.__file__, os.pathsep.join(map(str, writable)), *command]
+
+
+@contextmanager
+def start_worker(job: Job, around: WorkerEnvironment, descriptors: tuple[int, ...] = ()) -> Iterator[Running]:
+    """Start a worker, which inherits the descriptors, and give it its job. It is killed when the context ends."""
+    if find_key() and not confine.landlock_version():
+        raise PerfciError("signing_unconfined", name=KEY)
+    reading, writing = os.pipe()
+    command = [around.python, "-P", "-X", "faulthandler", "-m", PROGRAM]
+    try:
+        around.log.parent.mkdir(parents=True, exist_ok=True)
+        # The judge's process runs none of the op's own code, and confines the one that does.
+        writable = None if job.host else [str(each) for each in around.writable]
+        passed, own = [writing, *descriptors], around.python == sys.executable
+        forked = forks.start(around.environment, around.folder, writable, passed) if own else None
+        process = forked or subprocess.Popen(
+            # Fault handler: the log then holds the stack of a segmentation fault. -P: a perfci in the folder, as in a
+            # base of perfci's own repository, must not be taken for this one.
+            command if job.host else confined(command, around.writable),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=passed,
+            env=dict(around.environment),
+            cwd=around.folder,
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    worker = Running(process, reading, job, around)
+    try:
+        # Standard input stays open: when it ends, the worker knows that the parent is gone.
+        # The worker's folder of temporary files is its own.
+        lock_folder = job.lock_folder or tempfile.gettempdir()
+        worker.write(dataclasses.replace(job, events_fd=writing, lock_folder=lock_folder))
+        yield worker
+    finally:
+        worker.end()
+
+
+def wait(workers: Iterable[Running]) -> None:
+    """Wait until one of these has sent something, has died, or has been silent for too long, a second at most."""
+    living = [worker for worker in workers if not worker.over]
+    left = min((worker.patience() for worker in living), default=0.0)
+    select.select(living, [], [], min(left, _GLANCE_S))
+
+
+class Running:
+    """A worker under way: hears what it sends, notices how it ends. Reading never blocks."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes] | Forked, reading: int, job: Job, around: WorkerEnvironment
+    ) -> None:
+        assert process.stdout is not None
+        self._process, self._reading, self._job, self._around = process, reading, job, around
+        self._log = threading.Thread(target=copy_output, args=(process.stdout, around.log), daemon=True)
+        self._log.start()
+        self._doing = Doing("start", job.ops[0].op if job.ops else job.task)
+        self._rest = b""
+        self._spoke = time.monotonic()
+        self._asking = False
+        self._done = False  # it has sent its last message
+        self._lock: int | None = None  # the open file of the device's lock, once it was asked for
+        self._hosted: list[int] = []  # groups of processes that it started
+        self._ended = False
+        self.over = False  # nothing more will be heard of it
+        self.failure: Reason | None = None  # why it failed as a whole. Known once it is over
+
+    def fileno(self) -> int:
+        """The pipe that it writes to."""
+        return self._reading
+
+    def patience(self) -> float:
+        """Returns the seconds until it has to be looked at, whether it sends something or not."""
+        return 0.0 if self._process.poll() is not None else max(min(self._silence_left(), self._time_left()), 0.0)
+
+    def hear(self) -> list[Message]:
+        """Returns what it has sent since. Nothing once it is over."""
+        if self.over:
+            return []
+        # Asked before the pipe is looked at: what a worker sends before it dies is heard.
+        dead = self._process.poll() is not None
+        ready, _, _ = select.select([self], [], [], 0)
+        data = os.read(self._reading, 4 * _CHUNK) if ready else b""
+        heard = self._read(data) if data else []
+        if self.over:
+            pass
+        elif self._time_left() <= 0:
+            self._finish(None if self._done else self._explain(LATE))
+        elif not data and (ready or dead):
+            self._close()
+        elif not data and self._silence_left() <= 0:
+            self._finish(None if self._done else self._explain("worker_hung", limit_s=self._around.limit_s))
+        return heard
+
+    @property
+    def pid(self) -> int:
+        """Of its process, and of the group of all that it starts."""
+        return self._process.pid
+
+    def answer(self, record: Turn | KernelCall) -> None:
+        """Answer its question for a turn, or for the next call."""
+        self._asking, self._spoke = False, time.monotonic()
+        self.write(record)
+
+    def write(self, record: Job | Turn | KernelCall) -> None:
+        """Write a line to it. A worker that is dead by now is heard of when its pipe ends."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(encode(record) + b"\n")
+            self._process.stdin.flush()
+
+    def stand_still(self, *, still: bool) -> None:
+        """Stop it and whatever it started until it may go on, so that it does nothing while something else is timed."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGSTOP if still else signal.SIGCONT)
+
+    def end(self) -> None:
+        """Kill it and whatever it started."""
+        self.over = True
+        if self._ended:
+            return
+        self._ended = True
+        self._kill()
+        os.close(self._reading)
+        if self._lock is not None:
+            os.close(self._lock)
+
+    def _silence_left(self) -> float:
+        """Seconds until its silence counts as a hang. One that waits for an answer is not silent."""
+        limit = self._around.limit_s
+        return limit if self._asking else self._spoke + limit - time.monotonic()
+
+    def _time_left(self) -> float:
+        until_s = self._around.until_s
+        return math.inf if until_s is None else until_s - time.time()
+
+    def _read(self, data: bytes) -> list[Message]:
+        self._spoke = time.monotonic()
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        heard: list[Message] = []
+        for line in whole:
+            try:
+                message = unpack(line + b"\n")
+            except (ValueError, PerfciError):
+                continue  # a crash cut it off, or user code wrote into the pipe
+            if isinstance(message, Failed) and message.reason.kind == LATE:
+                continue  # which this side alone can know: user code wrote it
+            if isinstance(message, Failed):
+                self._finish(message.reason)
+                break
+            if isinstance(message, Doing):
+                self._doing = message
+            if isinstance(message, LockAsked) or (isinstance(message, Ready) and self._lock is not None):
+                self._lend_lock(message)
+            if isinstance(message, Hosted):
+                self._hosted.append(message.pid)
+            self._asking = isinstance(message, TurnAsked | Called)
+            self._done = self._done or ends(self._job, message)
+            heard.append(message)
+        if len(self._rest) > LONGEST and not self.over:
+            self._finish(self._explain("worker_flooded", size=LONGEST))
+        return heard
+
+    def _lend_lock(self, message: LockAsked | Ready) -> None:
+        """Make the lock that it asks for, since it cannot, and sign it in its name once it has the device."""
+        with contextlib.suppress(OSError):  # the worker says what is wrong with it
+            if isinstance(message, Ready):
+                assert self._lock is not None
+                locks.sign(self._lock, self._process.pid, self._around.folder)
+            elif self._lock is None:
+                self._lock = locks.open_lock(locks.find_lock(message.name, self._job.lock_folder))
+        if isinstance(message, LockAsked):
+            self.write(Turn(0, ()))
+
+    def _close(self) -> None:
+        """Its pipe has ended. Status 0 is no success by itself: a kernel may call sys.exit."""
+        if self._done:
+            return self._finish(None)
+        try:
+            status = self._process.wait(_EXIT_S)
+        except subprocess.TimeoutExpired:  # it closed its pipe and lives on
+            self._process.kill()
+            status = self._process.wait()
+        self._kill()  # with whatever it started, which may still hold the log open
+        if status >= 0:
+            return self._finish(self._explain("worker_exited", status=status))
+        # Real-time signals have no name.
+        known = {each.value: each.name for each in signal.Signals}
+        name = known.get(-status, f"signal {-status}")
+        return self._finish(self._explain("worker_killed" if name == "SIGKILL" else "worker_died", signal=name))
+
+    def _finish(self, failure: Reason | None) -> None:
+        self.over, self.failure = True, failure
+
+    def _kill(self) -> None:
+        """End it and whatever it started. A process can only have left its group if this kernel cannot fence it in."""
+        for group in (self._process.pid, *self._hosted):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGKILL)
+        self._process.wait()
+        # One that died before it read its job leaves some of it unsent.
+        with contextlib.suppress(BrokenPipeError):
+            if self._process.stdin:
+                self._process.stdin.close()
+        self._log.join(_CLOSE_S)
+
+    def _explain(self, kind: str, **facts: str | int | float) -> Reason:
+        doing, log = self._doing, self._around.log
+        home = self._around.shown_from or self._around.folder
+        shown = (log.relative_to(home) if log.is_relative_to(home) else log).as_posix()
+        try:
+            text = log.read_text(encoding="utf-8", errors="replace")
+            lines = [" ".join(line.split()) for line in text[-LAST_WORDS:].splitlines() if line.strip()]
+            words = " / ".join(lines[-LAST_LINES:]) or "nothing"
+        except OSError:
+            words = ""
+        where = f"{doing.stage} of {doing.case}" if doing.case else doing.stage
+        return Reason(kind, {"op": doing.op, "where": where, "log": shown, "words": words, **facts})
+
+
+def copy_output(output: IO[bytes], path: Path) -> None:
+    """Write the first and the last part of a worker's output to a file, until it ends."""
+    tail: deque[bytes] = deque(maxlen=TAIL_CHUNKS)
+    written, dropped = 0, 0
+    with output:
+        try:
+            with path.open("ab", buffering=0) as file:
+                while chunk := output.read1(_CHUNK):  # type: ignore[attr-defined]
+                    if written < HEAD_BYTES:
+                        written += file.write(chunk) or 0
+                        continue
+                    dropped += len(tail[0]) if len(tail) == TAIL_CHUNKS else 0
+                    tail.append(chunk)
+                if dropped:
+                    file.write(f"\n[{dropped} bytes left out]\n".encode())
+                file.write(b"".join(tail))
+        except OSError:  # a full disk must not stop the worker, which would wait for a reader
+            while output.read1(_CHUNK):  # type: ignore[attr-defined]
+                pass
