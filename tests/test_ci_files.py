@@ -52,6 +52,18 @@ def test_what_the_components_jobs_install_and_run_in_is_what_this_repository_doe
     assert inputs["cpu_image"] == PIPELINE["default"]["image"]
 
 
+def test_the_components_jobs_compile_with_the_torch_and_the_triton_that_those_on_the_device_have():
+    """The image has the Triton that its torch asks for, by the table of docs/versions.md."""
+    inputs = {name: each["default"] for name, each in gitlab.list_inputs().items()}
+    image = re.fullmatch(r"pytorch/pytorch:(\d+\.\d+)\.\d+-cuda\d+\.\d+-cudnn\d+-devel", inputs["image"])
+    elsewhere = dict(re.findall(r"(torch|triton)==(\d+\.\d+)", inputs["cpu_packages"]))
+    page = (ROOT / "docs" / "versions.md").read_text(encoding="utf-8")
+    brought = dict(re.findall(r"torch (\d+\.\d+) brings Triton (\d+\.\d+)", page))
+
+    assert elsewhere == {"torch": image[1], "triton": brought[image[1]]}
+    assert set(brought) >= {"2.13", "2.14", "2.15"}
+
+
 def test_lint_and_test_run_anywhere_by_the_same_commands_as_at_home():
     assert (PIPELINE["lint"]["script"], PIPELINE["test"]["script"]) == ("make lint", ".ci/run test")
     assert not any({"tags", "allow_failure"} & PIPELINE[job].keys() for job in ("lint", "test"))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
+import perfci
 from perfci.cli.app import app
 from perfci.core.model import Verdict
 from perfci.core.wording import catalogue
@@ -69,6 +70,15 @@ def test_every_link_leads_somewhere(page):
     targets = [target for target in re.findall(r"\]\(([^)#]+)[^)]*\)", prose) if "://" not in target]
 
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_every_page_pins_the_tag_of_this_version():
+    """Of the component, of the action, and of what pip installs; TAG stands for any."""
+    pin = re.compile(r"(?:\bperfci(?:\.git|/check)?@|^ +ref: )(v?\d[\w.]*\b|~latest)", re.MULTILINE)
+    found = {(page.name, tag) for page in PAGES for tag in pin.findall(text_of(page))}
+
+    assert {name for name, _ in found} >= {"ci.md", "github.md", "gitlab.md", "npu.md"}
+    assert sorted((name, tag) for name, tag in found if tag != f"v{perfci.__version__}") == []
 
 
 def test_every_page_that_the_code_and_its_messages_name_is_there():

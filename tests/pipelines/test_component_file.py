@@ -382,7 +382,10 @@ def test_targets_and_strictness_reach_static(shell):
 @pytest.mark.parametrize("spec", ["perfci @ git+https://example.org/p.git@v1; touch pwned", "./tools/perfci"])
 def test_perfci_is_installed_outside_of_the_work_tree_and_nothing_of_that_is_imported(shell, name, spec):
     """Neither a venv.py, nor a folder whose name is what pip is asked for, unless that is a path."""
-    shell.program("python3", 'mkdir -p "$5/bin"; printf "PATH=%s/bin:\\$PATH\\n" "$5" > "$5/bin/activate"')
+    shell.program(
+        "python3",
+        '[ "$3" = venv ] || exit 0; mkdir -p "$5/bin"; printf "PATH=%s/bin:\\$PATH\\n" "$5" > "$5/bin/activate"',
+    )
     shell.program("pip", "pwd")
     (shell.work / "b*").touch()
     temporary = shell.work.parent / "temporary"
@@ -397,11 +400,12 @@ def test_perfci_is_installed_outside_of_the_work_tree_and_nothing_of_that_is_imp
     )
 
     assert done.returncode == 0, done.stderr
-    assert calls[0][:4] == ["python3", "-I", "-m", "venv"]
-    assert calls[1][-4:] == [spec, "torch==2.13.0+cpu", "b*", "triton>=3"]
+    _, venv, pip = calls
+    assert venv[:4] == ["python3", "-I", "-m", "venv"]
+    assert pip[-4:] == [spec, "torch==2.13.0+cpu", "b*", "triton>=3"]
     for_pip, after = done.stdout.split()
     assert after == str(shell.work)
-    assert for_pip == (after if spec.startswith(".") else calls[0][-1])
+    assert for_pip == (after if spec.startswith(".") else venv[-1])
     assert list(temporary.iterdir()) == [], "it cleans up behind itself"
 
 
@@ -412,7 +416,7 @@ def test_beside_a_token_everything_is_installed_by_its_digest(shell):
     package = ROOT / "perfci"
     shell.program(
         "python3",
-        f'[ "$3" = venv ] || {{ echo {package}; exit; }}; '
+        f'case "$3" in venv) ;; *ensurepip) exit;; *) echo {package}; exit;; esac; '
         'mkdir -p "$4/bin"; printf "PATH=%s/bin:\\$PATH\\n" "$4" > "$4/bin/activate"',
     )
     shell.program("pip", 'for last; do :; done; case "$last" in *.txt) cat "$last";; esac')
@@ -420,7 +424,7 @@ def test_beside_a_token_everything_is_installed_by_its_digest(shell):
     calls, done = shell.run(script, PERFCI="perfci @ git+https://example.org/p.git@v1", PERFCI_PACKAGES="x")
 
     assert done.returncode == 0, done.stderr
-    venv, builder, perfci, _, locked = calls
+    _, venv, builder, perfci, _, locked = calls
     assert venv[:4] == ["python3", "-I", "-m", "venv"]
     assert perfci[-3:] == ["--no-deps", "--no-build-isolation", "perfci @ git+https://example.org/p.git@v1"]
     for call in (builder, locked):
@@ -428,6 +432,21 @@ def test_beside_a_token_everything_is_installed_by_its_digest(shell):
     pinned = re.findall(r"setuptools==\S+|sha256:\w+", done.stdout.splitlines()[0])
     assert len(pinned) > 1
     assert all(each in LOCKED for each in pinned), "perfci is built with the setuptools of the list"
+
+
+@pytest.mark.parametrize("job", ["perfci-check", "perfci-note"])
+@pytest.mark.parametrize(("perfci", "lacks", "installs"), [("x", "ensurepip", 1), ("x", "nothing", 0), ("", "all", 0)])
+def test_what_makes_a_venv_is_installed_where_the_image_lacks_it(shell, job, perfci, lacks, installs):
+    """Ubuntu's Python lacks ensurepip, and images of torch 2.10 and newer have Ubuntu's."""
+    (script,) = (each for each in JOBS[job]["before_script"] if "ensurepip" in each)
+    shell.program("git")
+    shell.program("python3", f'case "$*" in *{lacks}*) exit 1;; esac')
+    shell.program("apt-get")
+
+    calls, done = shell.run(script, PERFCI=perfci)
+
+    assert done.returncode == 0, done.stderr
+    assert [call[-2:] for call in calls if call[:2] == ["apt-get", "install"]] == [["git", "python3-venv"]] * installs
 
 
 def test_the_list_of_a_job_with_a_token_is_small_and_has_digests():
