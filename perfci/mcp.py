@@ -90,11 +90,11 @@ class Tools:
         run, judgements = flow.static(where, request, COMMAND, self._listener)
         return to_json(judgements, run)
 
-    def answer_compare(self, run: str = "", baseline: str = "") -> Answer:
+    def answer_compare(self, run: str = "", against: str = "") -> Answer:
         """Judge a run, the last one by default, against the baselines or another run. Both are paths in the project."""
         path = self._find(run) if run else self._settings.reports
         found = store.read_run(path)
-        return to_json(decide(found, self._settings, self._find(baseline) if baseline else None), found)
+        return to_json(decide(found, self._settings, self._find(against) if against else None), found)
 
     def answer_history(self, op: str) -> Answer:
         """The op's rounds so far: why, what changed, gains with their intervals, and verdicts. patterns: of all ops."""

@@ -694,10 +694,10 @@ def renamed(tree, before: str, after: str):
 
 
 def test_a_key_of_a_note_that_could_end_its_comment_is_refused(given):
-    given.perfci("ci", "note", str(given.reports / "shards" / "1"), "--dry-run", "--key", "x --> @all")
+    given.perfci("ci", "note", str(given.reports / "shards" / "1"), "--dry-run", "--name", "x --> @all")
 
     code, out, err = given.said["note"]
-    assert (code, out) == (1, "") and err.startswith("perfci: The option --key")
+    assert (code, out) == (1, "") and err.startswith("perfci: The option --name")
 
 
 def test_baselines_that_are_links_are_told_by_name_and_not_by_content(given):

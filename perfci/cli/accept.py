@@ -31,69 +31,70 @@ from perfci.runs.rebaseline import Rebaselined, RebaselineOptions, rebaseline_ru
 
 
 @options.takes(
-    "runs op case dirty",
+    "runs ops case dirty",
     {
-        "slower": "runs op case dirty why",
-        "environment": "runs op write why include dirty",
-        "propose": "source to target branch base dry_run",
+        "slower": "runs ops case dirty why",
+        "environment": "runs ops write why include dirty",
+        "propose": "artifacts way target branch against dry_run",
     },
 )
 def accept(
     runs: Annotated[
         list[Path], argument("RUN...", "One or more runs of one device and timer.", "the project's reports/")
     ] = [],  # noqa: B006
-    op: options.Ops = [],  # noqa: B006
+    ops: options.OpsOfRun = [],  # noqa: B006
     case: options.Case = None,
     dirty: Annotated[bool, flag("--dirty", "Accept runs of a work tree with uncommitted changes too.")] = False,
     slower: Annotated[bool, flag("--slower", "Accept the cases that are slower, and no others; needs --why.")] = False,
     why: Annotated[
-        str | None, option("--why", "Why cases may be slower, or what changed around them.", "none", "TEXT")
+        str | None,
+        option("--why", "The reason, stored with it: why cases may be slower, or what changed.", "none", "TEXT"),
     ] = None,
     environment: Annotated[
         bool, flag("--environment", "Show what a new driver, torch or board moved; see --write.")
     ] = False,
-    write: Annotated[bool, flag("--write", "With --environment: store the numbers anew, with a step.")] = False,
+    write: Annotated[
+        bool, flag("--write", "Write what is shown: with --environment the numbers anew, with a step.")
+    ] = False,
     include: Annotated[
         list[str], option("--include", "With --environment: take this op whatever changed.", "none", "OP")
     ] = [],  # noqa: B006
     propose: Annotated[
         bool, flag("--propose", "Propose baselines and thresholds in a merge request; runs no kernels.")
     ] = False,
-    source: Annotated[
-        Path, option("--from", "With --propose: the project's folder as another job left it.", metavar="DIR")
+    artifacts: Annotated[
+        Path, option("--artifacts", "With --propose: the project's folder as another job left it.", metavar="DIR")
     ] = options.HERE,
-    to: Annotated[
+    way: Annotated[
         str,
-        option("--to", "With --propose: merge-request, push (to the target), or a branch.", metavar="WHERE"),
+        option("--as", "With --propose: merge-request, push (to the target), or a branch.", metavar="WHERE"),
     ] = "merge-request",
     target: Annotated[
-        str | None, option("--target", "Branch that is to get the files.", "$CI_DEFAULT_BRANCH", "BRANCH")
+        str | None, option("--target-branch", "Branch that is to get the files.", "$CI_DEFAULT_BRANCH", "BRANCH")
     ] = None,
     branch: Annotated[str, option("--branch", "Branch of the merge request.", metavar="NAME")] = "perfci/nightly",
-    base: Annotated[
+    against: Annotated[
         str | None,
-        option("--base", "Full id of the commit that the other job began with.", "$CI_COMMIT_SHA", "COMMIT"),
+        options.compare_with("COMMIT", "$CI_COMMIT_SHA", "the commit that the other job began with, its full id"),
     ] = None,
-    dry_run: Annotated[
-        bool, flag("--dry-run", "With --propose: print what would be proposed, and write nothing.")
-    ] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Show what would be done, and do nothing: with --propose.")] = False,
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
     """Store runs as the baselines of later runs, with a line of history each; exit 2 if anything was refused."""
     json = output == "json"
     if propose:
-        wanted = ProposalOptions(to=to, target=target, branch=branch, base=base, dry_run=dry_run)
-        return _propose(source, wanted, project, json=json)
+        wanted = ProposalOptions(to=way, target=target, branch=branch, base=against, dry_run=dry_run)
+        return _propose(artifacts, wanted, project, json=json)
     where = language.load(project)
     found = [store.read_run(path) for path in runs or [where.reports]]
     if environment:
-        moved = rebaseline_runs(found, where, op, RebaselineOptions(write, why or "", tuple(include), dirty))
+        moved = rebaseline_runs(found, where, ops, RebaselineOptions(write, why or "", tuple(include), dirty))
         print_found([describe_for_programs(one) for one in moved], show_moves(moved, wrote=write), json=json)
         if any(one.failure for one in moved):
             return Exit.PERFCI_FAILED
         return Exit.GATE_FAILED if any(one.withheld for one in moved) else Exit.OK
-    accepted = accept_runs(found, where, op, AcceptOptions(dirty, (why or "") if slower else None, case))
+    accepted = accept_runs(found, where, ops, AcceptOptions(dirty, (why or "") if slower else None, case))
     print_found([pick(one, "op accepted refused said") for one in accepted], describe_acceptances(accepted), json=json)
     return Exit.GATE_FAILED if any(one.refused for one in accepted) else Exit.OK
 

@@ -5,10 +5,9 @@ import importlib
 from typing import Annotated, Any
 
 import typer
-import typer.core
 import typer.main
 
-from perfci.cli.options import CONTEXT, Command
+from perfci.cli.options import CONTEXT, Command, Group
 from perfci.core import VERSION
 
 GROUPS = {
@@ -47,7 +46,7 @@ GROUPS = {
 MODULES = {name: module for commands in GROUPS.values() for name, (module, _) in commands.items()}
 
 
-class Commands(typer.core.TyperGroup):
+class Commands(Group):
     """All commands, each imported when it is needed."""
 
     def list_commands(self, ctx: Any) -> list[str]:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.options import argument, flag, option
+from perfci.cli.options import flag, option
 from perfci.cli.output import STYLES, Paragraph, get_command, print_found, print_parts
 from perfci.cli.progress import Progress
 from perfci.core import units
@@ -31,9 +31,9 @@ _GATES = {Rating.GOOD: Gate.OK, Rating.BAD: Gate.FAILS, Rating.PART: Gate.WARNS}
 
 
 def bisect(
-    good: Annotated[str, argument("GOOD", "A revision at which the op was still fast, or right.")],
-    bad: Annotated[str, argument("BAD", "A later one at which it no longer is.")],
-    op: Annotated[str | None, option("--op", "The op to look at.", "none: give one", "OP")] = None,
+    against: Annotated[str, options.compare_with("GOOD", "", "a revision at which the op was still fast, or right")],
+    ops: options.Op = [],  # noqa: B006
+    bad: Annotated[str, option("--bad", "A later revision, at which it no longer is.", metavar="BAD")] = "HEAD",
     case: options.Case = None,
     device: options.DeviceOption = "auto",
     budget: options.Budget = 1.0,
@@ -49,7 +49,7 @@ def bisect(
     # Of this file, as it is now: while something moves on a terminal, rich leads what is printed there.
     moving, out = Console(stderr=True), Console(file=sys.stdout)
     live = moving if json or out.is_terminal else out
-    asked = BisectOptions(op or "", good, bad, request, first_parent)
+    asked = BisectOptions(options.take_one(ops), against, bad, request, first_parent)
     audience = Audience(
         lambda begun: print_parts(show_ends(begun), live), lambda *tried: print_parts(show_step(*tried), live)
     )

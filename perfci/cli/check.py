@@ -13,7 +13,7 @@ from perfci import git, report, store
 from perfci.cli import language, options
 from perfci.cli.chains import print_chains
 from perfci.cli.exits import Exit
-from perfci.cli.options import argument, flag, option
+from perfci.cli.options import flag, option
 from perfci.cli.output import (
     Grid,
     conclude,
@@ -58,7 +58,7 @@ SUITES = {
         "no_judge": "ops case device budget seed suite timer peers",
         "static": "ops case changed against base_python target strict threshold",
         "retry": "device budget seed timer deadline out strict html timings",
-        "against_release": "ops case release device budget seed timer deadline threshold out strict html timings",
+        "against_release": "ops case against device budget seed timer deadline threshold out strict html timings",
         "chain": "ops case device seed",
         "soak": "ops case calls decay_limit device seed timer",
         "confirm": "plan device deadline",
@@ -67,9 +67,7 @@ SUITES = {
     },
 )
 def check(
-    ops: Annotated[
-        list[str], argument("OP...", "Ops to check, or globs such as 'fp8_*'; with --chain names of chains.", "all ops")
-    ] = [],  # noqa: B006 - typer reads the default, nobody changes it
+    ops: options.Ops = [],  # noqa: B006 - typer reads the default, nobody changes it
     case: options.Case = None,
     no_judge: Annotated[bool, flag("--no-judge", "Write reports/run.json, and judge nothing.")] = False,
     static: Annotated[bool, flag("--static", "Compile without a device, and judge what changed.")] = False,
@@ -81,8 +79,9 @@ def check(
     against_release: Annotated[
         bool, flag("--against-release", "Duel every case with the last release: finds slow-downs that came bit by bit.")
     ] = False,
-    release: options.Release = None,
-    chain: Annotated[bool, flag("--chain", "Check chains of ops as a model calls them, stage by stage.")] = False,
+    chain: Annotated[
+        bool, flag("--chain", "Check chains of ops, named as OP, as a model calls them, stage by stage.")
+    ] = False,
     soak: Annotated[bool, flag("--soak", "Call ops a thousand times, on streams and threads, on huge arrays.")] = False,
     calls: Annotated[
         int | None,
@@ -92,7 +91,9 @@ def check(
         float,
         option("--decay-limit", "With --soak: how much slower a call may become.", metavar="PERCENT", min=0, max=1000),
     ] = 3.0,
-    plan: Annotated[Path | None, option("--plan", "Measure one shard; `ci merge` judges.", "none", "FILE")] = None,
+    plan: Annotated[
+        Path | None, option("--plan", "Plan that `ci plan` wrote: measure one shard of it.", "none", "FILE")
+    ] = None,
     shard: Annotated[
         str | None,
         option("--shard", "Which one, such as $CI_NODE_INDEX/$CI_NODE_TOTAL; goes with --plan.", "none", "I/N"),
@@ -105,7 +106,7 @@ def check(
     budget: Annotated[
         float | None,
         option(
-            "--budget", "Device time a case, seconds.", "1.0; with --retry twice the run's", "S", min=0.01, max=3600
+            "--budget", "Seconds to measure: each case.", "1.0; with --retry twice the run's", "S", min=0.01, max=3600
         ),
     ] = None,
     seed: options.Seed = None,
@@ -123,7 +124,7 @@ def check(
     peers: options.Peers = False,
     out: Annotated[
         Path | None,
-        option("--out", "Where --retry and --against-release write.", "again/ or creep/ in reports/", "DIR"),
+        option("--out", "Where to write: --retry and --against-release.", "again/ or creep/ in reports/", "DIR"),
     ] = None,
     strict: options.Strict = False,
     html: options.Html = False,
@@ -188,7 +189,7 @@ def check(
             run, judgements = since.retry(where, earlier, request, get_command(), progress)
         elif against_release:
             where = _set_reports(where, "creep", out)
-            run, judgements = since.compare_with_release(where, request, get_command(), progress, release)
+            run, judgements = since.compare_with_release(where, request, get_command(), progress, against)
         elif (on or devices is base_python is target is None) and (cluster := choose_cluster(on, where)):
             run, judgements = check_on_cluster(where, request, cluster, get_command(), progress)
         elif request.devices not in {None, ONE}:

@@ -40,7 +40,7 @@ COMMANDS = {"ci": ci}
 
 @ci.command("plan", cls=options.Command)
 def plan(
-    op: options.Ops = [],  # noqa: B006
+    ops: options.Ops = [],  # noqa: B006
     case: options.Case = None,
     device: options.DeviceOption = "auto",
     budget: options.Budget = 1.0,
@@ -50,10 +50,10 @@ def plan(
     against: options.Against = None,
     duel: options.Duel = "changed",
     shards: Annotated[int, option("--shards", "How many runners share the ops.", metavar="N", min=1, max=10_000)] = 1,
-    last: Annotated[
-        Path | None, option("--last", "A run by whose times the shards are balanced.", "none", "RUN")
+    balance: Annotated[
+        Path | None, option("--balance", "A run by whose times the shards are balanced.", "none", "RUN")
     ] = None,
-    out: Annotated[Path, option("--out", "Where to write it.", metavar="FILE")] = Path("plan.json"),
+    out: Annotated[Path, option("--out", "Where to write.", metavar="FILE")] = Path("plan.json"),
     every: Annotated[bool, flag("--all", "Measure what is unchanged by its files too.")] = False,
     threshold: options.Threshold = [],  # noqa: B006
     peers: options.Peers = False,
@@ -66,7 +66,7 @@ def plan(
     if out.resolve().parent != where.reports.resolve() and not out.parent.is_dir():
         raise UsageError("out_folder_missing", path=str(out), folder=str(out.parent))
     request = Request(
-        ops=tuple(op),
+        ops=tuple(ops),
         pattern=case,
         device=device,
         budget_s=budget,
@@ -79,7 +79,7 @@ def plan(
         peers=peers,
     )
     with Progress() as progress:
-        found = plan_shards(where, request, progress, shards, store.read_run(last) if last else None, every=every)
+        found = plan_shards(where, request, progress, shards, store.read_run(balance) if balance else None, every=every)
     path = store.write_plan(found, out)
     if output == "json":
         write_json(encode(found, path).decode())
@@ -91,10 +91,10 @@ def plan(
 
 @ci.command("merge", cls=options.Command)
 def merge(
-    plan: Annotated[Path, option("--plan", "The plan of its shards.", metavar="FILE")] = Path("plan.json"),
+    plan: Annotated[Path, option("--plan", "Plan that `ci plan` wrote.", metavar="FILE")] = Path("plan.json"),
     runs: Annotated[list[Path], argument("RUN...", "Runs of its shards, or the folder that holds them.", "none")] = [],  # noqa: B006
-    out: Annotated[Path | None, option("--out", "Where to write it all.", "the project's reports/", "DIR")] = None,
-    op: options.Ops = [],  # noqa: B006
+    out: Annotated[Path | None, option("--out", "Where to write.", "the project's reports/", "DIR")] = None,
+    ops: options.OpsOfRun = [],  # noqa: B006
     case: options.Case = None,
     device: options.DeviceOption = "auto",
     suite: options.SuiteOption = "both",
@@ -119,7 +119,7 @@ def merge(
     if target in {each.resolve() for each in found}:
         raise UsageError("merge_over_shard", path=str(target))
     request = Request(
-        ops=tuple(op),
+        ops=tuple(ops),
         pattern=case,
         device=device,
         suites=SUITES[suite],
@@ -144,18 +144,18 @@ def note(
         str | None,
         option("--report", "The report among the job's artefacts, or its address.", "reports/report.md", "PATH"),
     ] = None,
-    key: Annotated[
-        str, option("--key", "Tells this note from others of perfci in one merge request.", metavar="NAME")
+    name: Annotated[
+        str, option("--name", "Tells this note from others of perfci in one merge request.", metavar="NAME")
     ] = "check",
-    dry_run: Annotated[bool, flag("--dry-run", "Print the note, and post nothing.")] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Show what would be done, and do nothing.")] = False,
     project: options.Project = options.HERE,
 ) -> int:
     """Post a run's note in its GitLab merge request, and on GitHub in the step's summary; never fails a job."""
     where = language.load(project)
     try:
-        marker(key)
+        marker(name)
     except ValueError as error:
-        raise UsageError("note_key_malformed", key=key) from error
+        raise UsageError("note_name_malformed", name=name) from error
     found = store.read_run(run or where.reports)
     here = os.environ.get("CI_COMMIT_SHA") or parse_commit(where.root, "HEAD")
     if not dry_run:
@@ -165,13 +165,13 @@ def note(
             raise UsageError("note_other_commit", run=found.id, found=found.environment.commit, commit=here)
     judgements, records = decide(found, where), list_records(where, [op.op for op in found.plan.ops])
     if dry_run:
-        sys.stdout.write(compose(found, judgements, find_links(os.environ, report), key=key, records=records))
+        sys.stdout.write(compose(found, judgements, find_links(os.environ, report), key=name, records=records))
         return Exit.OK
     summary = notes.append_summary(found, judgements, find_links(os.environ), os.environ, records)
     problems = [summary] if summary else []
     target = notes.find_target(os.environ)
     if not isinstance(target, Reason):
-        done = notes.post(found, judgements, target, find_links(os.environ, report), key=key, records=records)
+        done = notes.post(found, judgements, target, find_links(os.environ, report), key=name, records=records)
         if done.note is not None:
             old = say("The note stands: {number}.", number=done.note)
             print(say("The note is new: {number}.", number=done.note) if done.created else old)

@@ -26,12 +26,12 @@ from perfci.runs.selftest import selftest as try_itself
 MISSED = 5  # most cases of a try that are named if they came out wrong
 
 
-@options.takes("", {"selftest": "op case device budget seed timer"})
+@options.takes("", {"selftest": "ops case device budget seed timer"})
 def doctor(
+    ops: options.Ops = [],  # noqa: B006
     selftest: Annotated[
         bool, flag("--selftest", "Try perfci: unchanged kernels pass, planted slow-downs and errors are found.")
     ] = False,
-    op: options.Ops = [],  # noqa: B006
     case: options.Case = None,
     device: options.DeviceOption = "auto",
     budget: options.Budget = 1.0,
@@ -44,7 +44,7 @@ def doctor(
     where, json = language.load(project), output == "json"
     if not selftest:
         return _examine(where, json=json)
-    request = Request(tuple(op), case, device, budget, seed, timer)
+    request = Request(tuple(ops), case, device, budget, seed, timer)
     with Progress() as progress:
         found = try_itself(where, request, get_command(), progress)
     print_found(found, show_trials(found), json=json)

@@ -18,6 +18,7 @@ from perfci.core.errors import UsageError
 from perfci.core.model import Bearing, Fact, Gate, HistoryRun, Reason, board_key
 from perfci.core.settings import Settings
 from perfci.core.wording import say
+from perfci.ops.discover import pick as pick_ops
 from perfci.ops.spec import matches
 from perfci.report.data import pick
 from perfci.report.view import make_table
@@ -48,10 +49,8 @@ def read_histories(
         devices = [device]
     there = {each: there[each] for each in devices}
     known = sorted({op for found in there.values() for op in found})
-    for op in ops:
-        if op not in known and devices:
-            raise UsageError("history_no_op", op=op, known=", ".join(known))
-    chosen = [(each, op) for each in devices for op in there[each] if not ops or op in ops]
+    wanted = pick_ops(known, ops if devices else (), "history_no_op")
+    chosen = [(each, op) for each in devices for op in there[each] if op in wanted]
     return [store.read_history(*each, case) if store else read_history(folder, *each) for each in chosen]
 
 

@@ -11,7 +11,7 @@ from perfci.cli import drift as drifts
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
 from perfci.cli.optimise import show_rounds
-from perfci.cli.options import argument, flag, option
+from perfci.cli.options import flag, option
 from perfci.cli.output import STYLES, Grid, Paragraph, print_found, print_lines
 from perfci.core import units
 from perfci.core.errors import MissingPackageError, UsageError
@@ -44,20 +44,17 @@ class OpHistory:
 
 
 @options.takes(
-    "op case device last store run blocks",
-    {"drift": "op case device strict store run blocks", "boards": "device store run blocks", "rounds": "op"},
+    "ops case device last store run blocks",
+    {"drift": "ops case device strict store run blocks", "boards": "device store run blocks", "rounds": "ops"},
 )
 def history(
-    op: Annotated[list[str], argument("OP...", "Ops to look at.", "all ops")] = [],  # noqa: B006
+    ops: options.Ops = [],  # noqa: B006
     case: options.Case = None,
     device: options.DeviceKey = None,
     last: Annotated[int | None, option("--last", "Newest runs of each case that are shown.", "20", "N", min=1)] = None,
     drift: Annotated[bool, flag("--drift", "Steps of cases, between which commits, and why.")] = False,
     boards: Annotated[bool, flag("--boards", "Compare the boards of a device with each other.")] = False,
-    store: Annotated[
-        str | None,
-        option("--store", "Copy runs to, and read them from, postgresql://... or parquet:FOLDER.", "git", "URL"),
-    ] = None,
+    store: options.Store = None,
     run: Annotated[
         list[Path], option("--run", "--store: runs copied too; repeat for several.", "the project's reports/", "RUN")
     ] = [],  # noqa: B006
@@ -72,11 +69,11 @@ def history(
     """Show accepted runs: each case over time, with epochs and changes of the environment."""
     where, json = language.load(project), output == "json"
     if rounds:
-        return show_rounds(where, op, output)
+        return show_rounds(where, ops, output)
     if store:
-        histories = _copy(where, store, run, blocks, op, device, None if boards else case, quiet=json)
+        histories = _copy(where, store, run, blocks, ops, device, None if boards else case, quiet=json)
     else:
-        histories = drifts.read_histories(where, op, device)
+        histories = drifts.read_histories(where, ops, device)
     if drift:
         return drifts.show_drift(histories, case, where, strict=strict, json=json)
     if boards:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.options import argument, option
+from perfci.cli.options import option
 from perfci.cli.output import get_command, print_json, print_lines, relative
 from perfci.cli.progress import Progress
 from perfci.core.errors import UsageError
@@ -32,7 +32,8 @@ _CODES = {"kept": Exit.OK, "equal": Exit.WARNINGS, "slower": Exit.WARNINGS, "mix
 
 
 def brief(
-    op: Annotated[str, argument("OP", "The op.")],
+    ops: options.Op = [],  # noqa: B006
+    case: options.Case = None,
     device: options.DeviceOption = "auto",
     output: options.Output = "text",
     project: options.Project = options.HERE,
@@ -40,20 +41,22 @@ def brief(
     """Say what an op is, where it stands, what holds it back, what was tried, and what may be changed, as Markdown."""
     where = language.load(project)
     with Progress() as progress:
-        found = briefs.brief(where, op, device, progress)
+        found = briefs.brief(where, options.take_one(ops), device, progress, case)
     _print(found, write_markdown(found), output)
     return Exit.OK
 
 
 def try_op(
-    op: Annotated[str, argument("OP", "The op whose kernel was changed.")],
-    why: Annotated[str, option("--why", "The hypothesis: what was changed, and why it should be faster.", "", "TEXT")],
+    why: Annotated[
+        str, option("--why", "The reason, stored with it: what was changed, and why it should be faster.", "", "TEXT")
+    ],
+    ops: options.Op = [],  # noqa: B006
     expect: Annotated[str | None, option("--expect", "The gain hoped for, such as +20%.", "none", "GAIN")] = None,
     advice: Annotated[
         str | None, option("--advice", "The advice of the last profile that it follows.", "none", "KIND")
     ] = None,
-    start: Annotated[
-        str | None, option("--start", "Revision from which a new series begins.", "that of the last round", "REV")
+    against: Annotated[
+        str | None, options.compare_with("REV", "that of the last round", "the revision where a new series begins")
     ] = None,
     device: options.DeviceOption = "auto",
     seed: options.Seed = None,
@@ -62,7 +65,7 @@ def try_op(
     project: options.Project = options.HERE,
 ) -> int:
     """Judge a change of an op's kernel against the best round so far, and store the round in the op's logbook."""
-    where, request = language.load(project), Request((op,), device=device, seed=seed)
+    where, request = language.load(project), Request((options.take_one(ops),), device=device, seed=seed)
     gain = re.fullmatch(r"\+?(\d{1,4}(?:\.\d+)?)\s*%", expect.strip()) if expect else None
     if expect and not gain:
         raise UsageError("round_gain", text=expect)
@@ -70,7 +73,7 @@ def try_op(
     with Progress() as progress:
         found = try_on_cluster(
             where, request, why, progress, get_command(), choose_cluster(on, where),
-            expected=expected, start=start, advice=advice,
+            expected=expected, start=against, advice=advice,
         )  # fmt: skip
     lines = [*write_round(found), *(["", write_table(tabulate_cases(found))] if found.cases else [])]
     if found.verdict is not RoundVerdict.KEPT and found.commit:
@@ -81,7 +84,7 @@ def try_op(
 
 
 def profile(
-    op: Annotated[str, argument("OP", "The op to look into.")],
+    ops: options.Op = [],  # noqa: B006
     case: options.Case = None,
     device: options.DeviceOption = "auto",
     seed: options.Seed = None,
@@ -91,7 +94,7 @@ def profile(
     """Say what holds each case of an op up, by hardware counters if they can be read, and what promises most."""
     where = language.load(project)
     with Progress() as progress:
-        found = profile_op(where, Request((op,), case, device, seed=seed), progress)
+        found = profile_op(where, Request((options.take_one(ops),), case, device, seed=seed), progress)
     path = say("Profile: {path}", path=relative(find_path(where, found.op)))
     _print(found, [*write_profile(found), "", path], output)
     return Exit.OK

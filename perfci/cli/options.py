@@ -1,7 +1,8 @@
 """What commands take: options that several of them share, their values, and which of them go together."""
 
+import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -31,7 +32,7 @@ def takes(alone: str, modes: Mapping[str, str]) -> Callable[[_Function], _Functi
 
 def refuse_together(ctx: Any, modes: Mapping[str, str]) -> None:
     """Refuse options that make no sense together. Raises UsageError for the first one."""
-    parameters = {each.name: each for each in ctx.command.params}
+    parameters = {each.name: each for each in ctx.command.params if each.name != "op"}  # joined into ops
 
     def is_typed(name: str) -> bool:
         source = ctx.get_parameter_source(name)
@@ -76,7 +77,9 @@ def list_typed(*without: str) -> list[str]:
 
 def make_group(name: str, text: str) -> typer.Typer:
     """A command that has commands of its own."""
-    return typer.Typer(name=name, help=text, no_args_is_help=True, rich_markup_mode=None, context_settings=CONTEXT)
+    return typer.Typer(
+        name=name, cls=Group, help=text, no_args_is_help=True, rich_markup_mode=None, context_settings=CONTEXT
+    )
 
 
 def option(name: str, text: str, default: str | None = None, metavar: str | None = None, **more: Any) -> Any:
@@ -94,6 +97,15 @@ def argument(metavar: str, text: str, default: str | None = None) -> Any:
     return typer.Argument(metavar=metavar, help=text, show_default=default or True)
 
 
+REQUIRED = "required"
+"""Shown in the place of a default, where the command itself asks for a value."""
+
+
+def name_op(default: str) -> Any:
+    """The option that names ops."""
+    return option("--op", "Op, or a glob such as 'fp8_*'; repeat for several.", default, "OP")
+
+
 def _speak(
     lang: Annotated[
         Literal["en", "zh"] | None,
@@ -109,15 +121,97 @@ def _speak(
 ) -> None: ...
 
 
-class Command(typer.core.TyperCommand):
-    """A command whose help names arguments as its author does: RUN..., without the <list[Path]> and braces of typer."""
+def _name_ops(op: Annotated[list[str], name_op("as OP")] = []) -> None: ...  # noqa: B006
+
+
+def _make_parameters(function: Callable[..., None]) -> list[Any]:
+    """The parameters of a function, for commands of others."""
+    made = typer.Typer(add_completion=False)
+    made.command()(function)
+    return typer.main.get_command(made).params
+
+
+RENAMED = {
+    "perfci accept --base": "--against",
+    "perfci accept --from": "--artifacts",
+    "perfci accept --target": "--target-branch",
+    "perfci accept --to": "--as",
+    "perfci check --release": "--against",
+    "perfci ci note --key": "--name",
+    "perfci ci plan --last": "--balance",
+    "perfci compare --baseline": "--against",
+    "perfci history --device": "--device-key",
+    "perfci report --baseline": "--against",
+    "perfci report --release": "--against",
+    "perfci thresholds relax --device": "--device-key",
+    "perfci thresholds relax --to": "--value",
+    "perfci thresholds show --device": "--device-key",
+    "perfci thresholds tighten --device": "--device-key",
+    "perfci try --start": "--against",
+}
+"""Options that there were before 0.1.0, and what they are now."""
+
+
+def _explain_unknown(ctx: Any, option: str) -> UsageError:
+    """Returns what to say of an option that the command does not have."""
+    known = [name for each in ctx.command.get_params(ctx) if each.param_type_name == "option" for name in each.opts]
+    if now := RENAMED.get(f"{ctx.command_path} {option}"):
+        return UsageError("option_renamed", option=option, now=now)
+    if close := difflib.get_close_matches(option, known, n=1):
+        return UsageError("option_misspelt", option=option, guess=close[0])
+    return UsageError("option_unknown", option=option, command=ctx.command_path)
+
+
+class _Parses:
+    """Refuses options and commands that there are not with one sentence, which names the nearest one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words after the command's name. Raises UsageError for an option that it does not have."""
+        try:
+            rest: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
+        except Exception as error:
+            # typer brings a click of its own, or uses the installed one: its error is known by what it has.
+            if hasattr(error, "option_name") and hasattr(error, "possibilities"):
+                raise _explain_unknown(ctx, str(error.option_name)) from error
+            raise
+        return rest
+
+
+class Group(_Parses, typer.core.TyperGroup):
+    """A command that has commands."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command of a word. Raises UsageError for a word that is none."""
+        if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            if close := difflib.get_close_matches(args[0], self.list_commands(ctx), n=1):
+                raise UsageError("command_misspelt", command=args[0], guess=close[0])
+            raise UsageError("command_unknown", command=args[0], known=", ".join(self.list_commands(ctx)))
+        return super().resolve_command(ctx, args)
+
+
+class Command(_Parses, typer.core.TyperCommand):
+    """A command whose help names arguments as its author does: RUN..., without the <list[Path]> and braces of typer.
+
+    Every command takes --lang, which acts by its callback. If ops are its arguments, `ops`, it takes --op too, and gets
+    all that were named in either way.
+    """
 
     def __init__(self, *arguments: Any, params: list[Any] | None = None, **more: Any) -> None:
-        """Every command takes --lang. It acts by its callback."""
-        speaking = typer.Typer(add_completion=False)
-        speaking.command()(_speak)
-        language = typer.main.get_command(speaking).params
-        super().__init__(*arguments, params=[*(params or []), *language], **more)
+        """Add the options that are the same everywhere."""
+        found = params or []
+        named = any(each.name == "ops" and each.param_type_name == "argument" for each in found)
+        named_ops = _make_parameters(_name_ops) if named else []
+        at = next((at for at, each in enumerate(found) if each.param_type_name == "option"), len(found))
+        found = [*found[:at], *named_ops, *found[at:], *_make_parameters(_speak)]
+        super().__init__(*arguments, params=found, **more)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Join the ops that were named by --op and as arguments."""
+        rest = super().parse_args(ctx, args)
+        if "op" in ctx.params and (named := ctx.params.pop("op")):
+            ctx.params["ops"] = [*(ctx.params["ops"] or ()), *named]
+            ctx.set_parameter_source("ops", ctx.get_parameter_source("op"))
+        return rest
 
     def invoke(self, ctx: Any) -> Any:
         """Run it, unless it was given options that exclude each other."""
@@ -127,8 +221,9 @@ class Command(typer.core.TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """What stands behind the command's name in its usage."""
-        arguments = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
-        return ["[OPTIONS]", *(str(each.metavar) if each.required else f"[{each.metavar}]" for each in arguments)]
+        arguments: list[Any] = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
+        needed = [each for each in arguments if each.required or each.show_default == REQUIRED]
+        return ["[OPTIONS]", *(str(each.metavar) if each in needed else f"[{each.metavar}]" for each in arguments)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments and the options, with defaults in words free of the parentheses that typer adds."""
@@ -137,11 +232,26 @@ class Command(typer.core.TyperCommand):
             if record := each.get_help_record(ctx):
                 name = str(each.metavar) if each.param_type_name == "argument" else record[0]
                 words = re.sub(r"\[default: \((.*?)\)(?=[];])", r"[default: \1", record[1])
+                words = words.replace(f"[default: {REQUIRED}]", f"[{REQUIRED}]")
                 found[each.param_type_name].append((name, words))
         for heading, records in zip(("Arguments", "Options"), found.values(), strict=True):
             if records:
                 with formatter.section(heading):
                     formatter.write_dl(records)
+
+
+def take_one(ops: Sequence[str]) -> str:
+    """The only op that was named. Raises UsageError for none, and for several."""
+    if not ops:
+        raise UsageError("op_needed", command=typer.main.get_current_context().command_path)
+    if len(set(ops)) > 1:
+        raise UsageError("op_one", command=typer.main.get_current_context().command_path, ops=", ".join(ops))
+    return ops[0]
+
+
+def compare_with(metavar: str, default: str, words: str = "") -> Any:
+    """The option that names the other side of a comparison."""
+    return option("--against", f"What to compare with{words and ': '}{words}.", default, metavar)
 
 
 DeviceKind = Literal["auto", "cuda", "npu", "cpu", "fake"]
@@ -150,12 +260,14 @@ SuiteKind = Literal["both", "accuracy", "performance"]
 DuelKind = Literal["changed", "all", "none"]
 Format = Literal["text", "json"]
 
-Ops = Annotated[list[str], option("--op", "Op to look at; repeat for several.", "all ops", "OP")]
+Ops = Annotated[list[str], argument("OP...", "Ops, or globs such as 'fp8_*'.", "all ops")]
+Op = Annotated[list[str], argument("OP", "The op, or a glob that fits it alone.", REQUIRED)]
+OpsOfRun = Annotated[list[str], name_op("all ops")]
 Case = Annotated[
     str | None, option("--case", "Only cases that fit, such as 'rows=4096,dtype=float*'.", "all cases", "GLOB")
 ]
 DeviceOption = Annotated[DeviceKind, option("--device", "Where kernels run; auto takes a GPU if there is one.")]
-Budget = Annotated[float, option("--budget", "Device time a case, seconds.", metavar="S", min=0.01, max=3600)]
+Budget = Annotated[float, option("--budget", "Seconds to measure: each case.", metavar="S", min=0.01, max=3600)]
 Seed = Annotated[
     int | None,
     option("--seed", "Repeat a run's inputs; its report names the seed.", "drawn afresh", "N", min=0, max=2**31 - 1),
@@ -181,10 +293,7 @@ Deadline = Annotated[
 Strict = Annotated[bool, flag("--strict", "Warnings fail the gate too.")]
 Timer = Annotated[TimerKind, option("--timer", "Device activity records or event pairs; auto takes records if it can.")]
 SuiteOption = Annotated[SuiteKind, option("--suite", "Which of an op's two suites run.")]
-Against = Annotated[
-    str | None, option("--against", "Revision to compare with.", "the merge base, else the baselines' commit", "REV")
-]
-Release = Annotated[str | None, option("--release", "Revision to compare with.", "the newest tag before HEAD", "REV")]
+Against = Annotated[str | None, compare_with("REV", "the merge base, else the baselines' commit")]
 Duel = Annotated[DuelKind, option("--duel", "Cases timed beside the base: those whose device work changed, all, none.")]
 BasePython = Annotated[
     str | None,
@@ -207,10 +316,14 @@ Threshold = Annotated[
     list[str],
     option("--threshold", "Judge by this: tau='2 %'; in CI never looser. Repeat for several.", "none", "KEY=VALUE"),
 ]
-DeviceKey = Annotated[str | None, option("--device", "Folder of the device: nvidia-h200.", "all", "KEY")]
+DeviceKey = Annotated[
+    str | None, option("--device-key", "Device whose stored numbers count, such as nvidia-h200.", "all", "KEY")
+]
+Store = Annotated[
+    str | None,
+    option("--store", "Store of the history: postgresql://... or parquet:FOLDER.", "git", "URL"),
+]
 Project = Annotated[Path, option("--project", "A folder of the project.", metavar="DIR")]
 RunFile = Annotated[Path | None, argument("RUN", "A run.json, or the folder that holds one.", "the project's reports/")]
-Baseline = Annotated[
-    Path | None, option("--baseline", "Another run, or baselines.", "the project's baselines/", "RUN_OR_DIR")
-]
+AgainstStored = Annotated[str | None, compare_with("RUN_OR_DIR", "the project's baselines/")]
 HERE = Path()

@@ -38,7 +38,7 @@ def init(
         str | None,
         option("--install", "What pip installs in CI: git+https://HOST/perfci.git@TAG.", "a line to fill in", "SPEC"),
     ] = None,
-    dry_run: Annotated[bool, flag("--dry-run", "Show the changes, and write nothing.")] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Show what would be done, and do nothing.")] = False,
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
@@ -88,9 +88,11 @@ def init(
     return Exit.OK
 
 
-@options.takes("op", {"source": "op reference tests", "library": "tests", "fake": "op"})
+@options.takes("ops", {"source": "ops reference tests", "library": "tests", "fake": "ops"})
 def new_(
-    op: Annotated[str, argument("OP", "Name of the op, perhaps in folders: flash, attention/flash.")] = "",
+    ops: Annotated[
+        list[str], argument("OP", "Name of the op, perhaps in folders: flash, attention/flash.", "FUNCTION's name")
+    ] = [],  # noqa: B006
     source: Annotated[
         str | None,
         option(
@@ -127,8 +129,8 @@ def new_(
     if library is not None:
         return _add_library(library, where, known, tests, json=output == "json")
     if source is not None:
-        op = op or sketch.name_op(source)
-    place = new.place(op, where.kernels, known)
+        ops = ops or [sketch.name_op(source)]
+    place = new.place(options.take_one(ops), where.kernels, known)
     if source is not None:
         draft = sketch.draft_from_function(place.op, source, reference, where, tests)
     else:
@@ -181,7 +183,7 @@ def _add_library(folder: Path, where: Settings, known: Mapping[str, Path], tests
 
 
 def list_(
-    op: Annotated[list[str], argument("OP...", "Ops to list, or globs such as 'fp8_*'.", "all ops")] = [],  # noqa: B006
+    ops: options.Ops = [],  # noqa: B006
     coverage: Annotated[
         bool, flag("--coverage", "Show what performance launches and accuracy never does; exit code 2 if there is any.")
     ] = False,
@@ -194,7 +196,7 @@ def list_(
     where = language.load(project)
     if coverage:
         with Progress() as progress:
-            found = flow.cover(where, tuple(op), progress)
+            found = flow.cover(where, tuple(ops), progress)
         print_found(found, show_coverage(found), json=output == "json")
         said = [*(each.failure for each in found if each.failure), *note_uncovered(found)]
         unrun = ((each.op, ", ".join(each.unrun)) for each in found if each.unrun)
@@ -203,11 +205,11 @@ def list_(
         keep_answer(where, "coverage", gate, (each.op for each in found), said or [fine], {"ops": found})
         return exit_code(gate, strict=False)
     with Progress() as progress:
-        ops = flow.describe(where, Request(tuple(op), case, device), progress).ops
-    names = "" if op else ", ".join(find_chains(where.kernels))
+        planned = flow.describe(where, Request(tuple(ops), case, device), progress).ops
+    names = "" if ops else ", ".join(find_chains(where.kernels))
     chains = ["", say("Chains of ops: {names}", names=names)] if names else []
-    print_found(ops, [*show_ops(ops), *chains], json=output == "json")
-    return Exit.PERFCI_FAILED if any(each.failure for each in ops) else Exit.OK
+    print_found(planned, [*show_ops(planned), *chains], json=output == "json")
+    return Exit.PERFCI_FAILED if any(each.failure for each in planned) else Exit.OK
 
 
 def show_ops(ops: Sequence[PlannedOp]) -> Iterator[Paragraph]:

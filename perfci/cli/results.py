@@ -15,16 +15,15 @@ from perfci.cli.history import load_stores
 from perfci.cli.options import argument, flag, option
 from perfci.cli.output import print_json, print_lines, print_parts, print_verdicts, relative, write_report
 from perfci.core.errors import GitError, UsageError
-from perfci.core.model import OpRun
+from perfci.core.model import Judgements, OpRun
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
 from perfci.git.history import find_last_release, list_ancestors
-from perfci.ops.spec import matches
 from perfci.report import data, export
 from perfci.report.hud import to_hud
 from perfci.report.text import plain
 from perfci.runs import results
-from perfci.runs.decide import decide
+from perfci.runs.decide import decide, narrow
 from perfci.store import RUN_FILE, read_run
 from perfci.store.files import write_atomically
 
@@ -33,7 +32,9 @@ TABLES = ("csv", "parquet", "hud")
 
 def compare(
     run: options.RunFile = None,
-    baseline: options.Baseline = None,
+    against: options.AgainstStored = None,
+    ops: options.OpsOfRun = [],  # noqa: B006
+    case: options.Case = None,
     strict: options.Strict = False,
     output: options.Output = "text",
     project: options.Project = options.HERE,
@@ -41,23 +42,24 @@ def compare(
     """Judge a run against stored baselines or another run; needs no device and no torch."""
     where = language.load(project)
     found = read_run(run or where.reports)
-    judgements = decide(found, where, _existing(baseline))
+    found, judgements = narrow(found, decide(found, where, _existing(against)), ops, case)
     print_verdicts(found, judgements, json=output == "json", strict=strict)
     return exit_code(judgements.gate, strict=strict)
 
 
-def _existing(baseline: Path | None) -> Path | None:
+def _existing(name: str | None) -> Path | None:
     """What a run is compared with. Raises UsageError if it holds no run: every case would be NEW, and the gate open."""
-    if baseline is None or baseline.is_file() or (baseline / RUN_FILE).is_file():
-        return baseline
-    if not any(baseline.glob("*/*.json")):  # a folder of baselines has one for each device model
-        raise UsageError("nothing_to_compare_with", path=str(baseline))
-    return baseline
+    against = Path(name) if name else None
+    if against is None or against.is_file() or (against / RUN_FILE).is_file():
+        return against
+    if not any(against.glob("*/*.json")):  # a folder of baselines has one for each device model
+        raise UsageError("nothing_to_compare_with", path=str(against))
+    return against
 
 
 def show(
     run: options.RunFile = None,
-    op: options.Ops = [],  # noqa: B006
+    ops: options.OpsOfRun = [],  # noqa: B006
     case: options.Case = None,
     output: options.Output = "text",
     project: options.Project = options.HERE,
@@ -65,43 +67,20 @@ def show(
     """Show a run in detail: every case's times, blocks, compiled kernels and errors."""
     where = language.load(project)
     found = read_run(run or where.reports)
-    known = [each.op for each in found.ops]
     # Ops that were only compiled have no run of their own.
-    alone = {each.op for each in found.static.ops} - set(known) if found.static else set()
+    alone = {each.op for each in found.static.ops} - {each.op for each in found.ops} if found.static else set()
     found = dataclasses.replace(found, ops=(*found.ops, *map(OpRun, sorted(alone))))
-    for name in op:
-        if name not in {*known, *alone}:
-            raise UsageError("op_not_in_run", op=name, known=", ".join((*known, *sorted(alone))))
-    judgements = decide(found, where)
-    chosen = [each for each in found.ops if not op or each.op in op]
-    measured = {one.case for each in chosen for kind in (each.performance, each.accuracy, each.stored) for one in kind}
-    compiled = {one.case for each in found.static.ops for one in each.cases} if found.static else set()
-    if case and not any(matches(each, case) for each in measured | compiled):
-        raise UsageError("no_case_fits", ops=", ".join(each.op for each in chosen), pattern=case)
-    shown = [_only(each, case) for each in chosen]
+    found, judgements = narrow(found, decide(found, where), ops, case)
     if output == "json":
-        kept = {each.op for each in chosen}
-        rows = tuple(row for row in judgements.rows if row.op in kept and (row.case is None or matches(row.case, case)))
-        judged = dataclasses.replace(judgements, rows=rows)
-        print_json({**data.to_json(judged, found), "measured": shown})
+        print_json({**data.to_json(judgements, found), "measured": found.ops})
     else:
-        print_parts(part for each in shown for part in details.show_op(each, judgements.rows, found, case))
+        print_parts(part for each in found.ops for part in details.show_op(each, judgements.rows, found, case))
     return Exit.OK
 
 
-def _only(op: OpRun, pattern: str | None) -> OpRun:
-    """Returns the op with the cases that fit a pattern."""
-    return dataclasses.replace(
-        op,
-        accuracy=tuple(one for one in op.accuracy if matches(one.case, pattern)),
-        performance=tuple(one for one in op.performance if matches(one.case, pattern)),
-        stored=tuple(one for one in op.stored if matches(one.case, pattern)),
-    )
-
-
 @options.takes(
-    "runs to baseline out",
-    {**{f"to={name}": "runs verdicts out" for name in TABLES}, "to=site": "runs store release out"},
+    "runs to against ops case out",
+    {**{f"to={name}": "runs verdicts ops case out" for name in TABLES}, "to=site": "runs store against out"},
 )
 def report(
     runs: Annotated[
@@ -113,17 +92,24 @@ def report(
             "--to", "Some of md, html, junit, metrics, or csv, parquet (needs pyarrow), hud or site.", metavar="LIST"
         ),
     ] = ",".join(reports.STANDARD),
-    baseline: options.Baseline = None,
+    against: Annotated[
+        str | None,
+        options.compare_with(
+            "RUN_OR_DIR", "the project's baselines/; site: the newest tag before HEAD", "for a site a revision"
+        ),
+    ] = None,
+    ops: options.OpsOfRun = [],  # noqa: B006
+    case: options.Case = None,
     out: Annotated[
         Path | None,
-        option("--out", "Folder, or file of a table.", "beside the run; tables: standard output; site: public", "PATH"),
+        option(
+            "--out",
+            "Where to write: a folder, or the file of a table.",
+            "beside the run; tables: standard output; site: public",
+            "PATH",
+        ),
     ] = None,
-    store: Annotated[
-        str | None, option("--store", "site: the store with the history, as of perfci history.", "git", "URL")
-    ] = None,
-    release: Annotated[
-        str | None, option("--release", "site: what the heat map compares with.", "the newest tag before HEAD", "REV")
-    ] = None,
+    store: options.Store = None,
     verdicts: Annotated[
         bool, flag("--verdicts", "csv, parquet, hud: judge the runs too: verdict, reason and change of each case.")
     ] = False,
@@ -134,11 +120,12 @@ def report(
 ) -> int:
     """Write runs as Markdown and pictures, a page, JUnit, metrics or a table, or the kept history as a site."""
     if to == "site":
-        return _build_site(language.load(project or options.HERE), runs, out or Path("public"), store, release)
+        return _build_site(language.load(project or options.HERE), runs, out or Path("public"), store, against)
     if to in TABLES:
         paths = runs or [language.load(project or options.HERE).reports]
         read = [results.read(path, project) for path in paths]
-        judged = [(one.run, one.judgements if verdicts else None) for one in read]
+        kept = [narrow(one.run, one.judgements if verdicts else Judgements(()), ops, case) for one in read]
+        judged = [(run, judgements if verdicts else None) for run, judgements in kept]
         if to == "hud":
             text = to_hud(judged, os.environ)
         else:
@@ -159,8 +146,9 @@ def report(
     run = runs[0] if runs else where.reports
     found = read_run(run)
     folder = out or (run if run.is_dir() else run.parent)
-    judgements = decide(found, where, _existing(baseline))
-    print_lines(*write_report(found, judgements, where, folder, formats, run, baseline))
+    other = _existing(against)
+    found, judgements = narrow(found, decide(found, where, other), ops, case)
+    print_lines(*write_report(found, judgements, where, folder, formats, run, other))
     return Exit.OK
 
 

@@ -34,7 +34,7 @@ thresholds = options.make_group(
 
 @thresholds.command("show", cls=options.Command)
 def show(
-    op: options.Ops = [],  # noqa: B006
+    ops: options.Ops = [],  # noqa: B006
     case: options.Case = None,
     device: options.DeviceKey = None,
     key: Annotated[str | None, option("--key", "Only this threshold, such as tau.", "all", "KEY")] = None,
@@ -42,16 +42,16 @@ def show(
     project: options.Project = options.HERE,
 ) -> int:
     """Explain every value in force: built in, a file's line, earned by accepted runs, or relaxed; measures nothing."""
-    found = explain(language.load(project), op, case, device, key)
+    found = explain(language.load(project), ops, case, device, key)
     print_found(found, _show_values(found), json=output == "json")
     return Exit.OK
 
 
 @thresholds.command("tighten", cls=options.Command)
 def tighten(
-    op: options.Ops = [],  # noqa: B006
+    ops: options.Ops = [],  # noqa: B006
     device: options.DeviceKey = None,
-    write: Annotated[bool, flag("--write", "Write thresholds/KEY/OP.json; without, only show.")] = False,
+    write: Annotated[bool, flag("--write", "Write what is shown: thresholds/KEY/OP.json.")] = False,
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
@@ -59,7 +59,7 @@ def tighten(
     where = language.load(project)
     if write:
         refuse_in_pipeline(os.environ)
-    found = tighten_by_history(where, op, device, write=write)
+    found = tighten_by_history(where, ops, device, write=write)
     print_found(found, _show_earned(found, wrote=write), json=output == "json")
     return Exit.PERFCI_FAILED if any(one.failure for one in found) else Exit.OK
 
@@ -67,20 +67,21 @@ def tighten(
 @thresholds.command("relax", cls=options.Command)
 def relax(
     key: Annotated[str, argument("KEY", "The threshold, such as tau.")],
-    op: Annotated[str, option("--op", "The op whose file gets the entry.", metavar="OP")],
-    why: Annotated[str, option("--why", "Why, for whoever reads it later.", metavar="TEXT")],
+    why: Annotated[str, option("--why", "The reason, stored with it.", metavar="TEXT")],
     until: Annotated[str, option("--until", "Last day on which it holds: 2027-01-31; a year at most.", metavar="DATE")],
+    ops: Annotated[list[str], options.name_op(options.REQUIRED)] = [],  # noqa: B006
     case: options.Case = None,
     device: options.DeviceKey = None,
-    to: Annotated[
-        str | None, option("--to", "Allowed meanwhile: '3 %'.", "what people wrote, nothing earned", "VALUE")
+    value: Annotated[
+        str | None, option("--value", "Allowed meanwhile: '3 %'.", "what people wrote, nothing earned", "VALUE")
     ] = None,
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
     """Loosen a threshold for a time, by an entry with a reason and a last day in the op's file."""
     where = language.load(project)
-    entry, replaced = write_relaxed(where, key, op, why=why, until=until, case=case, device=device, to=to)
+    op = options.take_one(ops)
+    entry, replaced = write_relaxed(where, key, op, why=why, until=until, case=case, device=device, to=value)
     note, path = relaxed_note(entry, None), plain(entry.file)
     answer = {**write_plain(note), "written": entry.file, "replaced": replaced}
     new = say("Written: {path}", path=path)

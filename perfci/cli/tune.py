@@ -37,18 +37,19 @@ GOAL = 0.8  # share of the original speed that tuning for a lesser device is to 
 
 def tune(
     ops: Annotated[
-        list[str], argument("OP...", "The op whose configurations are searched; on a cluster several, or globs.")
-    ],
+        list[str], argument("OP...", "The op, or a glob that fits it alone; on a cluster several.", options.REQUIRED)
+    ] = [],  # noqa: B006
     case: options.Case = None,
     device: options.DeviceOption = "auto",
     budget: Annotated[
-        float, option("--budget", "Seconds of this search; the next goes on.", metavar="S", min=0.01, max=7 * 24 * 3600)
+        float,
+        option("--budget", "Seconds to measure: all; the next search goes on.", metavar="S", min=0.01, max=7 * 86400),
     ] = 600.0,
     device_spec: Annotated[
         str | None,
         option("--device-spec", "Tune by a model of kernels/_devices, such as low-bw.", "the device at hand", "NAME"),
     ] = None,
-    write: Annotated[bool, flag("--write", "Write the tuned file instead of showing the diff.")] = False,
+    write: Annotated[bool, flag("--write", "Write what is shown: the tuned file.")] = False,
     seed: options.Seed = None,
     timer: options.Timer = "auto",
     on: options.On = None,
@@ -57,6 +58,8 @@ def tune(
 ) -> int:
     """Search an op's configurations: a coarse grid, then steps around the best; checking never tunes."""
     where = language.load(project)
+    if not ops:
+        options.take_one(ops)
     request = Request(tuple(ops), case, device, budget, seed, timer)
     if on and device_spec:
         raise UsageError("options_exclude", first="--on", second="--device-spec")

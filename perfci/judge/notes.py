@@ -126,7 +126,7 @@ def add_range(row: Judgement, again: AgainCase | None, run: Run) -> Judgement:
     if row.verdict is not Verdict.REGRESSED or again is None or again.commit is None:
         return row
     good, bad = again.commit[:DIGITS], (run.environment.commit or "HEAD")[:DIGITS]
-    command = shlex.join(["perfci", "bisect", "--op", row.op, "--case", row.case or "", good, bad])
+    command = shlex.join(["perfci", "bisect", row.op, "--case", row.case or "", "--against", good, "--bad", bad])
     facts: dict[str, Fact] = {"good": good, "bad": bad, "command": command}
     release, kind = run.plan.again.release if run.plan.again else None, "slower_since"
     if release:

@@ -8,7 +8,7 @@ import difflib
 import fnmatch
 import itertools
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,6 +74,22 @@ def select(settings: Settings, names: Iterable[str]) -> tuple[OpFolder, ...]:
             raise UsageError("op_misspelt", op=name, guess=close[0])
         raise UsageError("op_unknown", op=name, known=", ".join(sorted(known_ops)))
     return tuple(op for op in found if not wanted or op.op in wanted or op.places & places)
+
+
+def pick(known: Collection[str], names: Iterable[str], unknown: str) -> list[str]:
+    """Returns the ops that these names and globs mean, as they are ordered in `known`. All of them if no name is given.
+
+    Raises UsageError of the kind `unknown` for a name that fits none.
+    """
+    wanted = set[str]()
+    for name in names:
+        fitting = fnmatch.filter(known, name)
+        if not fitting:
+            close = difflib.get_close_matches(name, known, n=1)
+            listed = ", ".join([*close, *(op for op in known if op not in close)]) or "-"
+            raise UsageError(unknown, op=name, known=listed)
+        wanted.update(fitting)
+    return [op for op in known if not wanted or op in wanted]
 
 
 def select_one(settings: Settings, name: str) -> OpFolder:

@@ -9,6 +9,7 @@ from perfci.core.errors import UsageError
 from perfci.core.model import Baseline, Epoch, Expected, Fact, HistoryRun, PlannedOp, Reason, Run, Verdict
 from perfci.core.renames import baseline_of
 from perfci.core.settings import Settings
+from perfci.ops.discover import pick
 from perfci.ops.spec import matches
 from perfci.runs.accept import SLOWER, Acceptance, Evidence, accept, find_losses, find_refusals
 from perfci.runs.base import list_known_ops
@@ -48,7 +49,7 @@ def accept_runs(
     evidence = [(run, decide(each, settings)) for run, each in zip(runs, plain, strict=True)]
     key = runs[0].environment.device.key
     with held(history_path(settings.baselines, key, "any").parent):
-        ready = [_weigh(op, evidence, settings, options) for op in (names or measured)]
+        ready = [_weigh(op, evidence, settings, options) for op in pick(measured, names, "op_not_in_run")]
         if options.slower is not None and not any(one.accepted or one.refused for one, _ in ready):
             raise UsageError("accept_none_slower", runs=", ".join(run.id for run in runs))
         for one, _ in ready:

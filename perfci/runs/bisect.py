@@ -69,8 +69,6 @@ def bisect_op(
     settings: Settings, options: BisectOptions, command: str, listener: Listener, audience: Audience
 ) -> Bisection:
     """Find what made an op slower, or wrong. Refs and work tree stay. Raises UsageError for nothing to search."""
-    if not options.op:
-        raise UsageError("bisect_without_op", good=options.good, bad=options.bad)
     ends = history.find_ends(settings.root, options.good, options.bad)
     own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
     with claim_bench(own, listener) as bench:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from perfci import store
-from perfci.core.errors import PerfciError
+from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Comparison, PerformanceCase, PlannedOp, Reason
 from perfci.core.settings import Settings
 from perfci.ops.discover import OpFolder, select_one
@@ -27,8 +27,11 @@ _SPAN = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 _DTYPE = re.compile(r"bool|(?:b?float|u?int|complex)\d+(?:_\w+)?")
 
 
-def brief(settings: Settings, op: str, device: str, listener: Listener) -> Brief:
-    """Returns what is known of an op, whose suites are imported for it. Raises PerfciError if they cannot be."""
+def brief(settings: Settings, op: str, device: str, listener: Listener, pattern: str | None = None) -> Brief:
+    """Returns what is known of an op and of its cases that fit. Its suites are imported for it.
+
+    Raises PerfciError if they cannot be, UsageError if no case fits.
+    """
     folder = select_one(settings, op)
     declared: dict[str, PerformanceCase] = {}
 
@@ -42,7 +45,10 @@ def brief(settings: Settings, op: str, device: str, listener: Listener) -> Brief
         raise PerfciError(planned.failure.kind, **planned.failure.facts)
     page = folder.folder / f"{folder.op}.md"
     words = page.read_text(encoding="utf-8", errors="replace") if page.is_file() and not page.is_symlink() else None
-    known = (declared.get(case) or PerformanceCase(case) for case in planned.performance)
+    fitting = [case for case in planned.performance if matches(case, pattern)]
+    if pattern is not None and not fitting:
+        raise UsageError("no_case_fits", ops=folder.op, pattern=pattern)
+    known = (declared.get(case) or PerformanceCase(case) for case in fitting)
     source, cases = _place_cases(settings, folder.op, known)
     logbook = read_logbook(folder.folder)
     judged = len(logbook.list_of(logbook.rounds[-1].start)) if logbook.rounds else 0

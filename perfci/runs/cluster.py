@@ -179,7 +179,7 @@ def try_on_cluster(
     def measure(cluster: Cluster, round_: Round) -> Round:
         op, rounds = select_one(settings, round_.op), settings.reports / ROUNDS
         top, found = require(find_repository(settings.root)).top, list[Round]()
-        words = ["try", op.op, "--why", why, "--start", round_.start, "--device", cluster.device, "--on", HERE]
+        words = ["try", op.op, "--why", why, "--against", round_.start, "--device", cluster.device, "--on", HERE]
         words += ["--seed", str(request.seed)] if request.seed is not None else []
         packed = cluster.ray.put(_pack(settings, top, str(round_.against), round_.start))
         calls = {1: _call(settings, top, words, packed, {}, [op.folder / FILE, rounds])}

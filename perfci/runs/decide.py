@@ -1,14 +1,15 @@
 """From a stored run to verdicts, by the rules and baselines that it is judged by."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from perfci import store
-from perfci.core.errors import GitError
-from perfci.core.model import Baseline, Judgements, Reason, Run
+from perfci.core.errors import GitError, UsageError
+from perfci.core.model import Baseline, Judgements, OpRun, Reason, Run, StaticOp
 from perfci.core.renames import with_aliases
 from perfci.core.settings import Settings
 from perfci.core.temporary import temporary_folder
@@ -16,6 +17,8 @@ from perfci.git.checkout import materialise
 from perfci.git.command import parse_commit
 from perfci.judge import judge
 from perfci.judge.quarantine import advise
+from perfci.ops.discover import pick
+from perfci.ops.spec import matches
 from perfci.report.past import Past
 from perfci.runs import effective_thresholds
 from perfci.runs.accept import accept
@@ -23,6 +26,8 @@ from perfci.runs.base import is_judged_by_base, list_known_ops, mark_added, move
 from perfci.runs.pasts import read_pasts
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.read import load
+
+_Cases = TypeVar("_Cases", OpRun, StaticOp)
 
 
 def decide(run: Run, settings: Settings, against: Path | None = None, judged_by: Settings | None = None) -> Judgements:
@@ -55,6 +60,34 @@ def read_context(run: Run, settings: Settings, against: Path | None = None) -> R
     with open_rules(run, settings) as rules:
         pasts = read_pasts(run, dataclasses.replace(rules, baselines=against) if against else rules)
         return ReportContext(_read_baselines(run, rules, against), pasts)
+
+
+def narrow(
+    run: Run, judgements: Judgements, names: Sequence[str], pattern: str | None = None
+) -> tuple[Run, Judgements]:
+    """Leaves some ops and cases of a run, which was judged as a whole. A row about an op as a whole stays with it.
+
+    Raises UsageError for an op that the run does not have, and if no case fits.
+    """
+    if not names and pattern is None:
+        return run, judgements
+    static = run.static.ops if run.static else ()
+    known = list(dict.fromkeys([*(op.op for op in run.ops), *(op.op for op in static)]))
+    chosen = pick(known, names, "op_not_in_run")
+    ops = tuple(_keep_cases(op, pattern) for op in run.ops if op.op in chosen)
+    compiled = tuple(_keep_cases(op, pattern) for op in static if op.op in chosen)
+    kept = (len(op.accuracy) + len(op.performance) + len(op.stored) for op in ops)
+    if pattern is not None and not any((*kept, *(len(op.cases) for op in compiled))):
+        raise UsageError("no_case_fits", ops=", ".join(chosen), pattern=pattern)
+    rows = [row for row in judgements.rows if row.op in chosen and (row.case is None or matches(row.case, pattern))]
+    whole = dataclasses.replace(run.static, ops=compiled) if run.static else None
+    return dataclasses.replace(run, ops=ops, static=whole), dataclasses.replace(judgements, rows=tuple(rows))
+
+
+def _keep_cases(op: _Cases, pattern: str | None) -> _Cases:
+    kinds = ("cases",) if isinstance(op, StaticOp) else ("accuracy", "performance", "stored")
+    kept = {kind: tuple(one for one in getattr(op, kind) if matches(one.case, pattern)) for kind in kinds}
+    return dataclasses.replace(op, **kept)  # type: ignore[arg-type]
 
 
 @contextmanager

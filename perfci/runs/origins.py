@@ -11,6 +11,7 @@ from perfci.core.model import Device, Environment, HistoryRun, Reason, Suite
 from perfci.core.settings import Settings
 from perfci.core.wording import say
 from perfci.judge.expected import parse_day
+from perfci.ops.discover import pick
 from perfci.ops.spec import is_stored, matches
 from perfci.runs.base import list_known_ops
 from perfci.runs.effective_thresholds import InForce, over, relaxed_note
@@ -82,14 +83,12 @@ def explain(
     """
     today = day or datetime.now(UTC).date()
     written = load(settings.thresholds, list_known_ops(settings), settings.root)
-    for op in ops:
-        check_op(settings, op, written)
+    names = pick_ops(settings, ops, written)
     known = CaseThresholds.__dataclass_fields__
     if key is not None and key not in known:
         raise UsageError("relax_key", key=key, keys=list_nearest_first(key, known))
     if device is not None:
         check_device(settings, device)
-    names = list(ops) or sorted({*(list_known_ops(settings) or ()), *written.ops})
     keys = list(known) if key is None else [key]
     devices: list[str | None] = [device] if device else [*list_devices(settings)] or [None]
 
@@ -140,11 +139,9 @@ def list_devices(settings: Settings) -> list[str]:
     return sorted({path.parent.name for path in files} | {*history_devices(settings.baselines)})
 
 
-def check_op(settings: Settings, op: str, written: Thresholds) -> None:
-    """Raises UsageError for an op that the project does not have."""
-    known = sorted({*(list_known_ops(settings) or ()), *written.ops})
-    if op not in known:
-        raise UsageError("relax_op", op=op, known=list_nearest_first(op, known))
+def pick_ops(settings: Settings, names: Sequence[str], written: Thresholds) -> list[str]:
+    """The ops that names or globs mean. Raises UsageError for one that the project does not have."""
+    return pick(sorted({*(list_known_ops(settings) or ()), *written.ops}), names, "relax_op")
 
 
 def check_device(settings: Settings, device: str) -> None:
@@ -222,7 +219,10 @@ def relax(
     known = [each for each in NUMBERS if each != ALPHA]
     if key not in known:
         raise UsageError("relax_key", key=key, keys=list_nearest_first(key, known))
-    check_op(settings, op, written)
+    fitting = pick_ops(settings, [op], written)
+    if len(fitting) > 1:
+        raise UsageError("several_ops", name=op, ops=", ".join(fitting))
+    [op] = fitting
     if device is not None:
         check_device(settings, device)
     if case is not None:
@@ -237,7 +237,7 @@ def relax(
     if last is None or not today <= last <= today + LONGEST:
         raise UsageError("relax_until", until=until)
     try:
-        value = None if to is None else read_value(key, to, "--to")
+        value = None if to is None else read_value(key, to, "--value")
     except StoredFileError as error:
         want = error.reason.facts.get("want") or say("a value")
         raise UsageError("relax_value", key=key, found=to, want=want) from error

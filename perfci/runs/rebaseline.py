@@ -22,6 +22,7 @@ from perfci.core.model.run import PlannedOp, Run
 from perfci.core.settings import Settings
 from perfci.git.command import git, parse_commit
 from perfci.judge import judge
+from perfci.ops.discover import pick
 from perfci.report.text import list_some
 from perfci.runs.accept import Evidence, Limits, accept
 from perfci.runs.accept_runs import read_stored
@@ -175,9 +176,9 @@ def rebaseline_runs(
     if options.write and not options.why.strip():
         raise UsageError("rebaseline_without_why")
     measured = list(dict.fromkeys(op.op for run in runs for op in run.ops))
-    for op in (*names, *options.included):
-        if op not in measured:
-            raise UsageError("op_not_in_run", op=op, known=", ".join(measured))
+    chosen = pick(measured, names, "op_not_in_run")
+    included = pick(measured, options.included, "op_not_in_run") if options.included else []
+    options = replace(options, included=tuple(included))
     rules = in_force(settings, runs[-1].environment, runs[-1].created, list_known_ops(settings)).limits
     key = runs[0].environment.device.key
     planned = {op.op: op for run in runs for op in run.plan.ops}
@@ -190,7 +191,7 @@ def rebaseline_runs(
     readable = {op: found for op, found in stored.items() if isinstance(found, Baseline)}
     evidence = [(run, judge(run, readable, rules)) for run in runs]
     # All is weighed before anything is written: what is refused is refused with nothing done.
-    ready = [_weigh(op, evidence, stored[op], rules, settings, options) for op in names or measured]
+    ready = [_weigh(op, evidence, stored[op], rules, settings, options) for op in chosen]
     if not options.write:
         return ready
     return [_write(each, evidence, settings, key) for each in ready]

@@ -12,6 +12,7 @@ from perfci.core.errors import PerfciError, StoredFileError, UsageError
 from perfci.core.model import Comparison, Fact, HistoryRun, Reason, Suite
 from perfci.core.settings import Settings
 from perfci.core.wording import ENGLISH, sentence, speaking
+from perfci.ops.discover import pick
 from perfci.runs.effective_thresholds import place
 from perfci.store.files import write_atomically
 from perfci.store.history import held, history_devices, history_ops, read_history
@@ -67,12 +68,8 @@ def tighten(
         raise UsageError("history_no_device", device=device, known=", ".join(devices) or "-")
     chosen = [device] if device is not None else devices
     found = [(each, op) for each in chosen for op in history_ops(settings.baselines, each)]
-    known = sorted({op for _, op in found})
-    for op in ops:
-        if op not in known:
-            raise UsageError("history_no_op", op=op, known=", ".join(known) or "-")
-    wanted = (each for each in found if not ops or each[1] in ops)
-    return [_tighten_op(settings, written, *each, today, write=write) for each in wanted]
+    wanted = pick(sorted({op for _, op in found}), ops, "history_no_op")
+    return [_tighten_op(settings, written, *each, today, write=write) for each in found if each[1] in wanted]
 
 
 def refuse_in_pipeline(known: Mapping[str, str]) -> None:

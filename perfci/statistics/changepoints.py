@@ -239,12 +239,16 @@ def describe_change(change: ChangePoint, op: str) -> Reason:
     size = change.size
     facts: dict[str, Fact] = {"op": op, "case": change.case, "figure": change.figure, "date": change.after.created[:10]}
     facts |= {"change": size.value, "low": size.low, "high": size.high, "before": commits[0], "after": commits[1]}
-    what = ["--op", op, "--case", change.case]
+    what = [op, "--case", change.case]
     if change.figure in STORED_ZEROS:
         return Reason("stored_stepped", {**facts, "command": shlex.join(["perfci", "history", *what])})
     if change.unexplained:
         known = before.commit and after.commit and before.commit != after.commit and not before.dirty | after.dirty
-        words = ["perfci", "bisect", *what, *commits] if known else ["perfci", "history", *what]
+        words = (
+            ["perfci", "bisect", *what, "--against", commits[0], "--bad", commits[1]]
+            if known
+            else ["perfci", "history", *what]
+        )
         return Reason("step_slower", {**facts, "command": shlex.join(words)})
     if change.why is not None:
         return Reason("step_accepted", {**facts, "why": change.why})

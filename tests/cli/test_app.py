@@ -10,7 +10,7 @@ import typer.main
 
 from perfci.cli.app import GROUPS, app
 from perfci.cli.main import run
-from perfci.cli.options import DeviceKind, DuelKind
+from perfci.cli.options import RENAMED, DeviceKind, DuelKind
 from perfci.core.model import DuelWhat
 from perfci.device import KINDS
 
@@ -48,12 +48,18 @@ def test_help_names_arguments_and_defaults_in_words_and_no_types_of_python(path,
     assert [odd for odd in ("list[", "<str>", "<path>", "range>", "{", "......", "default: (") if odd in shown] == []
     for option in [each for owner, each in options() if owner == path]:
         own = " ".join(re.split(r"\n  -", shown.partition(f" {option} ")[2])[0].split())
-        required = option in {"--op", "--why", "--until"} and path in {("thresholds", "relax"), ("try",)}
-        assert required or re.search(r"\[default: .+\]", own), (option, own)
+        assert re.search(r"\[default: .+\]|\[required\]", own), (option, own)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "same"), [("help check", "check --help"), ("help", "--help"), ("-V", "--version")]
+    ("arguments", "same"),
+    [
+        ("help check", "check --help"),
+        ("help ci plan", "ci plan --help"),
+        ("help ci", "ci --help"),
+        ("help", "--help"),
+        ("-V", "--version"),
+    ],
 )
 def test_what_people_try_first_works(arguments, same, capsys):
     answers = []
@@ -62,6 +68,37 @@ def test_what_people_try_first_works(arguments, same, capsys):
         answers.append(capsys.readouterr().out)
 
     assert answers[0] == answers[1] != ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("chek", "There is no command chek: did you mean check?"),
+        ("help chek", "There is no command chek: did you mean check?"),
+        ("help ci pln", "There is no command pln: did you mean plan?"),
+        ("thresholds shwo", "There is no command shwo: did you mean show?"),
+        ("run", "There is no command run: name one of init, new, list"),
+        ("ci run", "There is no command run: name one of plan, merge, note."),
+        ("check --opp relu", "There is no option --opp: did you mean --op?"),
+        ("--versoin", "There is no option --versoin: did you mean --version?"),
+        ("show --zzz", "There is no option --zzz: perfci show --help lists those that there are."),
+        ("ci plan --zzz", "There is no option --zzz: perfci ci plan --help lists"),
+    ],
+)
+def test_a_misspelt_word_is_refused_and_the_nearest_one_is_named(arguments, said, capsys):
+    assert run(arguments.split()) == 1
+
+    seen = capsys.readouterr()
+    assert (seen.out, seen.err.count("\n")) == ("", 1) and seen.err.startswith(f"perfci: {said}")
+
+
+@pytest.mark.parametrize(("before", "now"), RENAMED.items())
+def test_an_option_under_its_earlier_name_is_refused_and_the_new_one_works(before, now, capsys):
+    words = before.split()[1:]
+    assert run([*words, "x"]) == 1
+
+    assert capsys.readouterr().err == f"perfci: The option {words[-1]} is now {now}: give that.\n"
+    assert now in {option for path, option in options() if path == tuple(words[:-1])}
 
 
 def test_there_are_at_most_19_commands_in_five_groups_with_an_uncut_line_each(capsys, monkeypatch):
@@ -94,6 +131,7 @@ def test_devices_and_duels_are_those_that_there_are():
         ("check --static --device cpu", "--static does not go with --device"),
         ("check --static --chain", "--static does not go with --chain"),
         ("check --retry reports relu", "--retry does not go with OP..."),
+        ("check --retry reports --op relu", "--retry does not go with OP..."),
         ("check --soak --html", "--soak does not go with --html"),
         ("check --no-judge --strict", "--no-judge does not go with --strict"),
         ("check --plan p --shard 1/2 --budget 1.0", "--plan does not go with --budget"),
@@ -101,7 +139,7 @@ def test_devices_and_duels_are_those_that_there_are():
         ("check --shard 1/2", "--shard goes only with --plan"),
         ("check --plan p", "--plan goes only with --shard I/N"),
         ("check --confirm r", "--confirm goes only with --plan"),
-        ("check --release v1", "--release goes only with --against-release"),
+        ("check --chain --against v1", "--chain does not go with --against"),
         ("check --calls 5", "--calls goes only with --soak"),
         ("check --out x", "--out goes only with --retry or --against-release"),
         ("accept r --why x", "--why goes only with --slower or --environment"),
@@ -109,7 +147,7 @@ def test_devices_and_duels_are_those_that_there_are():
         ("accept r --environment --case x", "--environment does not go with --case"),
         ("history --boards --strict", "--boards does not go with --strict"),
         ("history --strict", "--strict goes only with --drift"),
-        ("report --to csv --baseline b", "--to csv does not go with --baseline"),
+        ("report --to csv --against b", "--to csv does not go with --against"),
         ("report r --verdicts", "--verdicts goes only with --to csv or --to parquet"),
         ("doctor --seed 3", "--seed goes only with --selftest"),
         ("new x --from a:b --fake", "--from does not go with --fake"),

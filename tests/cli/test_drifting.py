@@ -70,7 +70,7 @@ def test_a_step_is_told_with_its_commits_and_the_command_that_finds_it(root, ask
     code, out, _ = ask("history", "--drift")
 
     assert code == 3 and ask("history", "--drift", "--strict")[0] == 2
-    assert f"perfci bisect --op softmax --case {CASE} {29:040x}"[:-28] in out
+    assert f"perfci bisect softmax --case {CASE} --against {29:040x}"[:-28] in out
     assert "perfci accept --slower --why TEXT" in out
 
 
@@ -114,7 +114,11 @@ def test_few_runs_are_said_and_a_case_or_op_that_is_not_there_is_a_usage_error(r
     code, out, _ = ask("history", "--drift")
     assert code == 0 and "Too few runs for steps (20): 2." in out
     assert ask("history", "--drift", "--case", "none=1")[0] == ask("history", "--drift", "none")[0] == 1
-    assert ask("history", "--drift", "--device", "none")[0] == ask("history", "--boards", "--device", "none")[0] == 1
+    assert (
+        ask("history", "--drift", "--device-key", "none")[0]
+        == ask("history", "--boards", "--device-key", "none")[0]
+        == 1
+    )
 
 
 # --- storage in low precision -----------------------------------------------------------------------------------------

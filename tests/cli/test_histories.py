@@ -91,7 +91,7 @@ def test_a_project_without_any_history_says_how_to_get_one(root, ask):
 def test_what_no_history_has_is_named(nights, ask):
     for arguments, said in (
         (["softmin"], "softmax"),
-        (["--device", "nvidia-a100"], KEY),
+        (["--device-key", "nvidia-a100"], KEY),
         (["--case", "rows=7"], "rows=7"),
     ):
         code, _, err = ask(*arguments)

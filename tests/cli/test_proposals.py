@@ -56,7 +56,7 @@ def test_all_options_reach_the_proposal_without_a_checkout(job, becomes, capsys)
     url = "https://gitlab.example.com/team/-/merge_requests/5"
     asked = becomes(Proposed(Fate.PROPOSED, "bot/x", "d" * 40, 5, url, TOLD))
 
-    code = run(["accept", "--propose", "--from", str(job), "--project", str(job), "--branch", "bot/x"])
+    code = run(["accept", "--propose", "--artifacts", str(job), "--project", str(job), "--branch", "bot/x"])
 
     (source, settings, options, environ, prefix), _ = asked[0]
     assert (code, source, prefix, environ["CI_PROJECT_ID"]) == (0, job, "", "7")

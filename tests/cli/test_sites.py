@@ -55,8 +55,8 @@ def test_the_heat_map_compares_with_the_newest_tag_or_the_revision_named(root, c
 
     # Of the median of the first two runs, 15 us, and that of the last two, 22 us.
     assert build() == (0, "Change since v1", "+46.7 %")
-    assert build("--release", first) == (0, f"Change since {first}", "+100.0 %")
-    assert run(["report", "--to", "site", "--release", "v2"]) == 1
+    assert build("--against", first) == (0, f"Change since {first}", "+100.0 %")
+    assert run(["report", "--to", "site", "--against", "v2"]) == 1
     assert "'v2'" in capsys.readouterr().err
     git(root, "tag", "-d", "v1")
     assert build()[:2] == (0, "Change over the kept runs")

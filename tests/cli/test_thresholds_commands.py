@@ -87,7 +87,7 @@ def test_programs_get_every_field(ask, root):
 
 def test_a_threshold_is_relaxed_and_says_how_it_stands(ask, root):
     until = (datetime.now(UTC).date() + timedelta(days=30)).isoformat()
-    wishes = ["--op", "relu", "--why", "see !43", "--until", until, "--to", "9 %"]
+    wishes = ["--op", "relu", "--why", "see !43", "--until", until, "--value", "9 %"]
     code, text, _ = ask("relax", "rsd", *wishes)
     assert code == 0
     assert "rsd of relu is relaxed to 9 %" in text

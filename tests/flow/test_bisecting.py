@@ -100,7 +100,7 @@ def test_what_is_installed_from_the_work_tree_is_each_revisions_own(project, edi
     (project.root / "lib" / "speeds.py").write_text("SPEED = 720.0\n")
 
     answer = project.perfci(
-        "bisect", "--op", "scale", "--device", "fake", "--seed", "7", "--format", "json", ids[0], ids[2]
+        "bisect", "scale", "--against", ids[0], "--bad", ids[2], "--device", "fake", "--seed", "7", "--format", "json"
     )
     found = json.loads(answer.out)
 

@@ -149,7 +149,7 @@ def test_a_run_can_be_held_against_another_run(project, tmp_path):
     project.edit("relu", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 352.0")
     project.perfci("check", "--no-judge", "--device", "fake")
 
-    answer = project.perfci("compare", str(project.root / "reports"), "--baseline", str(before), "--format", "json")
+    answer = project.perfci("compare", str(project.root / "reports"), "--against", str(before), "--format", "json")
 
     # Slower, but a stored run cannot be measured again, so the suspicion stays one.
     assert answer.verdicts("relu") == {"PASS", "INCONCLUSIVE"}

@@ -199,7 +199,7 @@ def test_a_round_is_measured_on_a_cluster_and_kept_here(topic: Project, connect)
     connect(StandIn("ab", lose_first()))
     commit_all(topic.root)  # so that HEAD is not what the kernel is compared with
     topic.edit("scale", "triton", "US_PER_MEGABYTE = 328.0", "US_PER_MEGABYTE = 300.0")
-    words = ("try", "scale", "--why", "fewer bytes", "--expect", "+5%", "--start", "main", "--device", "fake")
+    words = ("try", "scale", "--why", "fewer bytes", "--expect", "+5%", "--against", "main", "--device", "fake")
 
     answer = topic.perfci(*words, "--seed", "7", "--on", "ray")
 

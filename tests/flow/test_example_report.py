@@ -22,7 +22,7 @@ def test_an_example_is_rendered_anew_word_for_word(pictures, example, tmp_path, 
             shutil.copy(example / name, tmp_path)
 
     # Runs without a base are judged by the baselines of their time; the project's baselines change.
-    its_own = ["--baseline", str(example / "baselines")] if (example / "baselines").exists() else []
+    its_own = ["--against", str(example / "baselines")] if (example / "baselines").exists() else []
     code = run(["report", str(tmp_path / "run.json"), *its_own, "--project", str(ROOT)])
 
     assert code == 0, capsys.readouterr().err
@@ -51,7 +51,7 @@ def test_a_report_is_judged_by_the_baselines_that_it_is_given(tmp_path, capsys):
     shutil.copy(EXAMPLE / "baselines" / "nvidia-h200" / "softmax.json", of_its_device)
 
     code = run(
-        ["report", str(EXAMPLE), "--baseline", str(tmp_path), "--out", str(tmp_path / "out"), "--project", str(ROOT)]
+        ["report", str(EXAMPLE), "--against", str(tmp_path), "--out", str(tmp_path / "out"), "--project", str(ROOT)]
     )
 
     assert code == 0, capsys.readouterr().err
@@ -66,7 +66,7 @@ def test_a_report_is_judged_by_the_baselines_that_it_is_given(tmp_path, capsys):
 
 def test_a_report_against_another_run_shows_that_run_and_no_history(tmp_path, capsys):
     code = run(
-        ["report", str(EXAMPLE), "--baseline", str(DUEL / "run.json"), "--out", str(tmp_path), "--project", str(ROOT)]
+        ["report", str(EXAMPLE), "--against", str(DUEL / "run.json"), "--out", str(tmp_path), "--project", str(ROOT)]
     )
 
     assert code == 0, capsys.readouterr().err
@@ -82,7 +82,7 @@ def test_a_folder_without_baselines_is_told_and_nothing_is_written(command, fold
     place = EXAMPLE / "baselines" / "nvidia-h200" if folder == "of one device" else place
     out = ["--out", str(tmp_path / "out")] if command == "report" else []
 
-    code = run([command, str(EXAMPLE), "--baseline", str(place), *out, "--project", str(ROOT)])
+    code = run([command, str(EXAMPLE), "--against", str(place), *out, "--project", str(ROOT)])
 
     assert code == 1
     assert f"There is no run and no folder of baselines at {place}" in capsys.readouterr().err

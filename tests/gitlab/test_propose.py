@@ -203,15 +203,15 @@ def test_foreign_names_become_no_markup_and_no_line(remote, job, send):
 
 def test_a_dry_run_needs_no_token_and_pushes_nothing(remote, job, tmp_path, capsys):
     remote.git("clone", "--quiet", str(remote.folder), str(tmp_path / "clone"))
-    command = ["accept", "--propose", "--from", str(job.root), "--project", str(tmp_path / "clone"), "--dry-run"]
+    command = ["accept", "--propose", "--artifacts", str(job.root), "--project", str(tmp_path / "clone"), "--dry-run"]
 
     assert run(command) == 0
     assert "Nothing to propose" in capsys.readouterr().out
     job.accept()
     assert run(command) == 0
     assert PATH in capsys.readouterr().out
-    assert run([*command, "--base", "0" * 40]) == 1
-    assert "--base" in capsys.readouterr().err
+    assert run([*command, "--against", "0" * 40]) == 1
+    assert "--against" in capsys.readouterr().err
     job.tighten(0.09)
     assert run(command) == 1
     assert "would be loosened" in capsys.readouterr().err
@@ -225,9 +225,9 @@ def test_the_command_does_it_all_by_the_jobs_variables(remote, job, environ, mon
     job.accept()
     (job.root / "kernels" / "x.py").write_text("raise SystemExit('imported')\n")
 
-    first = run(["accept", "--propose", "--from", str(job.root), "--project", str(job.root)])
+    first = run(["accept", "--propose", "--artifacts", str(job.root), "--project", str(job.root)])
     shown = capsys.readouterr()
-    again = run(["accept", "--propose", "--from", str(job.root), "--project", str(job.root), "--format", "json"])
+    again = run(["accept", "--propose", "--artifacts", str(job.root), "--project", str(job.root), "--format", "json"])
 
     assert (first, again, shown.err) == (0, 0, "")
     assert PATH in shown.out

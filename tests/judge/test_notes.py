@@ -79,7 +79,7 @@ def test_only_a_slow_down_names_the_commits_between_which_it_came(shift, told):
     kinds = {reason.kind: reason for reason in row.reasons}
     assert ("slower_since" in kinds) == told
     if told:
-        assert f"perfci bisect --op op --case {CASE} aaaaaaaaaaaa" in sentence(kinds["slower_since"])
+        assert f"perfci bisect op --case {CASE} --against aaaaaaaaaaaa" in sentence(kinds["slower_since"])
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_slow_down_since_a_release_is_called_the_sum_of_many_merges_or_the_ste
     told = next(reason for reason in row.reasons if reason.kind == kind)
     assert row.verdict is Verdict.REGRESSED
     assert words in sentence(told) and "+3.0 %" in sentence(told)
-    assert f"perfci bisect --op op --case {CASE} aaaaaaaaaaaa" in sentence(told)
+    assert f"perfci bisect op --case {CASE} --against aaaaaaaaaaaa" in sentence(told)
     assert [note.kind for note in found.notes[:2]] == ["compared_release", "boom"]
 
 

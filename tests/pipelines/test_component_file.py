@@ -274,11 +274,11 @@ def test_a_plan_takes_the_times_of_the_last_run_and_does_without_where_they_are_
     script, variables = job("perfci-plan")
 
     calls, _ = shell.run(script, **variables)
-    assert calls[-1][-2:] == ["--last", "reports/last.json"] and len(calls) == 2
+    assert calls[-1][-2:] == ["--balance", "reports/last.json"] and len(calls) == 2
 
-    shell.program("perfci", 'case "$*" in *--last*) exit 1;; esac')
+    shell.program("perfci", 'case "$*" in *--balance*) exit 1;; esac')
     calls, done = shell.run(script, **variables)
-    assert "--last" not in calls[-1] and done.returncode == 0
+    assert "--balance" not in calls[-1] and done.returncode == 0
 
     shell.program("perfci", "exit 1")
     assert shell.run(script, **variables)[1].returncode == 1
@@ -340,7 +340,7 @@ def test_the_note_is_told_where_the_report_is_and_works_in_an_empty_folder(shell
 
     calls, done = shell.run(script, **variables)
 
-    options = [f"{shell.work}/reports", "--project", f"{shell.work}/.", "--key", "check"]
+    options = [f"{shell.work}/reports", "--project", f"{shell.work}/.", "--name", "check"]
     assert calls == [["python3", "-I", "-m", "perfci", "ci", "note", *options]]
     assert done.stdout == f"<{(address or '').strip()}>\n"
     assert not (shell.work / "pwned").exists()

@@ -195,7 +195,7 @@ def test_the_gravest_case_comes_first_with_its_trend_and_what_to_do(page):
     rows = [node for node in page.all("tbody") if "data-key" in node.attributes]
 
     assert rows[0].attributes["data-state"] == "stepped"
-    assert "perfci bisect --op softmax" in rows[0].text
+    assert "perfci bisect softmax" in rows[0].text
     assert len(rows) == len(list(page.all("svg"))) == 11
     (line,) = [node for node in rows[0].all("path") if "class" not in node.attributes]
     assert line.attributes["d"].count("L") == 59

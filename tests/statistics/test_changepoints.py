@@ -102,7 +102,7 @@ def test_a_step_of_the_kernel_has_its_commits_and_size_and_the_bisection_that_fi
     assert (found.before.run, found.after.run) == ("r39", "r40")
     assert found.size.low < 0.02 < found.size.high and found.size.high - found.size.low < 0.01
     assert found.runs == (40, 20)
-    command = f"perfci bisect --op softmax --case {CASE} {39:040x}"[: -40 + 12]
+    command = f"perfci bisect softmax --case {CASE} --against {39:040x}"[: -40 + 12]
     assert command in said(found) and f"{40:040x}"[:12] in said(found)
 
 
