@@ -96,7 +96,7 @@ def test_a_stored_run_is_judged_and_only_paths_in_the_project_are_read(kernel, t
         judged = await ask(client, "compare")
         assert await ask(client, "compare", run="reports") == judged
         outside = [await client.call_tool("compare", {"run": path}) for path in ("..", "/etc", "away/run.json")]
-        baseline = await client.call_tool("compare", {"baseline": str(tmp_path)})
+        baseline = await client.call_tool("compare", {"against": str(tmp_path)})
         return judged, [*outside, baseline]
 
     judged, outside = talk(kernel, conversation)
