@@ -160,7 +160,8 @@ def suggest(found: Answers, context: Context) -> Suggestion | None:
         if "target" in facts:
             reach = max(reach, float(facts["target"] or 0.0) / float(facts["low"] or 1.0) - 1)
         else:
-            reach = max(reach, *(float(facts[name] or 0.0) for name in ("high", "again_high") if name in facts))
+            ends = ("high", "first", "again_high")
+            reach = max(reach, *(float(facts[name] or 0.0) for name in ends if name in facts))
     return suggest_expected(context.thresholds, context.comparison.op, context.comparison.case, reach, day + ROOM)
 
 

@@ -1,11 +1,10 @@
 """Answers to questions about one timed case, and those that its stored baseline gives about time and span."""
 
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from perfci.core.environment import list_differences
-from perfci.core.model import Block, Comparison, Fact, Reason, Run, Screen, Verdict
+from perfci.core.model import Block, Comparison, Fact, Reason, Run, Screen, Verdict, choose_look
 from perfci.statistics import exact
 from perfci.store.past.lines import by_process, find_median
 from perfci.thresholds.case import CaseThresholds
@@ -149,11 +148,10 @@ def screen_time(context: Context) -> Finding:
     if comparison.stale:
         return Finding(Verdict.STALE, (comparison.stale,))
     # No change was found. It may still lie beyond the margin, with only noise that keeps it from being a regression.
-    told = _facts(screens, comparison)
-    beyond = [screen.change.value > screen.margin and screen.difference_us > floor for screen in screens]
-    if statistics.median_low(beyond):
+    told, shown = _facts(screens, comparison), choose_look(screens)
+    if shown.change.value > shown.margin and shown.difference_us > floor:
         return Finding(Verdict.INCONCLUSIVE, (Reason("too_noisy", told),), unsettled=len(screens) == 1)
-    if abs(first.change.value) > first.margin and abs(first.difference_us) <= floor:
+    if abs(shown.change.value) > shown.margin and abs(shown.difference_us) <= floor:
         return Finding(Verdict.PASS, (Reason("below_floor", {**told, "floor_us": floor}),))
     return Finding(Verdict.PASS, (Reason("no_change", told),))
 
@@ -211,11 +209,13 @@ def _confirm(change: _Change, screens: Sequence[Screen], context: Context, floor
 
 
 def _facts(screens: Sequence[Screen], comparison: Comparison) -> dict[str, Fact]:
-    first, again = screens[0], [screen.change.value for screen in screens[1:]]
+    shown, changes = choose_look(screens), [screen.change.value for screen in screens]
     return {
-        "change": first.change.value, "low": first.change.low, "high": first.change.high, "margin": first.margin,
-        "difference_us": first.difference_us, "kernel_us": comparison.kernel_us, "baseline_us": comparison.baseline_us,
-        "blocks": first.blocks, "baseline_blocks": first.baseline_blocks, "reference_change": first.reference_change,
+        "change": shown.change.value, "low": shown.change.low, "high": shown.change.high, "margin": shown.margin,
+        "difference_us": shown.difference_us, "kernel_us": comparison.kernel_us, "baseline_us": comparison.baseline_us,
+        "blocks": shown.blocks, "baseline_blocks": shown.baseline_blocks, "reference_change": shown.reference_change,
         "activities": comparison.activities, "baseline_activities": comparison.baseline_activities,
-        "processes": len(again), "again_low": min(again, default=None), "again_high": max(again, default=None),
+        "first": changes[0], "least": min(changes), "most": max(changes), "looks": len(screens),
+        "processes": len(screens) - 1,
+        "again_low": min(changes[1:], default=None), "again_high": max(changes[1:], default=None),
     }  # fmt: skip

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfci.core.model import Gate, Judgement, Judgements, OpRun, PerformanceCase, Run, Suite
+from perfci.core.model import Gate, Judgement, Judgements, OpRun, PerformanceCase, Run, Suite, choose_look
 from perfci.core.wording import say
 from perfci.ops.spec import is_stored
 from perfci.report import ceilings, lowprec, past, rows
@@ -82,7 +82,7 @@ def _make_chart(case: PerformanceCase, row: Judgement | None, launches: Mapping[
     if seen and seen.duel:
         allowed: float | None = float(np.expm1(seen.duel.tau))
     else:
-        allowed = seen.screens[-1].margin if seen and seen.screens else None
+        allowed = choose_look(seen.screens).margin if seen and seen.screens else None
     shifts: dict[int, list[float]] = {}
     for block in blocks if seen and seen.duel else ():
         if DUEL in block.shifts:

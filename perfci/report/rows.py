@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from perfci.core import units
-from perfci.core.model import Gate, Interval, Judgement, Judgements, Reason, Run, Suite, Verdict
+from perfci.core.model import Gate, Interval, Judgement, Judgements, Reason, Run, Suite, Verdict, choose_look
 from perfci.core.wording import say, sentence
 from perfci.measure.closeness import times_allowed
 from perfci.report.text import list_some, strong
@@ -164,11 +164,11 @@ def rank(verdict: Verdict, gate: Gate | None = None) -> int:
 
 
 def find_change(row: Judgement) -> Interval | None:
-    """Returns the change against the base, else what the last process saw, which is free of the first look's luck."""
+    """Returns the change against the base, else against the baseline."""
     seen = row.comparison
     if seen and seen.duel:
         return exact.to_ratio(seen.duel.shift)
-    return seen.screens[-1].change if seen and seen.screens else None
+    return choose_look(seen.screens).change if seen and seen.screens else None
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

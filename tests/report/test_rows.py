@@ -1,8 +1,14 @@
+import re
 from dataclasses import replace
 
+import pytest
+
 from perfci.core.model import Gate, Judgements, Suite, Verdict
+from perfci.core.wording import catalogue, sentence
 from perfci.report import rows
 from perfci.statistics import exact
+from tests import decision_examples as decisions
+from tests.decision_examples import again, blocks
 
 
 def judged(examples, *verdicts, suite=Suite.PERFORMANCE):
@@ -97,3 +103,32 @@ def test_the_change_against_the_base_comes_before_that_against_the_baseline(exam
 
     assert drifted.comparison.screens
     assert rows.find_change(drifted) == exact.to_ratio(drifted.comparison.duel.shift)
+
+
+@pytest.mark.parametrize(
+    "timed",
+    [
+        blocks(), blocks(1.05), again(1.05), again(1.03, 1.06), again(1.05, 1.0), blocks(1.05) + again(1.0)[10:],
+        again(0.95), blocks(0.95) + again(1.0)[10:],
+    ],
+)  # fmt: skip
+def test_the_change_against_a_baseline_is_one_number_in_the_table_and_in_the_sentences(timed):
+    row = decisions.row_of(decisions.judged(decisions.run(timed), decisions.baseline()))
+    change, first = rows.find_change(row), row.reasons[0]
+
+    assert (first.facts["change"], first.facts["low"], first.facts["high"]) == (change.value, change.low, change.high)
+    named = re.findall(r"{(\w+):[+]%}", catalogue()[first.kind])
+    if "refuted" in first.kind or "disputed" in first.kind:
+        assert "first" in named and "change" not in named
+        assert first.facts["first"] == row.comparison.screens[0].change.value
+    else:
+        assert "change" in named
+
+
+def test_the_middle_of_three_processes_stands_for_all_of_them():
+    row = decisions.row_of(decisions.judged(decisions.run(again(1.05, 1.2)), decisions.baseline()))
+
+    seen = sorted(screen.change.value for screen in row.comparison.screens)
+    assert rows.find_change(row).value == seen[1]
+    assert "in 3 processes" in sentence(row.reasons[0])
+    assert f"by process {seen[0]:+.1%} to {seen[2]:+.1%}".replace("%", " %") in sentence(row.reasons[0])

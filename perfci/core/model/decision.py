@@ -1,5 +1,6 @@
 """Comparisons, judgements, and what would make them firmer."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perfci.core.model.basics import Gate, Interval, Look, Reason, Suite, Tail, Verdict
@@ -24,6 +25,11 @@ class Screen:
     difference_us: float  # of the medians, microseconds. Plus is slower
     reference_change: float  # of the reference against its baseline, ratio - 1
     smallest_p: float  # the least p that these numbers of blocks can give
+
+
+def choose_look(screens: Sequence[Screen]) -> Screen:
+    """The one whose change stands for all: the middle one, which neither the first look's luck nor an odd one moves."""
+    return sorted(screens, key=lambda screen: screen.change.value)[(len(screens) - 1) // 2]
 
 
 @dataclass(frozen=True)
