@@ -153,6 +153,7 @@ def test_each_can_be_worded_without_any_fact():
         ("{time:us} a launch", {"time": 4.93}, "4.93 us a launch"),
         ("{room:size} free", {"room": 1 << 28}, "256 MiB free"),
         ("{error:n} off", {"error": 0.0123456}, "0.0123 off"),
+        ("{count:n} blocks", {"count": 2}, "2 blocks"),
         ("{count:case|cases} of {all:op|ops}", {"count": 1, "all": 3}, "1 case of 3 ops"),
         ("{gone} and {time:us}", {}, "- and -"),
         ("{gone}", {"gone": None}, "-"),
@@ -198,3 +199,9 @@ def test_an_unknown_kind_is_shown_with_its_facts():
 
 def test_braces_in_a_fact_are_left_alone():
     assert "{x} is" in sentence(Reason("op_unknown", {"op": "{x} is", "known": "y"}))
+
+
+def test_a_number_of_cases_is_a_whole_number_with_its_noun():
+    found = [sentence(Reason("self_reported", {"op": "scale", "cases": count})) for count in (1, 2)]
+
+    assert [each.partition(": ")[0] for each in found] == ["scale, 1 case", "scale, 2 cases"]

@@ -8,7 +8,7 @@ shown in English. An extension has such files in its folder `wording`. A templat
 us            a time in microseconds
 % and +%      a ratio as a percentage, +% with its sign
 size          bytes
-n             three significant digits
+n             three significant digits, of a whole number all
 sh            a word of a command that people copy into a shell
 say           a text that was given by `as_fact`
 case|cases    a count with its noun: "1 case", "3 cases"
@@ -44,7 +44,7 @@ _WRITERS: dict[str, Callable[[Any, int], str]] = {
     "us": units.time,
     "%": units.percent,
     "+%": functools.partial(units.percent, signed=True),
-    "n": lambda value, digits: units.significant(value, 3 + digits),
+    "n": lambda value, digits: str(value) if isinstance(value, int) else units.significant(value, 3 + digits),
 }
 """Writers of numbers with so many digits more than usual."""
 
