@@ -103,8 +103,11 @@ def _describe(
 
 
 def _speedup(blocks: Sequence[Block], pair: str) -> Interval | None:
+    return find_speedup([block.shifts[pair] for block in blocks if pair in block.shifts])
+
+
+def find_speedup(shifts: Sequence[float]) -> Interval | None:
     """The other arm's time / the kernel's, from the blocks' shifts of kernel/other: the ends change places."""
-    shifts = [block.shifts[pair] for block in blocks if pair in block.shifts]
     if not shifts:
         return None
     d = exact.location(shifts)

@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from statistics import median
 
 from perfci import store
 from perfci.core.errors import PerfciError, UsageError
-from perfci.core.model import Comparison, PerformanceCase, PlannedOp, Reason
+from perfci.core.model import Baseline, BaselineCase, Comparison, Limits, PerformanceCase, PlannedOp, Reason
 from perfci.core.settings import Settings
+from perfci.judge.compare import find_speedup
 from perfci.ops.discover import OpFolder, select_one
 from perfci.ops.fingerprint.tree import Tree
 from perfci.ops.spec import matches
@@ -105,6 +107,12 @@ def _place_cases(
     run = store.read_run(path) if path.exists() else None
     rows = decide(run, settings).rows if run else ()
     times = {row.case: row.comparison for row in rows if row.op == op and row.comparison and row.comparison.kernel_us}
+    source = Reason("brief_untimed", {"op": op})
+    if run and times:
+        source = Reason("brief_run", {"run": run.id, "created": run.created, "device": run.environment.device.name})
+    elif stored := _read_newest_baseline(settings, op):
+        run, times = None, {case.case: _describe_stored(op, case) for case in stored.cases if case.blocks}
+        source = Reason("brief_baseline", {"op": op, "device": stored.device, "created": stored.runs[-1].created[:10]})
     rules = in_force(settings, run.environment, run.created).limits if run else load(settings.thresholds)
     cases = []
     for case in declared:
@@ -113,9 +121,18 @@ def _place_cases(
             case.case, found.kernel_us, found.reference_us, found.speedup, rules.for_case(op, case.case).speedup,
             case.bytes_moved, case.flops,
             intensity=case.flops / case.bytes_moved if case.flops is not None and case.bytes_moved else None,
-            rates=find_rates(case, found.kernel_us, run.limits) if run and found.kernel_us else {},
+            rates=find_rates(case, found.kernel_us, run.limits if run else Limits()) if found.kernel_us else {},
         ))  # fmt: skip
-    if not run or not times:
-        return Reason("brief_untimed", {"op": op}), tuple(cases)
-    facts = {"run": run.id, "created": run.created, "device": run.environment.device.name}
-    return Reason("brief_run", facts), tuple(cases)
+    return source, tuple(cases)
+
+
+def _read_newest_baseline(settings: Settings, op: str) -> Baseline | None:
+    """What was accepted last of an op, on whatever device."""
+    stored = [store.read_baseline(path) for path in settings.baselines.glob(f"*/{op}.json")]
+    return max((each for each in stored if each.runs), key=lambda each: each.runs[-1].created, default=None)
+
+
+def _describe_stored(op: str, case: BaselineCase) -> Comparison:
+    kernel, reference = zip(*((block.kernel_us, block.reference_us) for block in case.blocks), strict=True)
+    speedup = find_speedup([block.shift for block in case.blocks])
+    return Comparison(op, case.case, kernel_us=median(kernel), reference_us=median(reference), speedup=speedup)

@@ -103,3 +103,20 @@ def test_a_torn_line_of_the_logbook_is_reported_and_the_brief_goes_on(project):
 
     assert [each["kind"] for each in found["warnings"]] == ["logbook_damaged"]
     assert (found["rounds"], found["rounds_left"]) == ([], 5)
+
+
+def test_a_brief_without_a_run_has_the_times_of_the_stored_baselines(project):
+    project.first_check()
+    project.accept()
+    timed = {case["case"]: case for case in brief(project)["cases"]}
+    (project.root / "reports" / "run.json").unlink()
+
+    found = brief(project)
+
+    assert found["source"]["kind"] == "brief_baseline"
+    assert "fake-one" in found["source"]["sentence"]
+    for case in found["cases"]:
+        before = timed[case["case"]]
+        assert case["us"] == pytest.approx(before["us"], rel=0.01)
+        assert case["speedup"]["value"] == pytest.approx(before["speedup"]["value"], rel=0.01)
+        assert case["rates"]["gbps"] == pytest.approx(before["rates"]["gbps"], rel=0.01)
