@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from perfci.core.model import Gate, Judgements, Run, Verdict
+from perfci.core.model import Gate, Judgements, Run, Suite, Verdict
 from perfci.core.wording import sentence
 from perfci.report import rows
 from perfci.report.fitness import COMMIT
@@ -25,7 +25,7 @@ class Alert:
     change: float | None  # ratio - 1, plus is slower
     commits: str  # between which it came, or that it was seen at
     why: str  # plain sentences: what, since when, the likely cause, what to do next
-    kind: str = ""  # of the reason that decided
+    kind: str = ""  # of the reason that decided, or `accuracy` for all that follows from wrong answers
     others: tuple[str, ...] = ()  # more cases of the op with the same state, kind and commits
 
     @property
@@ -45,6 +45,7 @@ def list_alerts(judged: Iterable[tuple[Run, Judgements]], stored: Iterable[Any] 
             change, why = rows.find_change(row), join_sentences(map(sentence, row.reasons))
             about = (device, row.op, row.case or "")
             number, kind = change.value if change else None, row.reasons[0].kind if row.reasons else ""
+            kind = _name_kind(kind, str(row.suite))
             alert = Alert(*about, row.verdict, row.gate, number, commits, why, kind)
             known.setdefault((*about, str(row.suite), row.target or ""), alert)
     for row in stored:
@@ -52,9 +53,15 @@ def list_alerts(judged: Iterable[tuple[Run, Judgements]], stored: Iterable[Any] 
         # A newer perfci may know more verdicts.
         state = next((each for each in Verdict if each == row.verdict), plain(row.verdict, 40))
         gate, commits = Gate(row.gate), (row.revision or "-")[:COMMIT]
-        alert = Alert(*about, state, gate, row.change, commits, join_sentences([row.said or ""]), row.reason or "")
+        kind = _name_kind(row.reason or "", row.suite)
+        alert = Alert(*about, state, gate, row.change, commits, join_sentences([row.said or ""]), kind)
         known.setdefault((*about, row.suite, row.target), alert)
     return [each for each in known.values() if each.gate is not Gate.OK]
+
+
+def _name_kind(kind: str, suite: str) -> str:
+    """What verdicts about one cause share: those of an op's checks, and that it was not timed because of them."""
+    return Suite.ACCURACY if kind == "not_timed" else suite if suite == Suite.ACCURACY else kind
 
 
 def join_sentences(texts: Iterable[str]) -> str:
@@ -73,4 +80,5 @@ def sort_alerts(found: Sequence[Alert], steps: Sequence[Alert]) -> list[Alert]:
     alike: dict[tuple[str, ...], list[Alert]] = {}
     for each in sorted(every, key=lambda each: (each.gate != Gate.FAILS, -(each.change or 0.0), each.key)):
         alike.setdefault((each.device, each.op, each.state, each.gate, each.kind, each.commits), []).append(each)
-    return [replace(first, others=tuple(each.case for each in rest)) for first, *rest in alike.values()]
+    # One about the whole op is about all its cases.
+    return [replace(first, others=tuple(each.case for each in rest if first.case)) for first, *rest in alike.values()]

@@ -296,9 +296,9 @@ def _make_row(trail: Trail, kept: Kept, marks: Sequence[Mark], alert: Alert | No
 
 
 def is_gone(case: str, runs: Sequence[HistoryRun]) -> bool:
-    """Whether the newest run that has anything lacks the case: it was renamed, or taken out."""
-    newest = next((run for run in reversed(runs) if run.cases or run.inconclusive), None)
-    return newest is not None and case not in {*(each.case for each in newest.cases), *newest.inconclusive}
+    """Whether the newest run that has anything does not know the case: it was renamed, or taken out."""
+    newest = next((run for run in reversed(runs) if run.known), None)
+    return newest is not None and case not in newest.known
 
 
 def find_speedup(trail: Trail) -> float | None:

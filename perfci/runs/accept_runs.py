@@ -126,7 +126,7 @@ def _weigh(
             continue
         cases = tuple(case for case in _list_cases(op, [run]) if case in whys and case not in begun)
         epoch = Epoch("; ".join(dict.fromkeys(whys[case] for case in cases)), cases) if cases else None
-        line = make_line(op, run, judgements, answer.accepted, epoch)
+        line = make_line(op, run, judgements, answer.accepted, epoch, answer.baseline or existing)
         if line and (answer.accepted or options.slower is None):
             lines.append(line)
             begun |= set(cases)

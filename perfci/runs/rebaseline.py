@@ -269,7 +269,8 @@ def _write(found: Rebaselined, evidence: Sequence[Evidence], settings: Settings,
     except PerfciError as error:
         return replace(found, taken=(), failure=error.reason)
     clean = [each for each in evidence if not each[0].environment.dirty]
-    lines = [make_line(found.op, *each, found.taken) for each in sorted(clean, key=lambda each: each[0].created)]
+    clean.sort(key=lambda each: each[0].created)
+    lines = [make_line(found.op, *each, found.taken, stored=found.baseline) for each in clean]
     try:
         for line in filter(None, lines):
             history.append_history(settings.baselines, key, found.op, line)

@@ -200,7 +200,7 @@ Known = Sequence[tuple[HistoryRun, HistoryCase]]  # a case over the runs that ha
 
 
 def index_cases(history: Sequence[HistoryRun]) -> dict[str, Known]:
-    """Returns for each case of the newest run the runs that have it and were timed like the newest of them."""
+    """Returns for each case that the newest run knows the runs that have it and were timed like the newest of them."""
     found: dict[str, list[tuple[HistoryRun, HistoryCase]]] = {}
     newest: dict[str, tuple[str | None, str]] = {}  # case -> timer and cache
     for run in reversed(history):
@@ -208,8 +208,7 @@ def index_cases(history: Sequence[HistoryRun]) -> dict[str, Known]:
             timed = run.environment.timer, each.cache
             if newest.setdefault(each.case, timed) == timed:
                 found.setdefault(each.case, []).append((run, each))
-    names = [*(each.case for each in history[-1].cases), *history[-1].inconclusive] if history else []
-    return {case: found[case][::-1] for case in dict.fromkeys(names) if case in found}
+    return {case: found[case][::-1] for case in (history[-1].known if history else ()) if case in found}
 
 
 def find_changes(known: Known) -> tuple[ChangePoint, ...]:

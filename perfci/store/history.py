@@ -134,8 +134,9 @@ def merge_runs(old: HistoryRun, new: HistoryRun) -> HistoryRun:
         epoch = Epoch(why, tuple(dict.fromkeys((*old.epoch.cases, *new.epoch.cases))))
     known = {case.case for case in cases}
     left = tuple(case for case in dict.fromkeys((*old.inconclusive, *new.inconclusive)) if case not in known)
-    boards = new.boards or old.boards
-    return replace(new, cases=cases, accuracy=accuracy, epoch=epoch, inconclusive=left, boards=boards, stored=stored)
+    found = replace(new, cases=cases, accuracy=accuracy, epoch=epoch, inconclusive=left, stored=stored)
+    kept = tuple(case for case in new.kept if case not in {*known, *left})
+    return replace(found, boards=new.boards or old.boards, kept=kept)
 
 
 def follow_names(
@@ -175,8 +176,8 @@ def _rename(run: HistoryRun, now: Mapping[str, str]) -> HistoryRun:
 
     cases, accuracy, stored = rename(run.cases), rename(run.accuracy), rename(run.stored)
     epoch = replace(run.epoch, cases=tuple(now.get(case, case) for case in run.epoch.cases)) if run.epoch else None
-    left = tuple(now.get(case, case) for case in run.inconclusive)
-    return replace(run, cases=cases, accuracy=accuracy, stored=stored, epoch=epoch, inconclusive=left)
+    left, kept = (tuple(now.get(case, case) for case in names) for names in (run.inconclusive, run.kept))
+    return replace(run, cases=cases, accuracy=accuracy, stored=stored, epoch=epoch, inconclusive=left, kept=kept)
 
 
 def _read(folder: Path, device: str, op: str) -> History:

@@ -6,14 +6,15 @@ import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from perfci.core import wording
 from perfci.core.errors import UsageError
-from perfci.core.model import Gate, Reason, Verdict
+from perfci.core.model import Gate, Judgements, Reason, Suite, Verdict
 from perfci.report import site
-from perfci.report.alerts import Alert, join_sentences
+from perfci.report.alerts import Alert, join_sentences, list_alerts, sort_alerts
 from perfci.report.fitness import Answer, Fitness, render_release
 from perfci.report.site import OpOnDevice, Trend, safe_name
 from perfci.report.text import plain
@@ -289,3 +290,38 @@ def test_only_its_own_pages_are_taken_away(root):
     assert build(root).gone == ("ascend-910b/softmax.html", "nvidia-h200/softmax.html")
     assert not (root / "public" / "ascend-910b").exists()
     assert (root / "public" / "nvidia-h200" / "mine.html").is_file()
+
+
+def test_an_op_with_wrong_answers_is_one_alert_whatever_follows_from_them(examples):
+    run, failed = examples.run([]), examples.reason("accuracy_failed", failed=9, checks=90, cases=2, case="n=7")
+    wrong, untimed = examples.reason("wrong_values", case="n=7"), examples.reason("not_timed", count=2, case="n=7")
+    rows = (
+        examples.judgement("softmax", None, Verdict.WRONG, untimed),
+        *(examples.judgement("softmax", f"n={n}", Verdict.WRONG, wrong, suite=Suite.ACCURACY) for n in (7, 8)),
+        examples.judgement("softmax", "n=9", Verdict.WRONG, untimed),
+        examples.judgement("softmax", None, Verdict.WRONG, failed, suite=Suite.ACCURACY),
+    )
+    stored = [
+        SimpleNamespace(
+            device="nvidia-h200", op="gelu", case_id=row.case or "", verdict="WRONG", gate="fails", change=None,
+            revision=None, said="", reason=row.reasons[0].kind, suite=str(row.suite), target="",
+        )
+        for row in rows
+    ]  # fmt: skip
+
+    found = sort_alerts(list_alerts([(run, Judgements(rows))], stored), [])
+    shown = parsed(site.render_alerts(found, [], "p")).one("table", id="table")
+
+    assert [(alert.op, alert.case) for alert in found] == [("gelu", ""), ("softmax", "")]
+    assert [[*node.all("td")][2].text for node in shown.all("tbody")] == ["accuracy", "accuracy"]
+
+
+def test_a_case_that_a_partial_run_left_alone_is_not_gone():
+    runs = histories.steady(count=5)
+    living = tuple(case.case for case in runs[-1].cases[1:])
+    partly = replace(runs[-1], cases=runs[-1].cases[:1], kept=living[:1])
+
+    page, _ = site.render_op(histories.kept((*runs[:-1], partly)))
+
+    cases = [node.attributes for node in parsed(page).all("tbody")]
+    assert [each["data-key"] for each in cases if each.get("data-state") == "gone"] == list(living[1:])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from perfci import store
@@ -9,6 +11,7 @@ from perfci.core.model import OpRun, PerformanceCase, Plan, PlannedOp, Run, Verd
 from perfci.core.wording import sentence
 from perfci.runs.accept_runs import AcceptOptions, accept_runs
 from perfci.runs.decide import decide
+from perfci.statistics.changepoints import index_cases
 from perfci.store.history import read_history
 from tests.decision_examples import again, blocks, check, environment
 
@@ -158,3 +161,32 @@ def test_a_renamed_case_keeps_what_its_old_name_was_held_against(nights):
     assert accept(nights, run_of(5, cases=("m=1",), plan=plan)).accepted == ("m=1",)
     assert [case.case for case in baseline(nights).cases] == ["m=1"]
     assert [run.cases[0].case for run in history(nights).runs] == ["m=1"] * 4
+
+
+@pytest.mark.parametrize("way", ["chosen", "filtered", "refused"])
+def test_a_line_of_some_cases_names_those_whose_baselines_stay(settings, way):
+    other = "rows=2,dtype=float16"
+    accept(settings, run_of(0, cases=(CASE, other)))
+    if way == "chosen":
+        accept(settings, run_of(1, cases=(CASE, other)), pattern=CASE)
+    elif way == "filtered":
+        part = run_of(1)
+        accept(settings, replace(part, plan=replace(part.plan, filter=CASE)))
+    else:
+        part = run_of(1, cases=(CASE, other))
+        slow = PerformanceCase(other, blocks=again(1.1, seed=1))
+        [op] = part.ops
+        accept(settings, replace(part, ops=(replace(op, performance=(op.performance[0], slow)),)))
+
+    first, last = history(settings).runs
+
+    assert (first.kept, last.kept) == ((), (other,))
+    assert [case.case for case in last.cases] == [CASE]
+    assert set(index_cases((first, last))) == {CASE, other}
+
+
+def test_a_case_that_was_taken_out_is_not_named_any_more(settings):
+    accept(settings, run_of(0, cases=(CASE, "rows=2,dtype=float16")))
+    accept(settings, run_of(1))
+
+    assert history(settings).runs[-1].known == (CASE,)

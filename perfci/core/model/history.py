@@ -104,6 +104,14 @@ class HistoryRun:
     epoch: Epoch | None = None  # it begins with this run
     inconclusive: tuple[str, ...] = ()
     """cases of the run that were not accepted, since nothing could be said about them"""
+    kept: tuple[str, ...] = ()
+    """further cases, whose stored baselines stayed: the run, or what was accepted of it, had some of the op's cases"""
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Performance cases that the op had when this run was accepted."""
+        return tuple(dict.fromkeys((*(case.case for case in self.cases), *self.inconclusive, *self.kept)))
+
     renamed: Mapping[str, str] = field(default_factory=dict)
     """id of a case -> the id that it had before, as the op's suite declares"""
     renamed_from: str | None = None  # name that the op had before: its older lines lie in that op's history

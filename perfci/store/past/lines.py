@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from perfci.core.model import HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored
+from perfci.core.model import Baseline, HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored
 from perfci.core.model.basics import ErrorStats, Suite, Verdict, worst
 from perfci.core.model.decision import Judgement, Judgements
 from perfci.core.model.history import BoardCounts, Epoch, Spread
@@ -26,13 +26,18 @@ CONFIRMED = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW, Verdict.EXPECTED, Ve
 
 
 def make_line(
-    op: str, run: Run, judgements: Judgements, accepted: Collection[str], epoch: Epoch | None = None
-) -> HistoryRun | None:
-    """Returns a history's line on an op's run with these cases accepted. None if it has none and none inconclusive."""
+    op: str, run: Run, judgements: Judgements, accepted: Collection[str], epoch: Epoch | None = None,
+    stored: Baseline | None = None,
+) -> HistoryRun | None:  # fmt: skip
+    """Returns a history's line on an op's run with these cases accepted. None if it has none and none inconclusive.
+
+    stored: the op's baseline from then on.
+    """
     found = next((each for each in run.ops if each.op == op), OpRun(op))
     planned = next((each for each in run.plan.ops if each.op == op), None)
     rows = {row.case: row for row in judgements.rows if row.op == op and row.case and row.suite is Suite.PERFORMANCE}
     cases = tuple(_case(case, run) for case in found.performance if case.case in accepted and list_first_look(case))
+    here = [case.case for case in cases]
     inconclusive = tuple(case for case, row in rows.items() if row.verdict is Verdict.INCONCLUSIVE)
     if not cases and not inconclusive:  # inconclusive ones give information about the board
         return None
@@ -44,6 +49,7 @@ def make_line(
         renamed_from=planned.renamed_from if planned else None,
         boards=_count_by_board(found, run, rows),
         stored=tuple(map(_keep_stored, found.stored if cases else ())),
+        kept=tuple(case.case for case in (stored.cases if stored else ()) if case.case not in {*here, *inconclusive}),
     )  # fmt: skip
 
 
