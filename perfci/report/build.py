@@ -115,8 +115,8 @@ def _describe_run(run: Run) -> Iterator[tuple[str, str]]:
     if run.static:
         yield say("compiled for"), ", ".join(map(plain, run.static.targets))
     started = plain(run.created)
-    if run.wall_s is not None:
-        started = say("{started}, took {time}", started=started, time=write_seconds(run.wall_s))
+    if run.took_s is not None:
+        started = say("{started}, took {time}", started=started, time=write_seconds(run.took_s))
     yield say("started"), started
     yield say("command"), code(run.command)
     yield "perfci", plain(run.perfci)
@@ -178,7 +178,7 @@ def _describe_environment(run: Run, judgements: Judgements) -> Iterator[tuple[st
         say("host"): plain(where_ran.host),
         say("system"): plain(where_ran.system),
         say("variables"): ", ".join(code(f"{name}={value}") for name, value in sorted(where_ran.variables.items())),
-        say("seed"): say("one for each op") if run.seed is None else str(run.seed),
+        say("seed"): list_some(_list_seeds(run), against.FILES) if run.seed is None else str(run.seed),
         say("the base's interpreter"): code(base.python) if base and base.python else "",
         say("the base's packages"): _list_packages(base.packages) if base and base.python else "",
     }
@@ -190,6 +190,10 @@ def _describe_environment(run: Run, judgements: Judgements) -> Iterator[tuple[st
         found = [each for each in differs if each.moves is moves]
         facts[name] = plain(list_differences(found, len(found))) if found else ""
     return (fact for fact in facts.items() if fact[1] not in {"", "-"})
+
+
+def _list_seeds(run: Run) -> list[str]:
+    return [f"{code(op.op)} {run.plan.seed if op.seed is None else op.seed}" for op in run.ops]
 
 
 def _list_packages(packages: Mapping[str, str]) -> str:

@@ -79,7 +79,7 @@ def _write_run(run: Run) -> dict[str, Any]:
         **pick(run, "id created perfci stopped"),
         **pick(where, "commit dirty timer"),
         "device": where.device.key,
-        "seed": run.plan.seed,
+        "seed": run.seed,
         "base": run.plan.base.commit if run.plan.base else None,
     }
 

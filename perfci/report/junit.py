@@ -177,6 +177,7 @@ def _write_xml(run: Run, found: Sequence[Testcase]) -> bytes:
     for test in found:
         groups.setdefault(test.op, []).append(test)
     took = {op.op: (op.verify_s or 0.0) + (op.measure_s or 0.0) for op in run.ops}
+    seeds = {op.op: op.seed for op in run.ops if op.seed is not None}
     for op, group in groups.items():
         suite = ElementTree.SubElement(root, "testsuite", {"name": _fit(plain(op)), **_count(group)})
         suite.set("time", f"{took.get(op, 0.0):.3f}")
@@ -187,7 +188,7 @@ def _write_xml(run: Run, found: Sequence[Testcase]) -> bytes:
             "commit": run.environment.commit,
             "device": run.environment.device.key,
             "base": run.plan.base.commit if run.plan.base else None,
-            "seed": str(run.plan.seed),
+            "seed": str(seeds.get(op, run.plan.seed)),
             "stopped": run.stopped,
         }
         properties = ElementTree.SubElement(suite, "properties")

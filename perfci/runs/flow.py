@@ -151,17 +151,23 @@ def describe(settings: Settings, request: Request, listener: Listener) -> Plan:
 def measure(settings: Settings, request: Request, command: str, listener: Listener) -> Run:
     """Measure every planned op, and judge nothing. Raises Stopped, with the run saved, if a signal arrived."""
     with claim_bench(settings, listener) as bench:
-        return record_run(bench, request, command, base_stage.find(bench, request))
+        with bench.timing("base"):
+            base = base_stage.find(bench, request)
+        run = dataclasses.replace(record_run(bench, request, command, base), spent_s=bench.spent_s)
+        store.write_run(run, settings.reports)
+        return run
 
 
 def static(settings: Settings, request: Request, command: str, listener: Listener) -> tuple[Run, Judgements]:
     """Compile every performance case without a device, compare it with the base, and judge. The run has no blocks."""
     with claim_bench(settings, listener) as bench:
-        base = base_stage.find(bench, request)
+        with bench.timing("base"):
+            base = base_stage.find(bench, request)
         base_stage.hold_rules(bench, settings)
-        found, planned = compile_ops(bench, request, base.tree)
+        with bench.timing("compile"):
+            found, planned = compile_ops(bench, request, base.tree)
         plan = make_plan(request, planned, OFFLINE.kind, base.against)
-        run = dataclasses.replace(new_run(settings, plan, OFFLINE, command), static=found)
+        run = dataclasses.replace(new_run(settings, plan, OFFLINE, command), static=found, spent_s=bench.spent_s)
         changed = [op.op for op in plan.ops if op.base and not op.base.same and not op.failure]
         if changed and environment.installed_versions(COMPILERS[:2]):
             run = dataclasses.replace(run, coverage=cover_ops(bench, select(settings, changed)))

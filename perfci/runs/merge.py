@@ -42,6 +42,7 @@ def merge(sharded: ShardPlan, plan: str, runs: Sequence[Run], blank: Run) -> Run
     # Each job has its own time limit. The one that ends first counts.
     deadlines = [run.plan.deadline for run in shards.values() if run.plan.deadline]
     deadline = min(deadlines, key=lambda limit: limit.until, default=None)
+    longest = max(shards.values(), key=lambda run: run.took_s or 0.0, default=None)  # they ran side by side
     note = next((run.plan.deadline_note for run in shards.values() if run.plan.deadline_note), None)
     boards = (
         dataclasses.replace(board, uuid=shards[number].environment.device.uuid if number in shards else None)
@@ -56,7 +57,8 @@ def merge(sharded: ShardPlan, plan: str, runs: Sequence[Run], blank: Run) -> Run
         ops=tuple(sorted(ran, key=lambda op: op.op)),
         limits=join_limits([run.limits for run in shards.values()]),
         stopped=next((run.stopped for run in shards.values() if run.stopped), None),
-        wall_s=max((run.wall_s or 0.0 for run in shards.values()), default=None),
+        wall_s=longest.wall_s if longest else None,
+        spent_s=longest.spent_s if longest else {},
         missing=tuple(lost.values()),
     )
 

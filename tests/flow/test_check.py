@@ -46,9 +46,13 @@ def test_a_slower_kernel_is_regressed_after_two_fresh_processes_and_exits_2(proj
 
 
 def test_the_seconds_of_a_check_are_stored_and_shown_if_that_is_asked_for(project):
+    began = time.monotonic()
     answer = project.perfci("check", "--device", "fake", "--timings")
+    whole_s = time.monotonic() - began
 
     run = project.run_record()
+    assert sum(op.wall_s for op in run.ops) + sum(run.spent_s.values()) == pytest.approx(run.took_s, abs=0.5)
+    assert run.took_s < whole_s
     assert run.spent_s.keys() >= {"describe", "judge"}
     for op in run.ops:
         assert op.spent_s.keys() == {"start", "accuracy", "prepare", "measure"}

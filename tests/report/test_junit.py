@@ -5,7 +5,10 @@ import pytest
 from junitparser import Error, Failure, JUnitXml, Skipped
 
 from perfci.core.model import AccuracyCase, Judgement, Judgements, OpRun, Plan, PlannedOp, Reason, Run, Suite, Verdict
-from perfci.report import junit
+from perfci.report import frame, junit
+from perfci.report.build import make_report
+from perfci.report.data import to_json
+from perfci.report.sections import Material
 
 
 @pytest.fixture
@@ -189,3 +192,23 @@ def test_a_long_traceback_keeps_both_ends(examples, tmp_path):
     assert "first line\n  at kernel.py" in case.result[0].text
     assert "last line" in case.result[0].text
     assert len(case.result[0].text) < 5000
+
+
+def test_the_seed_of_each_op_is_the_reports_and_that_of_its_commands(examples, tmp_path):
+    run, judgements = examples.duelled()
+    seeds = {op.op: 100 + at for at, op in enumerate(run.ops)}
+    run = replace(run, ops=tuple(replace(op, seed=seeds[op.op]) for op in run.ops))
+
+    suites = {suite.name: suite for suite in JUnitXml.fromfile(str(junit.write(run, judgements, tmp_path)))}
+    told = dict(make_report(frame_material(run, judgements)).environment.rows)["seed"]
+
+    for op, seed in seeds.items():
+        assert ("perfci.seed", str(seed)) in {(one.name, one.value) for one in suites[op].properties()}
+        assert f"\ue000{op}\ue000 {seed}" in told
+        for case in suites[op]:
+            assert f" --seed {seed}" in case.system_out
+    assert to_json(judgements, run)["run"]["seed"] is None
+
+
+def frame_material(run, judgements):
+    return Material(run, judgements, frame.pool_spreads(run), frame.find_clocks(run), {})

@@ -2,7 +2,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from perfci.core.model import OpRun
+from perfci.report import frame
+from perfci.report.build import make_report
+from perfci.report.sections import Material
 from perfci.report.timings import tabulate_seconds
 from tests import example_runs
 
@@ -26,3 +31,16 @@ def test_each_op_and_each_step_of_the_run_has_a_row_in_the_order_of_the_run():
 
 def test_runs_that_did_not_note_their_seconds_have_no_table():
     assert tabulate_seconds(example_runs.run([OpRun("softmax")])).rows == ()
+
+
+def test_a_run_took_its_workers_time_and_that_of_the_steps_around_them(examples):
+    run, judgements = examples.small()
+    run = replace(run, wall_s=0.759, spent_s={"base": 1.2, "describe": 2.5, "compile": 7.3, "judge": 0.1})
+
+    on_gpu, on_cpu = run, replace(run, plan=replace(run.plan, device="cpu"))
+
+    assert on_cpu.took_s == pytest.approx(11.859)
+    assert on_gpu.took_s == pytest.approx(4.559)  # which compiles in its workers' time
+    assert replace(run, wall_s=None, spent_s={}).took_s is None
+    material = Material(on_cpu, judgements, frame.pool_spreads(run), frame.find_clocks(run), {})
+    assert dict(make_report(material).ran.rows)["started"].endswith("took 11.9 s")

@@ -225,7 +225,7 @@ class Run:
     ops: tuple[OpRun, ...] = ()
     limits: Limits = field(default_factory=Limits)
     stopped: str | None = None  # SIGINT, SIGTERM or SIGHUP if the run was stopped early
-    wall_s: Amount | None = None
+    wall_s: Amount | None = None  # seconds of its workers, the first and later ones
     spent_s: Mapping[str, Amount] = field(default_factory=dict)
     """seconds outside the ops' workers by step: base (to find it), describe, compile, judge"""
     static: Static | None = None  # what was compiled without a device
@@ -236,9 +236,17 @@ class Run:
 
     @property
     def seed(self) -> int | None:
-        """The `--seed` that repeats all inputs. None if several ops have one each."""
-        own = {op.seed for op in self.ops if op.seed is not None}
-        return None if len(own) > 1 else next(iter(own), self.plan.seed)
+        """The `--seed` that repeats all inputs of the planned ops. None if several have one each."""
+        planned = {op.op for op in self.plan.ops}
+        seeds = {op.seed for op in self.ops if op.seed is not None and op.op in planned}
+        return None if len(seeds) > 1 else next(iter(seeds), self.plan.seed)
+
+    @property
+    def took_s(self) -> float | None:
+        """Seconds from its beginning until it was judged: those of its workers, and the steps around them."""
+        # What is compiled ahead for a GPU counts with the workers.
+        around = [took for step, took in self.spent_s.items() if step != "compile" or self.plan.device != "cuda"]
+        return None if self.wall_s is None and not around else (self.wall_s or 0.0) + sum(around)
 
 
 @dataclass(frozen=True)
