@@ -1,6 +1,6 @@
 # What a newcomer types. Everything lives in .venv; a second call sets up nothing again.
 #
-#   OP=softmax           another op for `make check`
+#   OP=softmax           another op for `make check`, which runs: perfci check --op broadcast
 #   PYTHON=python3.12    another interpreter; if it has torch already, its torch and Triton are used and left alone
 #   TORCH_INDEX=URL      where pip finds torch's CPU build, if not in its own sources
 
@@ -16,9 +16,9 @@ INPUTS := pyproject.toml requirements/cpu.txt requirements/setup.sh
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
 
-check: $(VENV)/.ready ## Check one op, OP=broadcast unless told otherwise
-	@$(BIN)/perfci check $(OP); status=$$?; \
-	echo "To go on: source $(BIN)/activate, then perfci --help or perfci check $(OP)"; exit $$status
+check: $(VENV)/.ready ## Check one op: perfci check --op broadcast; OP=softmax names another
+	@$(BIN)/perfci check --op $(OP); status=$$?; \
+	echo "To go on: source $(BIN)/activate, then perfci --help or perfci check --op $(OP)"; exit $$status
 
 test: $(VENV)/.ready-dev ## Run the tests
 	@$(BIN)/python -m pytest -n auto --dist loadscope

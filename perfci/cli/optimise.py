@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from perfci.cli import language, options
@@ -11,10 +12,11 @@ from perfci.cli.options import option
 from perfci.cli.output import get_command, print_json, print_lines, relative
 from perfci.cli.progress import Progress
 from perfci.core.errors import UsageError
-from perfci.core.model import RoundVerdict
+from perfci.core.model import Reason, RoundVerdict
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
 from perfci.ops.discover import select
+from perfci.ops.spec import matches
 from perfci.report.brief import write_markdown, write_profile
 from perfci.report.data import pick
 from perfci.report.markdown import write_table
@@ -51,6 +53,7 @@ def try_op(
         str, option("--why", "The reason, stored with it: what was changed, and why it should be faster.", "", "TEXT")
     ],
     ops: options.Op = [],  # noqa: B006
+    case: options.Case = None,
     expect: Annotated[str | None, option("--expect", "The gain hoped for, such as +20%.", "none", "GAIN")] = None,
     advice: Annotated[
         str | None, option("--advice", "The advice of the last profile that it follows.", "none", "KIND")
@@ -75,11 +78,17 @@ def try_op(
             where, request, why, progress, get_command(), choose_cluster(on, where),
             expected=expected, start=against, advice=advice,
         )  # fmt: skip
-    lines = [*write_round(found), *(["", write_table(tabulate_cases(found))] if found.cases else [])]
+    fitting = tuple(one for one in found.cases if matches(one.case, case))  # shown: all were judged
+    lines = [
+        *write_round(found),
+        *(["", write_table(tabulate_cases(replace(found, cases=fitting)))] if fitting else []),
+    ]
+    if found.cases and not fitting:
+        lines += ["", sentence(Reason("no_case_fits", {"ops": found.op, "pattern": case}))]
     if found.verdict is not RoundVerdict.KEPT and found.commit:
         back = shlex.join(["git", "restore", "--source", str(found.against)[:10], "--", *found.files])
         lines += ["", say("Back to the best so far:"), f"    {plain(back)}"]
-    _print(found, lines, output)
+    _print(replace(found, cases=fitting), lines, output)
     return _CODES.get(found.verdict, Exit.GATE_FAILED)
 
 

@@ -182,6 +182,7 @@ def _add_library(folder: Path, where: Settings, known: Mapping[str, Path], tests
     return Exit.OK
 
 
+@options.takes("ops case device", {"coverage": "ops"})
 def list_(
     ops: options.Ops = [],  # noqa: B006
     coverage: Annotated[

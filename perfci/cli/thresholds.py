@@ -50,6 +50,7 @@ def show(
 @thresholds.command("tighten", cls=options.Command)
 def tighten(
     ops: options.Ops = [],  # noqa: B006
+    case: options.Case = None,
     device: options.DeviceKey = None,
     write: Annotated[bool, flag("--write", "Write what is shown: thresholds/KEY/OP.json.")] = False,
     output: options.Output = "text",
@@ -59,7 +60,7 @@ def tighten(
     where = language.load(project)
     if write:
         refuse_in_pipeline(os.environ)
-    found = tighten_by_history(where, ops, device, write=write)
+    found = tighten_by_history(where, ops, device, write=write, pattern=case)
     print_found(found, _show_earned(found, wrote=write), json=output == "json")
     return Exit.PERFCI_FAILED if any(one.failure for one in found) else Exit.OK
 

@@ -81,7 +81,9 @@ def narrow(
         raise UsageError("no_case_fits", ops=", ".join(chosen), pattern=pattern)
     rows = [row for row in judgements.rows if row.op in chosen and (row.case is None or matches(row.case, pattern))]
     whole = dataclasses.replace(run.static, ops=compiled) if run.static else None
-    return dataclasses.replace(run, ops=ops, static=whole), dataclasses.replace(judgements, rows=tuple(rows))
+    plan = dataclasses.replace(run.plan, ops=tuple(op for op in run.plan.ops if op.op in chosen))
+    run = dataclasses.replace(run, plan=plan, ops=ops, static=whole)
+    return run, dataclasses.replace(judgements, rows=tuple(rows))
 
 
 def _keep_cases(op: _Cases, pattern: str | None) -> _Cases:

@@ -13,6 +13,7 @@ from perfci.core.model import Comparison, Fact, HistoryRun, Reason, Suite
 from perfci.core.settings import Settings
 from perfci.core.wording import ENGLISH, sentence, speaking
 from perfci.ops.discover import pick
+from perfci.ops.spec import matches
 from perfci.runs.effective_thresholds import place
 from perfci.store.files import write_atomically
 from perfci.store.history import held, history_devices, history_ops, read_history
@@ -56,10 +57,12 @@ def tighten(
     *,
     write: bool = False,
     day: date | None = None,
+    pattern: str | None = None,
 ) -> list[Tightened]:
     """Returns what the histories of accepted runs have earned, op by op and device by device, and stores it on request.
 
-    An op that cannot be read or written stops no other. Raises UsageError if there is no history, and StoredFileError.
+    pattern: cases that are tightened. An op that cannot be read or written stops no other. Raises UsageError if no
+    history has a device, an op or a case of these names, and StoredFileError.
     """
     written = load(settings.thresholds, None, settings.root)
     today = (day or datetime.now(UTC).date()).isoformat()
@@ -69,7 +72,15 @@ def tighten(
     chosen = [device] if device is not None else devices
     found = [(each, op) for each in chosen for op in history_ops(settings.baselines, each)]
     wanted = pick(sorted({op for _, op in found}), ops, "history_no_op")
-    return [_tighten_op(settings, written, *each, today, write=write) for each in found if each[1] in wanted]
+    found = [each for each in found if each[1] in wanted]
+    if pattern is not None and not any(_has_case(settings, *each, pattern) for each in found):
+        raise UsageError("no_case_fits", ops=", ".join(wanted), pattern=pattern)
+    return [_tighten_op(settings, written, *each, today, pattern, write=write) for each in found]
+
+
+def _has_case(settings: Settings, device: str, op: str, pattern: str) -> bool:
+    newest = read_history(settings.baselines, device, op).runs[-1:]
+    return any(matches(case, pattern) for run in newest for suite in Suite for case in figures.list_cases(run, suite))
 
 
 def refuse_in_pipeline(known: Mapping[str, str]) -> None:
@@ -89,14 +100,16 @@ def read_counted(settings: Settings, device: str, op: str) -> tuple[HistoryRun, 
     return tuple(run for run in found.runs if not run.environment.dirty)
 
 
-def _tighten_op(settings: Settings, written: Thresholds, device: str, op: str, today: str, *, write: bool) -> Tightened:
+def _tighten_op(
+    settings: Settings, written: Thresholds, device: str, op: str, today: str, pattern: str | None, *, write: bool
+) -> Tightened:
     found = Tightened(op, device)
     try:
         history = read_counted(settings, device, op)
         if not history:
             return dataclasses.replace(found, said=(Reason("earned_nothing", {"op": op, "device": device}),))
         file = read_file(settings.thresholds / device / f"{op}.json", op, device)
-        found, content = _work_out(written, file, history, today)
+        found, content = _work_out(written, file, history, today, pattern)
         if write and found.moves:
             replace_file(settings, file.path, file.content, content)
             found = dataclasses.replace(found, path=place(file.path, settings.root))
@@ -106,7 +119,7 @@ def _tighten_op(settings: Settings, written: Thresholds, device: str, op: str, t
 
 
 def _work_out(
-    written: Thresholds, file: EarnedFile, history: Sequence[HistoryRun], today: str
+    written: Thresholds, file: EarnedFile, history: Sequence[HistoryRun], today: str, pattern: str | None
 ) -> tuple[Tightened, bytes]:
     """What changes in a file, and its new content."""
     # Cases that have another name now, by what the runs recorded.
@@ -128,6 +141,8 @@ def _work_out(
     family = len(figures.list_cases(history[-1], Suite.PERFORMANCE))
     changes, whys = [], []
     for change in _list_agreed(propose(history, limits, file.op, family=family), history):
+        if not matches(change.case, pattern):
+            continue
         before = known.get((change.case, change.key))
         # One night's runs make one step, however often it is asked.
         if before is None or before.edited or before.last != change.runs[-1]:

@@ -149,6 +149,7 @@ def test_devices_and_duels_are_those_that_there_are():
         ("history --strict", "--strict goes only with --drift"),
         ("report --to csv --against b", "--to csv does not go with --against"),
         ("report r --verdicts", "--verdicts goes only with --to csv or --to parquet"),
+        ("list --coverage --case x", "--coverage does not go with --case"),
         ("doctor --seed 3", "--seed goes only with --selftest"),
         ("new x --from a:b --fake", "--from does not go with --fake"),
         ("new x --tests a.py", "--tests goes only with --from or --from-library"),

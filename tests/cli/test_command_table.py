@@ -28,7 +28,7 @@ TABLE = {
     "report": "RUN... --to --against --op --case --out --store --verdicts --project",
     "bisect": "OP --op --against --bad --case --device --budget --seed --timer --first-parent --format --project",
     "brief": "OP --op --case --device --format --project",
-    "try": "OP --op --why --expect --advice --against --device --seed --on --format --project",
+    "try": "OP --op --case --why --expect --advice --against --device --seed --on --format --project",
     "profile": "OP --op --case --device --seed --format --project",
     "tune": "OP... --op --case --device --budget --device-spec --write --seed --timer --on --format --project",
     "mcp": "--device --device-time --project",
@@ -41,7 +41,7 @@ TABLE = {
         " --project"
     ),
     "thresholds show": "OP... --op --case --device-key --key --format --project",
-    "thresholds tighten": "OP... --op --device-key --write --format --project",
+    "thresholds tighten": "OP... --op --case --device-key --write --format --project",
     "thresholds relax": "KEY --op --why --until --case --device-key --value --format --project",
     "ci plan": (
         "OP... --op --case --device --budget --seed --suite --timer --against --duel --shards --balance --out --all"
@@ -58,13 +58,8 @@ TABLE = {
 NO_OPS = {"init", "demo", "mcp", "ci note"}
 """Commands that are about no op, or about all of a run's"""
 
-NO_CASES = {
-    *NO_OPS,
-    "new",  # writes an op, whose cases the person writes
-    "try",  # a round is judged by all cases of its op
-    "thresholds tighten",
-}
-"""Commands that show no cases, or cannot do with some of them"""
+NO_CASES = {*NO_OPS, "new"}
+"""Commands that show no cases of a person's ops"""
 
 NO_FORMAT = {"demo", "mcp", "report", "ci note"}
 """Commands without an answer for programs: what they write has a form already (`report --to`)"""

@@ -450,3 +450,10 @@ def test_the_commands_of_the_page_do_what_it_says(kernel):
 def _plain(text):
     """Without what differs from run to run: digits of commits and of times, and widths of columns."""
     return re.sub(r"[ -]+", " ", re.sub(r"\b[0-9a-f]{10}\b|[+-]?\d+(\.\d+)?", "#", text))
+
+
+def test_a_round_that_is_shown_in_part_is_judged_and_kept_as_a_whole(kept):
+    answer = attempt(kept, 290.0, "--case", "rows=256,*", "--format", "json")
+
+    assert [one["case"] for one in json.loads(answer.out)["cases"]] == ["rows=256,cols=128,dtype=float32"]
+    assert len(last(kept).cases) == 2

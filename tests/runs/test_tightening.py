@@ -226,3 +226,14 @@ def test_accepting_a_loss_rescales_its_target_at_once(settings):
     assert after.value == pytest.approx(1.2 / 1.06, rel=0.01)
     assert after.rescaled == slower.id
     assert "earned_rescaled_said" in [each.kind for each in answer.said]
+
+
+def test_only_cases_that_fit_are_tightened_and_none_that_fits_is_an_error(nights):
+    (whole,) = tighten(nights, day=DAY)
+    case = whole.changes[0].case
+
+    (some,) = tighten(nights, day=DAY, pattern=case)
+
+    assert {one.case for one in some.changes} == {case}
+    with pytest.raises(UsageError, match="--case 'rows=9999'"):
+        tighten(nights, day=DAY, pattern="rows=9999")
