@@ -30,9 +30,9 @@ from tables import Marks, percent, table
 from perfci.core.model import DuelWhat, Suite
 from perfci.core.settings import load
 from perfci.measure.prepare import rounds
-from perfci.runs import flow, record
-from perfci.runs.base import take_base
+from perfci.runs import record
 from perfci.runs.bench import claim_bench
+from perfci.runs.experiment import Experiment
 from perfci.runs.plan import Request
 from perfci.runs.selftest import copy_tree
 from perfci.statistics.duel_rule import Ruling
@@ -126,9 +126,8 @@ def measure(request: Request, ways: Sequence[str]) -> Iterator[tuple[str, ...]]:
                 with claim_bench(where, lambda _: None) as bench:
                     tree = copy_tree(bench)
                     tree = dataclasses.replace(tree, base=dataclasses.replace(tree.base, python=sys.executable))
-                    base = take_base(tree, request, where)
                     plant = record.Plant(slowdown=planted)
-                    run, judgements = flow.check_against(bench, request, "turns", base, plant)
+                    run, judgements = Experiment.beside(bench, request, "turns", tree, plant).check()
             found[planted] = {(row.op, row.case): row for row in judgements.rows if row.comparison}
         cases = {(op.op, case.case): case for op in run.ops for case in op.performance}
         for at, row in found[0.0].items():

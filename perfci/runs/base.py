@@ -121,9 +121,7 @@ def write_base(bench: Bench, base: Base, name: str = FOLDER) -> BaseTree:
     inner = settings.reports.is_relative_to(settings.root)
     without = [settings.reports.relative_to(settings.root).as_posix()] if inner else []
     root = materialise(settings.root, base.commit, bench.folder / name, without)
-    tree = BaseTree(base, move_settings(settings, root))
-    hold_rules(bench, tree.settings)
-    return tree
+    return BaseTree(base, move_settings(settings, root))
 
 
 def move_settings(settings: Settings, root: Path) -> Settings:

@@ -3,7 +3,7 @@
 import dataclasses
 import shutil
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perfci.core.errors import GitError, PerfciError, UsageError
@@ -17,11 +17,11 @@ from perfci.ops.discover import select
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.runs import base as base_stage
 from perfci.runs.base import BaseTree
-from perfci.runs.bench import LOGS, Bench
-from perfci.runs.plan import NOT_AGAINST, Against, Request, draw_seed, make_plan
-from perfci.runs.record import ENDS_RUN, Recorder, new_run
+from perfci.runs.bench import Bench
+from perfci.runs.experiment import Experiment
+from perfci.runs.plan import Request, draw_seed
+from perfci.runs.record import ENDS_RUN
 from perfci.statistics.bisection import SAME, Rating, Shown
-from perfci.store import launches
 from perfci.store.past.lines import DUEL, by_process
 
 FOLDER = "bisect"  # in the reports folder: the last revision's run and logs
@@ -87,7 +87,7 @@ class Revisions:
         self._tried: dict[tuple[str, str | None], TriedRevision] = {}
         self._prints: dict[str, Fingerprint] = {}
         self._trees: dict[str, BaseTree] = {}  # that are written out now
-        self._open: tuple[str, str | None, Run, Callable[[Run], Recorder]] | None = None  # of the revision tried last
+        self._open: tuple[str, str | None, Run, Experiment] | None = None  # of the revision tried last
 
     def suspects(self, good: Collection[str], bad: str) -> Sequence[str]:
         """Returns commits by git's own bisection, those that touch the op's files if these are known."""
@@ -206,41 +206,35 @@ class Revisions:
         opened = self._open
         if opened is None or opened[:2] != (commit, against) or not cases:
             opened = (commit, against, *self._measure_first(commit, tree, against, cases))
-        *_, run, make_recorder = opened
+        *_, run, experiment = opened
         found = read_answer(run, self.op, commit, against)
         if found.failure is None and cases and processes > 1:
             had = {case: len(found.duels[case].processes) for case in cases if case in found.duels}
             needs = [Need(self.op, case, processes - 1) for case, count in had.items() if count < processes]
             if needs:
-                run = make_recorder(run).record_again(needs)
+                run = experiment.record_again(run, needs)
                 found = read_answer(run, self.op, commit, against)
-        self._open = (commit, against, run, make_recorder)
+        self._open = (commit, against, run, experiment)
         return found
 
     def _measure_first(
         self, commit: str, tree: Settings, against: str | None, cases: tuple[str, ...] | None
-    ) -> tuple[Run, Callable[[Run], Recorder]]:
-        """The first process of a revision, verified before it is timed, and what adds further ones."""
-        shutil.rmtree(tree.reports / LOGS, ignore_errors=True)
-        launches.clear_launches(tree.reports)
+    ) -> tuple[Run, Experiment]:
+        """The first process of a revision, verified before it is timed, and the experiment that adds further ones."""
         bench = dataclasses.replace(self._bench, settings=tree, home=self.settings.root)
         base = self._write_out(against) if against else None
         timed = base or self.fails_by is None or self.fails_by.late
         duel = DuelWhat.CHANGED if base else DuelWhat.NONE
         suites = (Suite.ACCURACY, Suite.PERFORMANCE) if timed else (Suite.ACCURACY,)
         request = dataclasses.replace(self._options.request, ops=(self.op,), seed=self.seed, duel=duel, suites=suites)
-        found = base_stage.describe_against(bench, request, base)
-        weighed = Against(base.base, DuelWhat.CHANGED) if base else NOT_AGAINST
-        plan = make_plan(request, found.ops, found.device.kind, weighed, devices=found.devices)
-
-        def make_recorder(run: Run) -> Recorder:
-            return Recorder(bench, request, run, base)
-
-        run = make_recorder(new_run(tree, plan, found.device, self._command)).record(cases)
+        experiment = Experiment.beside(bench, request, self._command, base)
+        experiment.clear()
+        found = experiment.describe()
+        run = experiment.record(experiment.begin(experiment.plan(found), found.device), cases=cases)
         end = next((op.failure for op in run.ops if op.failure and op.failure.kind in ENDS_RUN), None)
         if end:  # the device, not the revision
             raise PerfciError(end.kind, **end.facts)
-        return run, make_recorder
+        return run, experiment
 
 
 def read_answer(run: Run, op: str, commit: str, against: str | None) -> TriedRevision:

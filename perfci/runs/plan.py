@@ -70,9 +70,7 @@ def make_plan(
     devices: int = 1,
 ) -> Plan:
     """The plan of a run. Raises UsageError if no case fits, or if alpha is too small for so many duels."""
-    sound = [op for op in described if op.failure is None]
-    if request.pattern is not None and sound and not any(op.accuracy or op.performance or op.stored for op in sound):
-        raise UsageError("no_case_fits", pattern=request.pattern, ops=", ".join(op.op for op in sound))
+    refuse_unfit(request, described)
     # Duels that were asked for by name and are not possible need a note.
     alone = request.duel is DuelWhat.ALL and against.base is None
     seed = draw_seed() if request.seed is None else request.seed
@@ -103,6 +101,13 @@ def make_plan(
         seed_given=request.seed is not None,
         round=request.weight > 1,
     )
+
+
+def refuse_unfit(request: Request, described: Sequence[PlannedOp]) -> None:
+    """Raise UsageError if no case fits the request's pattern."""
+    sound = [op for op in described if op.failure is None]
+    if request.pattern is not None and sound and not any(op.accuracy or op.performance or op.stored for op in sound):
+        raise UsageError("no_case_fits", pattern=request.pattern, ops=", ".join(op.op for op in sound))
 
 
 def list_duellable(op: PlannedOp, duel: DuelWhat) -> tuple[str, ...]:

@@ -12,9 +12,8 @@ from perfci.device.targets import TARGETS
 from perfci.judge.bottleneck import diagnose
 from perfci.ops.discover import ops, select_one
 from perfci.report.speed import find_rates
-from perfci.runs import base as base_stage
-from perfci.runs import flow
 from perfci.runs.bench import Listener, WorkerPlace, claim_bench, list_files, make_environment, make_job
+from perfci.runs.experiment import Experiment
 from perfci.runs.plan import Request
 from perfci.store.files import decode, encode, write_atomically
 from perfci.store.logbook import count_patterns, read_logbook
@@ -35,7 +34,7 @@ def profile_op(settings: Settings, request: Request, listener: Listener, command
     budget_s = min(request.budget_s, BUDGET_S)
     request = dataclasses.replace(request, suites=(Suite.PERFORMANCE,), duel=DuelWhat.NONE, budget_s=budget_s)
     with claim_bench(own, listener) as bench:
-        run = flow.record_run(bench, request, command, base_stage.find(bench, request))
+        run = Experiment.find(bench, request, command).measure()
         (op,), device = run.ops, run.environment.device
         if failure := op.failure or op.unmeasured:
             raise PerfciError(failure.kind, **failure.facts)

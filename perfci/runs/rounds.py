@@ -17,10 +17,9 @@ from perfci.ops.fingerprint.tree import Tree
 from perfci.runs import base as base_stage
 from perfci.runs.bench import Bench, Listener, claim_bench, warm_up
 from perfci.runs.describe import Described
-from perfci.runs.flow import record_run, settle
-from perfci.runs.plan import Against, Request, make_plan
+from perfci.runs.experiment import Experiment
+from perfci.runs.plan import Request
 from perfci.runs.profile import read_profile
-from perfci.runs.record import Recorder, new_run
 from perfci.statistics.rounds import find_confidence, weigh_round
 from perfci.store.logbook import append_round, keep_files, read_logbook
 
@@ -131,9 +130,8 @@ def _measure(
     try:
         if elsewhere:
             return elsewhere(found)
-        taken = base_stage.take_base(base, request, own)
-        run = record_run(inner, request, command, taken)
-        run, judgements = settle(inner, request, run, taken.tree, is_open=may_be_kept)
+        experiment = Experiment.beside(inner, request, command, base)
+        run, judgements = experiment.settle(experiment.measure(), may_be_kept)
         judged = judge_round(found, run, judgements)
         if judged.verdict is RoundVerdict.KEPT and found.best:
             origin = base_stage.write_base(bench, Base(found.start, How.ASKED, found.start[:SHOWN]), "start")
@@ -147,12 +145,13 @@ def _compare_with_start(bench: Bench, request: Request, run: Run, start: base_st
     """The round with its gain over the start, by one process: it decides nothing."""
     own = replace(bench.settings, reports=bench.settings.reports / "start")
     bench, request = replace(bench, settings=own, sealed={}), replace(request, suites=(Suite.PERFORMANCE,))
+    experiment = Experiment.beside(bench, request, run.command, start)
     # Suites and signatures are the same in all rounds, so that nothing has to be described again.
     device, described = run.environment.device, [Described(run.environment.device, run.plan.ops)]
     prints = base_stage.fingerprint_both(start, own, [found.op])
     planned = base_stage.plan_beside(start, run.plan.ops, prints, described)
-    plan = make_plan(request, planned, device.kind, Against(start.base, DuelWhat.CHANGED), devices=run.plan.devices)
-    beside = Recorder(bench, request, new_run(own, plan, device, run.command), start).record()
+    plan = experiment.plan(Described(device, planned, run.plan.devices))
+    beside = experiment.record(experiment.begin(plan, device))
     confidence = find_confidence(found.place)
     seen = measure_gains([case for op in beside.ops for case in op.performance], confidence)
     cases = tuple(replace(each, start=seen.get(each.case)) for each in found.cases)

@@ -11,11 +11,11 @@ from perfci.core.model import UNTIMED, Base, DuelWhat, Judgement, Judgements, Ru
 from perfci.core.settings import Settings
 from perfci.ops.discover import select
 from perfci.report.against import DUEL
-from perfci.runs.base import FOLDER, BaseTree, move_settings, take_base
+from perfci.runs.base import FOLDER, BaseTree, move_settings
 from perfci.runs.bench import Bench, Listener, claim_bench
 from perfci.runs.describe import describe_ops
 from perfci.runs.effective_thresholds import of_run
-from perfci.runs.flow import check_against
+from perfci.runs.experiment import Experiment
 from perfci.runs.plan import Request
 from perfci.runs.record import Plant
 from perfci.statistics import duel_rule, many_duels
@@ -79,16 +79,15 @@ def selftest(settings: Settings, request: Request, command: str, listener: Liste
         if describe_ops(bench, request).device.kind in UNTIMED:
             raise DeviceError("selftest_not_timed")
         timed = dataclasses.replace(request, suites=(Suite.PERFORMANCE,), duel=DuelWhat.ALL, against=None)
-        run, judgements = check_against(bench, timed, command, take_base(copy_tree(bench), timed, settings), Plant())
+        run, judgements = Experiment.beside(bench, timed, command, copy_tree(bench)).check()
     duelled = {row.op for row in judgements.rows if row.comparison and row.comparison.duel}
     names = [op.op for op in select(settings, request.ops)]
     one = dataclasses.replace(timed, ops=(next((name for name in names if name in duelled), names[0]),))
     with claim_bench(where[1], listener) as bench:
-        base = take_base(copy_tree(bench), one, settings)
-        slower = check_against(bench, one, command, base, Plant(slowdown=SLOWDOWN))[1]
+        slower = Experiment.beside(bench, one, command, copy_tree(bench), Plant(slowdown=SLOWDOWN)).check()[1]
     one = dataclasses.replace(one, suites=(Suite.ACCURACY,), duel=DuelWhat.NONE)
     with claim_bench(where[2], listener) as bench:
-        wrong = check_against(bench, one, command, take_base(None, one, settings), Plant(spoiled=True))[1]
+        wrong = Experiment.beside(bench, one, command, None, Plant(spoiled=True)).check()[1]
     trials = tuple(try_out(name, each) for name, each in zip(TRIALS, (judgements, slower, wrong), strict=True))
     return SelfTest(trials, tuple(measure_noise(run, judgements, settings)), run.environment.device.name)
 

@@ -44,14 +44,14 @@ from perfci.ops.discover import select
 from perfci.ops.fingerprint.tree import Tree
 from perfci.runs import base as base_stage
 from perfci.runs import flow
-from perfci.runs.bench import BOARD, LOGS, Bench, Listener, claim_bench, name_devices, open_bench
-from perfci.runs.boards import avoid_sick, find_sick
+from perfci.runs.bench import BOARD, Bench, Listener, claim_bench, name_devices, open_bench
+from perfci.runs.boards import avoid_sick
 from perfci.runs.decide import decide, open_rules
-from perfci.runs.describe import Described, describe_ops, find_violation
-from perfci.runs.effective_thresholds import alpha_of, refuse_looser
+from perfci.runs.describe import Described, find_violation
+from perfci.runs.effective_thresholds import alpha_of
+from perfci.runs.experiment import Experiment, begin_run
 from perfci.runs.merge import DIGITS, merge, refuse_mixed
-from perfci.runs.plan import Request, cases_to_run, make_plan, share_out
-from perfci.runs.record import Recorder, new_run
+from perfci.runs.plan import Request, cases_to_run, share_out
 from perfci.store import launches
 from perfci.store.files import encode, uncollected
 
@@ -96,8 +96,8 @@ def plan_shards(
     base's. Raises UsageError for a request that matches nothing.
     """
     with open_bench(settings, listener) as bench:
-        base = base_stage.find(bench, request)
-        alpha = alpha_of(base.rules, request.thresholds)
+        experiment = Experiment.find(bench, request, "")
+        base = experiment.base
         skips = base.against.skips and not every and not request.peers and request.pattern is None
         chosen, found = select(settings, request.ops), None
         if skips and not any(map(find_violation, chosen)):
@@ -108,13 +108,11 @@ def plan_shards(
         if found is None:
             # Only importing the ops shows their cases. A machine without an accelerator can do that too.
             anywhere = dataclasses.replace(request, device=FAKE if kind == FAKE else AUTO)
-            found = base_stage.describe_against(bench, anywhere, base.tree)
+            found = dataclasses.replace(experiment, request=anywhere).describe()
             kind = found.device.kind if kind == AUTO else kind
-        sick = find_sick(base.rules)
-        boards = _choose_boards(request.devices or ONE, kind, found, sick)
-        whole = make_plan(request, found.ops, kind, base.against, alpha)
-        skips = whole.skip_unchanged and not every
-        whole = dataclasses.replace(whole, boards=boards, put_aside=sick, skip_unchanged=skips)
+        whole = experiment.plan(_as_planned(found, kind))
+        boards = _choose_boards(request.devices or ONE, kind, found, whole.put_aside)
+        whole = dataclasses.replace(whole, boards=boards, skip_unchanged=whole.skip_unchanged and not every)
     shards = len(boards) or shards
     shared = share_out(whole, shards, last)
     prints = _fingerprint(settings, [each.op for each in shared if each.shard])
@@ -122,12 +120,18 @@ def plan_shards(
         perfci=VERSION,
         created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         commit=parse_commit(settings.root, "HEAD"),
-        rules=base_stage.hash_rules(base.rules), alpha=alpha, shards=shards, timer=request.timer, plan=whole,
+        rules=base_stage.hash_rules(base.rules), alpha=alpha_of(base.rules, request.thresholds),
+        shards=shards, timer=request.timer, plan=whole,
         ops=tuple(dataclasses.replace(each, files=prints.get(each.op, "")) for each in shared),
         family=whole.family,
         seconds=round(sum(each.seconds for each in shared), 3),
         last=last.id if last else None,
     )  # fmt: skip
+
+
+def _as_planned(found: Described, kind: str) -> Described:
+    """What was described, for devices of a kind that may be on another machine."""
+    return Described(dataclasses.replace(found.device, kind=kind), found.ops)
 
 
 def _choose_boards(wanted: str, kind: str, found: Described, sick: Sequence[str]) -> tuple[Board, ...]:
@@ -166,13 +170,13 @@ def check_shard(settings: Settings, part: ShardPart, command: str, listener: Lis
     mine = dataclasses.replace(mine, deadline=limit.deadline, deadline_note=limit.note)
     shard = Shard(part.plan, part.index, part.count)
     with claim_bench(settings, listener) as bench:
-        shutil.rmtree(settings.reports / LOGS, ignore_errors=True)
-        launches.clear_launches(settings.reports)
         if mine.ops:
-            run, judgements = _measure_shard(bench, part, mine, shard, command)
+            experiment = _open_shard(bench, part, mine, command)
+            experiment.clear()
+            run, judgements = _measure_shard(experiment, part, mine, shard)
         else:
             nowhere = dataclasses.replace(UNKNOWN, kind=mine.device)
-            run, judgements = new_run(settings, mine, nowhere, command), Judgements(())
+            run, judgements = begin_run(settings, mine, nowhere, command), Judgements(())
         run = dataclasses.replace(run, shard=dataclasses.replace(shard, done=True))
         store.write_run(run, settings.reports)
         return run, judgements
@@ -199,7 +203,7 @@ def confirm_shards(
     """
     shutil.rmtree(settings.reports / CONFIRMED, ignore_errors=True)
     sharded, count = part.sharded, part.sharded.shards
-    blank = new_run(settings, sharded.plan, dataclasses.replace(UNKNOWN, kind=sharded.plan.device), command)
+    blank = begin_run(settings, sharded.plan, dataclasses.replace(UNKNOWN, kind=sharded.plan.device), command)
     whole = merge(sharded, part.plan, [run for run, _ in found], blank)
     boards = {(op.op, case.case): boards_of(case, whole) for op in whole.ops for case in op.performance}
     slow = [
@@ -218,7 +222,8 @@ def confirm_shards(
                 there = dataclasses.replace(part, index=run.shard.index)
                 _refuse_other_checkout(settings, there)
                 with open_bench(dataclasses.replace(settings, reports=own), listener) as bench:
-                    again, _ = _measure_shard(bench, there, first.plan, run.shard, command, first)
+                    experiment = _open_shard(bench, there, first.plan, command)
+                    again, _ = _measure_shard(experiment, there, first.plan, run.shard, first)
                 looked = [case for op in again.ops for case in op.performance if (op.op, case.case) in mine]
                 whole_looks = all(len(boards_of(case, again)) > 1 and not case.late for case in looked)
                 kind = "confirm_same" if again is first else "confirmed" if whole_looks else "confirm_undone"
@@ -242,10 +247,8 @@ def _forget_later_looks(run: Run, folder: Path, cases: Collection[tuple[str, str
     return dataclasses.replace(run, ops=tuple(ops))
 
 
-def _measure_shard(
-    bench: Bench, part: ShardPart, mine: Plan, shard: Shard, command: str, earlier: Run | None = None
-) -> tuple[Run, Judgements]:
-    """Measure a shard, or what an earlier run of it lacks, on another board if there is one."""
+def _open_shard(bench: Bench, part: ShardPart, mine: Plan, command: str) -> Experiment:
+    """The experiment of a shard's plan. Raises UsageError if other rules count here."""
     # A worker opens whatever is here. Only a CPU or a fake device has to be asked for by name.
     kind = mine.device if mine.device in {CPU, FAKE} else AUTO
     request = Request(
@@ -254,11 +257,18 @@ def _measure_shard(
         budget_s=mine.budget_s, seed=mine.seed, deadline=part.limit.deadline,
     )  # fmt: skip
     tree = base_stage.write_base(bench, mine.base) if mine.base else None
-    rules = base_stage.choose_rules(mine.base, tree, bench.settings)
-    base_stage.hold_rules(bench, bench.settings, rules)
-    _refuse_difference(RULES, bench.sealed[rules.root][:DIGITS], part.sharded.rules[:DIGITS])
-    with bench.timing("describe"):
-        found = describe_ops(bench, request)
+    experiment = Experiment.beside(bench, request, command, tree)
+    _refuse_difference(RULES, bench.sealed[experiment.base.rules.root][:DIGITS], part.sharded.rules[:DIGITS])
+    return experiment
+
+
+def _measure_shard(
+    experiment: Experiment, part: ShardPart, mine: Plan, shard: Shard, earlier: Run | None = None
+) -> tuple[Run, Judgements]:
+    """Measure a shard, or what an earlier run of it lacks, on another board if there is one."""
+    bench = experiment.bench
+    # The plan has what the base has of each op: it need not be described again.
+    found = dataclasses.replace(experiment, base=dataclasses.replace(experiment.base, tree=None)).describe()
     used = [earlier.environment.device.uuid or ""] if earlier else []
     avoid_sick(bench, found, (*mine.put_aside, *used))
     _refuse_difference(as_fact("device"), found.device.kind, mine.device)
@@ -270,19 +280,18 @@ def _measure_shard(
             _refuse_difference(as_fact("cases"), f"{op.op} {differing[0]}", None)
         planned.append(dataclasses.replace(op, failure=other.failure))
     mine = dataclasses.replace(mine, ops=tuple(planned), devices=found.devices)
-    run = dataclasses.replace(new_run(bench.settings, mine, found.device, command), shard=shard)
+    run = dataclasses.replace(experiment.begin(mine, found.device), shard=shard)
+    experiment = dataclasses.replace(experiment, request=dataclasses.replace(experiment.request, device=mine.device))
     if earlier:
         timed = dataclasses.replace(run.environment, timer=earlier.environment.timer)
         refuse_mixed([earlier, dataclasses.replace(run, environment=timed)])
         if not bench.boards and board_key(found.device.uuid or "") in map(board_key, used):
             return earlier, Judgements(())
         earlier = dataclasses.replace(earlier, plan=dataclasses.replace(earlier.plan, devices=found.devices))
-        return flow.settle(bench, dataclasses.replace(request, device=mine.device), earlier, tree)
-    refuse_looser(mine, rules, run.environment, run.created)
+        return experiment.settle(earlier)
     seconds = {each.op: each.seconds for each in part.sharded.ops}
     times = deadline.Timetable(seconds, known=part.sharded.last is not None)
-    request = dataclasses.replace(request, device=mine.device)
-    return flow.settle(bench, request, Recorder(bench, request, run, tree, times=times).record(), tree)
+    return experiment.settle(experiment.record(run, times))
 
 
 def _refuse_difference(what: str, found: str | None, planned: str | None) -> None:
@@ -302,14 +311,14 @@ def refuse_foreign_plan(settings: Settings, sharded: ShardPlan, request: Request
     _refuse_difference(as_fact("op"), ", ".join(chosen), ", ".join(op.op for op in plan.ops))
     request = dataclasses.replace(request, seed=plan.seed, budget_s=plan.budget_s)
     with open_bench(settings, lambda _: None) as bench:
-        base = base_stage.find(bench, request)
-        digest, known = base_stage.hash_rules(base.rules), base_stage.compare_files(base.tree, settings, plan.ops)
-        sick = find_sick(base.rules)
-    alpha = alpha_of(base.rules, request.thresholds)
-    whole = make_plan(request, known, plan.device if request.device == AUTO else request.device, base.against, alpha)
+        experiment = Experiment.find(bench, request, "")
+        rules, tree = experiment.base.rules, experiment.tree
+        digest, known = base_stage.hash_rules(rules), base_stage.compare_files(tree, settings, plan.ops)
+        kind = plan.device if request.device == AUTO else request.device
+        whole = experiment.plan(Described(dataclasses.replace(UNKNOWN, kind=kind), known))
+    alpha = alpha_of(rules, request.thresholds)
     skips = whole.skip_unchanged and plan.skip_unchanged  # with --all more is measured than has to be
     whole = dataclasses.replace(whole, skip_unchanged=skips, boards=plan.boards, seed_given=plan.seed_given)
-    whole = dataclasses.replace(whole, put_aside=sick)
     shares, prints = {each.op: each for each in sharded.ops}, _fingerprint(settings, chosen)
     parts = []
     for op in whole.ops:
@@ -348,7 +357,7 @@ def merge_shards(
     `digest` is the SHA-256 of plan.json. `found` has the shards' runs with the folders of their launches. Raises
     UsageError as `merge` does, and for other thresholds or baselines than those that the shards knew.
     """
-    blank = new_run(settings, sharded.plan, Device(sharded.plan.device, "no device", "none"), command)
+    blank = begin_run(settings, sharded.plan, Device(sharded.plan.device, "no device", "none"), command)
     with uncollected():
         run = merge(sharded, digest, [run for run, _ in found], blank)
     with open_rules(run, settings) as rules:

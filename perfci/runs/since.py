@@ -36,15 +36,12 @@ from perfci.git.history import LastRelease, count_between, find_last_release, is
 from perfci.ops.fingerprint.pins import pins_changed
 from perfci.runs import base as base_stage
 from perfci.runs.base import BaseTree
-from perfci.runs.bench import Bench, Listener, claim_bench
-from perfci.runs.boards import avoid_sick, find_sick
+from perfci.runs.bench import Listener, claim_bench
 from perfci.runs.decide import decide, read_context
-from perfci.runs.describe import Described, describe_ops
-from perfci.runs.effective_thresholds import alpha_of, refuse_looser
-from perfci.runs.flow import settle
+from perfci.runs.describe import Described
+from perfci.runs.experiment import Experiment
 from perfci.runs.merge import add_findings, join_limits
-from perfci.runs.plan import Against, Request, estimate_seconds, make_plan
-from perfci.runs.record import Recorder, new_run
+from perfci.runs.plan import Against, Request, estimate_seconds
 from perfci.store.history import read_history, with_names_of_now
 from perfci.store.launches import clear_launches, join_launches
 
@@ -56,11 +53,17 @@ SHOWN = 10  # digits of a commit that people read
 
 @dataclass
 class Group:
-    """The cases that are duelled with one commit, and its tree."""
+    """The cases that are duelled with one commit, as an experiment beside its tree."""
 
-    tree: BaseTree
+    experiment: Experiment
     cases: list[AgainCase]
     ops: Sequence[PlannedOp]  # beside the base, with all of their cases
+
+    @property
+    def base(self) -> Base:
+        """The commit."""
+        assert self.experiment.tree is not None
+        return self.experiment.tree.base
 
     @property
     def planned(self) -> tuple[PlannedOp, ...]:
@@ -100,16 +103,17 @@ def retry(
         thresholds=request.thresholds or earlier.plan.thresholds,
     )
     with claim_bench(settings, listener) as bench:
-        blank = _begin(bench, request, command, dataclasses.replace(device, uuid=None), Again(earlier.id))
+        whole = Experiment.beside(bench, request, command, None)
+        blank = _begin(whole, dataclasses.replace(device, uuid=None), Again(earlier.id))
         cases, undecided = _find_open_cases(earlier, settings)
         if not cases:
             return blank, Judgements(())
         request = dataclasses.replace(request, ops=tuple(dict.fromkeys(case.op for case in cases)))
-        base_stage.hold_rules(bench, settings)
-        found = describe_ops(bench, request)
+        whole = dataclasses.replace(whole, request=request)
+        found = whole.describe()
         if found.device.key != device.key:
             raise UsageError("again_device", run=earlier.id, planned=device.key, found=found.device.key)
-        groups, refused = _group(bench, request, found.ops, cases)
+        groups, refused = _group(whole, found.ops, cases)
         lost = [case for case in cases if case.failure]
         for case, why in refused:
             failure = because("again_not_duelled", why, op=case.op, case=case.case, commit=(case.commit or "")[:SHOWN])
@@ -122,8 +126,7 @@ def retry(
         again = Again(earlier.id, (*(case for group in groups for case in group.cases), *lost))
         if not again.cases:
             return blank, Judgements(())
-        plan = _plan(bench, request, found, groups, again)
-        return _measure(bench, request, blank, plan, found.device, groups, earlier)
+        return _measure(whole, blank, _plan(whole, found, groups, again), found.device, groups, earlier)
 
 
 def _find_open_cases(earlier: Run, settings: Settings) -> tuple[list[AgainCase], set[tuple[str, str]]]:
@@ -169,40 +172,39 @@ def compare_with_release(
     """
     request = dataclasses.replace(request, suites=(Suite.PERFORMANCE,), duel=DuelWhat.CHANGED)
     with claim_bench(settings, listener) as bench:
-        blank = _begin(bench, request, command, Device("offline", "no device", "offline"), Again())
+        whole = Experiment.beside(bench, request, command, None)
+        blank = _begin(whole, Device("offline", "no device", "offline"), Again())
         try:
             release = find_last_release(settings.root, settings.release_tags, named)
         except GitError as error:
             if error.reason.kind != "release_none":  # no fault: a project may not have made one yet
                 raise
             return blank, Judgements((), notes=(error.reason,))
-        base_stage.hold_rules(bench, settings)
-        found = describe_ops(bench, request)
+        found = whole.describe()
         if found.device.kind in UNTIMED:
             raise DeviceError("release_not_timed")
         if request.pattern is not None and not any(op.performance for op in found.ops):
             raise UsageError("no_case_fits", pattern=request.pattern, ops=", ".join(op.op for op in found.ops))
-        groups, lost, notes = _group_since_release(bench, request, found, release)
+        groups, lost, notes = _group_since_release(whole, found, release)
         cases = (*(case for group in groups for case in group.cases), *lost)
         again = Again("", cases, release.name, notes)
         if not again.cases:
             run = dataclasses.replace(blank, plan=dataclasses.replace(blank.plan, again=again))
             store.write_run(run, settings.reports)
             return run, Judgements((), notes=again.said)
-        plan = _plan(bench, request, found, groups, again)
-        return _measure(bench, request, blank, plan, found.device, groups)
+        return _measure(whole, blank, _plan(whole, found, groups, again), found.device, groups)
 
 
 def _group_since_release(
-    bench: Bench, request: Request, found: Described, release: LastRelease
+    whole: Experiment, found: Described, release: LastRelease
 ) -> tuple[list[Group], list[AgainCase], tuple[Reason, ...]]:
     """Returns the cases by their commits, those of which these are not available, and notes about what is left out."""
-    settings, sound = bench.settings, [op for op in found.ops if not op.failure]
+    settings, sound = whole.settings, [op for op in found.ops if not op.failure]
     cases: list[AgainCase] = []
     for op in sound:
         history = read_history(settings.baselines, found.device.key, op.op, formerly=op.renamed_from)
         cases += _choose_commits(settings, op, with_names_of_now(history.runs, op.renamed), release)
-    groups, refused = _group(bench, request, sound, cases, release)
+    groups, refused = _group(whole, sound, cases, release)
     lost = [case for case in cases if case.failure]
     left_out = {op.op: op.failure for op in found.ops if op.failure}
     for case, why in refused:
@@ -244,24 +246,21 @@ def _lose_epoch(case: AgainCase) -> AgainCase:
 
 
 def _group(
-    bench: Bench,
-    request: Request,
-    ops: Sequence[PlannedOp],
-    cases: Sequence[AgainCase],
-    release: LastRelease | None = None,
+    whole: Experiment, ops: Sequence[PlannedOp], cases: Sequence[AgainCase], release: LastRelease | None = None
 ) -> tuple[list[Group], list[tuple[AgainCase, Reason]]]:
     """Returns the cases by their commits, and those that cannot be duelled with theirs, each with the reason."""
-    root, groups, refused = bench.settings.root, list[Group](), list[tuple[AgainCase, Reason]]()
+    root, groups, refused = whole.settings.root, list[Group](), list[tuple[AgainCase, Reason]]()
     head = None if release else parse_commit(root, "HEAD")
     for number, commit in enumerate(dict.fromkeys(case.commit or "" for case in cases if not case.failure), 1):
         mine = [case for case in cases if case.commit == commit and not case.failure]
         try:
-            tree = _write_tree(bench, commit, number, release)
+            tree = _write_tree(whole, commit, number, release)
         except GitError as error:
             refused += [(case, error.reason) for case in mine]
             continue
+        beside = _beside(whole, tree, number)
         base, ours = tree.base, [op for op in ops if any(case.op == op.op for case in mine)]
-        planned = {op.op: op for op in base_stage.plan_ops(bench, tree, request, ours)}
+        planned = {op.op: op for op in base_stage.plan_ops(whole.bench, tree, whole.request, ours)}
         # Since a release: the commits of the main line, and how many commits touched an op's files.
         commits = count_between(root, base.commit, "HEAD", first_parent=True) if release else None
         changed = {op: each.base.changed for op, each in planned.items() if release and each.base and each.base.changed}
@@ -279,31 +278,38 @@ def _group(
                 known = dataclasses.replace(case, commit=base.commit, same=there is not None and there.same)
                 duelled.append(dataclasses.replace(known, commits=commits, touching=touching.get(case.op)))
         if duelled:
-            groups.append(Group(tree, duelled, [*planned.values()]))
+            groups.append(Group(beside, duelled, [*planned.values()]))
     return groups, refused
 
 
-def _begin(bench: Bench, request: Request, command: str, device: Device, again: Again) -> Run:
+def _beside(whole: Experiment, tree: BaseTree, number: int) -> Experiment:
+    """The experiment of one group, in a folder of its own."""
+    where = dataclasses.replace(whole.settings, reports=whole.settings.reports / FOLDER / str(number))
+    bench = dataclasses.replace(whole.bench, settings=where, spent_s={})
+    return Experiment.beside(bench, whole.request, whole.command, tree)
+
+
+def _begin(whole: Experiment, device: Device, again: Again) -> Run:
     """Store a run without ops, so that what an earlier run left there does not pass for this run's answer."""
-    reports = bench.settings.reports
+    reports, request = whole.settings.reports, whole.request
     shutil.rmtree(reports / FOLDER, ignore_errors=True)
     clear_launches(reports)
     plan = Plan((), request.seed or 0, request.budget_s, device.kind, request.suites, EVERY, again=again)
-    blank = new_run(bench.settings, dataclasses.replace(plan, thresholds=request.thresholds), device, command)
+    blank = whole.begin(dataclasses.replace(plan, thresholds=request.thresholds), device)
     store.write_run(blank, reports)
     return blank
 
 
-def _write_tree(bench: Bench, commit: str, number: int, release: LastRelease | None) -> BaseTree:
+def _write_tree(whole: Experiment, commit: str, number: int, release: LastRelease | None) -> BaseTree:
     """Write out the project as it was at a commit that some file or tag names, for the group of this number."""
-    found = find_commit(bench.settings.root, commit)
+    found = find_commit(whole.settings.root, commit)
     name = release.name if release and found == release.commit else found[:SHOWN]
     base = Base(found, How.RELEASE if release else How.AGAIN, name)
-    tree = base_stage.write_base(bench, base, f"{base_stage.FOLDER}-{number}")
+    tree = base_stage.write_base(whole.bench, base, f"{base_stage.FOLDER}-{number}")
     # A release's arm runs in today's toolchain like the other one: what a new toolchain did since then is no creep.
     if release:
         return tree
-    pins = pins_changed(bench.settings.root, tree.settings.root)
+    pins = pins_changed(whole.settings.root, tree.settings.root)
     return dataclasses.replace(tree, base=dataclasses.replace(tree.base, changed_pins=pins))
 
 
@@ -330,9 +336,9 @@ def _join_ops(ops: Iterable[PlannedOp], groups: Sequence[Group], again: Again) -
     return found
 
 
-def _plan(bench: Bench, request: Request, found: Described, groups: Sequence[Group], again: Again) -> Plan:
+def _plan(whole: Experiment, found: Described, groups: Sequence[Group], again: Again) -> Plan:
     """Returns what all groups measure together. The families are fixed here, and the boards."""
-    against, ops = Against(), _join_ops(found.ops, groups, again)
+    against, ops, request = Against(), _join_ops(found.ops, groups, again), whole.request
     changed = ops
     if again.release:
         # Ops that fail have a note. The check of the same commit has them as errors. The family is of the ops that
@@ -341,63 +347,49 @@ def _plan(bench: Bench, request: Request, found: Described, groups: Sequence[Gro
         changed = [op for op in ops if not (op.base and op.base.same)]
     if groups:
         # The commit of most cases, under the names of all. The plan has the commit of each case.
-        most = max(groups, key=lambda group: len(group.cases)).tree.base
-        bases = [group.tree.base for group in groups]
+        most = max(groups, key=lambda group: len(group.cases)).base
+        bases = [group.base for group in groups]
         names = ", ".join(dict.fromkeys(base.name for base in bases))
         pins = tuple(dict.fromkeys(pin for base in bases for pin in base.changed_pins))
         against = Against(dataclasses.replace(most, name=names, changed_pins=pins), request.duel)
-    alpha, sick = alpha_of(bench.settings, request.thresholds), find_sick(bench.settings)
-    avoid_sick(bench, found, sick)
-    plan = make_plan(request, changed, found.device.kind, against, alpha, found.devices)
+    whole = dataclasses.replace(whole, base=dataclasses.replace(whole.base, against=against))
+    plan = whole.plan(dataclasses.replace(found, ops=tuple(changed)))
     plan = dataclasses.replace(plan, ops=tuple(ops), filter=request.pattern or EVERY, base_note=None, again=again)
-    plan = dataclasses.replace(plan, put_aside=sick)
     return plan if again.release else dataclasses.replace(plan, skip_unchanged=False)
 
 
 def _measure(
-    bench: Bench,
-    request: Request,
-    blank: Run,
-    plan: Plan,
-    device: Device,
-    groups: Sequence[Group],
-    earlier: Run | None = None,
+    whole: Experiment, blank: Run, plan: Plan, device: Device, groups: Sequence[Group], earlier: Run | None = None
 ) -> tuple[Run, Judgements]:
     """Measure group by group, each saved, and judge all at once. earlier: for ops' times. Raises Stopped."""
-    settings, again = bench.settings, plan.again or Again()
-    run = dataclasses.replace(new_run(settings, plan, device, blank.command), id=blank.id, created=blank.created)
-    refuse_looser(plan, settings, run.environment, run.created)
+    settings, again = whole.settings, plan.again or Again()
+    run = dataclasses.replace(whole.begin(plan, device), id=blank.id, created=blank.created)
     store.write_run(run, settings.reports)
     runs: list[Run] = []
-    for number, group in enumerate(groups, 1):
-        where = dataclasses.replace(settings, reports=settings.reports / FOLDER / str(number))
-        where.reports.mkdir(parents=True, exist_ok=True)
-        # A group's own run is judged by the families of all groups until all are joined.
-        own = dataclasses.replace(
-            plan,
-            ops=group.planned,
-            base=group.tree.base,
-            shard_family=plan.family,
+    for group in groups:
+        # A group's run is judged by the families of all groups until all are joined.
+        share = dataclasses.replace(
+            plan, ops=group.planned, base=group.base, shard_family=plan.family,
             again=dataclasses.replace(again, cases=tuple(group.cases)),
-        )
-        mine = dataclasses.replace(request, ops=tuple(op.op for op in own.ops), device=plan.device)
-        part = dataclasses.replace(run, plan=own, ops=(), limits=Limits(), wall_s=None)
-        times = Timetable(estimate_seconds(own, earlier), known=earlier is not None)
-        beside = dataclasses.replace(bench, settings=where, spent_s={})
+        )  # fmt: skip
+        request = dataclasses.replace(whole.request, ops=tuple(op.op for op in share.ops), device=plan.device)
+        experiment = dataclasses.replace(group.experiment, request=request)
+        experiment.settings.reports.mkdir(parents=True, exist_ok=True)
+        part = dataclasses.replace(run, plan=share, ops=(), limits=Limits(), wall_s=None)
+        times = Timetable(estimate_seconds(share, earlier), known=earlier is not None)
         try:
-            part = Recorder(beside, mine, part, group.tree, times=times).record()
-            runs.append(settle(beside, mine, part, group.tree)[0])
+            runs.append(experiment.settle(experiment.record(part, times))[0])
         except Stopped as stop:
             # What it had measured by then it has saved.
-            partial = [store.read_run(where.reports)] if (where.reports / store.RUN_FILE).exists() else []
-            _keep(settings, dataclasses.replace(run, stopped=stop.signal_name), [*runs, *partial])
+            reports = experiment.settings.reports
+            partial = [store.read_run(reports)] if (reports / store.RUN_FILE).exists() else []
+            _keep(settings, dataclasses.replace(run, stopped=stop.signal_name), [*runs, *partial], groups)
             raise
-        run = _keep(settings, run, runs)
-    base_stage.hold_rules(bench, settings)
-    return run, decide(run, settings)
+        run = _keep(settings, run, runs, groups)
+    return run, whole.judge(run)
 
 
-def _keep(settings: Settings, whole: Run, runs: Sequence[Run]) -> Run:
+def _keep(settings: Settings, whole: Run, runs: Sequence[Run], groups: Sequence[Group]) -> Run:
     """Store the run with what the groups so far have measured, and their launches."""
     by_op: dict[str, list[OpRun]] = {}
     for op in (op for run in runs for op in run.ops):
@@ -412,7 +404,7 @@ def _keep(settings: Settings, whole: Run, runs: Sequence[Run]) -> Run:
         spent_s=sum((Counter(run.spent_s) for run in runs), Counter()),
     )
     # A signature covers both.
-    join_launches(settings.reports, [settings.reports / FOLDER / str(number) for number in range(1, len(runs) + 1)])
+    join_launches(settings.reports, [group.experiment.settings.reports for group in groups[: len(runs)]])
     store.write_run(run, settings.reports)
     return run
 

@@ -24,7 +24,7 @@ from perfci.core.model import (
 )
 from perfci.core.settings import load
 from perfci.runs import base as base_stage
-from perfci.runs import bisect_revisions
+from perfci.runs import experiment
 from perfci.runs.bisect import Audience, bisect_op
 from perfci.runs.bisect_revisions import BisectOptions
 from perfci.runs.describe import Described
@@ -162,7 +162,7 @@ def workers(monkeypatch):
     stand_in = Workers()
     monkeypatch.setattr(base_stage, "describe_ops", stand_in.describe)
     monkeypatch.setattr(base_stage, "describe_sources", stand_in.describe_sources)
-    monkeypatch.setattr(bisect_revisions, "Recorder", stand_in.recorder)
+    monkeypatch.setattr(experiment, "Recorder", stand_in.recorder)
     return stand_in
 
 
@@ -373,7 +373,7 @@ def test_ends_that_give_nothing_to_search_are_refused(bisected, monkeypatch, opt
         raise UsageError("no_case_fits", pattern="rows=9", ops="relu")
 
     if kind == "no_case_fits":
-        monkeypatch.setattr(bisect_revisions, "make_plan", no_case)
+        monkeypatch.setattr(experiment, "make_plan", no_case)
     with pytest.raises(PerfciError) as caught:
         bisected([note(1), ("slow", {KERNEL: kernel(55.0)})], **options)
 

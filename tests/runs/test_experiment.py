@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfci.core.model import Comparison, Interval, Judgement, Judgements, Look, Need, Reason, Suite, Verdict
-from perfci.runs.flow import order_needs
+from perfci.runs.experiment import order_needs
 
 TAU = 0.01
 
