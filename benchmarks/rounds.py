@@ -35,8 +35,8 @@ from perfci.judge.rounds import average_gains
 from perfci.runs.plan import Request
 from perfci.runs.rounds import try_round
 from perfci.statistics import duel_rule, exact, many_duels
-from perfci.statistics.bisection import Shown, estimate_noise
 from perfci.statistics.rounds import find_confidence, weigh_round
+from perfci.statistics.strays import Shown, estimate_noise
 from perfci.store.logbook import FILE
 from perfci.thresholds.case import CaseThresholds
 

@@ -5,6 +5,7 @@ Which room may import which is in pyproject.toml, as contracts of import-linter.
 
 import ast
 import functools
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -80,6 +81,8 @@ def _for_types_only(node: ast.AST) -> bool:
 
 
 def within(module: str, homes: tuple[str, ...]) -> bool:
+    # An extension's commands are command line, wherever its folder is.
+    module = re.sub(r"^extensions\.\w+\.commands\b", "cli", module)
     return any(home == "" or f"{module}.".startswith(f"{home}.") for home in homes)
 
 

@@ -9,6 +9,7 @@ import typer.main
 
 from perfci.cli.options import CONTEXT, Command, Group
 from perfci.core import VERSION
+from perfci.core.extensions import CommandLine, read_extensions
 
 GROUPS = {
     "Start": {
@@ -23,7 +24,6 @@ GROUPS = {
         "compare": ("results", "Judge a stored run against baselines or another run."),
         "show": ("results", "Show a stored run in detail: times, blocks, errors, code."),
         "report": ("results", "Write a stored run as a report, page, table or site."),
-        "bisect": ("bisect", "Find the commit that made an op slower, or wrong."),
     },
     "Optimise": {
         "brief": ("optimise", "Say what an op is, where it stands, and what may be changed."),
@@ -41,9 +41,25 @@ GROUPS = {
         "ci": ("ci", "What pipelines call: plan, merge and note."),
     },
 }
-"""Heading -> command -> its module in perfci.cli, and its line."""
+"""Heading -> command of the gate -> its module in perfci.cli, and its line."""
 
-MODULES = {name: module for commands in GROUPS.values() for name, (module, _) in commands.items()}
+
+@functools.cache
+def read_groups() -> dict[str, dict[str, CommandLine]]:
+    """Returns by heading all commands, the gate's and those of extensions, with their modules and lines."""
+    groups = {
+        heading: {name: CommandLine(f"{__package__}.{module}", heading, line) for name, (module, line) in each.items()}
+        for heading, each in GROUPS.items()
+    }
+    for extension in read_extensions().values():
+        for name, command in extension.commands.items():
+            groups[command.heading][name] = command
+    return {heading: commands for heading, commands in groups.items() if commands}
+
+
+def read_commands() -> dict[str, CommandLine]:
+    """Returns all commands in the order of `--help`."""
+    return {name: command for commands in read_groups().values() for name, command in commands.items()}
 
 
 class Commands(Group):
@@ -51,21 +67,21 @@ class Commands(Group):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names in the order of `--help`."""
-        return list(MODULES)
+        return list(read_commands())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command, or None if there is none of this name."""
-        if cmd_name not in MODULES:
+        if (command := read_commands().get(cmd_name)) is None:
             return None
-        return _make_command(importlib.import_module(f"perfci.cli.{MODULES[cmd_name]}").COMMANDS[cmd_name], cmd_name)
+        return _make_command(importlib.import_module(command.module).COMMANDS[cmd_name], cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the groups with a line for each command."""
-        width = max(map(len, MODULES))
-        for heading, commands in GROUPS.items():
+        width = max(map(len, read_commands()))
+        for heading, commands in read_groups().items():
             with formatter.section(heading):
-                for name, (_, line) in commands.items():
-                    formatter.write(f"{'':{formatter.current_indent}}{name:<{width}}  {line}\n")
+                for name, command in commands.items():
+                    formatter.write(f"{'':{formatter.current_indent}}{name:<{width}}  {command.line}\n")
 
 
 @functools.cache

@@ -12,8 +12,8 @@ from perfci.core.model.rounds import COMPILED, Round, RoundCase, RoundVerdict
 from perfci.core.model.run import Run
 from perfci.judge.cause import list_changes
 from perfci.statistics import exact
-from perfci.statistics.bisection import SAME, Shown, estimate_noise
 from perfci.statistics.rounds import find_confidence
+from perfci.statistics.strays import SAME, Shown, estimate_noise
 from perfci.store.past.lines import DUEL, by_process
 
 _FASTER = {"duel_faster", "duel_faster_limited"}

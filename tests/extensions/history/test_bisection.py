@@ -7,19 +7,16 @@ from statistics import fmean
 import pytest
 
 from perfci.core.model import Reason
-from perfci.statistics import bisection
-from perfci.statistics.bisection import (
-    SAME,
+from perfci.extensions.history import bisection
+from perfci.extensions.history.bisection import (
     BisectionSearch,
     Loss,
     Rating,
-    Shown,
-    Stray,
     confirm,
-    estimate_noise,
     find_certainty,
-    find_tail,
 )
+from perfci.statistics import strays
+from perfci.statistics.strays import SAME, Shown, Stray, estimate_noise, find_tail
 
 BROKEN = Reason("kernel_raised", {})
 COMMITS = 64
@@ -148,7 +145,7 @@ def _most(expected):
 @pytest.mark.parametrize("heavy", [False, True])
 @pytest.mark.parametrize("processes", [1, 2, 4, 8])
 def test_a_duel_strays_no_more_often_than_its_chance_says(heavy, processes):
-    history = History({}, 5, process=bisection.BIAS / math.sqrt(3) if heavy else bisection.BIAS)
+    history = History({}, 5, process=strays.BIAS / math.sqrt(3) if heavy else strays.BIAS)
     history.heavy = heavy
     known = Stray(history.block)
     duels = [history.duel(str(number), "0", processes) for number in range(1500)]
@@ -166,15 +163,13 @@ def test_noise_is_learnt_from_all_duels_and_never_below_what_devices_showed():
     assert known.block == pytest.approx(0.01, rel=0.1)
     # The median of twelve blocks adds some of their spread.
     assert known.process == pytest.approx(math.hypot(0.004, 0.01 * 1.2 / math.sqrt(12)), rel=0.2)
-    assert (quiet.block, quiet.process) == (0.0, bisection.BIAS)
+    assert (quiet.block, quiet.process) == (0.0, strays.BIAS)
 
 
 def test_an_interval_covers_the_change_in_95_of_100_duels():
-    history = History({1: 0.02}, 3, process=bisection.BIAS)
+    history = History({1: 0.02}, 3, process=strays.BIAS)
     known = Stray(history.block)
-    intervals = [
-        known.interval(History({1: 0.02}, seed, process=bisection.BIAS).duel("1", "0", 2)) for seed in range(400)
-    ]
+    intervals = [known.interval(History({1: 0.02}, seed, process=strays.BIAS).duel("1", "0", 2)) for seed in range(400)]
 
     covered = sum(each.low <= 0.02 <= each.high for each in intervals) / len(intervals)
     assert 0.92 <= covered <= 0.99

@@ -23,13 +23,13 @@ from perfci.core.model import (
     Summary,
 )
 from perfci.core.settings import load
+from perfci.extensions.history.bisect import Audience, bisect_op
+from perfci.extensions.history.bisection import Rating
+from perfci.extensions.history.revisions import BisectOptions
 from perfci.runs import base as base_stage
 from perfci.runs import experiment
-from perfci.runs.bisect import Audience, bisect_op
-from perfci.runs.bisect_revisions import BisectOptions
 from perfci.runs.describe import Described
 from perfci.runs.plan import Request
-from perfci.statistics.bisection import Rating
 from tests.git_repositories import git
 from tests.runs.stand_ins import DEVICE, FILES
 from tests.story import tell

@@ -1,4 +1,4 @@
-"""Finds the commit between two revisions that made a kernel slower, or wrong, by `perfci.statistics.bisection`.
+"""Finds the commit between two revisions that made a kernel slower, or wrong, by `bisection`.
 
 Revisions are written out one at a time and duelled with GOOD, unless the op has the same files or device work.
 """
@@ -12,13 +12,14 @@ from perfci.core.errors import UsageError
 from perfci.core.model import Fact, Interval, Reason
 from perfci.core.settings import Settings
 from perfci.core.wording import because
+from perfci.extensions.history import bisection
+from perfci.extensions.history.bisection import BisectionSearch, Leg, Loss, confirm, find_certainty
+from perfci.extensions.history.revisions import FOLDER, BisectOptions, Revisions, TriedRevision
 from perfci.git import history
 from perfci.git.history import Commit
 from perfci.runs.bench import Listener, claim_bench
-from perfci.runs.bisect_revisions import FOLDER, BisectOptions, Revisions, TriedRevision
-from perfci.statistics import bisection
-from perfci.statistics.bisection import SAME, BisectionSearch, Leg, Loss, confirm, find_certainty
 from perfci.statistics.exact import to_ratio
+from perfci.statistics.strays import SAME, estimate_noise
 from perfci.thresholds.read import load
 
 FIRST = (4, 8)  # processes of BAD's duel with GOOD: the more there are, the clearer every later step
@@ -96,7 +97,7 @@ def _search_loss(whole: Bisection, first: TriedRevision, revisions: Revisions, a
     for processes in FIRST:
         first = revisions.try_commit(revisions.bad, revisions.good, tuple(leading), processes)
         duels = first.duels
-        known = bisection.estimate_noise(duels.values())
+        known = estimate_noise(duels.values())
         case = min(leading, key=lambda each: known.chance(duels[each].shift, duels[each]))
         if known.chance(bisection.HALF * abs(duels[case].shift), duels[case], duels[case]) <= bisection.STEP:
             break
@@ -133,7 +134,7 @@ def _confirm(place: Loss, search: BisectionSearch, revisions: Revisions) -> Culp
         seen = revisions.try_commit(commit, parents[0], (revisions.case,), processes).see(revisions.case)
         if isinstance(seen, Reason):
             return dataclasses.replace(found, said=(because("bisect_parent_untried", seen, commit=parents[0][:10]),))
-        own, known = seen, bisection.estimate_noise([*search.duels, seen])
+        own, known = seen, estimate_noise([*search.duels, seen])
         agrees, chance = confirm(own, place.gap, known)
         if agrees and chance <= bisection.CONFIRM:
             break

@@ -7,15 +7,16 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from perfci.cli import bisect as bisects
 from perfci.cli.exits import Exit
 from perfci.cli.output import print_parts
 from perfci.core.codec import encode
 from perfci.core.model import Interval, Reason
+from perfci.extensions.history.bisect import Bisection, Culprit
+from perfci.extensions.history.bisection import Leg, Rating
+from perfci.extensions.history.commands import bisect as bisects
 from perfci.git.history import Commit
 from perfci.report.data import write_plain
-from perfci.runs.bisect import Bisection, Culprit
-from perfci.statistics.bisection import SAME, Leg, Rating, Shown
+from perfci.statistics.strays import SAME, Shown
 
 CASE, OTHER = "rows=1", "rows=2"
 CHANGE = Interval(0.04, 0.036, 0.044)

@@ -13,7 +13,7 @@ from perfci.cli.main import run
 from tests.git_repositories import alone, git
 from tests.story import tell
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 GUIDE = (ROOT / "docs" / "bisecting.md").read_text(encoding="utf-8")
 KERNEL = "kernels/scale/scale_triton.py"
 SPEED = "US_PER_MEGABYTE = 320.0"

@@ -16,13 +16,13 @@ from perfci.cli.progress import Progress
 from perfci.core import units
 from perfci.core.model import Fact, Gate, Interval
 from perfci.core.wording import say
+from perfci.extensions.history.bisect import Audience, Bisection, Culprit, bisect_op
+from perfci.extensions.history.bisection import Leg, Rating
+from perfci.extensions.history.revisions import BisectOptions
 from perfci.git.history import Commit
 from perfci.report.data import pick
 from perfci.report.text import NAME_LIMIT, plain
-from perfci.runs.bisect import Audience, Bisection, Culprit, bisect_op
-from perfci.runs.bisect_revisions import BisectOptions
 from perfci.runs.plan import Request
-from perfci.statistics.bisection import Leg, Rating
 from perfci.statistics.exact import to_ratio
 
 ID = 10  # digits of a commit that are shown

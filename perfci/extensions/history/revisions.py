@@ -10,6 +10,7 @@ from perfci.core.errors import GitError, PerfciError, UsageError
 from perfci.core.model import Base, DuelWhat, Need, Reason, Run, Suite
 from perfci.core.settings import Settings
 from perfci.core.wording import because
+from perfci.extensions.history.bisection import Rating
 from perfci.git import history
 from perfci.git.base import How
 from perfci.git.history import Commit
@@ -21,7 +22,7 @@ from perfci.runs.bench import Bench
 from perfci.runs.experiment import Experiment
 from perfci.runs.plan import Request, draw_seed
 from perfci.runs.record import ENDS_RUN
-from perfci.statistics.bisection import SAME, Rating, Shown
+from perfci.statistics.strays import SAME, Shown
 from perfci.store.past.lines import DUEL, by_process
 
 FOLDER = "bisect"  # in the reports folder: the last revision's run and logs

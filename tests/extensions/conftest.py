@@ -1,0 +1,5 @@
+"""Fixtures that tests of extensions share with those of the gate."""
+
+from tests.flow.conftest import editable, measured, project
+
+__all__ = ["editable", "measured", "project"]
