@@ -49,12 +49,12 @@ def _reach_what_workers_reach() -> None:
         return
     from perfci.core import settings
     from perfci.core.errors import PerfciError
-    from perfci.worker.load import import_roots
+    from perfci.worker.load import import_roots, project_roots
 
     folder = script.resolve().parent
     with contextlib.suppress(PerfciError):  # without a project or with damaged settings: `main` reports it
         where = settings.load(folder)
-        sys.path[:0] = [*import_roots(folder, where.kernels), str(where.root)]
+        sys.path[:0] = [*import_roots(folder, where.kernels), *project_roots(where.root)]
 
 
 _reach_what_workers_reach()

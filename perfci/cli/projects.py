@@ -88,7 +88,7 @@ def init(
     return Exit.OK
 
 
-@options.takes("ops", {"source": "ops reference tests", "library": "tests", "fake": "ops"})
+@options.takes("ops", {"source": "ops reference tests copy", "library": "tests copy", "fake": "ops"})
 def new_(
     ops: Annotated[
         list[str], argument("OP", "Name of the op, perhaps in folders: flash, attention/flash.", "FUNCTION's name")
@@ -119,6 +119,7 @@ def new_(
         list[Path],
         option("--tests", "Tests whose sizes become cases; repeat for several.", "those beside the file", "PATH"),
     ] = [],  # noqa: B006
+    copy: Annotated[bool, flag("--copy", "Check a copy of the file, for one that Python cannot import.")] = False,
     fake: Annotated[bool, flag("--fake", "An op for the fake device, to try perfci out without torch.")] = False,
     output: options.Output = "text",
     project: options.Project = options.HERE,
@@ -127,12 +128,12 @@ def new_(
     where = language.load(project)
     known = {each.op: each.folder for each in discover.ops(where)} if where.kernels.is_dir() else {}
     if library is not None:
-        return _add_library(library, where, known, tests, json=output == "json")
+        return _add_library(library, where, known, tests, copy=copy, json=output == "json")
     if source is not None:
         ops = ops or [sketch.name_op(source)]
     place = new.place(options.take_one(ops), where.kernels, known)
     if source is not None:
-        draft = sketch.draft_from_function(place.op, source, reference, where, tests)
+        draft = sketch.draft_from_function(place.op, source, reference, where, tests, copy=copy)
     else:
         draft = new.draft_from_template(place.op, "fake_op" if fake else "op")
     written = new.write(place, draft)
@@ -140,8 +141,18 @@ def new_(
     folder = discover.OpFolder(place.op, place.folder)
     look = (*draft.look, *discover.check_contract(folder))
     if output == "json":
-        print_json([{"op": place.op, "files": [str(path) for path in written], "carried": draft.carried, "look": look}])
+        files, copied = [str(path) for path in written], {copy.original: copy.name for copy in draft.copies}
+        print_json([{"op": place.op, "files": files, "copied": copied, "carried": draft.carried, "look": look}])
         return Exit.OK
+    for one in draft.copies:
+        path = relative(place.folder / one.name)
+        print_lines(
+            say(
+                "{path} is a copy of {original}, as --copy asks: checks judge the copy.",
+                path=path,
+                original=one.original,
+            )
+        )
     print_lines(say("{op} is ready:", op=place.op), *(f"  {relative(path)}" for path in written))
     for title, reasons in (
         (say("Carried over:"), draft.carried),
@@ -154,12 +165,14 @@ def new_(
     return Exit.OK
 
 
-def _add_library(folder: Path, where: Settings, known: Mapping[str, Path], tests: Sequence[Path], *, json: bool) -> int:
+def _add_library(
+    folder: Path, where: Settings, known: Mapping[str, Path], tests: Sequence[Path], *, copy: bool, json: bool
+) -> int:
     """Write an op for each file of a library, and show what is left to do in one table."""
     if not folder.is_dir():
         raise UsageError("init_folder_missing", folder=str(folder))
     made, rows, told = dict(known), list[Paragraph](), list[Mapping[str, Any]]()
-    for op, found in sketch.draft_from_library(folder, where, tests):
+    for op, found in sketch.draft_from_library(folder, where, tests, copy=copy):
         try:
             if isinstance(found, Reason):
                 raise UsageError(found.kind, **found.facts)
@@ -172,14 +185,16 @@ def _add_library(folder: Path, where: Settings, known: Mapping[str, Path], tests
         else:
             left = [sentence(reason) for reason in found.look]
             rows.append(Paragraph(f"{op}: {' '.join(left) or say('ready')}", 2))
+    code = Exit.OK if len(made) > len(known) else Exit.PERFCI_FAILED
     if json:
         print_json(told)
-        return Exit.OK
+        return code
     counts = {"made": len(made) - len(known), "files": len(rows)}
     print_lines(say("Ops written: {made} of {files}.", **counts), "")
     print_parts(rows)
-    print_lines("", say("Next: `{command}`", command="perfci check"))
-    return Exit.OK
+    if code is Exit.OK:
+        print_lines("", say("Next: `{command}`", command="perfci check"))
+    return code
 
 
 @options.takes("ops case device", {"coverage": "ops"})

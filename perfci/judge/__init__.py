@@ -83,6 +83,8 @@ class _OpJudge:
     def rows(self) -> Iterator[Row]:
         plan, found = self.run.plan, self.found
         if plan.device == static.OFFLINE:
+            if self.plan.outdated:
+                yield self._row(None, Verdict.INCONCLUSIVE, self.plan.outdated)
             return
         if plan.skip_unchanged and self.plan.base and self.plan.base.same:
             # Its files are the base's own, so that nothing of it was run but a control.
@@ -120,7 +122,9 @@ class _OpJudge:
         yield from self._removed_rows()
 
     def _find_unjudged(self) -> Reason | None:
-        """Returns why the base's suites did not judge a change. None if they did, or if there is none to judge."""
+        """Returns why what passes is not what ships, or why the base's suites did not judge a change. Else None."""
+        if self.plan.outdated and not self.plan.failure:
+            return self.plan.outdated
         note, base, known = self.run.plan.base_note, self.run.plan.base, self.plan.base
         if note and note.kind == "merge_without_base":
             return note

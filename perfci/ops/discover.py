@@ -6,7 +6,9 @@ Ops may lie in folders of folders, which may hold modules that the ops below sha
 import ast
 import difflib
 import fnmatch
+import hashlib
 import itertools
+import os
 import warnings
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from pathlib import Path
 from perfci.core.errors import ContractError, UsageError
 from perfci.core.model import Fact, Reason
 from perfci.core.settings import Settings
-from perfci.ops.fingerprint.finder import PARTS, list_folder, op_folders
+from perfci.ops.fingerprint.finder import COPIED, PARTS, list_folder, op_folders
 
 ALLOWED_IMPORT = "perfci.device.fake"
 """The only part of perfci that a kernel or a reference may import. Ops for the fake device have no other arrays."""
@@ -112,13 +114,7 @@ def check_files(op: OpFolder) -> Reason | None:
 def check_contract(op: OpFolder) -> tuple[Reason, ...]:
     """Returns what breaks the contract in files that can be imported. The worker finds the rest."""
     found: list[Reason] = []
-    for path in op.files[:2]:  # kernel and reference
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # an invalid escape is its author's business
-                tree = ast.parse(path.read_bytes(), filename=str(path))
-        except (SyntaxError, OSError, ValueError, RecursionError, MemoryError):  # importing it shows why
-            continue
+    for path, tree in _parse_sides(op):
         lines = [each.lineno for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == op.op]
         if len(lines) > 1:  # such as a wrapper that hides its kernel
             facts: dict[str, Fact] = {"file": str(path), "line": lines[1], "op": op.op, "first": lines[0]}
@@ -127,6 +123,47 @@ def check_contract(op: OpFolder) -> tuple[Reason, ...]:
             if module.split(".")[0] == "perfci" and not f"{module}.".startswith(f"{ALLOWED_IMPORT}."):
                 found.append(Reason("imports_perfci", {"file": str(path), "line": line, "module": module}))
     return tuple(found)
+
+
+def find_moved(op: OpFolder, root: Path) -> Reason | None:
+    """Returns which file of a kernel or reference has changed since the op got its copy of it. None if none has."""
+    for path, tree in _parse_sides(op):
+        names = (each for each in tree.body if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == COPIED)
+        for node in names:
+            try:
+                copied = dict(ast.literal_eval(node.value))
+            except (TypeError, ValueError):  # what a person wrote there
+                continue
+            for name, known in copied.items():
+                original, copy = root / str(name), path.with_name(f"_{Path(str(name)).name}")
+                places = {"copy": os.path.relpath(copy, root), "file": os.path.relpath(path, root)}
+                facts: dict[str, Fact] = {"original": str(name), **places}
+                try:
+                    now = digest(original)
+                    if now not in {known, digest(copy)}:
+                        return Reason("copy_behind", {**facts, "op": op.op, "now": now})
+                except OSError:
+                    # What lies elsewhere is not on every machine.
+                    if Path(os.path.normpath(original)).is_relative_to(root) and not original.exists():
+                        return Reason("copy_orphaned", {**facts, "op": op.op})
+    return None
+
+
+def digest(path: Path) -> str:
+    """Returns what a file's content is known by, as short as people can compare it. Raises OSError."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+
+
+def _parse_sides(op: OpFolder) -> Iterator[tuple[Path, ast.Module]]:
+    """Yields the files of kernel and reference that can be read, with their syntax."""
+    for path in op.files[:2]:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # an invalid escape is its author's business
+                tree = ast.parse(path.read_bytes(), filename=str(path))
+        except (SyntaxError, OSError, ValueError, RecursionError, MemoryError):  # importing it shows why
+            continue
+        yield path, tree
 
 
 def _list_imports(tree: ast.Module) -> Iterator[tuple[str, int]]:

@@ -27,6 +27,9 @@ _RELAXABLE = (
 )  # fmt: skip
 """Reasons about a limit that an entry may relax. The last is the beginning of several."""
 
+_TOLD = frozenset({"removed_since_base", "op_removed", "copy_behind", "copy_orphaned"})
+"""Reasons whose sentence is enough."""
+
 _MOVED = frozenset({"stale_environment", "stale_environment_span", "stale_environment_regime"})
 
 _Advice = tuple[str, str]  # what to do, and the command to be filled in
@@ -53,7 +56,7 @@ def make_steps(run: Run, judgements: Judgements) -> tuple[NextStep, ...]:
 def _advise(row: Judgement) -> _Advice | None:
     """By the reason if that asks for something else than its verdict usually does. None if its sentence is enough."""
     kind = row.reasons[0].kind if row.reasons else ""
-    if kind in {"removed_since_base", "op_removed"} or row.suite is Suite.SUITES:
+    if kind in _TOLD or row.suite is Suite.SUITES:
         return None
     if kind in _MOVED:
         why = say("see what the environment moved; `--write --why TEXT` stores it as a step.")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from perfci.core.errors import PerfciError
 from perfci.core.model import Device, Fact, PlannedOp, Reason
 from perfci.core.settings import Settings
-from perfci.ops.discover import OpFolder, check_contract, check_files, ops, select
+from perfci.ops.discover import OpFolder, check_contract, check_files, find_moved, ops, select
 from perfci.runs.bench import Bench, WorkerPlace, call_both, list_files, make_environment, make_job, warm_up
 from perfci.runs.plan import Request, draw_seed
 from perfci.worker.parent import side_by_side, working
@@ -71,7 +71,9 @@ def _describe(bench: Bench, request: Request, source: OpSource) -> Generator[Seq
             # An op that claims the name of another that is still there breaks the contract: neither owns the history.
             facts: dict[str, Fact] = {"op": op.op, "file": f"{op.op}_performance.py", "old": op.renamed_from}
             described[op.op] = PlannedOp(op.op, failure=Reason("renamed_from_present", facts))
-    return dataclasses.replace(found, ops=tuple(sorted([*described.values(), *failed], key=lambda op: op.op)))
+    moved = {op.op: find_moved(op, source.settings.root) for op in source.folders}
+    every = (dataclasses.replace(op, outdated=moved[op.op]) for op in (*described.values(), *failed))
+    return dataclasses.replace(found, ops=tuple(sorted(every, key=lambda op: op.op)))
 
 
 def find_violation(op: OpFolder) -> Reason | None:

@@ -3,16 +3,22 @@
 import ast
 import dataclasses
 import importlib.util
+import keyword
+import os
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Reason
 from perfci.core.settings import Settings
+from perfci.ops.discover import digest
+from perfci.ops.fingerprint.finder import PARTS, Finder
 from perfci.runs.bench import WorkerPlace, make_environment, open_bench
 from perfci.scaffold import sketch
-from perfci.scaffold.new import Draft
+from perfci.scaffold.new import Copy, Draft
+from perfci.worker.load import project_roots
 from perfci.worker.parent import run_worker
 from perfci.worker.protocol import Job, Message, OpFiles, Sketched, SketchFiles
 
@@ -27,18 +33,19 @@ def name_op(source: str) -> str:
 
 
 def draft_from_function(
-    op: str, source: str, reference: str | None, settings: Settings, tests: Sequence[Path] = ()
+    op: str, source: str, reference: str | None, settings: Settings, tests: Sequence[Path] = (), *, copy: bool = False
 ) -> Draft:
     """Returns the op's files around FILE:function, FILE or PACKAGE.module:function.
 
-    A file that can be imported by name is imported, others are copied. The function of FILE is that of its name.
+    The file is imported by its name, or copied if that is asked for. The function of FILE is that of its name.
+    Raises UsageError for a file that cannot be imported.
     """
-    files = find_files(source, reference, settings, tests)
-    return sketch.draft(op, _rehearse_one(op, files, settings), _list_copies(files))
+    files = find_files(source, reference, settings, tests, None if copy else op)
+    return sketch.draft(op, _rehearse_one(op, files, settings), _list_copies(files, settings.root))
 
 
 def draft_from_library(
-    folder: Path, settings: Settings, tests: Sequence[Path] = ()
+    folder: Path, settings: Settings, tests: Sequence[Path] = (), *, copy: bool = False
 ) -> Iterator[tuple[str, Draft | Reason]]:
     """Yields an op for each file of a folder that has a function of its name: its files, or why there are none."""
     wanted = dict[str, SketchFiles]()
@@ -48,7 +55,8 @@ def draft_from_library(
             if op and not _SIDES.search(path.stem):
                 # The newest version of several, and a function that works in place has a name of its own.
                 newer = _VERSION.search(path.stem) and op in wanted and _VERSION.search(wanted[op].kernel)
-                wanted[op if newer or op not in wanted else f"{op}_"] = find_files(str(path), None, settings, tests)
+                name = op if newer or op not in wanted else f"{op}_"
+                wanted[name] = find_files(str(path), None, settings, tests, None if copy else name)
         except UsageError as error:
             yield op, error.reason
     while wanted:
@@ -56,7 +64,7 @@ def draft_from_library(
         for each in told:
             files = wanted.pop(each.op)
             if each.sketch is not None:
-                yield each.op, sketch.draft(each.op, each.sketch, _list_copies(files))
+                yield each.op, sketch.draft(each.op, each.sketch, _list_copies(files, settings.root))
             elif each.failure:
                 yield each.op, each.failure
         if failure is None:
@@ -70,8 +78,13 @@ def draft_from_library(
             yield lost, failure
 
 
-def find_files(source: str, reference: str | None, settings: Settings, tests: Sequence[Path] = ()) -> SketchFiles:
-    """Returns the files that --from, --reference and --tests name, and those that lie beside FILE."""
+def find_files(
+    source: str, reference: str | None, settings: Settings, tests: Sequence[Path] = (), op: str | None = None
+) -> SketchFiles:
+    """Returns the files that --from, --reference and --tests name, and those that lie beside FILE.
+
+    op: the op that is to import them. None if they are copied.
+    """
     place, _, name = source.rpartition(":") if ":" in source else (source, "", "")
     named = name and not place.endswith(".py") and all(map(str.isidentifier, place.split(".")))
     if not place or (name and not name.isidentifier()):
@@ -95,8 +108,11 @@ def find_files(source: str, reference: str | None, settings: Settings, tests: Se
         name = name or _choose_function(path, name_op(path.name))
         given = given or _find_tests(path)
     mine = [each for each in given if name.strip("_") in _read_text(Path(each))]
-    file, module = ("", place) if named else (str(path), _find_import_name(path, settings.root))
-    return SketchFiles(file, name, module, reference, baseline, tuple(mine))
+    if named and op is None:
+        raise UsageError("copy_of_module", module=place)
+    file, module = ("", place) if named else (str(path), op and find_import_name(path, settings, op))
+    beside_module = find_import_name(Path(baseline), settings, op) if baseline and op else None
+    return SketchFiles(file, name, module, reference, baseline, beside_module, tuple(mine))
 
 
 def _find_tests(path: Path) -> list[str]:
@@ -126,10 +142,14 @@ def _choose_function(path: Path, name: str) -> str:
     return found
 
 
-def _list_copies(files: SketchFiles) -> dict[str, str]:
-    """The functions' own files, name -> text, but for one that can be imported where it lies."""
-    paths = [Path(each) for each in (None if files.module else files.kernel, files.baseline) if each]
-    return {f"_{path.name}": _read_text(path) for path in paths}
+def _list_copies(files: SketchFiles, root: Path) -> tuple[Copy, ...]:
+    """The functions' own files as the op gets them, but for those that are imported."""
+    sides = ((files.kernel, files.module), (files.baseline, files.baseline_module))
+    paths = dict.fromkeys(Path(file) for file, module in sides if file and not module)
+    return tuple(
+        Copy(f"_{path.name}", _read_text(path), Path(os.path.relpath(path, root)).as_posix(), digest(path))
+        for path in paths
+    )
 
 
 def _read_text(path: Path) -> str:
@@ -160,17 +180,47 @@ def _rehearse(wanted: Mapping[str, SketchFiles], settings: Settings) -> tuple[li
     return [message for message in heard if isinstance(message, Sketched)], failure
 
 
-def _find_import_name(path: Path, project: Path) -> str | None:
-    """The module's name, if the file is the project's and this Python would import this very file by it."""
-    root = path.parent
-    while (root / "__init__.py").is_file():
-        root = root.parent
-    parts = path.relative_to(root).with_suffix("").parts
-    parts = parts[:-1] if parts[-1] == "__init__" else parts
-    # The current folder may be on the search path only because perfci was started there.
-    outside = not path.is_relative_to(project) or root == Path.cwd()
-    if outside or not parts or not all(part.isidentifier() for part in parts):
-        return None
-    found = importlib.util.find_spec(parts[0])
-    own = {root / f"{parts[0]}.py", root / parts[0] / "__init__.py"}
-    return ".".join(parts) if found and found.origin and Path(found.origin).resolve() in own else None
+def find_import_name(path: Path, settings: Settings, op: str) -> str:
+    """Returns the name by which an op's worker imports this very file. Raises UsageError if there is none."""
+    package = path.parent
+    while (package / "__init__.py").is_file():
+        package = package.parent
+    # As in a worker: what Python itself adds for the program that it was started with is not there.
+    given = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), *sys.path[not sys.flags.safe_path :]]
+    roots = [str(settings.kernels), *project_roots(settings.root), *filter(None, given)]
+    roots = [*dict.fromkeys(map(os.path.realpath, roots))]
+    finder, problem = Finder(str(settings.root), str(settings.kernels)), Reason("import_outside", {"file": str(path)})
+    # From where its outermost package lies. Else by the shortest name.
+    above = sorted((Path(root) for root in roots if path.is_relative_to(root)), key=lambda root: -len(root.parts))
+    for number, folder in enumerate(dict.fromkeys([package, *above])):
+        parts = path.relative_to(folder).with_suffix("").parts
+        parts = parts[:-1] if parts[-1] == "__init__" else parts
+        name = ".".join(parts)
+        if wrong := next((part for part in parts if not part.isidentifier() or keyword.iskeyword(part)), None):
+            reason = Reason("import_unnamed", {"file": str(path), "part": wrong})
+        elif parts and parts[0] in {f"{op}_{part}" for part in PARTS}:
+            reason = Reason("import_other", {"file": str(path), "module": name, "found": f"{parts[0]}.py of the op"})
+        elif not parts or (str(folder) not in roots and not _is_mapped(folder, parts[0], roots)):
+            continue
+        else:
+            files = finder.module(name, roots)[0] if str(folder) in roots else [str(path)]
+            if files and files[-1] == str(path):
+                return name
+            found = files[-1] if files else parts[0]
+            reason = Reason("import_other", {"file": str(path), "module": name, "found": found})
+        problem = reason if problem.kind == "import_outside" or not number else problem
+    raise UsageError(problem.kind, **problem.facts)
+
+
+def _is_mapped(folder: Path, name: str, roots: Sequence[str]) -> bool:
+    """Whether a finder leads to a package in a folder that is none of these roots, as an editable installation may."""
+    before = list(sys.path)
+    try:
+        sys.path[:] = roots
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return False
+    finally:
+        sys.path[:] = before
+    own = {folder / f"{name}.py", folder / name / "__init__.py"}
+    return bool(found and found.origin and Path(found.origin).resolve() in own)

@@ -15,7 +15,7 @@ from perfci.core.files import read_regular
 from perfci.core.model import PlannedBase, PlannedOp, Reason, Static, StaticOp
 from perfci.core.settings import Settings
 from perfci.device.targets import target_named
-from perfci.ops.discover import OpFolder, select
+from perfci.ops.discover import OpFolder, find_moved, select
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.ops.spec import matches
 from perfci.runs.base import BaseTree
@@ -91,7 +91,8 @@ def compile_ops(bench: Bench, request: Request, tree: BaseTree | None) -> tuple[
         base_op = PlannedBase(same=op.op in same) if tree else None
         if tree and op.op not in have:
             base_op = PlannedBase(failure=Reason("base_lacks_op", {"op": op.op, "base": tree.base.name}))
-        planned.append(PlannedOp(op.op, performance=cases.get(op.op, ()), base=base_op))
+        moved = find_moved(op, bench.settings.root)
+        planned.append(PlannedOp(op.op, performance=cases.get(op.op, ()), base=base_op, outdated=moved))
     return Static(tuple(targets), tools, mine, others, before if python else ""), tuple(planned)
 
 

@@ -33,14 +33,23 @@ class OpPlace:
 
 
 @dataclass(frozen=True)
+class Copy:
+    """A file that an op gets a copy of, since it does not import it."""
+
+    name: str  # of the copy in the op's folder
+    text: str
+    original: str  # from the project's root
+    digest: str  # of the original
+
+
+@dataclass(frozen=True)
 class Draft:
     """An op's four files, not yet written."""
 
     texts: Mapping[str, str]  # part -> text of its file
     look: tuple[Reason, ...] = ()  # what could not be derived, for a person to look at
     carried: tuple[Reason, ...] = ()  # what came from where
-    own: Mapping[str, str] = field(default_factory=dict)
-    """further files of the op's folder, name -> text: somebody's own ones"""
+    copies: tuple[Copy, ...] = ()  # further files of the op's folder
     shared: Mapping[str, str] = field(default_factory=dict)
     """files beside the ops that they share. One that is there stays as it is"""
 
@@ -76,7 +85,7 @@ def write(found: OpPlace, draft: Draft) -> tuple[Path, ...]:
     texts = {found.file(part): draft.texts[part] for part in PARTS}
     page = resources.files("perfci.scaffold").joinpath("templates", "op.md.txt").read_text(encoding="utf-8")
     texts[found.folder / f"{found.op}.md"] = string.Template(page).substitute(op=found.op)
-    texts |= {found.folder / name: text for name, text in draft.own.items()}
+    texts |= {found.folder / copy.name: copy.text for copy in draft.copies}
     beside = {found.kernels / name: text for name, text in draft.shared.items()}
     texts |= {path: text for path, text in beside.items() if not path.exists()}
     edits.write(edits.Edit(path, None, text) for path, text in texts.items())

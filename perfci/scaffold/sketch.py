@@ -1,6 +1,7 @@
 """An op around functions that exist: what was found out about them, and the files to write."""
 
 import itertools
+import json
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -8,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 
 from perfci.core.model import Reason
-from perfci.scaffold.new import Draft, draft_from_template, fit
+from perfci.ops.fingerprint.finder import COPIED
+from perfci.scaffold.new import Copy, Draft, draft_from_template, fit
 
 Case = Mapping[str, str]  # one case's parameters as text: {"rows": "4096", "dtype": "torch.float16"}
 SHARED = "_sketched"  # module beside the ops that calls sketches on devices that they were not written for
@@ -53,8 +55,8 @@ class Sketch:
     look: tuple[Reason, ...] = ()
 
 
-def draft(op: str, sketch: Sketch, sources: Mapping[str, str]) -> Draft:
-    """Returns the op's files. `sources` are the functions' own files, name -> text, which are kept as they are."""
+def draft(op: str, sketch: Sketch, copies: Sequence[Copy]) -> Draft:
+    """Returns the op's files. `copies` are those of the functions' own files that it does not import."""
     suites = sketch.suites
     # A case of the tests that is an edge stands among these.
     known = {point for grid in suites.edges for point in itertools.product(*grid.values())}
@@ -74,8 +76,8 @@ def draft(op: str, sketch: Sketch, sources: Mapping[str, str]) -> Draft:
     made = draft_from_template(
         op,
         "sketch",
-        kernel=_write_side(op, sketch, sketch.kernel, "the kernel"),
-        reference=_write_side(op, sketch, sketch.reference, "what the op means"),
+        kernel=_write_side(op, sketch, sketch.kernel, "the kernel", copies),
+        reference=_write_side(op, sketch, sketch.reference, "what the op means", copies),
         make_inputs="\n".join(fit("def make_inputs(", takes, ") -> dict[str, object]:")),
         inputs=_indent(inputs),
         about="sizes around the ends of its blocks." if edges else "the sizes of its tests.",
@@ -86,16 +88,17 @@ def draft(op: str, sketch: Sketch, sources: Mapping[str, str]) -> Draft:
     shared = {}
     if sketch.kernel.device or sketch.reference.device:
         shared[f"{SHARED}.py"] = resources.files("perfci.device").joinpath("sketched.py").read_text(encoding="utf-8")
-    return replace(made, look=sketch.look, carried=sketch.carried, own=sources, shared=shared)
+    return replace(made, look=sketch.look, carried=sketch.carried, copies=tuple(copies), shared=shared)
 
 
-def _write_side(op: str, sketch: Sketch, side: SketchFunction, about: str) -> str:
+def _write_side(op: str, sketch: Sketch, side: SketchFunction, about: str, copies: Sequence[Copy]) -> str:
     """`<op>_triton.py`, or `<op>_baseline.py` without make_inputs."""
     name = side.call.removeprefix("source.").removesuffix("()").removesuffix(".apply")
     own = side.call.startswith("source.")
     # A package may have the function by its module's name.
     imported = f"from {side.module} import {name} as source" if own else f"import {side.module}"
     call = side.call.replace(f"source.{name}", "source", 1)
+    copied = [copy for copy in copies if copy.name == f"{side.module}.py"]
     lines = [f'"""{op}: {about}, {name}{f" of {side.module} as it is" if own else ""}."""', "", "import torch"]
     if side.device:
         lines += ["", f"import {SHARED}"]
@@ -106,6 +109,9 @@ def _write_side(op: str, sketch: Sketch, side: SketchFunction, about: str) -> st
     made = call if call.endswith(")") else ""
     if side.device:
         made = f'{SHARED}.wrap({call}, "{side.device}"{", hidden" if side.hides else ""})'
+    for copy in copied:
+        said = f"# {copy.name} is a copy of this file as it was then: perfci check warns when it has changed."
+        lines += ["", said, f"{COPIED} = {json.dumps({copy.original: copy.digest}, ensure_ascii=False)}"]
     lines += ["", f"_call = {made}"] if made else []
     body = fit(f"return {'_call' if made else call}(", side.arguments, ")", "    ")
     return "\n".join([*lines, "", "", *fit(f"def {op}(", sketch.parameters, "):"), _indent(body)])

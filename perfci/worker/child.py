@@ -23,7 +23,7 @@ from perfci.device.targets import find_triton_versions, release
 from perfci.ops.spec import case_id, matches
 from perfci.worker.apart import forget_others, is_of, settle, stray_import
 from perfci.worker.handover import HostLostError, UnsharedError
-from perfci.worker.load import LoadedOp, import_roots, list_signature, load_op
+from perfci.worker.load import LoadedOp, import_roots, list_signature, load_op, project_roots
 from perfci.worker.protocol import (
     BASE,
     Apart,
@@ -50,9 +50,8 @@ def main() -> None:
     if job.task == "measure":
         # Only this task needs it. Imported before a file of the project's could pass for a module.
         importlib.import_module("perfci.worker.work")
-    if sys.flags.safe_path:
-        # Ops find modules in the working directory, as they do anywhere. By now perfci itself is imported.
-        sys.path.insert(0, str(Path.cwd()))
+    # Ops find the project's modules, installed or not. By now perfci itself is imported.
+    sys.path[:0] = dict.fromkeys([str(Path.cwd()), *project_roots(Path(job.root).absolute())])
     shun_stale_caches()
     shun_bytecode(
         [Path(root) for root in (job.root, job.shared_folder, job.head_root, job.base and job.base.root) if root]

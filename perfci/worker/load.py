@@ -20,6 +20,7 @@ from typing import Any
 from perfci.core.errors import ContractError
 from perfci.core.model import Cache, Fact
 from perfci.device.source import stable
+from perfci.ops.fingerprint.tree import IMPORT_ROOTS
 from perfci.ops.spec import CACHES, Accuracy, Params, Performance, case_id, is_maker, matches
 
 _MESSAGE_LIMIT = 600
@@ -87,6 +88,11 @@ def import_roots(folder: Path, shared: Path) -> list[str]:
     above = folder.parents if folder.is_relative_to(shared) else ()
     between = [each for each in above if each != shared and each.is_relative_to(shared)]
     return [str(folder), *map(str, between), str(shared)]
+
+
+def project_roots(root: Path) -> list[str]:
+    """Returns the folders of a project that its packages are imported from: the root and `src`."""
+    return [os.path.normpath(root / each) for each in IMPORT_ROOTS if (root / each).is_dir()]
 
 
 def import_named(path: Path, name: str, kind: type[Any], shared: Path) -> Any:

@@ -88,6 +88,7 @@ class SketchFiles:
     module: str | None = None  # name by which the kernel's file is imported. None: by its path
     reference: str | None = None  # a dotted path, or a function of `baseline`
     baseline: str | None = None  # file of the reference
+    baseline_module: str | None = None  # name by which that file is imported. None: by its path
     tests: tuple[str, ...] = ()  # files of the tests
 
 

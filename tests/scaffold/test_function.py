@@ -56,7 +56,7 @@ def made(said, tmp_path_factory) -> Path:
     """A project with the ops that need no edit."""
     root = tmp_path_factory.mktemp("made")
     for op in MADE:
-        files = draft(op, said[op], {f"_{SOURCE.name}": SOURCE.read_text()})
+        files = draft(op, said[op], [new.Copy(f"_{SOURCE.name}", SOURCE.read_text(), str(SOURCE), "")])
         new.write(new.place(op, root / "kernels", {}), files)
     return root
 
@@ -134,7 +134,7 @@ def test_what_names_no_function_is_told_before_anything_runs(tmp_path, source, r
     assert expected in sentence(caught.value.reason)
 
 
-def test_code_of_the_project_is_imported_and_any_other_file_is_copied_whole(tmp_path, monkeypatch, capsys):
+def test_code_of_the_project_is_imported_and_a_file_is_copied_whole_if_that_is_asked_for(tmp_path, monkeypatch, capsys):
     package = tmp_path / "src" / "my_own_library"
     package.mkdir(parents=True)
     (tmp_path / "kernels").mkdir()
@@ -146,7 +146,7 @@ def test_code_of_the_project_is_imported_and_any_other_file_is_copied_whole(tmp_
 
     options = ["--reference", "torch.add", "--project", str(tmp_path)]
     assert run(["new", "mine", "--from", f"{package / 'soft.py'}:add", *options]) == 0
-    assert run(["new", "other", "--from", f"{SOURCE}:add", *options]) == 0
+    assert run(["new", "other", "--from", f"{SOURCE}:add", *options, "--copy"]) == 0
 
     kernels = tmp_path / "kernels"
     assert "from my_own_library.soft import add as source\n" in (kernels / "mine" / "mine_triton.py").read_text()

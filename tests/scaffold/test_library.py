@@ -33,7 +33,7 @@ def project(tmp_path_factory) -> Path:
     (root / "pyproject.toml").write_text("[tool.perfci]\n")
     (root / "test_unary.py").write_text(TESTS)
     tests = str(root / "test_unary.py")
-    assert run(["new", "--from-library", str(LIBRARY), "--tests", tests, "--project", str(root)]) == 0
+    assert run(["new", "--from-library", str(LIBRARY), "--copy", "--tests", tests, "--project", str(root)]) == 0
     return root
 
 
@@ -76,7 +76,7 @@ def test_a_single_file_needs_no_name(project, capsys):
     (root / "kernels").mkdir(parents=True)
     (root / "pyproject.toml").write_text("[tool.perfci]\n")
 
-    assert run(["new", "--from", str(LIBRARY / "square_.py"), "--project", str(root)]) == 0
+    assert run(["new", "--from", str(LIBRARY / "square_.py"), "--copy", "--project", str(root)]) == 0
     assert (root / "kernels" / "square_" / "square__triton.py").is_file()
-    assert run(["new", "--from", str(LIBRARY / "_unit_acosh.py"), "--project", str(root)]) == 1
+    assert run(["new", "--from", str(LIBRARY / "_unit_acosh.py"), "--copy", "--project", str(root)]) == 1
     assert "no operator of the name" in capsys.readouterr().err

@@ -271,8 +271,8 @@ def converted(said, tmp_path_factory) -> Path:
     for op in (*RIGHT, *MADE):
         kernel = SAMPLES / f"{RIGHT[op]}_triton.py" if op in RIGHT else said["root"] / op / "op_v1_triton.py"
         baseline = kernel.with_name(kernel.name.replace("_triton", "_baseline"))
-        sources = {f"_{path.name}": path.read_text() for path in (kernel, baseline)}
-        new.write(new.place(op, root / "kernels", {}), draft(op, said[op], sources))
+        copies = [new.Copy(f"_{path.name}", path.read_text(), str(path), "") for path in (kernel, baseline)]
+        new.write(new.place(op, root / "kernels", {}), draft(op, said[op], copies))
     return root
 
 
@@ -323,7 +323,7 @@ def test_a_sketch_for_either_kind_of_device_passes_on_cuda(device, tmp_path, mon
     (tmp_path / "kernels").mkdir()
     monkeypatch.chdir(tmp_path)
 
-    assert run(["new", "op", "--from", str(folder / "op_v1_triton.py")]) == 0
+    assert run(["new", "op", "--from", str(folder / "op_v1_triton.py"), "--copy"]) == 0
     assert run(["check", "op", "--device", "cuda"]) == 0
 
     assert "PASS" in capsys.readouterr().out

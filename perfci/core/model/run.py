@@ -78,6 +78,8 @@ class PlannedOp:
     stored: tuple[str, ...] = ()
     """cases in which it stores tensors in low precision, with * for the tensors' names, which nobody knows yet"""
     peers: tuple[str, ...] = ()  # names of further implementations that its performance suite knows
+    outdated: Reason | None = None
+    """of a kernel or reference that is a copy: how its original has changed since, so that another code is judged"""
 
 
 FORMAT = 1  # version of run.json and of the baseline files. 1: the first

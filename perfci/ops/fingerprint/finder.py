@@ -13,6 +13,9 @@ FOREIGN = frozenset({"perfci", "torch", "torch_npu", "triton", "numpy", "scipy",
 PARTS = ("triton", "baseline", "accuracy", "performance")
 """An op's four files are `<op>_<part>.py` in a folder of the op's name."""
 
+COPIED = "_COPIED"
+"""Name in an op's files of kernel and reference: path of a file that it has a copy of -> digest of the file then"""
+
 _NO_DATA = (".py", ".md", ".rst")
 _CACHED = re.compile(r"\.pyc(\.\d+)?")  # which no worker reads from a `__pycache__`
 

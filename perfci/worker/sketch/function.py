@@ -72,7 +72,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     with going.going():
         own = _import_side(files.function, path, files.module, going)
         if files.baseline:
-            other = _import_side(path_of, Path(files.baseline), None, going)
+            other = _import_side(path_of, Path(files.baseline), files.baseline_module, going)
         else:
             module = "torch" if path_of.startswith("torch.") else path_of.rpartition(".")[0]
             try:
@@ -130,13 +130,15 @@ class _Side:
 def _import_side(name: str, path: Path, module: str | None, going: Rehearsal) -> _Side:
     """Raises UsageError if a file does not define this function or class, or if it is a kernel."""
     with going.kernels() as hidden:
-        source = importlib.import_module(module) if module else _load(path)
+        source = _import(module, path) if module else _load(path)
     found = getattr(source, name, None)
     if not callable(found) or hasattr(found, "__getitem__"):
         known = ", ".join(key for key, value in vars(source).items() if isinstance(value, types.FunctionType))
         raise UsageError("from_unknown", file=path.name, function=name, known=known or "-")
     text, call = path.read_text(encoding="utf-8", errors="replace"), f"source.{name}"
-    hides = not module and _launches_hidden(found, hidden)
+    hides = _launches_hidden(found, hidden)
+    if hides and module:
+        raise UsageError("import_hides", file=path.name, function=name)
     if hides:
         setattr(source, name, hidden[name])
     if isinstance(found, type) and hasattr(found, "apply") and hasattr(found, "backward"):  # an autograd.Function
@@ -304,6 +306,22 @@ def _launches_hidden(function: Any, hidden: Mapping[str, Any]) -> bool:
     name, code = getattr(function, "__name__", ""), getattr(function, "__code__", None)
     loads = dis.get_instructions(code) if name in hidden and code else ()
     return any(each.opname == "LOAD_GLOBAL" and each.argval == name for each in loads)
+
+
+def _import(name: str, path: Path) -> types.ModuleType:
+    """Import a module by its name. Raises UsageError if it raises, or if it is another file's."""
+    try:
+        module = importlib.import_module(name)
+    except SyntaxError as error:
+        file = Path(error.filename or path).name
+        raise UsageError("syntax_error", file=file, line=error.lineno, why=error.msg) from error
+    except (Exception, SystemExit) as error:
+        facts = {"module": name, "source": path.name, **describe_exception(error, path.parent)}
+        raise UsageError("import_raised", **facts) from error
+    found = getattr(module, "__file__", None) or name
+    if not path.samefile(found):
+        raise UsageError("import_other", file=path.name, module=name, found=found)
+    return module
 
 
 def _load(path: Path) -> types.ModuleType:
