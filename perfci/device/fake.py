@@ -452,12 +452,13 @@ class NumpyArrays(seam.Arrays):
     def mismatch(self, actual: Array, expected: Array, rtol: float, atol: float) -> seam.Mismatch:
         left, right = self.host(actual), self.round_like(self.host(expected), actual)
         with np.errstate(invalid="ignore"):
-            error = np.abs(left - right)
+            error, allowed = np.abs(left - right), atol + rtol * np.abs(right)
             # Beside an infinite value any distance would be within rtol of it.
-            near = (error <= atol + rtol * np.abs(right)) & np.isfinite(right)
+            near = (error <= allowed) & np.isfinite(right)
             good = near | (left == right) | (np.isnan(left) & np.isnan(right))
         if good.all():
-            return seam.Mismatch(0, 0.0, ())
+            share = np.divide(error, allowed, out=np.zeros_like(error), where=near & (error > 0))
+            return seam.Mismatch(0, 0.0, (), float(share.max(initial=0.0)))
         error = np.where(good, -1.0, np.where(np.isnan(error), np.inf, error))
         worst = np.unravel_index(np.argmax(error), error.shape)
         return seam.Mismatch(int((~good).sum()), float(error[worst]), tuple(int(i) for i in worst))

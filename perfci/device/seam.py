@@ -82,6 +82,7 @@ class Mismatch:
     count: int
     worst_abs: float
     worst_index: tuple[int, ...]
+    share: float = 0.0  # largest error / tolerance of an element, if none breaks it
 
 
 @dataclass(frozen=True)

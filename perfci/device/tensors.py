@@ -90,14 +90,15 @@ class TorchArrays(Arrays):
         return np.asarray((array == GUARD_VALUE).cpu().numpy())
 
     def mismatch(self, actual: torch.Tensor, expected: torch.Tensor, rtol: float, atol: float) -> Mismatch:
-        count, worst, place = 0, -1.0, 0
+        count, worst, place, share = 0, -1.0, 0, 0.0
         for number, (left, right) in enumerate(self._chunks(actual, expected)):
             found, error, index = _compare(left, right, rtol, atol)
             count += found
             if found and error > worst:
                 worst, place = error, number * CHUNK + index
+            share = share if found else max(share, error)
         if not count:
-            return Mismatch(0, 0.0, ())
+            return Mismatch(0, 0.0, (), share)
         return Mismatch(count, worst, tuple(int(i) for i in np.unravel_index(place, tuple(actual.shape))))
 
     def unfinite(self, array: torch.Tensor) -> int:
@@ -329,14 +330,19 @@ def _inverse(order: list[int]) -> list[int]:
 
 
 def _compare(actual: torch.Tensor, expected: torch.Tensor, rtol: float, atol: float) -> tuple[int, float, int]:
+    """How many elements break the tolerance, the largest error of them, and its place.
+
+    If none does, the largest error / tolerance.
+    """
     left, right = _float64(actual), _float64(expected.to(actual.dtype))
-    error = (left - right).abs()
+    error, allowed = (left - right).abs(), atol + rtol * right.abs()
     # Beside an infinite value any distance would be within rtol of it.
-    near = (error <= atol + rtol * right.abs()) & right.isfinite()
+    near = (error <= allowed) & right.isfinite()
     good = near | (left == right) | (left.isnan() & right.isnan())
     count = int((~good).sum())
     if not count:
-        return 0, 0.0, 0
+        shares = torch.where(near & (error > 0), error / allowed, torch.zeros_like(error))
+        return 0, float(shares.max()) if shares.numel() else 0.0, 0
     error = torch.where(good, -torch.ones_like(error), error.nan_to_num(nan=float("inf"), posinf=float("inf")))
     index = int(error.argmax())
     return count, float(error[index]), index

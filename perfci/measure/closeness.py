@@ -121,15 +121,22 @@ class Standard:
         found: Host = (kinds != rounded) & (kinds != usual)
         return found
 
+    def find_share(self, got: Host) -> float:
+        """See `ErrorStats.of_allowed`: 1 at most if an output is right."""
+        if self.misplaced(got).any():
+            return math.inf
+        atol = self.atol + self.slack
+        finite = np.isfinite(got) & np.isfinite(self.exact)
+        found, right = np.where(finite, got, 0.0), np.where(finite, self.exact, 0.0)
+        share = largest_share(np.abs(found - right), atol + self.rtol * np.abs(right))
+        if share <= 1:
+            return share
+        mine = sort_errors(got, self.exact, self.rtol, atol, summed=self.summed)
+        return share_of_usual(mine, self.usual_by_size, self.peak)
+
     def accepts(self, got: Host) -> bool:
         """Whether an output is right."""
-        if self.misplaced(got).any():
-            return False
-        atol = self.atol + self.slack
-        if not (excess(got, self.exact, self.rtol, atol) > 0).any():
-            return True
-        mine = sort_errors(got, self.exact, self.rtol, atol, summed=self.summed)
-        return is_within_ratio(mine, self.usual_by_size, self.peak)
+        return self.find_share(got) <= 1
 
 
 def sort_errors(actual: Host, exact: Host, rtol: float, atol: Host | float, *, summed: bool) -> ErrorsBySize:
@@ -144,19 +151,23 @@ def sort_errors(actual: Host, exact: Host, rtol: float, atol: Host | float, *, s
     return ErrorsBySize(np.bincount(place[finite], minlength=PLACES), largest, find_rms(error[finite]))
 
 
-def is_within_ratio(mine: ErrorsBySize, usual: ErrorsBySize, peak: float) -> bool:
-    """Whether an output is about as wrong as the reference in the same dtype.
+@np.errstate(over="ignore", divide="ignore", invalid="ignore")
+def largest_share(errors: Host, allowed: Host) -> float:
+    """The largest of errors / allowed. An error of 0 is none of nothing."""
+    return float(np.where(errors > 0, errors / allowed, 0.0).max(initial=0.0))
+
+
+def share_of_usual(mine: ErrorsBySize, usual: ErrorsBySize, peak: float) -> float:
+    """An output's errors as a share of what is allowed beside those of the reference in the same dtype.
 
     Its root mean square error is at most RATIO times, and of each element beyond the tolerance the error at most
     `peak` times the reference's largest on elements that are up to 2^NEAR times as large, or among the next
     FEW_NEAR by size. Errors of large elements excuse none of small ones.
     """
-    if mine.rms > RATIO * usual.rms:
-        return False
     most, through = np.maximum.accumulate(usual.largest), np.cumsum(usual.counts)
     few = np.searchsorted(through, through - usual.counts + FEW_NEAR)
     reach = np.minimum(np.maximum(np.arange(PLACES) + NEAR, few), PLACES - 1)
-    return bool((mine.largest <= peak * most[reach]).all())
+    return largest_share(np.append(mine.largest, mine.rms), np.append(peak * most[reach], RATIO * usual.rms))
 
 
 VACUOUS = 0.1  # a broken answer differs by at least this share of the answer's root mean square in one element

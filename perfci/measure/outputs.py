@@ -7,7 +7,7 @@ from typing import Any
 from perfci.core.model import ErrorStats, Fact, Reason
 from perfci.core.model.basics import worst
 from perfci.device.seam import Arrays, Deviation, Inputs
-from perfci.measure.closeness import PEAK_RATIOS, RATIO, errors_of, is_within_ratio, relative_l2, sort_errors, tolerance
+from perfci.measure.closeness import PEAK_RATIOS, RATIO, errors_of, relative_l2, share_of_usual, sort_errors, tolerance
 from perfci.measure.inputs import call_fresh, flat
 from perfci.ops.spec import Params, Performance, case_id
 
@@ -61,6 +61,7 @@ def _compare(
                 return Reason(f"wrong_{name}", {"case": case, "got": str(got), "expected": str(due)})
         rtol, atol = tolerance(seen.dtype, suite.tolerance, terms)
         found = arrays.mismatch(actual, wanted, rtol, atol)
+        share = found.share
         if found.count:
             plain = plain or call_fresh(suite.reference, inputs, arrays, mutates)
             summed = bool(suite.reduces)
@@ -69,16 +70,15 @@ def _compare(
                 or sort_errors(arrays.host(each), arrays.host(wanted), *allowed, summed=summed)
                 for each, allowed in ((actual, (rtol, atol)), (plain[index], (0.0, 0.0)))
             )
-            if not math.isfinite(found.worst_abs) or not is_within_ratio(
-                mine, usual, PEAK_RATIOS.get(seen.dtype, RATIO)
-            ):
+            share = share_of_usual(mine, usual, PEAK_RATIOS.get(seen.dtype, RATIO))
+            if not math.isfinite(found.worst_abs) or share > 1:
                 where: dict[str, Fact] = {"case": case, "count": found.count, "index": str(found.worst_index)}
                 if (odd := _find_unfinite(arrays, inputs)) and not math.isfinite(found.worst_abs):
                     return Reason("timed_inputs_unfinite", {**where, **odd})
                 return Reason("timed_output_wrong", {**where, "error": found.worst_abs, "rtol": rtol, "atol": atol})
         if errors is not None and arrays.dtype_facts(actual):
-            known = arrays.deviation(actual, wanted)
-            errors.append(known or errors_of(arrays.host(actual), arrays.host(wanted)))
+            known = arrays.deviation(actual, wanted) or errors_of(arrays.host(actual), arrays.host(wanted))
+            errors.append(replace(known, stats=replace(known.stats, of_allowed=share)))
     return None
 
 

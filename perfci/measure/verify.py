@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from perfci.core.model import AccuracyCase, Fact, Reason
+from perfci.core.model.basics import worst
 from perfci.core.wording import as_fact
 from perfci.device.seam import OUTSIDE, Accelerator, Arrays, Deviation, Inputs, Race, not_interpreted
 from perfci.measure import closeness
@@ -121,8 +122,12 @@ def verify(
         return result
     # The L2 errors are of all outputs together.
     errors, usual = (relative_l2(each for each in column if each) for column in list(zip(*compared, strict=True))[1:])
+    shares = [each.errors.of_allowed for each, _, _ in compared if each.errors]
+    share = max((each for each in shares if each is not None), default=0.0)
     result = replace(
-        result, errors=replace(result.errors, l2=errors), reference_errors=replace(result.reference_errors, l2=usual)
+        result,
+        errors=replace(result.errors, l2=errors, of_allowed=None if None in shares else share),
+        reference_errors=replace(result.reference_errors, l2=usual),
     )
     searched, fault = check.values in SEARCHED, result.failure.kind if result.failure else None
     if base is not None and not fault and (check.fresh or searched):
@@ -218,6 +223,15 @@ def _find_less_exact(
             return result
     except Exception:
         return result  # a base that cannot be called is none to compare with
+    if base and (
+        known := [
+            closeness.errors_of(arrays.host(other), arrays.host(wanted))
+            for other, wanted in zip(others, expected, strict=True)
+            if arrays.dtype_facts(other)
+        ]
+    ):
+        errors = replace(worst([each.stats for each in known]), l2=relative_l2(known))
+        result = replace(result, base_errors=errors)
     for place, (actual, other, wanted, usual) in enumerate(zip(calls.first, others, expected, plain, strict=True)):
         if (facts := arrays.dtype_facts(actual)) is None:
             continue
@@ -403,8 +417,10 @@ def _compare_numbers(
         slack = np.nan_to_num(np.abs(arrays.host(moved) - right), posinf=0.0)
         # Where it jumps, as trunc does at whole numbers, the input's side is not the kernel's to choose.
         standard = replace(standard, slack=np.where(slack <= MOST_MOVED * np.abs(right), slack, 0.0))
-    result = check.result(errors=errors.stats, reference_errors=usual_errors.stats, rtol=rtol, atol=atol)
-    if not standard.accepts(got):
+    share = standard.find_share(got)
+    stats = replace(errors.stats, of_allowed=share if share <= 1 else None)
+    result = check.result(errors=stats, reference_errors=usual_errors.stats, rtol=rtol, atol=atol)
+    if share > 1:
         misplaced = standard.misplaced(got)
         if misplaced.any():
             at = closeness.first_index(misplaced)

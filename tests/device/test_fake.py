@@ -175,6 +175,8 @@ def test_a_mismatch_is_counted_and_the_worst_element_named():
 
     assert (found.count, found.worst_abs, found.worst_index) == (2, 3.0, (1, 2))
     assert arrays.mismatch(actual, expected, 0.0, 4.0).count == 0
+    assert arrays.mismatch(actual, expected, 0.0, 4.0).share == 0.75
+    assert arrays.mismatch(np.zeros(3), np.zeros(3), 0.0, 0.0).share == 0.0
     assert arrays.mismatch(actual, expected, 0.5, 0.0).count == 0
 
 

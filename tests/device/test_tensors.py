@@ -169,7 +169,10 @@ def test_mismatches_are_counted_over_chunks_and_the_worst_is_named(monkeypatch, 
     found = arrays.mismatch(actual, expected, 0.0, 0.5)
 
     assert (found.count, found.worst_abs, found.worst_index) == (3, 5.0, (2, 3, 1))
+    assert found.share == 0.0
     assert arrays.mismatch(actual, expected, 0.0, 1.0).count == 2
+    assert arrays.mismatch(actual, expected, 0.0, 10.0).share == 0.5
+    assert arrays.mismatch(actual, expected, 1.0, 3.0).share == pytest.approx(1 / (3 + 7))
     assert arrays.mismatch(actual.mT, expected.mT, 0.0, 0.5).worst_index == (2, 1, 3)
 
 
@@ -290,5 +293,6 @@ def test_every_figure_is_that_of_the_whole(small_pieces, dtype):
     for name in QUANTILES:  # an element; numpy interpolates between two
         assert given.pop(name) == pytest.approx(wanted.pop(name), rel=0.02)
     assert given.pop("worst_index") == wanted.pop("worst_index")
+    assert given.pop("of_allowed") is wanted.pop("of_allowed") is None  # which no output knows alone
     assert given == pytest.approx(wanted, rel=1e-9)
     assert seen.exact == pytest.approx(whole.exact)

@@ -133,3 +133,34 @@ def test_infinities_and_nan_stay_in_an_answer_that_is_wrong_in_its_numbers():
     found = broken(right)
 
     assert all(np.array_equal(finiteness(found[name]), finiteness(right)) for name in (ONE_ELEMENT, ROUNDED))
+
+
+# --- what is allowed --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mine", "share"),
+    [
+        ([0.0, 0.0], 0.0),
+        ([0.3, 0.0], 0.3 / 1.1),  # of the tolerance: 1 + 0.1 of the value
+        ([0.0, 10.5], 0.5),
+        ([2.2, 0.0], 0.55),  # beyond that of twice the reference's largest error, and of the same of its mean
+        ([4.0, 0.0], 1.0),
+        ([4.1, 0.0], 4.1 / 4),
+        ([math.nan, 0.0], math.inf),
+    ],
+)
+def test_the_share_of_what_is_allowed_is_1_where_an_output_is_only_just_right(mine, share):
+    right, usual = np.array([1.0, 200.0]), np.array([2.0, 2.0])
+    standard = Standard(right, right, right + usual, error_stats(right + usual, right), 0.1, 1.0)
+
+    assert standard.find_share(right + np.array(mine)) == pytest.approx(share)
+    assert standard.accepts(right + np.array(mine)) is (share <= 1)
+
+
+def test_nothing_is_all_of_nothing_that_is_allowed():
+    right = np.array([0.0, 1.0])
+    standard = Standard(right, right, right, error_stats(right, right), 0.0, 0.0)
+
+    assert standard.find_share(right) == 0.0
+    assert standard.find_share(right + 1e-300) == math.inf

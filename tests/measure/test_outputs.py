@@ -168,3 +168,18 @@ def test_large_outputs_in_torch_have_the_errors_that_the_host_would_find():
     for name in ("max_abs", "mean_abs", "rmse", "l2", "max_rel", "mean_rel"):
         assert getattr(seen, name) == pytest.approx(getattr(whole, name), rel=1e-9)
     assert seen.p99_abs == pytest.approx(whole.p99_abs, rel=0.01)
+
+
+@pytest.mark.parametrize(("error", "share"), [(0.0, 0.0), (5e-6, 0.5), (2e-5, 2 / 6)])
+def test_a_right_output_tells_its_share_of_what_is_allowed(error, share):
+    zeros, kept = {"x": np.zeros((3, 4), np.float32)}, []
+
+    def reference(x):  # off by 1e-5 in narrow dtypes
+        return 2 * x if x.dtype == np.float64 else 2 * x + np.float32(1e-5)
+
+    suite = Performance(double, reference, lambda device, seed: zeros, [{"n": 1}])
+    output = np.zeros((3, 4), np.float32)
+    output[1, 2] = error
+
+    assert wrong_output(suite, NumpyArrays(), {"n": 1}, zeros, output, kept) is None
+    assert kept[0].of_allowed == pytest.approx(share, rel=1e-3)

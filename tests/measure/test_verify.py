@@ -520,3 +520,42 @@ def test_memory_that_calls_leave_behind_is_a_leak(device, monkeypatch, grows, le
     assert (result.failure is not None) is leaks
     if leaks:
         assert result.failure.facts["bytes"] == LEAK_CALLS * 4096
+
+
+# --- how near a right answer is to what is allowed --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4])
+def test_a_check_that_passes_tells_its_share_of_what_is_allowed(device, share):
+    large = suite(lambda x: double(x) if not share else double(x) + np.float32(share * 1e-5), tolerance=None)
+    result = verify(large, device, check(values="zeros"), describe)
+
+    assert result.failure is None
+    assert result.errors.of_allowed == pytest.approx(share, abs=1e-3)
+
+
+def test_of_several_outputs_the_one_nearest_to_what_is_allowed_counts(device):
+    def both(x):
+        return double(x), double(x) + np.float32(6e-6)
+
+    result = verify(suite(both, lambda x: (x * 2, x * 2)), device, check(values="zeros"), describe)
+
+    assert result.errors.of_allowed == pytest.approx(0.6, abs=1e-3)
+
+
+def test_a_check_that_fails_has_no_share(device):
+    assert verify(suite(lambda x: x * 3), device, check(), describe).errors.of_allowed is None
+
+
+def test_what_the_bases_kernel_errs_by_is_kept_of_a_fresh_seed(device):
+    given = Check(WIDE, "normal", "contiguous", 5, fresh=True)
+
+    def coarse(x):
+        return (2 * x.astype(np.float64) * (1 + 2.0**-21)).astype(x.dtype)
+
+    result = verify(suite(double), device, given, describe, coarse)
+
+    assert result.failure is None
+    assert result.errors.l2 == 0.0
+    assert result.base_errors.l2 == pytest.approx(2.0**-21, rel=0.05)
+    assert verify(suite(double), device, check(), describe, coarse).base_errors is None

@@ -177,6 +177,8 @@ class AccuracyCase:
     fresh: bool = False  # this seed was drawn for this run; `--seed` repeats it
     errors: ErrorStats | None = None
     reference_errors: ErrorStats | None = None  # errors of the reference in the case's own dtype
+    base_errors: ErrorStats | None = None
+    """errors of the base's kernel on the same inputs, of checks that it was called for. Older runs lack them"""
     rtol: float | None = None
     atol: float | None = None
     failure: Reason | None = None  # why the kernel is wrong. None if it passed
