@@ -43,7 +43,7 @@ def find_kind(op: PlannedOp, found: OpRun | None) -> Kind | None:
     if base.signature and base.signature != op.signature:
         before, after = ", ".join(base.signature), ", ".join(op.signature)
         return Kind("interface", Reason("proof_signature", {"before": before, "after": after}), missing)
-    checks = len([check for check in found.accuracy if not check.failure])
+    checks = sum(not check.failure and not check.unchecked for check in found.accuracy)
     proof = Reason("proof_same", {"checks": checks}) if checks else Reason("proof_unchecked")
     return Kind("tuning" if "triton" in changed or not changed else "suites", proof)
 

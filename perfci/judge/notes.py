@@ -3,16 +3,17 @@
 import math
 import shlex
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from perfci.core.environment import list_differences
-from perfci.core.model.basics import Fact, Reason, Verdict
+from perfci.core.model.basics import Fact, Reason, Suite, Verdict
 from perfci.core.model.decision import Comparison, Judgement
 from perfci.core.model.measured import Coverage, Feature, OpRun
 from perfci.core.model.place import UNTIMED, Difference
 from perfci.core.model.run import AgainCase, Base, Plan, Run
 from perfci.core.wording import because, say
+from perfci.judge.accuracy import is_complete
 from perfci.judge.change import find_kind, list_weaker
 from perfci.judge.duel import identity_counts
 from perfci.judge.expected import why_of
@@ -23,6 +24,8 @@ COMMON = 3  # fewest duels whose common shift means something
 MOST_FILES = 5
 
 DIGITS = 12  # of a commit that git is asked about
+
+_BROKEN = frozenset({Verdict.WRONG, Verdict.ERROR})
 
 SCREENED = frozenset(
     {"no_change"}
@@ -46,8 +49,7 @@ def note_run(
         found = {op.op: op for op in run.ops}
         yield from (weaker for op in plan.ops for weaker in list_weaker(op, found.get(op.op)))
         yield from _note_base(plan, base, comparisons)
-        kinds = [(op.op, find_kind(op, found.get(op.op))) for op in plan.ops]
-        yield from (because(f"change_{kind.name}", kind.proof, op=name) for name, kind in kinds if kind)
+        yield from _note_kinds(run, rows, found)
     if plan.base_note:
         yield plan.base_note
     if plan.again:
@@ -100,6 +102,15 @@ def note_run(
         counts = {"unreached": unreached, "cut": len(late) - unreached, "cases": len(cases_late)}
         facts = {**(*late, *cases_late)[0].facts, **counts, "ops": len(plan.ops)}
         yield Reason("run_late_reserve" if facts.get("reserve_s") else "run_late", facts)
+
+
+def _note_kinds(run: Run, rows: Iterable[Judgement], found: Mapping[str, OpRun]) -> Iterator[Reason]:
+    """The kind of each op's change. Not of what failed: only what passed answers as its base did."""
+    broken = {row.op for row in rows if row.verdict in _BROKEN and row.suite is not Suite.COMPILED}
+    for op in run.plan.ops:
+        whole = op.op not in broken and is_complete(run, op, found.get(op.op))
+        if whole and (kind := find_kind(op, found.get(op.op))):
+            yield because(f"change_{kind.name}", kind.proof, op=op.op)
 
 
 def note_uncovered(coverage: Iterable[Coverage]) -> Iterator[Reason]:

@@ -2,14 +2,17 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.core.model import Again, AgainCase, PlannedBase, PlannedOp, Reason, Suite, Verdict
+from perfci.core.model import Again, AgainCase, PlannedBase, PlannedOp, Reason, Suite, SuiteChange, Verdict
 from perfci.core.wording import sentence
+from perfci.judge import judge
 from perfci.judge.duel import identity_counts
+from perfci.thresholds.limits import Thresholds
 from tests.decision_examples import (
     BASE,
     CASE,
     against,
     baseline,
+    check,
     duel_plan,
     duelled,
     judged,
@@ -176,6 +179,32 @@ def test_what_keeps_ops_from_their_base_is_said_once():
     notes = _notes(planned=replace(duel_plan(), ops=ops))
 
     assert _kinds(notes) == ["compared_with", "base_lacks_op", "imports_late"]
+
+
+WRONG = check(failure=Reason("not_written", {"case": CASE, "count": 1, "index": "(0,)"}))
+UNCHECKED = check(unchecked=Reason("too_large_here", {"case": CASE}))
+CRASHED = {"failure": Reason("worker_killed", {"op": "op", "where": "accuracy", "words": "-", "log": "-"})}
+
+
+@pytest.mark.parametrize(
+    ("checks", "op", "told"),
+    [
+        ((check(),), {}, "It takes and answers what it did: 1 check passed."),
+        ((check(), UNCHECKED), {}, "It takes and answers what it did: 1 check passed."),
+        ((UNCHECKED,), {}, "It takes what it did. Whether it answers what it did was not checked."),
+        ((check(), WRONG), {}, None),
+        ((), CRASHED, None),
+        ((), {"late": Reason("op_late", {})}, None),
+    ],
+)  # fmt: skip
+def test_the_kind_of_a_change_is_told_of_what_passed_only(checks, op, told):
+    found = run(accuracy=checks, planned=duel_plan(), op={"change": SuiteChange(), **op})
+
+    notes = judge(found, {}, Thresholds()).notes
+
+    assert [sentence(note) for note in notes if note.kind.startswith("change_")] == (
+        [f"op: a change of tuning. {told}"] if told else []
+    )
 
 
 # --- the common shift -------------------------------------------------------------------------------------------------
