@@ -9,12 +9,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from perfci.core.errors import DeviceError
-from perfci.core.model import CompiledKernel, Counters, Device, DeviceState, ErrorStats, Identity, Limits, Reason
+from perfci.core.model import (
+    CompiledKernel,
+    Counters,
+    Device,
+    DeviceState,
+    ErrorStats,
+    Fact,
+    Identity,
+    Limits,
+    Reason,
+)
+from perfci.core.wording import as_fact
 from perfci.device.targets import Target
 from perfci.ops.recording import Recording
 
@@ -343,11 +354,31 @@ class Arrays(ABC):
     def _overwrite(self, pairs: list[tuple[Any, Any]]) -> None: ...
 
 
+class Damage(NamedTuple):
+    """Guard zones that were written into, and how far from their arrays at most, in elements."""
+
+    zones: int = 0
+    before: int = 0
+    after: int = 0
+
+    def join(self, other: Damage) -> Damage:
+        """Returns both together."""
+        return Damage(self.zones + other.zones, max(self.before, other.before), max(self.after, other.after))
+
+    @property
+    def facts(self) -> dict[str, Fact]:
+        """As facts of a reason."""
+        side = as_fact("past either end")
+        if not (self.before and self.after):
+            side = as_fact("before the start") if self.before else as_fact("past the end")
+        return {"zones": self.zones, "far": max(self.before, self.after), "side": side}
+
+
 class AllocationWatch(Protocol):
     """What `watch_allocations` saw."""
 
-    def count_damage(self) -> int:
-        """Number of guard zones that were written into."""
+    def find_damage(self) -> Damage:
+        """Returns what became of the guard zones."""
 
 
 class Session(Protocol):

@@ -19,6 +19,7 @@ from perfci.device.seam import (
     PLACES,
     ArrayFacts,
     Arrays,
+    Damage,
     Deviation,
     DtypeFacts,
     ErrorsBySize,
@@ -287,9 +288,19 @@ class _GuardedAllocations(Mode):
         guarded = self._guard(result)
         return guarded.copy_(result) if func in _FILLED else guarded
 
-    def count_damage(self) -> int:
-        zones = [zone for room, guard in self._rooms for zone in (room[:guard], room[-guard:])]
-        return sum(not torch.equal(_bits(zone), _bits(torch.full_like(zone, self._edge(zone.dtype)))) for zone in zones)
+    def find_damage(self) -> Damage:
+        found = Damage()
+        for room, guard in self._rooms:
+            if written := self._list_written(room[:guard]):
+                found = found.join(Damage(1, before=guard - written[0]))
+            if written := self._list_written(room[-guard:]):
+                found = found.join(Damage(1, after=written[-1] + 1))
+        return found
+
+    def _list_written(self, zone: torch.Tensor) -> list[int]:
+        """The places of a guard zone that no longer hold what it was filled with."""
+        now, before = _bits(zone), _bits(torch.full_like(zone, self._edge(zone.dtype)))
+        return [] if torch.equal(now, before) else (now != before).nonzero().flatten().tolist()
 
     def _edge(self, dtype: torch.dtype) -> Any:
         return _poison(dtype) if self._filler == "nan" else False if dtype is torch.bool else GUARD_VALUE

@@ -27,7 +27,7 @@ def judge_accuracy(run: Run, op: PlannedOp, found: OpRun | None, thresholds: Thr
     checks = found.accuracy if found else ()
     cases = tuple(_judge_cases(run, op, found, thresholds))
     if failure and not is_complete(run, op, found):
-        return (_row(op, None, Verdict.ERROR, (failure, *_describe_failures(checks))), *cases)
+        return (_row(op, None, Verdict.ERROR, (failure, *_describe_failures(op.op, checks))), *cases)
     if Suite.ACCURACY not in run.plan.suites or not (op.accuracy or op.stored or checks):
         # Without accuracy to judge, an op whose speed cannot be measured has not been checked at all.
         unmeasured = found.unmeasured if found else None
@@ -42,8 +42,8 @@ def judge_accuracy(run: Run, op: PlannedOp, found: OpRun | None, thresholds: Thr
             reason = Reason("accuracy_late", {**late.facts, **facts}) if missing else late
         failed = _sort_failed(checks)
         verdict = _verdict_of(failed) if failed else Verdict.INCONCLUSIVE
-        return (_row(op, None, verdict, (*_describe_failures(checks), reason)), *cases)
-    whole = _row(op, None, *_judge_whole(checks, found))
+        return (_row(op, None, verdict, (*_describe_failures(op.op, checks), reason)), *cases)
+    whole = _row(op, None, *_judge_whole(op.op, checks, found))
     if beyond := [row for row in cases if is_by_limit(row)]:
         # Cases beyond their limits make the op WRONG. What failed a check outweighs that.
         worst = max(beyond, key=lambda row: times_allowed(row.reasons[0]))
@@ -89,14 +89,14 @@ def _row(op: PlannedOp, case: str | None, verdict: Verdict, reasons: Iterable[Re
     return Judgement(op.op, Suite.ACCURACY, case, verdict, tuple(reasons))
 
 
-def _judge_whole(checks: Sequence[AccuracyCase], found: OpRun | None) -> tuple[Verdict, tuple[Reason, ...]]:
+def _judge_whole(op: str, checks: Sequence[AccuracyCase], found: OpRun | None) -> tuple[Verdict, tuple[Reason, ...]]:
     """PASS with what was checked, or the first failure. Either way with what this machine could not check."""
     failed, not_made = _sort_failed(checks), [check for check in checks if check.unchecked]
     vacuous = [check.unchecked for check in not_made if check.unchecked and check.unchecked.kind in _DOUBTS]
     unchecked = [check for check in not_made if check.unchecked not in vacuous]
     stored = found.stored if found else ()
     if failed:
-        verdict, first = _verdict_of(failed), _describe_failures(checks)
+        verdict, first = _verdict_of(failed), _describe_failures(op, checks)
     elif vacuous:
         verdict, first = Verdict.INCONCLUSIVE, (vacuous[0],)
     elif not checks and stored:
@@ -139,7 +139,7 @@ def _verdict_of(failed: Sequence[AccuracyCase]) -> Verdict:
     return Verdict.ERROR if all(check.raised for check in failed) else Verdict.WRONG
 
 
-def _describe_failures(checks: Sequence[AccuracyCase]) -> tuple[Reason, ...]:
+def _describe_failures(op: str, checks: Sequence[AccuracyCase]) -> tuple[Reason, ...]:
     """How many checks failed, naming the worst, then what it did."""
     failed = _sort_failed(checks)
     if not failed or failed[0].failure is None:
@@ -147,7 +147,7 @@ def _describe_failures(checks: Sequence[AccuracyCase]) -> tuple[Reason, ...]:
     made = sum(check.unchecked is None for check in checks)
     cases = len({check.case for check in failed})
     facts = {"failed": len(failed), "checks": made, "cases": cases, "case": failed[0].case, **_how(failed[0])}
-    pattern = find_pattern(checks)
+    pattern = find_pattern(op, checks)
     return (Reason("accuracy_failed", facts), failed[0].failure, *([pattern] if pattern else []))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import operator
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ import numpy as np
 from perfci.core.model import AccuracyCase, Fact, Reason
 from perfci.core.model.basics import worst
 from perfci.core.wording import as_fact
-from perfci.device.seam import OUTSIDE, Accelerator, Arrays, Deviation, Inputs, Race, not_interpreted
+from perfci.device.seam import OUTSIDE, Accelerator, Arrays, Damage, Deviation, Inputs, Race, not_interpreted
 from perfci.measure import closeness
 from perfci.measure.bench import Describe
 from perfci.measure.closeness import Host, Standard, find_growth, relative_l2
@@ -28,6 +29,8 @@ FIXED_SEEDS = (0, 1)  # Seeds of every run. One more is drawn afresh.
 LEAK_CALLS = 8
 
 NUDGES = 4  # draws of inputs that are off by rounding: one alone may move an answer by nothing
+
+MOST_CUT = 1 << 18  # elements of inputs from which a wrong answer's missing end is looked for
 
 MOST_MOVED = 2.0**-13  # of an answer that one unit of float32 in its inputs moves: exp(64) moves by 2^-17
 
@@ -116,6 +119,9 @@ def verify(
             moved = call_fresh(suite.reference, _nudge(arrays, inputs), arrays, suite.mutates)
             compared = [_compare_numbers(calls, *each, other) for each, other in zip(outputs, moved, strict=True)]
     result = functools.reduce(_choose_worse, (each for each, _, _ in compared), check.result())
+    if result.failure and result.failure.kind == "wrong_values":
+        found = _find_left_out(calls)
+        result = replace(result, failure=replace(result.failure, facts={**result.failure.facts, **found}))
     if calls.idle and not result.failure:
         return replace(result, unchecked=Reason("launches_nothing", {"case": check.case}))
     if result.errors is None or result.reference_errors is None:
@@ -267,7 +273,7 @@ class _Calls:
     inputs: Inputs
     first: list[Any]  # copies of the first call's outputs
     second: list[Any]
-    damaged: int
+    damage: Damage  # to guard zones
     changed: tuple[str, ...]  # inputs that no longer hold what they held
     reused: bool  # the second call gave out memory that the first call's output still holds
     races: tuple[Race, ...]
@@ -317,7 +323,8 @@ def _call_twice(suite: Accuracy, device: Accelerator, check: Check, inputs: Inpu
     with nullcontext() if check.fresh else arrays.watch_allocations("value") as again:
         second = call_fresh(suite.kernel, inputs, arrays, suite.mutates)
         device.synchronize()
-    damaged = watch.count_damage() + (again.count_damage() if again else 0)
+    damage = watch.find_damage()
+    damage = damage.join(again.find_damage()) if again else damage
     changed = tuple(
         name for name, value in inputs.items() if arrays.is_array(value) and not arrays.same_bits(value, kept[name])
     )
@@ -327,7 +334,7 @@ def _call_twice(suite: Accuracy, device: Accelerator, check: Check, inputs: Inpu
     )
     sizes = [[arrays.nbytes(value) for value in side if arrays.is_array(value)] for side in (inputs.values(), first)]
     idle = kernels is not None and not kernels and any(sizes[1]) and all(sizes[0])
-    return _Calls(suite, arrays, check, inputs, copies, second, damaged, changed, reused, tuple(races), idle)
+    return _Calls(suite, arrays, check, inputs, copies, second, damage, changed, reused, tuple(races), idle)
 
 
 def _find_misshapen(calls: _Calls, wanted: list[Any]) -> Iterator[Reason]:
@@ -360,6 +367,8 @@ def _find_misuse(calls: _Calls) -> Iterator[Reason]:
         yield Reason("output_aliases_input", {"case": case})
     if calls.reused:
         yield Reason("output_reused", {"case": case})
+    if calls.damage.zones:  # before what it does to other elements: to race, and to leave some out
+        yield Reason("wrote_outside", {"case": case, **calls.damage.facts})
     for first, second in zip(calls.first, calls.second, strict=True):
         if arrays.same_bits(first, second):
             continue
@@ -371,8 +380,6 @@ def _find_misuse(calls: _Calls) -> Iterator[Reason]:
         elif calls.suite.deterministic:
             differing = (left != right) & ~(np.isnan(left) & np.isnan(right))
             yield Reason("differs_from_itself", _locate(case, differing))
-    if calls.damaged:
-        yield Reason("wrote_outside", {"case": case, "zones": calls.damaged})
     for race in calls.races:
         if race.kind == OUTSIDE:
             yield Reason("used_outside", {"case": case, "count": race.addresses, "program": race.programs[0]})
@@ -461,6 +468,52 @@ def _find_farthest(result: AccuracyCase, got: Host, right: Host, over: Host) -> 
     facts: dict[str, Fact] = {"case": result.case, "count": count, "size": int(got.size), "index": str(at)}
     values = {"got": found, "expected": expected, "error": abs(found - expected)}
     return Reason("wrong_values", {**facts, **values, "usual_error": usual, "rtol": result.rtol, "atol": result.atol})
+
+
+def _find_left_out(calls: _Calls) -> dict[str, Fact]:
+    """The parameter along which the kernel's answer is the reference's without the last inputs, and how many.
+
+    Nothing if it was not looked for: once a case is enough. An empty name if there is no such parameter.
+    """
+    arrays, check = calls.arrays, calls.check
+    lengths = {name: arrays.facts(each).shape for name, each in calls.inputs.items() if arrays.is_array(each)}
+    first = (check.values, check.layout, check.seed) == ("normal", "contiguous", FIXED_SEEDS[0])
+    if not first or sum(map(math.prod, lengths.values())) > MOST_CUT:
+        return {}
+    for name, size in check.params.items():
+        axes = [(each, axis) for each, shape in lengths.items() for axis, length in enumerate(shape) if length == size]
+        rests = (size % 2**power for power in range(14)) if axes and type(size) is int else ()
+        for rest in dict.fromkeys((1, *rests) if rests else ()):
+            if 0 < rest < size and _answers_alike(calls, _cut(calls.inputs, axes, size - rest)):
+                return {"left_out": name, "left": rest}
+    return {"left_out": ""}
+
+
+def _cut(inputs: Inputs, axes: list[tuple[str, int]], length: int) -> dict[str, Any]:
+    """The inputs with only so many elements along these axes of theirs."""
+    found = dict(inputs)
+    for name, axis in axes:
+        found[name] = found[name][(slice(None),) * axis + (slice(length),)]
+    return found
+
+
+def _answers_alike(calls: _Calls, inputs: Inputs) -> bool:
+    """Whether the kernel's answer begins as the reference's for other inputs, which may be shorter."""
+    arrays, suite = calls.arrays, calls.suite
+    try:
+        others = call_fresh(suite.reference, arrays.upcast(inputs), arrays, suite.mutates)
+    except Exception:  # inputs that the reference refuses
+        return False
+    for actual, other in zip(calls.first, others, strict=True):
+        got, right = arrays.host(actual), arrays.host(other)
+        if not right.size or got.ndim != right.ndim or any(map(operator.lt, got.shape, right.shape)):
+            return False
+        got = got[tuple(map(slice, right.shape))]
+        rtol, atol = closeness.tolerance(arrays.facts(actual).dtype, suite.tolerance, calls.terms)
+        over = closeness.excess(got, right, rtol, atol * _estimate_term(calls))
+        if (over > 0).any() or not np.array_equal(np.isfinite(got), np.isfinite(right)):
+            return False
+    return True
 
 
 def _choose_worse(left: AccuracyCase, right: AccuracyCase) -> AccuracyCase:

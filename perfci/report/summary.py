@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import starmap
 
@@ -30,7 +30,8 @@ _OTHER_TIMES = frozenset({"peak_memory_grew", *(f"duel_{what}_slower" for what i
 def make_head(run: Run | None, judgements: Judgements) -> Head:
     """Returns the head. Cases of an op with one verdict and one cause share a row."""
     groups: dict[object, list[rows.VerdictRow]] = {}
-    for row in rows.make_rows(judgements):
+    patterns = {row.op: why for row in judgements.rows for why in row.reasons if why.kind.startswith("pattern_")}
+    for row in (_add_pattern(each, patterns) for each in rows.make_rows(judgements)):
         if row.aloud or row.verdict is Verdict.IMPROVED:
             why, cause = row.first.reasons[:1], _find_cause(row.first)
             kind = why[0].kind if why and _has_cases(row) else ""
@@ -63,9 +64,17 @@ def make_head(run: Run | None, judgements: Judgements) -> Head:
     )
 
 
+def _add_pattern(row: rows.VerdictRow, patterns: Mapping[str, Reason]) -> rows.VerdictRow:
+    """Wrong cases get the pattern of their op: they have a row of their own beside an op that crashed."""
+    if row.verdict is not Verdict.WRONG or row.op not in patterns or _find_cause(row.first):
+        return row
+    return replace(row, first=replace(row.first, reasons=(*row.first.reasons, patterns[row.op])))
+
+
 def _find_cause(row: Judgement) -> Reason | None:
     """The likely cause that the judge found, or the pattern of wrong answers."""
-    return next((reason for reason in row.reasons if reason.kind.startswith(("cause_", "pattern_"))), None)
+    kinds = ("cause_", "pattern_") if row.verdict is Verdict.WRONG else ("cause_",)
+    return next((reason for reason in row.reasons if reason.kind.startswith(kinds)), None)
 
 
 def _rate(row: rows.VerdictRow) -> float:
@@ -158,7 +167,7 @@ def _describe(group: Sequence[rows.VerdictRow], count: int) -> str:
             return say("{op} is {span} faster in {cases}{since}.", **facts)
         return say("{op} is {span} slower in {cases}{since}.", **facts)
     if cause and row.verdict is Verdict.WRONG:
-        return say("{op} is wrong. {pattern}", op=facts["op"], pattern=plain(sentence(cause)))
+        return plain(sentence(cause))
     about = _describe_part(row) if row.about != say("whole op") else ""
     op = " ".join(filter(None, (plain(row.op, 80), plain(about))))
     where = say(" in {cases}", cases=cases) if _has_cases(row) else ""

@@ -221,8 +221,10 @@ def _measure(job: Job, channel: MessageChannel) -> None:
     except (InseparableError, UnsharedError) as error:
         channel.send(Apart(error.reason))
     except HostLostError as error:
-        channel.send(HostLost(error.reason))
-        channel.send(Failed(error.reason))
+        # That process knows of no stage but its import. From then on it makes the calls of a stage here.
+        reason = channel.locate(error.reason) if error.answering else error.reason
+        channel.send(HostLost(reason))
+        channel.send(Failed(reason))
     except PeerLostError as error:
         channel.send(Failed(error.reason))
 

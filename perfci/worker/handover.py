@@ -10,7 +10,7 @@ from typing import Any
 
 from perfci.core.errors import HandoverError
 from perfci.core.model import CompiledKernel, Fact, Reason
-from perfci.device.seam import Arrays, Memory
+from perfci.device.seam import Arrays, Damage, Memory
 from perfci.ops.recording import Recording, spell, unspell
 
 SIZE = 1 << 33  # bytes that one call may hand over. Pages that nobody writes take no memory
@@ -27,7 +27,11 @@ rest: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
 
 
 class HostLostError(HandoverError):
-    """The op's process has ended. The reason says how."""
+    """The op's process has ended. The reason says how, and `answering` whether it was ready for calls."""
+
+    def __init__(self, reason: Reason, *, answering: bool = False) -> None:
+        super().__init__(reason)
+        self.answering = answering
 
 
 class UnsharedError(HandoverError):
@@ -93,7 +97,7 @@ class Called:
     again: tuple[int, ...] = ()  # number of each: the same as in the answer before if it is the same memory
     error: Mapping[str, Fact] | None = None  # what the kernel raised
     kinds: tuple[str, ...] = ()  # names of the exception's classes
-    damage: int = 0  # guard zones written into
+    damage: Damage = field(default_factory=Damage)  # to guard zones
     races: tuple[tuple[str, int, tuple[int, int]], ...] = ()
     spent_us: tuple[float, ...] = ()  # what it claims on a device without hardware
     turn_s: tuple[float, float] | None = None  # seconds of a turn. Believed on a device without hardware alone

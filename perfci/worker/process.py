@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import math
 import os
+import re
 import select
 import signal
 import subprocess
@@ -23,7 +24,8 @@ from typing import IO
 from perfci.core import locks
 from perfci.core.codec import encode
 from perfci.core.errors import PerfciError
-from perfci.core.model import Reason
+from perfci.core.model import Fact, Reason
+from perfci.core.wording import as_fact
 from perfci.store.signature import KEY, find_key
 from perfci.worker import confine, forks
 from perfci.worker.forks import Forked
@@ -53,6 +55,10 @@ HEAD_BYTES, TAIL_CHUNKS = 1 << 20, 64
 LATE = "worker_late"  # kind of the failure of a worker that was ended because its time was up
 
 PROGRAM = "perfci.worker.child"  # module whose `main` is a worker's program
+
+_FATAL = "Fatal Python error: "  # how the dump of a crash begins
+_FRAME = re.compile(r'^ +File "(.*)", line (\d+) in ', re.MULTILINE)
+_WARNING = re.compile(r"^.*:\d+: \w*Warning: .*\n(?: +.*\n)?", re.MULTILINE)
 
 _CHUNK = 1 << 14
 _CLOSE_S, _EXIT_S = 5.0, 10.0
@@ -286,18 +292,41 @@ class Running:
                 self._process.stdin.close()
         self._log.join(_CLOSE_S)
 
-    def _explain(self, kind: str, **facts: str | int | float) -> Reason:
+    def _explain(self, kind: str, **facts: Fact) -> Reason:
         doing, log = self._doing, self._around.log
         home = self._around.shown_from or self._around.folder
         shown = (log.relative_to(home) if log.is_relative_to(home) else log).as_posix()
         try:
             text = log.read_text(encoding="utf-8", errors="replace")
-            lines = [" ".join(line.split()) for line in text[-LAST_WORDS:].splitlines() if line.strip()]
-            words = " / ".join(lines[-LAST_LINES:]) or "nothing"
         except OSError:
-            words = ""
-        where = f"{doing.stage} of {doing.case}" if doing.case else doing.stage
-        return Reason(kind, {"op": doing.op, "where": where, "log": shown, "words": words, **facts})
+            text = ""
+        facts |= {"op": doing.op, "where": doing.where, "log": shown, "words": find_last_words(text)}
+        return Reason(kind, {**facts, "at": find_frame(text, self._job)} if kind == "worker_died" else facts)
+
+
+def find_last_words(text: str) -> str:
+    """Returns what a worker said last: neither the dump of a crash, which follows on it, nor Python's warnings."""
+    said, fatal, dump = text.partition(_FATAL)
+    lines = [" ".join(line.split()) for line in _WARNING.sub("", said)[-LAST_WORDS:].splitlines() if line.strip()]
+    return " / ".join(lines[-LAST_LINES:]) or (fatal + dump).partition("\n")[0] or "nothing"
+
+
+def find_frame(text: str, job: Job) -> str:
+    """Returns the innermost line of the op's files, else of its project's, in the dump of a crash.
+
+    A crash may come long after what caused it, such as a write outside an array, and then the dump has none.
+    """
+    _, fatal, dump = text.partition(_FATAL)
+    if not fatal or not job.ops:
+        return as_fact("an unknown place")
+    stack = dump.partition("Current thread")[2].partition("\n\n")[0] or dump
+    frames = [(Path(file), line) for file, line in _FRAME.findall(stack)]
+    root = Path(job.root or job.ops[0].folder)
+    for folder in map(Path, (job.ops[0].folder, job.shared_folder, str(root))):
+        for file, line in frames:
+            if file.is_relative_to(folder) and not {"site-packages", "dist-packages"}.intersection(file.parts):
+                return f"{(file.relative_to(root) if file.is_relative_to(root) else file).as_posix()}:{line}"
+    return as_fact("a place outside its files")
 
 
 def copy_output(output: IO[bytes], path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from perfci.core.codec import decode, encode
@@ -192,6 +192,11 @@ class Doing:
     case: str | None = None
     done: int = 0
     total: int = 0
+
+    @property
+    def where(self) -> str:
+        """The stage and its case."""
+        return f"{self.stage} of {self.case}" if self.case else self.stage
 
 
 @dataclass(frozen=True)
@@ -440,6 +445,12 @@ class MessageChannel:
         """Say again what is being done, after a second of silence."""
         if self._doing and time.monotonic() - self._spoke > 1.0:
             self.send(self._doing)
+
+    def locate(self, reason: Reason) -> Reason:
+        """Returns the reason with what is being done here as its place."""
+        if self._doing is None or "where" not in reason.facts:
+            return reason
+        return replace(reason, facts={**reason.facts, "where": self._doing.where})
 
     def ask(self, message: Message) -> str:
         """Send a message that is answered, and wait for the line."""

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from perfci.core.model import CompiledKernel, Fact, Reason, Suite
 from perfci.core.wording import say
-from perfci.device.seam import Accelerator, Inputs, NotInterpretedError, Race
+from perfci.device.seam import Accelerator, Damage, Inputs, NotInterpretedError, Race
 from perfci.measure.bench import MakeCalls
 from perfci.ops.recording import Recording, UnspelledError
 from perfci.worker.handover import (
@@ -50,10 +50,10 @@ class _Watch:
     """Damage of guard zones, here and in the op's process."""
 
     def __init__(self, here: Any) -> None:
-        self._here, self.damage = here, 0
+        self._here, self.damage = here, Damage()
 
-    def count_damage(self) -> int:
-        return int(self._here.count_damage()) + self.damage
+    def find_damage(self) -> Damage:
+        return self.damage.join(self._here.find_damage())
 
 
 class RemoteOp:
@@ -78,6 +78,7 @@ class RemoteOp:
         self._in_use: int | None = None  # bytes that the other process holds on the device
         self._there = False
         self._unheard: list[Called] = []
+        self._answering = False  # it has sent an answer, at first that it is ready
         self.living = True  # the process holds the device
 
     def watch(self) -> None:
@@ -171,7 +172,7 @@ class RemoteOp:
     @contextmanager
     def _awake(self) -> Iterator[None]:
         if self._process.over:
-            raise HostLostError(self._process.failure or Reason("worker_silent"))
+            raise self._lost()
         self.stand_still(still=False)
         try:
             yield
@@ -230,6 +231,7 @@ class RemoteOp:
         while not self._unheard:
             wait([self._process])
             self._listen()
+        self._answering = True
         return self._unheard.pop(0)
 
     def _listen(self) -> None:
@@ -237,7 +239,10 @@ class RemoteOp:
         self._alive()
         self._unheard += [each for each in self._process.hear() if isinstance(each, Called)]
         if self._process.over and not self._unheard:
-            raise HostLostError(self._process.failure or Reason("worker_silent"))
+            raise self._lost()
+
+    def _lost(self) -> HostLostError:
+        return HostLostError(self._process.failure or Reason("worker_silent"), answering=self._answering)
 
     def _receive(self, answer: Called, lender: Lender) -> Any:
         """The outputs, copied, and what was seen of the call."""
@@ -252,7 +257,7 @@ class RemoteOp:
             self._outputs[number] = content
             memory.append(content)
         if self._watch:
-            self._watch.damage += answer.damage
+            self._watch.damage = self._watch.damage.join(answer.damage)
         if self._seen is not None:
             self._seen += [Race(*race) for race in answer.races]
         self._launched |= {name: CompiledKernel(name) for name in answer.launched}

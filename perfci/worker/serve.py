@@ -8,7 +8,7 @@ from typing import Any
 
 from perfci.core.codec import decode
 from perfci.core.model import Reason, Suite
-from perfci.device.seam import Accelerator, Arrays, Memory
+from perfci.device.seam import Accelerator, Arrays, Damage, Memory
 from perfci.worker.handover import DONE, GO, READY, RETURNED, Arena, Called, KernelCall, Lender, Lent, borrow, rest
 from perfci.worker.load import LoadedOp, describe_exception
 from perfci.worker.protocol import Job, MessageChannel
@@ -121,7 +121,7 @@ class _Server:
             output=spelled,
             memory=tuple(lender.lent[mine:]),
             again=tuple(numbers.values()),
-            damage=watch.count_damage() if watch else 0,
+            damage=watch.find_damage() if watch else Damage(),
             races=tuple((race.kind, race.addresses, race.programs) for race in races),
             spent_us=tuple(device.spent_us(capture)),
             in_use=arrays.memory_in_use(),

@@ -15,6 +15,7 @@ if "CI" not in os.environ:  # in CI a missing package is a failure
 import torch
 
 from perfci.device import tensors
+from perfci.device.seam import Damage
 from perfci.device.tensors import GUARD_BYTES, TorchArrays
 from perfci.measure.closeness import errors_of
 
@@ -42,17 +43,32 @@ def room_of(tensor):
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS])
 @pytest.mark.parametrize("filler", ["nan", "value"])
-@pytest.mark.parametrize("offset", ["before", "behind", "far behind"])
-def test_a_write_past_either_end_of_an_output_is_seen(dtype, filler, offset):
+@pytest.mark.parametrize(
+    ("places", "side"),
+    [((-1,), "before the start"), ((10,), "past the end"), ((12, 10), "past the end"), ((-7, 10), "past either end")],
+)
+def test_a_write_past_either_end_of_an_output_is_seen_with_how_far_it_reaches(dtype, filler, places, side):
     guard = GUARD_BYTES // dtype.itemsize
     with arrays.watch_allocations(filler) as watch:
         out = torch.empty(10, dtype=dtype)
         out.copy_(counted((10,), dtype))
-    assert watch.count_damage() == 0
+    assert watch.find_damage() == Damage()
 
-    room_of(out)[{"before": guard - 1, "behind": guard + 10, "far behind": 2 * guard + 9}[offset]] = 3
+    for place in places:
+        room_of(out)[guard + place] = 3
 
-    assert watch.count_damage() == 1
+    damage = watch.find_damage()
+    assert damage == Damage(len({place > 0 for place in places}), max(0, -min(places)), max(0, max(places) - 9))
+    assert (damage.facts["side"], damage.facts["far"]) == (side, max(damage.before, damage.after))
+
+
+def test_a_write_that_reaches_the_far_end_of_a_zone_is_seen_too():
+    guard = GUARD_BYTES // 4
+    with arrays.watch_allocations("nan") as watch:
+        first, second = torch.empty(10), torch.empty(4)
+    room_of(first)[0] = room_of(second)[-1] = 3.0
+
+    assert watch.find_damage() == Damage(2, guard, guard)
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, torch.bool])
@@ -89,7 +105,7 @@ def test_every_way_to_make_a_tensor_empty_is_guarded(make):
 
     assert out.isnan().all()
     assert (out.shape, out.stride(), out.dtype) == (plain.shape, plain.stride(), plain.dtype)
-    assert watch.count_damage() == 1
+    assert watch.find_damage().zones == 1
 
 
 @pytest.mark.parametrize(
@@ -111,7 +127,7 @@ def test_memory_that_torch_fills_is_guarded_and_keeps_its_values(make):
     assert arrays.same_bits(out, plain)
     room_of(out)[0] = 1.0
 
-    assert watch.count_damage() == 1
+    assert watch.find_damage().zones == 1
 
 
 # --- inputs in every layout -------------------------------------------------------------------------------------------

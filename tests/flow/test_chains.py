@@ -114,7 +114,9 @@ def test_a_crash_costs_one_case_and_is_an_error_that_names_stage_and_case(projec
     assert code == 2
     assert verdicts(chain) == {"rows=4": "PASS", "rows=8": "ERROR", "rows=16": "PASS"}
     (failure,) = chain["cases"][1]["failures"]
-    assert "echo crashed with SIGSEGV during stage again of rows=8" in failure["sentence"]
+    told = failure["sentence"]
+    assert told.startswith("echo crashed with SIGSEGV at kernels/_chains/echo_chain.py:")
+    assert " during stage again of rows=8; it last said: Fatal Python error: Segmentation fault (" in told
 
 
 @pytest.mark.parametrize(

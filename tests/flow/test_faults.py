@@ -9,13 +9,14 @@ import time
 import pytest
 
 from perfci import store
+from tests.git_repositories import alone, begin_topic
 from tests.processes import NAME, runs_there
 
 KERNEL_FAULTS = {
     "raises": ("np.maximum(x, 0, out=out)", "raise RuntimeError('no such stream')", "ERROR", "no such stream"),
     "wrong shape": ("return out", "return out[:, :1]", "WRONG", "has shape"),
     "wrong dtype": ("return out", "return out.astype(np.float64)", "WRONG", "has dtype float64"),
-    "not an array": ("return out", "return 3", "WRONG", "not a plain tensor"),
+    "not an array": ("return out", "return 3", "WRONG", "a plain tensor of the device is needed"),
     "partly unwritten": (
         "np.maximum(x, 0, out=out)",
         "np.maximum(x[:, 1:], 0, out=out[:, 1:])",
@@ -51,6 +52,26 @@ def test_kernels_that_go_wrong_are_named_and_harm_no_other_op(project):
         assert verdict in answer.verdicts(op), fault
         assert any(words in sentence for sentence in sentences), (fault, sentences)
     assert answer.verdicts("scale") == {"PASS", "NEW"}
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["alone", "judged by its base's suites"])
+def test_a_crash_names_the_kernels_line_and_what_was_being_checked(project, apart, monkeypatch, tmp_path):
+    """With a base, the kernel's process makes the calls of a check that goes on in another one."""
+    if apart:
+        alone(monkeypatch, tmp_path)
+        begin_topic(project.root)
+    project.edit("relu", "triton", "fake.work(", "fake.crash() if len(x) == 7 else None\n    fake.work(")
+
+    answer = project.check("relu", "--case", "cols=31,dtype=float32", "--suite", "accuracy")
+
+    (line,) = (
+        number
+        for number, text in enumerate(project.op_file("relu", "triton").read_text().splitlines(), 1)
+        if "fake.crash" in text
+    )
+    told = f"relu crashed with SIGSEGV at kernels/relu/relu_triton.py:{line} during accuracy of rows=7,cols=31"
+    assert told in answer.rows["relu", "accuracy", None]["reason"]["sentence"]
+    assert "Extension modules" not in answer.out
 
 
 def test_a_kernel_that_keeps_its_output_buffer_is_wrong(project):

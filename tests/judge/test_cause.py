@@ -4,6 +4,7 @@ import pytest
 
 from perfci.core.model import AccuracyCase, BaseArm, CompiledKernel, PerformanceCase, Reason, Suite, Verdict
 from perfci.core.wording import sentence
+from perfci.device.seam import Damage
 from perfci.judge.cause import find_causes, find_pattern
 from tests.decision_examples import duel_plan, duelled, judged, run
 
@@ -142,30 +143,36 @@ def tail(n):
 @pytest.mark.parametrize(
     ("broken", "wrong", "told"),
     [
-        (lambda *_: True, {}, "Every size and dtype: the formula."),
-        (lambda n, dtype, *_: dtype == "bfloat16", {}, "bfloat16 alone: a cast, or the dtype that it sums in."),
+        (lambda n, *_: n == 1000, {"left_out": lambda m, n: "n", "left": lambda m, n: tail(n)},
+         "op answers as if the end of n were left out, up to 104 elements: check the mask and the grid."),
+        (lambda *_: True, {}, "op is wrong for every size and dtype: check the formula."),
+        (lambda n, dtype, *_: dtype == "bfloat16", {},
+         "op is wrong for bfloat16 alone: check the casts, and the dtype that it sums in."),
         (lambda n, *_: n == 1000, {"index": lambda m, n: f"(3, {n - 2})", "count": lambda m, n: m * tail(n)},
-         "Only the last block along n: the mask, or an end that is one off."),
+         "op is wrong only in the last block along n: check the mask, and for an end that is one off."),
         (lambda n, *_: n in {128, 1024}, {"index": lambda m, n: f"(3, {n - 1})", "count": lambda m, n: m},
-         "Only the last block along n: the mask, or an end that is one off."),
-        (lambda n, *_: n % 128, {}, "Only sizes that fill no whole block (n=1, 127, 1000): the mask."),
-        (lambda n, *_: n >= 1000, {}, "Only from n=1000 on: what does not fit one block, or the loop's later turns."),
-        (lambda n, *_: n < 128, {}, "Only up to n=127: what fills no block."),
-        (lambda n, dtype, values, layout: layout == "strided", {}, "Only inputs that are strided: the strides."),
+         "op is wrong only in the last block along n: check the mask, and for an end that is one off."),
+        (lambda n, *_: n % 128, {},
+         "op is wrong only for sizes that fill no whole block (n=1, 127, 1000): check the mask."),
+        (lambda n, *_: n >= 1000, {},
+         "op is wrong only from n=1000 on: check what does not fit one block, and the later turns of loops."),
+        (lambda n, *_: n < 128, {}, "op is wrong only up to n=127: check what fills no block."),
+        (lambda n, dtype, values, layout: layout == "strided", {},
+         "op is wrong only for inputs that are strided: check the strides."),
         (lambda n, dtype, values, layout: values == "nan", {},
-         "Only values of the kind nan: what the formula does at its limits."),
+         "op is wrong only for values of the kind nan: check what the formula does at its limits."),
     ],
 )  # fmt: skip
 def test_the_pattern_of_wrong_answers_is_named(broken, wrong, told):
-    assert sentence(find_pattern(checks(broken, **wrong))) == told
+    assert sentence(find_pattern("op", checks(broken, **wrong))) == told
 
 
 def test_the_last_rows_are_told_from_the_last_columns():
     wrong = {"index": lambda m, n: f"({m - 1}, 3)", "count": lambda m, n: n * (m % 32)}
 
-    found = find_pattern(checks(lambda *_: True, rows=(100, 33), cols=(64, 128), **wrong))
+    found = find_pattern("op", checks(lambda *_: True, rows=(100, 33), cols=(64, 128), **wrong))
 
-    assert (found.kind, found.facts) == ("pattern_end", {"name": "m"})
+    assert (found.kind, found.facts["name"]) == ("pattern_end", "m")
 
 
 def test_a_parameter_that_has_several_numbers_hides_no_other_one():
@@ -173,35 +180,84 @@ def test_a_parameter_that_has_several_numbers_hides_no_other_one():
              Reason("wrong_values", {"count": 7, "size": 3300, "index": "(4, 99)"})]  # fmt: skip
     cases = [f"rows={rows},n=100" for rows in ("(2;3)", "33", "1")]
 
-    found = find_pattern([AccuracyCase(case, "normal", "contiguous", 1, failure=failure)
+    found = find_pattern("op", [AccuracyCase(case, "normal", "contiguous", 1, failure=failure)
                           for case, failure in zip(cases, [*wrong, None], strict=True)])  # fmt: skip
 
-    assert (found.kind, found.facts) == ("pattern_end", {"name": "n"})
+    assert (found.kind, found.facts["name"]) == ("pattern_end", "n")
+
+
+def test_answers_that_lack_the_end_of_an_axis_are_told_if_all_that_can_tell_say_so():
+    """A case of one column, and one of as many rows as columns, cannot."""
+
+    def find(*cols, **other):
+        left_out = {n: "n" for n in cols if n not in {1, 64}} | {int(n[1:]): name for n, name in other.items()}
+        wrong = {"left_out": lambda m, n: left_out.get(n, ""), "left": lambda m, n: 1}
+        return find_pattern("op", checks(lambda *_: True, cols=cols, **wrong))
+
+    lacking = find(1, 31, 64)
+    assert (lacking.kind, lacking.facts["name"], lacking.facts["most"]) == ("pattern_left_out", "n", 1)
+    assert find(31, 33, n33="").kind == "pattern_everywhere"
+    assert find(31, 33, n33="m").kind == "pattern_everywhere"
+
+
+@pytest.mark.parametrize(
+    ("cols", "dtypes", "told"),
+    [
+        ((31,), ("float32",), "op is wrong at m=64,n=31,dtype=float32, the only case that was checked:"),
+        ((31, 64), ("float32",), "op is wrong in all of its 2 cases: check the formula."),
+        ((31,), ("float32", "float16"), "op is wrong in all of its 2 cases: check the formula."),
+    ],
+)
+def test_every_size_and_dtype_is_said_of_several_of_both_alone(cols, dtypes, told):
+    found = find_pattern("op", checks(lambda *_: True, cols=cols, dtypes=dtypes))
+
+    assert sentence(found).startswith(told)
+
+
+@pytest.mark.parametrize("kind", ["wrong_type", "wrong_dtype", "input_changed", "output_reused"])
+def test_what_is_no_matter_of_values_blames_no_formula(kind):
+    made = [AccuracyCase(f"n={n},dtype={dtype}", "normal", "contiguous", 0, failure=Reason(kind))
+            for n in (1, 2) for dtype in ("float16", "float32")]  # fmt: skip
+
+    assert find_pattern("op", made) is None
+
+
+def test_damaged_guard_zones_are_told_before_the_races_that_they_cause_with_the_farthest():
+    kinds = ("race", "used_outside", "not_written", "wrong_values")
+    made = [AccuracyCase("n=1", "normal", "contiguous", at, failure=Reason(kind)) for at, kind in enumerate(kinds)]
+    damaged = [
+        AccuracyCase("n=2", "normal", "contiguous", far, failure=Reason("wrote_outside", Damage(1, after=far).facts))
+        for far in (1, 3, 2)
+    ]
+
+    told = "op writes outside its arrays, up to 3 elements past the end: check the mask, the strides and the grid."
+    assert sentence(find_pattern("op", [*made, *damaged])) == told
+    assert find_pattern("op", made[:2]).kind == "pattern_strays"
 
 
 @pytest.mark.parametrize("kind", ["race", "differs_from_itself"])
 def test_answers_that_differ_from_launch_to_launch_are_a_race_whatever_else_is_wrong(kind):
     raced = AccuracyCase("m=1,n=1,dtype=float32", "normal", "contiguous", 1, failure=Reason(kind))
 
-    assert find_pattern([raced, *checks(lambda *_: True)]).kind == "pattern_race"
+    assert find_pattern("op", [raced, *checks(lambda *_: True)]).kind == "pattern_race"
 
 
 def test_what_was_never_written_is_no_race_though_it_differs_too():
     kinds = ("differs_from_itself", "not_written", "wrong_values")
     made = [AccuracyCase("n=1", "normal", "contiguous", at, failure=Reason(kind)) for at, kind in enumerate(kinds)]
 
-    assert find_pattern(made).kind == "pattern_unwritten"
+    assert find_pattern("op", made).kind == "pattern_unwritten"
 
 
 def test_what_is_right_or_raises_or_is_wrong_at_random_has_no_pattern():
     raised = AccuracyCase("n=1", "normal", "contiguous", 1, failure=Reason("kernel_raised"), raised=True)
 
-    assert find_pattern([*checks(lambda *_: False), raised]) is None
-    assert find_pattern(checks(lambda n, dtype, *_: (n, dtype) in {(127, "float32"), (1024, "bfloat16")})) is None
+    assert find_pattern("op", [*checks(lambda *_: False), raised]) is None
+    assert find_pattern("op", checks(lambda n, dtype, *_: (n, dtype) in {(127, "float32"), (1024, "bfloat16")})) is None
 
 
 def test_cases_without_elements_and_refused_inputs_do_not_count_as_right():
     empty = AccuracyCase("m=0,n=8,dtype=float32", "normal", "contiguous", 1)
     refused = AccuracyCase("rejects=an integer", "normal", "contiguous", 1)
 
-    assert find_pattern([*checks(lambda *_: True), empty, refused]).kind == "pattern_everywhere"
+    assert find_pattern("op", [*checks(lambda *_: True), empty, refused]).kind == "pattern_everywhere"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from perfci.core.model import CompiledKernel, Reason
 from perfci.core.wording import sentence
 from perfci.device.fake import FakeDevice, FakeSpec
-from perfci.device.seam import NotInterpretedError
+from perfci.device.seam import Damage, NotInterpretedError
 from perfci.measure.verify import (
     FIXED_SEEDS,
     LEAK_CALLS,
@@ -235,6 +236,48 @@ def test_each_way_to_be_wrong_has_its_reason_and_numbers(device, kind):
     assert result.failure.kind == kind
     assert dict(result.failure.facts) == {"case": "rows=3,cols=4,dtype=float32", **facts}
     assert not result.raised
+
+
+def test_a_write_outside_is_told_before_what_it_does_to_other_elements(device, monkeypatch):
+    """On a GPU the neighbour's element differs from call to call, and both are one fault."""
+    seen = []
+
+    @contextmanager
+    def watch(filler):
+        seen.append(filler)
+        yield SimpleNamespace(find_damage=lambda: Damage(1, after=len(seen)))
+
+    monkeypatch.setattr(device.arrays, "watch_allocations", watch)
+
+    found = failure(device, Flaky()).failure
+
+    assert (found.kind, found.facts["far"], found.facts["side"]) == ("wrote_outside", 2, "past the end")
+
+
+def draw_normal(rows, cols, dtype, device, seed):
+    return {"x": np.random.default_rng(seed).standard_normal((rows, cols)).astype(dtype)}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "reference", "found"),
+    [
+        (lambda x: x[:, :-1].sum(axis=1), lambda x: x.sum(axis=1), {"left_out": "cols", "left": 1}),
+        (lambda x: x[:, :128].sum(axis=1), lambda x: x.sum(axis=1), {"left_out": "cols", "left": 2}),
+        (lambda x: x * 0 + x[:-1].sum(axis=0), lambda x: x * 0 + x.sum(axis=0), {"left_out": "rows", "left": 1}),
+        (lambda x: 2 * x.sum(axis=1), lambda x: x.sum(axis=1), {"left_out": ""}),
+        (lambda x: x[:, 1:].sum(axis=1), lambda x: x.sum(axis=1), {"left_out": ""}),
+    ],
+    ids=["last column", "last block", "last row", "formula", "first column"],
+)
+def test_an_answer_without_the_last_inputs_says_along_which_axis(device, kernel, reference, found):
+    """Every element of such an answer is wrong, so that its places say nothing."""
+    params = {"rows": 5, "cols": 130, "dtype": "float32"}
+    given = suite(kernel, reference, make_inputs=draw_normal, cases=(params,))
+
+    facts = verify(given, device, check(params=params, seed=0), describe).failure.facts
+
+    assert {name: facts[name] for name in ("left_out", "left") if name in facts} == found
+    assert "left_out" not in verify(given, device, check(params=params, seed=1), describe).failure.facts
 
 
 @pytest.mark.parametrize("values", ["nan", "inf"])

@@ -83,13 +83,29 @@ def test_faster_cases_are_told_if_nothing_fails(examples):
 def test_what_is_wrong_comes_before_what_is_slow_and_says_its_pattern(examples):
     wrong = examples.judgement(
         "row_sum", None, Verdict.WRONG, Reason("accuracy_failed", {"case": "n=1"}), suite=Suite.ACCURACY,
-        more=(Reason("wrong_values", {"case": "n=1"}), Reason("pattern_everywhere")),
+        more=(Reason("wrong_values", {"case": "n=1"}), Reason("pattern_everywhere", {"op": "row_sum"})),
     )  # fmt: skip
 
     sentences, rows = head(examples, *regressed(examples, "a", (0.05,)), wrong)
 
-    assert sentences[0] == "row_sum is wrong. Every size and dtype: the formula."
+    assert sentences[0] == "row_sum is wrong for every size and dtype: check the formula."
     assert [row[:2] for row in rows] == [("WRONG", "`row_sum` accuracy"), ("REGRESSED", "`a` its only case")]
+
+
+def test_beside_a_crash_the_wrong_cases_say_the_pattern_and_the_crash_does_not_repeat_it(examples):
+    outside = Reason("pattern_outside", {"op": "a", "far": 1, "side": "past the end"})
+    crash = examples.judgement("a", None, Verdict.ERROR, Reason("worker_died", {"op": "a"}), suite=Suite.ACCURACY,
+                               more=(Reason("accuracy_failed"), Reason("wrote_outside"), outside))  # fmt: skip
+    cases = [
+        examples.judgement("a", f"n={at}", Verdict.WRONG, Reason("wrote_outside", {"case": f"n={at}"}),
+                           suite=Suite.ACCURACY) for at in (1, 2)
+    ]  # fmt: skip
+
+    found = summary.make_head(examples.run([]), Judgements((crash, *cases)))
+
+    told = "a writes outside its arrays, up to 1 element past the end: check the mask, the strides and the grid."
+    assert text.spell(found.sentences[0]) == told
+    assert [told in text.spell(reason) for reason in found.reasons] == [True, False]
 
 
 def test_without_a_cause_its_own_reason_is_told(examples):

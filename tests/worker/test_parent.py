@@ -120,6 +120,70 @@ def test_a_worker_that_ends_early_is_named_with_place_and_last_words(worker, scr
     assert "{" not in sentence(failure)
 
 
+ABORTED = """
+/lib/interpreter.py:491: RuntimeWarning: invalid value encountered in subtract
+  output = op(lhs.data, rhs.data)
+corrupted size vs. prev_size
+Fatal Python error: Aborted
+
+Thread 0x00007fb58f7ff6c0 (most recent call first):
+  File "/p/kernels/relu/relu_triton.py", line 1 in other_thread
+
+Current thread 0x00007fb5ba7d0b80 (most recent call first):
+  File "/p/.venv/lib/python3.11/site-packages/torch/_ops.py", line 875 in __call__
+{frames}  File "<string>", line 1 in <module>
+
+Extension modules: numpy._core._multiarray_umath, torch._C (total: 23)
+"""
+FRAMES = {
+    '  File "/p/kernels/_rows.py", line 7 in tile\n  File "/p/kernels/relu/relu_triton.py", line 88 in relu\n':
+        "kernels/relu/relu_triton.py:88",
+    '  File "/p/kernels/_rows.py", line 7 in tile\n  File "/p/tests/x.py", line 2 in y\n': "kernels/_rows.py:7",
+    '  File "/p/mylib/silu.py", line 2 in y\n': "mylib/silu.py:2",
+    '  File "/elsewhere/silu.py", line 2 in y\n': "a place outside its files",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("frames", FRAMES)
+def test_the_dump_of_a_crash_gives_the_ops_own_line_and_what_was_said_before_it(frames):
+    text = ABORTED.format(frames=frames)
+    job = Job("measure", (OpFiles("relu", "/p/kernels/relu"),), "/p/kernels", "cpu", 1, root="/p")
+
+    assert process.find_frame(text, job) == FRAMES[frames]
+    assert process.find_last_words(text) == "corrupted size vs. prev_size"
+    assert process.find_last_words(text.partition("corrupted")[0]) == "nothing"
+    segmentation_fault = "Fatal Python error: Segmentation fault\n\nCurrent thread"
+    assert process.find_last_words(segmentation_fault) == "Fatal Python error: Segmentation fault"
+
+
+def test_without_a_dump_the_place_of_a_crash_is_not_known():
+    assert process.find_frame("free(): invalid size\n", JOB) == "an unknown place"
+
+
+def test_a_crash_in_the_ops_file_names_file_and_line(worker):
+    folder = worker.folder / "kernels" / "relu"
+    folder.mkdir(parents=True)
+    (folder / "relu_triton.py").write_text("import faulthandler\n\n\ndef relu():\n    faulthandler._sigsegv()\n")
+    job = Job("measure", (OpFiles("relu", str(folder)),), str(folder.parent), "cpu", 1, root=str(worker.folder))
+    around = worker.around(f"""
+        import faulthandler
+        faulthandler.enable()
+        sys.path.insert(0, {str(folder)!r})
+        print("the last words", flush=True)
+        import relu_triton
+        relu_triton.relu()
+    """)
+
+    failure = run_worker(job, around, worker.heard.append)
+
+    assert (failure.kind, failure.facts["at"]) == ("worker_died", "kernels/relu/relu_triton.py:5")
+    assert failure.facts["words"] == "the last words"
+    told = (
+        "relu crashed with SIGSEGV at kernels/relu/relu_triton.py:5 during accuracy of rows=1; it last said: the last"
+    )
+    assert sentence(failure).startswith(told)
+
+
 def test_a_worker_that_hangs_is_stopped_at_the_limit(worker):
     began = time.monotonic()
 

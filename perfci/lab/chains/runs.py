@@ -221,8 +221,8 @@ class _CheckedCase:
                 if changed:
                     self._fail("chain_state_changed", stage, names=", ".join(changed))
                     kept |= arrays.copies({name: there[name] for name in changed})
-                if damaged := watch.count_damage():
-                    self._fail("chain_wrote_outside", stage, zones=damaged)
+                if (damage := watch.find_damage()).zones:
+                    self._fail("chain_wrote_outside", stage, **damage.facts)
                 state = add_outputs(stage, state, first, self.where)
             except StageError as error:
                 self.failures.append(error.reason)
