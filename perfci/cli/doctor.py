@@ -55,7 +55,7 @@ COMMANDS = {"doctor": doctor}
 
 
 def _examine(where: Settings, *, json: bool) -> int:
-    """Findings about this machine; 3 if any is a problem."""
+    """Findings about this machine; 3 if any is a problem, 1 if no kernel can run."""
     with Progress() as progress:
         findings = examination.examine(examination.gather(where, "auto", progress))
     words = {"problem": say("problem"), "note": say("note"), "ok": say("ok")}
@@ -65,6 +65,8 @@ def _examine(where: Settings, *, json: bool) -> int:
         for one in sorted(findings, key=lambda each: list(words).index(each.level))
     )
     print_found(findings, shown, json=json)
+    if any(one.reason.kind in examination.NOTHING_RUNS for one in findings):
+        return Exit.PERFCI_FAILED
     return Exit.WARNINGS if any(one.level is examination.Level.PROBLEM for one in findings) else Exit.OK
 
 

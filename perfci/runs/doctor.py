@@ -79,6 +79,12 @@ class Facts:
     ops: Reason | None = None  # why the project has no op to check
 
 
+NOTHING_RUNS = frozenset({"doctor_no_toolchain", "doctor_no_torch", "doctor_no_triton"})
+"""Kinds of findings without whose remedy no kernel can run, but on the fake device"""
+
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+
+
 class HostLook(Protocol):
     """What an extension saw of a machine."""
 
@@ -149,8 +155,13 @@ def _judge_packages(facts: Facts) -> Iterator[DoctorFinding]:
     packages, npu = facts.packages, "torch-npu" in facts.packages
     torch, ascend = packages.get("torch"), packages.get("triton-ascend")
     upstream = packages.get("triton") or packages.get("pytorch-triton")  # its name in nightly builds of torch
+    if torch is None and not (upstream or ascend) and not _has_other_hardware(facts):
+        # A GPU's torch is what pip takes by itself, with the package that shows its clocks.
+        found = "torch triton nvidia-ml-py" if facts.has_nvidia else f"torch triton --extra-index-url {CPU_INDEX}"
+        yield _find(PROBLEM, "doctor_no_toolchain", command=f"pip install {found}")
+        return
     if torch is None:
-        yield _find(PROBLEM, "doctor_no_torch")
+        yield _find(PROBLEM, "doctor_no_torch", index=CPU_INDEX)
     elif facts.has_nvidia and "+cpu" in torch and not npu:
         yield _find(PROBLEM, "doctor_torch_without_cuda", version=torch)
     else:
@@ -160,9 +171,9 @@ def _judge_packages(facts: Facts) -> Iterator[DoctorFinding]:
     else:
         yield _find(PROBLEM, "doctor_no_triton")
     # perfci was never run with other versions. It may well work, but nobody has looked.
-    found = {"Python": facts.python, "torch": torch, "Triton": upstream}
+    versions = {"Python": facts.python, "torch": torch, "Triton": upstream}
     for name, (first, last) in DECLARED.items():
-        version = found[name]
+        version = versions[name]
         if version and not first <= release(version) <= last:
             low, high = ("{}.{}".format(*end) for end in (first, last))
             yield _find(NOTE, "doctor_version_undeclared", name=name, version=version, first=low, last=high)
@@ -173,11 +184,16 @@ def _judge_packages(facts: Facts) -> Iterator[DoctorFinding]:
         yield _find(level, "doctor_numpy_too_new", triton=triton, numpy=numpy)
 
 
+def _has_other_hardware(facts: Facts) -> bool:
+    """Whether an extension names what its hardware lacks."""
+    return any(one.level is PROBLEM for look in facts.looks for one in look.judge(facts))
+
+
 def _judge_host(facts: Facts) -> Iterator[DoctorFinding]:
     """What stands in a device's way: what extensions know of theirs, a package that is missing, variables."""
     for look in facts.looks:
         yield from look.judge(facts)
-    if facts.has_nvidia and "nvidia-ml-py" not in facts.packages:
+    if facts.has_nvidia and "torch" in facts.packages and "nvidia-ml-py" not in facts.packages:
         yield _find(NOTE, "doctor_no_nvml")
     blocking, interpret = (facts.variables.get(name, "") for name in ("CUDA_LAUNCH_BLOCKING", "TRITON_INTERPRET"))
     if blocking not in {"", "0"}:

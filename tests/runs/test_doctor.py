@@ -8,7 +8,7 @@ from perfci.core.settings import load
 from perfci.core.wording import catalogue, sentence
 from perfci.git import Revision
 from perfci.runs import doctor
-from perfci.runs.doctor import Facts, Level, examine, gather, is_writable
+from perfci.runs.doctor import CPU_INDEX, Facts, Level, examine, gather, is_writable
 
 H200 = Device("cuda", "NVIDIA H200", "nvidia-h200", driver="580.1", runtime="CUDA 13.0")
 CLEAN = Revision(Path("/project"), "0123456789abcdef", "main", dirty=False)
@@ -71,6 +71,18 @@ def test_a_healthy_machine_has_nothing_to_mend():
         "doctor_commit",
         "doctor_reports",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("has_nvidia", "command"), [(False, f"--extra-index-url {CPU_INDEX}"), (True, "nvidia-ml-py")])
+def test_without_torch_and_triton_there_is_one_remedy_and_nothing_else_is_missed(has_nvidia, command):
+    nothing = dataclasses.replace(
+        BARE, packages={"numpy": "2.4.6"}, has_nvidia=has_nvidia, device_failure=Reason("torch_missing"), landlock=6,
+        fenced=True,
+    )  # fmt: skip
+    [found] = [one for one in examine(nothing) if one.level is not Level.OK]
+
+    assert (found.level, found.reason.kind) == (Level.PROBLEM, "doctor_no_toolchain")
+    assert f"pip install torch triton {command}" in sentence(found.reason)
 
 
 def test_a_bare_machine_is_told_what_it_cannot_do():
