@@ -1,5 +1,21 @@
-"""`python -m perfci`."""
+"""`python -m perfci`, and the program that pip installs: signals are heard before the commands are imported."""
 
-from perfci.cli.main import main
+import sys
+from typing import NoReturn
 
-main()
+from perfci.core.stopping import exit_with
+
+
+def main() -> NoReturn:
+    """Run perfci and exit."""
+    exit_with(_run)
+
+
+def _run() -> int:
+    from perfci.cli.main import run
+
+    return run(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    main()

@@ -45,8 +45,8 @@ HOMES = {
     "numpy": ("",),  # arrays are everywhere's language
 }
 
-SPEAKERS = ("cli", "worker.child", "worker.confine", "worker.forks")
-"""Programs of their own, which may end. But for the first they print nothing either."""
+SPEAKERS = ("cli", "core.stopping", "worker.child", "worker.confine", "worker.forks")
+"""The command line, how a signal ends it, and programs of their own, which may end and print nothing."""
 TO_SPEAK = {"print", "input", "exit", "quit", "sys.exit", "os._exit", "sys.stdout.write", "sys.stderr.write"}
 HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2", "ray", "sqlalchemy")
 

@@ -17,10 +17,6 @@ class Exit(IntEnum):
     TERMINATED = 143
 
 
-STOPPED = {"SIGHUP": Exit.HUNG_UP, "SIGINT": Exit.INTERRUPTED, "SIGTERM": Exit.TERMINATED}
-"""By the signal that stopped perfci."""
-
-
 def exit_code(gate: Gate, *, strict: bool) -> Exit:
     """Returns the exit code of a gate. In strict mode warnings fail."""
     if gate is Gate.FAILS or (gate is Gate.WARNS and strict):

@@ -1,24 +1,31 @@
 """Entry point: run a command, turn whatever it raised into one sentence and an exit code."""
 
-import contextlib
 import contextvars
+import errno
 import os
-import signal
+import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
+from typing import NoReturn
 
-from perfci.cli.exits import STOPPED, Exit
+from perfci.cli.exits import Exit
 from perfci.cli.workflow import guard_output
-from perfci.core.errors import PerfciError, Stopped
+from perfci.core import stopping
+from perfci.core.errors import PerfciError
 from perfci.core.model import Reason
+from perfci.core.stopping import Stopped
+from perfci.core.wording import say
 from perfci.ops.spec import Accuracy, Chain, Performance
 
+FULL = 1 << 20
+"""Bytes left on a disk that is full, as far as anything of perfci's goes"""
 
-def main(arguments: Sequence[str] | None = None) -> None:
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run perfci and exit."""
-    sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
+    stopping.exit_with(lambda: run(list(sys.argv[1:] if arguments is None else arguments)))
 
 
 def run(arguments: list[str]) -> int:
@@ -31,27 +38,30 @@ def _run(arguments: list[str]) -> int:
     from perfci.cli.app import app
     from perfci.cli.language import choose_by_environment
 
-    _stop_on_signals()
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
     try:
+        stopping.listen()
         choose_by_environment()
         result = app(arguments, prog_name="perfci", standalone_mode=False)
+        sys.stdout.flush()  # here a full disk still ends in words
     except PerfciError as error:
         _print_error(error.reason)
         return Exit.PERFCI_FAILED
     except Stopped as stop:
-        with contextlib.suppress(OSError):  # a terminal that hung up takes no words
-            print(file=sys.stderr)
-            _print_error(Reason("stopped_by_signal", {"signal": stop.signal_name}))
-        return STOPPED[stop.signal_name]
+        return stopping.tell(stop.signal_name)
     except BrokenPipeError:
         # Whoever read the output has gone, as `head` does. Not 0: the gate may have failed.
         sys.stderr.close()
         return Exit.PERFCI_FAILED
     except OSError as error:
         why = error.strerror or str(error)
-        _print_error(Reason("file_unusable", {"why": f"{why}: {error.filename}" if error.filename else why}))
+        place = error.filename or (_find_full() if error.errno in {errno.ENOSPC, errno.EDQUOT} else None)
+        _print_error(Reason("file_unusable", {"why": f"{why}: {place}" if place else why}))
+        return Exit.PERFCI_FAILED
+    except MemoryError as error:
+        error.__traceback__ = None  # which holds what took the memory
+        _print_error(Reason("memory_spent"))
         return Exit.PERFCI_FAILED
     except Exception as error:
         # typer brings a click of its own, or uses the installed one: known by what it can do. Its code for a usage
@@ -76,16 +86,13 @@ def run_file(suite: Accuracy | Performance | Chain) -> None:
     main(["check", op, "--suite", name, "--project", str(path.parent), *sys.argv[1:]])
 
 
-def _stop_on_signals() -> None:
-    def stop(number: int, _: FrameType | None) -> None:
-        raise Stopped(signal.Signals(number).name)
-
-    # SIGINT too: typer would end the program itself on KeyboardInterrupt, without a word about what was saved.
-    known = (getattr(signal, name, None) for name in STOPPED)  # Windows has no SIGHUP
-    for number in known:
-        # nohup has it ignored, and that stays.
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, stop)
+def _find_full() -> str:
+    """Where a disk is full, if the error does not say. What is not a folder of these is what output goes to."""
+    places = dict.fromkeys([str(Path.cwd()), tempfile.gettempdir()])
+    full = [place for place in places if shutil.disk_usage(place).free < FULL]
+    if not full:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python's last words are a trace
+    return ", ".join(full) or say("standard output")
 
 
 def _print_error(reason: Reason) -> None:

@@ -54,14 +54,6 @@ class MissingPackageError(PerfciError):
     """An optional package is needed for this step and is not installed."""
 
 
-class Stopped(BaseException):
-    """SIGINT or SIGTERM arrived. Like KeyboardInterrupt it passes through `except Exception`."""
-
-    def __init__(self, signal_name: str) -> None:
-        super().__init__(signal_name)
-        self.signal_name = signal_name
-
-
 class HandoverError(BaseException):
     """A call that another process does not make, and why. No handler of what kernels raise takes it."""
 

@@ -27,6 +27,7 @@ from perfci.report.past import Past, Pasts
 from perfci.report.sections import Pictures
 from perfci.report.text import file_name, plain
 from perfci.report.view import Picture
+from perfci.store.files import write_atomically
 from perfci.store.launches import LaunchRow
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ class Painter:
         """Draw a figure, and save it if there is a folder."""
         png = style.save_png(figure)
         if self.folder is not None:
-            (self.folder / f"{name}.png").write_bytes(png)
+            write_atomically(self.folder / f"{name}.png", png)
         return Picture(f"{name}.png", alt, shows, case, png)
 
     @np.errstate(all="ignore")  # matplotlib overflows if times are absurd, and then leaves a margin out

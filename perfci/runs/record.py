@@ -16,7 +16,6 @@ from pathlib import Path
 from perfci import git, store
 from perfci.core import VERSION, deadline, environment
 from perfci.core.deadline import Timetable
-from perfci.core.errors import Stopped
 from perfci.core.model import (
     UNTIMED,
     AccuracyCase,
@@ -33,6 +32,7 @@ from perfci.core.model import (
     SuiteChange,
 )
 from perfci.core.settings import Settings
+from perfci.core.stopping import Stopped
 from perfci.core.wording import because, say
 from perfci.ops.discover import ops
 from perfci.ops.identity import DuelPlan

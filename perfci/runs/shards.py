@@ -16,7 +16,7 @@ from pathlib import Path
 
 from perfci import store
 from perfci.core import VERSION, deadline
-from perfci.core.errors import PerfciError, Stopped, UsageError
+from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import (
     UNTIMED,
     Device,
@@ -36,6 +36,7 @@ from perfci.core.model import (
 )
 from perfci.core.model import UsedBoard as Board
 from perfci.core.settings import ALL, ONE, Settings
+from perfci.core.stopping import Stopped
 from perfci.core.temporary import temporary_folder
 from perfci.core.wording import as_fact, spoken
 from perfci.git.command import parse_commit

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from perfci import store
 from perfci.core.deadline import Timetable
 from perfci.core.environment import find_newest
-from perfci.core.errors import DeviceError, GitError, Stopped, UsageError
+from perfci.core.errors import DeviceError, GitError, UsageError
 from perfci.core.model.baseline import Baseline, BaselineCase
 from perfci.core.model.basics import Fact, Gate, Reason, Suite, Verdict
 from perfci.core.model.decision import Judgements
@@ -29,6 +29,7 @@ from perfci.core.model.measured import OpRun
 from perfci.core.model.place import UNTIMED, Device, Limits
 from perfci.core.model.run import Again, AgainCase, Base, DuelWhat, Plan, PlannedOp, Run
 from perfci.core.settings import Settings
+from perfci.core.stopping import Stopped
 from perfci.core.wording import because
 from perfci.git.base import How, find_commit
 from perfci.git.command import parse_commit

@@ -10,8 +10,9 @@ import pytest
 from perfci.cli import app as commands
 from perfci.cli.exits import Exit, exit_code
 from perfci.cli.main import run
-from perfci.core.errors import Stopped, UsageError
+from perfci.core.errors import UsageError
 from perfci.core.model import Gate
+from perfci.core.stopping import Stopped
 
 HEAVY = ("torch", "triton", "scipy", "pandas", "matplotlib", "jinja2")
 

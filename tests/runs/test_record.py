@@ -10,8 +10,8 @@ import pytest
 
 from perfci import store
 from perfci.core import deadline
-from perfci.core.errors import Stopped
 from perfci.core.model import AccuracyCase, Limits, Need, PlannedOp, Reason, Suite
+from perfci.core.stopping import Stopped
 from perfci.runs.base import write_base
 from perfci.runs.bench import open_bench
 from perfci.runs.plan import Request

@@ -10,7 +10,6 @@ import time
 
 import pytest
 
-from perfci.core.errors import Stopped
 from perfci.core.model import (
     ArmBlock,
     Block,
@@ -22,6 +21,7 @@ from perfci.core.model import (
     Reason,
     Summary,
 )
+from perfci.core.stopping import Stopped
 from perfci.measure.blocks import FIRST_BLOCKS
 from perfci.ops.identity import DuelPlan
 from perfci.statistics import duel_rule

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from perfci.core.errors import Stopped
+from perfci.core.stopping import Stopped
 from perfci.core.wording import sentence
 from perfci.worker import process
 from perfci.worker.parent import run_worker, side_by_side, working
