@@ -11,13 +11,18 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 import yaml
 
 from perfci import store
 from perfci.cli.demo import write_project
+from perfci.cli.options import DeviceKind
+from perfci.gitlab.note_text import marker
 from tests.git_repositories import alone, commit_all, git
+from tests.gitlab.github_server import OTHER, OWN, GitHub
+from tests.gitlab.server import Fault
 from tests.program import COMMAND
 
 ROOT = Path(__file__).parents[1]
@@ -25,6 +30,7 @@ ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 STEPS = ACTION["runs"]["steps"]
 WORKFLOWS = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "github.md").read_text(encoding="utf-8"), re.DOTALL)
 EXPRESSION = re.compile(r"\$\{\{\s*(.*?)\s*\}\}")
+TOKEN = "ghs_Secret_of-the-tests.42"
 
 
 def validated(path: Path, schema: str) -> None:
@@ -37,7 +43,7 @@ def test_the_action_fits_githubs_schema():
     validated(ROOT / "action.yml", "vendor.github-actions")
 
 
-@pytest.mark.parametrize("text", WORKFLOWS, ids=["one job", "shards"])
+@pytest.mark.parametrize("text", WORKFLOWS, ids=["one job", "shards", "night"])
 def test_the_workflows_of_its_page_fit_githubs_schema_and_give_inputs_that_there_are(text, tmp_path):
     (tmp_path / "workflow.yml").write_text(text)
     validated(tmp_path / "workflow.yml", "vendor.github-workflows")
@@ -49,6 +55,28 @@ def test_the_workflows_of_its_page_fit_githubs_schema_and_give_inputs_that_there
     assert not any(step["with"]["persist-credentials"] for step in used if "checkout" in step["uses"])
     assert workflow["permissions"] == {"contents": "read"}
     assert "pull_request_target" not in text
+    for job in workflow["jobs"].values():
+        comments = any(step["with"].get("command") == "note" for step in job["steps"])
+        assert job.get("permissions") == ({"contents": "read", "pull-requests": "write"} if comments else None)
+        assert not comments or (len(job["steps"]) == 2 and "self-hosted" not in job["runs-on"])
+
+
+def test_the_token_reaches_the_step_that_comments_and_no_other():
+    text = (ROOT / "action.yml").read_text(encoding="utf-8")
+    with_token = [step["name"] for step in STEPS if any("token" in str(each) for each in step.get("env", {}).values())]
+
+    assert with_token == ["Comment on the pull request"]
+    assert len(re.findall(r"github\.token|secrets\.", text)) == 1
+    (step,) = (step for step in STEPS if step["name"] in with_token)
+    assert step["if"] == "inputs.command == 'note'"
+    (called,) = (line for line in step["run"].splitlines() if " perfci ci note " in line)
+    assert called.startswith("python3 -I -m perfci ") and 'cd "$(mktemp -d)"' in step["run"]
+
+
+def test_its_devices_are_those_of_the_commands():
+    assert set(re.findall(r"\w+", ACTION["inputs"]["device"]["description"].split(".")[0])) - {"or"} == {
+        *get_args(DeviceKind)
+    }
 
 
 def test_no_input_stands_in_a_line_that_a_shell_reads():
@@ -85,6 +113,8 @@ class Job:
     """folders of artifacts"""
     inputs: dict[str, str]
     base_ref: str = ""
+    variables: dict[str, str] = field(default_factory=dict)
+    """what GitHub sets beside what every job here gets"""
     outputs: dict[str, str] = field(default_factory=dict)
     printed: str = ""
     result: int = 0
@@ -98,7 +128,8 @@ class Job:
         """An expression of GitHub's, of the kinds that the action has."""
         names = {
             "inputs": SimpleNamespace(**self.inputs),
-            "github": SimpleNamespace(base_ref=self.base_ref),
+            "github": SimpleNamespace(base_ref=self.base_ref, token=TOKEN),
+            "runner": SimpleNamespace(temp=str(self.scratch)),
             "steps": SimpleNamespace(perfci=SimpleNamespace(outputs=_Outputs(self.outputs))),
             "always": lambda: True,
         }
@@ -117,7 +148,7 @@ class Job:
                 code = self._shell(step)
             else:
                 code = (self._upload if "upload" in step["uses"] else self._download)(step["with"])
-            self.result = self.result or code
+            self.result = self.result or (0 if step.get("continue-on-error") else code)
         return self
 
     def _shell(self, step: dict) -> int:
@@ -133,6 +164,7 @@ class Job:
             "GITHUB_ACTION_PATH": str(ROOT),
             "RUNNER_TEMP": str(self.scratch),
             **{name: str(self.scratch / file) for name, file in files.items()},
+            **self.variables,
             **own,
         }
         command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)]
@@ -195,16 +227,19 @@ def repository(tmp_path, monkeypatch):
     program.parent.mkdir(parents=True)
     program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {shlex.join(COMMAND)} "$@"\n')
     program.chmod(0o755)
+    python = program.with_name("python3")
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
     return root
 
 
-def job(repository: Path, base_ref: str = "release", **inputs: str) -> Job:
+def job(repository: Path, base_ref: str = "release", variables: dict[str, str] | None = None, **inputs: str) -> Job:
     defaults = {name: given.get("default", "") for name, given in ACTION["inputs"].items()}
     given = {**defaults, "install": "none", "device": "fake", "budget": "0.1", "html": "false", **inputs}
     folder = repository.parent
     for name in ("output", "summary"):
         (folder / "job" / name).unlink(missing_ok=True)
-    return Job(repository, folder / "job", folder / "kept", given, base_ref).run()
+    return Job(repository, folder / "job", folder / "kept", given, base_ref, variables or {}).run()
 
 
 def edit(repository: Path, op: str, before: str, after: str) -> None:
@@ -270,7 +305,7 @@ def test_a_command_that_there_is_not_fails(repository):
     done = job(repository, command="chekc")
 
     assert done.result == 1
-    assert "none of check, plan, shard, confirm and merge" in done.printed
+    assert "none of check, plan, shard, confirm, merge, chain, soak and note" in done.printed
 
 
 def test_what_is_printed_stands_between_stop_and_go_and_commands_nobody(repository):
@@ -293,13 +328,16 @@ HOSTILE = "x; touch pwned; $(touch pwned) `touch pwned` \"' --help"
 @pytest.mark.parametrize(
     "name", ["project", "reports", "device", "budget", "strict", "html", "language", "shards", "shard"]
 )
-@pytest.mark.parametrize("command", ["check", "plan", "shard", "confirm", "merge"])
+@pytest.mark.parametrize("command", ["check", "plan", "shard", "confirm", "merge", "chain", "soak", "note"])
 def test_an_input_is_one_argument_whatever_it_holds(repository, name, command):
     told = repository.parent / "told"
-    (repository.parent / "job" / "bin" / "perfci").write_text(
-        f'#!/bin/sh\nfor each in "$@"; do printf "%s\\n" "$each"; done >> {told}\necho "$PERFCI_LANG" >> {told}\n'
-    )
-    (repository.parent / "kept" / "perfci-plan").mkdir(parents=True)
+    for program in ("perfci", "python3"):
+        (repository.parent / "job" / "bin" / program).write_text(
+            f'#!/bin/sh\nfor each in "$@"; do printf "%s\\n" "$each"; done >> {told}\necho "$PERFCI_LANG" >> {told}\n'
+        )
+    for artifact in ("plan", "report"):
+        (repository.parent / "kept" / f"perfci-{artifact}").mkdir(parents=True)
+    (repository.parent / "kept" / "perfci-report" / "run.json").touch()
 
     done = job(repository, command=command, base_ref=HOSTILE, **{name: HOSTILE})
 
@@ -367,3 +405,129 @@ def test_one_check_over_several_jobs(repository):
     shutil.rmtree(merged.kept / "perfci-shard-of-2")
     shutil.rmtree(repository / "reports")
     assert job(repository, command="merge").result == 2
+
+
+# --- the comment ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+    made = GitHub(TOKEN)
+    yield made
+    made.close()
+
+
+def comment(repository: Path, server: GitHub, ref: str = "refs/pull/3/merge", **inputs: str) -> Job:
+    variables = {
+        "GITHUB_API_URL": server.api, "GITHUB_REPOSITORY": "team/kernels", "GITHUB_REF": ref,
+        "GITHUB_SERVER_URL": "https://github.com", "GITHUB_RUN_ID": "9",
+    }  # fmt: skip
+    return job(repository, command="note", variables=variables, **inputs)
+
+
+@pytest.mark.slow
+def test_the_report_becomes_a_comment_that_is_updated_in_place(repository, server):
+    """By the checkout and the artifact alone, both as data; the summary is left to the job that judges."""
+    foreign = server.add(f"{marker('check-fake')}\nmine", OTHER)
+    edit(repository, "scale", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 344.0")
+    job(repository, suffix="-fake")
+    shutil.rmtree(repository / "reports")
+
+    first = comment(repository, server, suffix="-fake")
+    second = comment(repository, server, suffix="-fake", language="zh")
+
+    assert (first.result, first.summary, second.result) == (0, "", 0), first.printed
+    assert [(note["id"], note["user"]["login"]) for note in server.notes] == [(1000, OTHER), (1001, OWN)]
+    body = server.notes[1]["body"]
+    assert body.startswith(f"{marker('check-fake')}\n") and "REGRESSED" in body and "`scale`" in body
+    assert re.search("[\u4e00-\u9fff]", body) and "https://github.com/team/kernels/actions/runs/9#artifacts" in body
+    assert foreign["body"].endswith("mine")
+    assert not (repository / "reports").exists()
+    assert TOKEN not in first.printed + second.printed
+
+
+@pytest.mark.slow
+def test_a_comment_that_cannot_be_posted_fails_nothing(repository, server):
+    job(repository)
+    refused = Fault(status=403, body=b'{"message": "Resource not accessible by integration"}')
+    server.plan(server.CREATE, refused)
+
+    fork, pushed = comment(repository, server), comment(repository, server, ref="refs/heads/main")
+    git(repository, "commit", "-q", "--allow-empty", "-m", "another")
+    other = comment(repository, server)
+
+    assert (fork.result, pushed.result, other.result, server.notes) == (0, 0, 0, [])
+    assert "pull-requests: write" in fork.printed and "Resource not accessible by integration" in fork.printed
+    assert "GITHUB_REF names no pull request" in pushed.printed
+    assert "no note was written" in other.printed
+
+
+def test_without_a_report_there_is_no_comment_and_no_call(repository, server):
+    done = comment(repository, server)
+
+    assert (done.result, server.calls) == (0, [])
+    assert "There is no report of this workflow" in done.printed
+
+
+def test_beside_the_token_all_is_installed_by_its_digest_and_nothing_of_the_runner_is_seen(repository):
+    told = repository.parent / "told"
+    stub = repository.parent / "job" / "bin" / "python3"
+    stub.write_text(
+        f'#!/bin/sh\necho "python3 $*" >> {told}\nfor last; do :; done\nmkdir -p "$last/bin"\n'
+        f'printf \'#!/bin/sh\\necho "pip $* in $PWD" >> {told}\\n\' > "$last/bin/pip"\nchmod +x "$last/bin/pip"\n'
+    )
+    tools = repository.parent / "job" / "perfci"
+
+    job(repository, command="note", install="perfci @ git+https://x/$(touch pwned)", packages="evil")
+    job(repository, command="note", install="")
+
+    listed = f"--require-hashes --only-binary :all: -r {ROOT}/perfci/gitlab/requirements.txt"
+    quiet = "pip install --quiet --disable-pip-version-check --no-deps"
+    made = f"python3 -I -m venv {tools}"
+    assert told.read_text().splitlines() == [
+        made, f"{quiet} {listed} in {tools}",
+        f"{quiet} --no-build-isolation perfci @ git+https://x/$(touch pwned) in {tools}",
+        made, f"{quiet} {listed} in {tools}", f"{quiet} --no-build-isolation {ROOT} in {tools}",
+    ]  # fmt: skip
+    assert not list(repository.parent.rglob("pwned"))
+
+
+# --- the night, and NPUs ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["chain", "soak"])
+def test_chains_and_soak_run_by_their_commands_and_soaking_keeps_what_it_found(repository, command):
+    told = repository.parent / "told"
+    (repository.parent / "job" / "bin" / "perfci").write_text(
+        f'#!/bin/sh\necho "$*" >> {told}\nmkdir -p reports/soak; touch reports/soak/soak.json\nexit 3\n'
+    )
+
+    done = job(repository, command=command)
+
+    assert told.read_text().splitlines() == [f"check --{command} --device fake --project ."]
+    assert (done.result, done.outputs["exit_code"], done.summary) == (0, "3", "")
+    kept = {path.name for path in done.kept.rglob("*.json")} if done.kept.exists() else set()
+    assert kept == ({"soak.json"} if command == "soak" else set())
+
+
+@pytest.mark.parametrize(
+    ("device", "given", "found"), [("npu", "", "/cann"), ("npu", "/given", "/given"), ("cuda", "", "")]
+)
+def test_on_an_npu_the_environment_of_cann_is_set_where_the_runner_does_not(tmp_path, device, given, found):
+    (step,) = (step for step in STEPS if step.get("id") == "perfci")
+    toolkit = tmp_path / "ascend-toolkit"
+    toolkit.mkdir()
+    (toolkit / "set_env.sh").write_text("export ASCEND_HOME_PATH=/cann\nfalse\n")
+    (tmp_path / "perfci").write_text('#!/bin/sh\necho "<$ASCEND_HOME_PATH>"\n')
+    (tmp_path / "perfci").chmod(0o755)
+    script = step["run"].replace("/usr/local/Ascend", str(tmp_path))
+    variables = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}", "COMMAND": "check", "PROJECT": ".", "REPORTS": "reports",
+        "DEVICE": device, "ASCEND_HOME_PATH": given, "GITHUB_OUTPUT": str(tmp_path / "output"),
+    }  # fmt: skip
+
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0 and f"<{found}>" in done.stdout.splitlines(), done.stdout + done.stderr

@@ -20,6 +20,7 @@ from perfci.core.wording import say, sentence
 from perfci.git.command import parse_commit
 from perfci.gitlab import note as notes
 from perfci.gitlab.note_text import compose, find_links, marker
+from perfci.gitlab.target import find_target
 from perfci.report.text import BLOCK_LIMIT, plain
 from perfci.runs.decide import decide
 from perfci.runs.effective_thresholds import parse_options
@@ -150,7 +151,7 @@ def note(
     dry_run: Annotated[bool, flag("--dry-run", "Show what would be done, and do nothing.")] = False,
     project: options.Project = options.HERE,
 ) -> int:
-    """Post a run's note in its GitLab merge request, and on GitHub in the step's summary; never fails a job."""
+    """Post a run's note in its merge or pull request, and on GitHub in the step's summary; never fails a job."""
     where = language.load(project)
     try:
         marker(name)
@@ -169,14 +170,14 @@ def note(
         return Exit.OK
     summary = notes.append_summary(found, judgements, find_links(os.environ), os.environ, records)
     problems = [summary] if summary else []
-    target = notes.find_target(os.environ)
+    target = find_target(os.environ)
     if not isinstance(target, Reason):
         done = notes.post(found, judgements, target, find_links(os.environ, report), key=name, records=records)
         if done.note is not None:
             old = say("The note stands: {number}.", number=done.note)
             print(say("The note is new: {number}.", number=done.note) if done.created else old)
         problems = [*done.problems, *problems]
-    elif not os.environ.get("GITHUB_STEP_SUMMARY"):  # on GitHub nobody expects a note
+    elif not (target.kind.endswith("_no_token") and os.environ.get("GITHUB_STEP_SUMMARY")):  # where the summary will do
         problems = [target, *problems]
     for problem in problems:
         print(f"perfci: {plain(sentence(problem), BLOCK_LIMIT)}", file=sys.stderr)

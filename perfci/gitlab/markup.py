@@ -1,7 +1,8 @@
-r"""Foreign text in GitLab's own Markdown, which reads more out of a text than Markdown does.
+r"""Foreign text in the Markdown of GitLab and GitHub, which read more out of a text than Markdown does.
 
-GitLab looks for references, emoji, hashes and more when escaping backslashes are gone. So what it would find is parted
-by a zero-width space, and a hash becomes code. No line may begin with foreign text: there a slash is a command.
+Both look for references, emoji, hashes and more when escaping backslashes are gone. So what they would find is parted
+by a zero-width space, a hash becomes code, and a dollar, which GitHub takes for mathematics even if it is escaped, an
+element of its own. No line may begin with foreign text: there a slash is a command.
 """
 
 import re
@@ -12,6 +13,7 @@ from perfci.report.markdown import BREAK
 _GLFM = re.compile(
     r"(?P<code>`[^`]+`)"
     r"|(?P<kept>&#8203;|&lt;)"
+    r"|(?P<dollar>\\\$(?:&#8203;)?)"
     r"|(?P<project>(?<=[\w.-])&gt;)"
     r"|(?P<mark>\\?[@#!%~$^]|&amp;)(?=[\\\"\w{]|\.\w)"
     r"|(?P<iteration>\\\*)(?=iteration)"
@@ -51,7 +53,7 @@ def code(foreign: str, limit: int = text.NAME_LIMIT) -> str:
 
 
 def harden(markdown: str) -> str:
-    """What the report's own escaping gave, with all undone that GitLab would read out of it."""
+    """What the report's own escaping gave, with all undone that GitLab and GitHub would read out of it."""
     return _GLFM.sub(_part, markdown)
 
 
@@ -60,6 +62,8 @@ def _part(found: re.Match[str]) -> str:
     if kind == "code":
         colour = _COLOUR.fullmatch(shown)
         return f"{BREAK}{harden(markdown.write(text.plain(shown.strip('`').strip())))}{BREAK}" if colour else shown
+    if kind == "dollar":
+        return "<span>$</span>"
     if kind == "hash":
         return f"`{shown}`"
     if kind == "project":

@@ -32,7 +32,7 @@ _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 HOST = r"https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
 """The beginning of an address, without a user."""
 
-_URL = re.compile(rf"{HOST}(?:/[A-Za-z0-9:._~%?=&+/-]*)?")
+_URL = re.compile(rf"{HOST}(?:/[A-Za-z0-9:._~%?=&+/-]*(?:#[a-z]+)?)?")
 _PATH = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)*")
 
 
@@ -142,7 +142,8 @@ def find_links(environ: Mapping[str, str], report: str | None = None) -> Links:
     """From the variables of GitLab or GitHub. report: its file among this job's artefacts, relative to the project."""
     if environ.get("GITHUB_ACTIONS"):
         server, repository, run = (environ.get(f"GITHUB_{key}", "") for key in ("SERVER_URL", "REPOSITORY", "RUN_ID"))
-        return Links(pipeline=safe_url(f"{server}/{repository}/actions/runs/{run}"))
+        pipeline = safe_url(f"{server}/{repository}/actions/runs/{run}")
+        return Links(pipeline and f"{pipeline}#artifacts", pipeline=pipeline)
     job, given = safe_url(environ.get("CI_JOB_URL", "")), safe_url(environ.get(REPORT_URL, ""))
     inside = bool(report) and bool(_PATH.fullmatch(report or "")) and ".." not in (report or "").split("/")
     kept = f"{job}/artifacts/file/{report}" if job and inside else None

@@ -1,10 +1,11 @@
-"""Example runs, the stand-in of GitLab, and variables as its merge request pipelines have them."""
+"""Example runs, stand-ins of GitLab and GitHub, and variables as their pipelines of merge requests have them."""
 
 import pytest
 
 from perfci.core import wording
 from tests import example_runs
 from tests.gitlab import gitlab_markdown
+from tests.gitlab.github_server import GitHub
 from tests.gitlab.gitlab_server import GitLab
 
 TOKEN = "glpat-Secret_of-the-tests.42"
@@ -27,29 +28,42 @@ def sentences(examples, monkeypatch):
     monkeypatch.setattr(wording, "catalogue", lambda language="en": both)
 
 
-@pytest.fixture
-def gitlab(monkeypatch):
+@pytest.fixture(params=["gitlab", "github"])
+def server(request, monkeypatch):
     """A server on this machine with one project and one merge request."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
-    server = GitLab(TOKEN)
-    yield server
-    server.close()
+    made = {"gitlab": GitLab, "github": GitHub}[request.param](TOKEN)
+    yield made
+    made.close()
 
 
 @pytest.fixture
-def elsewhere(gitlab):
+def elsewhere(server):
     """Another server, which gets no request."""
-    server = GitLab("another token")
-    yield server
-    server.close()
+    made = type(server)("another token")
+    yield made
+    made.close()
 
 
 @pytest.fixture
-def environ(gitlab):
+def environ(server):
+    return environ_of(server.api)[type(server)]
+
+
+def environ_of(api):
     return {
-        "PERFCI_GITLAB_TOKEN": TOKEN,
-        "CI_API_V4_URL": gitlab.api,
-        "CI_PROJECT_ID": "7",
-        "CI_MERGE_REQUEST_PROJECT_ID": "7",
-        "CI_MERGE_REQUEST_IID": "3",
+        GitLab: {
+            "PERFCI_GITLAB_TOKEN": TOKEN,
+            "CI_API_V4_URL": api,
+            "CI_PROJECT_ID": "7",
+            "CI_MERGE_REQUEST_PROJECT_ID": "7",
+            "CI_MERGE_REQUEST_IID": "3",
+        },
+        GitHub: {
+            "GITHUB_ACTIONS": "true",
+            "PERFCI_GITHUB_TOKEN": TOKEN,
+            "GITHUB_API_URL": api,
+            "GITHUB_REPOSITORY": "team/kernels",
+            "GITHUB_REF": "refs/pull/3/merge",
+        },
     }

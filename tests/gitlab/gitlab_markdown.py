@@ -1,7 +1,7 @@
-"""What GitLab would make of a note: rendered as CommonMark with tables, then searched as GitLab's filters search.
+"""What GitLab and GitHub would make of a note: CommonMark with tables, searched as their filters search.
 
 The filters look through text nodes that are not within code or links, after Markdown's escapes are gone. Their patterns
-are written anew here, each at least as wide as GitLab's documented syntax.
+are written anew here, each at least as wide as the documented syntax.
 """
 
 import re
@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 
 RENDERER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 TAGS = frozenset({"h2", "h3", "p", "ul", "li", "strong", "code", "pre", "table", "thead", "tbody", "tr", "th", "td"})
-TAGS |= {"blockquote", "details", "summary", "a", "img"}
+TAGS |= {"blockquote", "details", "summary", "span", "a", "img"}
 """What a note is made of; `a` and `img` are counted one by one."""
 
 FOUND_IN_TEXT = {
@@ -36,6 +36,8 @@ FOUND_IN_TEXT = {
     "placeholder": r"%\{",
     "footnote": r"\[\^[^\]]+\]",
     "mathematics": r"(?<!\\)\$\$",
+    "mathematics of GitHub": r"\$[^\s$]",
+    "alert of GitHub": r"\[!\w+\]",
 }
 TASK = re.compile(r"^\s*\[[ xX~]\]\s")
 COLOUR = re.compile(r"(?i)^(#[0-9a-f]{3,8}|(rgb|hsl)a?\(.*\))$")
@@ -75,7 +77,7 @@ def read(markdown: str) -> _Reader:
 
 
 def findings(markdown: str) -> list[tuple[str, str]]:
-    """(what GitLab would make of it, place) for everything but plain text; links and pictures by address."""
+    """(what GitLab or GitHub would make of it, place) for everything but plain text; links and pictures by address."""
     reader = read(markdown)
     found = [("command", line) for line in COMMAND.findall(markdown)]
     found += [("element", tag) for tag in reader.tags if tag not in TAGS]

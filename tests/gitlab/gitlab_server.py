@@ -1,14 +1,9 @@
-"""A small HTTP server that behaves as GitLab's REST interface does for the notes of project 7's !3.
-
-Faults are planned beforehand: `server.plan("POST /notes", Fault(status=503))` befalls the next call that fits.
-"""
+"""As GitLab's REST interface behaves for the notes of project 7's !3."""
 
 import json
 import re
-import threading
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, urlsplit
+
+from tests.gitlab.server import Call, Server
 
 OWN, OTHER = 100, 200
 """Users: the token's, and somebody else."""
@@ -16,74 +11,23 @@ OWN, OTHER = 100, 200
 NOTES = "/api/v4/projects/7/merge_requests/3/notes"
 
 
-@dataclass(frozen=True)
-class Fault:
-    """What becomes of a call in the place of its answer."""
+class GitLab(Server):
+    USER, LIST, CREATE, UPDATE = "GET /user", "GET /notes", "POST /notes", "PUT /1000"
 
-    status: int = 200
-    headers: dict = field(default_factory=dict)
-    body: bytes = b'{"message": "planned"}'
-    hang: bool = False
-    """no answer at all"""
-    cut: bool = False
-    """the connection ends in the middle of the answer"""
-    done: bool = False
-    """the call is done all the same"""
+    OWN = OWN
 
-
-@dataclass(frozen=True)
-class Call:
-    """A request as it arrived."""
-
-    verb: str
-    path: str
-    query: dict
-    headers: dict
-    body: bytes
-
-
-class GitLab:
-    """The server in its own threads, until `close`."""
-
-    def __init__(self, token: str) -> None:
-        self.token = token
-        self.calls: list[Call] = []
-        self.notes: list[dict] = []
-        self.faults: list[tuple[str, str, Fault]] = []
-        self.per_page_limit = 100
-        self.closing = threading.Event()
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._http.daemon_threads = True
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._http.server_port}"
-        self.api = f"{self.url}/api/v4"
-
-    def close(self) -> None:
-        self.closing.set()
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
-
-    def plan(self, what: str, *faults: Fault) -> None:
-        """what: verb and the end of the path, such as "POST /notes"; one fault a call."""
-        verb, ending = what.split()
-        self.faults += [(verb, ending, fault) for fault in faults]
+    @property
+    def api(self) -> str:
+        return f"{self.url}/api/v4"
 
     def add(self, body: str, author: int = OTHER, **more) -> dict:
         note = {"id": 1000 + len(self.notes), "body": body, "author": {"id": author}, "system": False, **more}
         self.notes.append(note)
         return note
 
-    def fault(self, call: Call) -> Fault | None:
-        for planned in self.faults:
-            if planned[0] == call.verb and call.path.endswith(planned[1]):
-                self.faults.remove(planned)
-                return planned[2]
-        return None
-
-    def count(self, verb: str, ending: str) -> int:
-        return sum(call.verb == verb and call.path.endswith(ending) for call in self.calls)
+    def add_of_nobody(self, body: str) -> dict:
+        """As GitLab itself adds notes."""
+        return self.add(body, OWN, system=True)
 
     def answer(self, call: Call) -> tuple[int, dict, object]:
         if call.headers.get("private-token") != self.token:
@@ -95,12 +39,6 @@ class GitLab:
         if (found := re.fullmatch(f"{NOTES}/(\\d+)", call.path)) and call.verb == "PUT":
             return self._update(int(found.group(1)), call)
         return 404, {}, {"message": "404 Not found"}
-
-    def _list(self, call: Call) -> tuple[int, dict, object]:
-        size = min(int(call.query.get("per_page", ["20"])[0]), self.per_page_limit)
-        page = int(call.query.get("page", ["1"])[0])
-        found = self.notes[(page - 1) * size : page * size]
-        return 200, {}, found
 
     def _create(self, call: Call) -> tuple[int, dict, object]:
         body = json.loads(call.body)["body"]
@@ -116,40 +54,3 @@ class GitLab:
             return 403, {}, {"message": "403 Forbidden"}
         note["body"] = json.loads(call.body)["body"]
         return 200, {}, note
-
-
-def _handler(server: GitLab) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = 10
-
-        def _serve(self) -> None:
-            parts = urlsplit(self.path)
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            call = Call(self.command, parts.path, parse_qs(parts.query), headers, body)
-            server.calls.append(call)
-            fault = server.fault(call)
-            if fault is None or fault.done:
-                status, sent, found = server.answer(call)
-                answer = status, sent, json.dumps(found).encode()
-            if fault is not None:
-                answer = fault.status, fault.headers, fault.body
-                if fault.hang:
-                    server.closing.wait(10)
-                    return
-            self._send(*answer, cut=fault is not None and fault.cut)
-
-        def _send(self, status: int, headers: dict, body: bytes, *, cut: bool) -> None:
-            self.send_response(status)
-            for name, value in {"Content-Type": "application/json", **headers}.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body) + 100 * cut))
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_GET = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    return Handler

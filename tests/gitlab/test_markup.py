@@ -66,6 +66,12 @@ ACTIVE = [
     "`rgb(1,2,3)`",
     "$`x`$",
     "$$x$$",
+    "$(x)$",
+    "costs $5 or $6",
+    "`$x$",
+    "owner/repo#7",
+    "GH-12",
+    "@dependabot merge",
     "\\@all \\#1 \\\\!2",
     "\\`@all`",
     "`\\` @all `",
@@ -80,7 +86,7 @@ ACTIVE = [
 
 
 @pytest.mark.parametrize("foreign", ACTIVE)
-def test_nothing_of_a_text_becomes_anything_in_gitlab(reader, foreign):
+def test_nothing_of_a_text_becomes_anything_in_gitlab_or_github(reader, foreign):
     assert reader.findings(f"- seen: {inline(foreign)}") == []
     assert reader.findings(f"- seen: {code(foreign)}") == []
     table = f"| a | b |\n| - | - |\n| {code(foreign)} | {inline(foreign)} |"

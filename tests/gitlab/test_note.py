@@ -7,11 +7,17 @@ import pytest
 from perfci.core import wording
 from perfci.core.model import Reason
 from perfci.gitlab import note
-from perfci.gitlab.note import append_summary, find_target, post
+from perfci.gitlab.note import append_summary, post
 from perfci.gitlab.note_text import Links, marker
-from tests.gitlab.gitlab_server import OWN, Fault
+from perfci.gitlab.target import find_target
+from tests.gitlab.conftest import TOKEN
+from tests.gitlab.github_server import GitHub
+from tests.gitlab.gitlab_server import GitLab
+from tests.gitlab.server import Fault
 
 MARKER = marker("check")
+REFUSED = {GitLab: "note_refused", GitHub: "comment_refused"}
+HEADER = {GitLab: "private-token", GitHub: "authorization"}
 
 
 @pytest.fixture
@@ -38,31 +44,31 @@ def kinds(posted):
 # --- one note, updated in place ---------------------------------------------------------------------------------------
 
 
-def test_the_first_run_creates_a_note(gitlab, send):
+def test_the_first_run_creates_a_note(server, send):
     posted = send()
 
     assert (posted.created, posted.problems) == (True, ())
-    assert [note["id"] for note in gitlab.notes] == [posted.note]
-    assert gitlab.notes[0]["body"].startswith(MARKER)
+    assert [note["id"] for note in server.notes] == [posted.note]
+    assert server.notes[0]["body"].startswith(MARKER)
 
 
-def test_the_second_run_updates_the_same_note(gitlab, send):
+def test_the_second_run_updates_the_same_note(server, send):
     first, second = send(), send(name="full")
 
     assert (second.note, second.created, second.problems) == (first.note, False, ())
-    assert len(gitlab.notes) == 1
-    assert "matmul" in gitlab.notes[0]["body"]
+    assert len(server.notes) == 1
+    assert "matmul" in server.notes[0]["body"]
 
 
-def test_an_unchanged_note_is_not_written_again(gitlab, send):
+def test_an_unchanged_note_is_not_written_again(server, send):
     send()
 
     assert send().problems == ()
-    assert gitlab.count("PUT", "") == 0
+    assert server.count(server.UPDATE.split()[0], "") == 0
 
 
-def test_a_foreign_note_with_the_marker_is_never_touched(gitlab, send):
-    foreign = gitlab.add(f"{MARKER}\nmine")
+def test_a_foreign_note_with_the_marker_is_never_touched(server, send):
+    foreign = server.add(f"{MARKER}\nmine")
 
     posted = send()
 
@@ -71,13 +77,13 @@ def test_a_foreign_note_with_the_marker_is_never_touched(gitlab, send):
     assert posted.note != foreign["id"]
 
 
-def test_own_notes_without_the_marker_and_quotations_of_it_are_not_touched(gitlab, send):
+def test_own_notes_without_the_marker_and_quotations_of_it_are_not_touched(server, send):
     others = [
-        gitlab.add("a word of the bot", OWN),
-        gitlab.add(f"> {MARKER}\nquoted", OWN),
-        gitlab.add(f"see\n{MARKER}", OWN),
-        gitlab.add(f"{marker('other')}\nanother note of perfci", OWN),
-        gitlab.add(f"{MARKER}\nsystem", OWN, system=True),
+        server.add("a word of the bot", server.OWN),
+        server.add(f"> {MARKER}\nquoted", server.OWN),
+        server.add(f"see\n{MARKER}", server.OWN),
+        server.add(f"{marker('other')}\nanother note of perfci", server.OWN),
+        server.add_of_nobody(f"{MARKER}\nsystem"),
     ]
     before = [note["body"] for note in others]
 
@@ -85,85 +91,90 @@ def test_own_notes_without_the_marker_and_quotations_of_it_are_not_touched(gitla
     assert [note["body"] for note in others] == before
 
 
+def test_a_long_note_is_cut_to_what_the_server_takes(examples, server, environ):
+    posted = post(*examples.large(20, 50), find_target(environ), Links())
+
+    assert (posted.created, posted.problems) == (True, ())
+
+
 # --- what goes wrong is a reason --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 422])
-@pytest.mark.parametrize("call", ["GET /user", "GET /notes", "POST /notes"])
-def test_what_will_not_get_better_is_a_reason_at_once(gitlab, send, waits, call, status):
-    gitlab.plan(call, Fault(status=status, body=b'{"message": "no @all"}'))
+@pytest.mark.parametrize("call", ["USER", "LIST", "CREATE"])
+def test_what_will_not_get_better_is_a_reason_at_once(server, send, waits, call, status):
+    server.plan(getattr(server, call), Fault(status=status, body=b'{"message": "no @all"}'))
 
     posted = send()
 
-    assert kinds(posted) == ["note_refused"]
+    assert kinds(posted) == [REFUSED[type(server)]]
     assert (posted.problems[0].facts["status"], posted.problems[0].facts["told"]) == (status, "no @all")
     assert (posted.note, waits) == (None, [])
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503])
-@pytest.mark.parametrize("call", ["GET /user", "GET /notes", "POST /notes"])
-def test_a_fault_of_the_server_is_tried_again(gitlab, send, call, status):
-    gitlab.plan(call, Fault(status=status, body=b"<html>Bad Gateway</html>"))
+@pytest.mark.parametrize("call", ["USER", "LIST", "CREATE"])
+def test_a_fault_of_the_server_is_tried_again(server, send, call, status):
+    server.plan(getattr(server, call), Fault(status=status, body=b"<html>Bad Gateway</html>"))
 
     posted = send()
     assert posted.created
     assert posted.problems == ()
-    assert len(gitlab.notes) == 1
+    assert len(server.notes) == 1
 
 
 @pytest.mark.parametrize("lost", [{"status": 502}, {"status": 201, "cut": True}])
-def test_no_note_is_written_twice_if_the_answer_was_lost(gitlab, send, lost):
-    gitlab.plan("POST /notes", Fault(done=True, **lost))
+def test_no_note_is_written_twice_if_the_answer_was_lost(server, send, lost):
+    server.plan(server.CREATE, Fault(done=True, **lost))
 
     posted = send()
     assert posted.problems == ()
-    assert [each["id"] for each in gitlab.notes] == [posted.note]
+    assert [each["id"] for each in server.notes] == [posted.note]
 
 
-def test_a_server_that_does_not_answer_or_is_not_there_is_a_reason(gitlab, send, monkeypatch, waits):
+def test_a_server_that_does_not_answer_or_is_not_there_is_a_reason(server, send, monkeypatch, waits):
     monkeypatch.setattr(note, "TIMEOUT_S", 0.1)
     monkeypatch.setattr(note, "WAITS_S", (1.0,))
-    gitlab.plan("GET /user", Fault(hang=True), Fault(hang=True))
+    server.plan(server.USER, Fault(hang=True), Fault(hang=True))
 
     assert kinds(send()) == ["note_failed"]
     assert waits == [1.0]
-    posted = send(api="http://127.0.0.1:9/api/v4")
-    assert (kinds(posted), posted.problems[0].facts["api"]) == (["note_failed"], "http://127.0.0.1:9/api/v4")
+    posted = send(api="http://127.0.0.1:9/api/v3")
+    assert (kinds(posted), posted.problems[0].facts["api"]) == (["note_failed"], "http://127.0.0.1:9/api/v3")
 
 
 # --- the token --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
-@pytest.mark.parametrize("call", ["GET /user", "POST /notes"])
-def test_no_redirect_is_followed_and_the_token_stays(gitlab, elsewhere, send, call, status):
-    gitlab.plan(call, Fault(status=status, headers={"Location": f"{elsewhere.url}/api/v4/user"}))
+@pytest.mark.parametrize("call", ["USER", "CREATE"])
+def test_no_redirect_is_followed_and_the_token_stays(server, elsewhere, send, call, status):
+    server.plan(getattr(server, call), Fault(status=status, headers={"Location": f"{elsewhere.url}/api/v4/user"}))
 
-    assert kinds(send()) == ["note_refused"]
+    assert kinds(send()) == [REFUSED[type(server)]]
     assert elsewhere.calls == []
 
 
-def test_the_token_goes_in_the_header_alone(gitlab, send, environ):
-    token = environ["PERFCI_GITLAB_TOKEN"]
+def test_the_token_goes_in_the_header_alone(server, send, environ):
+    token = TOKEN
     send()
 
-    for call in gitlab.calls:
-        assert call.headers["private-token"] == token
+    for call in server.calls:
         assert token not in call.path + repr(call.query) + call.body.decode("latin-1")
-        assert [name for name, value in call.headers.items() if token in value] == ["private-token"]
+        assert [name for name, value in call.headers.items() if token in value] == [HEADER[type(server)]]
 
 
 FAULTS = [{"status": 401}, {"status": 429}, {"status": 500}, {"status": 302}, {"body": b"{"}, {"cut": True}]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_token_is_in_no_message_exception_or_log(gitlab, send, environ, monkeypatch, caplog, capfd, fault):
-    token = environ["PERFCI_GITLAB_TOKEN"]
+def test_the_token_is_in_no_message_exception_or_log(server, send, environ, monkeypatch, caplog, capfd, fault):
+    token = TOKEN
     caplog.set_level(logging.DEBUG)
     monkeypatch.setattr(note, "WAITS_S", ())
     body = json.dumps({"message": f"the token {token} is bad", "error": token}).encode()
     headers = {"Location": f"http://evil.invalid/?token={token}", "Retry-After": "1"}
-    gitlab.plan("GET /user", Fault(**{"body": body, "headers": headers, **fault}))
+    server.plan(server.USER, Fault(**{"body": body, "headers": headers, **fault}))
 
     posted = send()
 
@@ -185,7 +196,7 @@ GIVEN = {
 def test_a_forks_note_goes_to_the_project_of_the_merge_request():
     fork = {"CI_PROJECT_ID": "99", "CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "99", "CI_MERGE_REQUEST_PROJECT_ID": "7"}
 
-    assert find_target(GIVEN | fork).project == 7
+    assert find_target(GIVEN | fork).project == "7"
 
 
 @pytest.mark.parametrize("token", ["", "  "])
@@ -214,7 +225,64 @@ def test_without_a_token_nothing_is_posted_even_if_the_job_has_its_own(token):
     ],
 )
 def test_a_variable_that_is_none_of_gitlabs_is_named_with_its_value(name, found):
-    assert find_target(GIVEN | {name: found}) == Reason("note_variable_invalid", {"name": name, "found": found})
+    facts = {"name": name, "found": found, "server": "GitLab"}
+    assert find_target(GIVEN | {name: found}) == Reason("note_variable_invalid", facts)
+
+
+ON_GITHUB = {
+    "GITHUB_ACTIONS": "true",
+    "PERFCI_GITHUB_TOKEN": "ghs_Secret_of-the-tests.42",
+    "GITHUB_API_URL": "https://api.github.com",
+    "GITHUB_REPOSITORY": "team/kernels.fast",
+    "GITHUB_REF": "refs/pull/3/merge",
+}
+
+
+@pytest.mark.parametrize(
+    "api", ["https://api.github.com", "https://github.example.com/api/v3", "https://api.x.ghe.com/"]
+)
+def test_on_github_the_pull_request_is_that_of_the_workflow(api):
+    found = find_target(ON_GITHUB | {"GITHUB_API_URL": api})
+
+    assert (found.api, found.project, found.number) == (api.rstrip("/"), "team/kernels.fast", 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "kind"),
+    [
+        ("PERFCI_GITHUB_TOKEN", "", "comment_no_token"),
+        ("PERFCI_GITHUB_TOKEN", "x\ny", "token_malformed"),
+        ("GITHUB_REF", "refs/heads/main", "comment_no_pull_request"),
+        ("GITHUB_REF", "refs/pull/3/../4/merge", "comment_no_pull_request"),
+        ("GITHUB_REPOSITORY", "team/..", "note_variable_invalid"),
+        ("GITHUB_REPOSITORY", "team/kernels/x", "note_variable_invalid"),
+        ("GITHUB_API_URL", "https://api.github.com@evil.example", "note_variable_invalid"),
+        ("GITHUB_API_URL", "https://api.github.com/x", "note_variable_invalid"),
+    ],
+)
+def test_on_github_what_is_none_of_its_variables_posts_nothing(name, found, kind):
+    """A job's own GITHUB_TOKEN is not taken: only a step that is given the token by perfci's name posts."""
+    reason = find_target(ON_GITHUB | {"GITHUB_TOKEN": "ghs_another-token-1", name: found})
+
+    assert reason.kind == kind and wording.sentence(reason)
+
+
+ONLY_GITHUB = pytest.mark.parametrize("server", ["github"], indirect=True)
+
+
+@ONLY_GITHUB
+@pytest.mark.parametrize("api", ["", "/api/v3"])
+def test_on_github_the_user_is_asked_of_graphql_beside_the_rest_interface(server, send, api):
+    send(api=server.url + api)
+
+    assert server.calls[0].path == api.removesuffix("/v3") + "/graphql"
+
+
+@ONLY_GITHUB
+def test_on_github_being_asked_too_often_is_waited_for(server, send, waits):
+    server.plan(server.LIST, Fault(status=403, headers={"Retry-After": "7"}))
+
+    assert (send().problems, waits) == ((), [7.0])
 
 
 # --- GitHub's summary of a step ---------------------------------------------------------------------------------------

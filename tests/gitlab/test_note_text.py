@@ -149,10 +149,12 @@ def test_another_jobs_report_is_linked_on_the_same_server_only():
     assert find_links(JOB | {"PERFCI_REPORT_URL": there.replace("gitlab.example.com", "evil.example")}).report is None
 
 
-def test_on_github_the_run_is_linked():
+def test_on_github_the_run_is_linked_and_where_it_keeps_the_report():
     given = {
         "GITHUB_ACTIONS": "true", "GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "team/kernels",
         "GITHUB_RUN_ID": "9",
     }  # fmt: skip
 
-    assert find_links(given).pipeline == "https://github.com/team/kernels/actions/runs/9"
+    run = "https://github.com/team/kernels/actions/runs/9"
+    assert find_links(given) == Links(f"{run}#artifacts", pipeline=run)
+    assert safe_url(f"{run}#artifacts")

@@ -8,8 +8,8 @@ import pytest
 
 from perfci import store
 from tests.git_repositories import commit_all, git
-from tests.gitlab.gitlab_server import Fault
 from tests.gitlab.remote_repository import RemoteRepository
+from tests.gitlab.server import Fault
 from tests.pipelines.conftest import TOKEN
 
 pytestmark = pytest.mark.slow
