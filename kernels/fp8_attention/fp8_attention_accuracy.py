@@ -103,7 +103,9 @@ accuracy = perfci.Accuracy(
         # More tiles than the smallest grid has programs, through pointers.
         *shapes(3, 4, 2, queries=[9], keys=[130], width=[20], scaling=SCALING, out_dtype=OUT[2:], causal=[True]),
         *shapes(queries=[150], keys=[140], width=[16], scaling=["channel"], out_dtype=OUT[2:], grouped=["q", "k"]),
-        *shapes(queries=[1, 17], keys=[1, 31], width=[1], scaling=["channel"], out_dtype=OUT[2:]),
+        *shapes(queries=[1], keys=[1, 31], width=[1], scaling=["channel"], out_dtype=OUT[2:]),
+        # One value a token may sum to next to 0, which the tolerance takes for 0: heads enough that some do not.
+        *shapes(1, 8, 8, queries=[17], keys=[1, 31], width=[1], scaling=["channel"], out_dtype=OUT[2:]),
         *shapes(queries=[17], keys=[35], width=[128, 256], scaling=["group"], out_dtype=OUT[:1]),
         *shapes(queries=[0, 5], keys=[0, 7], width=[16], scaling=["group"], out_dtype=OUT[:1]),
         *shapes(0, queries=[4], keys=[4], width=[16], scaling=["channel"], out_dtype=OUT[:1]),

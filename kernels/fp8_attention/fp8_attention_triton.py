@@ -313,11 +313,10 @@ def _walk(
             v = v_from.load([batch, head, 0, n]).reshape(PADDED, BLOCK_N).T
         else:
             v = load_rows(v_from, batch, head, n, keys, v_b, v_h, v_r, v_c, WIDTH, PADDED, BLOCK_N, TMA)
+        # A cast saturates, though nothing here is beyond its range.
+        weights = _rounded(p, v.dtype == tl.float8e5) if WIDEN else p.to(v.dtype)
         if WIDEN:
-            weights = _rounded(p, v.dtype == tl.float8e5)
             v = _widened(v)
-        else:
-            weights = p.to(v.dtype)  # saturates, though nothing here is beyond its range
         if V_KIND == "group":
             of_v = tl.load(v_scales + (n // 128) * tl.cast(sv_r, tl.int64))
             acc = acc * fade[:, None] + tl.dot(weights, v, input_precision="ieee") * of_v
