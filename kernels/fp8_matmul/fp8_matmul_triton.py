@@ -269,7 +269,7 @@ def _fp8_tma_kernel(
             left = a.load([first_row, inner])
             right = b.load([first_col, inner]).T
             total = _summed(
-                total, left, right, inner // 128, row, first_col, m, n, scale_a, scale_b,
+                total, left, right, inner // 128, row, first_col, m, scale_a, scale_b,
                 scale_a_row, scale_a_k, scale_b_k, scale_b_col, BLOCK_N, BLOCK_K, KIND, WIDEN,
             )  # fmt: skip
         if SPLIT == 1:
@@ -330,7 +330,7 @@ def _fp8_pointer_kernel(
                 total = tl.dot(left, right, total, input_precision="ieee" if WIDEN else "tf32")
             else:
                 total = _summed(
-                    total, left, right, inner // 128, row, first_col, m, n, scale_a, scale_b,
+                    total, left, right, inner // 128, row, first_col, m, scale_a, scale_b,
                     scale_a_row, scale_a_k, scale_b_k, scale_b_col, BLOCK_N, BLOCK_K, KIND, WIDEN,
                 )  # fmt: skip
             a_ptrs += a_hop
@@ -345,7 +345,7 @@ def _fp8_pointer_kernel(
 
 @triton.jit
 def _summed(
-    total, left, right, block, row, first_col, m, n, scale_a, scale_b,
+    total, left, right, block, row, first_col, m, scale_a, scale_b,
     scale_a_row, scale_a_k, scale_b_k, scale_b_col,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, KIND: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
@@ -363,14 +363,9 @@ def _summed(
     if KIND == "precise":
         return tl.dot(left, right, total, input_precision="ieee", max_num_imprecise_acc=BLOCK_K)
     of_a = tl.load(scale_a + row * scale_a_row + block * scale_a_k, mask=row < m, other=0.0)
-    if BLOCK_N <= 128:  # all of the tile's columns are in one block
-        of_b = tl.load(scale_b + block * scale_b_k + (first_col // 128) * scale_b_col)
-        scales = (of_a * of_b)[:, None]
-    else:
-        col = first_col + tl.arange(0, BLOCK_N)
-        of_b = tl.load(scale_b + block * scale_b_k + (col // 128) * scale_b_col, mask=col < n, other=0.0)
-        scales = of_a[:, None] * of_b[None, :]
-    return total + tl.dot(left, right, input_precision="ieee") * scales
+    tl.static_assert(KIND != "block" or BLOCK_N <= 128, "the columns of a tile are of one block")
+    of_b = tl.load(scale_b + block * scale_b_k + (first_col // 128) * scale_b_col)
+    return total + tl.dot(left, right, input_precision="ieee") * (of_a * of_b)[:, None]
 
 
 @triton.jit
