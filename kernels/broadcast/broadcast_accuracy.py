@@ -30,11 +30,13 @@ accuracy = perfci.Accuracy(
         *perfci.grid(rows=[3], cols=[4099], dtype=[torch.float16]),
     ),
     tolerance={"float32": (0.0, 0.0), "float16": (0.0, 0.0), "bfloat16": (0.0, 0.0)},
-    # What performance launches and no case above does: the tiles of more than 4 MiB, and two of those of more than 32.
-    # The others of these take a minute to compare here. Each is compared once before it is timed.
+    # What performance launches and no case above does: the tiles of more than 4 MiB, and of more than 32.
     accelerator_cases=(
         *perfci.grid(rows=[1025, 8193], cols=[1024], dtype=DTYPES[:1]),
         *perfci.grid(rows=[2049], cols=[1024], dtype=DTYPES[1:2]),
+        *perfci.grid(rows=[4097], cols=[4096], dtype=DTYPES[1:]),
+        *perfci.grid(rows=[21846], cols=[768], dtype=DTYPES[1:2]),
+        *perfci.grid(rows=[32769], cols=[512], dtype=DTYPES[1:2]),
         *perfci.grid(rows=[65537], cols=[256], dtype=DTYPES[1:2]),
         # Places that take more than 32 bits, of few elements.
         *perfci.grid(rows=[5], cols=[261], dtype=DTYPES[1:2], far=["bias:0"]),
