@@ -12,7 +12,7 @@ import sys
 import numpy as np
 
 from perfci.core.model import BoardCounts, Device, Environment, HistoryCase, HistoryRun, Spread
-from perfci.statistics.boards import Board, compare_boards
+from perfci.extensions.history.boards import Board, compare_boards
 
 BOARDS, NIGHTS, CASES = 4, 8, 8
 NIGHT, CASE = 0.005, 0.01  # standard deviations, log

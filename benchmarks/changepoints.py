@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from screen_on_traces import upper_bound
 from tables import Marks, percent, table
 
-from perfci.statistics import boards, changepoints, exact
+from perfci.extensions.history import boards, changepoints
+from perfci.statistics import exact
 
 Floats = NDArray[np.float64]
 Way = Callable[[Floats], Sequence[int]]

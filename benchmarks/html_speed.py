@@ -15,7 +15,8 @@ from pathlib import Path
 
 from perfci import report
 from perfci.core.model import Judgements, Run
-from perfci.report.past import Past
+from perfci.extensions.history.past import Past
+from perfci.extensions.history.pasts import PastSections
 
 HERE = Path(__file__).parent
 
@@ -45,7 +46,9 @@ def measure(
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         write_launches(run, folder)
-        wall, cpu = timed(lambda: report.write(run, judgements, folder, folder, pasts=pasts, formats=["html"]))
+        wall, cpu = timed(
+            lambda: report.write(run, judgements, folder, folder, extras=[PastSections(run, pasts)], formats=["html"])
+        )
         size = (folder / report.PAGE).stat().st_size
     count = sum(bool(case.blocks) for op in run.ops for case in op.performance)
     ops = len(run.ops)

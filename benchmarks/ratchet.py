@@ -4,8 +4,8 @@
 
 Every life is a case over 120 merges: duels, A/A duels, first looks and their figures are drawn from recorded processes
 and blocks, boards are simulated, and the thresholds in force at the time judge. The steps, bounds and the rule are the
-functions of `perfci.thresholds.ratchet` and `perfci.statistics.changepoints`. The tables are printed as Markdown; with
---out they replace the part between the two marks of that page. All seeds are fixed.
+functions of `perfci.thresholds.ratchet` and `perfci.extensions.history.changepoints`. The tables are printed as
+Markdown; with --out they replace the part between the two marks of that page. All seeds are fixed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from screen_on_traces import upper_bound
 from tables import Marks, lower_bound, percent, table
 
 from perfci.core.model import Device, Environment, HistoryCase, HistoryRun, Spread
-from perfci.statistics import boards, changepoints, duel_rule, exact, many_duels
+from perfci.extensions.history import boards, changepoints
+from perfci.statistics import duel_rule, exact, many_duels
 from perfci.thresholds.layers import STORED_KEYS
 from perfci.thresholds.ratchet import figures, noise, steps
 

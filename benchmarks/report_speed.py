@@ -21,8 +21,8 @@ from perfci import report
 from perfci.core import settings
 from perfci.core.codec import encode
 from perfci.core.model import FORMAT, Judgements, OpRun, Run
-from perfci.report.past import Past
-from perfci.runs.pasts import read_pasts
+from perfci.extensions.history.past import Past
+from perfci.extensions.history.pasts import PastSections, read_pasts
 from perfci.store.launches import append_launches
 
 EXAMPLES = Path(__file__).parents[1] / "tests" / "example_runs.py"
@@ -83,7 +83,7 @@ def measure(name: str, run: Run, judgements: Judgements, pasts: dict[str, Past] 
     with tempfile.TemporaryDirectory() as folder:
         count = write_launches(run, Path(folder))
         wall, cpu = time.perf_counter(), time.process_time()
-        path = report.write(run, judgements, Path(folder), Path(folder), pasts=pasts)
+        path = report.write(run, judgements, Path(folder), Path(folder), extras=[PastSections(run, pasts)])
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         pictures = [file.stat().st_size for file in Path(folder).glob("*.png")]
         timed = sum(bool(case.blocks) for op in run.ops for case in op.performance)

@@ -24,9 +24,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from perfci.core.model import Gate, Verdict
-from perfci.report import site
-from perfci.report.alerts import Alert
-from perfci.report.heat import Release
+from perfci.extensions.history import site
+from perfci.extensions.history.alerts import Alert
+from perfci.extensions.history.heat import Release
 from tests import site_histories as histories
 
 DEVICES = ("ascend-910b", "nvidia-h100", "nvidia-h200")

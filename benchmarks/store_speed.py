@@ -21,11 +21,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from perfci.core import settings
-from perfci.report import site
-from perfci.report.heat import Release
-from perfci.runs.archive import import_project
+from perfci.extensions.history import site
+from perfci.extensions.history.archive import import_project
+from perfci.extensions.history.database import open_store
+from perfci.extensions.history.heat import Release
 from perfci.store import layout
-from perfci.store.database import open_store
 from perfci.store.history import history_path
 from tests import postgres
 from tests import site_histories as histories

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from perfci.core import settings
 from perfci.core.model import Epoch, HistoryRun, Judgements, OpRun, Run, Verdict
-from perfci.report.past import Past
-from perfci.runs.pasts import read_pasts
+from perfci.extensions.history.past import Past
+from perfci.extensions.history.pasts import read_pasts
 from tests import example_runs as examples
 from tests import site_histories as histories
 

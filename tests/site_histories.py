@@ -19,9 +19,9 @@ from perfci.core.model import (
     Step,
     StepSide,
 )
-from perfci.report.past import Past
-from perfci.report.site import Kept, OpOnDevice
-from perfci.statistics import changepoints
+from perfci.extensions.history import changepoints
+from perfci.extensions.history.past import Past
+from perfci.extensions.history.site import Kept, OpOnDevice
 from perfci.store import layout
 
 # Medians of kernel and reference in baselines/nvidia-h200, microseconds, and bytes moved or operations.

@@ -261,7 +261,7 @@ def steps(bench):
 
 @pytest.mark.parametrize("count", [20, 50, 100])
 def test_the_thresholds_of_change_points_are_those_of_random_orders(steps, count):
-    from perfci.statistics import changepoints
+    from perfci.extensions.history import changepoints
 
     rng, scores = np.random.default_rng(count), changepoints.normal_scores(count)
 
@@ -273,7 +273,7 @@ def test_the_thresholds_of_change_points_are_those_of_random_orders(steps, count
 
 
 def test_planted_steps_are_found_and_unplanted_ones_are_not(steps):
-    from perfci.statistics import changepoints
+    from perfci.extensions.history import changepoints
 
     steady = steps.recordings()[4]
 

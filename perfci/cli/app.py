@@ -34,7 +34,6 @@ GROUPS = {
     },
     "History": {
         "accept": ("accept", "Store runs as baselines, record a new environment, propose it."),
-        "history": ("history", "Show accepted runs over time, drift and boards."),
         "thresholds": ("thresholds", "Show, tighten or relax what every case is judged by."),
     },
     "CI": {

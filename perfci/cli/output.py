@@ -258,7 +258,7 @@ def write_report(
 
     stored, formats = read_context(run, where, against), tuple(formats)
     path = report.write(
-        run, judgements, folder, launches or folder, stored.baselines, pasts=stored.pasts, formats=formats
+        run, judgements, folder, launches or folder, stored.baselines, extras=stored.extras, formats=formats
     )
     page = say("Page: {path}", path=relative(path.with_suffix(".html")))
     lines = {"md": say("Report: {path}", path=relative(path)), "html": page}

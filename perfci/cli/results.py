@@ -1,33 +1,37 @@
 """`perfci compare`, `show` and `report`: stored runs judged, shown and written in other forms. None needs a device."""
 
-import contextlib
 import dataclasses
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from perfci import report as reports
 from perfci.cli import details, language, options
 from perfci.cli.exits import Exit, exit_code
-from perfci.cli.history import load_stores
 from perfci.cli.options import argument, flag, option
-from perfci.cli.output import print_json, print_lines, print_parts, print_verdicts, relative, write_report
-from perfci.core.errors import GitError, UsageError
+from perfci.cli.output import print_json, print_lines, print_parts, print_verdicts, write_report
+from perfci.core import extensions
+from perfci.core.errors import UsageError
 from perfci.core.model import Judgements, OpRun
 from perfci.core.settings import Settings
-from perfci.core.wording import say, sentence
-from perfci.git.history import find_last_release, list_ancestors
 from perfci.report import data, export
-from perfci.report.hud import to_hud
-from perfci.report.text import plain
 from perfci.runs import results
 from perfci.runs.decide import decide, narrow
 from perfci.store import RUN_FILE, read_run
 from perfci.store.files import write_atomically
 
-TABLES = ("csv", "parquet", "hud")
+TABLES = ("csv", "parquet")
+
+
+class ReportFormat(Protocol):
+    """What an extension makes of runs and histories by `perfci report --to NAME`."""
+
+    name: str
+
+    @staticmethod
+    def build(where: Settings, runs: Sequence[Path], out: Path | None, store: str | None, against: str | None) -> int:
+        """Build it, print where it is, and return the exit code."""
 
 
 def compare(
@@ -84,13 +88,11 @@ def show(
 )
 def report(
     runs: Annotated[
-        list[Path], argument("RUN...", "A run; for csv, parquet, hud and site one or more.", "the project's reports/")
+        list[Path], argument("RUN...", "A run; for csv, parquet and site one or more.", "the project's reports/")
     ] = [],  # noqa: B006
     to: Annotated[
         str,
-        option(
-            "--to", "Some of md, html, junit, metrics, or csv, parquet (needs pyarrow), hud or site.", metavar="LIST"
-        ),
+        option("--to", "Some of md, html, junit, metrics, or csv, parquet (needs pyarrow) or site.", metavar="LIST"),
     ] = ",".join(reports.STANDARD),
     against: Annotated[
         str | None,
@@ -111,7 +113,7 @@ def report(
     ] = None,
     store: options.Store = None,
     verdicts: Annotated[
-        bool, flag("--verdicts", "csv, parquet, hud: judge the runs too: verdict, reason and change of each case.")
+        bool, flag("--verdicts", "csv, parquet: judge the runs too: verdict, reason and change of each case.")
     ] = False,
     project: Annotated[
         Path | None,
@@ -119,18 +121,16 @@ def report(
     ] = None,
 ) -> int:
     """Write runs as Markdown and pictures, a page, JUnit, metrics or a table, or the kept history as a site."""
-    if to == "site":
-        return _build_site(language.load(project or options.HERE), runs, out or Path("public"), store, against)
+    builders: dict[str, ReportFormat] = {builder.name: builder for builder in extensions.provided("report")}
+    if to in builders:
+        return builders[to].build(language.load(project or options.HERE), runs, out, store, against)
     if to in TABLES:
         paths = runs or [language.load(project or options.HERE).reports]
         read = [results.read(path, project) for path in paths]
         kept = [narrow(one.run, one.judgements if verdicts else Judgements(()), ops, case) for one in read]
         judged = [(run, judgements if verdicts else None) for run, judgements in kept]
-        if to == "hud":
-            text = to_hud(judged, os.environ)
-        else:
-            table = export.tabulate(judged)
-            text = export.to_parquet(table) if to == "parquet" else export.to_csv(table)
+        table = export.tabulate(judged)
+        text = export.to_parquet(table) if to == "parquet" else export.to_csv(table)
         if out:
             write_atomically(out, text)
         else:
@@ -139,7 +139,7 @@ def report(
     formats = tuple(name.strip() for name in to.split(","))
     for name in formats:
         if name not in reports.FORMATS:
-            raise UsageError("report_format", name=name, known=", ".join((*reports.FORMATS, *TABLES, "site")))
+            raise UsageError("report_format", name=name, known=", ".join((*reports.FORMATS, *TABLES, *builders)))
     if len(runs) > 1:
         raise UsageError("report_one_run", path=str(runs[1]))
     where = language.load(project or options.HERE)
@@ -150,33 +150,6 @@ def report(
     found, judgements = narrow(found, decide(found, where, other), ops, case)
     print_lines(*write_report(found, judgements, where, folder, formats, run, other))
     return Exit.OK
-
-
-def _build_site(where: Settings, runs: Sequence[Path], out: Path, url: str | None, release: str | None) -> int:
-    """Builds the site. Exit code 3 if a history is damaged or there is none."""
-    from perfci.report import site
-    from perfci.report.alerts import list_alerts
-    from perfci.report.heat import Release
-    from perfci.runs.fitness import read_fitness
-
-    since = None
-    try:
-        found = find_last_release(where.root, where.release_tags, release)
-        since = Release(found.name, list_ancestors(where.root, found.commit))
-    except GitError:
-        if release:  # without one the heat map is about all kept runs
-            raise
-    folders = [run if run.is_dir() else run.parent for run in runs] or [where.reports]
-    fitness, judged = read_fitness(where, folders)
-    with load_stores()(url) if url else contextlib.nullcontext() as kept:
-        seen = list_alerts(judged, kept.read_verdicts() if kept else ())
-        built = site.build(where.baselines, where.root, out, kept=kept, release=since, alerts=seen, fitness=fitness)
-    print_lines(*(plain(sentence(note)) for note in built.notes))
-    path, pages = relative(built.index.resolve()), say("{count:page|pages}", count=len(built.pages))
-    print_lines(say("Site: {path} and {pages}.", path=path, pages=pages))
-    if built.gone:
-        print_lines(say("Taken away, since what it showed is gone: {names}", names=", ".join(built.gone)))
-    return Exit.WARNINGS if built.notes else Exit.OK
 
 
 COMMANDS = {"compare": compare, "show": show, "report": report}

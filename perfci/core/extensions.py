@@ -19,6 +19,9 @@ NAMES = (
 
 POINTS = {
     "device": "a `DeviceKind` of perfci.device: hardware beside GPUs and the CPU",
+    "report": "a `ReportFormat` of perfci.cli.results: what else `perfci report --to` writes",
+    "sections": "a function of a run and the rules' settings that returns an `OpExtra` of perfci.report.sections",
+    "boards": "a function of the folder of baselines that yields UUIDs of boards that are sick",
     "doctor": "a function of environment variables that returns a `HostLook` of perfci.runs.doctor",
 }
 """What an extension may provide, by the name under which the gate asks for it."""

@@ -21,7 +21,7 @@ from perfci.core.model.decision import Comparison, PeerFigure, Screen, Sustained
 from perfci.core.model.measured import Block, HostArm, HostBlock, PerformanceCase, choose_regime, peer_arm
 from perfci.core.model.place import Difference, Environment, board_key
 from perfci.core.model.run import PlannedOp, Run
-from perfci.statistics import boards, duel_rule, exact, tail_rule
+from perfci.statistics import board_spread, duel_rule, exact, tail_rule
 from perfci.statistics.exact import Floats
 from perfci.store.past.lines import BASE, DUEL, KERNEL, REFERENCE, SPEEDUP, by_process, find_median
 from perfci.thresholds.case import CaseThresholds
@@ -311,7 +311,7 @@ def _allow_for_boards(
         by_board.setdefault(board_key(on[block.run] or ""), []).append(math.log(block.kernel_us))
     measured = {board_key(block.board or now.device.uuid or "") for block in blocks}
     known = "" in by_board or "" in measured or measured <= by_board.keys()
-    return 0.0 if known else math.expm1(boards.find_room(by_board))
+    return 0.0 if known else math.expm1(board_spread.find_room(by_board))
 
 
 def _looks(blocks: Sequence[Block], kernel_us: Sequence[float]) -> list[_Look]:

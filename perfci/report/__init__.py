@@ -2,17 +2,16 @@
 
 rows       the plain view of verdicts, which every format renders
 view       what a whole report shows: sections of plain text with a few marks. build makes it
-sections   the section of each op, made of the tables of against, speed, accuracy, lowprec and past
+sections   the section of each op, made of the tables of against, speed, accuracy and lowprec
 markdown   report.md. html: report.html
 data       what `--format json` prints; junit, metrics and export are for other programs
 plots      which pictures there are; charts draws them
-site       a page an op over all kept runs
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ from perfci.store.files import write_atomically
 from perfci.store.launches import Launches, read_launches
 
 if TYPE_CHECKING:
-    from perfci.report.past import Pasts
+    from perfci.report.sections import OpExtra
 
 REPORT = "report.md"
 PAGE = "report.html"
@@ -46,13 +45,13 @@ def write(
     launches: Path | None = None,
     baselines: Mapping[str, Baseline] | None = None,
     *,
-    pasts: Pasts | None = None,
+    extras: Sequence[OpExtra] = (),
     formats: Collection[str] = STANDARD,
 ) -> Path:
     """Writes the report's formats in place of an earlier one's. Returns `report.md`'s path, may raise StoredFileError.
 
     launches: the raw launches' folder or file. Without it their distribution is not drawn.
-    pasts: what was accepted of each op before this run.
+    extras: what extensions add to the section of each op.
     """
     from perfci.report import build, frame, junit, markdown, metrics, plots
     from perfci.report.html import page
@@ -66,9 +65,9 @@ def write(
         metrics.write(run, judgements, folder, baselines)
     if {"md", "html"} & {*formats}:
         spreads = frame.pool_spreads(run)
-        pictures, known = folder if "md" in formats else None, pasts or {}
-        drawn = plots.Painter(run, judgements, spreads, pictures, stored.rows, known).draw_all()
-        material = Material(run, judgements, spreads, frame.find_clocks(run), drawn.ops, drawn.roofline, known)
+        pictures = folder if "md" in formats else None
+        drawn = plots.Painter(run, judgements, spreads, pictures, stored.rows, extras).draw_all()
+        material = Material(run, judgements, spreads, frame.find_clocks(run), drawn.ops, drawn.roofline, extras)
         report = build.make_report(material, plain(sentence(stored.note)) if stored.note else "")
         if "html" in formats:
             write_atomically(folder / PAGE, page.render(material, report).encode())

@@ -7,7 +7,7 @@ from perfci.core.model import Extent, Judgement, OpRun, StoredTensor, Suite, Ver
 from perfci.core.wording import say, sentence
 from perfci.measure.lowprec.advice import families, way
 from perfci.ops.spec import is_stored
-from perfci.report.charts.trends import ACROSS, group_columns
+from perfci.report.charts.lowprec import ACROSS, group_columns
 from perfci.report.text import code, phrase, plain
 from perfci.report.view import Section, Table, make_table
 from perfci.report.words import write_number

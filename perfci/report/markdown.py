@@ -78,11 +78,11 @@ def write_table(shown: Table) -> str:
     return "\n".join(lines)
 
 
-def load_templates(package: str, **options: Any) -> Any:
-    """Templates of a package. Finished text is Markup, and everything else is escaped."""
+def load_templates(*packages: str, **options: Any) -> Any:
+    """Templates of packages, the first one's first. Finished text is Markup, and everything else is escaped."""
     import jinja2
 
-    loader, strict = jinja2.PackageLoader(package), jinja2.StrictUndefined
+    loader, strict = jinja2.ChoiceLoader([*map(jinja2.PackageLoader, packages)]), jinja2.StrictUndefined
     environment = jinja2.Environment(loader=loader, undefined=strict, autoescape=True, **options)
     environment.trim_blocks = environment.lstrip_blocks = True
     environment.globals["say"] = say  # before the templates are got: their macros keep what they see then

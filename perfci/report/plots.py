@@ -6,7 +6,7 @@ A figure takes some 0.1 s to draw. So a run of many ops gets fewer panels an op,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,15 +16,14 @@ import numpy as np
 from perfci.core.model import Gate, Judgement, Judgements, OpRun, PerformanceCase, Run, Suite, choose_look
 from perfci.core.wording import say
 from perfci.ops.spec import is_stored
-from perfci.report import ceilings, lowprec, past, rows
+from perfci.report import ceilings, lowprec, rows
 from perfci.report.against import DUEL
 from perfci.report.charts import style
 from perfci.report.charts.cases import ROWS, CaseChart, draw_blocks, draw_case, draw_changes, draw_launches
 from perfci.report.charts.device import draw_roofline
-from perfci.report.charts.trends import ENVIRONMENT, LOSS, STEP, RunsChart, draw_errors, draw_runs
+from perfci.report.charts.lowprec import draw_errors
 from perfci.report.frame import ArmSpread
-from perfci.report.past import Past, Pasts
-from perfci.report.sections import Pictures
+from perfci.report.sections import OpExtra, Pictures
 from perfci.report.text import file_name, plain
 from perfci.report.view import Picture
 from perfci.store.files import write_atomically
@@ -37,7 +36,6 @@ CASES = 12  # most cases of a run that get a picture of their own: those that fa
 PANELS_OF_RUN = 40  # panels of one kind in a whole run, which its ops share
 FEWEST_PANELS = 3
 OPS = 8  # most ops of a run that get overviews, the gravest first
-FEWEST_RUNS = 3  # accepted runs below which no history is drawn
 ROOFLINE_OPS = 6  # most ops in the roofline, those furthest below their ceilings: as many as there are colours
 
 KINDS = ("changes", "blocks", "case", "launches", "roofline", "history", "lowprec")
@@ -114,32 +112,6 @@ def pick_worst(charts: Sequence[CaseChart], most: int) -> list[CaseChart]:
     return list(charts) if len(charts) <= most else sorted(charts, key=rank_chart)[:most]
 
 
-def chart_history(op: OpRun, run: Run, found: Past, most: int) -> tuple[list[RunsChart], int]:
-    """A panel for each of the cases about which the history says most, and how many cases it knows."""
-    trails = past.list_trails(op, run, found)
-    chosen = sorted(trails, key=lambda trail: trail.rank)[:most]
-    shown = [trail for trail in trails if trail in chosen]
-    marks = past.find_marks(found, trails)
-    _, names = style.split_names([trail.case for trail in shown])
-    charts = [
-        RunsChart(
-            plain(name, 160),
-            tuple(map(past.write_day, found.runs)),
-            trail.kernel,
-            tuple((each.kernel_us.p25_us, each.kernel_us.p75_us) if each else None for each in trail.seen),
-            now=trail.now_us,
-            marks=tuple(
-                (mark.at, mark.name, LOSS if mark.why else ENVIRONMENT if mark.fields else STEP)
-                for mark in marks
-                if mark.about(trail.case)
-            ),
-            warning="a step that nothing explains" if trail.unexplained else "",
-        )
-        for trail, name in zip(shown, names, strict=True)
-    ]
-    return charts, len(trails)
-
-
 def name_files(ops: Sequence[str]) -> list[str]:
     """A file name an op. Ops whose names differ only in what a file name can't hold, or in case, get a number."""
     names = [file_name(op) for op in ops]
@@ -147,7 +119,8 @@ def name_files(ops: Sequence[str]) -> list[str]:
     return [name if folded.index(folded[i]) == i else f"{name}-{i}" for i, name in enumerate(names)]
 
 
-def _describe_left_out(shown: int, count: int) -> str:
+def describe_left_out(shown: int, count: int) -> str:
+    """Says in a picture that not all cases are in it."""
     return f"{shown} of {count} cases, the worst first" if shown < count else ""
 
 
@@ -160,7 +133,7 @@ class Painter:
     spreads: Sequence[ArmSpread]
     folder: Path | None  # where PNGs go, in place of an earlier report's
     raw: Sequence[LaunchRow] = ()  # every launch. Without it their distribution is not drawn
-    pasts: Pasts = field(default_factory=dict)
+    extras: Sequence[OpExtra] = ()  # of extensions
 
     @cached_property
     def charts(self) -> dict[str, list[CaseChart]]:
@@ -193,10 +166,11 @@ class Painter:
         places = ceilings.find_places(run.ops, self.spreads, self.judgements.rows, limits)
         ops = {}
         for op, name in zip(run.ops, name_files([op.op for op in run.ops]), strict=True):
-            charts, pictures, history = self.charts[op.op], list[Picture](), list[Picture]()
+            charts, pictures = self.charts[op.op], list[Picture]()
+            more = [list[Picture]() for _ in self.extras]
             if op.op in ranked[:OPS]:
                 pictures += self.draw_overviews(op, name)
-                history += self.draw_history(op, name)
+                more = [[*extra.draw(op, self, name)] for extra in self.extras]
             pictures += self.draw_storage(op, name)
             own = list[Picture]()
             for chart in [chart for chart in charts if (op.op, chart.case) in alone]:
@@ -205,7 +179,7 @@ class Painter:
                 about = say("{op}, {case}: {verdict}", **facts)
                 own.append(self.save(figure, f"case-{name}-{len(own) + 1}", about, case=chart.case))
             count = sum(chart.gate is not Gate.OK for chart in charts)
-            ops[op.op] = Pictures(tuple(pictures), tuple(own), count, tuple(history))
+            ops[op.op] = Pictures(tuple(pictures), tuple(own), count, tuple(map(tuple, more)))
         if not places:
             return Gallery(ops)
         device = run.environment.device.name
@@ -230,7 +204,7 @@ class Painter:
             if found:
                 worst = pick_worst(found, most)
                 count = len(found) if kind == "changes" else len(charts)
-                figure = draw(worst, f"{title}: {what}", _describe_left_out(len(worst), count))
+                figure = draw(worst, f"{title}: {what}", describe_left_out(len(worst), count))
                 yield self.save(figure, f"{kind}-{name}", about)
 
     def draw_storage(self, op: OpRun, name: str) -> Iterator[Picture]:
@@ -240,15 +214,3 @@ class Painter:
             about, alt = style.fit(f"{op.op} {ways[0].family}", 80), plain(f"{op.op} {ways[0].family}", 120)
             figure = draw_errors(ways, f"{about}: errors")
             yield self.save(figure, f"lowprec-{name}-{index}", say("Errors of storage of {what}", what=alt))
-
-    def draw_history(self, op: OpRun, name: str) -> Iterator[Picture]:
-        """The accepted runs of the op, if they are enough and undamaged."""
-        found = self.pasts.get(op.op)
-        if found is None or found.damage or len(found.runs) < FEWEST_RUNS:
-            return
-        charts, count = chart_history(op, self.run, found, self.panels)
-        if charts:
-            title = f"{style.fit(op.op, 40)}: accepted runs, and this one"
-            figure = draw_runs(charts, title, _describe_left_out(len(charts), count))
-            alt = say("History of {op}", op=plain(op.op, 40))
-            yield self.save(figure, f"history-{name}", alt, shows=len(charts))

@@ -1,18 +1,28 @@
 """One section an op: what failed, pictures, and the tables behind its verdicts."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from perfci.core.model import Gate, Judgement, Judgements, OpRun, Reason, Run, Suite, Verdict
 from perfci.core.wording import say, sentence
-from perfci.report import accuracy, against, lowprec, past, rows, speed
+from perfci.report import accuracy, against, lowprec, rows, speed
 from perfci.report.frame import ArmSpread, Clocks
-from perfci.report.past import Pasts
 from perfci.report.text import block, code, plain
 from perfci.report.view import Message, Picture, Section
 
 MESSAGES = 10  # most messages shown in full
 LONG_FACT = 200  # characters above which a reason's fact is shown in full in a block of its own
+
+
+class OpExtra(Protocol):
+    """What an extension adds to the section of each op of a run."""
+
+    def draw(self, op: OpRun, painter: Any, name: str) -> Iterator[Picture]:
+        """Draw pictures with a `plots.Painter`. name: of the op in file names."""
+
+    def section(self, op: OpRun, pictures: Sequence[Picture]) -> Section | None:
+        """Make a section with these pictures."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +32,7 @@ class Pictures:
     pictures: tuple[Picture, ...] = ()  # one of each kind
     cases: tuple[Picture, ...] = ()  # of single cases that fail or warn
     alone: int = 0  # cases that fail or warn
-    history: tuple[Picture, ...] = ()
+    extras: tuple[tuple[Picture, ...], ...] = ()  # those of each extra
 
 
 @dataclass(frozen=True)
@@ -35,7 +45,7 @@ class Material:
     clocks: Clocks
     pictures: Mapping[str, Pictures]  # by op
     roofline: Picture | None = None  # of all ops together
-    pasts: Pasts = field(default_factory=dict)  # what was kept before the run, by op
+    extras: Sequence[OpExtra] = ()  # of extensions
 
     def group_judgements(self) -> dict[str, list[Judgement]]:
         """Returns the judgements of each op that ran or was judged, in the order of the run."""
@@ -70,12 +80,13 @@ def make_section(material: Material, op: OpRun, judged: list[Judgement]) -> Sect
         "{drawn} of {count} cases that fail or warn have a picture of their own, the gravest of the run.",
         drawn=len(pictures.cases), count=pictures.alone,
     )  # fmt: skip
+    extra_pictures = iter(pictures.extras)
     parts = (
         *against.make_parts(op, base, judged),
         *speed.make_parts(op, spreads, run.limits),
         *accuracy.make_parts(op),
         *lowprec.make_parts(op, judged),
-        past.make_section(op, run, material.pasts.get(op.op), pictures.history),
+        *(extra.section(op, next(extra_pictures, ())) for extra in material.extras),
     )
     return Section(
         title=plain(op.op, 80),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from perfci import store
+from perfci.core import extensions
 from perfci.core.errors import GitError, UsageError
 from perfci.core.model import Baseline, Judgements, OpRun, Reason, Run, StaticOp
 from perfci.core.renames import with_aliases
@@ -19,11 +20,10 @@ from perfci.judge import judge
 from perfci.judge.quarantine import advise
 from perfci.ops.discover import pick
 from perfci.ops.spec import matches
-from perfci.report.past import Past
+from perfci.report.sections import OpExtra
 from perfci.runs import effective_thresholds
 from perfci.runs.accept import accept
 from perfci.runs.base import is_judged_by_base, list_known_ops, mark_added, move_settings
-from perfci.runs.pasts import read_pasts
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.read import load
 
@@ -52,14 +52,15 @@ class ReportContext:
     """What a report shows beside a run and its judgements."""
 
     baselines: Mapping[str, Baseline]  # by op
-    pasts: Mapping[str, Past]  # what was accepted before the run, by op
+    extras: tuple[OpExtra, ...]  # of extensions
 
 
 def read_context(run: Run, settings: Settings, against: Path | None = None) -> ReportContext:
     """What is stored for a run's ops, with histories unless `against` is a run. Raises StoredFileError."""
     with open_rules(run, settings) as rules:
-        pasts = read_pasts(run, dataclasses.replace(rules, baselines=against) if against else rules)
-        return ReportContext(_read_baselines(run, rules, against), pasts)
+        beside = dataclasses.replace(rules, baselines=against) if against else rules
+        extras = tuple(read(run, beside) for read in extensions.provided("sections"))
+        return ReportContext(_read_baselines(run, rules, against), extras)
 
 
 def narrow(

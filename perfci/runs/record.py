@@ -39,9 +39,9 @@ from perfci.ops.identity import DuelPlan
 from perfci.runs.base import BaseTree, choose_rules
 from perfci.runs.bench import Bench, Listener, WorkerPlace, list_files, make_environment, move_path, warm_up
 from perfci.runs.effective_thresholds import of_run
+from perfci.runs.histories import add_accepted
 from perfci.runs.merge import join_limits
 from perfci.runs.pace import LATER, Pace, Stopwatch
-from perfci.runs.pasts import add_accepted
 from perfci.runs.plan import Request, cases_to_run, draw_seed
 from perfci.store import launches
 from perfci.worker.gather import Gathered

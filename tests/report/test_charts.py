@@ -10,10 +10,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
 from perfci.core.model import Gate, Interval, Limits, OpRun, Verdict
+from perfci.extensions.history import charts as trends
+from perfci.extensions.history.charts import LOSS, RunsChart
 from perfci.report import ceilings, frame
-from perfci.report.charts import cases, device, style, trends
+from perfci.report.charts import cases, device, style
 from perfci.report.charts.cases import CaseChart
-from perfci.report.charts.trends import LOSS, RunsChart
 
 
 def overlaps(figure):

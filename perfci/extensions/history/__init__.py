@@ -1,14 +1,29 @@
 """What many runs show together: the commit that brought a loss, steps and drift, boards, tighter thresholds, a site.
 
 bisect revisions bisection      the search for the commit that made a kernel slower
+changepoints                    steps in the history of a case
+past pasts charts               the History section of a report
+boards sick                     boards that stand out from others of their model
+site heat alerts fitness release    pages over all kept runs
+archive database migrations     copies in a store
 """
 
 from perfci.core.extensions import CommandLine, Extension
 
-COMMANDS = "perfci.extensions.history.commands"
+HERE = "perfci.extensions.history"
 
 EXTENSION = Extension(
     commands={
-        "bisect": CommandLine(f"{COMMANDS}.bisect", "Every day", "Find the commit that made an op slower, or wrong."),
+        "bisect": CommandLine(
+            f"{HERE}.commands.bisect", "Every day", "Find the commit that made an op slower, or wrong."
+        ),
+        "history": CommandLine(
+            f"{HERE}.commands.history", "History", "Show accepted runs over time, drift and boards."
+        ),
+    },
+    provides={
+        "boards": (f"{HERE}.sick:find_sick",),
+        "report": (f"{HERE}.commands.site:SiteFormat",),
+        "sections": (f"{HERE}.pasts:read_sections",),
     },
 )

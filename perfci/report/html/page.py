@@ -1,6 +1,6 @@
 """The report as one self-contained page: `report.html`, which needs no network, and no JavaScript to be read.
 
-`perfci.report.site` shares its frame, its style and its script.
+`perfci.extensions.history.site` shares its frame, its style and its script.
 """
 
 import base64
@@ -164,10 +164,13 @@ def _write_commands(row: Judgement, run: Run) -> Iterator[tuple[str, str]]:
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
-def render_page(template: str, styles: Sequence[str] = ("style.css",), **values: object) -> str:
-    """A page of a template that extends `frame.html.j2`, with its policy, its style, its script and its texts."""
-    style = "".join(map(_read_part, styles))
-    script = _read_part("page.js")
+def render_page(template: str, package: str = HERE, styles: Sequence[str] = (), **values: object) -> str:
+    """A page of a template that extends `frame.html.j2`, with its policy, its style, its script and its texts.
+
+    package: that holds the template, and further styles.
+    """
+    style = _read_part(HERE, "style.css") + "".join(_read_part(package, name) for name in styles)
+    script = _read_part(HERE, "page.js")
     # The texts of the script. Braces are its own to fill.
     controls = {
         "shown": say("{shown} of {count} rows", shown="{shown}", count="{count}"),
@@ -176,7 +179,7 @@ def render_page(template: str, styles: Sequence[str] = ("style.css",), **values:
         "dark": say("Dark"),
         "light": say("Light"),
     }
-    page: str = _load_template(template).render(
+    page: str = _load_template(package, template).render(
         kind=template.removesuffix(".html.j2"),
         lang=LANGUAGES[wording.spoken()],
         policy=LOCKED.format(style=_digest(style), script=_digest(script)),
@@ -189,8 +192,8 @@ def render_page(template: str, styles: Sequence[str] = ("style.css",), **values:
 
 
 @functools.cache
-def _read_part(name: str) -> str:
-    return resources.files(HERE).joinpath(name).read_text(encoding="utf-8")
+def _read_part(package: str, name: str) -> str:
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
 
 def _digest(text: str) -> str:
@@ -198,8 +201,8 @@ def _digest(text: str) -> str:
 
 
 @functools.cache
-def _load_template(name: str) -> Any:
-    made = load_templates(HERE)
+def _load_template(package: str, name: str) -> Any:
+    made = load_templates(*dict.fromkeys((package, HERE)))
     made.filters |= {
         "told": write_marked,
         "cell": functools.partial(write_marked, breaks=True),

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfci.statistics.boards import PRIOR_BOARDS
+from perfci.statistics.board_spread import PRIOR_BOARDS
 from perfci.statistics.exact import compute_student_tail
 
 Floats = NDArray[np.float64]

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from perfci.core.model import Gate, Verdict
-from perfci.report import site
-from perfci.report.alerts import Alert
-from perfci.report.fitness import Answer, Fitness
-from perfci.report.heat import Release
+from perfci.extensions.history import site
+from perfci.extensions.history.alerts import Alert
+from perfci.extensions.history.heat import Release
+from perfci.extensions.history.release import Answer, Fitness
 from tests import site_histories as histories
 from tests.report.html import browser as browsers
 from tests.report.html.browser import ROWS, contrast, keys, list_colours

@@ -8,8 +8,8 @@ import pytest
 
 from perfci.core.model import Epoch
 from perfci.core.wording import sentence
-from perfci.statistics import changepoints
-from perfci.statistics.changepoints import Cause
+from perfci.extensions.history import changepoints
+from perfci.extensions.history.changepoints import Cause
 from tests.thresholds.ratchet.histories import CASE, ELSEWHERE, HERE, run
 
 

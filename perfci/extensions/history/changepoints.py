@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from perfci.core.environment import differences, list_differences
 from perfci.core.model import Bearing, Difference, Fact, HistoryCase, HistoryRun, Interval, Reason
 from perfci.statistics import exact
-from perfci.statistics.boards import usual_spread
+from perfci.statistics.board_spread import usual_spread
 
 Floats = NDArray[np.float64]
 

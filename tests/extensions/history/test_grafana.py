@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from perfci.cli.main import run
-from perfci.store.database import open_store
+from perfci.extensions.history.database import open_store
 from tests import postgres
 from tests.site_histories import project, softmax
 
 sdk = pytest.importorskip("grafana_foundation_sdk.models.dashboard")
 encoder = pytest.importorskip("grafana_foundation_sdk.cog.encoder")
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 BOARD = json.loads((ROOT / "docs" / "grafana.json").read_text(encoding="utf-8"))
 PANELS = {panel["title"]: panel for panel in BOARD["panels"]}
 CHOSEN = (("nvidia-h200", "softmax"), ("fake-one", "scale"))  # of a history, and of a run with blocks

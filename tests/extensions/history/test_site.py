@@ -13,10 +13,10 @@ import pytest
 from perfci.core import wording
 from perfci.core.errors import UsageError
 from perfci.core.model import Gate, Judgements, Reason, Suite, Verdict
-from perfci.report import site
-from perfci.report.alerts import Alert, join_sentences, list_alerts, sort_alerts
-from perfci.report.fitness import Answer, Fitness, render_release
-from perfci.report.site import OpOnDevice, Trend, safe_name
+from perfci.extensions.history import site
+from perfci.extensions.history.alerts import Alert, join_sentences, list_alerts, sort_alerts
+from perfci.extensions.history.release import Answer, Fitness, render_release
+from perfci.extensions.history.site import OpOnDevice, Trend, safe_name
 from perfci.report.text import plain
 from tests import site_histories as histories
 from tests.report.html.conftest import parsed

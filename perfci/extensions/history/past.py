@@ -8,11 +8,11 @@ from perfci.core import units
 from perfci.core.environment import list_differences
 from perfci.core.model import Bearing, HistoryCase, HistoryRun, OpRun, PerformanceCase, Reason, Run, Step
 from perfci.core.wording import say, sentence
+from perfci.extensions.history import changepoints
+from perfci.extensions.history.changepoints import Cause, ChangePoint
 from perfci.report.text import code, plain
 from perfci.report.view import Picture, Section, Table, make_table
 from perfci.report.words import count_cases, write_change
-from perfci.statistics import changepoints
-from perfci.statistics.changepoints import Cause, ChangePoint
 from perfci.store.past.series import environment_steps
 
 TOLD = 5  # most cases of which a sentence is shown

@@ -7,8 +7,9 @@ import pytest
 from perfci.core import settings
 from perfci.core.model import OpRun, PlannedOp
 from perfci.core.wording import sentence
+from perfci.extensions.history.pasts import read_pasts
 from perfci.runs.decide import read_context
-from perfci.runs.pasts import add_accepted, read_pasts
+from perfci.runs.histories import add_accepted
 from perfci.store import layout
 from perfci.store.history import append_history
 from tests import git_repositories as git
@@ -88,7 +89,8 @@ def test_a_merge_request_reads_the_histories_of_its_base(forked, workers, measur
     run = measure(forked, duel="none")
 
     assert run.plan.base.rules
-    found = read_context(run, forked).pasts["relu"]
+    (extra,) = read_context(run, forked).extras
+    found = extra.pasts["relu"]
     assert (len(found.runs), found.damage) == (3, None)
 
 

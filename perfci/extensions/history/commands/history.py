@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from rich.console import RenderableType
 
-from perfci.cli import drift as drifts
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
 from perfci.cli.optimise import show_rounds
@@ -18,6 +17,7 @@ from perfci.core.errors import MissingPackageError, UsageError
 from perfci.core.model import Gate, HistoryStored
 from perfci.core.settings import Settings
 from perfci.core.wording import say
+from perfci.extensions.history.commands import drift as drifts
 from perfci.ops.spec import STORED, matches
 from perfci.report.data import pick
 from perfci.report.view import make_table
@@ -100,7 +100,7 @@ COMMANDS = {"history": history}
 def load_stores() -> Any:
     """Returns `store.database.open_store`. Raises MissingPackageError without the packages that it needs."""
     try:
-        from perfci.store.database import open_store
+        from perfci.extensions.history.database import open_store
     except ImportError as error:
         raise MissingPackageError("store_needs_packages") from error
     return open_store
@@ -112,7 +112,7 @@ def _copy(
 ) -> list[History]:  # fmt: skip
     """Copies the project's runs to a store. Returns the histories there, with what was wrong with the copied ones."""
     open_store = load_stores()
-    from perfci.runs import archive
+    from perfci.extensions.history import archive
 
     paths = runs or [where.reports] * (where.reports / RUN_FILE).exists()
     with open_store(url) as store:

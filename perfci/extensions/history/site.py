@@ -26,23 +26,23 @@ from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.files import open_regular
 from perfci.core.model import Gate, HistoryRun, Reason, Step
 from perfci.core.wording import say, sentence
-from perfci.report import past, words
-from perfci.report.alerts import COMMIT, Alert, join_sentences, sort_alerts
-from perfci.report.fitness import UNKNOWN, Fitness, render_release
-from perfci.report.heat import Heat, Release, choose_runs, measure_heat
+from perfci.extensions.history import changepoints, past
+from perfci.extensions.history.alerts import COMMIT, Alert, join_sentences, sort_alerts
+from perfci.extensions.history.heat import Heat, Release, choose_runs, measure_heat
+from perfci.extensions.history.past import Mark, Past, Trail, write_day
+from perfci.extensions.history.release import UNKNOWN, Fitness, render_release
+from perfci.report import words
 from perfci.report.html.page import render_page
-from perfci.report.past import Mark, Past, Trail, write_day
 from perfci.report.text import NAME_LIMIT, file_name, plain
-from perfci.statistics import changepoints
 from perfci.store.files import write_atomically
 from perfci.store.history import KEPT, History, history_devices, history_ops, read_history
 
 if TYPE_CHECKING:
-    from perfci.store.database import HistoryStore
+    from perfci.extensions.history.database import HistoryStore
 
 MARKED = 1000  # bytes at the beginning of a page that have the mark of perfci's own
 INDEX, ALERTS, RELEASE = "index.html", "alerts.html", "release.html"
-STYLES = ("style.css", "site.css")
+PACKAGE, STYLES = "perfci.extensions.history", ("site.css",)
 
 ENDS = 5  # most runs at either end of a change over all kept runs
 OPEN = 40  # rows that are shown at first
@@ -241,6 +241,7 @@ def render_op(
     state = Trend.DAMAGED if kept.damaged else rows[0].state if rows else Trend.FEW
     page = render_page(
         "site_op.html.j2",
+        PACKAGE,
         STYLES,
         title=f"{plain(project, 80)}: {plain(place.op, 80)}, {plain(place.device, 80)}",
         project=plain(project, NAME_LIMIT),
@@ -392,6 +393,7 @@ def render_index(
         worst[op] = min(worst.get(op, math.inf), -(one.heat.most if one.heat.most is not None else -1.0))
     return render_page(
         "site_index.html.j2",
+        PACKAGE,
         STYLES,
         title=say("{project}: kernels over time", project=plain(project, 80)),
         project=plain(project, NAME_LIMIT),
@@ -418,6 +420,7 @@ def render_alerts(found: Sequence[Alert], entries: Sequence[Entry], project: str
     states = Counter(alert.state for alert in found)
     return render_page(
         "site_alerts.html.j2",
+        PACKAGE,
         STYLES,
         title=say("{project}: alerts", project=plain(project, 80)),
         project=plain(project, NAME_LIMIT),

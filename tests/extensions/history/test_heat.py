@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from perfci.core.model import Gate, HistoryRun, Judgement, Judgements, Reason, Suite, Verdict
-from perfci.report.alerts import Alert, list_alerts, sort_alerts
-from perfci.report.heat import Release, choose_runs, measure_heat
+from perfci.extensions.history.alerts import Alert, list_alerts, sort_alerts
+from perfci.extensions.history.heat import Release, choose_runs, measure_heat
 from perfci.store.history import KEPT
 from tests.history_examples import CASE, OTHER, accepted, environment, figures
 

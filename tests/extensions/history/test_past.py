@@ -6,9 +6,10 @@ import pytest
 from markdown_it import MarkdownIt
 
 from perfci import report
-from perfci.report import past
+from perfci.extensions.history import past
+from perfci.extensions.history.changepoints import Cause
+from perfci.extensions.history.pasts import PastSections
 from perfci.report.text import spell
-from perfci.statistics.changepoints import Cause
 from tests import past_examples as examples
 from tests.past_examples import CASES, CREPT, DRIVER, LOSS, STEPPED, TAKEN
 
@@ -28,7 +29,9 @@ def trail(nights, case):
 def told(nights, tmp_path, **changes):
     """The op's section of the report."""
     run, judgements, found = nights
-    text = report.write(run, judgements, tmp_path, pasts={"softmax": replace(found, **changes)}).read_text("utf-8")
+    text = report.write(
+        run, judgements, tmp_path, extras=[PastSections(run, {"softmax": replace(found, **changes)})]
+    ).read_text("utf-8")
     return text.partition("\n## softmax\n")[2].partition("\n## ")[0]
 
 
@@ -40,7 +43,9 @@ def test_an_op_without_a_history_has_no_section(nights, tmp_path):
     run, judgements, found = nights
 
     assert "History" not in report.write(run, judgements, tmp_path).read_text("utf-8")
-    assert "History" not in report.write(run, judgements, tmp_path, pasts={"other": found}).read_text("utf-8")
+    assert "History" not in report.write(
+        run, judgements, tmp_path, extras=[PastSections(run, {"other": found})]
+    ).read_text("utf-8")
     other = replace(run.ops[0], performance=())
     assert past.make_section(other, run, found) is None
 

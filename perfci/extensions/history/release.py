@@ -59,4 +59,4 @@ UNKNOWN = Fitness()
 def render_release(found: Fitness, project: str) -> str:
     """The page of a release, whose first line says whether it is fit and why."""
     texts = {"title": say("{project}: the next release", project=plain(project, 80)), "project": plain(project, 80)}
-    return render_page("site_release.html.j2", ("style.css", "site.css"), **texts, found=found, plain=plain)
+    return render_page("site_release.html.j2", __package__, ("site.css",), **texts, found=found, plain=plain)

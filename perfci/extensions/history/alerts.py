@@ -6,8 +6,8 @@ from typing import Any
 
 from perfci.core.model import Gate, Judgements, Run, Suite, Verdict
 from perfci.core.wording import sentence
+from perfci.extensions.history.release import COMMIT
 from perfci.report import rows
-from perfci.report.fitness import COMMIT
 from perfci.report.text import plain
 
 LIMIT = 1600  # characters of the sentences of an alert

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from perfci.core.environment import differences
 from perfci.core.model import Bearing, HistoryRun
 from perfci.core.wording import say
-from perfci.statistics import changepoints
+from perfci.extensions.history import changepoints
 from perfci.store.history import KEPT
 
 ENDS = 3  # most runs at either end: one noisy run does not move their median, and older ones are of older commits

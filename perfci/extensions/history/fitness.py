@@ -9,9 +9,9 @@ from perfci.core.errors import StoredFileError
 from perfci.core.model import UNTIMED, Gate, Judgements, Reason, Run
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
+from perfci.extensions.history.release import COMMIT, Answer, Fitness
 from perfci.lab.chains.records import find_chains
 from perfci.ops.discover import ops
-from perfci.report.fitness import COMMIT, Answer, Fitness
 from perfci.report.summary import make_head
 from perfci.report.text import list_some, plain
 from perfci.report.view import Table

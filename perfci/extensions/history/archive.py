@@ -10,9 +10,9 @@ from perfci.core import codec
 from perfci.core.model import HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Reason, Run
 from perfci.core.settings import Settings
 from perfci.core.wording import sentence
+from perfci.extensions.history.database import SUITES, HistoryStore
 from perfci.report import export, rows
 from perfci.runs.results import StoredRun
-from perfci.store.database import SUITES, HistoryStore
 from perfci.store.history import History, history_devices, history_ops, read_history
 
 ASTRAY = timedelta(days=1)  # how far a run's time may be ahead of now, or behind the runs accepted before it

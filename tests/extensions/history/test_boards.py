@@ -8,7 +8,8 @@ import pytest
 
 from perfci.core.model import BoardCounts, HistoryCase, Spread
 from perfci.core.wording import sentence
-from perfci.statistics import boards
+from perfci.extensions.history import boards
+from perfci.statistics import board_spread
 from tests.thresholds.ratchet.histories import CASE, ELSEWHERE, HERE, run
 
 
@@ -126,9 +127,9 @@ def test_boards_that_were_measured_replace_what_boards_differ_by_as_a_rule():
     rng = np.random.default_rng(9)
 
     def room(count, spread):
-        return boards.find_room({str(at): math.log(5) + rng.normal(0, spread) + np.zeros(3) for at in range(count)})
+        return board_spread.find_room({str(at): math.log(5) + rng.normal(0, spread) + np.zeros(3) for at in range(count)})
 
-    assert room(1, 0.05) == pytest.approx(3.09 * math.sqrt(2) * boards.usual_spread(5.0), rel=0.01)
+    assert room(1, 0.05) == pytest.approx(3.09 * math.sqrt(2) * board_spread.usual_spread(5.0), rel=0.01)
     assert room(60, 0.001) < room(1, 0.001) / 2
     assert room(60, 0.05) == pytest.approx(3.09 * 0.05, rel=0.3)
 
@@ -136,11 +137,11 @@ def test_boards_that_were_measured_replace_what_boards_differ_by_as_a_rule():
 @pytest.mark.parametrize("kernel_us", [2.0, 5.0, 20.0, 200.0])
 def test_one_of_a_thousand_unseen_boards_lies_beyond_the_room(kernel_us):
     rng = np.random.default_rng(10)
-    known, unseen = math.log(kernel_us) + boards.usual_spread(kernel_us) * rng.standard_normal((2, 50_000))
+    known, unseen = math.log(kernel_us) + board_spread.usual_spread(kernel_us) * rng.standard_normal((2, 50_000))
 
-    beyond = np.mean(unseen - known > boards.find_room({"GPU-1": [math.log(kernel_us)]}))
+    beyond = np.mean(unseen - known > board_spread.find_room({"GPU-1": [math.log(kernel_us)]}))
 
-    assert beyond == pytest.approx(boards.RATE, abs=6e-4)
+    assert beyond == pytest.approx(board_spread.RATE, abs=6e-4)
 
 
 # --- sick boards ------------------------------------------------------------------------------------------------------

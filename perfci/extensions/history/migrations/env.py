@@ -1,4 +1,4 @@
-"""Alembic runs this. `perfci.store.database` gives the connection."""
+"""Alembic runs this. `perfci.extensions.history.database` gives the connection."""
 
 from alembic import context
 

@@ -10,12 +10,12 @@ from perfci import store
 from perfci.core import settings
 from perfci.core.model import Gate, Reason, Verdict
 from perfci.core.model.run import Again
+from perfci.extensions.history import fitness
+from perfci.extensions.history.release import render_release
 from perfci.report.data import keep_answer
-from perfci.report.fitness import render_release
-from perfci.runs import fitness
 from tests.git_repositories import alone, commit_all, start
 
-STORED = Path(__file__).parents[1] / "stored" / "format-1" / "reports"
+STORED = Path(__file__).parents[2] / "stored" / "format-1" / "reports"
 OPS = ("relu", "row_sum", "scale")
 FIT = {Gate.OK, Gate.WARNS}
 

@@ -14,8 +14,7 @@ import pytest
 from perfci.cli.main import run
 from perfci.core import codec, settings
 from perfci.core.model import HistoryCase
-from perfci.runs import archive
-from perfci.store import database
+from perfci.extensions.history import archive, database
 from perfci.store.history import KEPT, append_history, history_path
 from tests import postgres
 from tests.history_examples import CASE, OTHER, accepted, figures
@@ -24,7 +23,7 @@ sa = pytest.importorskip("sqlalchemy")
 pytest.importorskip("duckdb_engine")
 
 KEY = "nvidia-h200"
-STORED = Path(__file__).parents[1] / "stored" / "format-1" / "reports"
+STORED = Path(__file__).parents[2] / "stored" / "format-1" / "reports"
 
 
 @pytest.fixture(scope="module")

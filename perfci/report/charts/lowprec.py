@@ -1,97 +1,26 @@
-"""Charts over the accepted runs: a case's kernel, a panel each; and the errors of what is stored in low precision."""
+"""Charts of the errors of what is stored in low precision."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfci.core.model import ErrorHistogram, Gate, StoredTensor
+from perfci.core.model import ErrorHistogram, StoredTensor
 from perfci.measure.lowprec.advice import dense, way
 from perfci.measure.lowprec.storage import BINS, EDGES
 from perfci.report.charts import style
-from perfci.report.charts.style import COLOURS, GATES, INK, SERIES, WIDTH, Floats
+from perfci.report.charts.style import INK, SERIES, WIDTH, Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LOSS, ENVIRONMENT, STEP = "loss accepted", "environment", "step"
-LOOKS = {LOSS: (GATES[Gate.FAILS], "-"), ENVIRONMENT: ("#CC79A7", ":"), STEP: (INK, "--")}
-"""What stands between two runs: its colour and its line."""
-
 ACROSS = 4  # most ways of storing a tensor side by side in a picture
 LEFT_OUT = 0.02  # share of the values, those of the least errors, that may lie left of the axis
 DECADES = 3.0  # fewest decades of errors that are shown
-
-
-@dataclass(frozen=True)
-class RunsChart:
-    """A case over the accepted runs. Times are in microseconds."""
-
-    name: str
-    dates: tuple[str, ...]  # one a run
-    values: tuple[float | None, ...]  # medians, one a run
-    quartiles: tuple[tuple[float, float] | None, ...] = ()
-    now: float | None = None  # of the run that is reported on, which stands behind the accepted ones
-    marks: tuple[tuple[int, str, str], ...] = ()
-    """what lies between two runs: place of the run after it, its letters, and LOSS, ENVIRONMENT or STEP"""
-    warning: str = ""  # below the name
-
-
-@style.apply_style()
-def draw_runs(charts: Sequence[RunsChart], title: str, note: str = "") -> Figure:
-    """A panel a case: medians with their quartiles, what moved them, and this run at the end."""
-    legend = [style.sample("accepted run", color=COLOURS["kernel"], marker="o", ms=3, lw=0.8)]
-    if any(any(chart.quartiles) for chart in charts):
-        legend.append(style.sample("quartiles of its blocks", COLOURS["kernel"], alpha=0.18))
-    if any(chart.now is not None for chart in charts):
-        legend.append(style.sample("this run", color="black", marker="D", ms=4, lw=0))
-    kinds = {kind for chart in charts for _, _, kind in chart.marks}
-    legend += [style.sample(kind, color=LOOKS[kind][0], ls=LOOKS[kind][1], lw=0.9) for kind in LOOKS if kind in kinds]
-    figure, panels = style.make_panels(len(charts), title, note, legend)
-    for axes, chart in zip(panels, charts, strict=True):
-        style.set_heading(axes, chart.name, chart.warning, Gate.WARNS, "!" if chart.warning else "")
-        _plot_runs(axes, chart)
-    return figure
-
-
-def _plot_runs(axes: Axes, chart: RunsChart) -> None:
-    scale, unit = style.choose_unit(float(np.median([value for value in chart.values if value is not None])))
-    count = len(chart.values)
-    values = np.array([math.nan if value is None else value / scale for value in chart.values])
-    seen = values[np.isfinite(values)].tolist()
-    if any(chart.quartiles):
-        pairs = [each or (math.nan, math.nan) for each in chart.quartiles]
-        low, high = (np.array(end) / scale for end in zip(*pairs, strict=True))
-        axes.fill_between(np.arange(1, count + 1), low, high, color=COLOURS["kernel"], alpha=0.18, lw=0, zorder=2)
-        seen += [float(np.nanmin(low)), float(np.nanmax(high))]
-    axes.plot(np.arange(1, count + 1), values, "o-", color=COLOURS["kernel"], ms=2.6 if count <= 60 else 1.4, lw=0.7)
-    if chart.now is not None:
-        axes.plot([count + 1], [chart.now / scale], "D", color="black", ms=4, zorder=5)
-        seen.append(chart.now / scale)
-    style.set_range(axes, seen, share=0.12)
-    style.limit_ticks(axes)
-    axes.set_xlim(0.3, count + (1.8 if chart.now is not None else 0.7))
-    axes.grid(axis="x", visible=False)
-    axes.set_ylabel(unit)
-    newest = {count: chart.dates[-1]} if chart.now is None else {count + 1: "now"}
-    ends = {1: chart.dates[0], **newest}
-    axes.set_xticks(list(ends), [style.fit(name, 12) for name in ends.values()])
-    if len(ends) > 1:
-        axes.get_xticklabels()[0].set_horizontalalignment("left")
-        axes.get_xticklabels()[-1].set_horizontalalignment("right")
-    labelled = -math.inf
-    for at, name, kind in chart.marks:
-        colour, dash = LOOKS[kind]
-        axes.axvline(at + 0.5, color=colour, ls=dash, lw=0.9, zorder=1)
-        if at - labelled >= 0.05 * (count + 2):  # else the letters would stand upon each other
-            labelled = at
-            axes.annotate(name, (at + 0.5, 1), (1.5, -1), xycoords=("data", "axes fraction"), va="top",
-                          textcoords="offset points", fontsize=7, fontweight="bold", color=colour)  # fmt: skip
 
 
 def group_columns(ways: Sequence[StoredTensor]) -> dict[str, tuple[StoredTensor, ...]]:

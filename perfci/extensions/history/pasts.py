@@ -1,0 +1,113 @@
+"""What was accepted of a run's ops before it, for its report."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfci import store
+from perfci.core.errors import StoredFileError
+from perfci.core.model import UNTIMED, OpRun, PlannedOp, Run, Step
+from perfci.core.settings import Settings
+from perfci.core.wording import say
+from perfci.extensions.history import changepoints
+from perfci.extensions.history.charts import ENVIRONMENT, LOSS, STEP, RunsChart, draw_runs
+from perfci.extensions.history.past import Past, find_marks, list_trails, make_section, write_day
+from perfci.report.charts import style
+from perfci.report.plots import Painter, describe_left_out
+from perfci.report.text import plain
+from perfci.report.view import Picture, Section
+from perfci.store.history import read_history, with_names_of_now
+
+FEWEST_RUNS = 3  # accepted runs below which no history is drawn
+
+
+def read_pasts(run: Run, rules: Settings) -> Mapping[str, Past]:
+    """Returns a run's histories by op, of a damaged one only the reason. rules: the project whose baselines count."""
+    planned = {op.op: op for op in run.plan.ops}
+    timed = [op for op in run.ops if op.performance] if run.plan.device not in UNTIMED else []
+    made = {op.op: _read_past(op, planned.get(op.op, PlannedOp(op.op)), run, rules) for op in timed}
+    return {op: past for op, past in made.items() if past is not None}
+
+
+def _read_past(op: OpRun, planned: PlannedOp, run: Run, rules: Settings) -> Past | None:
+    """A history under the present names, or why it is not to be relied on."""
+    device = run.environment.device.key
+    try:
+        found = read_history(rules.baselines, device, op.op, formerly=planned.renamed_from)
+        damage = next(iter(found.problems), None)
+    except StoredFileError as error:
+        damage = error.reason
+    if damage is not None:
+        return Past(damage=damage.seen_from(rules.root))
+    runs = with_names_of_now(found.runs, planned.renamed)
+    own = next((place for place, each in enumerate(runs) if each.run == run.id), None)
+    if not runs[:own]:
+        return None
+    wanted, known = {case.case for case in op.performance}, changepoints.index_cases(runs[:own])
+    changes = {case: changepoints.find_changes(each) for case, each in known.items() if case in wanted}
+    steps = read_steps(rules.baselines, device, op.op)
+    return Past(runs[:own], changes, steps, accepted=own is not None)
+
+
+def read_steps(baselines: Path, device: str, op: str) -> tuple[Step, ...]:
+    """Returns the steps that `perfci accept --environment` recorded. Empty if the baseline cannot be read."""
+    try:
+        path = store.baseline_path(baselines, device, op)
+        return store.read_baseline(path).steps if path.is_file() else ()
+    except StoredFileError:
+        return ()
+
+
+@dataclass(frozen=True)
+class PastSections:
+    """The History section of each op of a run."""
+
+    run: Run
+    pasts: Mapping[str, Past]  # by op
+
+    def section(self, op: OpRun, pictures: Sequence[Picture]) -> Section | None:
+        """Make the section of an op. None if no history has any of its cases."""
+        return make_section(op, self.run, self.pasts.get(op.op), pictures)
+
+    def draw(self, op: OpRun, painter: Painter, name: str) -> Iterator[Picture]:
+        """Draw the accepted runs of an op, if they are enough and undamaged."""
+        past = self.pasts.get(op.op)
+        if past is None or past.damage or len(past.runs) < FEWEST_RUNS:
+            return
+        charts, count = chart_history(op, self.run, past, painter.panels)
+        if charts:
+            title = f"{style.fit(op.op, 40)}: accepted runs, and this one"
+            figure = draw_runs(charts, title, describe_left_out(len(charts), count))
+            alt = say("History of {op}", op=plain(op.op, 40))
+            yield painter.save(figure, f"history-{name}", alt, shows=len(charts))
+
+
+def read_sections(run: Run, rules: Settings) -> PastSections:
+    """Returns the History sections of a run. rules: the project whose histories count."""
+    return PastSections(run, read_pasts(run, rules))
+
+
+def chart_history(op: OpRun, run: Run, found: Past, most: int) -> tuple[list[RunsChart], int]:
+    """A panel for each of the cases about which the history says most, and how many cases it knows."""
+    trails = list_trails(op, run, found)
+    chosen = sorted(trails, key=lambda trail: trail.rank)[:most]
+    shown = [trail for trail in trails if trail in chosen]
+    marks = find_marks(found, trails)
+    _, names = style.split_names([trail.case for trail in shown])
+    charts = [
+        RunsChart(
+            plain(name, 160),
+            tuple(map(write_day, found.runs)),
+            trail.kernel,
+            tuple((each.kernel_us.p25_us, each.kernel_us.p75_us) if each else None for each in trail.seen),
+            now=trail.now_us,
+            marks=tuple(
+                (mark.at, mark.name, LOSS if mark.why else ENVIRONMENT if mark.fields else STEP)
+                for mark in marks
+                if mark.about(trail.case)
+            ),
+            warning="a step that nothing explains" if trail.unexplained else "",
+        )
+        for trail, name in zip(shown, names, strict=True)
+    ]
+    return charts, len(trails)
