@@ -2,5 +2,7 @@
 
 from tests.cli.conftest import root
 from tests.flow.conftest import editable, measured, project
+from tests.report.conftest import golden
+from tests.runs.conftest import forked, heard, measure, settings, workers
 
-__all__ = ["editable", "measured", "project", "root"]
+__all__ = ["editable", "forked", "golden", "heard", "measure", "measured", "project", "root", "settings", "workers"]

@@ -127,7 +127,9 @@ def test_boards_that_were_measured_replace_what_boards_differ_by_as_a_rule():
     rng = np.random.default_rng(9)
 
     def room(count, spread):
-        return board_spread.find_room({str(at): math.log(5) + rng.normal(0, spread) + np.zeros(3) for at in range(count)})
+        return board_spread.find_room(
+            {str(at): math.log(5) + rng.normal(0, spread) + np.zeros(3) for at in range(count)}
+        )
 
     assert room(1, 0.05) == pytest.approx(3.09 * math.sqrt(2) * board_spread.usual_spread(5.0), rel=0.01)
     assert room(60, 0.001) < room(1, 0.001) / 2
