@@ -66,6 +66,7 @@ def json_target(folder: Path):
     from perfci.store.launches import LAUNCHES_FILE
     from perfci.thresholds.limits import Thresholds
     from perfci.worker.protocol import unpack
+    from perfci.worker.tasks import Measure
 
     run, baseline = (folder / path for path in NAMES.values())
     run.parent.mkdir()
@@ -89,7 +90,7 @@ def json_target(folder: Path):
             refused = outcome(lambda: read_launches(folder))
             assert not isinstance(refused, Reason) or LAUNCHES_FILE in sentence(refused), refused
         with contextlib.suppress(ValueError):
-            unpack(data + b"\n")
+            unpack(data + b"\n", Measure.answers)
 
     return target
 

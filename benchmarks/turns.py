@@ -36,6 +36,7 @@ from perfci.runs.experiment import Experiment
 from perfci.runs.plan import Request
 from perfci.runs.selftest import copy_tree
 from perfci.statistics.duel_rule import Ruling
+from perfci.worker.tasks import Plant
 
 MARKS = Marks("benchmarks/turns.py")
 CHECKS, QUICK = 600, 60  # of a case and effect
@@ -126,7 +127,7 @@ def measure(request: Request, ways: Sequence[str]) -> Iterator[tuple[str, ...]]:
                 with claim_bench(where, lambda _: None) as bench:
                     tree = copy_tree(bench)
                     tree = dataclasses.replace(tree, base=dataclasses.replace(tree.base, python=sys.executable))
-                    plant = record.Plant(slowdown=planted)
+                    plant = Plant(slowdown=planted)
                     run, judgements = Experiment.beside(bench, request, "turns", tree, plant).check()
             found[planted] = {(row.op, row.case): row for row in judgements.rows if row.comparison}
         cases = {(op.op, case.case): case for op in run.ops for case in op.performance}

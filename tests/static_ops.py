@@ -9,12 +9,11 @@ import sys
 import threading
 from pathlib import Path
 
-from perfci.core.codec import encode
 from perfci.device.targets import LINE_FREE
 from perfci.runs.bench import IMPORTED, IMPORTED_ON_GPU, PROGRAM
 from perfci.worker import forks
-from perfci.worker.protocol import Job, OpFiles
 from perfci.worker.static import HIDDEN
+from perfci.worker.tasks import Compile, OpFiles, Place, pack_task
 
 ROOT = Path(__file__).parents[1]
 HEADER = "import torch\nimport triton\nimport triton.language as tl\n\n"
@@ -138,20 +137,6 @@ class Said(list):
         self.lines = lines
 
 
-def job(root: Path, ops: list[str], target: str, events_fd: int, **choice) -> Job:
-    """A job for ops below one folder; choice: pattern or cases."""
-    return Job(
-        task="static",
-        ops=tuple(OpFiles(op, str(root / op)) for op in ops),
-        shared_folder=str(root),
-        device="cuda",
-        seed=1,
-        target=target,
-        events_fd=events_fd,
-        **choice,
-    )
-
-
 def run(
     root: Path, ops: list[str], target: str, cache: Path, *, program: str | None = None, pattern: str | None = None,
     cases: tuple[str, ...] | None = None, **variables: str,
@@ -175,7 +160,9 @@ def run(
     output: list[bytes] = []
     reader = threading.Thread(target=lambda: output.append(child.stdout.read()))
     reader.start()
-    child.stdin.write(encode(job(root, ops, target, written, pattern=pattern, cases=cases)) + b"\n")
+    place = Place(tuple(OpFiles(op, str(root / op)) for op in ops), str(root))
+    task = Compile(place=place, target=target, pattern=pattern, cases=cases)
+    child.stdin.write(pack_task(task, written))
     child.stdin.flush()
     with os.fdopen(read, "rb") as pipe:
         lines = pipe.read().splitlines()

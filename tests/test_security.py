@@ -1000,10 +1000,10 @@ def test_results_are_read_by_no_module_that_could_run_them():
     "line", [b"\x80\x04\x95", b'{"kind":"os.system","body":"x"}\n', b'{"kind":"Step","body":' + b"[" * 99_999 + b"}\n"]
 )
 def test_a_message_that_is_none_is_no_more_than_a_value_error(line):
-    from perfci.worker.protocol import unpack
+    from perfci.worker.protocol import Doing, unpack
 
     with pytest.raises(ValueError):  # noqa: PT011
-        unpack(line)
+        unpack(line, [Doing])
 
 
 MODULES = (

@@ -22,6 +22,7 @@ POINTS = {
     "report": "a `ReportFormat` of perfci.cli.results: what else `perfci report --to` writes",
     "sections": "a function of a run and the rules' settings that returns an `OpExtra` of perfci.report.sections",
     "boards": "a function of the folder of baselines that yields UUIDs of boards that are sick",
+    "task": "a class of perfci.worker.tasks: what a worker can be asked to do",
     "doctor": "a function of environment variables that returns a `HostLook` of perfci.runs.doctor",
 }
 """What an extension may provide, by the name under which the gate asks for it."""
@@ -54,9 +55,18 @@ def read_extensions() -> Mapping[str, Extension]:
     return {name: importlib.import_module(f"perfci.extensions.{name}").EXTENSION for name in NAMES}
 
 
+def list_places(point: str) -> Iterator[str]:
+    """Yields the places of what extensions provide at one of POINTS: `module:name`."""
+    for extension in read_extensions().values():
+        yield from extension.provides.get(point, ())
+
+
+def load(place: str) -> Any:
+    """Returns what stands at a place. Its module is imported now."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
 def provided(point: str) -> Iterator[Any]:
     """Yields what extensions provide at one of POINTS. The modules are imported now."""
-    for extension in read_extensions().values():
-        for place in extension.provides.get(point, ()):
-            module, _, name = place.partition(":")
-            yield getattr(importlib.import_module(module), name)
+    return map(load, list_places(point))

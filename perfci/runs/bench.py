@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from perfci import store
 from perfci.core import PACKAGE, environment
@@ -18,7 +17,8 @@ from perfci.core.temporary import remove_abandoned, temporary_folder
 from perfci.ops.discover import OpFolder
 from perfci.worker import forks
 from perfci.worker.process import PROGRAM, WorkerEnvironment
-from perfci.worker.protocol import Job, Message, OpFiles
+from perfci.worker.protocol import Message
+from perfci.worker.tasks import Opening, OpFiles, Place
 
 Listener = Callable[[Message], None]
 
@@ -197,10 +197,16 @@ def list_files(folders: Iterable[OpFolder]) -> tuple[OpFiles, ...]:
     return tuple(OpFiles(op.op, str(op.folder)) for op in folders)
 
 
-def make_job(settings: Settings, task: str, ops: Sequence[OpFiles], device: str, seed: int, **more: Any) -> Job:
-    """The job of a worker that works on ops, or a chain, of a project."""
+def place_ops(settings: Settings, ops: Sequence[OpFiles], head_root: Path | None = None) -> Place:
+    """Where ops of a project, or a chain, live. head_root: of the project under test, if these are the base's."""
+    home = None if head_root is None else str(head_root)
+    return Place(tuple(ops), str(settings.kernels), str(settings.root), home)
+
+
+def plan_opening(settings: Settings, device: str, seed: int, timer: str = "auto", process: int = 0) -> Opening:
+    """How a worker of a project opens the device."""
     lock_folder = str(settings.lock_folder) if settings.lock_folder else None
-    return Job(
-        task, tuple(ops), str(settings.kernels), device, seed, root=str(settings.root), fake=settings.fake,
-        run_started=time.monotonic(), lock_folder=lock_folder, lock_wait_s=settings.lock_wait_s, **more,
+    return Opening(
+        device, seed, timer, process,
+        lock_folder=lock_folder, lock_wait_s=settings.lock_wait_s, fake=settings.fake,
     )  # fmt: skip

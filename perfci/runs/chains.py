@@ -8,11 +8,13 @@ from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Device, Reason
 from perfci.core.settings import Settings
 from perfci.lab.chains.records import ChainCase, ChainResult, find_chains, select_chains
-from perfci.runs.bench import Bench, Listener, WorkerPlace, claim_bench, make_environment, make_job
+from perfci.runs.bench import Bench, Listener, WorkerPlace, claim_bench, make_environment, place_ops, plan_opening
 from perfci.runs.describe import OpSource, describe_sources
 from perfci.runs.plan import Request, draw_seed
+from perfci.worker.chains import ChainPlanned, CheckChain
 from perfci.worker.parent import run_worker
-from perfci.worker.protocol import ChainPlanned, Doing, Message, OpFiles, Ready
+from perfci.worker.protocol import Doing, Message, Ready
+from perfci.worker.tasks import OpFiles
 
 FOLDER = "chains"  # in the reports folder: what the workers printed
 
@@ -77,13 +79,14 @@ def _check_chain(bench: Bench, name: str, path: Path, request: Request) -> Chain
         bench.listener(message)
 
     seed, around = request.seed or 0, make_environment(bench, WorkerPlace(f"chain-{name}", request.device))
+    place = place_ops(bench.settings, (OpFiles(name, str(path.parent)),))
+    opening = plan_opening(bench.settings, request.device, seed)
     left: tuple[str, ...] | None = None
     failure: Reason | None = None
     while failure is None and (left is None or left):
         before, at = len(done), None
-        files = (OpFiles(name, str(path.parent)),)
-        job = make_job(bench.settings, "chain", files, request.device, seed, pattern=request.pattern, cases=left)
-        failure = run_worker(job, around, hear)
+        task = CheckChain(place=place, opening=opening, pattern=request.pattern, cases=left)
+        failure = run_worker(task, around, hear)
         left = tuple(case for case in planned or () if case not in done)
         if failure and at is not None and at in left:
             done[at] = ChainCase(at, seed, failures=(failure,), raised=True)

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from perfci.core.model import Coverage, Reason
 from perfci.device.targets import TARGETS
 from perfci.ops.discover import OpFolder
-from perfci.runs.bench import Bench, WorkerPlace, list_files, make_environment, make_job
+from perfci.runs.bench import Bench, WorkerPlace, list_files, make_environment, place_ops
 from perfci.runs.describe import find_violation
 from perfci.worker.parent import side_by_side, working
 from perfci.worker.process import Running
 from perfci.worker.protocol import Message
+from perfci.worker.tasks import Cover
 
 
 def cover_ops(bench: Bench, ops: Sequence[OpFolder], *, propose: bool = False) -> tuple[Coverage, ...]:
@@ -33,10 +34,10 @@ def cover_ops(bench: Bench, ops: Sequence[OpFolder], *, propose: bool = False) -
                     found[message.op] = message
                 bench.listener(message)
 
-            job = make_job(bench.settings, "coverage", list_files([op]), "cuda", 0, target=target, propose=propose)
+            task = Cover(place=place_ops(bench.settings, list_files([op])), target=target, propose=propose)
             # Its kernels are interpreted, whatever device there is.
             around = make_environment(bench, WorkerPlace(f"coverage-{op.op}", "cpu", bench.settings.root))
-            failure = yield from working(job, around, hear)
+            failure = yield from working(task, around, hear)
             found.setdefault(op.op, Coverage(op.op, target, failure=failure or Reason("worker_silent")))
 
     side_by_side([look() for _ in range(min(len(waiting), os.cpu_count() or 1))])

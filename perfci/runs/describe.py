@@ -8,11 +8,21 @@ from perfci.core.errors import PerfciError
 from perfci.core.model import Device, Fact, PlannedOp, Reason
 from perfci.core.settings import Settings
 from perfci.ops.discover import OpFolder, check_contract, check_files, find_moved, ops, select
-from perfci.runs.bench import Bench, WorkerPlace, call_both, list_files, make_environment, make_job, warm_up
+from perfci.runs.bench import (
+    Bench,
+    WorkerPlace,
+    call_both,
+    list_files,
+    make_environment,
+    place_ops,
+    plan_opening,
+    warm_up,
+)
 from perfci.runs.plan import Request, draw_seed
 from perfci.worker.parent import side_by_side, working
 from perfci.worker.process import Running
 from perfci.worker.protocol import Doing, Message, Ready
+from perfci.worker.tasks import Describe
 
 
 @dataclass(frozen=True)
@@ -86,7 +96,7 @@ def _import(
 ) -> Generator[Sequence[Running], None, Described]:
     """Import all sound ops in one worker. An op that kills it is named, and another worker imports the rest."""
     settings, home = source.settings, bench.home or bench.settings.root
-    head_root = None if settings.root == home else str(home)
+    head_root = None if settings.root == home else home
     ready: Ready | None = None
     planned: list[PlannedOp] = []
     waiting = list(sound)
@@ -94,12 +104,14 @@ def _import(
     place = WorkerPlace(log, request.device, settings.root, source.python)
     while waiting or ready is None:
         heard: list[Message] = []
-        job = make_job(
-            settings, "describe", list_files(waiting), request.device, request.seed or draw_seed(),
-            suites=request.suites, pattern=request.pattern, head_root=head_root,
-        )  # fmt: skip
+        task = Describe(
+            place=place_ops(settings, list_files(waiting), head_root),
+            opening=plan_opening(settings, request.device, request.seed or draw_seed()),
+            suites=request.suites,
+            pattern=request.pattern,
+        )
         around = make_environment(bench, place)
-        failure = yield from working(job, around, call_both(heard.append, bench.listener))
+        failure = yield from working(task, around, call_both(heard.append, bench.listener))
         ready = next((m for m in heard if isinstance(m, Ready)), ready)
         if ready is None:
             reason = failure or Reason("worker_silent")

@@ -19,7 +19,7 @@ from perfci.core.model import Device, DeviceState, Fact, Reason, board_key
 from perfci.core.settings import Settings
 from perfci.device.targets import KNOWN, release
 from perfci.ops.discover import select
-from perfci.runs.bench import Listener, WorkerPlace, call_both, make_environment, make_job, open_bench
+from perfci.runs.bench import Listener, WorkerPlace, call_both, make_environment, open_bench, place_ops, plan_opening
 from perfci.runs.boards import find_sick
 from perfci.runs.effective_thresholds import ended
 from perfci.runs.plan import draw_seed
@@ -27,6 +27,7 @@ from perfci.worker import confine
 from perfci.worker.parent import run_worker
 from perfci.worker.process import confined
 from perfci.worker.protocol import Examined, Message, Ready
+from perfci.worker.tasks import Examine
 
 DECLARED = {"Python": ((3, 11), (3, 13)), "torch": ((2, 6), (2, 13)), "Triton": KNOWN}
 """First and last release that perfci is made for; docs/versions.md has the combinations that were run."""
@@ -96,9 +97,9 @@ def gather(settings: Settings, kind: str, listener: Listener) -> Facts:
     """Look at the machine without importing torch. A worker opens the device and starts its timer."""
     heard: list[Message] = []
     with open_bench(settings, listener) as bench:
-        job = make_job(settings, "examine", (), kind, draw_seed())
+        task = Examine(place=place_ops(settings, ()), opening=plan_opening(settings, kind, draw_seed()))
         around = make_environment(bench, WorkerPlace("doctor", kind))
-        failure = run_worker(job, around, call_both(heard.append, listener))
+        failure = run_worker(task, around, call_both(heard.append, listener))
     seen = next((each for each in heard if isinstance(each, Examined)), None)
     device = next((each.device for each in heard if isinstance(each, Ready)), None)
     try:

@@ -30,8 +30,9 @@ from perfci.runs.decide import decide
 from perfci.runs.describe import Described
 from perfci.runs.effective_thresholds import alpha_of, refuse_looser
 from perfci.runs.plan import Request, estimate_seconds, make_plan
-from perfci.runs.record import NOTHING_PLANTED, Plant, Recorder, new_run
+from perfci.runs.record import Recorder, new_run
 from perfci.store import launches
+from perfci.worker.tasks import NOTHING_PLANTED, Plant
 
 ROUNDS = 4  # how often the judge may ask for more at most: a duel asks twice, a screen once
 

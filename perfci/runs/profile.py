@@ -12,13 +12,14 @@ from perfci.device.targets import TARGETS
 from perfci.judge.bottleneck import diagnose
 from perfci.ops.discover import ops, select_one
 from perfci.report.speed import find_rates
-from perfci.runs.bench import Listener, WorkerPlace, claim_bench, list_files, make_environment, make_job
+from perfci.runs.bench import Listener, WorkerPlace, claim_bench, list_files, make_environment, place_ops, plan_opening
 from perfci.runs.experiment import Experiment
 from perfci.runs.plan import Request
 from perfci.store.files import decode, encode, write_atomically
 from perfci.store.logbook import count_patterns, read_logbook
 from perfci.store.past.lines import find_median
 from perfci.worker.parent import run_worker
+from perfci.worker.profile import ProfileOp
 
 FOLDER = "profiles"  # in the reports folder: the last profile of each op, and what the workers printed
 
@@ -40,15 +41,13 @@ def profile_op(settings: Settings, request: Request, listener: Listener, command
             raise PerfciError(failure.kind, **failure.facts)
         seen = [case.case for case in op.performance if case.blocks and not case.failure]
         heard = [Counters()]
-        job = make_job(
-            own, "profile", list_files([chosen]), device.kind, run.plan.seed,
-            cases=tuple(seen), timer=request.timer,
-        )  # fmt: skip
+        opening = plan_opening(own, device.kind, run.plan.seed, request.timer)
+        task = ProfileOp(place=place_ops(own, list_files([chosen])), opening=opening, cases=tuple(seen))
         around = make_environment(bench, WorkerPlace(f"profile-{op.op}", device.kind))
         # A process of the profiler's own makes the calls, in which CUDA names its threads.
         around = dataclasses.replace(around, writable=(*around.writable, Path("/proc")))
         note = run_worker(
-            job, around, lambda each: heard.append(each) if isinstance(each, Counters) else listener(each)
+            task, around, lambda each: heard.append(each) if isinstance(each, Counters) else listener(each)
         )
         found = heard[-1]
         target = TARGETS.get(found.target or "")

@@ -37,7 +37,17 @@ from perfci.core.wording import because, say
 from perfci.ops.discover import ops
 from perfci.ops.identity import DuelPlan
 from perfci.runs.base import BaseTree, choose_rules
-from perfci.runs.bench import Bench, Listener, WorkerPlace, list_files, make_environment, move_path, warm_up
+from perfci.runs.bench import (
+    Bench,
+    Listener,
+    WorkerPlace,
+    list_files,
+    make_environment,
+    move_path,
+    place_ops,
+    plan_opening,
+    warm_up,
+)
 from perfci.runs.effective_thresholds import of_run
 from perfci.runs.histories import add_accepted
 from perfci.runs.merge import join_limits
@@ -45,37 +55,34 @@ from perfci.runs.pace import LATER, Pace, Stopwatch
 from perfci.runs.plan import Request, cases_to_run, draw_seed
 from perfci.store import launches
 from perfci.worker.gather import Gathered
+from perfci.worker.inbox import LATE
 from perfci.worker.pair import PairSide, run_pair
 from perfci.worker.parent import Working, side_by_side, working
-from perfci.worker.process import LATE, Running, WorkerEnvironment
+from perfci.worker.process import Running, WorkerEnvironment
 from perfci.worker.protocol import (
-    BASE,
     DONE,
-    BaseFiles,
     Doing,
     Finished,
-    Host,
     HostLost,
-    Job,
     Measured,
     Message,
     OpDone,
-    OpFiles,
     Prepared,
     Ready,
     Refused,
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Plant:
-    """What a self-check plants."""
-
-    slowdown: float = 0.0  # the kernel is made slower by so many times the slow-down that is allowed
-    spoiled: bool = False  # the kernel's output is made wrong
-
-
-NOTHING_PLANTED = Plant()
+from perfci.worker.tasks import (
+    BASE,
+    NOTHING_PLANTED,
+    BaseFiles,
+    CompileAhead,
+    Host,
+    Measure,
+    OpFiles,
+    Place,
+    Plant,
+    Serve,
+)
 
 ENDS_RUN = frozenset({"device_gone", "device_taken"})  # failures that every later op would share
 
@@ -130,35 +137,38 @@ class Recorder:
             counts = {name: cases_to_run(plan, waiting[name]) for name in queue}
             self._pace = Pace(counts, {name: op.accuracy for name, op in waiting.items()})
             if queue and not self._end and plan.device == "cuda":
-                self._compile_ahead([self._first_job(waiting[name], cases) for name in queue])
+                self._compile_ahead([self._first_task(waiting[name], cases) for name in queue])
             side_by_side([self._look_in_turn(queue, waiting, cases) for _ in range(self._times.lanes)])
         return self._run
 
-    def _compile_ahead(self, first: Sequence[Job]) -> None:
+    def _compile_ahead(self, first: Sequence[Measure]) -> None:
         """Compile what cases launch into the caches of their workers: on all cores, and before anything is measured."""
-        jobs: list[tuple[Job, BaseTree | None]] = [(job, None) for job in first]
+        tasks: list[tuple[Measure, BaseTree | None]] = [(task, None) for task in first]
         if self._tree and not self._tree.base.python:
-            jobs += [(self._base_job(job), self._tree) for job in first if job.base]
+            tasks += [(self._base_task(task), self._tree) for task in first if task.base]
         # In two parts at least, so that the op that takes longest does not keep all others waiting.
-        board, parts = self._run.environment.device, max(count_cores() // len(jobs), 2)
-        waiting = [(job, tree, index) for index in range(parts) for job, tree in jobs]
+        board, parts = self._run.environment.device, max(count_cores() // len(tasks), 2)
+        waiting = [(task, tree, index) for index in range(parts) for task, tree in tasks]
         ends = None if (left_s := self._left_s()) is None else time.time() + left_s / 2
 
         def compile_parts() -> Iterator[Sequence[Running]]:
             while waiting and (ends is None or time.time() < ends):
-                job, tree, index = waiting.pop(0)
+                task, tree, index = waiting.pop(0)
                 # What it prints is not kept, and why it fails is found out by the op's own process.
                 log = self._bench.folder / "ahead.log"
-                around = dataclasses.replace(self._around(job, tree), until_s=ends, log=log)
-                job = dataclasses.replace(job, task="ahead", base=None, board=board, part=(index, parts))
+                around = dataclasses.replace(self._around(task, tree), until_s=ends, log=log)
+                ahead = CompileAhead(
+                    place=task.place, board=board, part=(index, parts),
+                    suites=task.suites, pattern=task.pattern, cases=task.cases,
+                )  # fmt: skip
 
-                def hear(message: Message, op: str = job.ops[0].op, own: bool = tree is None) -> None:
+                def hear(message: Message, op: str = task.op, own: bool = tree is None) -> None:
                     if isinstance(message, Prepared) and own and message.case.compile_s:
                         self._ahead_s[op, message.case.case] = message.case.compile_s
 
-                yield from working(job, around, hear)
+                yield from working(ahead, around, hear)
 
-        op = say("{count:op|ops}", count=len(first)) if first[1:] else first[0].ops[0].op
+        op = say("{count:op|ops}", count=len(first)) if first[1:] else first[0].op
         self._bench.listener(Doing("static", op))
         with self._bench.timing("compile"):
             side_by_side([compile_parts() for _ in range(min(count_cores(), len(waiting)))])
@@ -203,19 +213,19 @@ class Recorder:
             self._pace.end(planned.op)
             self._put(dataclasses.replace(start, late=self._late("op_not_reached", op=planned.op)))
         else:
-            yield from self._work(start, self._until(self._first_job(planned, cases), others))
+            yield from self._work(start, self._until(self._first_task(planned, cases), others))
 
     def _look_again(self, op: str, process: int, cases: tuple[str, ...]) -> Iterator[Sequence[Running]]:
         """One fresh process, unless it could not be done in time: half of one would show nothing."""
         start = next(known for known in self._run.ops if known.op == op)
         left_s = self._left_s()
         if left_s is None or left_s >= self._times.later(op, len(cases) / max(len(start.performance), 1)):
-            job = self._job(op, process, cases)
-            limits = {case: each.compile_s for case, each in job.limits.items() if each.compile_s is not None}
+            task = self._task(op, process, cases)
+            limits = {case: each.compile_s for case, each in task.limits.items() if each.compile_s is not None}
             took = {each.case: each.compile_s or 0.0 for each in start.performance}
             if any(took.get(case, 0.0) > limits.get(case, math.inf) for case in cases):  # a first call compiles again
-                shutil.rmtree(self._around(job).environment["TRITON_CACHE_DIR"], ignore_errors=True)
-            yield from self._work(start, self._until(job, ()))
+                shutil.rmtree(self._around(task).environment["TRITON_CACHE_DIR"], ignore_errors=True)
+            yield from self._work(start, self._until(task, ()))
         else:
             self._pace.end(_name_look(op, process))
             late = self._late("looks_late")
@@ -242,13 +252,13 @@ class Recorder:
         assert self._request.deadline is not None
         return Reason(kind, {**facts, **deadline.facts(self._request.deadline)})
 
-    def _until(self, job: Job, others: Sequence[str]) -> Job:
-        """The job with the time that it may take while others wait."""
+    def _until(self, task: Measure, others: Sequence[str]) -> Measure:
+        """The task with the time that it may take while others wait."""
         left_s = self._left_s()
         if left_s is None:
-            return job
-        allowed_s = left_s if job.process else self._times.allowed(job.ops[0].op, others, left_s)
-        return dataclasses.replace(job, until_s=time.time() + allowed_s)
+            return task
+        allowed_s = left_s if task.process else self._times.allowed(task.op, others, left_s)
+        return dataclasses.replace(task, until_s=time.time() + allowed_s)
 
     @contextmanager
     def _note_stops(self) -> Iterator[None]:
@@ -264,58 +274,45 @@ class Recorder:
     def _planned(self, op: str) -> PlannedOp:
         return next(known for known in self._run.plan.ops if known.op == op)
 
-    # --- jobs ---------------------------------------------------------------------------------------------------------
+    # --- tasks --------------------------------------------------------------------------------------------------------
 
-    def _job(self, op: str, process: int = 0, cases: tuple[str, ...] | None = None) -> Job:
+    def _task(self, op: str, process: int = 0, cases: tuple[str, ...] | None = None) -> Measure:
         run_plan, settings = self._run.plan, self._settings
         planned = self._planned(op)
         base = self._base_of(planned)
-        return Job(
-            task="measure",
-            ops=(self._files[op],),
-            shared_folder=str(settings.kernels),
-            device=run_plan.device,
-            # Drawn anew, so that no op finds it in the plan, or in what was saved of the processes before.
-            seed=run_plan.seed if run_plan.seed_given else draw_seed(),
+        # Drawn anew, so that no op finds it in the plan, or in what was saved of the processes before.
+        seed = run_plan.seed if run_plan.seed_given else draw_seed()
+        # One timer a run: once an op was timed, the others take the same one, or fail if they cannot.
+        timer = self._run.environment.timer or self._request.timer
+        return Measure(
+            place=place_ops(settings, (self._files[op],), self._bench.home),
+            opening=plan_opening(settings, run_plan.device, seed, timer, process),
             suites=run_plan.suites,
             pattern=run_plan.filter,
             cases=cases,
-            process=process,
             budget_s=run_plan.budget_s,
             run_started=self._began,
-            # One timer a run: once an op was timed, the others take the same one, or fail if they cannot.
-            timer=self._run.environment.timer or self._request.timer,
-            lock_folder=str(settings.lock_folder) if settings.lock_folder else None,
-            lock_wait_s=settings.lock_wait_s,
-            root=str(settings.root),
-            head_root=str(self._bench.home) if self._bench.home else None,
             base=base,
             cache=planned.base.cache if base and planned.base and base.judges else None,
             ceilings=self._run.limits,
             limits={case: self._limits.for_case(op, case) for case in planned.performance},
-            planted=self._plant.slowdown,
-            spoiled=self._plant.spoiled,
+            plant=self._plant,
             peers=run_plan.peers and not process,
-            fake=settings.fake,
         )
 
-    def _first_job(self, planned: PlannedOp, cases: tuple[str, ...] | None) -> Job:
-        """The job of an op's first process. cases: None for all that are planned."""
+    def _first_task(self, planned: PlannedOp, cases: tuple[str, ...] | None) -> Measure:
+        """The task of an op's first process. cases: None for all that are planned."""
         unchanged = self._run.plan.skip_unchanged and planned.base is not None and planned.base.same
         chosen = planned.audit if unchanged else planned.performance if self._run.plan.again else None
-        job = self._job(planned.op, cases=chosen if cases is None else cases)
-        return dataclasses.replace(job, suites=(Suite.PERFORMANCE,)) if unchanged else job
+        task = self._task(planned.op, cases=chosen if cases is None else cases)
+        return dataclasses.replace(task, suites=(Suite.PERFORMANCE,)) if unchanged else task
 
-    def _base_job(self, job: Job) -> Job:
-        """The same job on the base's files."""
-        assert job.base is not None
-        return dataclasses.replace(
-            job,
-            ops=(dataclasses.replace(job.ops[0], folder=job.base.folder),),
-            shared_folder=job.base.shared_folder,
-            root=job.base.root,
-            head_root=job.head_root or job.root,
-        )
+    def _base_task(self, task: Measure) -> Measure:
+        """The same task on the base's files."""
+        assert task.base is not None
+        base, here = task.base, task.place
+        place = Place((OpFiles(task.op, base.folder),), base.shared_folder, base.root, here.head_root or here.root)
+        return dataclasses.replace(task, place=place)
 
     def _base_of(self, op: PlannedOp) -> BaseFiles | None:
         """What a worker needs of the base. Nothing if the op cannot be compared with it, or nothing of it is used."""
@@ -347,18 +344,18 @@ class Recorder:
 
     # --- workers ------------------------------------------------------------------------------------------------------
 
-    def _work(self, start: OpRun, job: Job) -> Iterator[Sequence[Running]]:
+    def _work(self, start: OpRun, task: Measure) -> Iterator[Sequence[Running]]:
         """One worker, or a pair. Whatever was sent is kept, however it ends."""
-        gathered = Gathered(start, self._run.environment.device.uuid if job.process else None)
+        gathered = Gathered(start, self._run.environment.device.uuid if task.process else None)
         self.idle = False
         failure: Reason | None = None
         began, watch = time.monotonic(), Stopwatch()  # the clock of the day may go back
-        name = _name_look(start.op, job.process)
+        name = _name_look(start.op, task.process)
         self._pace.begin(name)
         self._show_position()
 
         def hear(message: Message) -> None:
-            if isinstance(message, Prepared | Finished) and not job.process and message.case.compile_s is not None:
+            if isinstance(message, Prepared | Finished) and not task.process and message.case.compile_s is not None:
                 compile_s = message.case.compile_s + self._ahead_s.get((start.op, message.case.case), 0.0)
                 message = dataclasses.replace(message, case=dataclasses.replace(message.case, compile_s=compile_s))
             gathered.hear(message)
@@ -366,34 +363,34 @@ class Recorder:
             if self._pace.hear(name, message):
                 self._show_position()
             # Later looks may be on another board of the host. The run's environment is the first one's.
-            if isinstance(message, Ready) and not job.process:
+            if isinstance(message, Ready) and not task.process:
                 # An op that is not timed does not change what is known of the timer.
                 timer = message.timer or self._run.environment.timer
                 found = describe_environment(self._settings, message.device, timer)
                 self._run = dataclasses.replace(self._run, environment=found)
             if isinstance(message, Measured):
                 folder, block = self._settings.reports, message.block
-                launches.append_launches(folder, start.op, message.case, job.process, block.index, message.launches_us)
+                launches.append_launches(folder, start.op, message.case, task.process, block.index, message.launches_us)
             self._bench.listener(message)
 
         try:
-            failure = yield from self._measure(job, gathered, hear)
+            failure = yield from self._measure(task, gathered, hear)
             if failure and gathered.met_peers and not ends_run(failure) and failure.kind != LATE:
                 # Once more without peers: whoever was to blame, the kernel is judged by what it does alone.
-                self._start_afresh(gathered, job)
+                self._start_afresh(gathered, task)
                 gathered.note(because("peers_given_up", failure, op=start.op))
-                rest = _rest(job, gathered)
-                failure = yield from self._measure(dataclasses.replace(job, suites=rest, peers=False), gathered, hear)
+                rest = _rest(task, gathered)
+                failure = yield from self._measure(dataclasses.replace(task, suites=rest, peers=False), gathered, hear)
         finally:
             self._end = failure if failure and ends_run(failure) else self._end
-            found = add_accepted(self._as_found(gathered, failure, job), self._run, self._rules)
+            found = add_accepted(self._as_found(gathered, failure, task), self._run, self._rules)
             spent, took_s = found.spent_s, time.monotonic() - began
-            if job.process:
+            if task.process:
                 spent = {**spent, LATER: round(spent.get(LATER, 0.0) + took_s, 3)}
             else:
                 spent = watch.stop()
                 self._times = self._times.noting(start.op, took_s)
-                seed = None if self._run.plan.seed_given else job.seed
+                seed = None if self._run.plan.seed_given else task.seed
                 found = dataclasses.replace(found, wall_s=round(took_s, 3), seed=seed)
             self._pace.end(name)
             found = dataclasses.replace(found, spent_s=spent)
@@ -401,16 +398,16 @@ class Recorder:
         self._show_position()
         self._bench.listener(Doing(DONE, start.op))
 
-    def _start_afresh(self, gathered: Gathered, job: Job) -> None:
-        cases = job.cases if job.own else None
+    def _start_afresh(self, gathered: Gathered, task: Measure) -> None:
+        cases = task.cases if task.remaining else None
         gathered.forget_times(cases)
-        launches.drop_launches(self._settings.reports, job.ops[0].op, job.process, cases)
+        launches.drop_launches(self._settings.reports, task.op, task.process, cases)
 
-    def _measure(self, job: Job, gathered: Gathered, hear: Listener) -> Working:
+    def _measure(self, task: Measure, gathered: Gathered, hear: Listener) -> Working:
         """A process with the base's suites, and one for the op's own code. What they cannot time comes after."""
-        planned = self._planned(job.ops[0].op)
-        if not self._can_judge_apart(planned, job):
-            return (yield from self._measure_together(job, gathered, hear))
+        planned = self._planned(task.op)
+        if not self._can_judge_apart(planned, task):
+            return (yield from self._measure_together(task, gathered, hear))
         refused: dict[str, Reason] = {}
         first, blameless, wrong = OpDone(), True, False
 
@@ -424,7 +421,7 @@ class Recorder:
                 wrong |= isinstance(message, AccuracyCase) and message.failure is not None
                 hear(message)
 
-        judge, around = self._judge_job(job), self._around(job, self._tree)
+        judge, around = self._judge_task(task), self._around(task, self._tree)
         failure = yield from working(judge, around, listen)
         if failure:
             if not (blameless and gathered.begun and failure.kind != LATE and not ends_run(failure)):
@@ -434,44 +431,44 @@ class Recorder:
             if (yield from working(alone, around, lambda _: None)) is None:
                 return because("judge_ended", failure, op=planned.op)
         if why := failure or gathered.apart(None):
-            self._start_afresh(gathered, job)
-            job = dataclasses.replace(job, suites=_rest(job, gathered))
+            self._start_afresh(gathered, task)
+            task = dataclasses.replace(task, suites=_rest(task, gathered))
             refused = dict.fromkeys(planned.performance, why)
         elif wrong and _changes_suites(planned):
             # The change may mean something else than the base: both suites are needed beside each other to tell.
             gathered.forget_all()
             refused = dict.fromkeys(planned.performance, Reason("logic_changed"))
-        elif rest := self._rest_of_own(planned, job, refused):
-            job = rest
+        elif rest := self._rest_of_own(planned, task, refused):
+            task = rest
         else:
             return None
-        apart = SuiteChange() if job.process else (yield from self._compare_suites(planned, job))
+        apart = SuiteChange() if task.process else (yield from self._compare_suites(planned, task))
 
         def relay(message: Message) -> None:
             if isinstance(message, Prepared | Finished):
                 case = dataclasses.replace(message.case, self_reported=refused[message.case.case])
                 message = dataclasses.replace(message, case=case)
-            if isinstance(message, OpDone) and job.own:
+            if isinstance(message, OpDone) and task.remaining:
                 late, change = first.late or message.late, message.change or first.change
                 seconds = (first.measure_s or 0.0) + (message.measure_s or 0.0)
                 message = dataclasses.replace(first, late=late, measure_s=seconds, change=change)
             if isinstance(message, OpDone) and message.change:
                 weaker = (*message.change.weaker, *(each for each in apart.weaker if each not in message.change.weaker))
                 message = dataclasses.replace(message, change=dataclasses.replace(message.change, weaker=weaker))
-            if isinstance(message, AccuracyCase) and job.own:
+            if isinstance(message, AccuracyCase) and task.remaining:
                 gathered.note_base_suite()
             hear(message)
 
-        return (yield from self._measure_together(job, gathered, relay))
+        return (yield from self._measure_together(task, gathered, relay))
 
-    def _compare_suites(self, planned: PlannedOp, job: Job) -> Generator[Sequence[Running], None, SuiteChange]:
+    def _compare_suites(self, planned: PlannedOp, task: Measure) -> Generator[Sequence[Running], None, SuiteChange]:
         """What head's suites ask less of, by a process that has the base's kernel in the place of head's.
 
         Nothing if they need more than the base's kernel has. The op's own process compares them as well.
         """
         assert self._tree is not None
-        assert job.base is not None
-        op, base, tree, found = planned.op, job.base, self._tree.settings.root, [SuiteChange()]
+        assert task.base is not None
+        op, base, tree, found = planned.op, task.base, self._tree.settings.root, [SuiteChange()]
         files = [f"{op}_{part}.py" for part in ("accuracy", "baseline", "performance")]
         if planned.base is None or not {Path(each).name for each in planned.base.changed}.intersection(files):
             return found[0]
@@ -481,38 +478,43 @@ class Recorder:
         folder = move_path(Path(base.folder), tree, root)
         for name in files:
             (folder / name).unlink(missing_ok=True)  # a link to the base's file
-            shutil.copyfile(Path(job.ops[0].folder) / name, folder / name)
+            shutil.copyfile(task.folder / name, folder / name)
+        shared, head_root = move_path(Path(base.shared_folder), tree, root), task.place.head_root or task.place.root
         compare = dataclasses.replace(
-            job, ops=(OpFiles(op, str(folder)),), shared_folder=str(move_path(Path(base.shared_folder), tree, root)),
-            root=str(root), head_root=job.head_root or job.root, suites=(), own=True, lock=False, peers=False,
-        )  # fmt: skip
+            task,
+            place=Place((OpFiles(op, str(folder)),), str(shared), str(root), head_root),
+            opening=dataclasses.replace(task.opening, lock=False),
+            suites=(),
+            remaining=True,
+            peers=False,
+        )
 
         def hear(message: Message) -> None:
             if isinstance(message, OpDone) and message.change:
                 found.append(message.change)
 
-        place = WorkerPlace(f"{op}-suites", self._run.plan.device, root, until_s=job.until_s)
+        place = WorkerPlace(f"{op}-suites", self._run.plan.device, root, until_s=task.until_s)
         yield from working(compare, make_environment(self._bench, place), hear)
         return found[-1]
 
-    def _rest_of_own(self, planned: PlannedOp, job: Job, refused: dict[str, Reason]) -> Job | None:
-        """The job of what only the op's own process can do: its own suites, and cases that the judge's left out."""
+    def _rest_of_own(self, planned: PlannedOp, task: Measure, refused: dict[str, Reason]) -> Measure | None:
+        """The task of what only the op's own process can do: its own suites, and cases that the judge's left out."""
         assert planned.base is not None
         new = [case for case in planned.performance if case not in planned.base.performance]
         refused |= dict.fromkeys(new, Reason("case_is_new"))
-        stored = planned.stored and Suite.ACCURACY in job.suites
-        checks = not job.process and (_changes_suites(planned) or stored)
-        cases = tuple(case for case in refused if job.cases is None or case in job.cases)
-        if not checks and not (cases and Suite.PERFORMANCE in job.suites):
+        stored = planned.stored and Suite.ACCURACY in task.suites
+        checks = not task.process and (_changes_suites(planned) or stored)
+        cases = tuple(case for case in refused if task.cases is None or case in task.cases)
+        if not checks and not (cases and Suite.PERFORMANCE in task.suites):
             return None
-        assert job.base is not None
-        plan = dataclasses.replace(job.base.plan, cases=tuple(case for case in job.base.plan.cases if case in cases))
-        base = dataclasses.replace(job.base, plan=plan)
+        assert task.base is not None
+        plan = dataclasses.replace(task.base.plan, cases=tuple(case for case in task.base.plan.cases if case in cases))
+        base = dataclasses.replace(task.base, plan=plan)
         return dataclasses.replace(
-            job, suites=job.suites if checks else (Suite.PERFORMANCE,), cases=cases, base=base, own=True
+            task, suites=task.suites if checks else (Suite.PERFORMANCE,), cases=cases, base=base, remaining=True
         )
 
-    def _can_judge_apart(self, planned: PlannedOp, job: Job) -> bool:
+    def _can_judge_apart(self, planned: PlannedOp, task: Measure) -> bool:
         """Whether the base's suites can judge the op's kernel from another process."""
         tree, device, here = self._tree, self._run.plan.device, self._run.environment
         if tree and tree.base.python:
@@ -520,17 +522,16 @@ class Recorder:
             same = tree.base.commit == here.commit and tree.base.packages.get("torch") == here.packages.get("torch")
             if not same or device != "cuda":
                 return False
-        return bool(job.base and job.base.judges and tree and not planned.renamed and device in SPLIT)
+        return bool(task.base and task.base.judges and tree and not planned.renamed and device in SPLIT)
 
-    def _judge_job(self, job: Job) -> Job:
-        """The job of the process that has the base's suites, and nothing of the op under test but answers."""
-        assert job.base is not None
-        base = job.base
+    def _judge_task(self, task: Measure) -> Measure:
+        """The task of the process that has the base's suites, and nothing of the op under test but answers."""
+        assert task.base is not None
+        base = task.base
 
-        def host(job: Job, around: WorkerEnvironment, arm: str) -> Host:
-            served = dataclasses.replace(job, task="serve", base=None, lock=False, peers=False, seed=0, arm=arm)
+        def host(task: Measure, around: WorkerEnvironment, arm: str) -> Host:
             return Host(
-                served,
+                Serve(place=task.place, opening=dataclasses.replace(task.opening, lock=False, seed=0, arm=arm)),
                 around.environment,
                 str(around.folder),
                 str(around.log),
@@ -540,25 +541,25 @@ class Recorder:
                 tuple(map(str, around.writable)),
             )
 
-        judge = self._base_job(job)
+        judge = self._base_task(task)
         return dataclasses.replace(
             judge,
             cases=base.plan.cases
-            if job.cases is None
-            else tuple(each for each in job.cases if each in base.plan.cases),
-            host=host(job, self._around(job), job.arm),
-            base_host=host(judge, self._around(job, self._tree), BASE),
+            if task.cases is None
+            else tuple(each for each in task.cases if each in base.plan.cases),
+            host=host(task, self._around(task), task.opening.arm),
+            base_host=host(judge, self._around(task, self._tree), BASE),
         )
 
-    def _measure_together(self, job: Job, gathered: Gathered, hear: Listener) -> Working:
+    def _measure_together(self, task: Measure, gathered: Gathered, hear: Listener) -> Working:
         """One process for both revisions. One each if they are known to need it, or show that they do."""
-        op = job.ops[0].op
+        op = task.op
         known = self._planned(op).base
-        if job.base and known and known.apart and self._run.plan.device not in UNTIMED:
-            return self._pair(job, hear)
-        failure = yield from working(job, self._around(job), hear)
+        if task.base and known and known.apart and self._run.plan.device not in UNTIMED:
+            return self._pair(task, hear)
+        failure = yield from working(task, self._around(task), hear)
         late = failure is not None and failure.kind == LATE
-        why = gathered.apart(failure) if job.base and job.base.plan.cases and not late else None
+        why = gathered.apart(failure) if task.base and task.base.plan.cases and not late else None
         if why is None:
             return failure
         # Later processes of this op are pairs from the start.
@@ -569,64 +570,62 @@ class Recorder:
             for each in self._run.plan.ops
         )
         self._run = dataclasses.replace(self._run, plan=dataclasses.replace(self._run.plan, ops=ops))
-        self._start_afresh(gathered, job)
-        return self._pair(dataclasses.replace(job, suites=_rest(job, gathered)), hear)
+        self._start_afresh(gathered, task)
+        return self._pair(dataclasses.replace(task, suites=_rest(task, gathered)), hear)
 
-    def _as_found(self, gathered: Gathered, failure: Reason | None, job: Job) -> OpRun:
+    def _as_found(self, gathered: Gathered, failure: Reason | None, task: Measure) -> OpRun:
         """The op's record, with what lacks evidence if its time was up."""
         late = gathered.late or (failure is not None and failure.kind == LATE)
-        if not late or job.until_s is None:
+        if not late or task.until_s is None:
             return gathered.op_run(failure)
-        op = job.ops[0].op
-        found = gathered.op_run(None, self._late("looks_late" if job.process else "case_late"), job.cases)
-        if job.process:
-            short = [case.case for case in found.performance if case.late and case.case in (job.cases or ())]
-            launches.drop_launches(self._settings.reports, op, job.process, short)
+        op = task.op
+        found = gathered.op_run(None, self._late("looks_late" if task.process else "case_late"), task.cases)
+        if task.process:
+            short = [case.case for case in found.performance if case.late and case.case in (task.cases or ())]
+            launches.drop_launches(self._settings.reports, op, task.process, short)
             return found
         return dataclasses.replace(found, late=self._late("checks_late" if gathered.checking else "op_late", op=op))
 
-    def _pair(self, job: Job, hear: Listener) -> Reason | None:
+    def _pair(self, task: Measure, hear: Listener) -> Reason | None:
         """A worker for each revision, taking turns."""
         assert self._tree is not None
-        assert job.base is not None
-        base = job.base
-        planned = self._planned(job.ops[0].op)
+        assert task.base is not None
+        base = task.base
+        planned = self._planned(task.op)
         # Head's process has the base's suites too. It does not call the base's kernel.
-        judged, cache = base if base.compares else None, job.cache or planned.cache
-        peers, by_round = job.peers and bool(planned.peers), self._run.plan.device in SPLIT
-        head = dataclasses.replace(job, base=judged, cache=cache, peers=peers, by_round=by_round)
+        judged, cache = base if base.compares else None, task.cache or planned.cache
+        peers, by_round = task.peers and bool(planned.peers), self._run.plan.device in SPLIT
+        head = dataclasses.replace(task, base=judged, cache=cache, peers=peers, by_round=by_round)
         other = dataclasses.replace(
-            self._base_job(dataclasses.replace(head, base=base)),
+            self._base_task(dataclasses.replace(head, base=base)),
             base=None,
             suites=(Suite.PERFORMANCE,),
             # Its own suite does not know a case by the name of now.
             cases=tuple(
                 case
                 for case in base.plan.cases
-                if (job.cases is None or case in job.cases) and case not in planned.renamed
+                if (task.cases is None or case in task.cases) and case not in planned.renamed
             ),
-            arm="base",
+            opening=dataclasses.replace(head.opening, arm=BASE, lock=False),
             peers=False,
-            lock=False,
-            planted=0.0,
-            spoiled=False,
+            plant=NOTHING_PLANTED,
         )
         duels = dataclasses.replace(base.plan, cases=other.cases or ())
-        sides = PairSide(head, self._around(job)), PairSide(other, self._around(job, self._tree))
+        sides = PairSide(head, self._around(task)), PairSide(other, self._around(task, self._tree))
         return run_pair(*sides, duels, hear)
 
-    def _around(self, job: Job, base: BaseTree | None = None) -> WorkerEnvironment:
+    def _around(self, task: Measure, base: BaseTree | None = None) -> WorkerEnvironment:
         """The surroundings of an op's worker, or of the base's in a pair."""
         limit, plan, until_s = self._request.deadline, self._run.plan, None
-        if limit is not None and job.until_s is not None:
+        if limit is not None and task.until_s is not None:
             # A worker that does not end is ended. Its base follows a moment later, or it would be to blame.
-            until_s = job.until_s + deadline.wind_down(limit) + (AFTER_S if base else 0.0)
+            until_s = task.until_s + deadline.wind_down(limit) + (AFTER_S if base else 0.0)
         place = WorkerPlace(
-            f"{job.ops[0].op}-base" if base else job.ops[0].op,
+            f"{task.op}-base" if base else task.op,
             plan.device,
             base.settings.root if base else None,
             base.base.python if base else None,
-            job.process,
+            task.process,
             plan.devices,
             until_s,
         )
@@ -675,9 +674,9 @@ def ends_run(failure: Reason) -> bool:
     return failure.kind in ENDS_RUN or (failure.kind == "worker_hung" and failure.facts.get("where") == "start")
 
 
-def _rest(job: Job, gathered: Gathered) -> tuple[Suite, ...]:
+def _rest(task: Measure, gathered: Gathered) -> tuple[Suite, ...]:
     """The suites that a second worker of an op has left to do."""
-    return tuple(suite for suite in job.suites if suite is Suite.PERFORMANCE or not gathered.has_accuracy)
+    return tuple(suite for suite in task.suites if suite is Suite.PERFORMANCE or not gathered.has_accuracy)
 
 
 def new_run(settings: Settings, plan: Plan, device: Device, command: str) -> Run:

@@ -17,8 +17,8 @@ from perfci.runs.describe import describe_ops
 from perfci.runs.effective_thresholds import of_run
 from perfci.runs.experiment import Experiment
 from perfci.runs.plan import Request
-from perfci.runs.record import Plant
 from perfci.statistics import duel_rule, many_duels
+from perfci.worker.tasks import Plant
 
 TRIALS = ("unchanged", "slower", "wrong")
 

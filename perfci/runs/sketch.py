@@ -15,12 +15,14 @@ from perfci.core.model import Reason
 from perfci.core.settings import Settings
 from perfci.ops.discover import digest
 from perfci.ops.fingerprint.finder import PARTS, Finder
-from perfci.runs.bench import WorkerPlace, make_environment, open_bench
+from perfci.runs.bench import WorkerPlace, make_environment, open_bench, place_ops
 from perfci.scaffold import sketch
 from perfci.scaffold.new import Copy, Draft
 from perfci.worker.load import project_roots
 from perfci.worker.parent import run_worker
-from perfci.worker.protocol import Job, Message, OpFiles, Sketched, SketchFiles
+from perfci.worker.protocol import Message
+from perfci.worker.sketch.task import Rehearse, Sketched, SketchFiles
+from perfci.worker.tasks import OpFiles
 
 _SIDES = re.compile(r"_baseline$|(^|_)test(_|$)|_(accuracy|performance)$")
 _VERSION = re.compile(r"_v\d+_triton")
@@ -174,9 +176,8 @@ def _rehearse(wanted: Mapping[str, SketchFiles], settings: Settings) -> tuple[li
     heard: list[Message] = []
     with open_bench(settings, heard.append) as bench:
         around = dataclasses.replace(make_environment(bench, WorkerPlace("new", "offline")), folder=bench.folder)
-        ops, root = tuple(OpFiles(op, "") for op in wanted), str(settings.root)
-        job = Job("sketch", ops, str(settings.kernels), "cpu", 0, root=root, sketches=tuple(wanted.values()))
-        failure = run_worker(job, around, heard.append)
+        task = Rehearse(place=place_ops(settings, [OpFiles(op, "") for op in wanted]), sketches=wanted)
+        failure = run_worker(task, around, heard.append)
     return [message for message in heard if isinstance(message, Sketched)], failure
 
 

@@ -8,11 +8,21 @@ from perfci.core.model import UNTIMED, Device, PlannedOp, Reason
 from perfci.core.settings import Settings
 from perfci.lab.soak.findings import DECAY_LIMIT, TESTS, SoakFinding, Status, name_test
 from perfci.ops.discover import select
-from perfci.runs.bench import Bench, Listener, WorkerPlace, claim_bench, list_files, make_environment, make_job
+from perfci.runs.bench import (
+    Bench,
+    Listener,
+    WorkerPlace,
+    claim_bench,
+    list_files,
+    make_environment,
+    place_ops,
+    plan_opening,
+)
 from perfci.runs.describe import describe_ops
 from perfci.runs.plan import Request, draw_seed
 from perfci.worker.parent import run_worker
-from perfci.worker.protocol import Doing, Message, SoakFiles
+from perfci.worker.protocol import Doing, Message
+from perfci.worker.soak import SoakOp
 
 FOLDER = "soak"  # in the reports folder: what the workers printed, and the findings as JSON
 
@@ -45,15 +55,20 @@ def soak_ops(
         described = describe_ops(bench, request)
         if described.device.kind in UNTIMED:
             raise DeviceError("soak_not_timed")
-        known = dataclasses.replace(request, device=described.device.kind)
-        findings = [each for op in described.ops for each in _soak_op(bench, known, op, SoakFiles(calls, limit))]
+        opening = plan_opening(bench.settings, described.device.kind, seed, request.timer)
+
+        def plan(op: PlannedOp) -> SoakOp:
+            place = place_ops(bench.settings, list_files(select(bench.settings, (op.op,))))
+            return SoakOp(place=place, opening=opening, pattern=request.pattern, calls=calls, limit=limit)
+
+        findings = [each for op in described.ops for each in _soak_op(bench, op, plan(op))]
     if not any(each.case or each.status is Status.ERROR for each in findings):
         names = ", ".join(op.op for op in described.ops)
         raise UsageError("no_case_fits", ops=names, pattern=request.pattern or "*")
     return Soak(described.device, seed, tuple(findings))
 
 
-def _soak_op(bench: Bench, request: Request, op: PlannedOp, files: SoakFiles) -> list[SoakFinding]:
+def _soak_op(bench: Bench, op: PlannedOp, task: SoakOp) -> list[SoakFinding]:
     """Has workers test one op until one comes to its end, or until one fails that made no test."""
     findings: list[SoakFinding] = []
     at: Doing | None = None
@@ -67,17 +82,12 @@ def _soak_op(bench: Bench, request: Request, op: PlannedOp, files: SoakFiles) ->
                 findings.append(message)
         bench.listener(message)
 
-    place = list_files(select(bench.settings, (op.op,)))
-    around = make_environment(bench, WorkerPlace(f"soak-{op.op}", request.device))
+    around = make_environment(bench, WorkerPlace(f"soak-{op.op}", task.opening.device))
     failure: Reason | None = op.failure
     while failure is None:
         before, at = len(findings), None
         done = tuple(name_test(each.test, each.case) for each in findings)
-        job = make_job(
-            bench.settings, "soak", place, request.device, request.seed or 0,
-            pattern=request.pattern, timer=request.timer, soak=dataclasses.replace(files, done=done),
-        )  # fmt: skip
-        failure = run_worker(job, around, hear)
+        failure = run_worker(dataclasses.replace(task, done=done), around, hear)
         if failure is None:
             return findings
         if failure.kind == "device_gone":

@@ -19,13 +19,14 @@ from perfci.ops.discover import OpFolder, find_moved, select
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.ops.spec import matches
 from perfci.runs.base import BaseTree
-from perfci.runs.bench import Bench, WorkerPlace, list_files, make_environment, make_job
+from perfci.runs.bench import Bench, WorkerPlace, list_files, make_environment, place_ops
 from perfci.runs.describe import find_violation
 from perfci.runs.plan import Request
 from perfci.store.files import write_atomically
 from perfci.worker.parent import side_by_side, working
 from perfci.worker.process import Running
 from perfci.worker.protocol import Message
+from perfci.worker.tasks import Compile
 
 FORMAT = 1  # Of cached files. They are made anew if it differs.
 COMPILERS = ("triton", "triton-ascend", "torch")  # what decides what a kernel compiles to
@@ -138,11 +139,11 @@ def _compile_group(
                 compiled[message.op] = message
             bench.listener(message)
 
-        files, head_root = list_files(one.op for one in waiting), str(bench.settings.root) if first.of_base else None
-        job = make_job(first.settings, "static", files, "cuda", 0, head_root=head_root, target=first.target)
+        files, head_root = list_files(one.op for one in waiting), bench.settings.root if first.of_base else None
+        task = Compile(place=place_ops(first.settings, files, head_root), target=first.target)
         name = f"static-{first.target}{'-base' if first.of_base else ''}"
         around = make_environment(bench, WorkerPlace(name, "offline", first.settings.root, first.python))
-        failure = yield from working(job, around, hear)
+        failure = yield from working(task, around, hear)
         found |= {one: compiled[one.op.op] for one in waiting if one.op.op in compiled}
         waiting = [one for one in waiting if one not in found]
         if waiting:

@@ -17,13 +17,23 @@ from perfci.lab.tune.records import SUITE, Attempt, SearchFile, key, open_search
 from perfci.lab.tune.search import Choice, Choices, decide
 from perfci.ops.discover import OpFolder, select
 from perfci.ops.fingerprint.tree import Tree
-from perfci.runs.bench import Bench, Listener, WorkerPlace, claim_bench, list_files, make_environment, make_job
+from perfci.runs.bench import (
+    Bench,
+    Listener,
+    WorkerPlace,
+    claim_bench,
+    list_files,
+    make_environment,
+    place_ops,
+    plan_opening,
+)
 from perfci.runs.boards import avoid_sick, find_sick
 from perfci.runs.describe import describe_ops, find_violation
 from perfci.runs.plan import Request, draw_seed
 from perfci.store.files import write_atomically
 from perfci.worker.parent import run_worker
-from perfci.worker.protocol import Message, Modelled, OpDone, Regimes, Trying, TuneFiles
+from perfci.worker.protocol import Message, OpDone
+from perfci.worker.tuning.task import Modelled, Regimes, Trying, Tune
 
 FOLDER = "tune"  # in the reports folder: a file of each search, and a table of its candidates
 
@@ -121,12 +131,17 @@ class _Tuner:
         alone = False
         while True:
             self._trying = None
-            files = TuneFiles(tuple(self._search.tried), spec.key if spec else None, self._like, alone)
-            job = make_job(
-                self._settings, "tune", list_files((op,)), self._kind, self._search.head.seed,
-                pattern=request.pattern, timer=request.timer, until_s=until_s, tune=files,
-            )  # fmt: skip
-            failure = run_worker(job, around, self._hear)
+            task = Tune(
+                place=place_ops(self._settings, list_files((op,))),
+                opening=plan_opening(self._settings, self._kind, self._search.head.seed, request.timer),
+                pattern=request.pattern,
+                until_s=until_s,
+                known=tuple(self._search.tried),
+                spec=spec.key if spec else None,
+                like=self._like,
+                alone=alone,
+            )
+            failure = run_worker(task, around, self._hear)
             if failure is None:
                 return
             trying: Trying | None = self._trying

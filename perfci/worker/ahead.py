@@ -1,10 +1,8 @@
 """The ahead task: compile what an op's cases launch for the device at hand, without it. Its workers share the cache."""
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from perfci.core.model import PerformanceCase, Suite
@@ -15,17 +13,18 @@ from perfci.measure.inputs import bound_inputs
 from perfci.measure.verify import checks
 from perfci.ops.spec import LAYOUTS, Accuracy, Params, Performance, case_id
 from perfci.worker.load import choose_cases, load_op
-from perfci.worker.protocol import Doing, Job, Message, OpDone, Prepared
+from perfci.worker.protocol import Doing, MessageChannel, OpDone, Prepared
 from perfci.worker.static import import_path, install_target
+from perfci.worker.tasks import CompileAhead
 
 
-def run(job: Job, send: Callable[[Message], None]) -> None:
+def run(task: CompileAhead, channel: MessageChannel) -> None:
     """Compile this worker's part of the cases, those to be timed first, and report how long these took.
 
     Nothing is reported of what fails, as the op's own process will meet it. Does nothing for an unknown board, and for
     a Triton whose cache cannot be trusted.
     """
-    files, board = job.ops[0], job.board
+    send, board = channel.send, task.board
     capability = NvmlBoard(board.uuid).capability() if board else None
     known = TARGETS.get("sm_{}{}".format(*capability)) if capability else None
     if board is None or known is None or any(release(version) < (3, 5) for version in find_triton_versions()):
@@ -43,21 +42,21 @@ def run(job: Job, send: Callable[[Message], None]) -> None:
     from perfci.device import offline
     from perfci.device.tensors import TorchArrays
 
-    with import_path(files, job):
-        op = load_op(files.op, Path(files.folder), Path(job.shared_folder))
+    with import_path(task, task.place.ops[0]):
+        op = load_op(task.op, task.folder, task.shared_folder)
         performance, accuracy = op.performance, op.accuracy
         wanted: list[tuple[Performance | Accuracy, Params, str]] = []
-        if Suite.PERFORMANCE in job.suites:
-            chosen = choose_cases(performance.cases, job.pattern, job.cases)
+        if Suite.PERFORMANCE in task.suites:
+            chosen = choose_cases(performance.cases, task.pattern, task.cases)
             wanted += [(performance, params, LAYOUTS[0]) for params in chosen]
-        if Suite.ACCURACY in job.suites:
-            planned = checks(accuracy, 0, job.pattern)
+        if Suite.ACCURACY in task.suites:
+            planned = checks(accuracy, 0, task.pattern)
             ways = {(each.case, each.layout): (accuracy, each.params, each.layout) for each in planned}
             wanted += ways.values()
         arrays = TorchArrays(offline.DEVICE)
-        for suite, params, layout in wanted[job.part[0] :: job.part[1]]:
+        for suite, params, layout in wanted[task.part[0] :: task.part[1]]:
             case = case_id(params)
-            send(Doing("static", files.op, case))
+            send(Doing("static", task.op, case))
 
             def make(suite: Any = suite, params: Params = params, layout: str = layout) -> Inputs:
                 return arrays.place(bound_inputs(suite, params, offline.DEVICE, 0), layout)

@@ -3,12 +3,13 @@
 import functools
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from perfci.core.errors import ContractError
 from perfci.device.seam import Accelerator
-from perfci.lab.chains.records import ENDING
+from perfci.lab.chains.records import ENDING, ChainCase
 from perfci.lab.chains.runs import Setting, check_case, list_parameters
 from perfci.ops.spec import Chain, Stage, case_id
 from perfci.worker.load import (
@@ -20,9 +21,30 @@ from perfci.worker.load import (
     import_named,
     parameters,
 )
-from perfci.worker.protocol import ChainPlanned, Doing, Job, Message, OpDone
+from perfci.worker.opening import open_op
+from perfci.worker.protocol import Doing, Message, MessageChannel, OpDone
+from perfci.worker.tasks import DeviceTask
 
 Send = Callable[[Message], None]
+
+
+@dataclass(frozen=True)
+class ChainPlanned:
+    """A chain is imported."""
+
+    cases: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckChain(DeviceTask):
+    """Check a chain of ops, stage by stage and as a whole."""
+
+    performer = "perfci.worker.chains:run"
+    answers = (*DeviceTask.answers, ChainPlanned, ChainCase, OpDone)
+    last = (OpDone,)
+
+    pattern: str | None = None
+    cases: tuple[str, ...] | None = None
 
 
 def load_chain(name: str, folder: Path, shared: Path) -> Chain:
@@ -44,19 +66,25 @@ def load_chain(name: str, folder: Path, shared: Path) -> Chain:
     return chain
 
 
-def run(job: Job, send: Send, device: Accelerator, chain: Chain) -> None:
-    """Check the job's cases. Ends early if one of them cost the process its device."""
-    name = job.ops[0].op
-    chosen = choose_cases(choose_cases([*chain.cases, *chain.accelerator_cases], job.pattern), None, job.cases)
+def run(task: CheckChain, channel: MessageChannel) -> None:
+    """Import a chain and check the task's cases. Ends early if one of them cost the process its device."""
+    with open_op(task, channel, lambda _: load_chain(task.op, task.folder, task.shared_folder)) as (device, chain):
+        check(task, channel.send, device, chain)
+
+
+def check(task: CheckChain, send: Send, device: Accelerator, chain: Chain) -> None:
+    """Check the task's cases of a chain."""
+    name = task.op
+    chosen = choose_cases(choose_cases([*chain.cases, *chain.accelerator_cases], task.pattern), None, task.cases)
     send(ChainPlanned(tuple(case_id(params) for params in chosen)))
-    describe = functools.partial(describe_exception, folder=Path(job.shared_folder))
+    describe = functools.partial(describe_exception, folder=task.shared_folder)
     for done, params in enumerate(chosen):
 
         def announce(stage: str, case: str, done: int = done) -> None:
             send(Doing(stage, name, case, done, len(chosen)))
 
         announce("inputs and references", case_id(params))
-        case = check_case(Setting(name, chain, device, describe, announce), params, job.seed)
+        case = check_case(Setting(name, chain, device, describe, announce), params, task.seed)
         send(case)
         if case.lost:
             break

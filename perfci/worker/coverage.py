@@ -15,8 +15,9 @@ from perfci.measure.inputs import bound_inputs
 from perfci.measure.verify import list_probes
 from perfci.ops.spec import Accuracy, Params, Performance, case_id
 from perfci.worker.load import load_op
-from perfci.worker.protocol import Doing, Job
+from perfci.worker.protocol import Doing, MessageChannel
 from perfci.worker.static import HIDDEN, Send, import_path
+from perfci.worker.tasks import Cover
 
 if TYPE_CHECKING:
     from perfci.device.skim import Exercise
@@ -24,34 +25,38 @@ if TYPE_CHECKING:
 MOST_TRIES = 60  # calls that one proposed case may take to become small
 
 
-def run(job: Job, send: Send) -> None:
-    """Report on every op of the job. Needs TRITON_INTERPRET=1 from the start. The process can serve no other target."""
+def run(task: Cover, channel: MessageChannel) -> None:
+    """Report on every op of the task.
+
+    Needs TRITON_INTERPRET=1 from the start. The process can serve no other target.
+    """
+    send = channel.send
     os.environ.update(HIDDEN)
     from perfci.device import offline
     from perfci.device.interpreter import correct
 
-    offline.install(target_named(job.target or ""))
+    offline.install(target_named(task.target))
     correct()
-    for files in job.ops:
+    for files in task.place.ops:
         send(Doing("coverage", files.op))
-        with import_path(files, job):
+        with import_path(task, files):
             try:
-                loaded = load_op(files.op, Path(files.folder), Path(job.shared_folder))
+                loaded = load_op(files.op, Path(files.folder), task.shared_folder)
             except PerfciError as error:
-                send(Coverage(files.op, job.target or "", failure=error.reason))
+                send(Coverage(files.op, task.target, failure=error.reason))
                 continue
-            send(_Suites(loaded.accuracy, loaded.performance, Path(files.folder), job.seed, send).report(job))
+            send(_Suites(loaded.accuracy, loaded.performance, Path(files.folder), send).report(task))
 
 
 class _Suites:
     """One op's suites."""
 
-    def __init__(self, accuracy: Accuracy, performance: Performance, folder: Path, seed: int, send: Send) -> None:
-        self._accuracy, self._performance, self._folder, self._seed = accuracy, performance, folder, seed
+    def __init__(self, accuracy: Accuracy, performance: Performance, folder: Path, send: Send) -> None:
+        self._accuracy, self._performance, self._folder = accuracy, performance, folder
         self._unseen: list[str] = []
         self._send = send
 
-    def report(self, job: Job) -> Coverage:
+    def report(self, task: Cover) -> Coverage:
         from perfci.device.skim import list_lines
 
         known, lines = set[Feature](), set[tuple[str, int]]()
@@ -67,13 +72,13 @@ class _Suites:
         for params, done in timed:
             lines |= done.lines
             if missing := done.features - known:
-                small = self._shrink(params, missing) if job.propose else None
+                small = self._shrink(params, missing) if task.propose else None
                 found = tuple(sorted(missing))
                 gaps.append(CoverageGap(case_id(params), found, None if small is None else _write_case(small)))
                 known |= missing
         unrun = sorted(each for each in set(list_lines(self._folder)) - lines)
         places = tuple(f"{Path(file).name}:{line}" for file, line in unrun)
-        return Coverage(job.ops[0].op, job.target or "", tuple(gaps), places, tuple(self._unseen))
+        return Coverage(task.op, task.target, tuple(gaps), places, tuple(self._unseen))
 
     def _skim(
         self, suite: Accuracy | Performance, params: Params, layout: str = "contiguous", *, note: bool = True
@@ -83,7 +88,7 @@ class _Suites:
         from perfci.device.tensors import TorchArrays
 
         def make() -> dict[str, Any]:
-            inputs = bound_inputs(suite, params, offline.DEVICE, self._seed)
+            inputs = bound_inputs(suite, params, offline.DEVICE, 0)
             return inputs if layout == "contiguous" else TorchArrays(offline.DEVICE).place(inputs, layout)
 
         self._send(Doing("coverage", self._folder.name, case_id(params)))

@@ -188,7 +188,7 @@ def _find_key(environment: Mapping[str, str]) -> str:
 
 
 def main() -> None:
-    """Import modules, and fork a worker for each order. A worker then does its job."""
+    """Import modules, and fork a worker for each order. A worker then runs its program."""
     _, descriptor, added, program, *modules = sys.argv
     del sys.argv[1:]
     orders, package, *others = socket.socket(fileno=int(descriptor)), *sys.path
@@ -288,7 +288,7 @@ def _become(
 
 
 def _work(program: str) -> NoReturn:
-    """Do a worker's job. Taking apart all that was imported would take longer than most jobs."""
+    """Run a worker's program. Taking apart all that was imported would take longer than most jobs."""
     importlib.import_module(program).main()
     if threading.active_count() == 1 + sum(thread.daemon for thread in threading.enumerate()):
         atexit._run_exitfuncs()

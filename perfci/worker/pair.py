@@ -17,7 +17,8 @@ from perfci.measure.blocks import FIRST_BLOCKS
 from perfci.ops.identity import DuelPlan
 from perfci.statistics import duel_rule, exact
 from perfci.worker.process import Running, WorkerEnvironment, start_worker, wait
-from perfci.worker.protocol import OF_BASE, Doing, Finished, Job, Measured, Message, Prepared, Ready, Turn, TurnAsked
+from perfci.worker.protocol import OF_BASE, Doing, Finished, Measured, Message, Prepared, Ready, Turn, TurnAsked
+from perfci.worker.tasks import Measure
 
 HEAD = "head"
 OTHER = {HEAD: BASE, BASE: HEAD}
@@ -29,20 +30,20 @@ BEGIN = -1  # number of the base's turn that takes no block: it asks whether it 
 class PairSide:
     """One worker of the pair."""
 
-    job: Job
+    task: Measure
     around: WorkerEnvironment
 
 
 def run_pair(head: PairSide, base: PairSide, plan: DuelPlan, heard: Callable[[Message], None]) -> Reason | None:
     """Run both to their end. Returns why head's failed as a whole. A base that fails leaves head's cases unpaired."""
-    referee = Referee(head.job, plan, heard)
+    referee = Referee(head.task, plan, heard)
     with ExitStack() as stack:
         ends = [stack.enter_context(end) for end in socket.socketpair(type=socket.SOCK_SEQPACKET)]
 
         def start(side: PairSide) -> Running:
             with ends.pop() as end:  # the worker's own from then on: it ends with the worker
-                job = replace(side.job, baton=end.fileno())
-                return stack.enter_context(start_worker(job, side.around, (end.fileno(),)))
+                task = replace(side.task, baton=end.fileno())
+                return stack.enter_context(start_worker(task, side.around, (end.fileno(),)))
 
         workers = {HEAD: start(head)}
         # A base that knows that there are no more turns is heard to its end, for why cases failed.
@@ -81,9 +82,9 @@ class _Duel:
 class Referee:
     """Hears both workers, and decides whose turn it is."""
 
-    def __init__(self, job: Job, plan: DuelPlan, heard: Callable[[Message], None]) -> None:
-        """`job`: head's."""
-        self._job, self._plan, self._heard = job, plan, heard
+    def __init__(self, task: Measure, plan: DuelPlan, heard: Callable[[Message], None]) -> None:
+        """`task`: head's."""
+        self._task, self._plan, self._heard = task, plan, heard
         self._next = {HEAD: 0, BASE: BEGIN}  # number of the turn that a side waits for, or will
         self._waiting: set[str] = set()
         self._ended: dict[str, Reason | None] = {}
@@ -181,7 +182,7 @@ class Referee:
                     self._pass_on(duel)
         if number == len(self._turns):
             wanted = tuple(case for case, duel in self._duels.items() if self._wants(case, duel, number))
-            if self._job.until_s is not None and time.time() >= self._job.until_s:
+            if self._task.until_s is not None and time.time() >= self._task.until_s:
                 self._short, wanted = wanted, ()
             self._turns.append(wanted)
         cases = self._turns[number]

@@ -5,15 +5,16 @@ from contextlib import ExitStack
 
 from perfci.core.model import Reason
 from perfci.worker.process import Running, WorkerEnvironment, start_worker, wait
-from perfci.worker.protocol import Job, Message
+from perfci.worker.protocol import Message
+from perfci.worker.tasks import Task
 
 Working = Generator[Sequence[Running], None, Reason | None]
 """Workers under way: yields those that it waits for, and returns why they failed."""
 
 
-def run_worker(job: Job, around: WorkerEnvironment, heard: Callable[[Message], None]) -> Reason | None:
+def run_worker(task: Task, around: WorkerEnvironment, heard: Callable[[Message], None]) -> Reason | None:
     """Run one worker to its end. Returns why it failed as a whole. Whatever interrupts this kills it first."""
-    with start_worker(job, around) as worker:
+    with start_worker(task, around) as worker:
         while not worker.over:
             wait([worker])
             for message in worker.hear():
@@ -21,9 +22,9 @@ def run_worker(job: Job, around: WorkerEnvironment, heard: Callable[[Message], N
         return worker.failure
 
 
-def working(job: Job, around: WorkerEnvironment, heard: Callable[[Message], None]) -> Working:
+def working(task: Task, around: WorkerEnvironment, heard: Callable[[Message], None]) -> Working:
     """Run one worker, and leave the waiting to the caller. Closing the generator kills the worker."""
-    with start_worker(job, around) as worker:
+    with start_worker(task, around) as worker:
         while not worker.over:
             yield (worker,)
             for message in worker.hear():

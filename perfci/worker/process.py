@@ -29,30 +29,15 @@ from perfci.core.wording import as_fact
 from perfci.store.signature import KEY, find_key
 from perfci.worker import confine, forks
 from perfci.worker.forks import Forked
-from perfci.worker.handover import Called, KernelCall
-from perfci.worker.protocol import (
-    Doing,
-    Failed,
-    Hosted,
-    Job,
-    LockAsked,
-    Message,
-    Ready,
-    Turn,
-    TurnAsked,
-    ends,
-    unpack,
-)
+from perfci.worker.handover import KernelCall
+from perfci.worker.inbox import LATE, Inbox
+from perfci.worker.protocol import Hosted, LockAsked, Message, Ready, Turn
+from perfci.worker.tasks import DeviceTask, Place, Task, pack_task
 
 LAST_WORDS, LAST_LINES = 400, 3  # characters and lines of a dead worker's output that its reason quotes at most
 
-LONGEST = 1 << 25
-"""Bytes of a message at most: an op that writes into the pipe itself would fill this process's memory."""
-
 HEAD_BYTES, TAIL_CHUNKS = 1 << 20, 64
 """What is kept of a worker's output: its beginning and its end, as a kernel that prints may print gigabytes."""
-
-LATE = "worker_late"  # kind of the failure of a worker that was ended because its time was up
 
 PROGRAM = "perfci.worker.child"  # module whose `main` is a worker's program
 
@@ -85,8 +70,8 @@ def confined(command: Sequence[str], writable: Iterable[Path]) -> list[str]:
 
 
 @contextmanager
-def start_worker(job: Job, around: WorkerEnvironment, descriptors: tuple[int, ...] = ()) -> Iterator[Running]:
-    """Start a worker, which inherits the descriptors, and give it its job. It is killed when the context ends."""
+def start_worker(task: Task, around: WorkerEnvironment, descriptors: tuple[int, ...] = ()) -> Iterator[Running]:
+    """Start a worker, which inherits the descriptors, and give it its task. It is killed when the context ends."""
     if find_key() and not confine.landlock_version():
         raise PerfciError("signing_unconfined", name=KEY)
     reading, writing = os.pipe()
@@ -94,13 +79,13 @@ def start_worker(job: Job, around: WorkerEnvironment, descriptors: tuple[int, ..
     try:
         around.log.parent.mkdir(parents=True, exist_ok=True)
         # The judge's process runs none of the op's own code, and confines the one that does.
-        writable = None if job.host else [str(each) for each in around.writable]
+        writable = None if task.is_judge else [str(each) for each in around.writable]
         passed, own = [writing, *descriptors], around.python == sys.executable
         forked = forks.start(around.environment, around.folder, writable, passed) if own else None
         process = forked or subprocess.Popen(
             # Fault handler: the log then holds the stack of a segmentation fault. -P: a perfci in the folder, as in a
             # base of perfci's own repository, must not be taken for this one.
-            command if job.host else confined(command, around.writable),
+            command if task.is_judge else confined(command, around.writable),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -114,12 +99,13 @@ def start_worker(job: Job, around: WorkerEnvironment, descriptors: tuple[int, ..
         raise
     finally:
         os.close(writing)
-    worker = Running(process, reading, job, around)
+    worker = Running(process, reading, task, around)
     try:
         # Standard input stays open: when it ends, the worker knows that the parent is gone.
-        # The worker's folder of temporary files is its own.
-        lock_folder = job.lock_folder or tempfile.gettempdir()
-        worker.write(dataclasses.replace(job, events_fd=writing, lock_folder=lock_folder))
+        if isinstance(task, DeviceTask):  # the worker's folder of temporary files is its own
+            folder = task.opening.lock_folder or tempfile.gettempdir()
+            task = dataclasses.replace(task, opening=dataclasses.replace(task.opening, lock_folder=folder))
+        worker.write(pack_task(task, writing))
         yield worker
     finally:
         worker.end()
@@ -136,17 +122,14 @@ class Running:
     """A worker under way: hears what it sends, notices how it ends. Reading never blocks."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes] | Forked, reading: int, job: Job, around: WorkerEnvironment
+        self, process: subprocess.Popen[bytes] | Forked, reading: int, task: Task, around: WorkerEnvironment
     ) -> None:
         assert process.stdout is not None
-        self._process, self._reading, self._job, self._around = process, reading, job, around
+        self._process, self._reading, self._task, self._around = process, reading, task, around
+        self._inbox = Inbox(task)
         self._log = threading.Thread(target=copy_output, args=(process.stdout, around.log), daemon=True)
         self._log.start()
-        self._doing = Doing("start", job.ops[0].op if job.ops else job.task)
-        self._rest = b""
         self._spoke = time.monotonic()
-        self._asking = False
-        self._done = False  # it has sent its last message
         self._lock: int | None = None  # the open file of the device's lock, once it was asked for
         self._hosted: list[int] = []  # groups of processes that it started
         self._ended = False
@@ -173,11 +156,11 @@ class Running:
         if self.over:
             pass
         elif self._time_left() <= 0:
-            self._finish(None if self._done else self._explain(LATE))
+            self._finish(None if self._inbox.done else self._explain(LATE))
         elif not data and (ready or dead):
             self._close()
         elif not data and self._silence_left() <= 0:
-            self._finish(None if self._done else self._explain("worker_hung", limit_s=self._around.limit_s))
+            self._finish(None if self._inbox.done else self._explain("worker_hung", limit_s=self._around.limit_s))
         return heard
 
     @property
@@ -187,14 +170,14 @@ class Running:
 
     def answer(self, record: Turn | KernelCall) -> None:
         """Answer its question for a turn, or for the next call."""
-        self._asking, self._spoke = False, time.monotonic()
-        self.write(record)
+        self._inbox.asking, self._spoke = False, time.monotonic()
+        self.write(encode(record) + b"\n")
 
-    def write(self, record: Job | Turn | KernelCall) -> None:
+    def write(self, line: bytes) -> None:
         """Write a line to it. A worker that is dead by now is heard of when its pipe ends."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(encode(record) + b"\n")
+            self._process.stdin.write(line)
             self._process.stdin.flush()
 
     def stand_still(self, *, still: bool) -> None:
@@ -216,7 +199,7 @@ class Running:
     def _silence_left(self) -> float:
         """Seconds until its silence counts as a hang. One that waits for an answer is not silent."""
         limit = self._around.limit_s
-        return limit if self._asking else self._spoke + limit - time.monotonic()
+        return limit if self._inbox.asking else self._spoke + limit - time.monotonic()
 
     def _time_left(self) -> float:
         until_s = self._around.until_s
@@ -224,29 +207,17 @@ class Running:
 
     def _read(self, data: bytes) -> list[Message]:
         self._spoke = time.monotonic()
-        *whole, self._rest = (self._rest + data).split(b"\n")
-        heard: list[Message] = []
-        for line in whole:
-            try:
-                message = unpack(line + b"\n")
-            except (ValueError, PerfciError):
-                continue  # a crash cut it off, or user code wrote into the pipe
-            if isinstance(message, Failed) and message.reason.kind == LATE:
-                continue  # which this side alone can know: user code wrote it
-            if isinstance(message, Failed):
-                self._finish(message.reason)
-                break
-            if isinstance(message, Doing):
-                self._doing = message
+        heard = self._inbox.take(data)
+        for message in heard:
             if isinstance(message, LockAsked) or (isinstance(message, Ready) and self._lock is not None):
                 self._lend_lock(message)
             if isinstance(message, Hosted):
                 self._hosted.append(message.pid)
-            self._asking = isinstance(message, TurnAsked | Called)
-            self._done = self._done or ends(self._job, message)
-            heard.append(message)
-        if len(self._rest) > LONGEST and not self.over:
-            self._finish(self._explain("worker_flooded", size=LONGEST))
+        if failure := self._inbox.failure:
+            self._finish(failure)
+        elif breach := self._inbox.breach:
+            kind, facts = breach
+            self._finish(self._explain(kind, **facts))
         return heard
 
     def _lend_lock(self, message: LockAsked | Ready) -> None:
@@ -256,13 +227,14 @@ class Running:
                 assert self._lock is not None
                 locks.sign(self._lock, self._process.pid, self._around.folder)
             elif self._lock is None:
-                self._lock = locks.open_lock(locks.find_lock(message.name, self._job.lock_folder))
+                folder = self._task.opening.lock_folder if isinstance(self._task, DeviceTask) else None
+                self._lock = locks.open_lock(locks.find_lock(message.name, folder))
         if isinstance(message, LockAsked):
-            self.write(Turn(0, ()))
+            self.write(encode(Turn(0, ())) + b"\n")
 
     def _close(self) -> None:
         """Its pipe has ended. Status 0 is no success by itself: a kernel may call sys.exit."""
-        if self._done:
+        if self._inbox.done:
             return self._finish(None)
         try:
             status = self._process.wait(_EXIT_S)
@@ -286,14 +258,14 @@ class Running:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
         self._process.wait()
-        # One that died before it read its job leaves some of it unsent.
+        # One that died before it read its task leaves some of it unsent.
         with contextlib.suppress(BrokenPipeError):
             if self._process.stdin:
                 self._process.stdin.close()
         self._log.join(_CLOSE_S)
 
     def _explain(self, kind: str, **facts: Fact) -> Reason:
-        doing, log = self._doing, self._around.log
+        doing, log = self._inbox.doing, self._around.log
         home = self._around.shown_from or self._around.folder
         shown = (log.relative_to(home) if log.is_relative_to(home) else log).as_posix()
         try:
@@ -301,7 +273,7 @@ class Running:
         except OSError:
             text = ""
         facts |= {"op": doing.op, "where": doing.where, "log": shown, "words": find_last_words(text)}
-        return Reason(kind, {**facts, "at": find_frame(text, self._job)} if kind == "worker_died" else facts)
+        return Reason(kind, {**facts, "at": find_frame(text, self._task.place)} if kind == "worker_died" else facts)
 
 
 def find_last_words(text: str) -> str:
@@ -311,18 +283,18 @@ def find_last_words(text: str) -> str:
     return " / ".join(lines[-LAST_LINES:]) or (fatal + dump).partition("\n")[0] or "nothing"
 
 
-def find_frame(text: str, job: Job) -> str:
+def find_frame(text: str, place: Place) -> str:
     """Returns the innermost line of the op's files, else of its project's, in the dump of a crash.
 
     A crash may come long after what caused it, such as a write outside an array, and then the dump has none.
     """
     _, fatal, dump = text.partition(_FATAL)
-    if not fatal or not job.ops:
+    if not fatal or not place.ops:
         return as_fact("an unknown place")
     stack = dump.partition("Current thread")[2].partition("\n\n")[0] or dump
     frames = [(Path(file), line) for file, line in _FRAME.findall(stack)]
-    root = Path(job.root or job.ops[0].folder)
-    for folder in map(Path, (job.ops[0].folder, job.shared_folder, str(root))):
+    root = Path(place.root)
+    for folder in (Path(place.ops[0].folder), Path(place.shared_folder), root):
         for file, line in frames:
             if file.is_relative_to(folder) and not {"site-packages", "dist-packages"}.intersection(file.parts):
                 return f"{(file.relative_to(root) if file.is_relative_to(root) else file).as_posix()}:{line}"

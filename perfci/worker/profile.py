@@ -1,33 +1,51 @@
 """The profile task: compiled code and hardware counters of each case."""
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from perfci.core.codec import encode
-from perfci.core.model import KernelBinary
+from perfci.core.model import Counters, KernelBinary
 from perfci.core.temporary import temporary_folder
 from perfci.device.binaries import binaries
 from perfci.device.seam import WARMING, Accelerator, CountedCalls
 from perfci.measure.bench import KERNEL, Arm
 from perfci.measure.inputs import bound_inputs
 from perfci.worker.load import LoadedOp, choose_cases
-from perfci.worker.protocol import Doing, Job, MessageChannel
+from perfci.worker.opening import load_files, open_op
+from perfci.worker.protocol import Doing, MessageChannel
+from perfci.worker.tasks import DeviceTask, pack_task
 
 STDOUT = 1  # descriptor of what the worker's log gets
 
 
-def run(job: Job, channel: MessageChannel, device: Accelerator, loaded: LoadedOp) -> None:
-    """Look at the job's cases. They have been measured before, so that their calls work."""
-    cases, suite = job.cases or (), loaded.timed_suite()
+@dataclass(frozen=True, kw_only=True)
+class ProfileOp(DeviceTask):
+    """Find out where the time of an op's cases goes."""
+
+    performer = "perfci.worker.profile:run"
+    answers = (*DeviceTask.answers, Counters)
+    last = (Counters,)
+
+    cases: tuple[str, ...]
+    marks: bool = False  # the calls are made for a profiler that watches this process
+
+
+def run(task: ProfileOp, channel: MessageChannel) -> None:
+    """Look at the task's cases. They have been measured before, so that their calls work."""
+    with open_op(task, channel, lambda _: load_files(task, task.place.ops[0])) as (device, loaded):
+        _look(task, channel, device, loaded)
+
+
+def _look(task: ProfileOp, channel: MessageChannel, device: Accelerator, loaded: LoadedOp) -> None:
+    cases, suite = task.cases, loaded.timed_suite()
 
     def make(case: str) -> Arm:
         (params,) = choose_cases(suite.cases, None, (case,))
-        call = Arm(KERNEL, suite.kernel, bound_inputs(suite, params, device.arrays.device, job.seed))
+        call = Arm(KERNEL, suite.kernel, bound_inputs(suite, params, device.arrays.device, task.seed))
         for _ in range(WARMING):
             call()
         return call
 
-    if job.marks:
+    if task.marks:
         for case in cases:
             device.mark_call(make(case))
         return
@@ -39,11 +57,12 @@ def run(job: Job, channel: MessageChannel, device: Accelerator, loaded: LoadedOp
                 call()
             code[case] = binaries(getattr(capture, "launched", ()), target)
             del call
-    channel.send(Doing("counters", job.ops[0].op))
+    channel.send(Doing("counters", task.op))
     with temporary_folder("profile") as folder:
-        file = folder / "job.json"
-        file.write_bytes(encode(replace(job, marks=True, lock=False, events_fd=STDOUT)))
-        again = (sys.executable, "-P", "-m", "perfci.worker.child", str(file))
+        file = folder / "task.json"
+        again = replace(task, marks=True, opening=replace(task.opening, lock=False))
+        file.write_bytes(pack_task(again, STDOUT))
+        command = (sys.executable, "-P", "-m", "perfci.worker.child", str(file))
         warm = suite.cache == "warm"
-        found = device.count_work(CountedCalls(cases, make, again, warm, channel.stay_alive))
+        found = device.count_work(CountedCalls(cases, make, command, warm, channel.stay_alive))
     channel.send(replace(found, binaries=code, target=target.name if target else None))

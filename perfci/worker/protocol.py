@@ -1,167 +1,22 @@
-"""A worker's job, and its messages while it works: one line of JSON each."""
+"""What a worker and its parent say to each other while it works: one line of JSON each."""
 
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, get_args
+from typing import Any
 
 from perfci.core.codec import decode, encode
-from perfci.core.model import (
-    AccuracyCase,
-    Block,
-    Cache,
-    Counters,
-    Coverage,
-    Device,
-    DeviceState,
-    Limits,
-    PerformanceCase,
-    PlannedOp,
-    Reason,
-    StaticOp,
-    StoredTensor,
-    Suite,
-    SuiteChange,
-)
-from perfci.lab.chains.records import ChainCase
-from perfci.lab.soak.findings import DECAY_LIMIT, SoakFinding
-from perfci.lab.tune.records import Attempt, Config, Regime
-from perfci.ops.identity import DuelPlan
-from perfci.scaffold.sketch import Sketch
-from perfci.thresholds.case import CaseThresholds
-from perfci.worker.handover import Called
+from perfci.core.model import Block, Device, DeviceState, Limits, PerformanceCase, Reason, SuiteChange
 
-BASE = "base"  # arm of a worker that times the base revision, in the second of two processes
 OF_BASE = " of the base"  # how the stage of a worker ends that runs the base revision
 DONE = "done"  # stage of an op whose workers have ended, sent by the parent to those who watch several at once
 
-
-@dataclass(frozen=True)
-class OpFiles:
-    """Where an op lives."""
-
-    op: str
-    folder: str
-
-
-@dataclass(frozen=True)
-class BaseFiles:
-    """An op as of the base revision, and what is wanted of it."""
-
-    folder: str
-    shared_folder: str
-    root: str
-    plan: DuelPlan
-    differs: bool = True  # some file of the op differs, so that host times are compared
-    compares: bool = True  # the base's suites are compared with head's
-    judges: bool = True  # and head's kernel is judged by them
-
-
-@dataclass(frozen=True)
-class TuneFiles:
-    """What a search for configurations starts from."""
-
-    known: tuple[Attempt, ...] = ()  # what an interrupted search has found out
-    spec: str | None = None  # description of the device to tune for by the model. None for the one at hand
-    like: str | None = None
-    alone: bool = False  # one candidate at a time, to find out which one killed a worker
-
-
-@dataclass(frozen=True)
-class SoakFiles:
-    """What a soak is made of."""
-
-    calls: int | None = None  # of each test. None: as many as the device is good for
-    limit: float = DECAY_LIMIT  # ratio by which a call may become slower over all calls
-    done: tuple[str, ...] = ()  # tests of cases that are settled, named by `name_test`: a worker before this one died
-
-
-@dataclass(frozen=True)
-class SketchFiles:
-    """Functions that a new op is made of."""
-
-    kernel: str  # its file. Empty: the module's
-    function: str  # or a class, whose objects are called
-    module: str | None = None  # name by which the kernel's file is imported. None: by its path
-    reference: str | None = None  # a dotted path, or a function of `baseline`
-    baseline: str | None = None  # file of the reference
-    baseline_module: str | None = None  # name by which that file is imported. None: by its path
-    tests: tuple[str, ...] = ()  # files of the tests
-
-
-@dataclass(frozen=True)
-class Host:
-    """A process for an op's own code, which the judge's process starts: its job and what it runs in."""
-
-    job: Job
-    environment: Mapping[str, str]
-    folder: str
-    log: str
-    limit_s: float
-    python: str
-    shown_from: str
-    writable: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Job:
-    """Everything that a worker needs to know: the first and only line on its standard input."""
-
-    task: str  # describe, measure, serve, ahead, static, examine, tune, chain, soak, profile or sketch
-    ops: tuple[OpFiles, ...]
-    shared_folder: str  # the folder of all ops, whose `_*.py` files they share
-    device: str  # auto (describe only), cuda, cpu or fake
-    seed: int
-    events_fd: int = -1
-    suites: tuple[Suite, ...] = (Suite.ACCURACY, Suite.PERFORMANCE)
-    pattern: str | None = None
-    cases: tuple[str, ...] | None = None  # performance cases to measure. None for all that fit the pattern
-    process: int = 0  # 0 the first look; 1, 2, ... re-measurements
-    until_s: float | None = None  # when to come to an end, seconds since the epoch. None: when all is measured
-    budget_s: float = 1.0
-    run_started: float = 0.0
-    timer: str = "auto"
-    lock_folder: str | None = None
-    lock_wait_s: float = 3600.0
-    root: str = "."  # of the project that the ops belong to
-    head_root: str | None = None
-    """of the project under test, where these ops are the base's: nothing may come from there"""
-    base: BaseFiles | None = None
-    host: Host | None = None
-    """the process of the op under test, where this one is the judge's and these ops are the base's"""
-    base_host: Host | None = None  # the same of the base's kernel, for its host time alone
-    own: bool = False  # check only what the op's own suite has beyond the base's
-    arena: int = -1  # descriptor of the memory by which calls are handed over
-    arm: str = "kernel"
-    """what the op's kernel is timed as: kernel, or base in the second of two processes that take turns"""
-    baton: int = -1  # descriptor of the socket by which two processes that take blocks in turns hand over the device
-    by_round: bool = True  # they hand it over after each round. False: after all blocks of a turn
-    lock: bool = True  # False if the other process of a pair holds the device
-    cache: Cache | None = None  # cold or warm, that both revisions are timed alike. None for the suite's own
-    ceilings: Limits = field(default_factory=Limits)  # those of the device that the run knows
-    limits: Mapping[str, CaseThresholds] = field(default_factory=dict)
-    """what each performance case is judged by: it decides when a duel has seen enough"""
-    planted: float = 0.0  # a self-check: the kernel is made slower by so many times the slow-down that is allowed
-    spoiled: bool = False  # a self-check: one element of the kernel's output is made wrong
-    peers: bool = False
-    target: str | None = None  # what the static task compiles for: sm_90, gfx942
-    propose: bool = False  # cases for what accuracy never exercises, which take many calls
-    board: Device | None = None  # what the ahead task compiles for
-    part: tuple[int, int] = (0, 1)  # of the ahead task's cases: every how many, from which on
-    tune: TuneFiles = field(default_factory=TuneFiles)
-    soak: SoakFiles = field(default_factory=SoakFiles)
-    sketches: tuple[SketchFiles, ...] = ()
-    """functions that new ops are made of, one for each op"""
-    marks: bool = False  # the calls of a profile are made for a profiler that watches this process
-    fake: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def turns(self) -> bool:
-        """Whether it takes blocks in turns with another process."""
-        return self.baton >= 0
+Message = object
+"""What a worker sends: of the kinds that its task may answer, among them records of a run as they are."""
 
 
 @dataclass(frozen=True)
@@ -280,42 +135,6 @@ class OpDone:
 
 
 @dataclass(frozen=True)
-class Regimes:
-    """The entries that a search is about."""
-
-    file: str
-    key: str
-    digest: str
-    regimes: tuple[Regime, ...]  # in the order in which a call asks them
-    unserved: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Trying:
-    """A candidate is compiled now. If the worker dies, it is to blame."""
-
-    regime: str  # its label. None if several are timed together
-    config: Config | None
-
-
-@dataclass(frozen=True)
-class Modelled:
-    """One case by the model, microseconds."""
-
-    case: str
-    original_us: float | None  # of the device that the description varies. None if it does not fit there
-    original_floor_us: float
-    floor_us: float
-
-
-@dataclass(frozen=True)
-class ChainPlanned:
-    """A chain is imported."""
-
-    cases: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Apart:
     """One process cannot hold the two revisions apart: each needs one of its own."""
 
@@ -350,78 +169,30 @@ class Failed:
     reason: Reason
 
 
-@dataclass(frozen=True)
-class Sketched:
-    """What was found out about the functions that a new op is made of, or why nothing was."""
-
-    op: str
-    sketch: Sketch | None = None
-    failure: Reason | None = None
-
-
-Message = (
-    Ready
-    | Examined
-    | PlannedOp
-    | Doing
-    | Position
-    | Waiting
-    | AccuracyCase
-    | StoredTensor
-    | Prepared
-    | Measured
-    | Finished
-    | Refused
-    | OpDone
-    | Coverage
-    | StaticOp
-    | Sketched
-    | Regimes
-    | Trying
-    | Attempt
-    | Modelled
-    | SoakFinding
-    | Counters
-    | ChainPlanned
-    | ChainCase
-    | Apart
-    | TurnAsked
-    | LockAsked
-    | Hosted
-    | HostLost
-    | Called
-    | Failed
-)
-"""What a worker sends. Records of a run are sent as they are."""
-
-KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Message)}
-
-
-def ends(job: Job, message: Message) -> bool:
-    """Whether a worker has done its job with this message. One that ends before has failed, whatever its status."""
-    match message:
-        case OpDone() | Examined() | Apart() | Counters():
-            return True
-        case PlannedOp(op) | Coverage(op) | StaticOp(op) | Sketched(op):
-            return op == job.ops[-1].op
-        case Ready():
-            return job.task == "describe" and not job.ops
-        case _:
-            return False
-
-
 def pack(message: Message) -> bytes:
     """One line, newline included."""
     return encode({"kind": type(message).__name__, "body": message}) + b"\n"
 
 
-def unpack(line: bytes) -> Message:
-    """The message on one line. Raises ValueError for a line that is none, such as one cut off by a crash."""
-    kind, _, body = line.partition(b'","body":')
-    name = kind.removeprefix(b'{"kind":"').decode(errors="replace")
-    if name not in KINDS or not body.endswith(b"}\n"):
+_LINE = re.compile(rb'\{"kind":"(\w{1,40})","body":(.*)\}\n', re.DOTALL)
+
+
+class UnaskedError(ValueError):
+    """A message of a kind that a task does not answer. The text is the kind."""
+
+
+def unpack(line: bytes, kinds: Iterable[type[Any]]) -> Message:
+    """The message on one line, of one of these kinds.
+
+    Raises UnaskedError for another kind, and ValueError for a line that is no message, such as one cut off by a crash.
+    """
+    if not (found := _LINE.fullmatch(line)):
         raise ValueError(f"no message: {line[:80]!r}")
-    message: Message = decode(body[:-2], KINDS[name])
+    name = found[1].decode()
+    kind = next((kind for kind in kinds if kind.__name__ == name), None)
+    if kind is None:
+        raise UnaskedError(name)
+    message: Message = decode(found[2], kind)
     return message
 
 

@@ -36,7 +36,8 @@ from perfci.worker.handover import (
 )
 from perfci.worker.load import LoadedOp
 from perfci.worker.process import Running, WorkerEnvironment, start_worker, wait
-from perfci.worker.protocol import Host, Hosted, MessageChannel
+from perfci.worker.protocol import Hosted, MessageChannel
+from perfci.worker.tasks import Host
 
 _KINDS = {
     kind.__name__: kind for kind in (TypeError, ValueError, NotImplementedError, MemoryError, NotInterpretedError)
@@ -322,11 +323,10 @@ def connect(host: Host, device: Accelerator, channel: MessageChannel) -> Iterato
         writable=tuple(map(Path, host.writable)),
     )
     with tempfile.TemporaryDirectory(prefix="perfci-") as folder:
-        job = replace(host.job, arena=arena.descriptor)
-        with start_worker(job, around, (arena.descriptor,)) as process:
+        task = replace(host.task, arena=arena.descriptor)
+        with start_worker(task, around, (arena.descriptor,)) as process:
             channel.send(Hosted(process.pid))
-            files = job.ops[0]
-            source = Path(files.folder) / f"{files.op}_triton.py"
+            source = task.folder / f"{task.op}_triton.py"
             op = RemoteOp(process, device, arena, Path(folder), source, channel.stay_alive)
             yield op
 

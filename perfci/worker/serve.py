@@ -11,15 +11,18 @@ from perfci.core.model import Reason, Suite
 from perfci.device.seam import Accelerator, Arrays, Damage, Memory
 from perfci.worker.handover import DONE, GO, READY, RETURNED, Arena, Called, KernelCall, Lender, Lent, borrow, rest
 from perfci.worker.load import LoadedOp, describe_exception
-from perfci.worker.protocol import Job, MessageChannel
+from perfci.worker.opening import load_files, open_op
+from perfci.worker.protocol import MessageChannel
+from perfci.worker.tasks import Serve
 
 
-def run(job: Job, channel: MessageChannel, device: Accelerator, loaded: LoadedOp) -> None:
+def serve(task: Serve, channel: MessageChannel) -> None:
     """Answer calls until the other process ends this one."""
-    server = _Server(Arena(job.arena), device, loaded, Path(job.ops[0].folder), channel)
-    answer = Called()
-    while True:
-        answer = server.answer(decode(channel.ask(answer), KernelCall))
+    with open_op(task, channel, lambda _: load_files(task, task.place.ops[0])) as (device, loaded):
+        server = _Server(Arena(task.arena), device, loaded, task.folder, channel)
+        answer = Called()
+        while True:
+            answer = server.answer(decode(channel.ask(answer), KernelCall))
 
 
 class _Server:

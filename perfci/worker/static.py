@@ -18,7 +18,8 @@ from perfci.measure.suspect import calls_reference
 from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.apart import forget_others
 from perfci.worker.load import choose_cases, describe_exception, import_from, load_op
-from perfci.worker.protocol import Doing, Job, Message, OpFiles
+from perfci.worker.protocol import Doing, Message, MessageChannel
+from perfci.worker.tasks import Compile, OpFiles, Task
 
 if TYPE_CHECKING:
     from perfci.device.launches import Launched
@@ -30,19 +31,19 @@ HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_D
 Send = Callable[[Message], None]
 
 
-def run(job: Job, send: Send) -> None:
-    """Report for every op of the job what its cases do on the target. The process can serve no other target."""
-    target = target_named(job.target or "")
+def run(task: Compile, channel: MessageChannel) -> None:
+    """Report for every op of the task what its cases do on the target. The process can serve no other target."""
+    send, target = channel.send, target_named(task.target)
     try:
         install_target(target)
     except DeviceError as error:  # of all ops: another worker would not get further
-        for files in job.ops:
+        for files in task.place.ops:
             send(StaticOp(files.op, target.name, failure=error.reason))
         return
-    for files in job.ops:
+    for files in task.place.ops:
         send(Doing("static", files.op))
-        with import_path(files, job):
-            send(_compile_op(files, job, target, send))
+        with import_path(task, files):
+            send(_compile_op(task, files, target, send))
 
 
 def install_target(target: Target) -> None:
@@ -58,11 +59,10 @@ def install_target(target: Target) -> None:
     offline.install(target)
 
 
-def import_path(files: OpFiles, job: Job) -> AbstractContextManager[None]:
+def import_path(task: Task, files: OpFiles) -> AbstractContextManager[None]:
     """The op's folders, for imports that its functions make when they are called."""
-    folder, shared = Path(files.folder), Path(job.shared_folder)
-    forget_others(folder, shared)
-    return import_from(folder, shared)
+    forget_others(Path(files.folder), task.shared_folder)
+    return import_from(Path(files.folder), task.shared_folder)
 
 
 def explain_failure(seen: CallOutcome, folder: Path, case: str, kind: str) -> Reason | None:
@@ -73,31 +73,31 @@ def explain_failure(seen: CallOutcome, folder: Path, case: str, kind: str) -> Re
     return why
 
 
-def _compile_op(files: OpFiles, job: Job, target: Target, send: Send) -> StaticOp:
+def _compile_op(task: Compile, files: OpFiles, target: Target, send: Send) -> StaticOp:
     from perfci.device import binaries
 
     folder = Path(files.folder)
     try:
-        suite = load_op(files.op, folder, Path(job.shared_folder)).performance
+        suite = load_op(files.op, folder, task.shared_folder).performance
     except PerfciError as error:
         return StaticOp(files.op, target.name, failure=error.reason)
-    chosen, seen = choose_cases(suite.cases, job.pattern, job.cases), []
+    chosen, seen = choose_cases(suite.cases, task.pattern, task.cases), []
     for done, params in enumerate(chosen):
         send(Doing("static", files.op, case_id(params), done, len(chosen)))
-        seen.append(_compile_case(suite, folder, params, job.seed))
+        seen.append(_compile_case(suite, folder, params))
     # All at once: the disassembler takes longer to start than to work.
     binaries.examine([launch for _, launches in seen for launch in launches], target)
     cases = [replace(case, binaries=binaries.binaries(launches, target)) for case, launches in seen]
     return StaticOp(files.op, target.name, tuple(cases), unavailable=binaries.unavailable(target))
 
 
-def _compile_case(suite: Performance, folder: Path, params: Params, seed: int) -> tuple[StaticCase, Sequence[Launched]]:
+def _compile_case(suite: Performance, folder: Path, params: Params) -> tuple[StaticCase, Sequence[Launched]]:
     """What a case does, and its launches."""
     from perfci.device import offline
     from perfci.device.source import inputs_digest
 
     case, inputs = case_id(params), inputs_digest(suite.make_inputs)
-    made = offline.compile_call(partial(bound_inputs, suite, params, offline.DEVICE, seed))
+    made = offline.compile_call(partial(bound_inputs, suite, params, offline.DEVICE, 0))
     if why := explain_failure(made, folder, case, "captured_raised"):
         return StaticCase(case, Identity(inputs=inputs, unknown=why)), ()
     seen = offline.compile_call(partial(suite.kernel, **made.value))

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,15 @@ from perfci.device.source import inputs_digest
 from perfci.device.targets import explain_unknown_triton
 from perfci.measure import verify as accuracy_stage
 from perfci.measure.baton import Baton
-from perfci.measure.bench import KERNEL, BaseKernel, InseparableError, Rig, Subject, refuse_operators
+from perfci.measure.bench import (
+    KERNEL,
+    BaseKernel,
+    InseparableError,
+    PeerLostError,
+    Rig,
+    Subject,
+    refuse_operators,
+)
 from perfci.measure.blocks import is_short, measure, measure_in_turns
 from perfci.measure.host import is_compared, may_show
 from perfci.measure.inputs import bound_inputs, flat
@@ -31,14 +39,15 @@ from perfci.measure.suites import CALLS, describe_suite, find_other_answers, fin
 from perfci.measure.suspect import suspicions
 from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.apart import load_apart
+from perfci.worker.handover import HostLostError, UnsharedError
 from perfci.worker.load import LoadedOp, choose_cases, describe_exception
+from perfci.worker.opening import load_files, open_op
 from perfci.worker.protocol import (
-    BASE,
+    Apart,
     Doing,
     Failed,
     Finished,
-    Host,
-    Job,
+    HostLost,
     Measured,
     MessageChannel,
     OpDone,
@@ -48,6 +57,7 @@ from perfci.worker.protocol import (
     Turn,
     TurnAsked,
 )
+from perfci.worker.tasks import BASE, Host, Measure
 
 if TYPE_CHECKING:
     from perfci.worker.remote import RemoteOp
@@ -66,12 +76,56 @@ class LoadedBase:
 NO_BASE = LoadedBase()
 
 
+def perform(task: Measure, channel: MessageChannel) -> None:
+    """Verify an op and time it, alone or beside the base revision."""
+
+    def load(device: Accelerator) -> tuple[LoadedOp, LoadedBase]:
+        before = device.list_namespaces()
+        loaded = load_files(task, task.place.ops[0])
+        if task.host:
+            return loaded, NO_BASE
+        if task.opening.arm == BASE:
+            # Head has the device, and prepares its cases alone.
+            channel.ask(TurnAsked())
+        return loaded, load_base(task, device, before)
+
+    try:
+        with open_op(task, channel, load) as (device, (own, before)), ExitStack() as stack:
+            loaded, base = own, before
+            remote: RemoteOp | None = None
+
+            def connect_host(host: Host) -> RemoteOp:
+                from perfci.worker.remote import connect  # which few workers need
+
+                return stack.enter_context(connect(host, device, channel))
+
+            if task.host:
+                remote = connect_host(task.host)
+                remote.watch()
+                remote.hear()  # it is ready
+                kernel, loaded = own_base(task, device, own, remote), remote.judge(own)
+                base = LoadedBase(own, judges=True, kernel=kernel)
+            loaded = spoil(loaded, device) if task.plant.spoiled else loaded
+            worker = Worker(task, channel, device, loaded, base, remote, connect_host)
+            right = worker.verify() if Suite.ACCURACY in task.suites and not task.process else True
+            worker.measure(right=right)
+    except (InseparableError, UnsharedError) as error:
+        channel.send(Apart(error.reason))
+    except HostLostError as error:
+        # That process knows of no stage but its import. From then on it makes the calls of a stage here.
+        reason = channel.locate(error.reason) if error.answering else error.reason
+        channel.send(HostLost(reason))
+        channel.send(Failed(reason))
+    except PeerLostError as error:
+        channel.send(Failed(error.reason))
+
+
 class Worker:
     """One op on one device."""
 
     def __init__(
         self,
-        job: Job,
+        task: Measure,
         channel: MessageChannel,
         device: Accelerator,
         loaded: LoadedOp,
@@ -82,11 +136,11 @@ class Worker:
         """`remote`: the op under test, if this is the judge's process and has the base's suites."""
         self._remote, self._connect = remote, connect
         self._base_remote: RemoteOp | None = None  # where the base's host times come from
-        self._job, self._channel, self._send = job, channel, channel.send
+        self._task, self._channel, self._send = task, channel, channel.send
         self._device, self._loaded, self._base = device, loaded, base.kernel
         # Head's kernel in the suites that judge it: the base's, if there is one that can be called alike.
         self._judged = loaded
-        self._op, self._folder = job.ops[0].op, Path((job.host.job if job.host else job).ops[0].folder)
+        self._op, self._folder = task.op, (task.host.task if task.host else task).folder
         self._describe = functools.partial(describe_exception, folder=self._folder)
         unknown = explain_unknown_triton() if device.info.kind != "fake" else None
         self._notes = tuple(note for note in (unknown, base.note) if note)
@@ -100,7 +154,7 @@ class Worker:
 
     def _is_late(self) -> bool:
         """Whether the time is up. What is left out because of that is noted."""
-        late = self._job.until_s is not None and time.time() >= self._job.until_s
+        late = self._task.until_s is not None and time.time() >= self._task.until_s
         self._cut |= late
         return late
 
@@ -117,12 +171,12 @@ class Worker:
             # Its reference means something else than the base's, and the kernel agrees with its own.
             self._judged, wrong[True] = self._loaded, False
         right = not any(wrong.values())
-        for found in self._search() if right and not self._job.own else ():
+        for found in self._search() if right and not self._task.remaining else ():
             self._send(found)
             right &= found.failure is None
-        if right and self._job.pattern is None and not self._is_late():
+        if right and self._task.pattern is None and not self._is_late():
             with self._remote.calls_there() if self._remote else nullcontext():
-                leak = accuracy_stage.verify_memory(self._judged.accuracy, self._device, self._job.seed)
+                leak = accuracy_stage.verify_memory(self._judged.accuracy, self._device, self._task.seed)
             if leak:
                 self._send(leak)
                 right = leak.failure is None
@@ -131,7 +185,7 @@ class Worker:
 
     def _compare(self) -> None:
         """Compare head's suites with those of the base, once."""
-        if self._before is None or self._job.process or self._change or self._is_late():
+        if self._before is None or self._task.process or self._change or self._is_late():
             return
         before, after = ((op.accuracy, op.performance) for op in (self._before, self._loaded))
         self._send(Doing("suites", self._op))
@@ -148,17 +202,17 @@ class Worker:
             self._change = SuiteChange((Reason("weaker_unknown", facts),))
 
     def _check_all(self) -> Iterator[AccuracyCase | StoredTensor]:
-        suite, own, job = self._judged.accuracy, self._loaded.accuracy, self._job
+        suite, own, task = self._judged.accuracy, self._loaded.accuracy, self._task
         before, now = describe_suite(suite), describe_suite(own)
-        judged = list(accuracy_stage.checks(suite, job.seed, job.pattern))
-        planned = [] if job.own else [(suite, check) for check in judged]
-        if job.own and self._before is None:
+        judged = list(accuracy_stage.checks(suite, task.seed, task.pattern))
+        planned = [] if task.remaining else [(suite, check) for check in judged]
+        if task.remaining and self._before is None:
             planned = [(own, check) for check in judged]
         if before != now:
             # Head's own checks too, but for those that the base's suite makes in the same way.
             alike = all(before[name] == now[name] for name in CALLS)
             made = {check.name for check in judged} if alike else set()
-            extra = accuracy_stage.checks(own, job.seed, job.pattern)
+            extra = accuracy_stage.checks(own, task.seed, task.pattern)
             planned += [(own, check) for check in extra if check.name not in made]
         for done, (each, check) in enumerate(planned):
             if self._is_late():
@@ -166,14 +220,15 @@ class Worker:
             self._send(Doing("accuracy", self._op, check.case, done, len(planned)))
             found = accuracy_stage.verify(each, self._device, check, self._describe, self._earlier)
             yield replace(found, of_base=before != now and each is suite)
-        if suite.quantised is not None and not job.host:  # which the op's own process does
+        if suite.quantised is not None and not task.host:  # which the op's own process does
             self._send(Doing("accuracy", self._op, "stored tensors"))
-            for tensor in check_stored_tensors(suite, self._device, job.pattern, self._describe):
+            for tensor in check_stored_tensors(suite, self._device, task.pattern, self._describe):
                 yield tensor
                 if self._is_late():
                     break
-        if job.pattern is None and not self._is_late():
-            for found in () if job.own else accuracy_stage.verify_rejections(suite, self._device, self._describe):
+        if task.pattern is None and not self._is_late():
+            refused = accuracy_stage.verify_rejections(suite, self._device, self._describe)
+            for found in () if task.remaining else refused:
                 yield replace(found, of_base=before != now)
             if before["rejects"] != now["rejects"]:
                 yield from accuracy_stage.verify_rejections(own, self._device, self._describe)
@@ -185,8 +240,8 @@ class Worker:
 
     def _search(self) -> Iterator[AccuracyCase]:
         """Faults on inputs that the suite does not have."""
-        suite, job, base = self._judged.accuracy, self._job, self._earlier
-        planned = plan_search(suite, job.seed, job.pattern, duel=base is not None)
+        suite, task, base = self._judged.accuracy, self._task, self._earlier
+        planned = plan_search(suite, task.seed, task.pattern, duel=base is not None)
         for done, check in enumerate(planned):
             if self._is_late():
                 return
@@ -198,13 +253,14 @@ class Worker:
         """Time the performance cases, if the kernel is right and the device is an accelerator."""
         self._compare()
         # Two revisions are timed alike, whatever the other's own suite has.
-        suite, own = (op.timed_suite(self._job.cache) for op in (self._judged, self._loaded))
-        chosen = choose_cases(own.cases, self._job.pattern, self._job.cases)
+        task = self._task
+        suite, own = (op.timed_suite(task.cache) for op in (self._judged, self._loaded))
+        chosen = choose_cases(own.cases, task.pattern, task.cases)
         done = OpDone(notes=self._notes, verify_s=self._verify_s)
         failure = None
-        if self._job.own and self._before and self._device.absent is None and Suite.PERFORMANCE in self._job.suites:
-            self._compare_references(choose_cases(self._before.performance.cases, self._job.pattern))
-        if not (Suite.PERFORMANCE in self._job.suites and chosen and right) or self._is_late():
+        if task.remaining and self._before and self._device.absent is None and Suite.PERFORMANCE in task.suites:
+            self._compare_references(choose_cases(self._before.performance.cases, task.pattern))
+        if not (Suite.PERFORMANCE in task.suites and chosen and right) or self._is_late():
             pass
         elif self._device.absent:
             failure = self._smoke(own)
@@ -216,20 +272,20 @@ class Worker:
         fitting = [path for path in known if f"{self._device.info.key}-".startswith(f"{path.stem}-")]
         path = max(fitting, key=lambda each: len(each.stem), default=None)
         tuned = hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path and path.is_file() else None
-        change = None if self._job.process else self._change
+        change = None if task.process else self._change
         self._send(replace(done, tuned=tuned, late=self._cut, change=change))
         if failure:
             self._send(Failed(failure))
 
     def _time(self, suite: Performance, own: Performance, chosen: Sequence[Params], done: OpDone) -> OpDone:
-        job, op = self._job, self._op
+        task, op = self._task, self._op
         self._send(Doing("prepare", op, "the timer"))
         self._device.start_timer()
         self._send(Ready(self._device.info, self._device.timer))
-        limits = job.ceilings
+        limits = task.ceilings
         dtypes = {str(params["dtype"]).removeprefix("torch.") for params in chosen if "dtype" in params}
         unknown = sorted(dtypes - limits.matmul_tflops.keys()) if suite.flops else []
-        if not job.process and job.arm != BASE and (unknown or limits.copy_gbps is None):
+        if not task.process and task.opening.arm != BASE and (unknown or limits.copy_gbps is None):
             # Ceilings of this device, which re-measurements do not need.
             self._send(Doing("prepare", op, "the device's limits"))
             measured = self._device.limits(unknown)
@@ -251,8 +307,8 @@ class Worker:
             if subject := self._prepare(bench, before or params, case, None if before else own):
                 subjects.append(subject)
                 wanted = self._base_remote is None and may_show(bench, subject) and is_compared(bench, subject)
-                if self._remote and wanted and job.base_host and self._connect:
-                    self._base_remote = self._connect(job.base_host)
+                if self._remote and wanted and task.base_host and self._connect:
+                    self._base_remote = self._connect(task.base_host)
                 self._send(Prepared(subject.facts))
         if self._remote and self._base_remote is None:  # nothing more is asked of it
             self._remote.end()
@@ -267,13 +323,13 @@ class Worker:
             except HandoverError as error:
                 for each in filter(functools.partial(may_show, bench), subjects):
                     each.facts = replace(each.facts, unhosted=because("unhosted", error.reason, case=each.case))
-        if not job.own:  # which has compared them
+        if not task.remaining:  # which has compared them
             self._compare_references([each.params for each in subjects if each.suite is None and not each.broken])
         if self._base:
             # Some register theirs when they are first called.
             refuse_operators(self._device, self._base.registered)
         # Behind the kernels, as a peer may have to leave the process.
-        for subject in subjects if job.peers else ():
+        for subject in subjects if task.peers else ():
             if suite.peers and not bench.late:
                 warm_up_peers(bench, subject, lambda case, peer: self._send(Doing("peers", op, f"{case}, {peer}")))
                 self._send(Prepared(subject.facts))
@@ -283,8 +339,8 @@ class Worker:
             return turn.index, turn.cases, turn.shared
 
         began = time.monotonic()
-        if job.turns:
-            baton = Baton(job.baton, self._channel.stay_alive, by_round=job.by_round)
+        if task.turns:
+            baton = Baton(task.baton, self._channel.stay_alive, by_round=task.by_round)
             measure_in_turns(bench, subjects, self._send_block, ask_turn, baton)
         else:
             measure(bench, subjects, self._send_block)
@@ -299,14 +355,14 @@ class Worker:
 
     def _compare_references(self, cases: Sequence[Params]) -> None:
         """Note the first of these cases in which head's reference takes longer than the base's, which times it."""
-        job, before, own = self._job, self._before, self._loaded.performance
-        if self._change is None or before is None or self._judged is self._loaded or job.process:
+        task, before, own = self._task, self._before, self._loaded.performance
+        if self._change is None or before is None or self._judged is self._loaded or task.process:
             return
         if describe_suite(before.performance)["reference"] == describe_suite(own)["reference"]:
             return
         for params in cases:
             if not self._is_late():
-                inputs = bound_inputs(before.performance, params, self._device.arrays.device, job.seed)
+                inputs = bound_inputs(before.performance, params, self._device.arrays.device, task.seed)
                 try:
                     slower = find_slower(before.performance, own, inputs, case_id(params), self._device)
                 except Exception:  # head's own reference is called by its own suite, which says so
@@ -339,33 +395,33 @@ class Worker:
         self._send(Measured(case, block, launches_us))
 
     def _make_bench(self, suite: Performance) -> Rig:
-        job = self._job
+        task = self._task
         return Rig(
             suite,
             self._device,
             self._describe,
-            seed=job.seed,
-            process=job.process,
-            budget_s=job.budget_s,
-            run_started=job.run_started,
+            seed=task.seed,
+            process=task.process,
+            budget_s=task.budget_s,
+            run_started=task.run_started,
             step=lambda case: self._send(Doing("measure", self._op, case)),
             base=self._base,
-            limits=job.limits,
-            planted=job.planted,
-            as_base=job.arm == BASE,
-            own_root=Path(job.root) if job.head_root and not job.host else None,
-            head_root=Path(job.head_root) if job.head_root and not job.host else None,
+            limits=task.limits,
+            planted=task.plant.slowdown,
+            as_base=task.opening.arm == BASE,
+            own_root=Path(task.place.root) if task.place.head_root and not task.host else None,
+            head_root=Path(task.place.head_root) if task.place.head_root and not task.host else None,
             partners=self._count_partners,
             callers={KERNEL: self._remote.hold} if self._remote else {},
             # Whoever gives the turns ends them: neither side may lack a block that the other took.
-            until_s=None if job.turns else job.until_s,
+            until_s=None if task.turns else task.until_s,
             op=self._op,
         )
 
     def _count_partners(self) -> int:
         others = [each for each in (self._remote, self._base_remote) if each and each.living]
         # The fake device does not see them.
-        return 0 if self._device.info.kind == "fake" else self._job.turns + len(others)
+        return 0 if self._device.info.kind == "fake" else self._task.turns + len(others)
 
     def _smoke(self, suite: Performance) -> Reason | None:
         """Without a timer, show at least that the performance suite's functions run: one small launch."""
@@ -377,7 +433,7 @@ class Worker:
                 for params in suite.cases if function else ():
                     function(**params)  # type: ignore[misc]
             if small is not suite.cases[0]:
-                suite.kernel(**bound_inputs(suite, small, self._device.arrays.device, self._job.seed))
+                suite.kernel(**bound_inputs(suite, small, self._device.arrays.device, self._task.seed))
         except Exception as error:
             if not_interpreted(error):  # the accuracy suite reports it
                 return None
@@ -385,30 +441,30 @@ class Worker:
         return None
 
 
-def load_base(job: Job, device: Accelerator, before: frozenset[str]) -> LoadedBase:
+def load_base(task: Measure, device: Accelerator, before: frozenset[str]) -> LoadedBase:
     """Import the op as of the base revision. Raises InseparableError if it is timed and cannot share this process."""
-    base, files = job.base, job.ops[0]
+    base, op = task.base, task.op
     if base is None:
         return NO_BASE
-    timed = device.absent is None and not job.turns and bool(base.plan.cases) and Suite.PERFORMANCE in job.suites
+    timed = device.absent is None and not task.turns and bool(base.plan.cases) and Suite.PERFORMANCE in task.suites
     try:
         refuse_operators(device, before)
         try:
-            other = load_apart(files.op, Path(base.folder), Path(base.shared_folder), Path(base.root), Path(job.root))
+            other = load_apart(op, Path(base.folder), Path(base.shared_folder), Path(base.root), Path(task.place.root))
         except ContractError as error:
             # In a process of its own it was imported before.
-            raise InseparableError(because("imports_alone", error.reason, op=files.op)) from error
+            raise InseparableError(because("imports_alone", error.reason, op=op)) from error
     except InseparableError as error:
         if timed:
             raise
-        return LoadedBase(note=because("judged_by_own", error.reason, op=files.op))
+        return LoadedBase(note=because("judged_by_own", error.reason, op=op))
     found = LoadedBase(other if base.compares else None, base.judges)
     if not timed:
         return found
     kernel = BaseKernel(
         kernel=other.performance.kernel,
         root=Path(base.root),
-        head_root=Path(job.root),
+        head_root=Path(task.place.root),
         inputs=inputs_digest(other.performance.make_inputs),
         plan=base.plan,
         differs=base.differs,
@@ -417,20 +473,20 @@ def load_base(job: Job, device: Accelerator, before: frozenset[str]) -> LoadedBa
     return replace(found, kernel=kernel)
 
 
-def own_base(job: Job, device: Accelerator, loaded: LoadedOp, remote: RemoteOp) -> BaseKernel | None:
+def own_base(task: Measure, device: Accelerator, loaded: LoadedOp, remote: RemoteOp) -> BaseKernel | None:
     """The base's kernel in a process whose own op is the base's."""
     from perfci.worker.remote import repeat_own
 
-    if job.base is None:
+    if task.base is None:
         return None
     suite = loaded.performance
     return BaseKernel(
         kernel=repeat_own(suite.kernel, device, remote.folder),
-        root=Path(job.root),
-        head_root=Path(job.head_root or job.root),
+        root=Path(task.place.root),
+        head_root=Path(task.place.head_root or task.place.root),
         inputs=inputs_digest(suite.make_inputs),
-        plan=job.base.plan,
-        differs=job.base.differs,
+        plan=task.base.plan,
+        differs=task.base.differs,
         registered=device.list_namespaces(),
     )
 

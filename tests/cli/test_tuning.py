@@ -11,7 +11,7 @@ from perfci.lab.tune.records import FINAL, Attempt, Regime, SearchFile, SearchHe
 from perfci.lab.tune.search import Choice
 from perfci.report.data import write_plain
 from perfci.runs.tune import Tuning
-from perfci.worker.protocol import Modelled
+from perfci.worker.tuning.task import Modelled
 from tests.cli.rendering import lines_of
 
 BEST = {"block": 64}

@@ -9,6 +9,7 @@ import pytest
 
 from perfci.core.model import Reason
 from perfci.runs import record
+from perfci.worker.tasks import Measure
 from tests.flow.test_cheats import HONEST, write
 from tests.git_repositories import alone, begin_topic, commit_all, git
 
@@ -293,9 +294,9 @@ def killing(monkeypatch, *, base_too):
     """Processes that judge end by themselves, and the base's own as well if `base_too`."""
     real = record.working
 
-    def working(job, around, heard):
-        failure = yield from real(job, around, heard)
-        ended = job.host is not None or (base_too and job.base is None and job.task == "measure")
+    def working(task, around, heard):
+        failure = yield from real(task, around, heard)
+        ended = isinstance(task, Measure) and (task.is_judge or (base_too and task.base is None))
         facts = {"op": "scale", "where": "measure", "words": "-", "log": "-"}
         return Reason("worker_killed", facts) if ended else failure
 

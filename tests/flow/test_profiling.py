@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import subprocess
@@ -11,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from perfci.core.codec import encode
 from perfci.core.model import Bound, Profile
 from perfci.core.settings import load
 from perfci.device.seam import WARMING
 from perfci.ops.discover import select
-from perfci.runs.bench import list_files, make_job
+from perfci.runs.bench import list_files, place_ops, plan_opening
 from perfci.runs.profile import read_profile
 from perfci.store.files import decode
 from perfci.store.logbook import read_logbook
+from perfci.worker.profile import ProfileOp
+from perfci.worker.tasks import pack_task
 from tests.git_repositories import alone, begin_topic
 
 WORK = "fake.work(2.0 + US_PER_MEGABYTE * x.nbytes / 1e6)"
@@ -126,9 +126,10 @@ def test_a_process_that_is_watched_makes_each_call_once_behind_untimed_ones(proj
     project.edit("relu", "triton", "out = np.empty", "print('called with', len(x))\n    out = np.empty")
     settings = load(project.root)
     cases = ("rows=512,cols=128,dtype=float32", SMALL)
-    job = make_job(settings, "profile", list_files(select(settings, ("relu",))), "fake", 7, cases=cases)
-    file = project.root / "job.json"
-    file.write_bytes(encode(dataclasses.replace(job, marks=True, lock=False, events_fd=1)))
+    place = place_ops(settings, list_files(select(settings, ("relu",))))
+    task = ProfileOp(place=place, opening=plan_opening(settings, "fake", 7), cases=cases, marks=True)
+    file = project.root / "task.json"
+    file.write_bytes(pack_task(task, 1))
 
     done = subprocess.run(
         [sys.executable, "-P", "-m", "perfci.worker.child", str(file)],

@@ -11,15 +11,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from perfci import git
-from perfci.core import codec
+from perfci.core import codec, extensions
 from perfci.core.model import Base, Reason
 from perfci.git import Revision
 from perfci.git.base import resolve
 from perfci.git.checkout import materialise
-from perfci.worker.protocol import KINDS, pack, unpack
+from perfci.worker.protocol import pack, unpack
+from perfci.worker.tasks import list_tasks
 from tests.fuzz import mutations, values
 from tests.git_repositories import told
 
+KINDS = {kind.__name__: kind for place in list_tasks() for kind in extensions.load(place).answers}
 NAMES = sorted(KINDS)
 
 
@@ -28,7 +30,7 @@ NAMES = sorted(KINDS)
 def test_a_message_arrives_as_it_was_sent(name, data):
     message = data.draw(values.records(KINDS[name]))
 
-    assert unpack(pack(message)) == message
+    assert unpack(pack(message), KINDS.values()) == message
 
 
 @given(data=st.data(), name=st.sampled_from(NAMES))
@@ -40,7 +42,7 @@ def test_a_spoilt_line_is_a_message_or_a_value_error(data, name):
 
 def understood(line: bytes) -> object:
     try:
-        return unpack(line)
+        return unpack(line, KINDS.values())
     except ValueError as error:
         return str(error)
 

@@ -25,6 +25,7 @@ from perfci.worker.protocol import (
     Prepared,
     Ready,
 )
+from perfci.worker.tasks import Describe, Measure
 
 DEVICE = Device("fake", "Fake One", "fake-one", "FAKE-0")
 CASES = ("rows=1", "rows=2")
@@ -38,10 +39,10 @@ def block(index, process=0, base=False):
 
 
 class Workers:
-    """Replaces `run_worker`, `working` and `run_pair`: answers each job as the test planted it."""
+    """Replaces `run_worker`, `working` and `run_pair`: answers each task as the test planted it."""
 
     def __init__(self):
-        self.jobs = []
+        self.tasks = []
         self.under_way = self.most_at_once = 0  # of those that others may run beside
         self.surroundings = []
         self.pairs = []
@@ -60,79 +61,76 @@ class Workers:
         self.visible = 1
         self.late = {}
         """(op, process) -> cases that its worker had no time for"""
-        self.passes = lambda job: None
+        self.passes = lambda task: None
         """called when a measuring worker ends: time may pass"""
 
-    def __call__(self, job, around, heard):
-        self.jobs.append(job)
+    def __call__(self, task, around, heard):
+        self.tasks.append(task)
         self.surroundings.append(around)
-        return self._describe(job, around, heard) if job.task == "describe" else self._measure(job, around, heard)
+        return self._describe(task, around, heard) if isinstance(task, Describe) else self._measure(task, around, heard)
 
-    def working(self, job, around, heard):
+    def working(self, task, around, heard):
         """In the place of the generator."""
         self.under_way += 1
         self.most_at_once = max(self.most_at_once, self.under_way)
         yield ()
         self.under_way -= 1
-        return self(job, around, heard)
+        return self(task, around, heard)
 
     def run_pair(self, head, base, plan, heard):
         self.pairs.append((head, base, plan))
-        return self._measured(head.job, head.around, heard, base=True)
+        return self._measured(head.task, head.around, heard, base=True)
 
-    def _describe(self, job, around, heard):
+    def _describe(self, task, around, heard):
         if not self.device_answers:
             return Reason("cuda_unavailable", {"torch": "2.13"})
         uuid = self.boards.get(around.environment.get("FAKE_VISIBLE_DEVICES"), DEVICE.uuid)
         device = self.models.get(uuid, dataclasses.replace(DEVICE, uuid=uuid))
         heard(Ready(device, devices=self.devices, visible=self.visible))
-        for files in job.ops:
+        for files in task.place.ops:
             heard(Doing("import", files.op))
             if (death := self.dies.get(("describe", files.op))) is not None:
                 return death
             heard(self.planned.get(files.op, PlannedOp(files.op, ("rows=0",), CASES)))
         return None
 
-    def _measure(self, job, around, heard):
-        op = job.ops[0].op
+    def _measure(self, task, around, heard):
+        op = task.op
         heard(Doing("import", op))
         if op in self.apart:
             heard(Apart(self.apart[op]))
             return None
-        return self._measured(job, around, heard, base=job.base is not None)
+        return self._measured(task, around, heard, base=task.base is not None)
 
-    def _measured(self, job, around, heard, base):
-        op = job.ops[0].op
-        by_process = self.boards.get(job.process, DEVICE.uuid)
+    def _measured(self, task, around, heard, base):
+        op = task.op
+        by_process = self.boards.get(task.process, DEVICE.uuid)
         uuid = self.boards.get(around.environment.get("FAKE_VISIBLE_DEVICES"), by_process)
-        heard(
-            Ready(
-                Device("fake", "Fake One", "fake-one", uuid), "virtual" if job.timer in {"auto", "event"} else job.timer
-            )
-        )
-        if not job.process and job.suites[0] == "accuracy":
+        timer = task.opening.timer
+        heard(Ready(Device("fake", "Fake One", "fake-one", uuid), "virtual" if timer in {"auto", "event"} else timer))
+        if not task.process and task.suites[0] == "accuracy":
             heard(AccuracyCase("rows=0", "normal", "contiguous", 0))
-        cases = job.cases if job.cases is not None else CASES
+        cases = task.cases if task.cases is not None else CASES
         arm = BaseArm(same=False, duelled=True) if base else None
         for case in cases:
             heard(Doing("measure", op, case))
-            heard(Prepared(PerformanceCase(case, compile_s=1.0 + job.process, base=arm)))
-            heard(Measured(case, block(0, job.process, base), {"kernel": (5.0,), "reference": (5.0,)}))
-        self.passes(job)
-        death = self.dies.get(("judge" if job.host else "measure", op))
+            heard(Prepared(PerformanceCase(case, compile_s=1.0 + task.process, base=arm)))
+            heard(Measured(case, block(0, task.process, base), {"kernel": (5.0,), "reference": (5.0,)}))
+        self.passes(task)
+        death = self.dies.get(("judge" if task.host else "measure", op))
         if isinstance(death, BaseException):
             raise death
         if death is not None:
-            return self.dies.pop(("measure", op)) if ("judge", op) in self.dies and not job.host else death
-        short = self.late.get((op, job.process), ())
+            return self.dies.pop(("measure", op)) if ("judge", op) in self.dies and not task.host else death
+        short = self.late.get((op, task.process), ())
         for case in cases:
-            heard(Finished(PerformanceCase(case, compile_s=1.0 + job.process, base=arm), case in short))
+            heard(Finished(PerformanceCase(case, compile_s=1.0 + task.process, base=arm), case in short))
         heard(OpDone(verify_s=1.0, measure_s=2.0, limits=Limits(1000.0, {op: 1.0}), late=bool(short)))
         return None
 
     def measured(self):
-        """(op, process, cases) of every measuring job."""
-        return [(job.ops[0].op, job.process, job.cases) for job in self.jobs if job.task == "measure"]
+        """(op, process, cases) of every measuring task."""
+        return [(task.op, task.process, task.cases) for task in self.tasks if isinstance(task, Measure)]
 
 
 FILES = {

@@ -79,7 +79,7 @@ def earlier(measure, main, workers):
 
     def run():
         found = measure(main, device="fake")
-        workers.jobs.clear()
+        workers.tasks.clear()
         return found
 
     return run

@@ -171,14 +171,14 @@ def test_an_op_with_the_same_files_is_the_same_without_being_imported(bench, wor
     assert (found["scale"].same, found["scale"].performance) == (True, CASES)
     assert (found["relu"].same, found["relu"].performance) == (False, CASES[:1])
     assert found["relu"].changed == ("kernels/relu/relu_triton.py",)
-    assert [[files.op for files in job.ops] for job in workers.jobs] == [["relu"]]
+    assert [[files.op for files in task.place.ops] for task in workers.tasks] == [["relu"]]
 
 
 def test_head_is_described_while_the_base_is(bench, workers):
     found = stage.describe_against(bench, Request(device="fake"), find(bench))
 
     assert {op.op: op.base.same for op in found.ops} == {"relu": False, "scale": True}
-    assert [[files.op for files in job.ops] for job in workers.jobs] == [["relu", "scale"], ["relu"]]
+    assert [[files.op for files in task.place.ops] for task in workers.tasks] == [["relu", "scale"], ["relu"]]
     assert workers.most_at_once == 2
 
 

@@ -12,7 +12,8 @@ from perfci.runs import chains
 from perfci.runs.chains import check_chains
 from perfci.runs.describe import Described
 from perfci.runs.plan import Request
-from perfci.worker.protocol import ChainPlanned, Doing, OpDone, Ready
+from perfci.worker.chains import ChainPlanned
+from perfci.worker.protocol import Doing, OpDone, Ready
 
 CASES = ("rows=1", "rows=2", "rows=3")
 FAKE = Device("fake", "Fake One", "fake-one")
@@ -28,7 +29,7 @@ def settings(tmp_path):
 
 
 @pytest.fixture
-def jobs(monkeypatch):
+def tasks(monkeypatch):
     """Replaces workers by `said`: one list of messages and a failure a worker."""
 
     class Workers(list):
@@ -36,8 +37,8 @@ def jobs(monkeypatch):
 
     seen = Workers()
 
-    def run_worker(job, around, heard):
-        seen.append(job)
+    def run_worker(task, around, heard):
+        seen.append(task)
         messages, failure = seen.said.pop(0)
         for message in messages:
             heard(message)
@@ -59,48 +60,48 @@ def check(settings, **options):
     return check_chains(settings, Request(**{"ops": ("echo",), "device": "fake", "seed": 7} | options), lambda _: None)
 
 
-def test_a_worker_that_lost_its_device_is_followed_by_one_for_what_is_left(settings, jobs):
-    jobs.said = [
+def test_a_worker_that_lost_its_device_is_followed_by_one_for_what_is_left(settings, tasks):
+    tasks.said = [
         ([Ready(FAKE), ChainPlanned(CASES), *good("rows=1", "rows=2"), OpDone()], None),
         ([ChainPlanned(("rows=3",)), *good("rows=3"), OpDone()], None),
     ]
 
     (result,) = check(settings).results
     assert [case.case for case in result.cases] == [*CASES]
-    assert [job.cases for job in jobs] == [None, ("rows=3",)]
+    assert [task.cases for task in tasks] == [None, ("rows=3",)]
     assert not result.failed
 
 
-def test_a_worker_that_stops_short_fails_its_chain_with_what_it_had(settings, jobs):
-    jobs.said = [([Ready(FAKE), ChainPlanned(CASES), *good("rows=1")], None), ([OpDone()], None)]
+def test_a_worker_that_stops_short_fails_its_chain_with_what_it_had(settings, tasks):
+    tasks.said = [([Ready(FAKE), ChainPlanned(CASES), *good("rows=1")], None), ([OpDone()], None)]
 
     (result,) = check(settings).results
     assert result.failure == Reason("worker_silent")
     assert [case.case for case in result.cases] == ["rows=1"]
 
 
-def test_no_case_of_any_chain_is_a_usage_error_and_of_one_chain_is_none(settings, jobs):
-    jobs.said = [([Ready(FAKE), ChainPlanned(()), OpDone()], None)] * 2
+def test_no_case_of_any_chain_is_a_usage_error_and_of_one_chain_is_none(settings, tasks):
+    tasks.said = [([Ready(FAKE), ChainPlanned(()), OpDone()], None)] * 2
     with pytest.raises(UsageError, match="No case of echo, other fits"):
         check(settings, ops=(), pattern="rows=9")
 
-    jobs.said = [
+    tasks.said = [
         ([Ready(FAKE), ChainPlanned(()), OpDone()], None),
         ([Ready(FAKE), ChainPlanned(("rows=9",)), *good("rows=9"), OpDone()], None),
     ]
     assert [len(result.cases) for result in check(settings, ops=(), pattern="rows=9").results] == [0, 1]
 
 
-def test_a_device_that_cannot_be_opened_is_no_chains_fault(settings, jobs):
-    jobs.said = [([], Reason("device_gone", {"device": "cuda", "why": "no driver"}))]
+def test_a_device_that_cannot_be_opened_is_no_chains_fault(settings, tasks):
+    tasks.said = [([], Reason("device_gone", {"device": "cuda", "why": "no driver"}))]
 
     with pytest.raises(PerfciError, match="The device cuda can"):
         check(settings, device="cuda")
 
 
-def test_without_a_device_named_the_one_at_hand_is_asked_for_first(settings, jobs, monkeypatch):
+def test_without_a_device_named_the_one_at_hand_is_asked_for_first(settings, tasks, monkeypatch):
     monkeypatch.setattr(chains, "describe_sources", lambda *_: [Described(FAKE, ())])
-    jobs.said = [([Ready(FAKE), ChainPlanned(("rows=1",)), *good("rows=1"), OpDone()], None)]
+    tasks.said = [([Ready(FAKE), ChainPlanned(("rows=1",)), *good("rows=1"), OpDone()], None)]
 
     assert check(settings, device="auto").device == FAKE
-    assert [job.device for job in jobs] == ["fake"]
+    assert [task.opening.device for task in tasks] == ["fake"]

@@ -21,7 +21,7 @@ def test_all_ops_are_described_by_one_worker(workers, settings, heard):
 
     assert [op.op for op in found.ops] == ["relu", "scale"]
     assert found.device.kind == "fake"
-    assert [[files.op for files in job.ops] for job in workers.jobs] == [["relu", "scale"]]
+    assert [[files.op for files in task.place.ops] for task in workers.tasks] == [["relu", "scale"]]
     assert Doing("import", "scale") in heard
 
 
@@ -32,7 +32,7 @@ def test_an_op_that_kills_the_describing_worker_is_named_and_the_rest_described_
     plan = flow.describe(settings, Request(), heard.append)
 
     assert [(op.op, op.failure, op.performance) for op in plan.ops] == [("relu", death, ()), ("scale", None, CASES)]
-    assert [[files.op for files in job.ops] for job in workers.jobs] == [["relu", "scale"], ["scale"]]
+    assert [[files.op for files in task.place.ops] for task in workers.tasks] == [["relu", "scale"], ["scale"]]
 
 
 def test_an_op_that_breaks_the_contract_is_never_imported(workers, settings, heard):
@@ -41,7 +41,7 @@ def test_an_op_that_breaks_the_contract_is_never_imported(workers, settings, hea
     plan = flow.describe(settings, Request(), heard.append)
 
     assert plan.ops[0].failure.kind == "file_of_four_missing"
-    assert [[files.op for files in job.ops] for job in workers.jobs] == [["scale"]]
+    assert [[files.op for files in task.place.ops] for task in workers.tasks] == [["scale"]]
 
 
 def test_without_a_device_there_is_no_plan_but_a_reason(workers, settings, heard):

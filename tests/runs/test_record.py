@@ -17,6 +17,7 @@ from perfci.runs.bench import open_bench
 from perfci.runs.plan import Request
 from perfci.store import launches
 from perfci.worker.protocol import Doing
+from perfci.worker.tasks import Measure
 from tests.runs.stand_ins import CASES, DEVICE, write_ops
 
 record = importlib.import_module("perfci.runs.record")
@@ -47,12 +48,12 @@ def test_without_a_device_as_many_ops_are_checked_at_once_as_there_are_cores(mea
 def test_each_op_has_a_worker_of_its_own_with_the_runs_seed_and_budget(measure, workers, settings, heard):
     run = measure(budget_s=0.5, timer="event", pattern="rows=*", suites=(Suite.PERFORMANCE,))
 
-    jobs = [job for job in workers.jobs if job.task == "measure"]
-    assert [job.ops[0].op for job in jobs] == ["relu", "scale"]
-    assert {(job.seed, job.budget_s, job.pattern, job.process) for job in jobs} == {(7, 0.5, "rows=*", 0)}
+    tasks = [task for task in workers.tasks if isinstance(task, Measure)]
+    assert [task.op for task in tasks] == ["relu", "scale"]
+    assert {(task.seed, task.budget_s, task.pattern, task.process) for task in tasks} == {(7, 0.5, "rows=*", 0)}
     # The first is asked for the wanted timer, later ones for the one that it found.
-    assert [job.timer for job in jobs] == ["event", "virtual"]
-    assert {job.suites for job in jobs} == {(Suite.PERFORMANCE,)}
+    assert [task.opening.timer for task in tasks] == ["event", "virtual"]
+    assert {task.suites for task in tasks} == {(Suite.PERFORMANCE,)}
     assert run.plan.seed == 7
 
 
@@ -141,14 +142,14 @@ def test_a_changed_op_is_measured_beside_its_base_and_an_unchanged_one_not_at_al
     run = measure(forked)
 
     assert workers.measured() == [("relu", 0, CASES)]
-    (job,) = (job for job in workers.jobs if job.task == "measure")
-    assert (job.base.plan.cases, job.base.plan.duel.value, job.base.plan.skip_unchanged) == (CASES, "changed", True)
+    (task,) = (task for task in workers.tasks if isinstance(task, Measure))
+    assert (task.base.plan.cases, task.base.plan.duel.value, task.base.plan.skip_unchanged) == (CASES, "changed", True)
     # The judge's process has the base's files, and starts one for the op's own.
-    assert Path(job.ops[0].folder).relative_to(job.root) == Path("kernels/relu")
-    assert not Path(job.root).is_relative_to(forked.root)
-    own = job.host.job
-    assert (own.task, own.root, own.base, own.lock) == ("serve", str(forked.root), None, False)
-    assert Path(own.ops[0].folder).is_relative_to(forked.root)
+    assert task.folder.relative_to(task.place.root) == Path("kernels/relu")
+    assert not Path(task.place.root).is_relative_to(forked.root)
+    own = task.host.task
+    assert (own.place.root, own.opening.lock) == (str(forked.root), False)
+    assert own.folder.is_relative_to(forked.root)
     assert [(op.op, op.performance, op.failure) for op in run.ops if op.op == "scale"] == [("scale", (), None)]
     assert [(op.op, op.base.same, op.base.changed) for op in run.plan.ops] == [
         ("relu", False, ("kernels/relu/relu_triton.py",)),
@@ -164,11 +165,11 @@ def test_the_process_of_the_ops_own_code_is_told_no_seed_and_no_file_has_it_befo
 
     run = measure(forked, seed=None)
 
-    (job,) = (job for job in workers.jobs if job.task == "measure")
-    assert (job.host.job.seed, run.ops[0].seed) == (0, job.seed)
-    assert not any(str(job.seed) in text for text in saved)
+    (task,) = (task for task in workers.tasks if isinstance(task, Measure))
+    assert (task.host.task.seed, run.ops[0].seed) == (0, task.seed)
+    assert not any(str(task.seed) in text for text in saved)
     given = measure(forked, seed=7)
-    assert (workers.jobs[-1].seed, given.ops[0].seed) == (7, None)
+    assert (workers.tasks[-1].seed, given.ops[0].seed) == (7, None)
 
 
 def test_revisions_that_turn_out_inseparable_get_a_process_each_from_then_on(measure, workers, forked, heard):
@@ -180,10 +181,13 @@ def test_revisions_that_turn_out_inseparable_get_a_process_each_from_then_on(mea
     assert run.plan.ops[0].base.apart == LATE
     assert [len(case.blocks) for case in run.ops[0].performance] == [1, 1]
     # Head's process has the base's suites, by which its kernel is judged.
-    assert (head.job.base.judges, head.job.by_round, head.job.arm, head.job.lock) == (True, True, "kernel", True)
-    assert (base.job.base, base.job.by_round, base.job.arm, base.job.lock) == (None, True, "base", False)
-    assert (base.job.head_root, base.job.cases, base.job.suites) == (str(forked.root), CASES, (Suite.PERFORMANCE,))
-    assert base.job.ops[0].folder.startswith(base.job.root) and base.around.folder == Path(base.job.root)
+    assert (head.task.base.judges, head.task.by_round) == (True, True)
+    assert (base.task.base, base.task.by_round) == (None, True)
+    openings = [side.task.opening for side in (head, base)]
+    assert [(opening.arm, opening.lock) for opening in openings] == [("kernel", True), ("base", False)]
+    place = base.task.place
+    assert (place.head_root, base.task.cases, base.task.suites) == (str(forked.root), CASES, (Suite.PERFORMANCE,))
+    assert base.task.folder.is_relative_to(place.root) and base.around.folder == Path(place.root)
     assert (head.around.log.name, base.around.log.name) == ("relu.log", "relu-base.log")
     assert (rules.cases, rules.skip_unchanged) == (CASES, True)
 
@@ -191,7 +195,7 @@ def test_revisions_that_turn_out_inseparable_get_a_process_each_from_then_on(mea
 
     judged = ("relu", 0, CASES), ("relu", 1, ("rows=2",))
     assert len(workers.pairs) == 2 and workers.measured() == [judged[0], ("relu", 0, None), judged[1]]
-    assert (workers.pairs[1][0].job.process, workers.pairs[1][1].job.cases) == (1, ("rows=2",))
+    assert (workers.pairs[1][0].task.process, workers.pairs[1][1].task.cases) == (1, ("rows=2",))
 
 
 def test_a_judges_process_that_its_base_ends_too_is_followed_by_one_for_both_revisions(measure, workers, forked):
@@ -201,14 +205,14 @@ def test_a_judges_process_that_its_base_ends_too_is_followed_by_one_for_both_rev
 
     assert run.ops[0].failure is None
     assert workers.measured() == [("relu", 0, CASES), ("relu", 0, CASES), ("relu", 0, None)]
-    alone = workers.jobs[-2]
-    assert (alone.host, alone.base, alone.ops) == (None, None, workers.jobs[-3].ops)
+    alone = workers.tasks[-2]
+    assert (alone.host, alone.base, alone.place) == (None, None, workers.tasks[-3].place)
     # The measurements of the one that died are made again, also in the file of raw launches.
     assert [len(case.blocks) for case in run.ops[0].performance] == [1, 1]
     assert {case.self_reported.kind for case in run.ops[0].performance} == {CRASH.kind}
     assert len(launches.read_launches(forked.reports).rows) == 2 * len(CASES)
     # The accuracy was known and is not checked again.
-    assert workers.jobs[-1].suites == (Suite.PERFORMANCE,) and len(run.ops[0].accuracy) == 1
+    assert workers.tasks[-1].suites == (Suite.PERFORMANCE,) and len(run.ops[0].accuracy) == 1
 
 
 def test_a_judges_process_that_its_base_alone_does_not_end_is_an_error(measure, workers, forked):
@@ -228,8 +232,8 @@ def test_an_audited_case_of_an_unchanged_op_is_all_that_is_measured_of_it(measur
 
     audit = run.plan.ops[1].audit
     assert len(audit) == 1
-    job = next(job for job in workers.jobs if job.task == "measure" and job.ops[0].op == "scale")
-    assert (job.cases, job.suites, job.base.plan.audit) == (audit, (Suite.PERFORMANCE,), audit)
+    task = next(task for task in workers.tasks if isinstance(task, Measure) and task.op == "scale")
+    assert (task.cases, task.suites, task.base.plan.audit) == (audit, (Suite.PERFORMANCE,), audit)
     assert [case.case for case in run.ops[1].performance] == list(audit)
 
 
@@ -264,8 +268,8 @@ class Clock:
         self._limit = None if limit_s is None else deadline.find(limit_s, {}, self.now).deadline
         self._patch = pytest.MonkeyPatch()
 
-    def pass_(self, job):
-        self.now += self.takes.get(job.ops[0].op, 0.0)
+    def pass_(self, task):
+        self.now += self.takes.get(task.op, 0.0)
 
     def __enter__(self):
         for clock in ("time", "monotonic"):
@@ -300,14 +304,14 @@ def test_an_op_may_not_take_the_time_that_the_others_need(measure, workers, thre
     takes = {"relu": 100.0, "scale": 100.0, "silu": 100.0}
     with Clock(workers, takes):
         measure()
-    workers.jobs.clear()
+    workers.tasks.clear()
     workers.surroundings.clear()
 
     clock = Clock(workers, takes, 500.0)
     with clock as limit:
         measure(deadline=limit)
 
-    allowed = [job.until_s for job in workers.jobs if job.task == "measure"]
+    allowed = [task.until_s for task in workers.tasks if isinstance(task, Measure)]
     # 490 s until workers wind down; two others need 100 each, then one, then none.
     assert [round(until - 1_000_000.0) for until in allowed] == [290, 390, 490]
     ends = [around.until_s for around in workers.surroundings if around.until_s]
@@ -315,7 +319,7 @@ def test_an_op_may_not_take_the_time_that_the_others_need(measure, workers, thre
 
 
 def test_a_worker_that_was_ended_in_the_accuracy_suite_says_that_this_was_not_done(measure, workers, settings):
-    def checking(job, around, heard, base):
+    def checking(task, around, heard, base):
         heard(Doing("accuracy", "relu", "rows=0"))
         heard(AccuracyCase("rows=0", "normal", "contiguous", 0))
         return Reason("worker_late", {"op": "relu", "where": "accuracy"})

@@ -130,7 +130,7 @@ def test_without_a_release_nothing_is_started_and_a_sentence_says_what_to_do(cre
 
     run, judgements = creep()
 
-    assert (run.plan.ops, run.ops, workers.jobs) == ((), (), [])
+    assert (run.plan.ops, run.ops, workers.tasks) == ((), (), [])
     assert [note.kind for note in judgements.notes] == ["release_none"]
     assert store.read_run(main.reports / "creep").id == run.id
 

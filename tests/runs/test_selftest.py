@@ -21,6 +21,7 @@ from perfci.core.model import (
 from perfci.runs.bench import open_bench
 from perfci.runs.plan import Request
 from perfci.runs.selftest import copy_tree, selftest, try_out
+from perfci.worker.tasks import Measure
 from tests.runs import stand_ins
 
 DUEL = Look(4, 1, Interval(0.0, 0.0, 0.0), 1.0, 1.0, (0.0,), (4,), 0.01)
@@ -101,8 +102,8 @@ def test_the_tries_leave_the_projects_own_run_alone(workers, settings, heard):
     # The stand-ins slow nothing down and break nothing.
     assert [trial.passed for trial in found.trials] == [True, False, False]
     assert reports.read_text() == "mine"
-    measuring = [job for job in workers.jobs if job.task == "measure"]
-    assert list(dict.fromkeys((job.ops[0].op, job.planted, job.spoiled) for job in measuring)) == [
+    measuring = [task for task in workers.tasks if isinstance(task, Measure)]
+    assert list(dict.fromkeys((task.op, task.plant.slowdown, task.plant.spoiled) for task in measuring)) == [
         ("relu", 0.0, False),
         ("scale", 0.0, False),
         ("relu", 2.0, False),

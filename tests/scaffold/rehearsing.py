@@ -13,7 +13,7 @@ from perfci.core import settings
 from perfci.core.codec import decode
 from perfci.runs.sketch import find_files
 from perfci.scaffold.sketch import Sketch
-from perfci.worker.protocol import SketchFiles
+from perfci.worker.sketch.task import SketchFiles
 
 HERE = Path(__file__).parent
 

@@ -15,7 +15,7 @@ from perfci.ops import discover
 from perfci.runs import sketch as pipeline_sketch
 from perfci.scaffold import new
 from perfci.scaffold.sketch import Sketch, draft
-from perfci.worker.protocol import SketchFiles
+from perfci.worker.sketch.task import SketchFiles
 from tests.scaffold.rehearsing import interpreted, rehearse
 
 HERE = Path(__file__).parent

@@ -15,20 +15,23 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPILE = """
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from perfci.core.model import Device, PerformanceCase
 from perfci.device.nvml import NvmlBoard
 from perfci.worker import ahead
-from perfci.worker.protocol import Job, OpFiles, Prepared
+from perfci.worker.protocol import Prepared
+from perfci.worker.tasks import CompileAhead, OpFiles, Place
 
 root, capabilities, index, parts = Path(sys.argv[1]), eval(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 files = OpFiles("broadcast", str(root / "kernels" / "broadcast"))
 board = Device("cuda", "NVIDIA H200", "nvidia-h200", processors=132)
 kernels, part = str(root / "kernels"), (index, parts)
-job = Job("ahead", (files,), kernels, "cuda", 0, pattern="*dtype=float16", board=board, part=part)
-sent = []
+task = CompileAhead(place=Place((files,), kernels), pattern="*dtype=float16", board=board, part=part)
+sent, channel = [], SimpleNamespace()
+channel.send = sent.append
 for capability in capabilities:
     NvmlBoard.capability = lambda board: capability
-    ahead.run(job, sent.append)
+    ahead.run(task, channel)
 print(*(message.case.case for message in sent if isinstance(message, Prepared)), sep="\\n")
 
 from functools import partial
@@ -40,7 +43,7 @@ from perfci.worker.load import load_op
 
 kept = lambda: len([*Path(environ["TRITON_CACHE_DIR"]).glob("*/*.cubin")])
 before, suite = kept(), load_op("broadcast", Path(files.folder), root / "kernels").accuracy
-for check in checks(suite, 7, job.pattern) if capability == (9, 0) and parts == 1 else ():
+for check in checks(suite, 7, task.pattern) if capability == (9, 0) and parts == 1 else ():
     if check.values == "normal" and check.layout != "contiguous":
         made = offline.compile_call(partial(make_inputs, suite, TorchArrays("cuda"), check)).value
         assert offline.compile_call(partial(suite.kernel, **made)).value is not None

@@ -186,7 +186,7 @@ OPERATORS = """
     from perfci.worker.work import load_base
     from perfci.worker.load import load_op
     from perfci.ops.identity import DuelPlan
-    from perfci.worker.protocol import BaseFiles, Job, OpFiles
+    from perfci.worker.tasks import BaseFiles, Measure, Opening, OpFiles, Place
 
     head, base = map(Path, sys.argv[1:3])
     op = sys.argv[3]
@@ -194,8 +194,8 @@ OPERATORS = """
     before = device.list_namespaces()
     ours = load_op(op, head / "kernels" / op, head / "kernels").performance.kernel
     files = BaseFiles(str(base / "kernels" / op), str(base / "kernels"), str(base), DuelPlan(("rows=1",)))
-    job = Job("measure", (OpFiles(op, str(head / "kernels" / op)),), str(head / "kernels"), "cpu", 1,
-              root=str(head), base=files)
+    place = Place((OpFiles(op, str(head / "kernels" / op)),), str(head / "kernels"), str(head))
+    task = Measure(place=place, opening=Opening("cpu", 1), base=files)
 """
 
 
@@ -204,11 +204,11 @@ OPERATORS = """
 def test_a_revision_that_registers_torch_operators_is_refused_before_the_other_runs_its_code(tmp_path):
     head, base = with_operators(tmp_path)
     refused = """
-        found = load_base(job, device, before)  # nothing is timed here, so that head is judged by its own suites
+        found = load_base(task, device, before)  # nothing is timed here, so that head is judged by its own suites
         print(found.op, found.note.kind, found.note.facts["namespace"])
         device.absent = None
         try:
-            load_base(job, device, before)
+            load_base(task, device, before)
         except InseparableError as error:
             print(error.reason.kind, error.reason.facts["namespace"])
         print(ours(torch.ones(1)).item())

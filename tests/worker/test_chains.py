@@ -10,8 +10,9 @@ from perfci.core.errors import ContractError
 from perfci.core.wording import sentence
 from perfci.device import open_device
 from perfci.lab.chains.records import ChainCase
-from perfci.worker.chains import load_chain, run
-from perfci.worker.protocol import ChainPlanned, Doing, Job, OpDone, OpFiles
+from perfci.worker.chains import ChainPlanned, CheckChain, check, load_chain
+from perfci.worker.protocol import Doing, OpDone
+from tests.worker.task_examples import make_task
 
 FILE = """
 import numpy as np
@@ -80,8 +81,8 @@ def test_whatever_a_file_does_wrong_is_told_with_its_name(load, before, after, t
 
 def heard(chain, **fields):
     messages = []
-    job = Job("chain", (OpFiles("halves", "."),), ".", "fake", 7, **fields)
-    run(job, messages.append, open_device("fake", seed=1), chain)
+    task = make_task(CheckChain, ("halves",), ".", seed=7, **fields)
+    check(task, messages.append, open_device("fake", seed=1), chain)
     return messages
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import subprocess
 import sys
@@ -15,18 +14,17 @@ from perfci.worker import child
 from perfci.worker.process import WorkerEnvironment, start_worker, wait
 from perfci.worker.protocol import (
     Apart,
-    BaseFiles,
     Failed,
     Finished,
-    Job,
     Measured,
     OpDone,
-    OpFiles,
     Prepared,
     Ready,
     Turn,
     TurnAsked,
 )
+from perfci.worker.tasks import BaseFiles, Describe, Measure
+from tests.worker.task_examples import make_task
 
 TRITON = """
 from {op}_helper import US
@@ -85,20 +83,19 @@ class Project:
         assert before in text
         path.write_text(text.replace(before, after))
 
-    def job(self, task="measure", ops=("twice",), **fields):
-        files = tuple(OpFiles(op, str(self.kernels / op)) for op in ops)
-        job = Job(task, files, str(self.kernels), "fake", 7, root=str(self.root), suites=(Suite.PERFORMANCE,))
-        return dataclasses.replace(job, **fields)
+    def task(self, kind=Measure, ops=("twice",), **fields):
+        given = {"seed": 7, "suites": (Suite.PERFORMANCE,)} | fields
+        return make_task(kind, ops, self.kernels, self.root, **given)
 
     def as_base(self, op="twice", **fields):
         return BaseFiles(str(self.kernels / op), str(self.kernels), str(self.root), DuelPlan(CASES, **fields))
 
 
-def say(job, folder, turns=(), environment=None):
+def say(task, folder, turns=(), environment=None):
     """Runs a worker; returns its messages and its failure. `turns` answer its questions."""
     heard, given = [], iter(turns)
     variables = {**os.environ, **(environment or {}), "PYTHONDONTWRITEBYTECODE": "1"}
-    with start_worker(job, WorkerEnvironment(variables, folder, folder / "log", 30.0)) as worker:
+    with start_worker(task, WorkerEnvironment(variables, folder, folder / "log", 30.0)) as worker:
         while not worker.over:
             wait([worker])
             for message in worker.hear():
@@ -123,7 +120,7 @@ def base(tmp_path):
 
 
 def test_a_worker_times_kernel_base_and_reference(head, base):
-    heard, failure = say(head.job(base=base.as_base()), head.root)
+    heard, failure = say(head.task(base=base.as_base()), head.root)
 
     assert failure is None
     assert {name for message in of(Measured, heard) for name in message.launches_us} == {"kernel", "reference", "base"}
@@ -135,7 +132,7 @@ def test_a_worker_times_kernel_base_and_reference(head, base):
 def test_a_base_beside_head_that_does_not_import_needs_a_process_of_its_own(head, base):
     base.edit("twice", "triton", "from twice_helper", "raise OSError('port taken')\nfrom twice_helper")
 
-    heard, failure = say(head.job(base=base.as_base()), head.root)
+    heard, failure = say(head.task(base=base.as_base()), head.root)
 
     assert failure is None
     (apart,) = of(Apart, heard)
@@ -144,9 +141,9 @@ def test_a_base_beside_head_that_does_not_import_needs_a_process_of_its_own(head
 
 
 def test_a_base_alone_waits_to_be_let_onto_the_device_and_is_timed_as_the_base(head, base):
-    job = base.job(arm="base", baton=99, lock=False, head_root=str(head.root))
+    task = base.task(arm="base", baton=99, lock=False, head_root=str(head.root))
 
-    heard, failure = say(job, base.root, [Turn(-1, ()), Turn(0, CASES), Turn(1, CASES[:1]), Turn(2, ())])
+    heard, failure = say(task, base.root, [Turn(-1, ()), Turn(0, CASES), Turn(1, CASES[:1]), Turn(2, ())])
 
     assert failure is None
     first = next(i for i, message in enumerate(heard) if isinstance(message, TurnAsked))
@@ -174,9 +171,9 @@ def absolute_import(path):
 def test_a_base_that_reads_heads_files_is_refused_in_its_own_process_and_when_it_is_described(head, base):
     (base.kernels / "twice" / "twice_helper.py").write_text(absolute_import(head.kernels / "twice" / "twice_helper.py"))
 
-    beside, _ = say(head.job(base=base.as_base()), head.root)
-    alone, failure = say(base.job(arm="base", baton=99, head_root=str(head.root)), base.root, [Turn(-1, ())])
-    described, _ = say(base.job("describe", head_root=str(head.root)), base.root)
+    beside, _ = say(head.task(base=base.as_base()), head.root)
+    alone, failure = say(base.task(arm="base", baton=99, head_root=str(head.root)), base.root, [Turn(-1, ())])
+    described, _ = say(base.task(Describe, head_root=str(head.root)), base.root)
 
     assert of(Apart, beside)[0].reason.kind == "imports_other_code"
     assert failure.kind == "base_reaches_head" and failure.facts["file"].startswith(str(head.root))
@@ -203,7 +200,7 @@ def test_a_triton_whose_cache_may_be_stale_compiles_anew(version, stale, monkeyp
 RARE = (
     "yaml", "email", "zipfile", "importlib.metadata", "tomllib", "socket", "perfci.lab.chains.runs",
     "perfci.store.past", "perfci.git", "perfci.core.settings", "perfci.lab.soak.subject", "perfci.thresholds.place",
-    "perfci.thresholds.read", "perfci.lab.tune.search", "perfci.lab.tune.files", "perfci.worker.parent",
+    "perfci.thresholds.read", "perfci.lab.tune.search", "perfci.lab.tune.files", "perfci.worker.process",
 )  # fmt: skip
 """Modules that few workers come to need, and that would be paid for at every start of one."""
 

@@ -13,9 +13,10 @@ import pytest
 from perfci.worker import forks
 from perfci.worker.parent import run_worker
 from perfci.worker.process import WorkerEnvironment
-from perfci.worker.protocol import Job, OpFiles
+from perfci.worker.tasks import Describe
 from tests.processes import runs
 from tests.worker.forked import begin, run
+from tests.worker.task_examples import make_task
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux alone")
 
@@ -150,10 +151,10 @@ def test_a_run_goes_on_with_workers_that_are_not_forked_if_the_process_dies(tmp_
     assert run(variables, "print('forked')", tmp_path) == ("forked\n", 0)
     forks._servers[forks._find_key(variables)]._end()
     heard = []
-    job = Job("describe", (OpFiles("relu", "/nowhere"),), "/nowhere", "fake", 1)
+    task = make_task(Describe)
     around = WorkerEnvironment(variables, tmp_path, tmp_path / "log", 60.0)
 
-    assert run_worker(job, around, heard.append) is None
+    assert run_worker(task, around, heard.append) is None
     assert [type(message).__name__ for message in heard] == ["Ready", "Doing", "PlannedOp"]
 
 
@@ -163,6 +164,7 @@ import os, signal, sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from pathlib import Path
 from tests.worker.forked import begin, run
+from tests.worker.task_examples import make_task
 variables = begin(Path({str(tmp_path / "package")!r}))
 run(variables, "", Path.cwd(), None)
 print(*Path(f"/proc/self/task/{{os.getpid()}}/children").read_text().split(), flush=True)

@@ -31,16 +31,15 @@ from perfci.worker.process import WorkerEnvironment
 from perfci.worker.protocol import (
     Doing,
     Finished,
-    Job,
     Measured,
     OpDone,
-    OpFiles,
     Prepared,
     Ready,
     Turn,
     TurnAsked,
 )
 from tests.processes import runs
+from tests.worker.task_examples import make_task
 
 A, B = "rows=1", "rows=2"
 DEVICE = Device("fake", "Fake One", "fake-one")
@@ -128,7 +127,7 @@ class Match:
 
     def __init__(self, head=(A,), base=(A,), **rules):
         fields = {name: rules.pop(name) for name in ("process", "limits") if name in rules}
-        self.job = Job("measure", (OpFiles("relu", "/nowhere"),), "/nowhere", "fake", 1, **fields)
+        self.task = make_task(**fields)
         self.plan = DuelPlan(tuple(base), **rules)
         self.heard = []
         self.referee = self.make_referee()
@@ -137,7 +136,7 @@ class Match:
         """(side, turn) in the order in which they were let go, those without a block left out"""
 
     def make_referee(self):
-        return Referee(self.job, self.plan, self.heard.append)
+        return Referee(self.task, self.plan, self.heard.append)
 
     def play(self):
         self._say(HEAD, self.players[HEAD].start())
@@ -310,21 +309,23 @@ import os, signal, sys, time
 from perfci.core.codec import decode
 from perfci.core.model import *
 from perfci.worker.protocol import *
-job = decode(sys.stdin.readline(), Job)
-open(f"{job.arm}.pid", "w").write(str(os.getpid()))
+from perfci.worker.tasks import unpack_task
+task, events = unpack_task(sys.stdin.readline())
+arm = task.opening.arm
+open(f"{arm}.pid", "w").write(str(os.getpid()))
 def say(message):
-    os.write(job.events_fd, pack(message))
+    os.write(events, pack(message))
 def ask():
     say(TurnAsked())
     return decode(sys.stdin.readline(), Turn)
 def summary(us):
     return Summary(3, us, us, us, us, us, us, us, us, 0.0, 0)
 def run():
-    base = job.arm == "base"
+    base = arm == "base"
     if base:
         ask()
     say(Ready(Device("fake", "Fake One", "fake-one"), "virtual"))
-    case = PerformanceCase("rows=1", identity=Identity((job.arm,), inputs="same"))
+    case = PerformanceCase("rows=1", identity=Identity((arm,), inputs="same"))
     say(Prepared(case))
     while (turn := ask()).cases:
         misbehave(turn.index)
@@ -357,8 +358,8 @@ class Pair:
             place = self.folder / name
             place.mkdir()
             (place / "worker.py").write_text(WORKER + script)
-            job = Job("measure", (OpFiles("relu", "/nowhere"),), "/nowhere", "fake", 1, arm=arm)
-            sides.append(PairSide(job, WorkerEnvironment(dict(os.environ), place, place / "log", limit_s)))
+            around = WorkerEnvironment(dict(os.environ), place, place / "log", limit_s)
+            sides.append(PairSide(make_task(arm=arm), around))
         return run_pair(*sides, DuelPlan((A,)), listener or self.heard.append)
 
     @property
@@ -442,7 +443,7 @@ def clocked(monkeypatch, match, turns):
     """The time is up once head has taken so many blocks."""
     taken = match.players[HEAD].taken
     monkeypatch.setattr("perfci.worker.pair.time.time", lambda: float(sum(bool(cases) for _, cases in taken)))
-    match.job = dataclasses.replace(match.job, until_s=float(turns))
+    match.task = dataclasses.replace(match.task, until_s=float(turns))
     match.referee = match.make_referee()
 
 

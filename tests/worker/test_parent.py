@@ -16,21 +16,23 @@ from perfci.core.wording import sentence
 from perfci.worker import process
 from perfci.worker.parent import run_worker, side_by_side, working
 from perfci.worker.process import WorkerEnvironment, start_worker, wait
-from perfci.worker.protocol import Doing, Job, OpDone, OpFiles, Ready, Turn, TurnAsked
+from perfci.worker.protocol import Doing, OpDone, Ready, Turn, TurnAsked
 from tests.processes import runs
+from tests.worker.task_examples import make_task
 
 HEAD = """
 import os, signal, subprocess, sys, threading, time
 from perfci.core.codec import decode
 from perfci.core.model import *
 from perfci.worker.protocol import *
-job = decode(sys.stdin.readline(), Job)
-def say(message, fd=job.events_fd):
+from perfci.worker.tasks import unpack_task
+task, events = unpack_task(sys.stdin.readline())
+def say(message, fd=events):
     os.write(fd, message if isinstance(message, bytes) else pack(message))
 say(Doing("accuracy", "relu", "rows=1"))
 """
 
-JOB = Job("measure", (OpFiles("relu", "/nowhere"),), "/nowhere", "fake", 1)
+TASK = make_task()
 DEADLINE_S = 20
 START = subprocess.Popen
 
@@ -54,7 +56,7 @@ class Worker:
         return WorkerEnvironment(variables, self.folder, self.folder / "logs" / log, limit_s, until_s=until_s)
 
     def run(self, script, listener=None, **fields):
-        return run_worker(JOB, self.around(script, **fields), listener or self.heard.append)
+        return run_worker(TASK, self.around(script, **fields), listener or self.heard.append)
 
     @property
     def pid(self):
@@ -84,10 +86,21 @@ def test_a_worker_that_ends_well_has_no_failure_and_every_message_is_heard(worke
     assert len(worker.heard[-1].tuned) == 300_000
 
 
+def test_a_message_that_the_task_does_not_answer_ends_the_worker_and_is_named(worker):
+    failure = worker.run("""
+        say(StaticOp("relu", "sm_90"))
+        say(OpDone())
+        time.sleep(600)
+    """)
+
+    assert (failure.kind, failure.facts["message"], failure.facts["op"]) == ("worker_unasked", "StaticOp", "relu")
+    assert worker.heard == [Doing("accuracy", "relu", "rows=1")]
+
+
 def test_garbage_in_the_pipe_is_passed_over(worker):
     failure = worker.run(r"""
         say(b"Traceback (most recent call last):\n\n{}\n\xff\xfe\x00\n")
-        say(b'{"kind":"Step","body":}}\n{"kind":"OpDone","body":{"tuned":[]}}\n')
+        say(b'{"kind":"Doing","body":}}\n{"kind":"OpDone","body":{"tuned":[]}}\n')
         say(Doing("measure", "relu"))
         say(OpDone())
         say(b"and half a line")
@@ -147,9 +160,9 @@ FRAMES = {
 @pytest.mark.parametrize("frames", FRAMES)
 def test_the_dump_of_a_crash_gives_the_ops_own_line_and_what_was_said_before_it(frames):
     text = ABORTED.format(frames=frames)
-    job = Job("measure", (OpFiles("relu", "/p/kernels/relu"),), "/p/kernels", "cpu", 1, root="/p")
+    place = make_task(kernels="/p/kernels", root="/p").place
 
-    assert process.find_frame(text, job) == FRAMES[frames]
+    assert process.find_frame(text, place) == FRAMES[frames]
     assert process.find_last_words(text) == "corrupted size vs. prev_size"
     assert process.find_last_words(text.partition("corrupted")[0]) == "nothing"
     segmentation_fault = "Fatal Python error: Segmentation fault\n\nCurrent thread"
@@ -157,14 +170,14 @@ def test_the_dump_of_a_crash_gives_the_ops_own_line_and_what_was_said_before_it(
 
 
 def test_without_a_dump_the_place_of_a_crash_is_not_known():
-    assert process.find_frame("free(): invalid size\n", JOB) == "an unknown place"
+    assert process.find_frame("free(): invalid size\n", TASK.place) == "an unknown place"
 
 
 def test_a_crash_in_the_ops_file_names_file_and_line(worker):
     folder = worker.folder / "kernels" / "relu"
     folder.mkdir(parents=True)
     (folder / "relu_triton.py").write_text("import faulthandler\n\n\ndef relu():\n    faulthandler._sigsegv()\n")
-    job = Job("measure", (OpFiles("relu", str(folder)),), str(folder.parent), "cpu", 1, root=str(worker.folder))
+    task = make_task(kernels=folder.parent, root=worker.folder)
     around = worker.around(f"""
         import faulthandler
         faulthandler.enable()
@@ -174,7 +187,7 @@ def test_a_crash_in_the_ops_file_names_file_and_line(worker):
         relu_triton.relu()
     """)
 
-    failure = run_worker(job, around, worker.heard.append)
+    failure = run_worker(task, around, worker.heard.append)
 
     assert (failure.kind, failure.facts["at"]) == ("worker_died", "kernels/relu/relu_triton.py:5")
     assert failure.facts["words"] == "the last words"
@@ -257,7 +270,7 @@ ASKING = """
 
 def test_a_worker_that_asks_is_told_its_turns(worker):
     turns = iter([Turn(0, ("a", "b")), Turn(1, ("b",)), Turn(2, ())])
-    with start_worker(JOB, worker.around(ASKING)) as running:
+    with start_worker(TASK, worker.around(ASKING)) as running:
         while not running.over:
             wait([running])
             for message in running.hear():
@@ -284,8 +297,8 @@ def test_a_worker_whose_time_is_up_is_ended_and_what_it_said_is_heard(worker):
 # --- side by side -----------------------------------------------------------------------------------------------------
 
 MEET = """
-open(os.path.join(os.getcwd(), job.ops[0].op), "w").close()
-while not os.path.exists(os.path.join(os.getcwd(), "other" if job.ops[0].op == "relu" else "relu")):
+open(os.path.join(os.getcwd(), task.op), "w").close()
+while not os.path.exists(os.path.join(os.getcwd(), "other" if task.op == "relu" else "relu")):
     time.sleep(0.01)
 say(Doing("measure", str(os.getpid())))
 """
@@ -301,9 +314,8 @@ class Lanes:
 
     def lane(self, op):
         around = self.worker.around(self.script, log=f"{op}.log")
-        job = Job("measure", (OpFiles(op, "/nowhere"),), "/nowhere", "fake", 1)
         try:
-            self.ended.append((op, (yield from working(job, around, self.hear))))
+            self.ended.append((op, (yield from working(make_task(ops=(op,)), around, self.hear))))
         finally:
             self.ended.append(op)
 
@@ -316,7 +328,7 @@ class Lanes:
 
 
 def test_lanes_go_on_side_by_side_until_all_have_ended(worker):
-    lanes = Lanes(worker, "say(OpDone(tuned=job.ops[0].op))")
+    lanes = Lanes(worker, "say(OpDone(tuned=task.op))")
 
     side_by_side([lanes.lane("relu"), lanes.lane("other")])
 

@@ -2,6 +2,7 @@ import math
 
 import pytest
 
+from perfci.core import extensions
 from perfci.core.model import (
     AccuracyCase,
     ArmBlock,
@@ -17,28 +18,41 @@ from perfci.core.model import (
     PlannedOp,
     Reason,
     StaticOp,
+    Suite,
     Summary,
 )
 from perfci.lab.chains.records import ChainCase, Error, StageResult
+from perfci.thresholds.case import CaseThresholds
+from perfci.worker.chains import ChainPlanned
+from perfci.worker.handover import Called
 from perfci.worker.protocol import (
     Apart,
-    ChainPlanned,
     Doing,
     Examined,
     Failed,
     Finished,
-    Job,
     Measured,
     OpDone,
-    OpFiles,
     Prepared,
     Ready,
     TurnAsked,
     Waiting,
-    ends,
     pack,
     unpack,
 )
+from perfci.worker.tasks import (
+    Compile,
+    Describe,
+    Examine,
+    Host,
+    Measure,
+    Serve,
+    Task,
+    list_tasks,
+    pack_task,
+    unpack_task,
+)
+from tests.worker.task_examples import make_task
 
 REASON = Reason("kernel_raised", {"case": "rows=1", "line": 3, "error": 'a\n"b"', "share": 0.5, "none": None})
 SUMMARY = Summary(30, 5.0, 4.9, 4.9, 4.95, 5.1, 5.2, 5.3, 5.01, 0.01, 1)
@@ -52,7 +66,7 @@ MESSAGES = [
     Doing("accuracy", "relu", "rows=1,note=\"body\":{}", 3, 7),
     Doing("import", "relu"),
     Waiting("process 7"),
-    AccuracyCase("rows=1", "nan", "strided", 4, True, ERRORS, ERRORS, 1e-3, 1e-5, REASON, True, REASON),
+    AccuracyCase("rows=1", "nan", "strided", 4, errors=ERRORS, failure=REASON, raised=True, unchecked=REASON),
     Prepared(PerformanceCase("rows=1", base=BaseArm(Identity(("work 3 us",), unknown=REASON), None, (REASON,), True))),
     Prepared(PerformanceCase("rows=1", 8, 9, "float16", 1.5, 64, (CompiledKernel("k", 32, 0, 1024, 4, 2, "B=1"),))),
     Measured("rows=1", BLOCK, {"kernel": (5.0, 5.1), "reference": (6.0,)}),
@@ -73,7 +87,7 @@ def test_a_message_is_one_line_and_comes_back_equal(message):
     line = pack(message)
 
     assert line.count(b"\n") == 1 and line.endswith(b"\n")
-    assert unpack(line) == message
+    assert unpack(line, [Waiting, type(message)]) == message
 
 
 @pytest.mark.parametrize(
@@ -90,31 +104,60 @@ def test_a_message_is_one_line_and_comes_back_equal(message):
 )
 def test_a_line_that_is_no_message_is_a_value_error(line):
     with pytest.raises(ValueError):  # noqa: PT011
-        unpack(line)
+        unpack(line, [Doing])
 
 
 def test_a_number_that_is_not_finite_becomes_null_and_stays_readable():
     line = pack(Failed(Reason("wrong_values", {"got": math.nan, "expected": math.inf})))
 
-    assert unpack(line) == Failed(Reason("wrong_values", {"got": None, "expected": None}))
+    assert unpack(line, [Failed]) == Failed(Reason("wrong_values", {"got": None, "expected": None}))
 
 
 READY = Ready(Device("fake", "Fake One", "fake-one"))
 
 
 @pytest.mark.parametrize(
-    ("task", "ops", "message", "last"),
+    ("kind", "ops", "message", "last"),
     [
-        ("measure", ["a"], OpDone(), True),
-        ("measure", ["a"], Apart(REASON), True),
-        ("measure", ["a"], READY, False),
-        ("examine", [], Examined(DeviceState(), None), True),
-        ("describe", ["a", "b"], PlannedOp("a"), False),
-        ("describe", ["a", "b"], PlannedOp("b"), True),
-        ("describe", ["a"], READY, False),
-        ("describe", [], READY, True),
-        ("static", ["a", "b"], StaticOp("b", "sm_90"), True),
+        (Measure, ["a"], OpDone(), True),
+        (Measure, ["a"], Apart(REASON), True),
+        (Measure, ["a"], READY, False),
+        (Serve, ["a"], Called(), False),
+        (Examine, [], Examined(DeviceState(), None), True),
+        (Describe, ["a", "b"], PlannedOp("a"), False),
+        (Describe, ["a", "b"], PlannedOp("b"), True),
+        (Describe, ["a"], READY, False),
+        (Describe, [], READY, True),
+        (Compile, ["a", "b"], StaticOp("b", "sm_90"), True),
     ],
 )
-def test_each_task_ends_with_its_own_last_message(task, ops, message, last):
-    assert ends(Job(task, tuple(OpFiles(op, "/") for op in ops), "/", "fake", 1), message) is last
+def test_each_task_ends_with_its_own_last_message(kind, ops, message, last):
+    more = {"target": "sm_90"} if kind is Compile else {}
+
+    assert make_task(kind, tuple(ops), **more).ends(message) is last
+
+
+# --- every task -------------------------------------------------------------------------------------------------------
+
+TASKS = [extensions.load(place) for place in list_tasks()]
+
+
+@pytest.mark.parametrize("kind", TASKS, ids=lambda kind: kind.__name__)
+def test_a_task_names_what_performs_it_and_what_ends_it_is_what_it_may_answer(kind):
+    assert issubclass(kind, Task) and callable(extensions.load(kind.performer))
+    assert set(kind.last) <= set(kind.answers)
+    names = [answer.__name__ for answer in kind.answers]
+    assert len(names) == len(set(names))
+
+
+def test_tasks_have_names_of_their_own():
+    assert len({kind.__name__ for kind in TASKS}) == len(TASKS)
+
+
+def test_a_task_arrives_as_it_was_sent():
+    served = make_task(Serve, lock=False)
+    host = Host(served, {"PATH": "/bin"}, "/a", "/a/log", 30.0, "/bin/python", "/a", ("/a",))
+    limits = {"rows=1": CaseThresholds(tau=((0.0, 0.02),), compile_s=3.0)}
+    task = make_task(cases=("rows=1",), limits=limits, host=host, suites=(Suite.ACCURACY,), fake={"locked": True})
+
+    assert unpack_task(pack_task(task, 7)) == (task, 7)

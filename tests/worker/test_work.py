@@ -14,8 +14,9 @@ from perfci.measure.bench import BaseKernel, InseparableError
 from perfci.ops.identity import DuelPlan
 from perfci.ops.spec import Accuracy, Performance
 from perfci.worker.load import LoadedOp
-from perfci.worker.protocol import Doing, Finished, Job, Measured, OpDone, OpFiles, Prepared, Ready
+from perfci.worker.protocol import Doing, Finished, Measured, OpDone, Prepared, Ready
 from perfci.worker.work import LoadedBase, Worker
+from tests.worker.task_examples import make_task
 
 CASES = [{"rows": 4}, {"rows": 8}]
 
@@ -54,9 +55,9 @@ class MessageChannel:
 
 
 def worker(mouth, device, opponent=None, **fields):
-    job = Job("measure", (OpFiles("twice", "/nowhere"),), "/nowhere", "fake", 7, suites=(Suite.PERFORMANCE,), **fields)
+    task = make_task(ops=("twice",), seed=7, suites=(Suite.PERFORMANCE,), **fields)
     suites = [kind(kernel, reference, make_inputs, cases=CASES) for kind in (Accuracy, Performance)]
-    return Worker(job, mouth, device, LoadedOp(*suites), LoadedBase(kernel=opponent))
+    return Worker(task, mouth, device, LoadedOp(*suites), LoadedBase(kernel=opponent))
 
 
 def opponent(base=base_kernel, registered=frozenset()):

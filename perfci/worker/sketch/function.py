@@ -25,9 +25,9 @@ from perfci.core.model import Reason
 from perfci.device.seam import Argument
 from perfci.scaffold.sketch import Sketch, SketchFunction
 from perfci.worker.load import describe_exception
-from perfci.worker.protocol import SketchFiles
 from perfci.worker.sketch.axes import Call, Form, find_form, make_call
 from perfci.worker.sketch.cases import MOST_PROGRAMS, make_suites
+from perfci.worker.sketch.task import SketchFiles
 from perfci.worker.sketch.tests import TestReader
 
 if TYPE_CHECKING:

@@ -17,24 +17,25 @@ from perfci.measure.prepare import rounds
 from perfci.ops.spec import Params, case_id
 from perfci.statistics.exact import launch_shift
 from perfci.worker.load import LoadedOp, describe_exception
-from perfci.worker.protocol import Doing, Job, Trying
+from perfci.worker.protocol import Doing
 from perfci.worker.tuning.search import Send, TuningSearch
+from perfci.worker.tuning.task import Trying, Tune
 
 LOOK_BLOCKS, FINAL_BLOCKS = 2, 12
 PROBES = 5
 
 
-def run(job: Job, send: Send, device: Accelerator, loaded: LoadedOp) -> None:
+def run_measured(task: Tune, send: Send, device: Accelerator, loaded: LoadedOp) -> None:
     """Search on the device at hand."""
     device.start_timer()
-    _MeasuredSearch(job, send, device, loaded).search()
+    _MeasuredSearch(task, send, device, loaded).search()
 
 
 class _MeasuredSearch(TuningSearch):
     """Candidates are timed."""
 
-    def __init__(self, job: Job, send: Send, device: Accelerator, loaded: LoadedOp) -> None:
-        super().__init__(job, send, loaded.timed_suite())
+    def __init__(self, task: Tune, send: Send, device: Accelerator, loaded: LoadedOp) -> None:
+        super().__init__(task, send, loaded.timed_suite())
         self._device, self._accuracy = device, loaded.accuracy
         self._describe = functools.partial(describe_exception, folder=self.folder)
         self._rounds: dict[str, int] = {}
@@ -78,7 +79,7 @@ class _MeasuredSearch(TuningSearch):
                     call = functools.partial(next(iter(arms.values())), **self._make_inputs(self.cases[case]))
                     self._rounds[case] = rounds(1e6 * self._device.window_s(call, PROBES) / PROBES)
                 blocks = FINAL_BLOCKS if stage == FINAL else LOOK_BLOCKS
-                seed = random.Random(f"{self.job.seed}/{case}/{stage}/{','.join(arms)}").getrandbits(31)
+                seed = random.Random(f"{self.task.seed}/{case}/{stage}/{','.join(arms)}").getrandbits(31)
                 times = time_candidates(
                     self.suite, self._device, self.cases[case], arms,
                     blocks=blocks, rounds=self._rounds[case], seed=seed,
@@ -115,7 +116,7 @@ class _MeasuredSearch(TuningSearch):
         return None
 
     def _make_inputs(self, params: Params) -> dict[str, Any]:
-        return bound_inputs(self.suite, params, self._device.arrays.device, self.job.seed)
+        return bound_inputs(self.suite, params, self._device.arrays.device, self.task.seed)
 
     def _make_kernel(self, regime: Regime, config: Config | None) -> Callable[..., Any]:
         entries = self.list_entries(regime, config)
@@ -130,7 +131,7 @@ class _MeasuredSearch(TuningSearch):
         self.announce(regime, config)
         self.seam.use(self.list_entries(regime, config))
         try:
-            for check in accuracy_stage.checks(self._accuracy, self.job.seed, None):
+            for check in accuracy_stage.checks(self._accuracy, self.task.seed, None):
                 self.send(Doing("accuracy", self.op, check.case))
                 found = accuracy_stage.verify(self._accuracy, self._device, check, self._describe)
                 if found.failure:

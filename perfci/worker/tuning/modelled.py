@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from perfci.core.errors import DeviceError, UsageError
@@ -18,29 +17,29 @@ from perfci.lab.tune.records import FINAL, SEARCH, Attempt, Config, Regime, key
 from perfci.measure.inputs import bound_inputs
 from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.load import load_op
-from perfci.worker.protocol import Doing, Job, Modelled
+from perfci.worker.protocol import Doing
 from perfci.worker.static import explain_failure, import_path, install_target
 from perfci.worker.tuning.search import Send, TuningSearch
+from perfci.worker.tuning.task import Modelled, Tune
 
 AS_DEVICE = "KERNELS_AS_DEVICE"  # what the ops' own `_launch` reads: the description to launch by
 
 Names = Mapping[str, Any]
 
 
-def run_modelled(job: Job, send: Send) -> None:
+def run_modelled(task: Tune, send: Send) -> None:
     """Search for a device that is not here, by the model. The process is spent for anything else."""
-    spec = read_description(Path(job.shared_folder), job.tune.spec or "")
-    like = read_description(Path(job.shared_folder), job.tune.like or spec.key)
+    spec = read_description(task.shared_folder, task.spec or "")
+    like = read_description(task.shared_folder, task.like or spec.key)
     name = spec.values.get("target")
     if not name:
         raise UsageError("tune_no_model", spec=spec.key, lacks="target")
     target = target_named(str(name))
     install_target(target)
-    files = job.ops[0]
-    with import_path(files, job):
-        loaded = load_op(files.op, Path(files.folder), Path(job.shared_folder))
+    with import_path(task, task.place.ops[0]):
+        loaded = load_op(task.op, task.folder, task.shared_folder)
         try:
-            _ModelledSearch(job, send, loaded.performance, target, spec, like).search()
+            _ModelledSearch(task, send, loaded.performance, target, spec, like).search()
         except NoModelError as error:
             raise UsageError("tune_no_model", spec=spec.key, lacks=str(error)) from error
 
@@ -49,9 +48,9 @@ class _ModelledSearch(TuningSearch):
     """Candidates are compiled, and their times estimated."""
 
     def __init__(
-        self, job: Job, send: Send, suite: Performance, target: Target, spec: Description, like: Description
+        self, task: Tune, send: Send, suite: Performance, target: Target, spec: Description, like: Description
     ) -> None:
-        super().__init__(job, send, suite)
+        super().__init__(task, send, suite)
         self._target, self._spec, self._like = target, spec, like
         self._inputs: dict[str, Mapping[str, Any]] = {}
         self._original: dict[str, float] = {}
@@ -152,7 +151,7 @@ class _ModelledSearch(TuningSearch):
 
         case = case_id(params)
         if case not in self._inputs:
-            make = functools.partial(bound_inputs, self.suite, params, offline.DEVICE, self.job.seed)
+            make = functools.partial(bound_inputs, self.suite, params, offline.DEVICE, self.task.seed)
             made = offline.compile_call(make)
             if why := explain_failure(made, self.folder, case, "tune_raised"):
                 raise UsageError(why.kind, **why.facts)

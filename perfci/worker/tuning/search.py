@@ -4,7 +4,6 @@ import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from perfci.core.errors import ContractError, UsageError
@@ -14,8 +13,9 @@ from perfci.lab.tune.records import FINAL, SEARCH, SUITE, Attempt, Config, Regim
 from perfci.lab.tune.search import Choices, choose_finalists, decide, find_next
 from perfci.ops.spec import Params, Performance, case_id
 from perfci.worker.load import choose_cases
-from perfci.worker.protocol import Doing, Job, Message, OpDone, Regimes, Trying
+from perfci.worker.protocol import Doing, Message, OpDone
 from perfci.worker.tuning.seam import Entries, Seam
+from perfci.worker.tuning.task import Regimes, Trying, Tune
 
 BATCH = 8  # candidates that share their blocks: an interruption loses what so many compiled to
 
@@ -25,14 +25,13 @@ Send = Callable[[Message], None]
 class TuningSearch:
     """One op's search. Its subclasses time the candidates."""
 
-    def __init__(self, job: Job, send: Send, suite: Performance) -> None:
-        files = job.ops[0]
-        self.job, self.send, self.suite, self.op = job, send, suite, files.op
-        self.folder, self.shared = Path(files.folder), Path(job.shared_folder)
-        self.space = read_space(files.op, self.folder)
-        self.seam = Seam(files.op, self.folder, self.shared)
-        self.cases = {case_id(params): params for params in choose_cases(suite.cases, job.pattern)}
-        self.known = list(job.tune.known)
+    def __init__(self, task: Tune, send: Send, suite: Performance) -> None:
+        self.task, self.send, self.suite, self.op = task, send, suite, task.op
+        self.folder, self.shared = task.folder, task.shared_folder
+        self.space = read_space(self.op, self.folder)
+        self.seam = Seam(self.op, self.folder, self.shared)
+        self.cases = {case_id(params): params for params in choose_cases(suite.cases, task.pattern)}
+        self.known = list(task.known)
         self.regimes: tuple[Regime, ...] = ()
         self.today: Entries | None = None  # what the op has today. None for its own file
         self._names: Mapping[str, Any] = {}
@@ -65,9 +64,9 @@ class TuningSearch:
         if self.seam.key is None:
             raise ContractError("tune_not_asked", op=self.op)
         start = file = read_tuned(self.folder / "tuned" / f"{self.seam.key}.json")
-        if self.job.tune.spec:
-            if not file.entries and self.job.tune.like:  # begins with the file of the device that it varies
-                start = read_tuned(file.path.with_name(f"{self.job.tune.like}.json"))
+        if self.task.spec:
+            if not file.entries and self.task.like:  # begins with the file of the device that it varies
+                start = read_tuned(file.path.with_name(f"{self.task.like}.json"))
             self.today = start.entries
         self._names = read_numbers(self.shared, self.seam.key)
         found = list_regimes(self.space, start.entries)
@@ -89,19 +88,19 @@ class TuningSearch:
         grid = self.grid(regime)
         if not grid.coarse:
             raise UsageError("tune_space_empty", path=str(self.space.path), entry=regime.label)
-        while self.job.until_s is None or time.time() < self.job.until_s:
+        while self.task.until_s is None or time.time() < self.task.until_s:
             known = self.list_known(regime)
             done = {stage: {each.key for each in known if each.stage == stage} for stage in (FINAL, SUITE)}
             if not any(each.config is None for each in known):
                 self.time_batch(regime, [None], SEARCH)
             elif batch := find_next(grid, known):
-                self.time_batch(regime, batch[: 1 if self.job.tune.alone else BATCH], SEARCH)
+                self.time_batch(regime, batch[: 1 if self.task.alone else BATCH], SEARCH)
             elif left := [each for each in choose_finalists(grid, known) if key(each) not in done[FINAL]]:
                 self.time_batch(regime, left, FINAL)
             else:
                 # The finalists were timed beside today's choice. One of them, or none, is right everywhere.
                 choice = decide(grid, regime, known, needed=True)
-                if not choice.changed or self.job.tune.spec or key(choice.config) in done[SUITE]:
+                if not choice.changed or self.task.spec or key(choice.config) in done[SUITE]:
                     return True
                 fault = self.find_fault(regime, choice.config)
                 if fault and self.find_anchor(regime) is None and self.find_fault(regime, None):
@@ -133,8 +132,8 @@ class TuningSearch:
         """Returns a regime's candidates."""
         if regime.label not in self._grids:
             valid = functools.partial(self.space.is_valid, names={**self._names, **pick_fixed(regime.when)})
-            near = regime.current if self.job.tune.spec else None
-            self._grids[regime.label] = Choices(regime.lists, valid, self.job.seed, regime.current, near)
+            near = regime.current if self.task.spec else None
+            self._grids[regime.label] = Choices(regime.lists, valid, self.task.seed, regime.current, near)
         return self._grids[regime.label]
 
     def list_known(self, regime: Regime) -> list[Attempt]:

@@ -1,0 +1,74 @@
+"""Tasks that launch nothing: what the ops of a project declare, and how the device is."""
+
+from contextlib import suppress
+from pathlib import Path
+
+from perfci.core.errors import PerfciError
+from perfci.core.model import PerformanceCase, PlannedOp, Suite
+from perfci.device import detect, open_device
+from perfci.device.seam import Accelerator
+from perfci.ops.spec import case_id, matches
+from perfci.worker.apart import forget_others
+from perfci.worker.load import list_signature
+from perfci.worker.opening import load_files
+from perfci.worker.protocol import Doing, Examined, MessageChannel, Prepared, Ready
+from perfci.worker.tasks import Describe, DeviceTask, Examine, OpFiles
+
+
+def describe(task: Describe, channel: MessageChannel) -> None:
+    """Report the device and the cases of each op, with what they declare."""
+    device = _open(task)
+    channel.send(Ready(device.info, devices=device.count(), visible=device.visible(), uuids=device.uuids()))
+    for files in task.place.ops:
+        channel.send(Doing("import", files.op))
+        # The op before may have modules of the same names.
+        forget_others(Path(files.folder), task.shared_folder)
+        try:
+            channel.send(_describe_op(task, files, channel))
+        except PerfciError as error:
+            channel.send(PlannedOp(files.op, failure=error.reason))
+
+
+def examine(task: Examine, channel: MessageChannel) -> None:
+    """Report what the device is doing and which timer works on it."""
+    device = _open(task)
+    channel.send(Ready(device.info))
+    if device.absent is None:
+        device.start_timer()
+    channel.send(Examined(device.state(), device.timer))
+
+
+def _open(task: DeviceTask) -> Accelerator:
+    opening = task.opening
+    kind = detect() if opening.device == "auto" else opening.device
+    return open_device(kind, seed=opening.seed, timer=opening.timer, fake=opening.fake)
+
+
+def _describe_op(task: Describe, files: OpFiles, channel: MessageChannel) -> PlannedOp:
+    from perfci.measure.prepare import read_declarations
+
+    loaded = load_files(task, files)
+    accuracy, performance = (
+        tuple(case for case in map(case_id, suite.cases) if wanted in task.suites and matches(case, task.pattern))
+        for wanted, suite in ((Suite.ACCURACY, loaded.accuracy), (Suite.PERFORMANCE, loaded.performance))
+    )
+    suite, stored = loaded.performance, tuple[str, ...]()
+    for params in suite.cases:
+        if case_id(params) in performance:
+            with suppress(Exception):  # what an op cannot declare fails its case when that is prepared
+                channel.send(Prepared(read_declarations(suite, params, PerformanceCase(case_id(params)))))
+    if loaded.accuracy.quantised is not None and Suite.ACCURACY in task.suites:
+        from perfci.measure.lowprec.declared import list_stored_cases
+
+        stored = list_stored_cases(loaded.accuracy, task.pattern)
+    return PlannedOp(
+        files.op,
+        accuracy,
+        performance,
+        signature=list_signature(suite.kernel),
+        cache=suite.cache,
+        renamed=dict(suite.renamed),
+        renamed_from=suite.renamed_from,
+        stored=stored,
+        peers=tuple(suite.peers),
+    )

@@ -1,0 +1,59 @@
+"""How most tasks begin: the device is opened, the op is imported, and the device is held alone."""
+
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from perfci.core.errors import ContractError, DeviceError
+from perfci.device import open_device
+from perfci.device.seam import Accelerator
+from perfci.worker.apart import stray_import
+from perfci.worker.load import LoadedOp, import_roots, load_op
+from perfci.worker.protocol import Doing, LockAsked, MessageChannel, Ready, Waiting
+from perfci.worker.tasks import BASE, DeviceTask, OpFiles, Task
+
+T = TypeVar("T")
+
+
+@contextmanager
+def open_op(
+    task: DeviceTask, channel: MessageChannel, load: Callable[[Accelerator], T]
+) -> Iterator[tuple[Accelerator, T]]:
+    """Open the device, import the task's only op, and hold the device alone."""
+    opening = task.opening
+    try:
+        # The fake device's noise differs in every process of a run, of every op and of either side of a pair.
+        seed = random.Random(f"{opening.seed}/{opening.process}/{task.op}/{opening.arm}").getrandbits(31)
+        device = open_device(opening.device, seed=seed, timer=opening.timer, fake=opening.fake)
+    except (DeviceError, RuntimeError) as error:
+        if opening.arm == BASE:  # whose interpreter may be at fault
+            raise
+        # The plan was made for it: it is gone, for later ops too.
+        raise DeviceError("device_gone", device=opening.device, why=str(error).rstrip(".")) from error
+    channel.send(Doing("import", task.op))
+    # For imports that the op's functions make when they are called.
+    sys.path[:0] = import_roots(task.folder, task.shared_folder)
+    loaded = load(device)
+    # Boards that are no hardware are shared unless the fake locks.
+    shared = device.info.kind == "cpu" or (device.info.kind == "fake" and not opening.fake.get("locked"))
+    with ExitStack() as stack:
+        if opening.lock and not shared:
+            from perfci.core.locks import device_lock
+
+            name = device.info.uuid or device.info.key
+            channel.ask(LockAsked(name))
+            held = device_lock(name, opening.lock_folder, lambda by: channel.send(Waiting(by)), opening.lock_wait_s)
+            stack.enter_context(held)
+        channel.send(Ready(device.info))
+        yield device, loaded
+
+
+def load_files(task: Task, files: OpFiles) -> LoadedOp:
+    """Import an op of a task. Raises ContractError, also for a base that imports a file of head."""
+    loaded = load_op(files.op, Path(files.folder), task.shared_folder)
+    if task.place.head_root and (stray := stray_import(Path(task.place.head_root))):
+        raise ContractError("base_reaches_head", file=stray[1])
+    return loaded

@@ -1,0 +1,41 @@
+"""The task to rehearse functions that a new op is made of, and what it answers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from perfci.core.model import Reason
+from perfci.scaffold.sketch import Sketch
+from perfci.worker.tasks import Task
+
+
+@dataclass(frozen=True)
+class SketchFiles:
+    """Functions that a new op is made of."""
+
+    kernel: str  # its file. Empty: the module's
+    function: str  # or a class, whose objects are called
+    module: str | None = None  # name by which the kernel's file is imported. None: by its path
+    reference: str | None = None  # a dotted path, or a function of `baseline`
+    baseline: str | None = None  # file of the reference
+    baseline_module: str | None = None  # name by which that file is imported. None: by its path
+    tests: tuple[str, ...] = ()  # files of the tests
+
+
+@dataclass(frozen=True)
+class Sketched:
+    """What was found out about the functions that a new op is made of, or why nothing was."""
+
+    op: str
+    sketch: Sketch | None = None
+    failure: Reason | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rehearse(Task):
+    """Import functions and rehearse them, to find out what an op of them takes."""
+
+    performer = "perfci.worker.sketch.rehearse:run"
+    answers = (*Task.answers, Sketched)
+    last = (Sketched,)
+
+    sketches: Mapping[str, SketchFiles]  # by the new op's name, in the order of the ops

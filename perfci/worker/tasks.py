@@ -1,0 +1,350 @@
+"""What a worker can be asked to do: a class for each task, with what it takes, what performs it and what it may answer.
+
+An extension adds its own at the point `task` of perfci.core.extensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from perfci.core import extensions
+from perfci.core.codec import convert, decode, encode
+from perfci.core.model import (
+    AccuracyCase,
+    Cache,
+    Coverage,
+    Device,
+    Limits,
+    PlannedOp,
+    StaticOp,
+    StoredTensor,
+    Suite,
+)
+from perfci.ops.identity import DuelPlan
+from perfci.thresholds.case import CaseThresholds
+from perfci.worker.handover import Called
+from perfci.worker.protocol import (
+    Apart,
+    Doing,
+    Examined,
+    Failed,
+    Finished,
+    Hosted,
+    HostLost,
+    LockAsked,
+    Measured,
+    Message,
+    OpDone,
+    Prepared,
+    Ready,
+    Refused,
+    TurnAsked,
+    Waiting,
+)
+
+BASE = "base"  # arm of a worker that times the base revision, in the second of two processes
+
+OPENING = (Ready, Waiting, LockAsked)
+"""What a worker may say while it opens a device and holds it alone."""
+
+
+@dataclass(frozen=True)
+class OpFiles:
+    """Where an op lives."""
+
+    op: str
+    folder: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the ops of a task live."""
+
+    ops: tuple[OpFiles, ...]
+    shared_folder: str  # the folder of all ops, whose `_*.py` files they share
+    root: str = "."  # of the project that the ops belong to
+    head_root: str | None = None
+    """of the project under test, where these ops are the base's: nothing may come from there"""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How a device is opened and held."""
+
+    device: str  # auto (to describe and to examine), cuda, cpu or fake, or what an extension brings
+    seed: int  # of inputs, and of the fake device's noise
+    timer: str = "auto"
+    process: int = 0  # 0 the first look; 1, 2, ... re-measurements
+    arm: str = "kernel"
+    """what the op's kernel is timed as: kernel, or base in the second of two processes that take turns"""
+    lock: bool = True  # False if the other process of a pair holds the device
+    lock_folder: str | None = None
+    lock_wait_s: float = 3600.0
+    fake: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What one worker is asked to do, as the first line on its standard input."""
+
+    performer: ClassVar[str]
+    """`module:function`, which is called with the task and the channel to its parent"""
+    answers: ClassVar[tuple[type[Any], ...]] = (Doing, Failed)
+    """kinds of messages that its worker may send"""
+    last: ClassVar[tuple[type[Any], ...]]
+    """kinds of those that end it. A worker that ends before has failed, whatever its status"""
+
+    place: Place
+
+    @property
+    def is_judge(self) -> bool:
+        """Whether it runs none of the op's own code, but starts a process that does."""
+        return False
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Folders whose files it may import."""
+        place = self.place
+        return (place.root, place.shared_folder, *((place.head_root,) if place.head_root else ()))
+
+    @property
+    def op(self) -> str:
+        """Of a task that has one."""
+        return self.place.ops[0].op
+
+    @property
+    def folder(self) -> Path:
+        """The op's."""
+        return Path(self.place.ops[0].folder)
+
+    @property
+    def shared_folder(self) -> Path:
+        """The folder of all ops."""
+        return Path(self.place.shared_folder)
+
+    def ends(self, message: Message) -> bool:
+        """Whether a worker has done its task with this message. Of several ops it is the last one's."""
+        ops = self.place.ops
+        return isinstance(message, self.last) and (not ops or getattr(message, "op", ops[-1].op) == ops[-1].op)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceTask(Task):
+    """A task that opens the device."""
+
+    answers = (*Task.answers, *OPENING)
+
+    opening: Opening
+
+    @property
+    def seed(self) -> int:
+        """Of inputs."""
+        return self.opening.seed
+
+    @property
+    def process(self) -> int:
+        """0 for the first look."""
+        return self.opening.process
+
+
+@dataclass(frozen=True, kw_only=True)
+class Describe(DeviceTask):
+    """Report the device and the cases of each op, with what they declare. Nothing is launched."""
+
+    performer = "perfci.worker.describe:describe"
+    answers = (*Task.answers, Ready, Prepared, PlannedOp)
+    last = (PlannedOp,)
+
+    suites: tuple[Suite, ...] = (Suite.ACCURACY, Suite.PERFORMANCE)
+    pattern: str | None = None
+
+    def ends(self, message: Message) -> bool:
+        """With the last op, or with the device if there is none."""
+        return super().ends(message) or (isinstance(message, Ready) and not self.place.ops)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examine(DeviceTask):
+    """Report what the device is doing and which timer works on it."""
+
+    performer = "perfci.worker.describe:examine"
+    answers = (*Task.answers, Ready, Examined)
+    last = (Examined,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serve(DeviceTask):
+    """Make calls of an op for the process that judges it, which has the device."""
+
+    performer = "perfci.worker.serve:serve"
+    answers = (*Task.answers, Ready, Called)
+    last = ()  # the other process ends it
+
+    arena: int = -1  # descriptor of the memory by which calls are handed over
+
+
+@dataclass(frozen=True)
+class Host:
+    """A process for an op's own code, which the judge's process starts: its task and what it runs in."""
+
+    task: Serve
+    environment: Mapping[str, str]
+    folder: str
+    log: str
+    limit_s: float
+    python: str
+    shown_from: str
+    writable: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class BaseFiles:
+    """An op as of the base revision, and what is wanted of it."""
+
+    folder: str
+    shared_folder: str
+    root: str
+    plan: DuelPlan
+    differs: bool = True  # some file of the op differs, so that host times are compared
+    compares: bool = True  # the base's suites are compared with head's
+    judges: bool = True  # and head's kernel is judged by them
+
+
+@dataclass(frozen=True)
+class Plant:
+    """What a self-check plants."""
+
+    slowdown: float = 0.0  # the kernel is made slower by so many times the slow-down that is allowed
+    spoiled: bool = False  # one element of the kernel's output is made wrong
+
+
+NOTHING_PLANTED = Plant()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure(DeviceTask):
+    """Verify an op and time it, alone or beside the base revision."""
+
+    performer = "perfci.worker.work:perform"
+    answers = (
+        *DeviceTask.answers, AccuracyCase, StoredTensor, Prepared, Measured, Finished, Refused, OpDone, Apart,
+        TurnAsked, Hosted, HostLost,
+    )  # fmt: skip
+    last = (OpDone, Apart)
+
+    suites: tuple[Suite, ...] = (Suite.ACCURACY, Suite.PERFORMANCE)
+    pattern: str | None = None
+    cases: tuple[str, ...] | None = None  # performance cases to measure. None for all that fit the pattern
+    until_s: float | None = None  # when to come to an end, seconds since the epoch. None: when all is measured
+    budget_s: float = 1.0
+    run_started: float = 0.0
+    base: BaseFiles | None = None
+    host: Host | None = None
+    """the process of the op under test, where this one is the judge's and these ops are the base's"""
+    base_host: Host | None = None  # the same of the base's kernel, for its host time alone
+    remaining: bool = False  # check only what the op's own suite has beyond the base's
+    baton: int = -1  # descriptor of the socket by which two processes that take blocks in turns hand over the device
+    by_round: bool = True  # they hand it over after each round. False: after all blocks of a turn
+    cache: Cache | None = None  # cold or warm, that both revisions are timed alike. None for the suite's own
+    ceilings: Limits = field(default_factory=Limits)  # those of the device that the run knows
+    limits: Mapping[str, CaseThresholds] = field(default_factory=dict)
+    """what each performance case is judged by: it decides when a duel has seen enough"""
+    plant: Plant = NOTHING_PLANTED
+    peers: bool = False
+
+    @property
+    def turns(self) -> bool:
+        """Whether it takes blocks in turns with another process."""
+        return self.baton >= 0
+
+    @property
+    def is_judge(self) -> bool:
+        """As the process with the base's suites does."""
+        return self.host is not None
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """With the base's project."""
+        return (*super().roots, *((self.base.root,) if self.base else ()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileAhead(Task):
+    """Compile what an op's cases launch for the device at hand, without it. Its workers share the cache."""
+
+    performer = "perfci.worker.ahead:run"
+    answers = (*Task.answers, Prepared, OpDone)
+    last = (OpDone,)
+
+    board: Device | None  # to compile for
+    part: tuple[int, int] = (0, 1)  # of the cases: every how many, from which on
+    suites: tuple[Suite, ...] = (Suite.ACCURACY, Suite.PERFORMANCE)
+    pattern: str | None = None
+    cases: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compile(Task):
+    """Compile the performance cases of ops for one target, on a machine without a device."""
+
+    performer = "perfci.worker.static:run"
+    answers = (*Task.answers, StaticOp)
+    last = (StaticOp,)
+
+    target: str  # sm_90, gfx942
+    pattern: str | None = None
+    cases: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cover(Task):
+    """Find out what an op's accuracy cases exercise of what its performance cases time, without launching any."""
+
+    performer = "perfci.worker.coverage:run"
+    answers = (*Task.answers, Coverage)
+    last = (Coverage,)
+
+    target: str
+    propose: bool = False  # cases for what accuracy never exercises, which take many calls
+
+
+PLACES = (
+    *(f"{__name__}:{name}" for name in ("Describe", "Examine", "Serve", "Measure", "CompileAhead", "Compile", "Cover")),
+    "perfci.worker.tuning.task:Tune",
+    "perfci.worker.chains:CheckChain",
+    "perfci.worker.soak:SoakOp",
+    "perfci.worker.profile:ProfileOp",
+    "perfci.worker.sketch.task:Rehearse",
+)
+"""Where the gate's tasks are."""
+
+
+def list_tasks() -> Iterator[str]:
+    """Yields the place of every task that a worker can be asked for: `module:class`."""
+    yield from PLACES
+    yield from extensions.list_places("task")
+
+
+@dataclass(frozen=True)
+class _Order:
+    """A task on its way to a worker."""
+
+    task: str
+    events_fd: int  # descriptor of the pipe that the worker writes to
+    body: Mapping[str, Any]
+
+
+def pack_task(task: Task, events_fd: int) -> bytes:
+    """One line, newline included."""
+    return encode({"task": type(task).__name__, "events_fd": events_fd, "body": task}) + b"\n"
+
+
+def unpack_task(line: bytes | str) -> tuple[Task, int]:
+    """The task on a line, and the descriptor of the pipe that its worker writes to."""
+    order = decode(line, _Order)
+    place = next(place for place in list_tasks() if place.endswith(f":{order.task}"))
+    task: Task = convert(order.body, extensions.load(place))
+    return task, order.events_fd
