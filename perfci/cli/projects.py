@@ -11,16 +11,17 @@ from rich.text import Text
 from perfci.cli import language, options
 from perfci.cli.exits import Exit, exit_code
 from perfci.cli.options import argument, flag, option
-from perfci.cli.output import STYLES, Paragraph, print_found, print_json, print_lines, print_parts, relative
+from perfci.cli.output import STYLES, Grid, Paragraph, print_found, print_json, print_lines, print_parts, relative
 from perfci.cli.progress import Progress
 from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Coverage, Gate, PlannedOp, Reason
 from perfci.core.settings import Settings
-from perfci.core.wording import say, sentence
+from perfci.core.wording import fill, say, sentence
 from perfci.judge.notes import describe_feature, note_uncovered
 from perfci.lab.chains.records import find_chains
 from perfci.ops import discover
 from perfci.report.data import keep_answer
+from perfci.report.view import make_table
 from perfci.runs import flow, sketch
 from perfci.runs.plan import Request
 from perfci.scaffold import edits, new
@@ -46,46 +47,58 @@ def init(
     with contextlib.suppress(UsageError):  # no project yet; the plan names a fault in its settings
         language.load(project)
     found = scaffold_init.plan(project, owners, install)
+    if found.edits and not dry_run:
+        edits.write(found.edits)
     if output == "json":
-        if not dry_run:
-            edits.write(found.edits)
-        files = [{"path": str(edit.path), "new": edit.before is None, "text": edit.after} for edit in found.edits]
+        files = [
+            {
+                "path": str(edit.path),
+                "new": edit.before is None,
+                "text": edit.after,
+                "purpose": _translate(edit.purpose),
+            }
+            for edit in found.edits
+        ]
         notes = [{"reason": note.reason, "lines": note.lines} for note in found.notes]
         print_json({"root": str(found.root), "written": not dry_run, "files": files, "notes": notes})
         return Exit.OK
-    console = Console(highlight=False)
-
-    def show(text: str = "", style: str = "") -> None:
-        # A diff's line is a line, in a narrow terminal too.
-        console.print(Text(text, style=style), soft_wrap=True)
-
-    show(say("Project: {root}", root=str(found.root)), "bold")
-    for edit in found.edits:
-        show()
-        for line in edits.diff(edit, found.top):
-            show(line, "bold" if line.startswith(("--- ", "+++ ")) else DIFF_STYLES.get(line[:1], ""))
-    if found.edits and not dry_run:
-        edits.write(found.edits)
-    show()
-    for edit in found.edits:
-        name, made = edit.path.relative_to(found.top).as_posix(), edit.before is None
-        if dry_run:
-            show(say("would make {file}", file=name) if made else say("would change {file}", file=name))
-        else:
-            show(say("made {file}", file=name) if made else say("changed {file}", file=name))
+    print_parts([Paragraph(say("Project: {root}", root=str(found.root)), style="bold"), ""])
+    if dry_run:
+        _show_diffs(found)
+    if found.edits:
+        rows = (
+            (
+                edit.path.relative_to(found.top).as_posix(),
+                say("new") if edit.before is None else say("lines added"),
+                _translate(edit.purpose),
+            )
+            for edit in found.edits
+        )
+        print_parts([Grid(make_table("file | state | what for", rows), indent=0)])
     if not found.edits:
-        show(say("Everything is set up: nothing is left to do."))
+        print_lines(say("Everything is set up: nothing is left to do."))
     elif dry_run:
-        show(say("Nothing was written: perfci init without --dry-run does it."))
+        print_lines("", say("Nothing was written: perfci init without --dry-run does it."))
     for note in found.notes:
-        show()
-        show(sentence(note.reason), "yellow")
-        for line in note.lines.splitlines():
-            show(f"    {line}")
+        print_parts(["", Paragraph(note.reason, style=STYLES[Gate.WARNS])])
+        print_lines(*(f"    {line}" for line in note.lines.splitlines()))
     if found.edits and not dry_run:
-        show()
-        show(say("Next: commit these files, and write an op with perfci new OP."))
+        print_lines("", say("Next: commit these files, and write an op with perfci new OP."))
     return Exit.OK
+
+
+def _translate(text: str) -> str:
+    return fill("{text:say}", {"text": text})
+
+
+def _show_diffs(found: scaffold_init.Setup) -> None:
+    """Shows every change. A diff's line is a line, in a narrow terminal too."""
+    console = Console(highlight=False)
+    for edit in found.edits:
+        for line in edits.diff(edit, found.top):
+            style = "bold" if line.startswith(("--- ", "+++ ")) else DIFF_STYLES.get(line[:1], "")
+            console.print(Text(line, style=style), soft_wrap=True)
+        console.print()
 
 
 @options.takes("ops", {"source": "ops reference tests copy", "library": "tests copy", "fake": "ops"})

@@ -43,6 +43,7 @@ _KEPT = re.compile(
 )
 """The repository's own settings that are kept, with their values. They say how files are written, and name nothing."""
 
+_REMOTE = re.compile(r"remote\.(.+)\.url\n(.*)")
 _PROMISOR = re.compile(r"remote\.(.+)\.promisor\ntrue")
 _URL = re.compile(r"(?:https?|ssh|file)://[\w.~:/@%+-]+")
 
@@ -165,14 +166,27 @@ def _is_marked_safe(top: Path) -> bool:
     return any(each in {"*", str(top)} or (each.endswith("/*") and top.is_relative_to(each[:-2])) for each in listed)
 
 
+def find_remote(repository: Repository) -> str | None:
+    """Returns the address of the repository's server: that of origin, or of its only remote."""
+    theirs = repository.common / "config"
+    lines = _list_settings(read_regular(theirs, _MOST) if theirs.exists() else b"")
+    urls = {match[1]: match[2] for line in lines if (match := _REMOTE.fullmatch(line))}
+    return urls.get("origin") or (next(iter(urls.values())) if len(urls) == 1 else None)
+
+
 @functools.lru_cache(16)
-def _list_kept(settings: bytes) -> dict[str, str]:
-    """Returns what perfci keeps of a repository's settings. git parses them, without the files that they include."""
+def _list_settings(settings: bytes) -> list[str]:
+    """Returns a name and a value each. git parses them, without the files that they include."""
     command = ["git", "config", "--file", "-", "--no-includes", "-z", "--list"]
     with temporary_folder("git") as made:
         environment = {**make_variables(made), "GIT_DIR": os.devnull}
         found = subprocess.run(command, capture_output=True, check=True, input=settings, env=environment, cwd=made)
-    lines = os.fsdecode(found.stdout).split("\0")
+    return os.fsdecode(found.stdout).split("\0")
+
+
+def _list_kept(settings: bytes) -> dict[str, str]:
+    """Returns what perfci keeps of a repository's settings."""
+    lines = _list_settings(settings)
     kept = {match[1]: match[2] for line in lines if (match := _KEPT.fullmatch(line))}
     # The server that has what a partial clone lacks, of all that is known of it only its address.
     for remote in (match[1] for line in lines if (match := _PROMISOR.fullmatch(line))):

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from perfci import store
 from perfci.core.errors import UsageError
@@ -16,7 +17,8 @@ from perfci.runs.base import list_known_ops
 from perfci.runs.decide import decide
 from perfci.runs.effective_thresholds import in_force
 from perfci.runs.tightening import rescale, shift_of
-from perfci.store.history import append_history, check_history, held, history_path, read_history, with_names_of_now
+from perfci.store.files import write_together
+from perfci.store.history import check_history, extend_history, held, history_path, read_history, with_names_of_now
 from perfci.store.past.lines import make_line
 
 
@@ -35,8 +37,8 @@ def accept_runs(
     """Makes baselines of runs and stores them, op by op, with a line of history a run.
 
     A loss that nobody agreed on is refused. With a reason for `slower`, such cases and no others are accepted, and
-    their history begins an epoch. All ops are weighed before anything is written. Raises UsageError for an empty
-    reason, if no case fits, if none is slower, and as `accept` does. Raises StoredFileError for files.
+    their history begins an epoch. The files of all ops are written, or none. Raises UsageError for an empty reason, if
+    no case fits, if none is slower, and as `accept` does. Raises StoredFileError for files.
     """
     if options.slower is not None and not options.slower.strip():
         raise UsageError("accept_without_why")
@@ -52,21 +54,28 @@ def accept_runs(
         ready = [_weigh(op, evidence, settings, options) for op in pick(measured, names, "op_not_in_run")]
         if options.slower is not None and not any(one.accepted or one.refused for one, _ in ready):
             raise UsageError("accept_none_slower", runs=", ".join(run.id for run in runs))
-        for one, _ in ready:
-            if one.baseline:
-                store.write_baseline(one.baseline, settings.baselines)
-    found = []
-    for one, lines in ready:
-        # Targets that were earned are as tight for the accepted kernel as they were for the one before.
-        scaled: tuple[Reason, ...] = ()
-        for each in lines:
-            append_history(settings.baselines, key, one.op, each)
-            rows = [row for run, judged in evidence if run.id == each.run for row in judged.rows if row.op == one.op]
-            begun = [row for row in rows if each.epoch and row.case in each.epoch.cases]
-            shifts = {row.case: shift for row in begun if row.case and (shift := shift_of(row.comparison)) is not None}
-            scaled += rescale(settings, one.op, each, shifts) if shifts else ()
-        found.append(dataclasses.replace(one, said=(*one.said, *scaled)))
+        files: dict[Path, bytes] = {}
+        for one, lines in ready:
+            files |= dict([store.encode_baseline(one.baseline, settings.baselines)]) if one.baseline else {}
+            files |= extend_history(settings.baselines, key, one.op, lines)
+        with held(settings.thresholds):
+            found = []
+            for one, lines in ready:
+                # Targets that were earned are as tight for the accepted kernel as they were for the one before.
+                losses = [(line, shifts) for line in lines if (shifts := _list_shifts(one.op, line, evidence))]
+                scaled = rescale(settings, one.op, losses)
+                files |= scaled.files
+                found.append(dataclasses.replace(one, said=(*one.said, *scaled.said)))
+            write_together(files)
     return found
+
+
+def _list_shifts(op: str, line: HistoryRun, evidence: Sequence[Evidence]) -> dict[str, float]:
+    """The accepted slow-downs of the cases whose epoch begins with a line of history, log scale."""
+    begun = line.epoch.cases if line.epoch else ()
+    rows = [row for run, judged in evidence if run.id == line.run for row in judged.rows if row.op == op]
+    known = {row.case: shift_of(row.comparison) for row in rows if row.case in begun}
+    return {case: shift for case, shift in known.items() if case and shift is not None}
 
 
 def _list_cases(op: str, runs: Sequence[Run]) -> list[str]:

@@ -30,6 +30,7 @@ from perfci.runs.base import list_known_ops
 from perfci.runs.effective_thresholds import in_force
 from perfci.statistics import exact
 from perfci.store import history
+from perfci.store.files import write_together
 from perfci.store.past.lines import make_line
 from perfci.thresholds.limits import Thresholds
 
@@ -194,7 +195,7 @@ def rebaseline_runs(
     ready = [_weigh(op, evidence, stored[op], rules, settings, options) for op in chosen]
     if not options.write:
         return ready
-    return [_write(each, evidence, settings, key) for each in ready]
+    return _write(ready, evidence, settings, key)
 
 
 def _weigh(
@@ -259,21 +260,31 @@ def _list_changed_files(kernels: Path, op: str, *commits: str | None) -> list[st
     return found.splitlines() if isinstance(found, str) else []
 
 
-def _write(found: Rebaselined, evidence: Sequence[Evidence], settings: Settings, key: str) -> Rebaselined:
-    """Writes a baseline, and a line of history a run, oldest first. A damaged history is noted and the step stays."""
-    if found.baseline is None:
-        return found
-    try:
-        with history.held(store.baseline_path(settings.baselines, key, "any").parent):
-            found = replace(found, path=store.write_baseline(found.baseline, settings.baselines))
-    except PerfciError as error:
-        return replace(found, taken=(), failure=error.reason)
+def _write(
+    ready: Sequence[Rebaselined], evidence: Sequence[Evidence], settings: Settings, key: str
+) -> list[Rebaselined]:
+    """Writes the baselines of all ops, and a line of history a run, oldest first. Nothing if an op failed.
+
+    A damaged history is noted, and the step stays. Raises StoredFileError.
+    """
+    if any(one.failure for one in ready):
+        return [replace(one, taken=()) for one in ready]
     clean = [each for each in evidence if not each[0].environment.dirty]
     clean.sort(key=lambda each: each[0].created)
-    lines = [make_line(found.op, *each, found.taken, stored=found.baseline) for each in clean]
-    try:
-        for line in filter(None, lines):
-            history.append_history(settings.baselines, key, found.op, line)
-    except PerfciError as error:
-        return replace(found, said=(*found.said, error.reason))
+    found, files = list[Rebaselined](), dict[Path, bytes]()
+    with history.held(store.baseline_path(settings.baselines, key, "any").parent):
+        for one in ready:
+            if one.baseline is None:
+                found.append(one)
+                continue
+            path, content = store.encode_baseline(one.baseline, settings.baselines)
+            lines = [make_line(one.op, *each, one.taken, stored=one.baseline) for each in clean]
+            said: tuple[Reason, ...] = ()
+            try:
+                files |= history.extend_history(settings.baselines, key, one.op, filter(None, lines))
+            except PerfciError as error:
+                said = (error.reason,)
+            files[path] = content
+            found.append(replace(one, path=path, said=(*one.said, *said)))
+        write_together(files)
     return found

@@ -181,15 +181,19 @@ def _list_agreed(proposed: Sequence[Tighter], history: Sequence[HistoryRun]) -> 
 
 def replace_file(settings: Settings, path: Path, before: bytes | None, after: bytes) -> None:
     """Writes a thresholds file if it still is as it was read (None: there was none). Raises StoredFileError."""
-    link = next((each for each in (path, path.parent) if each.is_symlink() and each != settings.thresholds), None)
-    if link:
-        raise StoredFileError("thresholds_linked", file=place(link, settings.root))
+    _refuse_link(settings, path)
     with held(settings.thresholds):
         now = path.read_bytes() if path.exists() else None
         if now != before:
             raise StoredFileError("thresholds_changed_meanwhile", file=place(path, settings.root))
         if after != now:
             write_atomically(path, after)
+
+
+def _refuse_link(settings: Settings, path: Path) -> None:
+    link = next((each for each in (path, path.parent) if each.is_symlink() and each != settings.thresholds), None)
+    if link:
+        raise StoredFileError("thresholds_linked", file=place(link, settings.root))
 
 
 def shift_of(seen: Comparison | None) -> float | None:
@@ -201,38 +205,52 @@ def shift_of(seen: Comparison | None) -> float | None:
     return math.log1p(seen.screens[0].change.value) if seen.screens else None
 
 
-def rescale(settings: Settings, op: str, run: HistoryRun, shifts: Mapping[str, float]) -> tuple[Reason, ...]:
-    """Makes targets of speed as tight for a kernel with an accepted loss as they were before. Returns what was done.
+@dataclass(frozen=True)
+class Rescaled:
+    """What was done to the earned targets of an op, and the file to be written."""
 
-    run: with which the epoch began. shifts: its cases -> accepted slow-down, log scale. Only earned targets are scaled.
+    said: tuple[Reason, ...] = ()
+    files: Mapping[Path, bytes] = field(default_factory=dict)
+
+
+def rescale(settings: Settings, op: str, losses: Sequence[tuple[HistoryRun, Mapping[str, float]]]) -> Rescaled:
+    """Makes targets of speed as tight for a kernel with accepted losses as they were before. Writes nothing.
+
+    losses: runs of one device with which an epoch began, each with its cases -> accepted slow-down, log scale. Only
+    earned targets are scaled.
     """
-    device, today = run.environment.device.key, datetime.now(UTC).date().isoformat()
     said: list[Reason] = []
+    if not losses:
+        return Rescaled()
+    last = losses[-1][0]
+    device, today = last.environment.device.key, datetime.now(UTC).date().isoformat()
     try:
         written = load(settings.thresholds, None, settings.root)
         file = read_file(settings.thresholds / device / f"{op}.json", op, device)
-        if file.environment is None or unmixable(file.environment, run.environment):
-            return ()
-        limits = dataclasses.replace(written, earned={op: file.by_case()})
-        known = {(each.case, each.key): each for each in file.values}
-        values = dict(known)
-        for change in rescale_targets(limits, op, shifts, run.run):
-            mine = known.get((change.case, change.key))
-            own = find_strictest(written.for_case(op, change.case), change.key)
-            if mine is None or not is_stricter(change.key, mine.value, own):
-                continue
-            after = float(f"{change.after:.4g}")
-            with speaking(ENGLISH):
-                why = sentence(Reason("earned_rescaled", change.why.facts))
-            values[mine.case, mine.key] = dataclasses.replace(
-                mine, value=after, before=mine.value, after=after, bound=after, predicted=None, date=today,
-                runs=1, first=run.run, last=run.run, rescaled=run.run, why=why,
-            )  # fmt: skip
-            facts: dict[str, Fact] = {"key": change.key, "op": op, "case": change.case}
-            facts |= {"before": show(change.key, mine.value), "after": show(change.key, after)}
-            said.append(Reason("earned_rescaled_said", {**facts, "file": place(file.path, settings.root)}))
-        if said:
-            replace_file(settings, file.path, file.content, write_earned(file, run.environment, values.values()))
+        if file.environment is None or unmixable(file.environment, last.environment):
+            return Rescaled()
+        values = {(each.case, each.key): each for each in file.values}
+        for run, shifts in losses:
+            earned = dataclasses.replace(file, values=tuple(values.values())).by_case()
+            limits = dataclasses.replace(written, earned={op: earned})
+            for change in rescale_targets(limits, op, shifts, run.run):
+                mine = values.get((change.case, change.key))
+                own = find_strictest(written.for_case(op, change.case), change.key)
+                if mine is None or not is_stricter(change.key, mine.value, own):
+                    continue
+                after = float(f"{change.after:.4g}")
+                with speaking(ENGLISH):
+                    why = sentence(Reason("earned_rescaled", change.why.facts))
+                values[mine.case, mine.key] = dataclasses.replace(
+                    mine, value=after, before=mine.value, after=after, bound=after, predicted=None, date=today,
+                    runs=1, first=run.run, last=run.run, rescaled=run.run, why=why,
+                )  # fmt: skip
+                facts: dict[str, Fact] = {"key": change.key, "op": op, "case": change.case}
+                facts |= {"before": show(change.key, mine.value), "after": show(change.key, after)}
+                said.append(Reason("earned_rescaled_said", {**facts, "file": place(file.path, settings.root)}))
+        if not said:
+            return Rescaled()
+        _refuse_link(settings, file.path)
+        return Rescaled(tuple(said), {file.path: write_earned(file, last.environment, values.values())})
     except PerfciError as error:
-        return (error.reason,)
-    return tuple(said)
+        return Rescaled((error.reason,))

@@ -18,6 +18,7 @@ class Edit:
     path: Path
     before: str | None  # None if there is no such file yet
     after: str
+    purpose: str = ""  # what the file, or what is added to it, is for: a phrase
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from perfci.core.model import Reason
+from perfci.core.wording import as_fact
 from perfci.scaffold.edits import Edit, Note, append_lines, read, template
 
 FILE = ".gitlab-ci.yml"
@@ -59,13 +60,14 @@ class Pipeline:
             return
         made = own if text is not None else path
         if read(made) is None:
-            yield Edit(made, None, (template("pipeline.yml") if text is None else "") + self._write_jobs(slug, text))
+            jobs = (template("pipeline.yml") if text is None else "") + self._write_jobs(slug, text)
+            yield Edit(made, None, jobs, as_fact("the jobs of a merge request"))
             if not self.install:
                 yield Note(Reason("init_install_open", {"path": made.relative_to(self.top).as_posix()}))
         name = own.relative_to(self.top).as_posix()
         if text is not None and name not in text:
             if after := include_file(text, name):
-                yield Edit(path, text, after)
+                yield Edit(path, text, after, as_fact("includes these jobs"))
             else:
                 yield Note(Reason("init_include_by_hand", {"path": FILE}), f"include:\n  - local: {name}\n")
 

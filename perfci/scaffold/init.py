@@ -1,5 +1,7 @@
 """Sets a repository up for perfci: planned first, from what is there. Whatever the user has stays as it is."""
 
+import contextlib
+import importlib.metadata
 import json
 import re
 import tomllib
@@ -11,12 +13,33 @@ from pathlib import Path
 from perfci.core import settings
 from perfci.core.errors import UsageError
 from perfci.core.model import Reason
+from perfci.core.wording import as_fact
+from perfci.git.base import DEFAULT_BRANCHES
 from perfci.git.command import git
+from perfci.git.repository import find_remote, find_repository
 from perfci.scaffold.edits import Edit, Note, append_lines, read, template
-from perfci.scaffold.gitlab import Pipeline
+from perfci.scaffold.github import Workflow
+from perfci.scaffold.gitlab import FILE, Pipeline
+from perfci.store.files import UNFINISHED
 
-UNITED = {"baselines": "*.history.jsonl", "kernels": "optimization.jsonl"}  # files to which branches append
-OWNER_FILES = ("CODEOWNERS", "docs/CODEOWNERS", ".gitlab/CODEOWNERS")  # GitLab reads the first of these that exists
+UNITED = {
+    "baselines": ("*.history.jsonl", as_fact("lets git join the histories of two branches")),
+    "kernels": ("optimization.jsonl", as_fact("lets git join the logbooks of two branches")),
+}
+"""Files to which branches append, by folder."""
+
+OWNER_FILES = {
+    "gitlab": ("CODEOWNERS", "docs/CODEOWNERS", ".gitlab/CODEOWNERS"),
+    "github": (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS"),
+}
+"""A server reads the first of these that exists."""
+
+PURPOSES = {
+    "kernels": as_fact("folder of ops, and how one is written"),
+    "baselines": as_fact("folder of accepted numbers"),
+    "reports": as_fact("folder of what perfci writes"),
+    "thresholds": as_fact("every threshold with its built-in value, for you to change"),
+}
 
 
 @dataclass(frozen=True)
@@ -47,6 +70,17 @@ def plan(folder: Path, owners: Sequence[str] = (), install: str | None = None) -
     return Setup(project.root, top or project.root, edits, tuple(step for step in steps if isinstance(step, Note)))
 
 
+def find_source() -> str | None:
+    """Returns what pip installed this perfci from, if that is a repository: git+https://HOST/perfci.git@TAG."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError, KeyError, TypeError):
+        found = json.loads(importlib.metadata.distribution("perfci").read_text("direct_url.json") or "null")
+        vcs, url = found["vcs_info"], found["url"]
+        # One with a password in it is not to be written down.
+        if re.fullmatch(r"https://[\w.:-]+/[\w./~-]+", url):
+            return f"{vcs['vcs']}+{url}@{vcs.get('requested_revision') or vcs['commit_id']}"
+    return None
+
+
 def _find_root(folder: Path, top: Path | None) -> Path:
     """The project's root as every command finds it, though never above the repository. Else the folder itself."""
     for each in (folder, *folder.parents):
@@ -68,7 +102,8 @@ def _plan_steps(
         file = "default.yaml" if name == "thresholds" else "README.md"
         used = name in {"kernels", "baselines"} and place.is_dir() and any(place.iterdir())
         if not used and read(place / file) is None:
-            yield Edit(place / file, None, template("thresholds.yaml" if name == "thresholds" else f"{name}.md"))
+            text = template("thresholds.yaml" if name == "thresholds" else f"{name}.md")
+            yield Edit(place / file, None, text, PURPOSES[name])
     if "thresholds" in places:  # beside its files, since editors do not know where perfci is installed
         path, schema = (
             places["thresholds"] / "schema.json",
@@ -76,17 +111,41 @@ def _plan_steps(
         )
         after = json.dumps(json.loads(schema.read_bytes())) + "\n"
         if (before := read(path)) != after:
-            yield Edit(path, before, after)
-    for name in places.keys() & UNITED:
+            yield Edit(path, before, after, as_fact("by which an editor completes and checks thresholds"))
+    for name in UNITED.keys() & places.keys():
         # So that git keeps both branches' lines, each of which stands alone.
-        yield from _add_lines(places[name] / ".gitattributes", {UNITED[name]: f"{UNITED[name]} merge=union"})
-    if "reports" in places:
-        yield from _ignore_reports(project.root, places["reports"])
+        pattern, purpose = UNITED[name]
+        yield from _add_lines(places[name] / ".gitattributes", {pattern: f"{pattern} merge=union"}, purpose)
+    yield from _ignore_files(project.root, places.get("reports"))
     root = project.root.relative_to(top).as_posix()
+    folder = "" if root == "." else root
     reports = places["reports"].relative_to(top).as_posix() if "reports" in places else "reports"
-    yield from Pipeline(top, "" if root == "." else root, reports, install).plan()
+    server, install = _find_server(top), install or find_source()
+    if server == "github":
+        yield from Workflow(top, folder, reports, _find_default_branch(top), install).plan()
+    else:
+        yield from Pipeline(top, folder, reports, install).plan()
     ruled = [places[name].relative_to(top).as_posix() for name in ("thresholds", "baselines") if name in places]
-    yield from _plan_owners(top, ruled, owners)
+    yield from _plan_owners(top, ruled, owners, server)
+
+
+def _find_server(top: Path) -> str:
+    """Returns gitlab or github, by the name of the repository's server, else by the files that lie there."""
+    found = find_repository(top)
+    remote = None if isinstance(found, Reason) else find_remote(found)
+    host = re.sub(r"^\w+://", "", remote or "").rpartition("@")[2].split("/")[0].split(":")[0].lower()
+    named = next((name for name in OWNER_FILES if name in host), None)
+    return named or ("github" if (top / ".github").is_dir() and not (top / FILE).exists() else "gitlab")
+
+
+def _find_default_branch(top: Path) -> str:
+    """The branch that the server names as its default, else the usual one that there is, else the current one."""
+    recorded, current = (git(top, "symbolic-ref", "-q", name) for name in ("refs/remotes/origin/HEAD", "HEAD"))
+    if isinstance(recorded, str):
+        return recorded.strip().removeprefix("refs/remotes/origin/")
+    usual = (name for name in DEFAULT_BRANCHES if not name.startswith("origin/"))
+    known = (name for name in usual if isinstance(git(top, "rev-parse", "-q", "--verify", f"refs/heads/{name}"), str))
+    return next(known, current.strip().removeprefix("refs/heads/") if isinstance(current, str) else "main")
 
 
 def _mark_root(root: Path) -> Iterator[Edit | Note]:
@@ -101,20 +160,24 @@ def _mark_root(root: Path) -> Iterator[Edit | Note]:
     except tomllib.TOMLDecodeError:  # such as tool written in one line
         yield Note(Reason("init_settings_by_hand", {"path": str(path)}), "perfci = {}\n")
     else:
-        yield Edit(path, text, after)
+        yield Edit(path, text, after, as_fact("a table [tool.perfci], which marks the project's root"))
 
 
-def _ignore_reports(root: Path, reports: Path) -> Iterator[Edit]:
-    """The lines by which git ignores reports, except their README, and what Python leaves beside kernels."""
-    if not reports.is_relative_to(root):
-        yield from _add_lines(reports / ".gitignore", {line: line for line in ("*", "!.gitignore", "!README.md")})
-        return
-    name = reports.relative_to(root).as_posix()
-    lines = {name: f"/{name}/*\n!/{name}/README.md", "__pycache__": "__pycache__/"}
-    yield from _add_lines(root / ".gitignore", lines)
+def _ignore_files(root: Path, reports: Path | None) -> Iterator[Edit]:
+    """The lines by which git ignores reports, except their README, and what else is nobody's to commit."""
+    lines = {}
+    if reports and reports.is_relative_to(root):
+        name = reports.relative_to(root).as_posix()
+        lines[name] = f"/{name}/*\n!/{name}/README.md"
+    elif reports:
+        inner = {line: line for line in ("*", "!.gitignore", "!README.md")}
+        yield from _add_lines(reports / ".gitignore", inner, as_fact("git passes over reports"))
+    lines |= {"__pycache__": "__pycache__/", ".venv": ".venv/", UNFINISHED: UNFINISHED}
+    said = as_fact("git passes over reports, environments, caches and unfinished files")
+    yield from _add_lines(root / ".gitignore", lines, said)
 
 
-def _add_lines(path: Path, wanted: Mapping[str, str]) -> Iterator[Edit]:
+def _add_lines(path: Path, wanted: Mapping[str, str], purpose: str) -> Iterator[Edit]:
     """Adds lines to a file of patterns, unless it has their pattern in one of the ways to write it."""
     text = read(path)
     known = {line.split()[0] for line in (text or "").splitlines() if line.strip()}
@@ -123,12 +186,13 @@ def _add_lines(path: Path, wanted: Mapping[str, str]) -> Iterator[Edit]:
         spelled = {f"{start}{pattern}{end}" for start in ("", "/", "**/") for end in ("", "/", "/*", "/**")}
         lines += [] if known & spelled else line.split("\n")
     if lines:
-        yield Edit(path, text, append_lines(text or "", lines))
+        yield Edit(path, text, append_lines(text or "", lines), purpose)
 
 
-def _plan_owners(top: Path, folders: Sequence[str], owners: Sequence[str]) -> Iterator[Edit | Note]:
+def _plan_owners(top: Path, folders: Sequence[str], owners: Sequence[str], server: str) -> Iterator[Edit | Note]:
     """Rules by which owners approve changes to folders. Rules that are there stay as they are."""
-    path = next((top / place for place in OWNER_FILES if (top / place).is_file()), top / OWNER_FILES[0])
+    places = OWNER_FILES[server]
+    path = next((top / place for place in places if (top / place).is_file()), top / places[0])
     text = read(path) or ""
     known = {re.split(r"(?<!\\)\s", line.strip())[0] for line in text.splitlines() if line.strip()}
     rules = [f"/{folder}/".replace(" ", "\\ ") for folder in folders]
@@ -137,7 +201,8 @@ def _plan_owners(top: Path, folders: Sequence[str], owners: Sequence[str]) -> It
         yield Note(Reason("init_owners_open", {"path": path.relative_to(top).as_posix()}))
     elif missing:
         head = ["# What perfci judges by: those who answer for the kernels' speed approve its changes."]
-        # In a file with sections the rules would belong to the last one.
+        # In a file with sections, which GitLab has, the rules would belong to the last one.
         head += ["[perfci]"] if re.search(r"^\^?\[[^\]]+\]", text, re.MULTILINE) else []
         lines = [*head, *(f"{rule} {' '.join(owners)}" for rule in missing)]
-        yield Edit(path, text or None, append_lines(text, lines))
+        said = as_fact("who approves changes to thresholds and baselines")
+        yield Edit(path, text or None, append_lines(text, lines), said)

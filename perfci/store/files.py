@@ -1,22 +1,28 @@
 """Decoding with the place of every fault, encoding in perfci's own layout, and writing whole files only."""
 
 import contextlib
+import fnmatch
 import gc
 import os
 import re
-from collections.abc import Iterator
+import secrets
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
+from perfci.core import locks
 from perfci.core.errors import StoredFileError
 from perfci.core.files import read_regular
 from perfci.core.model import FORMAT
 from perfci.store.layout import text
 
 Record = TypeVar("Record")
+
+UNFINISHED = ".*.perfci"
+"""Pattern of the names of files that are being written: git passes over them"""
 
 _CONFLICT = re.compile(rb"^(<<<<<<<|=======|>>>>>>>)( |$)", re.MULTILINE)  # of git's merge
 
@@ -67,21 +73,87 @@ def refuse_to_overwrite_unreadable(path: Path) -> None:
 
 def write_atomically(path: Path, data: bytes) -> Path:
     """Writes the file beside its place, then moves it there: the old one stays whole. Raises StoredFileError."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    write_together({path: data})
+    return path
+
+
+def write_together(files: Mapping[Path, bytes]) -> None:
+    """Writes all files or none: each beside its place, and once all are whole they are moved there.
+
+    If one cannot be moved, those that were get their old content back. Raises StoredFileError, which names the file.
+    """
+    with contextlib.ExitStack() as stack:
+        beside = {path: stack.enter_context(_writing(path, data)) for path, data in files.items()}
+        # Whoever ends this process from here on leaves some files new and others old: for as long as renames take.
+        with contextlib.ExitStack() as undo:
+            for path, whole in beside.items():
+                with _naming(path):
+                    before = read_regular(path) if path.exists() and len(files) > 1 else None
+                    whole.replace(path)
+                undo.callback(_put_back, path, before)
+            undo.pop_all()
+
+
+@contextlib.contextmanager
+def _writing(path: Path, data: bytes) -> Iterator[Path]:
+    """Makes a file with this content beside a path. It goes with the context, and with the next one if it is killed."""
+    handle, beside = None, path
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.unlink(missing_ok=True)
-        with beside.open("xb") as file:  # made anew: what lay there may have been a link to elsewhere
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        with _naming(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _remove_unfinished(path.parent)
+            while handle is None:
+                beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.perfci")
+                handle = _open_locked(beside)
+            with os.fdopen(handle, "wb", closefd=os.name == "nt") as file:  # where no open file can be moved
+                file.write(data)
+                file.flush()
+                os.fsync(handle)
+        yield beside
+    finally:
+        if handle is not None:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                os.close(handle)
+
+
+def _open_locked(path: Path) -> int | None:
+    """Makes a file, and locks it as long as its process lives. None if another process takes it for an old one."""
+    flags = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_BINARY"))
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | flags, 0o666)  # else it might be a link to elsewhere
+    if locks.take_if_possible(handle) and path.exists():
+        return handle
+    os.close(handle)
+    return None
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Removes what killed processes left in a folder. Where there are no locks it stays."""
+    for left in [each for each in os.scandir(folder) if fnmatch.fnmatch(each.name, UNFINISHED)]:
+        with contextlib.suppress(AttributeError, ImportError, OSError):
+            handle = os.open(left.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                if locks.take(handle):
+                    Path(left.path).unlink()
+            finally:
+                os.close(handle)
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Names the file that could not be written."""
+    try:
+        yield
     except OSError as error:
         raise StoredFileError("file_unwritable", path=str(path), why=error.strerror or str(error)) from error
-    finally:
-        with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
-    return path
+
+
+def _put_back(path: Path, before: bytes | None) -> None:
+    if before is None:
+        path.unlink(missing_ok=True)
+    else:
+        write_atomically(path, before)
 
 
 def place_in_json(error: msgspec.ValidationError) -> dict[str, str]:

@@ -8,7 +8,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from perfci.core.errors import StoredFileError
 from perfci.core.files import read_regular
 from perfci.core.model import FORMAT, Epoch, Fact, HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Reason
 from perfci.store import NAME, baseline_path, layout
-from perfci.store.files import FormatHead, place_in_json, uncollected, write_atomically
+from perfci.store.files import FormatHead, place_in_json, uncollected, write_together
 
 T = TypeVar("T")
 Case = TypeVar("Case", HistoryCase, HistoryAccuracy, HistoryStored)
@@ -71,21 +71,28 @@ def history_devices(folder: Path) -> list[str]:
 
 
 def check_history(folder: Path, device: str, op: str) -> None:
-    """Raises StoredFileError if `append_history` would refuse. Ask before accepting what could not be recorded."""
+    """Raises StoredFileError if `extend_history` would refuse. Ask before accepting what could not be recorded."""
     for problem in _read(folder, device, op).problems:
         raise StoredFileError(problem.kind, **problem.facts)
 
 
 def append_history(folder: Path, device: str, op: str, line: HistoryRun) -> None:
-    """Appends a run to the last 100 of an op's history, or merges it with its line there. Processes take turns.
+    """Writes what `extend_history` gives. Processes take turns. Raises StoredFileError, and the file stays."""
+    with held(history_path(folder, device, op).parent):
+        write_together(extend_history(folder, device, op, [line]))
 
-    Raises StoredFileError, and leaves the file as it was, if it cannot be read or written.
+
+def extend_history(folder: Path, device: str, op: str, added: Iterable[HistoryRun]) -> dict[Path, bytes]:
+    """Returns the file of an op's last 100 runs with these appended, or merged with their lines. None if it stays.
+
+    Raises StoredFileError if it cannot be read, or a line could not be read back.
     """
     path = history_path(folder, device, op)
-    with held(path.parent):
-        check_history(folder, device, op)
-        # Exact doubles, as a union merge leaves them, count once.
-        lines = list(dict.fromkeys(text for text in read_bytes(path).split(b"\n") if text.strip()))
+    check_history(folder, device, op)
+    # Exact doubles, as a union merge leaves them, count once.
+    before = list(dict.fromkeys(text for text in read_bytes(path).split(b"\n") if text.strip()))
+    lines = list(before)
+    for line in added:
         runs = [_LINES.decode(text) for text in lines]
         at = next((at for at, run in enumerate(runs) if run.run == line.run), len(lines))
         text = layout.line(merge_runs(runs[at], line) if at < len(runs) else line).encode().rstrip(b"\n")
@@ -93,9 +100,8 @@ def append_history(folder: Path, device: str, op: str, line: HistoryRun) -> None
             _LINES.decode(text)
         except msgspec.ValidationError as error:
             raise StoredFileError("value_unstorable", path=str(path), **place_in_json(error)) from error
-        if lines[at : at + 1] != [text]:
-            lines[at : at + 1] = [text]
-            write_atomically(path, b"".join(each + b"\n" for each in lines[-KEPT:]))
+        lines[at : at + 1] = [text]
+    return {} if lines == before else {path: b"".join(each + b"\n" for each in lines[-KEPT:])}
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import itertools
 import os
 import shutil
 import subprocess
@@ -330,3 +331,36 @@ def test_a_device_that_was_never_there_is_no_verdict(project):
     assert answer.code == 1
     assert answer.out == ""
     assert "is gone" in only_sentence(answer)
+
+
+# --- accept of several ops --------------------------------------------------------------------------------------------
+
+
+def stored(project) -> dict[str, bytes]:
+    """Every file of baselines and thresholds."""
+    found = (path for name in ("baselines", "thresholds") for path in (project.root / name).rglob("*"))
+    return {path.relative_to(project.root).as_posix(): path.read_bytes() for path in found if path.is_file()}
+
+
+@pytest.mark.parametrize("number", range(1, 7))  # of six files: a baseline and a history of three ops
+@pytest.mark.parametrize("step", ["written", "moved"])
+def test_an_accept_of_several_ops_that_fails_at_one_changes_no_file(project, monkeypatch, number, step):
+    project.first_check()
+    calls = itertools.count(1)
+    place, name = {"written": (os, "fsync"), "moved": (Path, "replace")}[step]
+    real = getattr(place, name)
+
+    def fail(*given: object) -> object:
+        if next(calls) == number:
+            raise OSError(28, "No space left on device")
+        return real(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(place, name, fail)
+        answer = project.accept()
+
+    assert answer.code == 1
+    assert "No space left on device" in answer.err
+    assert stored(project) == {}
+    assert project.accept().code == 0
+    assert len(stored(project)) == 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shlex
@@ -54,6 +55,48 @@ def test_a_new_driver_makes_results_stale_until_what_it_moved_is_recorded(projec
     assert (settled.code, settled.verdicts("relu")) == (0, {"PASS"})
     (line,) = [line for line in report.splitlines() if line.startswith("| since the baselines")]
     assert "580" in line and "590" in line
+
+
+@pytest.mark.slow
+def test_a_step_of_several_ops_is_recorded_whole_or_not_at_all(project, monkeypatch):
+    driven(project, "580")
+    assert project.check("relu", "scale").code == 0
+    assert project.accept().code == 0
+    driven(project, "590", kernel_speed=0.95)
+    project.check("relu", "scale")
+    folder = project.root / "baselines" / "fake-one"
+    step = ("accept", "--environment", str(project.root / "reports"), "--include", "relu", "--include", "scale")
+    step += ("--write", "--why", "driver 590")
+
+    def content():
+        return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    before, damaged = content(), folder / "scale.json"
+    damaged.write_text("{")
+    unread = project.perfci(*step)
+    damaged.write_bytes(before["scale.json"])
+
+    assert unread.code == 1
+    assert "Nothing was written." in unread.out
+    assert content() == before
+
+    calls = itertools.count(1)
+
+    def fail(*given):
+        if next(calls) == 3:
+            raise OSError(28, "No space left on device")
+        return real(*given)
+
+    real = Path.replace
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", fail)
+        full = project.perfci(*step)
+
+    assert full.code == 1
+    assert "No space left on device" in full.err
+    assert content() == before
+    assert project.perfci(*step).code == 0
+    assert len(step_of(project, "relu")) == len(step_of(project, "scale")) == 1
 
 
 @pytest.mark.slow

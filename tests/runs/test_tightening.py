@@ -14,6 +14,7 @@ from perfci.core.wording import sentence
 from perfci.runs import tightening
 from perfci.runs.effective_thresholds import in_force
 from perfci.runs.tightening import refuse_in_pipeline, rescale, tighten
+from perfci.store.files import write_together
 from perfci.store.history import append_history, read_history
 from perfci.thresholds.earned import EarnedFile, read_file, write_earned
 from perfci.thresholds.layers import Earned
@@ -195,12 +196,13 @@ def test_what_was_earned_is_rescaled_by_an_accepted_loss(nights):
     before = earned(nights)[CASE, "speedup"]
     run = runs(1, 11, speedup=1.5 / 1.03)[0]
 
-    said = rescale(nights, "relu", run, {CASE: math.log(1.03)})
+    found = rescale(nights, "relu", [(run, {CASE: math.log(1.03)})])
+    write_together(found.files)
 
     after = earned(nights)[CASE, "speedup"]
     assert after.value == pytest.approx(before.value / 1.03, rel=1e-3)
     assert (after.before, after.began, after.rescaled) == (before.value, 1.2, run.run)
-    assert [each.kind for each in said] == ["earned_rescaled_said"]
+    assert [each.kind for each in found.said] == ["earned_rescaled_said"]
     assert earned(nights)[CASE, "rsd"] == dataclasses.replace(earned(nights)[CASE, "rsd"])
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import json
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
+import perfci
 from perfci.cli.main import run
 from perfci.core import settings
 from perfci.core.errors import StoredFileError, UsageError
@@ -22,6 +25,7 @@ from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.read import load
 from tests.git_repositories import alone, git
 
+ROOT = Path(__file__).parents[2]
 SPEC = "git+https://example.org/perfci.git@v1"
 MADE = {
     ".gitignore",
@@ -116,6 +120,135 @@ def test_git_passes_over_reports_but_not_over_the_rest(repository):
     git(repository, "add", "--all")
 
     assert set(git(repository, "ls-files").splitlines()) == MADE | {"baselines/d/op.json"}
+
+
+def test_git_passes_over_environments_and_files_that_are_being_written(repository):
+    set_up(repository, "@kernels")
+    for name in (".venv/pyvenv.cfg", "baselines/d/.op.json.0a1b2c3d.perfci", "kernels/a/.a.json.ffffffff.perfci"):
+        write(repository / name, "")
+
+    git(repository, "add", "--all")
+
+    assert set(git(repository, "ls-files").splitlines()) == MADE
+
+
+# --- GitHub or GitLab -------------------------------------------------------------------------------------------------
+
+WORKFLOW = ".github/workflows/perfci.yml"
+
+
+def uses(path: Path, job: str = "check") -> tuple[str, dict[str, str]]:
+    """The action that a job of a workflow calls, and its inputs."""
+    step = yaml.safe_load(path.read_text())["jobs"][job]["steps"][-1]
+    return step["uses"], step["with"]
+
+
+def test_on_github_the_workflow_is_that_of_its_page(repository):
+    git(repository, "remote", "add", "origin", "git@github.com:me/mylib.git")
+    page = (ROOT / "docs" / "github.md").read_text(encoding="utf-8")
+
+    set_up(repository, install=None)
+
+    shown = re.search(rf"```yaml\n# {WORKFLOW}\n(.*?)```", page, re.DOTALL)[1]
+    assert (repository / WORKFLOW).read_text().partition("\n")[2] == shown
+
+
+@pytest.mark.parametrize(
+    ("remote", "folder", "file"),
+    [
+        ("git@github.com:me/mylib.git", "", WORKFLOW),
+        ("https://github.example.org/me/mylib", "", WORKFLOW),
+        ("https://gitlab.com/github/mylib.git", ".github", ".gitlab-ci.yml"),
+        ("ssh://git@code.example.org:2222/gitlab/mylib.git", "", ".gitlab-ci.yml"),
+        ("ssh://git@code.example.org:2222/me/mylib.git", ".github", WORKFLOW),
+        (None, ".github", WORKFLOW),
+        (None, "", ".gitlab-ci.yml"),
+    ],
+)
+def test_the_jobs_are_those_of_the_server(repository, remote, folder, file):
+    if remote:
+        git(repository, "remote", "add", "upstream", remote)
+    (repository / folder).mkdir(exist_ok=True)
+
+    set_up(repository)
+
+    assert set(files(repository)) & {WORKFLOW, ".gitlab-ci.yml"} == {file}
+
+
+def test_on_github_the_workflow_fits_its_schema_and_calls_the_action_with_inputs_that_it_has(repository):
+    git(repository, "remote", "add", "origin", "git@github.com:me/mylib.git")
+
+    found = set_up(repository, "@me/kernels", install=None)
+
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", WORKFLOW]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=repository)
+    assert done.returncode == 0, done.stdout + done.stderr
+    action, inputs = uses(repository / WORKFLOW)
+    assert (action, kinds(found)) == (f"OWNER/perfci@v{perfci.__version__}", ["init_action_open"])
+    assert inputs.keys() <= yaml.safe_load((ROOT / "action.yml").read_text())["inputs"].keys()
+    assert "/thresholds/ @me/kernels" in (repository / ".github" / "CODEOWNERS").read_text().splitlines()
+
+
+def test_on_github_the_action_is_what_perfci_was_installed_from_and_the_branch_the_servers_default(repository):
+    git(repository, "remote", "add", "origin", "git@github.com:me/mylib.git")
+    git(repository, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/trunk")
+
+    found = set_up(repository, "@me", install="git+https://github.com/them/perfci.git@v2")
+
+    assert uses(repository / WORKFLOW)[0] == "them/perfci@v2"
+    assert yaml.safe_load((repository / WORKFLOW).read_text())[True]["push"]["branches"] == ["trunk"]
+    assert found.notes == ()
+
+
+def test_on_github_a_project_in_a_folder_has_a_workflow_of_its_own_beside_the_others(repository):
+    git(repository, "remote", "add", "origin", "git@github.com:me/mylib.git")
+    set_up(repository)
+    folder = repository / "ops" / "fast"
+    folder.mkdir(parents=True)
+    write(folder / "pyproject.toml", "[tool.perfci]\n")
+
+    set_up(folder, install="git+https://example.org/perfci.git@v1")
+
+    action, inputs = uses(repository / ".github" / "workflows" / "perfci-ops-fast.yml")
+    assert action.startswith("OWNER/")
+    more = {"project": "ops/fast", "suffix": "-ops-fast", "reports": "ops/fast/reports"}
+    more |= {"install": "git+https://example.org/perfci.git@v1"}
+    assert inputs == {"device": "cuda", "packages": "nvidia-ml-py", **more}
+    assert uses(repository / ".github" / "workflows" / "perfci-ops-fast.yml", "note")[1] == {"command": "note", **more}
+
+
+@pytest.mark.parametrize("text", ["      - uses: me/perfci@v1\n", "      - run: perfci check --strict\n"])
+def test_on_github_a_workflow_that_runs_perfci_already_is_left_alone(repository, text):
+    write(repository / ".github" / "workflows" / "ci.yaml", f"jobs:\n  a:\n    steps:\n{text}")
+
+    set_up(repository)
+
+    assert not (repository / WORKFLOW).exists()
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ({"url": "https://host/g/perfci.git", "vcs_info": {"vcs": "git", "requested_revision": "v1", "commit_id": "c"}},
+         "git+https://host/g/perfci.git@v1"),
+        ({"url": "https://host/g/perfci.git", "vcs_info": {"vcs": "git", "commit_id": "c0ffee"}},
+         "git+https://host/g/perfci.git@c0ffee"),
+        ({"url": "https://me:secret@host/g/perfci.git", "vcs_info": {"vcs": "git", "commit_id": "c"}}, None),
+        ({"url": "file:///home/me/perfci", "dir_info": {"editable": True}}, None),
+        (None, None),
+    ],
+)  # fmt: skip
+def test_what_runners_install_is_what_pip_installed_here(repository, monkeypatch, record, expected):
+    text = json.dumps(record) if record else None
+    installed = SimpleNamespace(read_text=lambda name: text if name == "direct_url.json" else None)
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: installed)
+
+    found = set_up(repository, "@me", install=None)
+
+    assert ("init_install_open" in kinds(found)) is (expected is None)
+    assert set(re.findall(r"^ +PERFCI: (.*)", (repository / ".gitlab-ci.yml").read_text(), re.MULTILINE)) == {
+        json.dumps(expected or "")
+    }
 
 
 # --- pyproject.toml ---------------------------------------------------------------------------------------------------
@@ -296,7 +429,7 @@ def test_without_owners_it_says_so_and_owners_given_later_are_added(repository):
     assert second.notes == ()
 
 
-@pytest.mark.parametrize("place", init.OWNER_FILES)
+@pytest.mark.parametrize("place", init.OWNER_FILES["gitlab"])
 def test_an_existing_codeowners_is_extended_where_gitlab_finds_it(repository, place):
     path = write(repository / place, "* @all\r\n")
 
@@ -305,7 +438,7 @@ def test_an_existing_codeowners_is_extended_where_gitlab_finds_it(repository, pl
     text = path.read_bytes().decode()
     assert text.startswith("* @all\r\n\r\n# ")
     assert text.endswith("/thresholds/ @kernels\r\n/baselines/ @kernels\r\n")
-    assert [each for each in init.OWNER_FILES if (repository / each).exists()] == [place]
+    assert [each for each in init.OWNER_FILES["gitlab"] if (repository / each).exists()] == [place]
 
 
 @pytest.mark.parametrize("name", ["kernels", "@", "@a @", "", "@a b"])
@@ -373,10 +506,11 @@ def test_a_dry_run_shows_everything_and_writes_nothing(repository, capsys):
 
     out = capsys.readouterr().out
     assert set(files(repository)) == {".gitignore"}
-    assert "--- a/.gitignore\n+++ b/.gitignore\n@@ -1 +1,5 @@\n *.log\n+\n+/reports/*" in out
+    assert "--- a/.gitignore\n+++ b/.gitignore\n@@ -1 +1,7 @@\n *.log\n+\n+/reports/*" in out
     assert "--- /dev/null\n+++ b/thresholds/default.yaml" in out
-    assert "would change .gitignore" in out
-    assert "would make thresholds/default.yaml" in out
+    assert re.search(r"^\.gitignore +lines added +git passes over reports", out, re.MULTILINE)
+    assert re.search(r"^thresholds/default\.yaml +new +every threshold", out, re.MULTILINE)
+    assert "Nothing was written" in out
 
 
 @pytest.mark.parametrize("dry", [True, False])
@@ -389,6 +523,7 @@ def test_programs_get_every_file_and_what_is_left_to_do(repository, capsys, dry)
     assert found["written"] is not dry
     assert set(files(repository)) == (set() if dry else MADE)
     assert all(note["reason"]["sentence"] for note in found["notes"])
+    assert all(each["purpose"] for each in found["files"])
 
 
 def test_an_editor_finds_the_schema_of_thresholds_beside_them(repository):
@@ -411,5 +546,7 @@ def test_the_command_shows_and_writes_and_then_has_nothing_left(repository, caps
     second = capsys.readouterr().out
 
     assert set(files(repository)) == MADE
-    assert "made thresholds/default.yaml" in first
+    assert len(first.splitlines()) < 24
+    assert {line.split()[0] for line in first.splitlines() if line.split()[1:2] == ["new"]} == MADE
+    assert "+" not in {line[:1] for line in first.splitlines()}
     assert second.splitlines() == [f"Project: {repository}", "", "Everything is set up: nothing is left to do."]
