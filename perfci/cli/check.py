@@ -12,6 +12,7 @@ from typing import Annotated, NoReturn
 from perfci import git, report, store
 from perfci.cli import language, options
 from perfci.cli.chains import print_chains
+from perfci.cli.details import show_tables
 from perfci.cli.exits import Exit
 from perfci.cli.options import flag, option
 from perfci.cli.output import (
@@ -33,6 +34,7 @@ from perfci.core.model import DuelWhat, Reason, Suite
 from perfci.core.settings import ONE, Settings, are_devices
 from perfci.core.wording import say, sentence, spoken
 from perfci.judge.notes import note_missing_peers
+from perfci.report import accuracy
 from perfci.report.timings import tabulate_seconds
 from perfci.runs import flow, since
 from perfci.runs import toolchain as toolchains
@@ -51,19 +53,21 @@ SUITES = {
 
 @options.takes(
     "ops case device budget seed strict html suite timer against duel base_python target devices deadline threshold"
-    " peers timings",
+    " peers timings verbose",
     {
         "toolchain": "static ops case device budget seed suite timer target devices deadline threshold strict html"
-        " timings",
+        " timings verbose",
         "no_judge": "ops case device budget seed suite timer peers",
         "static": "ops case changed against base_python target strict threshold",
-        "retry": "device budget seed timer deadline out strict html timings",
-        "against_release": "ops case against device budget seed timer deadline threshold out strict html timings",
+        "retry": "device budget seed timer deadline out strict html timings verbose",
+        "against_release": "ops case against device budget seed timer deadline threshold out strict html timings"
+        " verbose",
         "chain": "ops case device seed",
         "soak": "ops case calls decay_limit device seed timer",
         "confirm": "plan device deadline",
         "plan": "shard device deadline",
-        "on": "ops case device budget seed strict html suite timer against duel deadline threshold peers timings",
+        "on": "ops case device budget seed strict html suite timer against duel deadline threshold peers timings"
+        " verbose",
     },
 )
 def check(
@@ -129,6 +133,7 @@ def check(
     strict: options.Strict = False,
     html: options.Html = False,
     timings: Annotated[bool, flag("--timings", "Show where each second went.")] = False,
+    verbose: Annotated[bool, flag("--verbose", "Show the errors of every case too, those that pass as well.")] = False,
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
@@ -204,8 +209,10 @@ def check(
         return Exit.OK
     began = time.monotonic()
     code = conclude(run, judgements, where, strict=strict, json=json, html=html)
-    if timings and not json:  # which has the seconds in run.json
-        print_parts([Grid(tabulate_seconds(run, time.monotonic() - began), say("Where the time went"))])
+    if not json:  # which has all this in run.json
+        errors = (part for op in run.ops for part in show_tables(accuracy.make_parts(op)))
+        seconds = Grid(tabulate_seconds(run, time.monotonic() - began), say("Where the time went"))
+        print_parts([*(errors if verbose else ()), *([seconds] if timings else ())])
     return code
 
 

@@ -21,19 +21,21 @@ def show_op(op: OpRun, judged: Sequence[Judgement], run: Run, pattern: str | Non
     if op != OpRun(op.op) or not run.static:
         yield Paragraph(say("{op} on {device}", op=op.op, device=describe_device(run)), style="bold")
     yield from (Paragraph(reason) for reason in (op.failure, op.unmeasured, *op.notes) if reason)
-    yield from _show_tables(accuracy.make_parts(op))
+    yield from show_tables(accuracy.make_parts(op))
     yield from (Paragraph(line, 2, STYLES[Gate.FAILS]) for line in accuracy.describe_failures(op))
+    yield from (Paragraph(line, 2, STYLES[Gate.WARNS]) for line in accuracy.compare_with_base(op))
     for case in op.performance:
         yield ""
         yield from _show_case(op.op, case, timed.get(case.case))
     if op.stored:
         yield ""
-        yield from _show_tables(lowprec.make_parts(op, rows))
+        yield from show_tables(lowprec.make_parts(op, rows))
     if run.static:
         yield from _show_compiled(run.static, op.op, pattern)
 
 
-def _show_tables(sections: Iterable[Section]) -> Iterator[RenderableType]:
+def show_tables(sections: Iterable[Section]) -> Iterator[RenderableType]:
+    """Prints the tables of a report's sections."""
     return (Grid(one.table, one.title) for one in sections if one)
 
 
@@ -55,7 +57,6 @@ def _show_case(op: str, case: PerformanceCase, row: Judgement | None) -> Iterato
         (say("L2 cache"), (say("warm") if case.cache == "warm" else say("cold")) if case.blocks else "-"),
         (say("memory"), units.size(case.footprint_bytes)),
         (say("peak memory"), units.size(case.peak_bytes)),
-        (say("max abs error"), words.write_number(case.errors.max_abs if case.errors else None)),
     )
     known = [f"{name} {value}" for name, value in facts if value != "-"]
     yield Paragraph(say(", ").join(known) or say("not timed"), 2)

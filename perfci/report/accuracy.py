@@ -1,14 +1,19 @@
-"""The accuracy part of an op's section: failures first, then errors by dtype."""
+"""The accuracy part of an op's section: failures first, then the errors of every case."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 
+from perfci.core import units
 from perfci.core.model import AccuracyCase, ErrorStats, OpRun
 from perfci.core.wording import say, sentence
 from perfci.report import words
 from perfci.report.text import code, phrase, plain
 from perfci.report.view import Section, Table, make_table
+from perfci.store.past.lines import ORDINARY
 
 FAILURES = 10  # most failing cases listed one by one
+GREW = 1.5  # times as large as before from which an L2 error is told though it passes
+FEWEST = 1000  # elements whose L2 error is not chance
 
 LIMITS = frozenset({"checked_errors_overall", "checked_errors_in_places"})
 """Reasons of cases that passed their checks and are less exact than thresholds ask for."""
@@ -26,57 +31,111 @@ def describe_failures(op: OpRun) -> Iterator[str]:
         yield say("{count:more accuracy check|more accuracy checks} failed; run.json holds them all.", count=rest)
 
 
+# --- precision that was lost ------------------------------------------------------------------------------------------
+
+Pair = tuple[str, ErrorStats | None, ErrorStats | None]  # a case, its errors now and before
+
+
+def find_growth(now: ErrorStats | None, before: ErrorStats | None) -> float:
+    """How many times as large as before an L2 error is, 0.0 if that is nothing to be told. Infinite beside none."""
+    if not now or not before or min(now.count, before.count) < FEWEST or not now.l2 or before.l2 is None:
+        return 0.0
+    grown = now.l2 / before.l2 if before.l2 else math.inf
+    return grown if grown >= GREW else 0.0
+
+
+def describe_losses(pairs: Iterable[Pair], than: str) -> Iterator[str]:
+    """Returns a sentence for each case that passes and is less exact than before, the worst first."""
+    grown: dict[str, tuple[float, ErrorStats, ErrorStats]] = {}
+    for case, now, before in pairs:
+        growth = find_growth(now, before)
+        if now and before and growth > grown.get(case, (0.0,))[0]:
+            grown[case] = growth, now, before
+    worst = sorted(grown.items(), key=lambda each: -each[1][0])
+    for case, (_, now, before) in worst[:FAILURES]:
+        yield say(
+            "{case} passes, less exact than {than}: L2 error {now:n}, was {before:n}; {share:%} of what is allowed.",
+            case=code(case), than=than, now=now.l2, before=before.l2, share=now.of_allowed,
+        )  # fmt: skip
+    if (rest := len(worst) - FAILURES) > 0:
+        yield say("Less exact as well: {count:case|cases}.", count=rest)
+
+
+def compare_with_base(op: OpRun) -> Iterator[str]:
+    """Returns what passes and is less exact than the base's kernel on the same inputs."""
+    pairs = ((check.case, check.errors, check.base_errors) for check in op.accuracy if not check.failure)
+    return describe_losses(pairs, say("with the base's kernel on the same inputs"))
+
+
+# --- the errors of every case -----------------------------------------------------------------------------------------
+
+
 def make_parts(op: OpRun) -> Iterator[Section]:
-    """Returns the table of errors by dtype."""
-    name = plain(op.op, 80)
+    """Returns the table of errors."""
     note = phrase(
-        "Errors against the float64 reference, the worst of all checks with ordinary values. *reference's*: the "
-        "largest error of the reference itself, computed in the same dtype. *L2*: the norm of the error over that of "
-        "the float64 reference."
+        "Errors against the float64 reference, the worst of a case's checks with ordinary values, or of its timed "
+        "outputs. *reference's*: the largest error of the reference itself, computed in the same dtype. *L2*: the norm "
+        "of the error over that of the float64 reference. *of allowed*: the largest error of all checks as a share of "
+        "the tolerance, or, beyond that, of what the reference's own errors allow. The nearest to it come first."
     )
-    yield Section(say("{op}: accuracy", op=name), (note,), table=_tabulate_errors(op.accuracy))
+    yield Section(say("{op}: accuracy", op=plain(op.op, 80)), (note,), table=_tabulate_errors(op))
 
 
-def _find_dtype(case: str) -> str:
-    """Returns the dtype that a case id names.
-
-    >>> _find_dtype("rows=7,dtype=float16"), _find_dtype("n=1"), _find_dtype("rejects=an integer")
-    ('float16', '-', 'bad input')
-    """
-    if case.startswith("rejects="):
-        return say("bad input")
-    return next((part.removeprefix("dtype=") for part in case.split(",") if part.startswith("dtype=")), "-")
-
-
-def _tabulate_errors(checks: Sequence[AccuracyCase]) -> Table:
+def _tabulate_errors(op: OpRun) -> Table:
     groups: dict[str, list[AccuracyCase]] = {}
-    for check in checks:
-        groups.setdefault(_find_dtype(check.case), []).append(check)
-    shown = []
-    for dtype, group in groups.items():
-        # Ordinary errors are invisible beside those of the largest numbers that a dtype holds.
-        ordinary = [check for check in group if check.values == "normal"]
-        errors = [check.errors for check in ordinary if check.errors]
-        references = [check.reference_errors for check in ordinary if check.reference_errors]
-        shown.append((
-            plain(dtype),
-            str(len({check.case for check in group})),
-            str(sum(check.unchecked is None for check in group)),
-            str(sum(check.failure is not None for check in group)),
-            str(sum(check.unchecked is not None for check in group)),
-            find_worst(errors, "max_abs"),
-            find_worst(references, "max_abs"),
-            *(find_worst(errors, name) for name in ("p99_abs", "max_rel", "l2")),
-            _write_tolerances(ordinary),
-        ))  # fmt: skip
+    for check in op.accuracy:
+        name = say("bad input") if check.case.startswith("rejects=") else code(check.case)
+        groups.setdefault(name, []).append(check)
+    rows = [(find_nearest(group), _write_row(name, group)) for name, group in groups.items()]
+    for case in op.performance:
+        if case.errors:
+            name, share = say("{case}, timed", case=code(case.case)), case.errors.of_allowed
+            figures = _write_errors([case.errors], [])
+            rows.append(((share or 0.0, ""), (name, "-", "-", "-", *figures, units.percent(share), "-")))
     heads = (
-        "dtype | cases: | checks: | failed: | not checked: | max abs error: | reference's: | p99 abs: | max rel: | "
-        "L2: | tolerance (rtol, atol):"
+        "case | checks: | failed: | not checked: | max abs error: | reference's: | max rel: | L2: | of allowed: | "
+        "tolerance (rtol, atol):"
     )
-    return make_table(heads, shown)
+    return make_table(heads, (row for _, row in sorted(rows, key=lambda each: -each[0][0])))
 
 
-def find_worst(errors: Sequence[ErrorStats], name: str) -> str:
+def find_nearest(checks: Iterable[AccuracyCase]) -> tuple[float, str]:
+    """Returns the largest share of what is allowed, and the kind of values that it is of. 0.0 if none is known."""
+    known = ((check.errors.of_allowed or 0.0, check.values) for check in checks if check.errors)
+    return max(known, default=(0.0, ""))
+
+
+def _write_row(name: str, group: Sequence[AccuracyCase]) -> tuple[str, ...]:
+    failed, unchecked = (
+        sum(bool(each) for each in found)
+        for found in zip(*((check.failure, check.unchecked) for check in group), strict=True)
+    )
+    # Ordinary errors are invisible beside those of the largest numbers that a dtype holds.
+    ordinary = [check for check in group if check.values == ORDINARY]
+    errors = [check.errors for check in ordinary if check.errors]
+    share, values = find_nearest(group)
+    known = any(check.errors and check.errors.of_allowed is not None for check in group)
+    allowed = units.percent(share) if known else "-"
+    return (
+        name,
+        str(len(group) - unchecked),
+        str(failed or "-"),
+        str(unchecked or "-"),
+        *_write_errors(errors, [check.reference_errors for check in ordinary if check.reference_errors]),
+        allowed if values == ORDINARY or not known or not share else f"{allowed} ({plain(values)})",
+        _write_tolerances(ordinary),
+    )
+
+
+def _write_errors(errors: Sequence[ErrorStats], references: Sequence[ErrorStats]) -> tuple[str, ...]:
+    return (
+        _write_worst(errors, "max_abs"),
+        _write_worst(references, "max_abs"),
+        *(_write_worst(errors, name) for name in ("max_rel", "l2")),
+    )
+
+
+def _write_worst(errors: Sequence[ErrorStats], name: str) -> str:
     """Writes the largest of an error's figure, a dash if none is known."""
     known = [value for error in errors if (value := getattr(error, name)) is not None]
     return words.write_number(max(known, default=None))

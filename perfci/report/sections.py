@@ -111,6 +111,7 @@ def _describe_problems(op: OpRun, base_failure: Reason | None, judged: list[Judg
     for row in inexact[: accuracy.FAILURES]:
         yield f"{code(row.case or '')}: {plain(sentence(row.reasons[0]))}"
     yield from accuracy.describe_failures(op)
+    yield from accuracy.compare_with_base(op)
 
 
 def _find_messages(op: OpRun, judged: list[Judgement]) -> tuple[Message, ...]:

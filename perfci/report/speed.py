@@ -104,13 +104,9 @@ def _tabulate_calls(op: OpRun, spreads: Sequence[ArmSpread]) -> Table:
             write_seconds(case.compile_s),
             units.size(case.footprint_bytes),
             units.size(case.peak_bytes),
-            write_number(case.errors.max_abs if case.errors else None),
             say("warm") if case.cache == "warm" else "-",
         ))  # fmt: skip
-    heads = (
-        "case | device time: | span: | host: | kernels a call: | first call: | memory: | peak memory: | "
-        "max abs error: | cache"
-    )
+    heads = "case | device time: | span: | host: | kernels a call: | first call: | memory: | peak memory: | cache"
     return make_table(heads, shown)
 
 

@@ -21,7 +21,8 @@ TABLE = {
     "check": (
         "OP... --op --case --no-judge --static --changed --retry --against-release --chain --soak --calls --decay-limit"
         " --plan --shard --confirm --device --budget --seed --suite --timer --against --duel --base-python --toolchain"
-        " --target --devices --on --deadline --threshold --peers --out --strict --html --timings --format --project"
+        " --target --devices --on --deadline --threshold --peers --out --strict --html --timings --verbose --format"
+        " --project"
     ),
     "compare": "RUN --against --op --case --strict --format --project",
     "show": "RUN --op --case --format --project",

@@ -77,6 +77,14 @@ def test_a_nested_suite_runs_by_its_path_from_anywhere(nested, place):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASS" in done.stdout
     assert "relu" not in done.stdout
+    assert "of allowed" not in done.stdout
+
+    told = subprocess.run([*command, "--verbose"], cwd=nested.root / place, capture_output=True, text=True, check=False)
+
+    heads, *rows = told.stdout.partition("scale: accuracy\n")[2].splitlines()
+    assert {"max abs error", "max rel", "L2", "of allowed"} <= {*map(str.strip, heads.split("  "))}
+    checked = {check.case for op in nested.run_record().ops for check in op.accuracy}
+    assert {line.split()[0] for line in rows if "rows=" in line} == {case for case in checked if "rows=" in case}
 
 
 def test_what_a_group_shares_is_a_part_of_its_ops_files(nested):

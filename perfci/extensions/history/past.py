@@ -10,9 +10,11 @@ from perfci.core.model import Bearing, HistoryCase, HistoryRun, OpRun, Performan
 from perfci.core.wording import say, sentence
 from perfci.extensions.history import changepoints
 from perfci.extensions.history.changepoints import Cause, ChangePoint
+from perfci.report.accuracy import describe_losses
 from perfci.report.text import code, plain
 from perfci.report.view import Picture, Section, Table, make_table
 from perfci.report.words import count_cases, write_change
+from perfci.store.past.lines import find_worst_errors
 from perfci.store.past.series import environment_steps
 
 TOLD = 5  # most cases of which a sentence is shown
@@ -166,7 +168,8 @@ def make_section(op: OpRun, run: Run, past: Past | None, pictures: Sequence[Pict
         damage = say("The history of {op} is not shown, since it is damaged: {why}", op=name, why=why)
         return Section(say("History"), lines=(damage,))
     shown = list_trails(op, run, past)
-    if not shown:
+    lines = (*_describe_problems(op.op, shown), *_compare_errors(op, past))
+    if not shown and not lines:
         return None
     marks = find_marks(past, shown)
     left = len(marks) - MARKS
@@ -186,13 +189,25 @@ def make_section(op: OpRun, run: Run, past: Past | None, pictures: Sequence[Pict
     return Section(
         title=say("History: {what}", what=", ".join(parts)),
         texts=(" ".join(_describe_runs(past)),),
-        lines=tuple(_describe_problems(op.op, shown)),
+        lines=lines,
         pictures=tuple(pictures),
         pictures_note=drawing,
         table=make_table("case | accepted runs: | last accepted: | this run: | change:", rows),
         parts=(found,) if found else (),
         folded=True,
     )
+
+
+def _compare_errors(op: OpRun, past: Past) -> Iterator[str]:
+    """What passes and is less exact than in the newest accepted run, unless the base's kernel was called beside it."""
+    before = next((run for run in reversed(past.runs) if run.accuracy), None)
+    if before is None or any(check.base_errors for check in op.accuracy):
+        return iter(())
+    then = {case.case: case.errors for case in before.cases} | {case.case: case.errors for case in before.accuracy}
+    now = {case.case: case.errors for case in op.performance}
+    now |= {case.case: case.errors for case in find_worst_errors(op.accuracy)}
+    than = say("in the accepted run of {day}", day=write_day(before))
+    return describe_losses(((case, errors, then.get(case)) for case, errors in now.items()), than)
 
 
 def _describe_runs(past: Past) -> Iterator[str]:

@@ -6,10 +6,12 @@ import pytest
 from markdown_it import MarkdownIt
 
 from perfci import report
+from perfci.core.model import HistoryAccuracy
 from perfci.extensions.history import past
 from perfci.extensions.history.changepoints import Cause
 from perfci.extensions.history.pasts import PastSections
 from perfci.report.text import spell
+from tests import example_runs
 from tests import past_examples as examples
 from tests.past_examples import CASES, CREPT, DRIVER, LOSS, STEPPED, TAKEN
 
@@ -109,3 +111,25 @@ def test_foreign_text_of_a_history_is_harmless(nights, tmp_path):
     assert "&lt;script&gt;" in shown
     assert "<script>" not in shown
     assert "<h1>" not in shown
+
+
+def test_without_a_base_beside_it_what_passes_is_held_against_the_errors_of_the_last_accepted_run(nights):
+    run, _, found = nights
+    check = next(iter(example_runs.small()[0].ops)).accuracy[0]
+    timed, checked = run.ops[0].performance[0], replace(check, errors=replace(check.errors, l2=3e-4, of_allowed=0.3))
+    errors = {timed.case: timed.errors, check.case: replace(check.errors, l2=1e-4)}
+    last = found.runs[-1]
+    cases = tuple(replace(case, errors=errors.get(case.case)) for case in last.cases)
+    last = replace(last, cases=cases, accuracy=(HistoryAccuracy(check.case, 1, errors[check.case]),))
+    op = replace(run.ops[0], accuracy=(checked,))
+    kept = replace(found, runs=(*found.runs[:-1], last))
+
+    def lines(op):
+        section = past.make_section(op, replace(run, ops=(op,)), kept)
+        return [spell(line) for line in section.lines if "less exact" in line]
+
+    assert lines(op) == [
+        f"`{check.case}` passes, less exact than in the accepted run of {past.write_day(last)}: L2 error 3.00e-04, was "
+        "1.00e-04; 30.0 % of what is allowed."
+    ]
+    assert lines(replace(op, accuracy=(replace(checked, base_errors=check.errors),))) == []
