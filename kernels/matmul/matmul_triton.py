@@ -235,16 +235,13 @@ def _tma_tile(
         left = a.load([row, inner]) if A_ROWS else a.load([inner, row]).T
         right = b.load([inner, col]) if B_ROWS else b.load([col, inner]).T
         total = tl.dot(left, right, total)
-    if SPLIT == 1:
-        cols = col + tl.arange(0, BLOCK_N)
-        out.store([row, col], _finished(total, cols, n, bias_ptr, bias_step, ACTIVATION).to(out.dtype))
-    else:
-        half: tl.constexpr = BLOCK_N // 2
-        cols = col + tl.arange(0, half)
-        first, second = halves(total, BLOCK_M, BLOCK_N)
-        out.store([row, col], _finished(first, cols, n, bias_ptr, bias_step, ACTIVATION).to(out.dtype))
-        second = _finished(second, cols + half, n, bias_ptr, bias_step, ACTIVATION)
-        out.store([row, col + half], second.to(out.dtype))
+    part: tl.constexpr = BLOCK_N // SPLIT
+    cols = col + tl.arange(0, part)
+    first, second = halves(total, BLOCK_M, BLOCK_N) if SPLIT == 2 else (total, None)
+    out.store([row, col], _finished(first, cols, n, bias_ptr, bias_step, ACTIVATION).to(out.dtype))
+    if SPLIT == 2:
+        second = _finished(second, cols + part, n, bias_ptr, bias_step, ACTIVATION)
+        out.store([row, col + part], second.to(out.dtype))
 
 
 # --- what both share --------------------------------------------------------------------------------------------------
