@@ -84,15 +84,25 @@ def test_descriptors_are_used_exactly_where_both_lie_along_k(edit, tma, module, 
 
 
 @triton_versions.needs_descriptors
-@pytest.mark.parametrize("scaling", ["row", "block"])
 @pytest.mark.parametrize("split", [1, 2])
-@pytest.mark.parametrize(("block_m", "block_n", "block_k"), [(32, 64, 32), (32, 256, 128)])
-def test_tiles_of_every_size_cover_the_product(block_m, block_n, block_k, split, scaling, module, only, monkeypatch):
+@pytest.mark.parametrize(
+    ("scaling", "block_n", "block_k"), [("row", 64, 32), ("row", 256, 128), ("block", 64, 32), ("block", 128, 128)]
+)
+def test_tiles_of_every_size_cover_the_product(scaling, block_n, block_k, split, module, only, monkeypatch):
     only(processors=2)
-    config = module.Config(block_m, block_n, block_k, 2, 4, 2, persistent=True, tma=True, split=split)
+    config = module.Config(32, block_n, block_k, 2, 4, 2, persistent=True, tma=True, split=split)
     monkeypatch.setattr(module, "choose_config", lambda *_: config)
 
     check(module, inputs(70, 400, 272, scaling), scaling)
+
+
+@triton_versions.needs_descriptors
+def test_a_tile_wider_than_a_block_of_scales_is_refused(module, monkeypatch):
+    config = module.Config(32, 256, 128, 2, 4, 2, persistent=True, tma=True)
+    monkeypatch.setattr(module, "choose_config", lambda *_: config)
+
+    with pytest.raises(Exception, match="columns of a tile are of one block"):
+        check(module, inputs(70, 400, 272, "block"), "block")
 
 
 @pytest.mark.parametrize("fields", [{"programs": 2}, {"grid": (3, 1, 1)}])
