@@ -83,11 +83,11 @@ class Limits:
 def limits(device: torch.device) -> Limits:
     """Returns the limits of a device from its file in `_devices`, updated by what the running device reports.
 
-    A device without a file, such as the CPU of Triton's interpreter, gets `generic.json`.
+    A device without a file gets `generic.json`. The CPU of Triton's interpreter has one, with few programs.
     """
     forced, *smaller = os.environ.get(_AS_DEVICE, "").split("/")
     running = {} if forced else _running(device)
-    fields = _read(forced or _known(_slug(running.pop("name", ""))))
+    fields = _read(forced or _known(_slug(running.pop("name", device.type))))
     if smaller:
         processors, programs = map(int, smaller)
         running = {"processors": processors, "matrix_processors": processors}

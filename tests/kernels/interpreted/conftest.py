@@ -79,7 +79,7 @@ def only(monkeypatch):
     """Makes `_launch.limits` return the generic limits with the named ones replaced."""
     import _launch
 
-    usual = _launch.limits(torch.device("cpu"))
+    usual = _launch.limits(torch.device("meta"))
 
     def replace(**fields):
         limits = dataclasses.replace(usual, **fields)

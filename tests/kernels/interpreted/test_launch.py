@@ -66,6 +66,15 @@ def test_a_devices_file_is_found_by_the_words_of_its_name(name, key, running):
     assert _launch.limits(running(name=name)).key == key
 
 
+def test_in_the_interpreter_programs_are_few_so_that_small_cases_take_several_tiles_each(monkeypatch):
+    monkeypatch.delenv("KERNELS_AS_DEVICE", raising=False)
+    _launch.limits.cache_clear()
+
+    assert _launch.limits(torch.device("cpu")).programs == 7
+    assert _launch.limits(torch.device("meta")).programs == 65535  # a device without a description
+    _launch.limits.cache_clear()
+
+
 def test_an_npu_tells_its_vector_and_cube_cores(running):
     limits = _launch.limits(running(name="Ascend910B2", vector_core_num=40, cube_core_num=20, L2_cache_size=100 << 20))
 
@@ -134,7 +143,7 @@ def entries(tmp_path):
     def chosen(configs, **facts):
         (tmp_path / "generic.json").write_text(json.dumps({"configs": configs}))
         _launch.tuned.cache_clear()
-        return _launch.config(tmp_path, _launch.limits(torch.device("cpu")), **facts)
+        return _launch.config(tmp_path, _launch.limits(torch.device("meta")), **facts)
 
     return chosen
 
@@ -161,7 +170,7 @@ def test_the_first_entry_that_fits_the_facts_is_taken(entries, facts, block):
 
 
 def test_a_pointwise_tile_is_that_of_the_tuned_file_where_there_is_one(entries, tmp_path):
-    limits = _launch.limits(torch.device("cpu"))
+    limits = _launch.limits(torch.device("meta"))
     sizes = ((None, 8192, 4),)
 
     assert _launch.pointwise_tile(64, 4096, 2, limits, sizes, 2048, tmp_path) == (4, 1024, 4)
