@@ -1,6 +1,7 @@
 """`perfci check`: kernels verified, measured and judged; by its options only a part of that, or another experiment."""
 
 import dataclasses
+import functools
 import os
 import re
 import sys
@@ -27,18 +28,21 @@ from perfci.cli.output import (
 )
 from perfci.cli.progress import Progress
 from perfci.cli.soak import print_soak
+from perfci.cli.watch import check_often
 from perfci.core import PACKAGE
 from perfci.core import deadline as deadlines
 from perfci.core.errors import UsageError
-from perfci.core.model import DuelWhat, Reason, Suite
+from perfci.core.model import DuelWhat, Gate, Reason, Suite
 from perfci.core.settings import ONE, Settings, are_devices
 from perfci.core.wording import say, sentence, spoken
 from perfci.judge.notes import note_missing_peers
+from perfci.ops.discover import select
 from perfci.report import accuracy
 from perfci.report.timings import tabulate_seconds
 from perfci.runs import flow, since
 from perfci.runs import toolchain as toolchains
 from perfci.runs.cluster import check_on_cluster, choose_cluster
+from perfci.runs.decide import decide
 from perfci.runs.effective_thresholds import parse_options
 from perfci.runs.plan import DEFAULT_BUDGET_S, Request
 from perfci.runs.shards import FOLDER, ShardPart, check_on_devices, check_shard, confirm_shards
@@ -53,26 +57,33 @@ SUITES = {
 
 @options.takes(
     "ops case device budget seed strict html suite timer against duel base_python target devices deadline threshold"
-    " peers timings verbose",
+    " peers timings verbose last_failed quiet",
     {
         "toolchain": "static ops case device budget seed suite timer target devices deadline threshold strict html"
-        " timings verbose",
-        "no_judge": "ops case device budget seed suite timer peers",
-        "static": "ops case changed against base_python target strict threshold",
-        "retry": "device budget seed timer deadline out strict html timings verbose",
+        " timings verbose quiet",
+        "no_judge": "ops case device budget seed suite timer peers last_failed",
+        "static": "ops case changed against base_python target strict threshold last_failed quiet watch",
+        "retry": "device budget seed timer deadline out strict html timings verbose quiet",
         "against_release": "ops case against device budget seed timer deadline threshold out strict html timings"
-        " verbose",
+        " verbose quiet",
+        "watch": "ops case device budget seed strict html suite timer against duel base_python devices threshold peers"
+        " timings verbose quiet",
         "chain": "ops case device seed",
         "soak": "ops case calls decay_limit device seed timer",
         "confirm": "plan device deadline",
         "plan": "shard device deadline",
         "on": "ops case device budget seed strict html suite timer against duel deadline threshold peers timings"
-        " verbose",
+        " verbose last_failed quiet",
     },
 )
 def check(
     ops: options.Ops = [],  # noqa: B006 - typer reads the default, nobody changes it
     case: options.Case = None,
+    last_failed: Annotated[
+        bool, flag("--lf", "Only ops that failed in the last run of reports/; all, if none did.")
+    ] = False,
+    watch: Annotated[bool, flag("--watch", "Check one op again whenever one of its files changes.")] = False,
+    quiet: Annotated[bool, flag("--quiet", "Print what failed and the verdict alone.", "-q")] = False,
     no_judge: Annotated[bool, flag("--no-judge", "Write reports/run.json, and judge nothing.")] = False,
     static: Annotated[bool, flag("--static", "Compile without a device, and judge what changed.")] = False,
     changed: Annotated[bool, flag("--changed", "With --static: only ops whose files differ from the base's.")] = False,
@@ -138,14 +149,15 @@ def check(
     project: options.Project = options.HERE,
 ) -> int:
     """Verify, measure, compare with the base revision and the baselines, judge, and write reports/."""
+    asked = dict(locals())
     json = output == "json"
-    if devices is not None and not are_devices(devices):
-        raise UsageError("devices_malformed", devices=devices)
-    if (plan is None) != (shard is None and confirm is None):
-        given, needed = ("--plan", "--shard I/N") if plan else ("--confirm", "--plan")
-        raise UsageError("option_needs", option=given, needed=needed)
+    _refuse_malformed(devices, plan, shard, confirm, contrary=quiet and verbose)
     limit = deadlines.find(deadline, os.environ, time.time())
     where = language.load(project)
+    if watch:
+        check_often(functools.partial(check, **{**asked, "watch": False}), project, ops)
+    if last_failed:
+        ops = _list_failed(where, ops, static=static, strict=strict)
     if toolchain:
         _check_in_toolchain(toolchain, where)
     if plan is not None:
@@ -178,7 +190,7 @@ def check(
     nothing = say("Nothing was duelled.")
     # While workers are at work, this process has nothing to do.
     threading.Thread(target=report.import_libraries, daemon=True).start()
-    with Progress() as progress:
+    with Progress(quiet=quiet) as progress:
         if static:
             where = _set_reports(where, "static")
             request = dataclasses.replace(
@@ -208,7 +220,7 @@ def check(
             print_lines(*map(sentence, judgements.notes), nothing)
         return Exit.OK
     began = time.monotonic()
-    code = conclude(run, judgements, where, strict=strict, json=json, html=html)
+    code = conclude(run, judgements, where, strict=strict, json=json, html=html, quiet=quiet)
     if not json:  # which has all this in run.json
         errors = (part for op in run.ops for part in show_tables(accuracy.make_parts(op)))
         seconds = Grid(tabulate_seconds(run, time.monotonic() - began), say("Where the time went"))
@@ -217,6 +229,34 @@ def check(
 
 
 COMMANDS = {"check": check}
+
+
+def _refuse_malformed(
+    devices: str | None, plan: Path | None, shard: str | None, confirm: Path | None, *, contrary: bool
+) -> None:
+    if contrary:
+        raise UsageError("options_exclude", first="--quiet", second="--verbose")
+    if devices is not None and not are_devices(devices):
+        raise UsageError("devices_malformed", devices=devices)
+    if (plan is None) != (shard is None and confirm is None):
+        given, needed = ("--plan", "--shard I/N") if plan else ("--confirm", "--plan")
+        raise UsageError("option_needs", option=given, needed=needed)
+
+
+def _list_failed(where: Settings, names: list[str], *, static: bool, strict: bool) -> list[str]:
+    """The ops, of those that were named, that failed in the last run. If none did it is said, and all are taken."""
+    reports, known = where.reports / "static" if static else where.reports, [op.op for op in select(where, names)]
+    failed: list[str] = []
+    if (reports / store.RUN_FILE).exists():
+        run = store.read_run(reports)
+        rows = decide(run, where).rows
+        bad = {row.op for row in rows if row.gate is Gate.FAILS or (strict and row.gate is Gate.WARNS)}
+        failed = [op for op in known if op in bad]
+        text = say("Failed in run {run}: {ops}.", run=run.id, ops=", ".join(failed))
+        print(text if failed else say("Nothing failed in run {run}: all are checked.", run=run.id), file=sys.stderr)
+    else:
+        print(say("There is no run in {folder} yet: all are checked.", folder=relative(reports)), file=sys.stderr)
+    return failed or names
 
 
 def _check_in_toolchain(requirements: list[str], where: Settings) -> NoReturn:

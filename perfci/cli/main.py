@@ -46,7 +46,7 @@ def _run(arguments: list[str]) -> int:
         result = app(arguments, prog_name="perfci", standalone_mode=False)
         sys.stdout.flush()  # here a full disk still ends in words
     except PerfciError as error:
-        _print_error(error.reason)
+        print_error(error.reason)
         return Exit.PERFCI_FAILED
     except Stopped as stop:
         return stopping.tell(stop.signal_name)
@@ -57,11 +57,11 @@ def _run(arguments: list[str]) -> int:
     except OSError as error:
         why = error.strerror or str(error)
         place = error.filename or (_find_full() if error.errno in {errno.ENOSPC, errno.EDQUOT} else None)
-        _print_error(Reason("file_unusable", {"why": f"{why}: {place}" if place else why}))
+        print_error(Reason("file_unusable", {"why": f"{why}: {place}" if place else why}))
         return Exit.PERFCI_FAILED
     except MemoryError as error:
         error.__traceback__ = None  # which holds what took the memory
-        _print_error(Reason("memory_spent"))
+        print_error(Reason("memory_spent"))
         return Exit.PERFCI_FAILED
     except Exception as error:
         # typer brings a click of its own, or uses the installed one: known by what it can do. Its code for a usage
@@ -95,7 +95,8 @@ def _find_full() -> str:
     return ", ".join(full) or say("standard output")
 
 
-def _print_error(reason: Reason) -> None:
+def print_error(reason: Reason) -> None:
+    """Print why perfci cannot go on."""
     from perfci.core.wording import sentence
     from perfci.report.text import BLOCK_LIMIT, plain
 

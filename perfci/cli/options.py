@@ -87,9 +87,9 @@ def option(name: str, text: str, default: str | None = None, metavar: str | None
     return typer.Option(name, help=text, show_default=default or True, metavar=metavar, **more)
 
 
-def flag(name: str, text: str) -> Any:
-    """An option without a value."""
-    return option(name, text, "off")
+def flag(name: str, text: str, *short: str) -> Any:
+    """An option without a value, perhaps with a letter for it."""
+    return typer.Option(name, *short, help=text, show_default="off")
 
 
 def argument(metavar: str, text: str, default: str | None = None) -> Any:

@@ -161,6 +161,23 @@ def list_verdicts(judgements: Judgements, run: Run | None = None) -> Iterator[Re
     found = sorted(rows.make_rows(judgements), key=lambda row: not row.aloud)
     aloud = sum(row.aloud for row in found)
     kept, left = found[: aloud + FINE_ROWS], found[aloud + FINE_ROWS :]
+    yield from _show_rows(kept, aloud)
+    if left:
+        tally = rows.write_tally(rows.count_verdicts(left).items())
+        yield Paragraph(say("... and {tally} more; the report lists them all.", tally=tally), style="dim")
+    if run:
+        yield Paragraph(_describe_origin(run), style="dim")
+    yield from (Paragraph(note, style="dim") for note in last)
+
+
+def list_failed(judgements: Judgements, *, strict: bool) -> Iterator[RenderableType]:
+    """Returns the rows that fail the gate, each with its reason, and nothing else."""
+    found = [row for row in rows.make_rows(judgements) if row.gate is Gate.FAILS or (strict and row.gate is Gate.WARNS)]
+    return _show_rows(found, len(found))
+
+
+def _show_rows(kept: Sequence[rows.VerdictRow], aloud: int) -> Iterator[RenderableType]:
+    """Returns the table of verdicts. The first `aloud` rows are about what is not fine."""
     below: list[list[Paragraph]] = []
     for at, row in enumerate(kept):
         repeated = at > aloud and row.sentence == kept[at - 1].sentence
@@ -176,12 +193,6 @@ def list_verdicts(judgements: Judgements, run: Run | None = None) -> Iterator[Re
     )
     if kept:
         yield Grid(table, minor=(say("interval"),), styles=[STYLES[row.gate] for row in kept], below=below, indent=0)
-    if left:
-        tally = rows.write_tally(rows.count_verdicts(left).items())
-        yield Paragraph(say("... and {tally} more; the report lists them all.", tally=tally), style="dim")
-    if run:
-        yield Paragraph(_describe_origin(run), style="dim")
-    yield from (Paragraph(note, style="dim") for note in last)
 
 
 def _describe_origin(run: Run) -> str:
@@ -231,15 +242,27 @@ def print_verdicts(
     print_parts([*describe_peers(judgements.rows), sum_up(judgements, strict=strict, shard=shard)])
 
 
-def conclude(run: Run, judgements: Judgements, where: Settings, *, strict: bool, json: bool, html: bool = False) -> int:
-    """Prints the verdicts, writes the report, and returns the exit code."""
+def conclude(
+    run: Run,
+    judgements: Judgements,
+    where: Settings,
+    *,
+    strict: bool,
+    json: bool,
+    html: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Prints the verdicts, writes the report, and returns the exit code. quiet: what failed and the closing line."""
     from perfci import report
 
     # The verdicts first: they are known even if the report cannot be written.
-    print_verdicts(run, judgements, json=json, strict=strict)
+    if quiet and not json:
+        print_parts([*list_failed(judgements, strict=strict), sum_up(judgements, strict=strict)])
+    else:
+        print_verdicts(run, judgements, json=json, strict=strict)
     formats = (*report.STANDARD, *(["html"] if html else []))
     written = write_report(run, judgements, where, where.reports, formats)
-    if not json:
+    if not (json or quiet):
         print_lines(*written)
     return exit_code(judgements.gate, strict=strict)
 

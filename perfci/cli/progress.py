@@ -78,7 +78,8 @@ class _Line:
 class Progress:
     """A listener for the pipeline, used as a context."""
 
-    def __init__(self, console: Console | None = None) -> None:
+    def __init__(self, console: Console | None = None, *, quiet: bool = False) -> None:
+        self._quiet = quiet  # only the moving line, which leaves nothing behind
         self._console = console or Console(stderr=True)
         self._status: Status | None = None
         self._line = _Line()
@@ -138,7 +139,7 @@ class Progress:
 
     def _print(self, text: str, indent: str = "") -> None:
         """Print a line unless it is the one printed last."""
-        if text != self._last:
+        if text != self._last and not self._quiet:
             self._last = text
             # As text, not as markup, and in one line: a worker sends what its op makes it send.
             self._console.print(Text(indent + plain(text, BLOCK_LIMIT)), soft_wrap=True)

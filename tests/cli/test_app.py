@@ -139,6 +139,7 @@ def test_devices_and_duels_are_those_that_there_are():
         ("check --shard 1/2", "--shard goes only with --plan"),
         ("check --plan p", "--plan goes only with --shard I/N"),
         ("check --confirm r", "--confirm goes only with --plan"),
+        ("check -q --verbose", "--quiet does not go with --verbose"),
         ("check --chain --against v1", "--chain does not go with --against"),
         ("check --calls 5", "--calls goes only with --soak"),
         ("check --out x", "--out goes only with --retry or --against-release"),
