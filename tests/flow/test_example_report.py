@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+import typer
 
 from perfci import store
+from perfci.cli.app import app
 from perfci.cli.main import run
+from perfci.report.frame import HOST, P99_LAUNCHES, pool_spreads
+from perfci.store.launches import read_launches
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "docs" / "example-report"
@@ -36,6 +43,34 @@ def test_an_example_was_measured_on_a_real_device_with_a_clean_work_tree(example
 
     assert (where.device.key, where.timer, where.dirty) == ("nvidia-h200", "activity", False)
     assert where.commit
+
+
+@pytest.mark.parametrize(
+    "example", [each for each in (EXAMPLE, DUEL) if read_launches(each).rows], ids=lambda each: each.name
+)
+def test_the_percentiles_of_an_example_are_those_of_its_launches(example):
+    taken: dict[tuple[str, str, str], list[np.ndarray]] = {}
+    for row in read_launches(example).rows:
+        taken.setdefault((row.op, row.case, row.arm), []).append(np.array(row.us))
+
+    found = [one for one in pool_spreads(store.read_run(example)) if one.arm != HOST]
+
+    assert {(one.op, one.case, one.arm) for one in found} == taken.keys()
+    for one in found:
+        blocks = taken[one.op, one.case, one.arm]
+        assert one.p90_us == pytest.approx(np.median([np.quantile(block, 0.9) for block in blocks]), rel=1e-4)
+        alike = np.concatenate([block / np.median(block) for block in blocks])  # each block's own shift taken out
+        p99 = one.p50_us * np.quantile(alike, 0.99) if one.launches >= P99_LAUNCHES else None
+        assert one.p99_us == (p99 and pytest.approx(p99, rel=0.05))  # of each block its slowest tenth is kept
+    assert re.search(r"\| +p90 \| +p99 \|", (example / "report.md").read_text())
+
+
+@pytest.mark.parametrize("example", [EXAMPLE, DUEL], ids=lambda example: example.name)
+def test_the_command_of_an_example_has_options_that_there_are(example):
+    command, *typed = shlex.split(store.read_run(example).command)[1:]
+
+    known = {name for each in typer.main.get_command(app).get_command(None, command).params for name in each.opts}
+    assert {word for word in typed if word.startswith("--")} <= known
 
 
 def test_the_stored_baselines_are_of_ops_that_there_are():
