@@ -16,7 +16,7 @@ from perfci.core import PACKAGE
 from perfci.core.model import Reason
 from perfci.worker.load import LoadedOp, import_roots, load_op
 
-_OURS = PACKAGE.resolve()
+_OURS = str(PACKAGE.resolve())
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
@@ -92,8 +92,8 @@ def forget_others(folder: Path, shared: Path) -> None:
         top = name.partition(".")[0]
         home = next((root for root in roots if Path(root, f"{top}.py").is_file() or Path(root, top).is_dir()), None)
         # What its name, or its package's, means in that folder.
-        meant = [_real(home) / file for file in (top, f"{top}.py")] if home else []
-        if not all(any(_real(place).is_relative_to(each) for each in meant) for place in _places(module)):
+        meant = [os.path.join(_real(home), file) for file in (top, f"{top}.py")] if home else []  # noqa: PTH118
+        if not all(any(_is_inside(_real(place), path) for path in meant) for place in _places(module)):
             del sys.modules[name]
 
 
@@ -113,17 +113,24 @@ def _places(module: ModuleType) -> list[str]:
 def is_of(place: str, root: Path) -> bool:
     """Whether a file or folder belongs to a project: it is neither installed in an environment inside it, nor ours."""
     real, home = _real(place), _real(str(root))
-    inside = real.is_relative_to(home) and not real.is_relative_to(_OURS)
-    return inside and not _INSTALLED.intersection(real.relative_to(home).parts)
+    inside = _is_inside(real, home) and not _is_inside(real, _OURS)
+    return inside and _INSTALLED.isdisjoint(real[len(home) :].split(os.sep))  # noqa: PTH206
+
+
+# Both take texts: a Path for each of some thousands of modules would take as long as a small op.
 
 
 @functools.cache
-def _real(place: str) -> Path:
+def _real(place: str) -> str:
     """The place with every link followed, folder by folder, so that those above many files are looked at once."""
-    path = Path(place)
-    if not path.is_absolute() or not path.name or ".." in path.parts or path.is_symlink():
-        return Path(os.path.realpath(place))
-    return _real(str(path.parent)) / path.name
+    folder, name = os.path.split(place)
+    if not folder.startswith(os.sep) or name in {"", ".", ".."} or os.path.islink(place):  # noqa: PTH114
+        return os.path.realpath(place)
+    return os.path.join(_real(folder), name)  # noqa: PTH118
+
+
+def _is_inside(place: str, folder: str) -> bool:
+    return place == folder or place.startswith(folder if folder.endswith(os.sep) else folder + os.sep)
 
 
 def _map_path(root: Path, head_root: Path) -> None:
@@ -132,4 +139,4 @@ def _map_path(root: Path, head_root: Path) -> None:
 
 
 def _map_place(place: str, root: Path, head_root: Path) -> str:
-    return str(root / _real(place).relative_to(_real(str(head_root)))) if is_of(place, head_root) else place
+    return str(root / _real(place)[len(_real(str(head_root))) :].lstrip(os.sep)) if is_of(place, head_root) else place

@@ -24,6 +24,7 @@ from perfci.worker.handover import (
     GO,
     READY,
     RETURNED,
+    VIRTUAL,
     Arena,
     Called,
     HostLostError,
@@ -150,7 +151,7 @@ class RemoteOp:
             self._await(DONE)
             loop_s = perf_counter() - began
             claimed = self._expect().turn_s
-        return (self._device.timer == "virtual" and claimed) or (host_s, loop_s)
+        return (self._device.timer == VIRTUAL and claimed) or (host_s, loop_s)
 
     def _await(self, mark: int) -> None:
         """Wait for a mark without sleeping: waking up takes longer than a call. Raises what the process raised."""
@@ -158,7 +159,7 @@ class RemoteOp:
             for _ in range(_GLANCES):
                 if self._arena.marks[mark]:
                     return
-                rest()
+                rest(self._device.timer)
             self._listen()
         if self._unheard and self._unheard[0].error is not None:
             self._expect()

@@ -9,7 +9,20 @@ from typing import Any
 from perfci.core.codec import decode
 from perfci.core.model import Reason, Suite
 from perfci.device.seam import Accelerator, Arrays, Damage, Memory
-from perfci.worker.handover import DONE, GO, READY, RETURNED, Arena, Called, KernelCall, Lender, Lent, borrow, rest
+from perfci.worker.handover import (
+    DONE,
+    GO,
+    READY,
+    RETURNED,
+    VIRTUAL,
+    Arena,
+    Called,
+    KernelCall,
+    Lender,
+    Lent,
+    borrow,
+    rest,
+)
 from perfci.worker.load import LoadedOp, describe_exception
 from perfci.worker.opening import load_files, open_op
 from perfci.worker.protocol import MessageChannel
@@ -53,7 +66,7 @@ class _Server:
         inputs = {name: borrow(value, arrays, find) for name, value in call.inputs.items()}
         if inputs or call.calls is None:
             self._held = inputs if call.calls is not None else {}
-        if hasattr(os, "sched_setaffinity"):
+        if hasattr(os, "sched_setaffinity") and self._device.timer != VIRTUAL:
             # Kernel and base take turns on one core: cores of a shared host differ by more than wrappers do.
             os.sched_setaffinity(0, self._cores if call.calls is None else {max(self._cores)})
         try:
@@ -76,7 +89,7 @@ class _Server:
         if mark:
             marks[READY] = 1
             while not marks[GO]:
-                rest()
+                rest(self._device.timer)
             turn_s = self._device.turn_s(call, calls, lambda: marks.__setitem__(RETURNED, 1))
             marks[DONE] = 1
         return turn_s
