@@ -55,6 +55,11 @@ SUITES = {
 }
 
 
+@options.shows(
+    "perfci check --op broadcast  # one op, beside the branch's base and its baselines",
+    "perfci check --static --changed  # what the changed kernels compile to, without a GPU",
+    "perfci check softmax --watch -q  # again after every change",
+)
 @options.takes(
     "ops case device budget seed strict html suite timer against duel base_python target devices deadline threshold"
     " peers timings verbose last_failed quiet",
@@ -80,48 +85,111 @@ def check(
     ops: options.Ops = [],  # noqa: B006 - typer reads the default, nobody changes it
     case: options.Case = None,
     last_failed: Annotated[
-        bool, flag("--lf", "Only ops that failed in the last run of reports/; all, if none did.")
+        bool, flag("--lf", "Only ops that failed in the last run of reports/; all, if none did.", group=options.CHOSEN)
     ] = False,
-    watch: Annotated[bool, flag("--watch", "Check one op again whenever one of its files changes.")] = False,
+    watch: Annotated[
+        bool, flag("--watch", "Check one op again whenever one of its files changes.", group=options.CHOSEN)
+    ] = False,
     quiet: Annotated[bool, flag("--quiet", "Print what failed and the verdict alone.", "-q")] = False,
-    no_judge: Annotated[bool, flag("--no-judge", "Write reports/run.json, and judge nothing.")] = False,
-    static: Annotated[bool, flag("--static", "Compile without a device, and judge what changed.")] = False,
-    changed: Annotated[bool, flag("--changed", "With --static: only ops whose files differ from the base's.")] = False,
+    no_judge: Annotated[
+        bool, flag("--no-judge", "Write reports/run.json, and judge nothing.", group=options.OTHERWISE)
+    ] = False,
+    static: Annotated[
+        bool, flag("--static", "Compile without a device, and judge what changed.", group=options.OTHERWISE)
+    ] = False,
+    changed: Annotated[
+        bool, flag("--changed", "With --static: only ops whose files differ from the base's.", group=options.OTHERWISE)
+    ] = False,
     retry: Annotated[
         Path | None,
-        option("--retry", "Duel a run's INCONCLUSIVE cases, each with its last conclusive commit.", "none", "RUN"),
+        option(
+            "--retry",
+            "Duel a run's INCONCLUSIVE cases, each with its last conclusive commit.",
+            "none",
+            "RUN",
+            group=options.OTHERWISE,
+        ),
     ] = None,
     against_release: Annotated[
-        bool, flag("--against-release", "Duel every case with the last release: finds slow-downs that came bit by bit.")
+        bool,
+        flag(
+            "--against-release",
+            "Duel every case with the last release: finds slow-downs that came bit by bit.",
+            group=options.OTHERWISE,
+        ),
     ] = False,
     chain: Annotated[
-        bool, flag("--chain", "Check chains of ops, named as OP, as a model calls them, stage by stage.")
+        bool,
+        flag(
+            "--chain",
+            "Check chains of ops, named as OP, as a model calls them, stage by stage.",
+            group=options.OTHERWISE,
+        ),
     ] = False,
-    soak: Annotated[bool, flag("--soak", "Call ops a thousand times, on streams and threads, on huge arrays.")] = False,
+    soak: Annotated[
+        bool,
+        flag("--soak", "Call ops a thousand times, on streams and threads, on huge arrays.", group=options.OTHERWISE),
+    ] = False,
     calls: Annotated[
         int | None,
-        option("--calls", "Calls of each test of --soak.", "1000; 24 without an accelerator", "N", min=2, max=10**7),
+        option(
+            "--calls",
+            "Calls of each test of --soak.",
+            "1000; 24 without an accelerator",
+            "N",
+            min=2,
+            max=10**7,
+            group=options.OTHERWISE,
+        ),
     ] = None,
     decay_limit: Annotated[
         float,
-        option("--decay-limit", "With --soak: how much slower a call may become.", metavar="PERCENT", min=0, max=1000),
+        option(
+            "--decay-limit",
+            "With --soak: how much slower a call may become.",
+            metavar="PERCENT",
+            min=0,
+            max=1000,
+            group=options.OTHERWISE,
+        ),
     ] = 3.0,
     plan: Annotated[
-        Path | None, option("--plan", "Plan that `ci plan` wrote: measure one shard of it.", "none", "FILE")
+        Path | None,
+        option(
+            "--plan", "Plan that `ci plan` wrote: measure one shard of it.", "none", "FILE", group=options.OTHERWISE
+        ),
     ] = None,
     shard: Annotated[
         str | None,
-        option("--shard", "Which one, such as $CI_NODE_INDEX/$CI_NODE_TOTAL; goes with --plan.", "none", "I/N"),
+        option(
+            "--shard",
+            "Which one, such as $CI_NODE_INDEX/$CI_NODE_TOTAL; goes with --plan.",
+            "none",
+            "I/N",
+            group=options.OTHERWISE,
+        ),
     ] = None,
     confirm: Annotated[
         Path | None,
-        option("--confirm", "With --plan: look on this board at what one alone found slower.", "none", "RUNS"),
+        option(
+            "--confirm",
+            "With --plan: look on this board at what one alone found slower.",
+            "none",
+            "RUNS",
+            group=options.OTHERWISE,
+        ),
     ] = None,
     device: options.DeviceOption = "auto",
     budget: Annotated[
         float | None,
         option(
-            "--budget", "Seconds to measure: each case.", "1.0; with --retry twice the run's", "S", min=0.01, max=3600
+            "--budget",
+            "Seconds to measure: each case.",
+            "1.0; with --retry twice the run's",
+            "S",
+            min=0.01,
+            max=3600,
+            group=options.MEASURED,
         ),
     ] = None,
     seed: options.Seed = None,

@@ -92,7 +92,9 @@ def plan(
 
 @ci.command("merge", cls=options.Command)
 def merge(
-    plan: Annotated[Path, option("--plan", "Plan that `ci plan` wrote.", metavar="FILE")] = Path("plan.json"),
+    plan: Annotated[
+        Path, option("--plan", "Plan that `ci plan` wrote.", metavar="FILE", group=options.OTHERWISE)
+    ] = Path("plan.json"),
     runs: Annotated[list[Path], argument("RUN...", "Runs of its shards, or the folder that holds them.", "none")] = [],  # noqa: B006
     out: Annotated[Path | None, option("--out", "Where to write.", "the project's reports/", "DIR")] = None,
     ops: options.OpsOfRun = [],  # noqa: B006

@@ -82,14 +82,35 @@ def make_group(name: str, text: str) -> typer.Typer:
     )
 
 
-def option(name: str, text: str, default: str | None = None, metavar: str | None = None, **more: Any) -> Any:
+CHOSEN, COMPARED, MEASURED, SHOWN, OTHERWISE = (
+    "What is checked", "What it is compared with", "How it is measured", "What is shown and written",
+    "Other experiments, and their options",
+)  # fmt: skip
+"""Headings of options in the help of a command with many"""
+
+GROUPED = 20  # most options of a command whose help has them in one list
+
+
+def option(
+    name: str, text: str, default: str | None = None, metavar: str | None = None, group: str = SHOWN, **more: Any
+) -> Any:
     """An option with its help. `default` describes what holds without it. None if its value does."""
-    return typer.Option(name, help=text, show_default=default or True, metavar=metavar, **more)
+    return typer.Option(name, help=text, show_default=default or True, metavar=metavar, rich_help_panel=group, **more)
 
 
-def flag(name: str, text: str, *short: str) -> Any:
+def flag(name: str, text: str, *short: str, group: str = SHOWN) -> Any:
     """An option without a value, perhaps with a letter for it."""
-    return typer.Option(name, *short, help=text, show_default="off")
+    return typer.Option(name, *short, help=text, show_default="off", rich_help_panel=group)
+
+
+def shows(*examples: str) -> Callable[[_Function], _Function]:
+    """Put examples of a command above its options: the words to type, `#`, and what they do."""
+
+    def mark(function: _Function) -> _Function:
+        function.examples = examples  # type: ignore[attr-defined]
+        return function
+
+    return mark
 
 
 def argument(metavar: str, text: str, default: str | None = None) -> Any:
@@ -103,7 +124,7 @@ REQUIRED = "required"
 
 def name_op(default: str) -> Any:
     """The option that names ops."""
-    return option("--op", "Op, or a glob such as 'fp8_*'; repeat for several.", default, "OP")
+    return option("--op", "Op, or a glob such as 'fp8_*'; repeat for several.", default, "OP", group=CHOSEN)
 
 
 def _speak(
@@ -226,18 +247,32 @@ class Command(_Parses, typer.core.TyperCommand):
         return ["[OPTIONS]", *(str(each.metavar) if each in needed else f"[{each.metavar}]" for each in arguments)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments and the options, with defaults in words free of the parentheses that typer adds."""
-        found: dict[str, list[tuple[str, str]]] = {"argument": [], "option": []}
-        for each in self.get_params(ctx):
-            if record := each.get_help_record(ctx):
-                name = str(each.metavar) if each.param_type_name == "argument" else record[0]
-                words = re.sub(r"\[default: \((.*?)\)(?=[];])", r"[default: \1", record[1])
-                words = words.replace(f"[default: {REQUIRED}]", f"[{REQUIRED}]")
-                found[each.param_type_name].append((name, words))
-        for heading, records in zip(("Arguments", "Options"), found.values(), strict=True):
-            if records:
+        """Write examples, arguments and options, with defaults in words free of the parentheses that typer adds."""
+        parameters: list[Any] = [each for each in self.get_params(ctx) if each.get_help_record(ctx)]
+        arguments = [each for each in parameters if each.param_type_name == "argument"]
+        listed = [each for each in parameters if each.param_type_name == "option"]
+        headings = [CHOSEN, COMPARED, MEASURED, OTHERWISE, SHOWN] if len(listed) > GROUPED else ["Options"]
+        groups: dict[str, list[Any]] = {"Arguments": [], **{heading: [] for heading in headings}}
+        groups["Arguments" if len(headings) == 1 else CHOSEN] += arguments
+        for each in listed:
+            groups.get(each.rich_help_panel or SHOWN, groups[headings[-1]]).append(each)
+        if examples := getattr(self.callback, "examples", ()):
+            with formatter.section("Examples"):
+                formatter.write_dl([tuple(each.split("  # ")) for each in examples], col_max=40)
+        for heading, members in groups.items():
+            if members:
                 with formatter.section(heading):
-                    formatter.write_dl(records)
+                    formatter.write_dl([_describe(each, ctx, short=len(headings) > 1) for each in members])
+
+
+def _describe(parameter: Any, ctx: Any, *, short: bool) -> tuple[str, str]:
+    """What help says of an option or an argument. short: without what goes without saying."""
+    name, words = parameter.get_help_record(ctx)
+    words = re.sub(r"\[default: \((.*?)\)(?=[];])", r"[default: \1", words)
+    words = words.replace(f"[default: {REQUIRED}]", f"[{REQUIRED}]")
+    if short:
+        words = re.sub(r"; [\d.]+<=x<=[\d.]+(?=\])|  \[default: (off|none|as OP)\]$", "", words)
+    return str(parameter.metavar) if parameter.param_type_name == "argument" else name, words
 
 
 def take_one(ops: Sequence[str]) -> str:
@@ -251,7 +286,7 @@ def take_one(ops: Sequence[str]) -> str:
 
 def compare_with(metavar: str, default: str, words: str = "") -> Any:
     """The option that names the other side of a comparison."""
-    return option("--against", f"What to compare with{words and ': '}{words}.", default, metavar)
+    return option("--against", f"What to compare with{words and ': '}{words}.", default, metavar, group=COMPARED)
 
 
 DeviceKind = Literal["auto", "cuda", "npu", "cpu", "fake"]
@@ -264,57 +299,128 @@ Ops = Annotated[list[str], argument("OP...", "Ops, or globs such as 'fp8_*'.", "
 Op = Annotated[list[str], argument("OP", "The op, or a glob that fits it alone.", REQUIRED)]
 OpsOfRun = Annotated[list[str], name_op("all ops")]
 Case = Annotated[
-    str | None, option("--case", "Only cases that fit, such as 'rows=4096,dtype=float*'.", "all cases", "GLOB")
+    str | None,
+    option("--case", "Only cases that fit, such as 'rows=4096,dtype=float*'.", "all cases", "GLOB", group=CHOSEN),
 ]
-DeviceOption = Annotated[DeviceKind, option("--device", "Where kernels run; auto takes a GPU if there is one.")]
-Budget = Annotated[float, option("--budget", "Seconds to measure: each case.", metavar="S", min=0.01, max=3600)]
+DeviceOption = Annotated[
+    DeviceKind,
+    option(
+        "--device",
+        "Where kernels run: cuda, npu, cpu, fake; auto takes a GPU if there is one.",
+        metavar="KIND",
+        group=MEASURED,
+    ),
+]
+Budget = Annotated[
+    float, option("--budget", "Seconds to measure: each case.", metavar="S", min=0.01, max=3600, group=MEASURED)
+]
 Seed = Annotated[
     int | None,
-    option("--seed", "Repeat a run's inputs; its report names the seed.", "drawn afresh", "N", min=0, max=2**31 - 1),
+    option(
+        "--seed",
+        "Repeat a run's inputs; its report names the seed.",
+        "drawn afresh",
+        "N",
+        min=0,
+        max=2**31 - 1,
+        group=MEASURED,
+    ),
 ]
 Devices = Annotated[
     str | None,
-    option("--devices", "Devices to use side by side: one, all, or indexes: 0,1.", "the project's, else one", "LIST"),
+    option(
+        "--devices",
+        "Devices to use side by side: one, all, or indexes: 0,1.",
+        "the project's, else one",
+        "LIST",
+        group=MEASURED,
+    ),
 ]
 On = Annotated[
-    str | None, option("--on", "Ray cluster to do it on; here for none.", "the project's", "ray://HOST:PORT")
+    str | None,
+    option("--on", "Ray cluster to do it on; here for none.", "the project's", "ray://HOST:PORT", group=MEASURED),
 ]
 Deadline = Annotated[
     float | None,
     option(
         "--deadline",
-        "Seconds after the job's start by which measuring has to end; 0 for no limit.",
-        "CI_JOB_TIMEOUT less a reserve, else none",
+        "Second of the job by which measuring ends; 0: none.",
+        "CI_JOB_TIMEOUT less a reserve",
         "S",
         min=0,
         max=90 * 24 * 3600,
+        group=MEASURED,
     ),
 ]
-Strict = Annotated[bool, flag("--strict", "Warnings fail the gate too.")]
-Timer = Annotated[TimerKind, option("--timer", "Device activity records or event pairs; auto takes records if it can.")]
-SuiteOption = Annotated[SuiteKind, option("--suite", "Which of an op's two suites run.")]
+Strict = Annotated[bool, flag("--strict", "Warnings fail the gate too.", group=COMPARED)]
+Timer = Annotated[
+    TimerKind,
+    option(
+        "--timer",
+        "Activity records of the device, or event pairs; auto takes records if it can.",
+        metavar="TIMER",
+        group=MEASURED,
+    ),
+]
+SuiteOption = Annotated[
+    SuiteKind,
+    option("--suite", "Which of an op's suites run: accuracy, performance or both.", metavar="SUITE", group=CHOSEN),
+]
 Against = Annotated[str | None, compare_with("REV", "the merge base, else the baselines' commit")]
-Duel = Annotated[DuelKind, option("--duel", "Cases timed beside the base: those whose device work changed, all, none.")]
+Duel = Annotated[
+    DuelKind,
+    option(
+        "--duel",
+        "Cases timed beside the base: changed (in their device work), all or none.",
+        metavar="CASES",
+        group=COMPARED,
+    ),
+]
 BasePython = Annotated[
     str | None,
-    option("--base-python", "Interpreter of the base, for another version of Triton or CANN.", "the same", "PATH"),
+    option(
+        "--base-python",
+        "Interpreter of the base, for another version of Triton or CANN.",
+        "the same",
+        "PATH",
+        group=COMPARED,
+    ),
 ]
 Toolchain = Annotated[
     list[str],
-    option("--toolchain", "Compare the installed toolchain with another; repeat for several.", "none", "triton==X"),
+    option(
+        "--toolchain",
+        "Compare the installed toolchain with another; repeat for several.",
+        "none",
+        "triton==X",
+        group=OTHERWISE,
+    ),
 ]
 Targets = Annotated[
     str | None,
-    option("--target", "What to compile for, such as sm_80,sm_90,gfx942.", "the project's targets, else sm_90", "LIST"),
+    option(
+        "--target",
+        "What to compile for, such as sm_80,sm_90,gfx942.",
+        "the project's, else sm_90",
+        "LIST",
+        group=OTHERWISE,
+    ),
 ]
-Output = Annotated[Format, option("--format", "text for people, json for programs.")]
+Output = Annotated[Format, option("--format", "text for people, json for programs.", metavar="FORM")]
 Peers = Annotated[
-    bool, flag("--peers", "Time peers such as torch.compile too, seconds a case more; no verdict needs it.")
+    bool,
+    flag("--peers", "Time peers such as torch.compile too, some seconds a case; no verdict needs it.", group=MEASURED),
 ]
 Html = Annotated[bool, flag("--html", "Write report.html too: one page that needs no network.")]
 Threshold = Annotated[
     list[str],
-    option("--threshold", "Judge by this: tau='2 %'; in CI never looser. Repeat for several.", "none", "KEY=VALUE"),
+    option(
+        "--threshold",
+        "Judge by this: tau='2 %'; in CI never looser. Repeat for several.",
+        "none",
+        "KEY=VALUE",
+        group=COMPARED,
+    ),
 ]
 DeviceKey = Annotated[
     str | None, option("--device-key", "Device whose stored numbers count, such as nvidia-h200.", "all", "KEY")

@@ -43,7 +43,14 @@ def tune(
     device: options.DeviceOption = "auto",
     budget: Annotated[
         float,
-        option("--budget", "Seconds to measure: all; the next search goes on.", metavar="S", min=0.01, max=7 * 86400),
+        option(
+            "--budget",
+            "Seconds to measure: all; the next search goes on.",
+            metavar="S",
+            min=0.01,
+            max=7 * 86400,
+            group=options.MEASURED,
+        ),
     ] = 600.0,
     device_spec: Annotated[
         str | None,

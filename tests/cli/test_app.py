@@ -10,7 +10,7 @@ import typer.main
 
 from perfci.cli.app import GROUPS, app
 from perfci.cli.main import run
-from perfci.cli.options import RENAMED, DeviceKind, DuelKind
+from perfci.cli.options import CHOSEN, COMPARED, CONTEXT, MEASURED, OTHERWISE, RENAMED, SHOWN, DeviceKind, DuelKind
 from perfci.core.model import DuelWhat
 from perfci.device import KINDS
 
@@ -46,9 +46,36 @@ def test_help_names_arguments_and_defaults_in_words_and_no_types_of_python(path,
     shown = help_of(*path)
 
     assert [odd for odd in ("list[", "<str>", "<path>", "range>", "{", "......", "default: (") if odd in shown] == []
-    for option in [each for owner, each in options() if owner == path]:
+    unsaid = {"off", "none", "as OP"} if path == ("check",) else set()  # what goes without saying among so many
+    for option in [
+        one.opts[0] for one in LEAVES[path].params if one.opts[0][0] == "-" and one.show_default not in unsaid
+    ]:
         own = " ".join(re.split(r"\n  -", shown.partition(f" {option} ")[2])[0].split())
         assert re.search(r"\[default: .+\]|\[required\]", own), (option, own)
+
+
+def test_the_help_of_check_is_one_screen_with_examples_first_and_options_in_groups(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    assert run(["check", "--help"]) == 0
+    shown = capsys.readouterr().out
+
+    assert len(shown.splitlines()) <= 60
+    headings = re.findall(r"^(\S.*):$", shown, re.MULTILINE)
+    assert headings == ["Examples", CHOSEN, COMPARED, MEASURED, OTHERWISE, SHOWN]
+    listed = [option for path, option in options() if path == ("check",)]
+    assert [
+        option for option in listed if len(re.findall(rf"^  (?:-\w, )?{option}(?![\w-])", shown, re.MULTILINE)) != 1
+    ] == []
+
+
+def test_examples_of_the_help_are_commands_that_are_understood():
+    found = [(path, each) for path, command in LEAVES.items() for each in getattr(command.callback, "examples", ())]
+    assert len(found) == 3
+
+    for path, example in found:
+        program, *words = example.split("  # ")[0].split()
+        assert (program, tuple(words[: len(path)])) == ("perfci", path)
+        LEAVES[path].make_context("check", words[len(path) :], **CONTEXT)
 
 
 @pytest.mark.parametrize(

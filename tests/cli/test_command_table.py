@@ -100,7 +100,11 @@ def test_an_option_means_the_same_and_takes_the_same_wherever_it_is():
         for one in list_options(command):
             kinds = {kind for kind in typing.get_args(hints[one.name]) or () if kind is not type(None)}
             optional = type(None) in typing.get_args(hints[one.name])
-            meaning = (re.split(r"[:.]", one.help)[0], str(kinds if optional else {hints[one.name]}))
+            meaning = (
+                re.split(r"[:.]", one.help)[0],
+                one.rich_help_panel,
+                str(kinds if optional else {hints[one.name]}),
+            )
             meanings.setdefault(one.opts[0], {}).setdefault(meaning, []).append(name)
 
     assert {option: kinds for option, kinds in meanings.items() if len(kinds) > 1} == {}
