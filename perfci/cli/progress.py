@@ -12,7 +12,7 @@ from rich.text import Text
 from perfci.core.model import AccuracyCase, Reason
 from perfci.core.wording import say, sentence
 from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain
-from perfci.worker.protocol import DONE, OF_BASE, Doing, Failed, Message, Position, Ready, Waiting
+from perfci.worker.protocol import DONE, OF_BASE, Doing, Failed, LockAsked, Message, Position, Ready, Waiting
 
 SHORT_STAGES = frozenset({"import", "smoke", DONE})  # stages that are over too soon for a line of a log
 
@@ -111,6 +111,8 @@ class Progress:
                 self._show_position(message)
             case Waiting(holder):
                 self._print(sentence(Reason("device_waiting", {"holder": holder})))
+            case LockAsked(_, Reason() as displaced):
+                self._print(sentence(displaced))
             case AccuracyCase(failure=Reason() as failure) if not self._failed:
                 self._failed = True
                 self._print(sentence(failure), "  ")

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from perfci.core.errors import DeviceError
+from perfci.core.model.basics import Reason
 from perfci.core.wording import say
 
 _LONGEST = 1000  # bytes of a holder's signature that are read
@@ -76,6 +77,18 @@ def find_lock(name: str, folder: str | None) -> Path:
     if not re.fullmatch(r"[\w.:-]{1,200}", name):
         raise OSError(errno.EINVAL, "no name of a device")
     return Path(folder or tempfile.gettempdir()) / f"perfci-{name}.lock"
+
+
+def find_displaced(folder: str | None) -> Reason | None:
+    """Returns where devices' locks lie if the folder for temporary files cannot be used. None if they lie there."""
+    if folder or os.name != "posix":
+        return None
+    # Python takes the first that it can write a file into.
+    name = next((name for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)), None)
+    wanted, found = os.environ[name] if name else "/tmp", tempfile.gettempdir()
+    if os.path.realpath(wanted) == os.path.realpath(found):
+        return None
+    return Reason("lock_displaced", {"wanted": f"{name}={wanted}" if name else wanted, "folder": found})
 
 
 @contextmanager

@@ -40,6 +40,10 @@ DUELLED = frozenset(
 """Kinds of reason that rest on the duel's test. Duels are cleared by the centre of their blocks alone."""
 
 
+_OF_ALL = frozenset({"triton_unknown", "lock_displaced"})
+"""Kinds of an op's notes that are about all ops."""
+
+
 def note_run(
     run: Run, comparisons: Sequence[Comparison], rows: Sequence[Judgement], thresholds: Thresholds
 ) -> Iterator[Reason]:
@@ -57,7 +61,7 @@ def note_run(
     if run.stopped:
         yield Reason("run_stopped", {"signal": run.stopped})
     yield from _once(op.unmeasured for op in run.ops)
-    yield from _once(note for op in run.ops for note in op.notes if note.kind == "triton_unknown")
+    yield from _once(note for op in run.ops for note in op.notes if note.kind in _OF_ALL)
     yield from note_uncovered(run.coverage)
     yield from _once(op.base.failure or op.base.unjudged for op in plan.ops if op.base)
     yield from _once(op.base.apart for op in plan.ops if op.base and not op.base.same)

@@ -18,9 +18,10 @@ FIRST = {
     "baselines_edited", "baselines_proposed", "cache_changed", "expected_added", "pins_changed", "rules_changed",
     "rules_differ", "rules_gone", "threshold_loosened", "thresholds_carried", "thresholds_given", "weaker_added",
     "weaker_fewer", "weaker_tolerance", "weaker_flag", "weaker_number", "weaker_inputs", "weaker_reference",
-    "weaker_answers", "weaker_unknown", "change_interface", "change_logic",
+    "weaker_answers", "weaker_unknown", "change_interface", "change_logic", "lock_displaced",
 }  # fmt: skip
-"""Notes on how a change, or a command line, alters its own judging. They come before everything else."""
+"""Notes on how a change, or a command line, alters its own judging, and on a lock that others do not see. They come
+before everything else."""
 
 BESIDE = {"expected_overdue", "expected_ended", "expected_exceeded", "expected_open"}
 """Reasons that are shown beside the one that decided."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from perfci import git
-from perfci.core import extensions
+from perfci.core import extensions, locks
 from perfci.core.environment import PACKAGES, installed_versions, telling
 from perfci.core.errors import PerfciError
 from perfci.core.model import Device, DeviceState, Fact, Reason, board_key
@@ -72,6 +72,7 @@ class Facts:
     lock_folder: str = ""
     lock_writable: bool = True
     lock_shared: bool = True  # other containers on this machine see it too
+    lock_displaced: Reason | None = None  # why it lies elsewhere than it should
     reports: str = ""
     reports_writable: bool = True
     quarantine: tuple[str, ...] = ()
@@ -125,6 +126,7 @@ def gather(settings: Settings, kind: str, listener: Listener) -> Facts:
         landlock=confine.landlock_version(), fenced=confine.can_fence(), isolated=isolated,
         here=git.read(settings.root), lock_folder=str(lock), lock_writable=is_writable(lock),
         lock_shared=not contained or (settings.lock_folder is not None and mounted),
+        lock_displaced=locks.find_displaced(str(settings.lock_folder or "")),
         reports=str(settings.reports), reports_writable=is_writable(settings.reports),
         quarantine=settings.quarantine, sick=find_sick(settings), thresholds=ended(settings, device), ops=ops,
     )  # fmt: skip
@@ -255,9 +257,12 @@ def _judge_project(facts: Facts) -> Iterator[DoctorFinding]:
             yield _find(NOTE, "doctor_no_commit")
     if facts.ops is not None:
         yield DoctorFinding(PROBLEM, facts.ops)
+    timed = facts.device is not None and facts.device.kind != "cpu"
+    if facts.lock_displaced:
+        yield DoctorFinding(PROBLEM if timed else NOTE, facts.lock_displaced)
     if not facts.lock_writable:
         yield _find(PROBLEM, "lock_unwritable", path=facts.lock_folder, error="permission denied, or no such folder")
-    elif not facts.lock_shared and facts.device is not None and facts.device.kind != "cpu":
+    elif not facts.lock_shared and timed:
         yield _find(NOTE, "doctor_lock_in_container", folder=facts.lock_folder)
     if facts.reports_writable:
         yield _find(OK, "doctor_reports", folder=facts.reports)

@@ -64,6 +64,7 @@ from perfci.worker.protocol import (
     Doing,
     Finished,
     HostLost,
+    LockAsked,
     Measured,
     Message,
     OpDone,
@@ -368,6 +369,8 @@ class Recorder:
                 timer = message.timer or self._run.environment.timer
                 found = describe_environment(self._settings, message.device, timer)
                 self._run = dataclasses.replace(self._run, environment=found)
+            if isinstance(message, LockAsked) and message.displaced:
+                gathered.note(message.displaced)
             if isinstance(message, Measured):
                 folder, block = self._settings.reports, message.block
                 launches.append_launches(folder, start.op, message.case, task.process, block.index, message.launches_us)

@@ -72,8 +72,9 @@ class Gathered:
                     self._op = dataclasses.replace(self._op, **{name: getattr(message, name) for name in names})
 
     def note(self, reason: Reason) -> None:
-        """Add a note about the op as a whole."""
-        self._notes = (*self._notes, reason)
+        """Add a note about the op as a whole, once."""
+        if reason not in (*self._notes, *self._start.notes):
+            self._notes = (*self._notes, reason)
 
     def forget_all(self) -> None:
         """Go back to what was known at the start."""

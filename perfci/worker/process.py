@@ -208,9 +208,9 @@ class Running:
     def _read(self, data: bytes) -> list[Message]:
         self._spoke = time.monotonic()
         heard = self._inbox.take(data)
-        for message in heard:
+        for at, message in enumerate(heard):
             if isinstance(message, LockAsked) or (isinstance(message, Ready) and self._lock is not None):
-                self._lend_lock(message)
+                heard[at] = self._lend_lock(message)
             if isinstance(message, Hosted):
                 self._hosted.append(message.pid)
         if failure := self._inbox.failure:
@@ -220,17 +220,19 @@ class Running:
             self._finish(self._explain(kind, **facts))
         return heard
 
-    def _lend_lock(self, message: LockAsked | Ready) -> None:
+    def _lend_lock(self, message: LockAsked | Ready) -> LockAsked | Ready:
         """Make the lock that it asks for, since it cannot, and sign it in its name once it has the device."""
+        folder = self._task.opening.lock_folder if isinstance(self._task, DeviceTask) else None
         with contextlib.suppress(OSError):  # the worker says what is wrong with it
             if isinstance(message, Ready):
                 assert self._lock is not None
                 locks.sign(self._lock, self._process.pid, self._around.folder)
             elif self._lock is None:
-                folder = self._task.opening.lock_folder if isinstance(self._task, DeviceTask) else None
                 self._lock = locks.open_lock(locks.find_lock(message.name, folder))
-        if isinstance(message, LockAsked):
-            self.write(encode(Turn(0, ())) + b"\n")
+        if isinstance(message, Ready):
+            return message
+        self.write(encode(Turn(0, ())) + b"\n")
+        return LockAsked(message.name, locks.find_displaced(folder))
 
     def _close(self) -> None:
         """Its pipe has ended. Status 0 is no success by itself: a kernel may call sys.exit."""

@@ -160,6 +160,7 @@ class LockAsked:
     """A device's lock is to be taken. Its file can only be made by the parent, which answers once it is there."""
 
     name: str
+    displaced: Reason | None = None  # why it lies elsewhere than it should, as the parent finds
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +49,26 @@ def test_a_claimed_folder_says_who_has_it(tmp_path):
 
     with store.claim_reports(tmp_path), pytest.raises(StoredFileError, match=words):
         store.claim_reports(tmp_path).__enter__()
+
+
+@pytest.mark.parametrize("name", ["TMPDIR", "TEMP", "TMP"])
+def test_a_lock_that_lies_elsewhere_than_the_variables_say_is_told(tmp_path, monkeypatch, name):
+    def find(place):
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        for each in ("TMPDIR", "TEMP", "TMP"):
+            monkeypatch.delenv(each, raising=False)
+        if place:
+            monkeypatch.setenv(name, str(place))
+        found = locks.find_displaced(None)
+        assert locks.find_lock("gpu", None).parent == Path(found.facts["folder"] if found else place or "/tmp")
+        return found
+
+    (tmp_path / "file").touch()
+
+    assert find(tmp_path) is find(None) is None
+    for place in (tmp_path / "gone", tmp_path / "file"):
+        assert find(place).facts["wanted"] == f"{name}={place}"
+    assert locks.find_displaced(str(tmp_path)) is None
 
 
 # --- the lock of a device ---------------------------------------------------------------------------------------------

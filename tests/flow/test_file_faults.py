@@ -8,6 +8,7 @@ import itertools
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -331,6 +332,24 @@ def test_a_device_that_was_never_there_is_no_verdict(project):
     assert answer.code == 1
     assert answer.out == ""
     assert "is gone" in only_sentence(answer)
+
+
+@pytest.mark.parametrize("locked_board", [True, False])
+def test_a_lock_that_other_runs_do_not_see_is_told_on_the_terminal_in_the_report_and_by_the_doctor(
+    project, tmp_path, monkeypatch, locked_board
+):
+    configure(project, "", f"locked = {str(locked_board).lower()}")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "gone"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    said = f"The folder for temporary files, TMPDIR={tmp_path / 'gone'}, cannot be used"
+
+    answer = project.perfci("check", "scale", "--device", "fake")
+    doctor = project.perfci("doctor")
+
+    assert (said in answer.out, said in answer.err) == (locked_board, locked_board)
+    assert (said in (project.root / "reports" / "report.md").read_text()) is locked_board
+    assert answer.out.count(said) in {0, 1}
+    assert said in doctor.out
 
 
 # --- accept of several ops --------------------------------------------------------------------------------------------

@@ -105,6 +105,7 @@ def test_a_bare_machine_is_told_what_it_cannot_do():
         ({"state": DeviceState(throttle=("power_cap", "power_brake"))}, "doctor_throttled"),
         ({"state": DeviceState(foreign_processes=2)}, "doctor_foreign"),
         ({"lock_writable": False}, "lock_unwritable"),
+        ({"lock_displaced": Reason("lock_displaced", {"wanted": "TMPDIR=/gone", "folder": "/tmp"})}, "lock_displaced"),
         ({"reports_writable": False}, "doctor_reports_unwritable"),
     ],
 )
