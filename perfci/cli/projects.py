@@ -17,7 +17,7 @@ from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Coverage, Gate, PlannedOp, Reason
 from perfci.core.settings import Settings
 from perfci.core.wording import fill, say, sentence
-from perfci.judge.notes import describe_feature, note_uncovered
+from perfci.judge.notes import explain_feature, note_uncovered
 from perfci.lab.chains.records import find_chains
 from perfci.ops import discover
 from perfci.report.data import keep_answer
@@ -273,7 +273,7 @@ def show_coverage(found: Sequence[Coverage]) -> Iterator[Paragraph]:
             yield Paragraph(each.failure, 2, STYLES[Gate.FAILS])
         for gap in each.gaps:
             yield Paragraph(gap.case, 2)
-            yield from (Paragraph(describe_feature(feature), 4) for feature in gap.features)
+            yield from (Paragraph(sentence(explain_feature(feature)), 4) for feature in gap.features)
             if gap.add:
                 yield Paragraph(say("add: {cases}", cases=gap.add), 4, "green", folds=False)
         if each.unrun:

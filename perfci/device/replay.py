@@ -16,7 +16,6 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from triton.compiler import CompiledKernel
 
 from perfci.core.model import Reason
-from perfci.core.wording import say
 from perfci.device.binaries import artefact
 from perfci.device.launches import Launched
 from perfci.device.seam import Inputs, leaves
@@ -198,7 +197,7 @@ def refuse_release(recording: Recording, version: str) -> Reason | None:
         fits &= min(release(made), release(version)) >= (3, 3) and at not in described
         if release(made) != release(version) and not fits:
             facts = {"kernel": binary.function, "made": made, "here": version}
-            return UnreplayableError(say("the kernel {kernel} of Triton {made} in {here}", **facts)).reason
+            return Reason("not_replayable_release", facts)
     return None
 
 

@@ -24,8 +24,8 @@ from perfci.core.model import (
     Identity,
     Limits,
     Reason,
+    as_fact,
 )
-from perfci.core.wording import as_fact
 from perfci.device.targets import Target
 from perfci.ops.recording import Recording
 

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from perfci.core.model import Advice, Bound, CaseProfile, Device, Fact, KernelBinary, Reason
-from perfci.core.wording import as_fact
+from perfci.core.model import Advice, Bound, CaseProfile, Device, Fact, KernelBinary, Reason, as_fact
 from perfci.device.targets import Target, find_occupancy
 
 BUSY = 0.6  # share of a peak from which it is what holds a case up

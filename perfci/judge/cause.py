@@ -17,10 +17,10 @@ from perfci.core.model import (
     RoundChange,
     Suite,
     Verdict,
+    as_fact,
 )  # fmt: skip
 from perfci.core.model.measured import PARAMETERS
 from perfci.core.model.rounds import COMPILED
-from perfci.core.wording import as_fact
 
 SLOWER = frozenset({Verdict.REGRESSED, Verdict.EXPECTED, Verdict.TAIL})
 CALM = frozenset({Verdict.PASS, Verdict.UNCHANGED})

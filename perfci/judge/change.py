@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perfci.core.model import Expected, Fact, Judgement, OpRun, PlannedOp, Reason, Run, Suite, Verdict
-from perfci.core.wording import because
+from perfci.core.model import Expected, Fact, Judgement, OpRun, PlannedOp, Reason, Run, Suite, Verdict, because
 from perfci.judge.expected import Standing, day_of, stage
 
 PARTS = ("baseline", "triton", "accuracy", "performance")

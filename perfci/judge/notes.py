@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from perfci.core.environment import list_differences
-from perfci.core.model.basics import Fact, Reason, Suite, Verdict
+from perfci.core.model.basics import Fact, Reason, Suite, Verdict, as_fact, because
 from perfci.core.model.decision import Comparison, Judgement
 from perfci.core.model.measured import Coverage, Feature, OpRun
 from perfci.core.model.place import UNTIMED, Difference
 from perfci.core.model.run import AgainCase, Base, Plan, Run
-from perfci.core.wording import because, say
 from perfci.judge.accuracy import is_complete
 from perfci.judge.change import find_kind, list_weaker
 from perfci.judge.duel import identity_counts
@@ -122,18 +121,17 @@ def note_uncovered(coverage: Iterable[Coverage]) -> Iterator[Reason]:
     for found in coverage:
         features = [(gap.case, feature) for gap in found.gaps for feature in gap.features]
         for case, feature in features[:1]:
-            facts: dict[str, Fact] = {"op": found.op, "case": case, "count": len(features)}
-            yield Reason("accuracy_uncovered", {**facts, "what": describe_feature(feature)})
+            yield because("accuracy_uncovered", explain_feature(feature), op=found.op, case=case, count=len(features))
 
 
-def describe_feature(feature: Feature) -> str:
-    """Returns what a launch exercises, in words."""
-    kernel = say("{kernel} with {constants}", kernel=feature.kernel, constants=feature.constants or "-")
+def explain_feature(feature: Feature) -> Reason:
+    """Returns what a launch exercises."""
+    facts: dict[str, Fact] = {"kernel": feature.kernel, "constants": feature.constants or "-"}
     if feature.what == "program":
-        return say("{kernel}: a second program along axis {axis}", kernel=kernel, axis=feature.place)
+        return Reason("exercises_program", {**facts, "axis": feature.place})
     if feature.what == "turn":
-        return say("{kernel}: a second turn of the loop at {place}", kernel=kernel, place=feature.place)
-    return say("{kernel} compiled for {dtypes}", kernel=kernel, dtypes=feature.dtypes or "-")
+        return Reason("exercises_turn", {**facts, "place": feature.place})
+    return Reason("exercises_dtypes", {**facts, "dtypes": feature.dtypes or "-"})
 
 
 def add_range(row: Judgement, again: AgainCase | None, run: Run) -> Judgement:
@@ -204,10 +202,10 @@ def _note_base(plan: Plan, base: Base, comparisons: Sequence[Comparison]) -> Ite
             yield Reason("cache_changed", facts)
 
     how = {
-        "asked": say("named by --against"),
-        "first_parent": say("first parent"),
-        "merge_base": say("merge base"),
-        "baseline": say("commit of the baselines"),
+        "asked": as_fact("named by --against"),
+        "first_parent": as_fact("first parent"),
+        "merge_base": as_fact("merge base"),
+        "baseline": as_fact("commit of the baselines"),
     }
     facts = {"name": base.name, "commit": base.commit[:10], "how": how.get(base.how, base.how)}
     facts["duelled"] = sum(comparison.duel is not None for comparison in comparisons)

@@ -5,13 +5,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfci.core import units
-from perfci.core.model import Fact, Judgement, KernelBinary, Reason, Run, StaticCase, StaticOp, Suite, Verdict
-from perfci.core.wording import as_fact, because, say
+from perfci.core.model import (
+    Fact,
+    Judgement,
+    KernelBinary,
+    Reason,
+    Run,
+    StaticCase,
+    StaticOp,
+    Suite,
+    Verdict,
+    as_fact,
+    because,
+)
 from perfci.ops import identity
 from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.limits import Thresholds
 
 OFFLINE = "offline"  # device of a run that compiles and does nothing else
+
+
+MORE, LESS, BYTES, COUNT = "allows_more_share", "allows_less_share", "allows_more_bytes", "allows_more_count"
+"""Kinds of reasons that say what is allowed."""
+SHARES = (MORE, LESS)
 
 
 @dataclass(frozen=True)
@@ -21,7 +37,7 @@ class Figure:
     what: str  # what people call it
     read: Callable[[KernelBinary], float | None]
     is_beyond: Callable[[float, float, float], bool]  # by what it was, what it is, and what is allowed
-    tell: Callable[[float], str] = lambda allowed: say("{share:%} more", share=allowed)  # what is allowed
+    allows: str = MORE
     write: Callable[[float], str] = "{:.0f}".format
 
 
@@ -58,32 +74,18 @@ def _grows_clearly(was: float, now: float, allowed: float) -> bool:
 FEW = 16  # instructions of a class, which are nothing of a small kernel
 
 
-def _tell_less(allowed: float) -> str:
-    return say("{share:%} less", share=allowed)
-
-
-def _tell_bytes(allowed: float) -> str:
-    return say("{bytes} B more", bytes=f"{allowed:.0f}")
-
-
-def _tell_count(allowed: float) -> str:
-    return say("{count} more", count=f"{allowed:.0f}")
-
-
 FIGURES: dict[str, Figure] = {
     "registers": Figure(as_fact("registers"), lambda binary: binary.registers, _grows),
-    "spill_bytes": Figure(as_fact("spill bytes"), lambda binary: binary.spill_bytes, _adds, _tell_bytes),
-    "local_bytes": Figure(as_fact("bytes of local memory"), lambda binary: binary.local_bytes, _adds, _tell_bytes),
+    "spill_bytes": Figure(as_fact("spill bytes"), lambda binary: binary.spill_bytes, _adds, BYTES),
+    "local_bytes": Figure(as_fact("bytes of local memory"), lambda binary: binary.local_bytes, _adds, BYTES),
     "shared_memory": Figure(as_fact("shared memory"), lambda binary: binary.shared_bytes, _grows),
     "instructions": Figure(as_fact("instructions"), lambda binary: binary.instructions, _grows),
-    "occupancy": Figure(as_fact("occupancy"), lambda binary: binary.occupancy, _shrinks, _tell_less, units.percent),
-    "double_instructions": Figure(
-        as_fact("double-precision instructions"), _read_trait("double"), _begins, _tell_count
-    ),
-    "tensor_instructions": Figure(as_fact("matrix instructions"), _read_trait("tensor"), _shrinks, _tell_less),
-    "warpgroup_instructions": Figure(as_fact("warpgroup instructions"), _read_trait("warpgroup"), _shrinks, _tell_less),
-    "asynchronous_copies": Figure(as_fact("asynchronous copies"), _read_trait("asynchronous"), _shrinks, _tell_less),
-    "access_width": Figure(as_fact("bytes of a memory access"), _read_width, _shrinks, _tell_less, "{:.1f}".format),
+    "occupancy": Figure(as_fact("occupancy"), lambda binary: binary.occupancy, _shrinks, LESS, units.percent),
+    "double_instructions": Figure(as_fact("double-precision instructions"), _read_trait("double"), _begins, COUNT),
+    "tensor_instructions": Figure(as_fact("matrix instructions"), _read_trait("tensor"), _shrinks, LESS),
+    "warpgroup_instructions": Figure(as_fact("warpgroup instructions"), _read_trait("warpgroup"), _shrinks, LESS),
+    "asynchronous_copies": Figure(as_fact("asynchronous copies"), _read_trait("asynchronous"), _shrinks, LESS),
+    "access_width": Figure(as_fact("bytes of a memory access"), _read_width, _shrinks, LESS, "{:.1f}".format),
 }
 """Threshold -> the figure that it limits."""
 
@@ -216,8 +218,10 @@ def _compare_figures(
             allowed = min(gate, stricter.get(name, math.inf))
             if was is not None and is_now is not None and figure.is_beyond(was, is_now, allowed):
                 facts: dict[str, Fact] = {"kernel": new.name, "what": figure.what, "option": name}
-                facts |= {"before": figure.write(was), "after": figure.write(is_now), "allowed": figure.tell(allowed)}
-                grown.append(Reason("compiled_grew" if allowed == gate else "compiled_worse", facts))
+                facts |= {"before": figure.write(was), "after": figure.write(is_now)}
+                limit = Reason(figure.allows, {"allowed": allowed if figure.allows in SHARES else round(allowed)})
+                meant = allowed == gate
+                grown.append(because("compiled_grew", limit, **facts) if meant else Reason("compiled_worse", facts))
     changed = [binary for pair in pairs if pair[0].artefact != pair[1].artefact for binary in pair]
     for name in written:
         if blind := next((binary for binary in changed if FIGURES[name].read(binary) is None), None):

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from perfci.core.model import ErrorStats, Fact, Reason
-from perfci.core.wording import as_fact
+from perfci.core.model import ErrorStats, Fact, Reason, as_fact
 from perfci.device.seam import LOWEST, PLACES, Deviation, DtypeFacts, ErrorsBySize
 
 Host = np.ndarray[Any, Any]

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from perfci.core.errors import HandoverError
-from perfci.core.model import DuelWhat, HostArm, HostBlock
-from perfci.core.wording import because
+from perfci.core.model import DuelWhat, HostArm, HostBlock, because
 from perfci.measure.bench import BASE, KERNEL, Arm, MakeCalls, Rig, Subject
 from perfci.statistics import duel_rule
 from perfci.thresholds.case import CaseThresholds

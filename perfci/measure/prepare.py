@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from perfci.core.errors import ContractError
-from perfci.core.model import BaseArm, CompiledKernel, Fact, Identity, PeerArm, PerformanceCase, Reason
-from perfci.core.wording import because
+from perfci.core.model import BaseArm, CompiledKernel, Fact, Identity, PeerArm, PerformanceCase, Reason, because
 from perfci.device.seam import Accelerator, Capture, Inputs
 from perfci.device.source import inputs_digest
 from perfci.measure.bench import KERNEL, REFERENCE, Arm, BaseKernel, InseparableError, Rig, Subject, find_foreign_source

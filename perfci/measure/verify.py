@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from perfci.core.model import AccuracyCase, Fact, Reason
+from perfci.core.model import AccuracyCase, Fact, Reason, as_fact
 from perfci.core.model.basics import worst
-from perfci.core.wording import as_fact
 from perfci.device.seam import OUTSIDE, Accelerator, Arrays, Damage, Deviation, Inputs, Race, not_interpreted
 from perfci.measure import closeness
 from perfci.measure.bench import Describe

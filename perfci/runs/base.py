@@ -14,11 +14,11 @@ from perfci import store
 from perfci.core.codec import decode
 from perfci.core.environment import PACKAGES, find_newest
 from perfci.core.errors import GitError, PerfciError, StoredFileError, UsageError
-from perfci.core.model import Base, DuelWhat, Expected, PlannedBase, PlannedOp, Reason, board_key
+from perfci.core.model import Base, DuelWhat, Expected, PlannedBase, PlannedOp, Reason, because, board_key
 from perfci.core.settings import FILE as SETTINGS_FILE
 from perfci.core.settings import Settings
 from perfci.core.settings import at as settings_at
-from perfci.core.wording import because, say
+from perfci.core.wording import say
 from perfci.git.base import PROPOSALS, How, resolve
 from perfci.git.checkout import materialise
 from perfci.ops.discover import OpFolder, ops, select

@@ -30,11 +30,11 @@ from perfci import store
 from perfci.core import VERSION, deadline
 from perfci.core.environment import installed_versions
 from perfci.core.errors import MissingPackageError, PerfciError, UsageError
-from perfci.core.model import Deadline, Fact, Judgements, Reason, Round, Run, ShardPlan, board_key
+from perfci.core.model import Deadline, Fact, Judgements, Reason, Round, Run, ShardPlan, as_fact, board_key
 from perfci.core.settings import CLUSTER, ONE, Settings
 from perfci.core.stopping import Stopped
 from perfci.core.temporary import temporary_folder
-from perfci.core.wording import as_fact, say, sentence, spoken
+from perfci.core.wording import say, sentence, spoken
 from perfci.git.command import ask, require
 from perfci.git.repository import find_repository
 from perfci.ops.discover import OpFolder, select, select_one

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from perfci.core.environment import list_differences, unmixable
 from perfci.core.errors import UsageError
-from perfci.core.model import Environment, Fact, Limits, OpRun, PlannedOp, Reason, Run, Shard, ShardPlan
-from perfci.core.wording import as_fact
+from perfci.core.model import Environment, Fact, Limits, OpRun, PlannedOp, Reason, Run, Shard, ShardPlan, as_fact
 
 DIGITS = 12  # digits of a digest in a sentence
 

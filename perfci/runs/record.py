@@ -30,10 +30,11 @@ from perfci.core.model import (
     Run,
     Suite,
     SuiteChange,
+    because,
 )
 from perfci.core.settings import Settings
 from perfci.core.stopping import Stopped
-from perfci.core.wording import because, say
+from perfci.core.wording import say
 from perfci.ops.discover import ops
 from perfci.ops.identity import DuelPlan
 from perfci.runs.base import BaseTree, choose_rules

@@ -32,13 +32,14 @@ from perfci.core.model import (
     ShardedOp,
     ShardPlan,
     Suite,
+    as_fact,
     board_key,
 )
 from perfci.core.model import UsedBoard as Board
 from perfci.core.settings import ALL, ONE, Settings
 from perfci.core.stopping import Stopped
 from perfci.core.temporary import temporary_folder
-from perfci.core.wording import as_fact, spoken
+from perfci.core.wording import spoken
 from perfci.git.command import parse_commit
 from perfci.judge.quarantine import TIMED, boards_of
 from perfci.ops.discover import select

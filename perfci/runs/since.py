@@ -22,7 +22,7 @@ from perfci.core.deadline import Timetable
 from perfci.core.environment import find_newest
 from perfci.core.errors import DeviceError, GitError, UsageError
 from perfci.core.model.baseline import Baseline, BaselineCase
-from perfci.core.model.basics import Fact, Gate, Reason, Suite, Verdict
+from perfci.core.model.basics import Fact, Gate, Reason, Suite, Verdict, because
 from perfci.core.model.decision import Judgements
 from perfci.core.model.history import HistoryRun
 from perfci.core.model.measured import OpRun
@@ -30,7 +30,6 @@ from perfci.core.model.place import UNTIMED, Device, Limits
 from perfci.core.model.run import Again, AgainCase, Base, DuelWhat, Plan, PlannedOp, Run
 from perfci.core.settings import Settings
 from perfci.core.stopping import Stopped
-from perfci.core.wording import because
 from perfci.git.base import How, find_commit
 from perfci.git.command import parse_commit
 from perfci.git.history import LastRelease, count_between, find_last_release, is_ancestor

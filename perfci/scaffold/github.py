@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import perfci
-from perfci.core.model import Reason
-from perfci.core.wording import as_fact
+from perfci.core import VERSION
+from perfci.core.model import Reason, as_fact
 from perfci.scaffold.edits import Edit, Note, read, template
 
 FOLDER = ".github/workflows"
@@ -38,7 +37,7 @@ class Workflow:
         if read(path) is not None:
             return
         known = _ACTION.fullmatch(self.install or "")
-        action = f"{known[1]}@{known[2]}" if known else f"OWNER/perfci@v{perfci.__version__}"
+        action = f"{known[1]}@{known[2]}" if known else f"OWNER/perfci@v{VERSION}"
         inputs = {"install": "" if known else self.install or ""}
         if self.folder:
             inputs |= {"project": self.folder, "suffix": f"-{slug}"}

@@ -9,8 +9,7 @@ from typing import Any
 
 import yaml
 
-from perfci.core.model import Reason
-from perfci.core.wording import as_fact
+from perfci.core.model import Reason, as_fact
 from perfci.scaffold.edits import Edit, Note, append_lines, read, template
 
 FILE = ".gitlab-ci.yml"

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from perfci.core import settings
 from perfci.core.errors import UsageError
-from perfci.core.model import Reason
-from perfci.core.wording import as_fact
+from perfci.core.model import Reason, as_fact
 from perfci.git.base import DEFAULT_BRANCHES
 from perfci.git.command import git
 from perfci.git.repository import find_remote, find_repository

@@ -3,9 +3,8 @@
 import dataclasses
 from collections.abc import Collection
 
-from perfci.core.model import AccuracyCase, Block, Limits, OpRun, PerformanceCase, Reason, StoredTensor
+from perfci.core.model import AccuracyCase, Block, Limits, OpRun, PerformanceCase, Reason, StoredTensor, because
 from perfci.core.model.basics import worst
-from perfci.core.wording import because
 from perfci.worker.protocol import Apart, Doing, Finished, Measured, Message, OpDone, Prepared, Ready
 
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from perfci.core.model import BaseArm, Block, Identity, PerformanceCase, Reason
-from perfci.core.wording import because
+from perfci.core.model import BaseArm, Block, Identity, PerformanceCase, Reason, because
 from perfci.measure.bench import BASE, KERNEL
 from perfci.measure.blocks import FIRST_BLOCKS
 from perfci.ops.identity import DuelPlan

@@ -24,8 +24,7 @@ from typing import IO
 from perfci.core import locks
 from perfci.core.codec import encode
 from perfci.core.errors import PerfciError
-from perfci.core.model import Fact, Reason
-from perfci.core.wording import as_fact
+from perfci.core.model import Fact, Reason, as_fact
 from perfci.store.signature import KEY, find_key
 from perfci.worker import confine, forks
 from perfci.worker.forks import Forked

@@ -14,8 +14,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
 
-from perfci.core.model import CompiledKernel, Fact, Reason, Suite
-from perfci.core.wording import say
+from perfci.core.model import CompiledKernel, Fact, Reason, Suite, as_fact
 from perfci.device.seam import Accelerator, Damage, Inputs, NotInterpretedError, Race
 from perfci.measure.bench import MakeCalls
 from perfci.ops.recording import Recording, UnspelledError
@@ -312,7 +311,7 @@ def connect(host: Host, device: Accelerator, channel: MessageChannel) -> Iterato
     Raises UnsharedError if calls must be repeated and cannot.
     """
     if device.info.kind == "cuda" and not device.can_replay:
-        raise UnsharedError(Reason("not_replayable", {"what": say("calls of a Triton that perfci does not know")}))
+        raise UnsharedError(Reason("not_replayable", {"what": as_fact("calls of a Triton that perfci does not know")}))
     arena = Arena.create()
     around = WorkerEnvironment(
         host.environment,

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfci.core.codec import decode
 from perfci.core.errors import ContractError, HandoverError
-from perfci.core.model import AccuracyCase, Block, Reason, StoredTensor, Suite, SuiteChange
-from perfci.core.wording import because, say
+from perfci.core.model import AccuracyCase, Block, Reason, StoredTensor, Suite, SuiteChange, as_fact, because
 from perfci.device.seam import Accelerator, not_interpreted
 from perfci.device.source import inputs_digest
 from perfci.device.targets import explain_unknown_triton
@@ -381,7 +380,7 @@ class Worker:
         if self._device.can_replay and not (remote.refused or subject.broken):
             again = bench.draw_seed(case, "again")
             if not remote.can_repeat(bench.make_inputs(own or bench.suite, params, again)):
-                remote.refused = Reason("not_replayable", {"what": say("inputs whose shapes change with the seed")})
+                remote.refused = Reason("not_replayable", {"what": as_fact("inputs whose shapes change with the seed")})
         if remote.refused:
             self._send(Refused(subject.case, remote.refused))
             return None

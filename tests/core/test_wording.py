@@ -28,7 +28,9 @@ def facts_of(template: str) -> set[tuple[str, str]]:
 
 
 SAYERS = {
-    "perfci.core.wording": {"say", "as_fact"},
+    "perfci.core.model": {"as_fact"},
+    "perfci.core.model.basics": {"as_fact"},
+    "perfci.core.wording": {"say"},
     "perfci.report.text": {"phrase"},
 }
 
@@ -119,6 +121,26 @@ def test_a_cause_ends_without_a_stop_in_any_language():
 
     with speaking("zh"):
         assert "。。" not in sentence(cause)
+
+
+LIMIT = {"kernel": "k", "what": "registers", "option": "registers", "before": "32", "after": "40", "allowed": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "facts"),
+    [
+        ("not_replayable", {"what": "inputs whose shapes change with the seed"}),
+        ("compared_with", {"name": "main", "commit": "1", "how": "named by --against", "duelled": 2}),
+        ("accuracy_uncovered", {"op": "a", "case": "b", "count": 1, "cause": "exercises_turn"}),
+        ("compiled_grew", {**LIMIT, "cause": "allows_more_share"}),
+    ],
+)
+def test_what_a_worker_or_the_judge_says_is_read_in_the_readers_language(kind, facts):
+    """They know of no language: what they put into a reason is numbers, or a text that is translated with it."""
+    with speaking("zh"):
+        told = sentence(Reason(kind, facts))
+
+    assert not re.search("more|named by|shapes|second turn|registers went", told)
 
 
 def test_what_is_spoken_ends_with_its_context():

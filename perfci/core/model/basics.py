@@ -44,6 +44,19 @@ class Reason:
         return Reason(self.kind, {**self.facts, **places})
 
 
+CAUSE = "cause"  # fact that holds the kind of another reason, whose sentence with the same facts is shown
+
+
+def because(kind: str, why: Reason, **facts: Fact) -> Reason:
+    """Returns a reason that another one caused. Its template shows the cause at `{cause}`."""
+    return Reason(kind, {**why.facts, **facts, CAUSE: why.kind})
+
+
+def as_fact(english: str) -> str:
+    """Marks a text that a reason has as a fact `{name:say}`. It is stored in English and translated with the reason."""
+    return english
+
+
 class Gate(StrEnum):
     """What a verdict does to the merge request."""
 

@@ -27,11 +27,10 @@ from typing import Any
 
 from perfci.core import units
 from perfci.core.extensions import NAMES
-from perfci.core.model import Fact, Reason
+from perfci.core.model import CAUSE, Fact, Reason
 
 LANGUAGES = ("en", "zh")
 ENGLISH = "en"
-CAUSE = "cause"
 
 COMPARED = (
     ("got", "expected"), ("before", "after"), ("usual_before", "usual_after"), ("kernel_us", "baseline_us"),
@@ -84,11 +83,6 @@ def sentence(reason: Reason) -> str:
     return fill(template, facts)
 
 
-def because(kind: str, why: Reason, **facts: Fact) -> Reason:
-    """Returns a reason that another one caused. Its template shows the cause at `{cause}`."""
-    return Reason(kind, {**why.facts, **facts, CAUSE: why.kind})
-
-
 def say(english: str, **facts: Fact) -> str:
     """Returns a text in the reader's language. Its facts are written as a reason's are.
 
@@ -96,11 +90,6 @@ def say(english: str, **facts: Fact) -> str:
     '4 blocks of 12.3 us'
     """
     return fill(phrases(spoken()).get(english, english), facts)
-
-
-def as_fact(english: str) -> str:
-    """Marks a text that a reason has as a fact `{name:say}`. It is stored in English and translated with the reason."""
-    return english
 
 
 @functools.cache

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from perfci.core.errors import UsageError
-from perfci.core.model import Fact, Interval, Reason
+from perfci.core.model import Fact, Interval, Reason, because
 from perfci.core.settings import Settings
-from perfci.core.wording import because
 from perfci.extensions.history import bisection
 from perfci.extensions.history.bisection import BisectionSearch, Leg, Loss, confirm, find_certainty
 from perfci.extensions.history.revisions import FOLDER, BisectOptions, Revisions, TriedRevision

@@ -7,9 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perfci.core.errors import GitError, PerfciError, UsageError
-from perfci.core.model import Base, DuelWhat, Need, Reason, Run, Suite
+from perfci.core.model import Base, DuelWhat, Need, Reason, Run, Suite, because
 from perfci.core.settings import Settings
-from perfci.core.wording import because
 from perfci.extensions.history.bisection import Rating
 from perfci.git import history
 from perfci.git.base import How

@@ -7,8 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perfci.core.model import Fact
-from perfci.core.wording import because
+from perfci.core.model import Fact, because
 from perfci.device.seam import Arrays, leaves
 from perfci.lab.soak.findings import LARGE, SoakFinding, Status
 from perfci.lab.soak.subject import SoakSubject
