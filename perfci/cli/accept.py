@@ -14,7 +14,7 @@ from perfci import git, store
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
 from perfci.cli.options import argument, flag, option
-from perfci.cli.output import STYLES, Grid, Paragraph, print_found, print_json, print_lines, relative
+from perfci.cli.output import STYLES, Grid, Paragraph, print_found, print_json, print_lines, relative, tell_of
 from perfci.core import settings, units
 from perfci.core.errors import UsageError
 from perfci.core.model import Difference, Gate, Reason
@@ -88,6 +88,7 @@ def accept(
         return _propose(artifacts, wanted, project, json=json)
     where = language.load(project)
     found = [store.read_run(path) for path in runs or [where.reports]]
+    tell_of(found[0], *(runs or [where.reports]))
     if environment:
         moved = rebaseline_runs(found, where, ops, RebaselineOptions(write, why or "", tuple(include), dirty))
         print_found([describe_for_programs(one) for one in moved], show_moves(moved, wrote=write), json=json)

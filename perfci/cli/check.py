@@ -32,7 +32,7 @@ from perfci.cli.watch import check_often
 from perfci.core import PACKAGE
 from perfci.core import deadline as deadlines
 from perfci.core.errors import UsageError
-from perfci.core.model import DuelWhat, Gate, Reason, Suite
+from perfci.core.model import DEFAULT_BUDGET_S, DuelWhat, Gate, Reason, Suite
 from perfci.core.settings import ONE, Settings, are_devices
 from perfci.core.wording import say, sentence, spoken
 from perfci.judge.notes import note_missing_peers
@@ -44,7 +44,7 @@ from perfci.runs import toolchain as toolchains
 from perfci.runs.cluster import check_on_cluster, choose_cluster
 from perfci.runs.decide import decide
 from perfci.runs.effective_thresholds import parse_options
-from perfci.runs.plan import DEFAULT_BUDGET_S, Request
+from perfci.runs.plan import Request
 from perfci.runs.shards import FOLDER, ShardPart, check_on_devices, check_shard, confirm_shards
 from perfci.store import signature
 

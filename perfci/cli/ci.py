@@ -12,7 +12,7 @@ from perfci.cli import language, options
 from perfci.cli.check import SUITES
 from perfci.cli.exits import Exit
 from perfci.cli.options import argument, flag, option
-from perfci.cli.output import conclude, get_command, print_lines, relative, write_json
+from perfci.cli.output import conclude, get_command, print_lines, relative, tell_of, write_json
 from perfci.cli.progress import Progress
 from perfci.core.errors import UsageError
 from perfci.core.model import DuelWhat, Reason, ShardPlan
@@ -166,6 +166,7 @@ def note(
         if here is not None and found.environment.commit != here:
             # Of another pipeline, or one that came with the change.
             raise UsageError("note_other_commit", run=found.id, found=found.environment.commit, commit=here)
+    tell_of(found, run or where.reports)
     judgements, records = decide(found, where), list_records(where, [op.op for op in found.plan.ops])
     if dry_run:
         sys.stdout.write(compose(found, judgements, find_links(os.environ, report), key=name, records=records))

@@ -102,5 +102,5 @@ def show_trials(found: SelfTest) -> Iterator[RenderableType]:
         text = say("perfci can be trusted on this machine: nothing false was said, and what was planted was found.")
         yield Paragraph(text, style="green")
     else:
-        text = say("Something did not come out as it should: run perfci doctor, quiet the device, and try again.")
+        text = say("Something did not come out as it should: run `perfci doctor`, quiet the device, and try again.")
         yield Paragraph(text, style="bold red")

@@ -1,11 +1,12 @@
 """Which language the commands speak: that of --lang, else PERFCI_LANG, else the project's settings, else English."""
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from contextvars import ContextVar
 from pathlib import Path
 
-from perfci.core import settings
+from perfci.core import commands, settings
 from perfci.core.errors import UsageError
 from perfci.core.settings import Settings
 from perfci.core.wording import LANGUAGES, speak
@@ -33,8 +34,13 @@ def choose_by_environment(variables: Mapping[str, str] = os.environ) -> None:
 
 
 def load(project: Path) -> Settings:
-    """Returns the project's settings. From here on its language is spoken, unless the user asked for another."""
+    """Returns the project's settings. From here on its language is spoken, unless the user asked for another.
+
+    Commands that are printed are for somebody who stands where this one was typed.
+    """
     where = settings.load(project)
+    named = None if project == Path() else str(project)
+    commands.read_by(dataclasses.replace(commands.get_reader(), project=named, reports=where.reports))
     if not _CHOSEN.get():
         speak(where.language)
     return where

@@ -139,7 +139,7 @@ def show_rounds(where: Settings, names: Sequence[str], output: str) -> int:
     """Print the records of ops' logbooks, and write each with its picture into reports/rounds/."""
     chosen, patterns = {op.op: read_logbook(op.folder) for op in select(where, names)}, list_patterns(where)
     found = {op: logbook for op, logbook in chosen.items() if logbook.rounds or logbook.problems}
-    lines = [] if found else [say("No round was tried yet: perfci try begins one.")]
+    lines = [] if found else [say("No round was tried yet: `perfci try OP --why TEXT` begins one.")]
     for op, logbook in found.items():
         lines += [f"> **{plain(sentence(each))}**" for each in logbook.problems]
         if logbook.rounds:

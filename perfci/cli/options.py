@@ -1,6 +1,7 @@
 """What commands take: options that several of them share, their values, and which of them go together."""
 
 import difflib
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import typer.core
 import typer.main
 
 from perfci.cli.language import choose
+from perfci.core import commands
 from perfci.core.errors import UsageError
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
@@ -33,10 +35,7 @@ def takes(alone: str, modes: Mapping[str, str]) -> Callable[[_Function], _Functi
 def refuse_together(ctx: Any, modes: Mapping[str, str]) -> None:
     """Refuse options that make no sense together. Raises UsageError for the first one."""
     parameters = {each.name: each for each in ctx.command.params if each.name != "op"}  # joined into ops
-
-    def is_typed(name: str) -> bool:
-        source = ctx.get_parameter_source(name)
-        return source is not None and source.name == "COMMANDLINE"
+    is_typed = functools.partial(_is_typed, ctx)
 
     def write(mode: str) -> str:
         name, _, value = mode.partition("=")
@@ -60,12 +59,17 @@ def refuse_together(ctx: Any, modes: Mapping[str, str]) -> None:
         raise UsageError("option_needs", option=write(name), needed=needed)
 
 
+def _is_typed(ctx: Any, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def list_typed(*without: str) -> list[str]:
     """The words that were typed after the command under way, without these parameters."""
     ctx, words = typer.main.get_current_context(), list[str]()
     for each in ctx.command.params:
-        source, value = ctx.get_parameter_source(each.name or ""), ctx.params.get(each.name or "")
-        if each.name in without or value is None or source is None or source.name != "COMMANDLINE":
+        value = ctx.params.get(each.name or "")
+        if each.name in without or value is None or not _is_typed(ctx, each.name or ""):
             continue
         for one in value if isinstance(value, list | tuple) else [value]:
             if each.param_type_name == "option":
@@ -235,9 +239,16 @@ class Command(_Parses, typer.core.TyperCommand):
         return rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run it, unless it was given options that exclude each other."""
+        """Run it, unless it was given options that exclude each other.
+
+        Commands that it prints are given what was typed, where they take it too.
+        """
         if modes := getattr(self.callback, "modes", None):
             refuse_together(ctx, modes)
+        device, suite, timer = (
+            str(ctx.params[name]) if _is_typed(ctx, name) else None for name in ("device", "suite", "timer")
+        )
+        commands.read_by(commands.Reader(device=device, suite=suite, timer=timer))
         return super().invoke(ctx)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:

@@ -15,6 +15,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from perfci.cli.exits import exit_code
+from perfci.core import commands
 from perfci.core.codec import encode
 from perfci.core.model import Gate, Judgements, Reason, Run
 from perfci.core.settings import Settings
@@ -154,8 +155,8 @@ def list_verdicts(judgements: Judgements, run: Run | None = None) -> Iterator[Re
         yield Paragraph(spell(head.sentences[0], ""), style=styles[0])
         cells = tuple(tuple(spell(cell, "") for cell in row) for row in head.table.rows)
         yield Grid(replace(head.table, rows=cells), styles=styles, indent=0)
-        if head.step:
-            yield Paragraph(say("Next: {advice}", advice=head.step.command), folds=False)
+        for line in head.step.command.splitlines() if head.step else ():
+            yield Paragraph(say("Next: {advice}", advice=line), folds=False)
         yield ""
     yield from map(Paragraph, above)
     found = sorted(rows.make_rows(judgements), key=lambda row: not row.aloud)
@@ -242,6 +243,11 @@ def print_verdicts(
     print_parts([*describe_peers(judgements.rows), sum_up(judgements, strict=strict, shard=shard)])
 
 
+def tell_of(run: Run, *paths: Path) -> None:
+    """Have the commands that are printed from here on be about a run in a file or folder, or about several."""
+    commands.read_by(commands.get_reader().asked_for(run).told_of(*paths))
+
+
 def conclude(
     run: Run,
     judgements: Judgements,
@@ -255,6 +261,7 @@ def conclude(
     """Prints the verdicts, writes the report, and returns the exit code. quiet: what failed and the closing line."""
     from perfci import report
 
+    tell_of(run, where.reports)
     # The verdicts first: they are known even if the report cannot be written.
     if quiet and not json:
         print_parts([*list_failed(judgements, strict=strict), sum_up(judgements, strict=strict)])

@@ -13,6 +13,7 @@ from perfci.cli.exits import Exit, exit_code
 from perfci.cli.options import argument, flag, option
 from perfci.cli.output import STYLES, Grid, Paragraph, print_found, print_json, print_lines, print_parts, relative
 from perfci.cli.progress import Progress
+from perfci.core import commands
 from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Coverage, Gate, PlannedOp, Reason
 from perfci.core.settings import Settings
@@ -78,12 +79,12 @@ def init(
     if not found.edits:
         print_lines(say("Everything is set up: nothing is left to do."))
     elif dry_run:
-        print_lines("", say("Nothing was written: perfci init without --dry-run does it."))
+        print_lines("", say("Nothing was written: `perfci init` without --dry-run does it."))
     for note in found.notes:
         print_parts(["", Paragraph(note.reason, style=STYLES[Gate.WARNS])])
         print_lines(*(f"    {line}" for line in note.lines.splitlines()))
     if found.edits and not dry_run:
-        print_lines("", say("Next: commit these files, and write an op with perfci new OP."))
+        print_lines("", say("Next: commit these files, and write an op with `perfci new OP`."))
     return Exit.OK
 
 
@@ -173,8 +174,7 @@ def new_(
     ):
         if reasons:
             print_lines("", title, *(f"  - {sentence(reason)}" for reason in reasons))
-    command = f"perfci check {place.op}" + (" --device fake" if fake else "")
-    print_lines("", say("Next: `{command}`", command=command))
+    print_lines("", say("Next: `{command}`", command=commands.write("check", place.op, *["--device", "fake"] * fake)))
     return Exit.OK
 
 
@@ -206,7 +206,7 @@ def _add_library(
     print_lines(say("Ops written: {made} of {files}.", **counts), "")
     print_parts(rows)
     if code is Exit.OK:
-        print_lines("", say("Next: `{command}`", command="perfci check"))
+        print_lines("", say("Next: `{command}`", command=commands.write("check")))
     return code
 
 

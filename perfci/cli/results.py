@@ -10,7 +10,7 @@ from perfci import report as reports
 from perfci.cli import details, language, options
 from perfci.cli.exits import Exit, exit_code
 from perfci.cli.options import argument, flag, option
-from perfci.cli.output import print_json, print_lines, print_parts, print_verdicts, write_report
+from perfci.cli.output import print_json, print_lines, print_parts, print_verdicts, tell_of, write_report
 from perfci.core import extensions
 from perfci.core.errors import UsageError
 from perfci.core.model import Judgements, OpRun
@@ -46,6 +46,7 @@ def compare(
     """Judge a run against stored baselines or another run; needs no device and no torch."""
     where = language.load(project)
     found = read_run(run or where.reports)
+    tell_of(found, run or where.reports)
     found, judgements = narrow(found, decide(found, where, _existing(against)), ops, case)
     print_verdicts(found, judgements, json=output == "json", strict=strict)
     return exit_code(judgements.gate, strict=strict)
@@ -71,6 +72,7 @@ def show(
     """Show a run in detail: every case's times, blocks, compiled kernels and errors."""
     where = language.load(project)
     found = read_run(run or where.reports)
+    tell_of(found, run or where.reports)
     # Ops that were only compiled have no run of their own.
     alone = {each.op for each in found.static.ops} - {each.op for each in found.ops} if found.static else set()
     found = dataclasses.replace(found, ops=(*found.ops, *map(OpRun, sorted(alone))))

@@ -160,7 +160,7 @@ def _show_earned(found: Sequence[Tightened], *, wrote: bool) -> Iterator[Rendera
         yield say("Thresholds that were tightened: {count}; gone back: {anew}.", count=moved, anew=anew)
     else:
         yield say("Thresholds to tighten: {count}; to go back: {anew}. Nothing was written.", count=moved, anew=anew)
-        yield say("Write them: perfci thresholds tighten --write")
+        yield say("Write them: `perfci thresholds tighten --write`")
 
 
 def _show_op(one: Tightened) -> Iterator[RenderableType]:

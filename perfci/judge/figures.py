@@ -1,9 +1,9 @@
 """Figures of a case that have limits of their own: speedup, bandwidth, memory, its first call, its errors."""
 
 import math
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 
+from perfci.core import commands
 from perfci.core.model import ErrorStats, Fact, Interval, PerformanceCase, Reason, Suite, Verdict
 from perfci.judge.findings import PROCESSES, Context, Finding, medians_again
 from perfci.statistics import exact
@@ -193,7 +193,7 @@ def errors_beyond(
 
 def show_command(op: str, case: str) -> str:
     """The command that shows the origin of every value that a case is judged by."""
-    return shlex.join(["perfci", "thresholds", "show", "--op", op, "--case", case])
+    return commands.write("thresholds", "show", "--op", op, "--case", case)
 
 
 def _facts(key: str, context: Context) -> dict[str, Fact]:

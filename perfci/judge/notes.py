@@ -1,11 +1,11 @@
 """Notes about a run as a whole: how it was judged, what moved all of its cases, what time left undone."""
 
 import math
-import shlex
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from perfci.core import commands
 from perfci.core.environment import list_differences
 from perfci.core.model.basics import Fact, Reason, Suite, Verdict, as_fact, because
 from perfci.core.model.decision import Comparison, Judgement
@@ -139,7 +139,7 @@ def add_range(row: Judgement, again: AgainCase | None, run: Run) -> Judgement:
     if row.verdict is not Verdict.REGRESSED or again is None or again.commit is None:
         return row
     good, bad = again.commit[:DIGITS], (run.environment.commit or "HEAD")[:DIGITS]
-    command = shlex.join(["perfci", "bisect", row.op, "--case", row.case or "", "--against", good, "--bad", bad])
+    command = commands.write("bisect", row.op, "--case", row.case or "", "--against", good, "--bad", bad)
     facts: dict[str, Fact] = {"good": good, "bad": bad, "command": command}
     release, kind = run.plan.again.release if run.plan.again else None, "slower_since"
     if release:

@@ -63,7 +63,7 @@ def write_markdown(found: Brief) -> Iterator[str]:
     yield f"\n## {say('What was tried')}\n"
     yield from [f"{write_table(tabulate_rounds(found.rounds))}\n"] if found.rounds else []
     left, op = found.rounds_left, found.op
-    yield write(say("{left:round is|rounds are} left; the next one: `perfci try {op} --why TEXT`", left=left, op=op))
+    yield write(say("{left:round is|rounds are} left; the next one: `perfci try {op:sh} --why TEXT`", left=left, op=op))
     yield f"\n## {say('What may be changed')}\n"
     kinds = {
         "tuning": say("tuning, numbers such as tiles, warps and stages"),

@@ -1,25 +1,25 @@
 """What to type next: the command that repeats a run, and one, or lines to add, for each verdict that is not fine."""
 
-import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 
-from perfci.core import units
-from perfci.core.model import DuelWhat, Gate, Judgement, Judgements, Run, Suite, Verdict
+from perfci.core import commands, units
+from perfci.core.model import DEFAULT_BUDGET_S, DuelWhat, Gate, Judgement, Judgements, Run, Suite, Verdict
 from perfci.core.wording import say
 from perfci.report.text import phrase, plain
 from perfci.report.view import NextStep
 
-RUN_FILE = "reports/run.json"
 KEY = "expected:"
 MOST_ENTRIES = 12  # Most entries of one file that are written out. As JSON the answer has them all.
 
-_SHOW = "perfci show {run} --op {op} --case {case}"
-_LIMITS = "perfci thresholds show --op {op} --case {case}"
-_AGAIN = "perfci check {op} --case {case}{against}"
-_SAME = "perfci check {op} --case {case} --seed {seed}"
-_ACCEPT = "perfci accept {run} --op {op}"
-_COMPILE = "perfci check --static {op} --case {case} --target {target}{against}"
+_SHOW = "show --op --case"
+_LIMITS = "thresholds show --op --case"
+_BASE = "--against --duel --base-python"
+_AGAIN = f"check OP --case {_BASE}"
+_SAME = "check OP --case --seed"
+_ACCEPT = "accept --op"
+_COMPILE = f"check --static OP --case --target {_BASE}"
 
 _RELAXABLE = (
     "compile_too_slow", "accuracy_beyond_limits", "checked_errors_overall", "checked_errors_in_places",
@@ -32,7 +32,8 @@ _TOLD = frozenset({"removed_since_base", "op_removed", "copy_behind", "copy_orph
 
 _MOVED = frozenset({"stale_environment", "stale_environment_span", "stale_environment_regime"})
 
-_Advice = tuple[str, str]  # what to do, and the command to be filled in
+_Advice = tuple[str, str]
+"""What to do, and its commands, a line each: their words, and the options that the row has a value for."""
 
 
 def make_steps(run: Run, judgements: Judgements) -> tuple[NextStep, ...]:
@@ -60,16 +61,16 @@ def _advise(row: Judgement) -> _Advice | None:
         return None
     if kind in _MOVED:
         why = say("see what the environment moved; `--write --why TEXT` stores it as a step.")
-        return why, "perfci accept --environment {run}"
+        return why, "accept --environment"
     if kind == "control_failed":
         why = say(
             "kernel and base do the same work here, so it is the measurement that is off: see whether it can be "
             "trusted."
         )
-        return why, "perfci doctor\nperfci doctor --selftest --op {op}"
+        return why, "doctor\ndoctor --selftest OP"
     if kind == "duel_undecided":
         why = say("look for throttling and other processes, then time it beside the base once more.")
-        return why, f"perfci doctor\n{_AGAIN}"
+        return why, f"doctor\n{_AGAIN}"
     if kind == "bandwidth_low":  # an expected entry takes what misses this limit, and is shown beside it
         return say("see where its limit comes from."), _LIMITS
     if kind.startswith(_RELAXABLE):
@@ -79,7 +80,7 @@ def _advise(row: Judgement) -> _Advice | None:
 
 def _advise_by_verdict() -> dict[Verdict, _Advice]:
     """The gravest first."""
-    quieter = f"perfci doctor\n{_AGAIN} --budget {{budget}}"
+    quieter = f"doctor\n{_AGAIN} --budget"
     expected = say(
         "its entry holds until the day in its sentence, warns for two weeks more and then fails; once the change is "
         "merged, store the new numbers and delete the entry."
@@ -110,51 +111,74 @@ def _advise_compiled(verdict: Verdict) -> _Advice | None:
     return None
 
 
-def _fill(command: str, row: Judgement, run: Run) -> str:
-    """The command for this row. A row about a whole op has no case to name."""
-    command = command if row.case is not None else command.replace(" --case {case}", "")
-    return command.format(
-        run=RUN_FILE,
-        op=quote(row.op),
-        case=quote(row.case or ""),
-        seed=next((op.seed for op in run.ops if op.op == row.op and op.seed is not None), run.plan.seed),
-        budget=units.significant(4 * run.plan.budget_s),
-        target=quote(row.target or ""),
-        against=_name_base(run, row),
-    )
+def _fill(advised: str, row: Judgement, run: Run) -> str:
+    """The commands for this row. A row about a whole op has no case to name."""
+    options: dict[str, str | None] = {
+        "OP": row.op,
+        "--op": row.op,
+        "--case": row.case,
+        "--seed": str(next((op.seed for op in run.ops if op.op == row.op and op.seed is not None), run.plan.seed)),
+        "--budget": units.significant(4 * run.plan.budget_s),
+        "--target": row.target,
+        **_name_base(run, row),
+    }
+    if row.suite is Suite.COMPILED:  # what is not known of it, an accelerator shows
+        run = replace(run, command="")
+    return "\n".join(_write(line.split(), options, run) for line in advised.split("\n"))
+
+
+def _write(words: Sequence[str], values: Mapping[str, str | None], run: Run) -> str:
+    """A command of these words, with the values of options and arguments. An option without a value is left out."""
+    found: list[str] = []
+    for word in words:
+        value = values.get(word, word)
+        if value is not None:
+            found += [word, plain(value)] if word in values and word.startswith("-") else [plain(value)]
+    with commands.reading(commands.get_reader().asked_for(run)):
+        return commands.write(*found)
+
+
+def show(run: Run, op: str, case: str) -> str:
+    """Returns the command that shows every look at a case."""
+    return _write(_SHOW.split(), {"--op": op, "--case": case}, run)
 
 
 def repeat(run: Run) -> str:
-    """The command that repeats a run against the same base, and with the same inputs if one seed gives them."""
-    seed = "" if run.seed is None else f" --seed {run.seed}"
+    """Returns the commands that repeat a run against the same base with the same inputs: one, or one a seed."""
     if run.plan.again:
-        return run.command if "--seed" in run.command else f"{run.command}{seed}"
-    ops = " ".join(quote(op.op) for op in run.plan.ops or run.ops)
-    only = f" --case {quote(run.plan.filter)}" if run.plan.filter else ""
-    options = "".join(f" --threshold {quote(f'{key}={text}')}" for key, text in run.plan.thresholds.items())
-    options += " --peers" if run.plan.peers else ""
+        seed = "" if run.seed is None or "--seed" in run.command else f" --seed {run.seed}"
+        return run.command + seed
+    ops, usual = [op.op for op in run.plan.ops or run.ops], run.plan.budget_s == DEFAULT_BUDGET_S
+    values: dict[str, str | None] = {"--case": run.plan.filter, **_name_base(run)}
+    rest = [word for key, text in run.plan.thresholds.items() for word in ("--threshold", f"{key}={text}")]
+    rest = [*_BASE.split(), *rest, *(["--peers"] if run.plan.peers else [])]
     if run.static and is_only_compiled(run):
-        targets = quote(",".join(run.static.targets))
-        return f"perfci check --static {ops}{only} --target {targets}{_name_base(run)}{options}"
-    return " ".join(f"perfci check {ops}{only}{seed}{_name_base(run)}".split()) + options
+        values["--target"] = ",".join(run.static.targets)
+        return _write(["check", "--static", *ops, "--case", "--target", *rest], values, run)
+    values["--budget"] = None if usual else units.significant(run.plan.budget_s)
+    known, groups = {op.op: op.seed for op in run.ops}, dict[int | None, list[str]]()
+    for op in ops:
+        groups.setdefault(known.get(op) if run.seed is None else run.seed, []).append(op)
+    return "\n".join(
+        _write(
+            ["check", *named, "--case", "--seed", "--budget", *rest],
+            {**values, "--seed": None if seed is None else str(seed)},
+            run,
+        )
+        for seed, named in groups.items()
+    )
 
 
-def _name_base(run: Run, row: Judgement | None = None) -> str:
+def _name_base(run: Run, row: Judgement | None = None) -> dict[str, str | None]:
     """The options that name the same base. The commit of the baselines is found without them."""
     base = run.plan.base
     if base is None or base.how == "baseline":
-        return ""
-    every = " --duel all" if run.plan.duel is DuelWhat.ALL else ""
-    python = f" --base-python {quote(base.python)}" if base.python else ""
+        return dict.fromkeys(_BASE.split())
     # Each case of a run that was made again may have a base of its own.
     again = run.plan.again.by_case.get((row.op, row.case or "")) if run.plan.again and row else None
     commit = again.commit if again and again.commit else base.commit
-    return f" --against {quote(commit[:12])}{every}{python}"
-
-
-def quote(text: str) -> str:
-    """A name as a shell's argument."""
-    return shlex.quote(plain(text))
+    every = "all" if run.plan.duel is DuelWhat.ALL else None
+    return {"--against": commit[:12], "--duel": every, "--base-python": base.python}
 
 
 def is_only_compiled(run: Run) -> bool:
@@ -169,7 +193,7 @@ def make_pastings(judgements: Judgements) -> Iterator[tuple[str, tuple[str, ...]
         entries = [entry.line for entry in group]
         text = say(
             "If the slow-down is meant: in a merge request, agree on it by the entry below; on the default branch, "
-            "store it by perfci accept RUN --slower --why TEXT. perfci thresholds relax is for noise. Add this to "
+            "store it by `perfci accept --slower --why TEXT`. Add this to "
             "{file}, in the place of an entry for the same case, with the reason filled in; whoever owns that file "
             "approves it with the change:",
             file=plain(file),

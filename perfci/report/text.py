@@ -138,4 +138,8 @@ def shorten(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     tail = (limit - 3) // 2
-    return text[: limit - 3 - tail] + "..." + text[len(text) - tail :]
+    before, after = text[: limit - 3 - tail], text[len(text) - tail :]
+    if text.count("`") % 2 == 0:  # half a command is worse than none
+        before = before[: before.rindex("`")] if before.count("`") % 2 else before
+        after = after[after.index("`") + 1 :] if after.count("`") % 2 else after
+    return f"{before}...{after}"

@@ -6,10 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from perfci.core.errors import UsageError
-from perfci.core.model import UNTIMED, Base, Deadline, DuelWhat, Plan, PlannedOp, Reason, Run, ShardedOp, Suite
+from perfci.core.model import (
+    DEFAULT_BUDGET_S,
+    UNTIMED,
+    Base,
+    Deadline,
+    DuelWhat,
+    Plan,
+    PlannedOp,
+    Reason,
+    Run,
+    ShardedOp,
+    Suite,
+)
 from perfci.statistics import duel_rule
-
-DEFAULT_BUDGET_S = 1.0  # seconds of device time a case for the first looks
 
 SEED_BITS = 31
 

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 from markdown_it import MarkdownIt
 
@@ -125,3 +127,12 @@ def test_picture_text_has_code_points_in_the_place_of_letters_that_no_font_has()
 def test_file_names_are_safe_everywhere():
     assert text.file_name("../../etc/passwd|x y") == "etc-passwd-x-y"
     assert text.file_name("\u4e2d") == "op"
+
+
+def test_a_command_in_a_text_that_is_cut_is_shown_whole_or_left_out():
+    told = f"see what moved: {'x' * 40} `perfci accept --environment`, then {'y' * 40} `perfci check`, {'z' * 20}"
+
+    for limit in range(20, len(told) + 1):
+        found = re.findall("`([^`]*)`", text.shorten(told, limit))
+        assert set(found) <= {"perfci accept --environment", "perfci check"}
+        assert text.shorten(told, limit).count("`") == 2 * len(found)

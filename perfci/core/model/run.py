@@ -167,6 +167,9 @@ class UsedBoard:
     uuid: str | None = None  # its own
 
 
+DEFAULT_BUDGET_S = 1.0  # seconds of device time a case for the first looks
+
+
 @dataclass(frozen=True)
 class Plan:
     """Fixed before anything is measured."""

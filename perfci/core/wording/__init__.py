@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from perfci.core import units
+from perfci.core import commands, units
 from perfci.core.extensions import NAMES
 from perfci.core.model import CAUSE, Fact, Reason
 
@@ -130,11 +130,17 @@ _CHINESE = "[\u2e80-\u9fff\uff00-\uffef]"
 
 
 def fill(template: str, facts: Mapping[str, Any]) -> str:
-    """Returns the template with its facts. Between two Chinese words its blanks are left out."""
-    parts = []
-    for text, name, spec, _ in string.Formatter().parse(template):
-        parts += [text, _write(name, spec or "", facts) if name is not None else ""]
-    return re.sub(f"(?<={_CHINESE}) (?={_CHINESE})", "", "".join(parts))
+    """Returns the template with its facts. Between two Chinese words its blanks are left out.
+
+    What stands between backticks is a command, a name or a file. A command is completed for its reader.
+    """
+    texts = []
+    for at, piece in enumerate(template.split("`")):
+        parts = []
+        for text, name, spec, _ in string.Formatter().parse(piece):
+            parts += [text, _write(name, spec or "", facts) if name is not None else ""]
+        texts.append(commands.complete("".join(parts)) if at % 2 else "".join(parts))
+    return re.sub(f"(?<={_CHINESE}) (?={_CHINESE})", "", "`".join(texts))
 
 
 _TEXTS: dict[str, Callable[[Any], str]] = {

@@ -8,7 +8,6 @@ more than in random orders of the same runs. docs/drift.md has the rates, and co
 import functools
 import itertools
 import math
-import shlex
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from perfci.core import commands
 from perfci.core.environment import differences, list_differences
 from perfci.core.model import Bearing, Difference, Fact, HistoryCase, HistoryRun, Interval, Reason
 from perfci.statistics import exact
@@ -240,15 +240,11 @@ def describe_change(change: ChangePoint, op: str) -> Reason:
     facts |= {"change": size.value, "low": size.low, "high": size.high, "before": commits[0], "after": commits[1]}
     what = [op, "--case", change.case]
     if change.figure in STORED_ZEROS:
-        return Reason("stored_stepped", {**facts, "command": shlex.join(["perfci", "history", *what])})
+        return Reason("stored_stepped", {**facts, "command": commands.write("history", *what)})
     if change.unexplained:
         known = before.commit and after.commit and before.commit != after.commit and not before.dirty | after.dirty
-        words = (
-            ["perfci", "bisect", *what, "--against", commits[0], "--bad", commits[1]]
-            if known
-            else ["perfci", "history", *what]
-        )
-        return Reason("step_slower", {**facts, "command": shlex.join(words)})
+        words = ("bisect", *what, "--against", commits[0], "--bad", commits[1]) if known else ("history", *what)
+        return Reason("step_slower", {**facts, "command": commands.write(*words)})
     if change.why is not None:
         return Reason("step_accepted", {**facts, "why": change.why})
     if change.cause is Cause.ENVIRONMENT:

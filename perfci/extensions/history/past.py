@@ -232,7 +232,7 @@ def _describe_problems(op: str, shown: Sequence[Trail]) -> Iterator[str]:
         yield plain(sentence(changepoints.describe_change(newest, op)))
     if len(grave) > TOLD:
         rest = count_cases(len(grave) - TOLD)
-        yield say("Alike: {cases} more; `perfci history --drift {op}` lists them.", cases=rest, op=op)
+        yield say("Alike: {cases} more; `perfci history --drift {op:sh}` lists them.", cases=rest, op=op)
 
 
 def tabulate_marks(found: Sequence[Mark]) -> Table:

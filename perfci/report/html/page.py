@@ -23,7 +23,7 @@ from perfci.report import against, rows
 from perfci.report.markdown import load_templates
 from perfci.report.rows import VerdictRow
 from perfci.report.sections import Material
-from perfci.report.steps import RUN_FILE, make_steps, quote, repeat
+from perfci.report.steps import make_steps, repeat, show
 from perfci.report.text import code, plain, spell, split_marks
 from perfci.report.view import Picture, Report
 
@@ -156,8 +156,7 @@ def _write_commands(row: Judgement, run: Run) -> Iterator[tuple[str, str]]:
     if row.suite is Suite.PERFORMANCE and row.case is not None:
         plan = replace(run.plan, ops=(PlannedOp(row.op, (), (row.case,)),), filter=row.case)
         found.setdefault(repeat(replace(run, plan=plan, static=None)), say("The same inputs again, this case alone:"))
-        show = f"perfci show {RUN_FILE} --op {quote(row.op)} --case {quote(row.case)}"
-        found.setdefault(show, say("Every look at it:"))
+        found.setdefault(show(run, row.op, row.case), say("Every look at it:"))
     return ((what, command) for command, what in found.items())
 
 

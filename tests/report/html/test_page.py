@@ -234,7 +234,7 @@ def test_opening_a_case_explains_it_and_repeats_it_alone_with_the_same_base_and_
     case = "rows=4096,cols=1024,dtype=float16"
     commands = [command for _, command in found.commands]
     assert f"perfci check softmax --case {case} --seed 20260102 --against 89abcdef0123" in commands
-    assert f"perfci show reports/run.json --op softmax --case {case}" in commands
+    assert f"perfci show --op softmax --case {case}" in commands
     assert any("compiles to other code" in text for text in found.why)
 
 

@@ -1,6 +1,5 @@
 """What `perfci bisect` shows: each revision as it is tried, then the culprit, how sure it is, and how to look at it."""
 
-import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
@@ -13,7 +12,7 @@ from perfci.cli.exits import Exit
 from perfci.cli.options import flag, option
 from perfci.cli.output import STYLES, Paragraph, get_command, print_found, print_parts
 from perfci.cli.progress import Progress
-from perfci.core import units
+from perfci.core import commands, units
 from perfci.core.model import Fact, Gate, Interval
 from perfci.core.wording import say
 from perfci.extensions.history.bisect import Audience, Bisection, Culprit, bisect_op
@@ -127,8 +126,8 @@ def _show_culprit(found: Bisection, culprit: Culprit, number: int) -> Iterator[R
     if first.parents:
         folder = f"../perfci-{first.id[:ID]}"
         yield Paragraph(f"git worktree add {folder} {first.id[:ID]}", 4)
-        against = f"--against {first.parents[0][:ID]} --project {folder}"
-        yield Paragraph(f"perfci check {shlex.quote(found.op)} {against}", 4)
+        against = ("--against", first.parents[0][:ID], "--project", folder)
+        yield Paragraph(commands.write("check", found.op, *against), 4, folds=False)
 
 
 def _write_headline(found: Bisection, culprit: Culprit, number: int) -> str:

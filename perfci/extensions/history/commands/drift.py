@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from rich.console import RenderableType
 
 from perfci.cli.exits import Exit, exit_code
 from perfci.cli.output import STYLES, Grid, Paragraph, print_found
-from perfci.core import units
+from perfci.core import commands, units
 from perfci.core.environment import list_differences
 from perfci.core.errors import UsageError
 from perfci.core.model import Bearing, Fact, Gate, HistoryRun, Reason, board_key
@@ -57,7 +56,7 @@ def read_histories(
 def separate(blocks: Sequence[Iterable[RenderableType]]) -> Iterator[RenderableType]:
     """Blocks with an empty line between two, or a sentence if there are none."""
     if not blocks:
-        yield say("No run was accepted yet: perfci accept stores the first ones, and each run leaves a line.")
+        yield say("No run was accepted yet: `perfci accept` stores the first ones, and each run leaves a line.")
     for at, block in enumerate(blocks):
         if at:
             yield ""
@@ -211,7 +210,7 @@ def _reopen(board: Board, device: str, runs: Mapping[str, Sequence[HistoryRun]])
     if not found:
         return ()
     facts: dict[str, Fact] = {"board": board.board, "device": device, "since": (board.began or "")[:10]}
-    facts |= {"count": sum(map(len, found.values())), "command": shlex.join(["perfci", "check", *found])}
+    facts |= {"count": sum(map(len, found.values())), "command": commands.write("check", *found)}
     return (Reason("board_reopened", facts),)
 
 
