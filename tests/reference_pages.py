@@ -99,7 +99,8 @@ def _walk(group: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _command(name: str, command: Any) -> str:
-    context = click.Context(command, info_name=name)
+    # With the settings that it is run with: a command keeps the help option that it is asked for first.
+    context = click.Context(command, info_name=name, **command.context_settings)
     usage = " ".join(command.get_usage(context).partition(":")[2].split())
     rows = []
     for parameter in command.params:
