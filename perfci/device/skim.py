@@ -193,7 +193,8 @@ class _Trace:
         if len(turns) > 1:
             place = f"{frame.f_code.co_name}:{frame.f_lineno}"
             self._done.features.add(Feature(self._name, self._constants, what="turn", place=place))
-        return turns if len(turns) <= 3 else [turns[0], turns[1], turns[-1]]
+        some = turns if len(turns) <= 3 else [turns[0], turns[1], turns[-1]]
+        return [turn if -(2**31) <= turn < 2**31 else interpreter._implicit_cvt(turn) for turn in some]
 
 
 def _count(start: Any, end: Any = None, step: Any = 1) -> range:

@@ -57,14 +57,18 @@ class _Suites:
         self._send = send
 
     def report(self, task: Cover) -> Coverage:
+        from perfci.device import offline
         from perfci.device.skim import list_lines
 
         known, lines = set[Feature](), set[tuple[str, int]]()
         # The interpreter looks through the launches, the target is a device, which gets these cases too.
         suite = self._accuracy
-        calls = [(params, "contiguous") for params in (*suite.cases, *suite.accelerator_cases)]
-        calls += itertools.product(list_probes(suite, None), suite.layouts)
-        for params, layout in calls:
+        cases, on_devices, large = (
+            [(params, "contiguous") for params in given]
+            for given in (suite.cases, suite.accelerator_cases, suite.large_cases)
+        )
+        probes = list(itertools.product(list_probes(suite, None), suite.layouts))
+        for params, layout in (*cases, *on_devices, *probes):
             done = self._skim(suite, params, layout)
             known, lines = known | done.features, lines | done.lines
         timed = [(params, self._skim(self._performance, params)) for params in self._performance.cases]
@@ -76,20 +80,35 @@ class _Suites:
                 found = tuple(sorted(missing))
                 gaps.append(CoverageGap(case_id(params), found, None if small is None else _write_case(small)))
                 known |= missing
-        unrun = sorted(each for each in set(list_lines(self._folder)) - lines)
-        places = tuple(f"{Path(file).name}:{line}" for file, line in unrun)
-        return Coverage(task.op, task.target, tuple(gaps), places, tuple(self._unseen))
+        unrun = set(list_lines(self._folder)) - lines
+        # Cases run elsewhere too: without an accelerator, and those of --soak.
+        elsewhere = [*((call, "cpu") for call in (*cases, *probes)), *((call, offline.DEVICE) for call in large)]
+        for (params, layout), device in elsewhere:
+            if not unrun:
+                break
+            unrun -= self._skim(suite, params, layout, device).lines
+        places = tuple(f"{Path(file).name}:{line}" for file, line in sorted(unrun))
+        return Coverage(task.op, task.target, tuple(gaps), places, tuple(dict.fromkeys(self._unseen)))
 
     def _skim(
-        self, suite: Accuracy | Performance, params: Params, layout: str = "contiguous", *, note: bool = True
+        self,
+        suite: Accuracy | Performance,
+        params: Params,
+        layout: str = "contiguous",
+        device: str | None = None,
+        *,
+        note: bool = True,
     ) -> Exercise:
+        """Look through one call, on the target or on another device."""
         from perfci.device import offline
         from perfci.device.skim import skim_launches
         from perfci.device.tensors import TorchArrays
 
+        where = device or offline.DEVICE
+
         def make() -> dict[str, Any]:
-            inputs = bound_inputs(suite, params, offline.DEVICE, 0)
-            return inputs if layout == "contiguous" else TorchArrays(offline.DEVICE).place(inputs, layout)
+            inputs = bound_inputs(suite, params, where, 0)
+            return inputs if layout == "contiguous" else TorchArrays(where).place(inputs, layout)
 
         self._send(Doing("coverage", self._folder.name, case_id(params)))
         with skim_launches() as done:

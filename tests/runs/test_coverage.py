@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 
@@ -61,6 +62,28 @@ OPS = {  # op -> block, whether one program loops, sizes of accuracy, of perform
 }
 
 
+ELSEWHERE = """
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def _double(x, out, n, BLOCK: tl.constexpr, HERE: tl.constexpr, WIDE: tl.constexpr):
+    first = tl.program_id(0)
+    if HERE:
+        first = first + 0
+    if WIDE:
+        first = first.to(tl.int64)
+    for start in range(first * BLOCK, n, tl.num_programs(0) * BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        tl.store(out + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
+
+def elsewhere(x):
+    out, n = torch.empty_like(x), x.numel()
+    _double[(triton.cdiv(n, 64),)](x, out, n, BLOCK=64, HERE=x.device.type == "cpu", WIDE=n > 2**31)
+    return out
+"""
+
+
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """The op's name -> what `perfci list --coverage` found, and its exit code."""
@@ -75,6 +98,15 @@ def found(tmp_path_factory):
             cases = f"perfci.grid(size={sizes}, dtype=[torch.float32])"
             text = SUITE.format(op=op, name=kind.lower(), kind=kind, cases=cases)
             (folder / f"{op}_{kind.lower()}.py").write_text(text)
+    shutil.copytree(root / "kernels" / "clean", root / "kernels" / "elsewhere")
+    for file in (root / "kernels" / "elsewhere").iterdir():
+        file.rename(file.with_name(file.name.replace("clean", "elsewhere")))
+    for file in (root / "kernels" / "elsewhere").iterdir():
+        file.write_text(file.read_text().replace("clean", "elsewhere"))
+    (root / "kernels" / "elsewhere" / "elsewhere_triton.py").write_text(ELSEWHERE)
+    suite = root / "kernels" / "elsewhere" / "elsewhere_accuracy.py"
+    large = "large_cases=perfci.grid(size=[2**31 + 70], dtype=[torch.float32]), "
+    suite.write_text(suite.read_text().replace("cases=", f"{large}cases=", 1))
 
     def run(*ops: str):
         command = [sys.executable, "-m", "perfci", "list", "--coverage", "--format", "json", *ops]
@@ -129,6 +161,10 @@ def test_a_line_that_no_case_runs_is_named(all_ops):
 
 def test_a_line_that_a_probe_runs_in_one_of_its_layouts_is_not_named(all_ops):
     assert "clean_triton.py:11" not in all_ops[1]["clean"]["unrun"]
+
+
+def test_a_line_that_runs_without_an_accelerator_or_in_a_large_case_only_is_not_named(all_ops):
+    assert (all_ops[1]["elsewhere"]["unrun"], all_ops[1]["elsewhere"]["unseen"]) == ([], [])
 
 
 def test_gaps_fail_the_command(all_ops):
