@@ -158,7 +158,9 @@ def _find_file(bench: Bench, one: _Wanted) -> Path | None:
     # What captures and compiles may change between two releases without a new version.
     code = (file.read_bytes() for file in sorted((PACKAGE / "device").glob("*.py")))
     own = hashlib.sha256(b"".join(code)).hexdigest()
-    parts = (one.print.digest, one.target, one.toolchain, VERSION, own, str(FORMAT))
+    # Variables such as TRITON_DEFAULT_FP_FUSION decide the code too. Another interpreter may be a script that sets one.
+    variables = [f"{name}={value}" for name, value in environment.list_moving(os.environ).items()]
+    parts = (one.print.digest, one.target, one.toolchain, VERSION, own, str(FORMAT), one.python or "", *variables)
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     return caches(bench.settings) / "static" / f"{one.op.op}-{one.target}-{key}.json"
 

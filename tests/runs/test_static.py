@@ -1,0 +1,76 @@
+"""Kernels compiled without a device: what is taken from the cache, and what is not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfci import store
+from perfci.cli.main import run
+from perfci.core import environment
+from tests import static_ops
+from tests.git_repositories import alone, begin_topic
+
+FUSION = "TRITON_DEFAULT_FP_FUSION"
+FUSED = static_ops.edited(static_ops.SCALE, ("x * 2.0", "x * 2.0 + 1.0"))
+
+
+def test_variables_that_move_a_number_are_those_that_are_recorded_and_are_no_folders():
+    given = {FUSION: "0", "TRITON_CACHE_DIR": "/x", "TRITON_API_TOKEN": "x", "OMP_NUM_THREADS": "1", "HOME": "/"}
+
+    assert environment.list_moving(given) == {FUSION: "0"}
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """One op whose kernel the compiler may fuse, and a cache that nobody else fills."""
+    alone(monkeypatch, tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    root = tmp_path / "work"
+    root.mkdir()
+    (root / "pyproject.toml").write_text("[tool.perfci]\n")
+    static_ops.write(root / "kernels", "scale", FUSED)
+    begin_topic(root)
+    return root
+
+
+def compiled(project: Path, *options: str) -> tuple[set[str], set[str]]:
+    """Binaries of the project's op, and of its base's."""
+    assert run(["check", "--static", "--target", "sm_90", "--project", str(project), *options]) in {0, 2}
+    static = store.read_run(project / "reports" / "static").static
+    return tuple(
+        {each.artefact for op in ops for case in op.cases for each in case.binaries}
+        for ops in (static.ops, static.base_ops)
+    )
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_what_the_environment_decides_is_not_taken_from_another_environments_cache(project, monkeypatch, tmp_path):
+    monkeypatch.setenv(FUSION, "1")
+    fused, _ = compiled(project)
+    monkeypatch.setenv(FUSION, "0")
+    parted, _ = compiled(project)
+    files = sorted((tmp_path / "cache").rglob("*.json"))
+
+    assert len(fused) == len(parted) == 1 and fused != parted
+    assert compiled(project)[0] == parted and sorted((tmp_path / "cache").rglob("*.json")) == files
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_an_interpreter_that_is_a_script_shows_what_a_variable_changes_and_leaves_nothing_behind(
+    project, monkeypatch, tmp_path
+):
+    """As docs/versions.md has it for the fusion of Triton 3.10."""
+    script = tmp_path / "fused"
+    script.write_text(f'#!/bin/sh\n{FUSION}=1 exec "{sys.executable}" "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv(FUSION, "0")
+
+    parted, fused = compiled(project, "--against", "HEAD", "--base-python", str(script))
+
+    assert len(fused) == len(parted) == 1 and fused != parted
+    assert compiled(project)[0] == parted
