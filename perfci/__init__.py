@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from pathlib import Path
@@ -51,19 +50,13 @@ def main(suite: Accuracy | Performance | Chain) -> None:
     run_file(suite)
 
 
-def _reach_what_workers_reach() -> None:
-    """When a suite runs by its path, Python finds modules in the op's own folder only: look where a worker looks."""
-    script = Path(sys.argv[0])
-    if not script.name.endswith(("_accuracy.py", "_performance.py", "_chain.py")):
-        return
-    from perfci.core import settings
-    from perfci.core.errors import PerfciError
-    from perfci.worker.load import import_roots, project_roots
+def _reach_shared_modules() -> None:
+    """Python looks for modules beside the file that it runs. If that is a suite, look where its worker looks too."""
+    file = str(getattr(sys.modules["__main__"], "__file__", None))
+    if file.endswith(("_accuracy.py", "_performance.py", "_chain.py")):
+        from perfci.worker.load import suite_roots
 
-    folder = script.resolve().parent
-    with contextlib.suppress(PerfciError):  # without a project or with damaged settings: `main` reports it
-        where = settings.load(folder)
-        sys.path[:0] = [*import_roots(folder, where.kernels), *project_roots(where.root)]
+        sys.path[:0] = suite_roots(Path(file).resolve())
 
 
-_reach_what_workers_reach()
+_reach_shared_modules()

@@ -77,7 +77,7 @@ def _run(arguments: list[str]) -> int:
 
 def run_file(suite: Accuracy | Performance | Chain) -> None:
     """Check the suite or chain whose file is being run, as `perfci check` with --suite or --chain would, and exit."""
-    path = Path(sys.argv[0]).resolve()
+    path = Path(str(sys.modules["__main__"].__file__)).resolve()
     if isinstance(suite, Chain):
         main(["check", "--chain", path.stem.removesuffix("_chain"), "--project", str(path.parent), *sys.argv[1:]])
         return

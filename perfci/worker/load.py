@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfci.core.errors import ContractError
+from perfci.core.errors import ContractError, PerfciError
 from perfci.core.model import Cache, Fact
 from perfci.device.source import stable
 from perfci.ops.fingerprint.tree import IMPORT_ROOTS
@@ -93,6 +93,21 @@ def import_roots(folder: Path, shared: Path) -> list[str]:
 def project_roots(root: Path) -> list[str]:
     """Returns the folders of a project that its packages are imported from: the root and `src`."""
     return [os.path.normpath(root / each) for each in IMPORT_ROOTS if (root / each).is_dir()]
+
+
+def suite_roots(path: Path) -> list[str]:
+    """Returns the folders that imports of a suite, or of a chain, are looked for in. Nothing for any other file."""
+    from perfci.core import settings  # which workers do not need
+
+    folder = path.parent
+    try:
+        where = settings.load(folder)
+    except PerfciError:  # without a project or with damaged settings: `perfci.main` reports it
+        return []
+    op, _, suite = path.stem.rpartition("_")
+    if not folder.is_relative_to(where.kernels) or (op != folder.name and suite != "chain"):
+        return []
+    return [*import_roots(folder, where.kernels), *project_roots(where.root)]
 
 
 def import_named(path: Path, name: str, kind: type[Any], shared: Path) -> Any:

@@ -87,6 +87,17 @@ def test_a_nested_suite_runs_by_its_path_from_anywhere(nested, place):
     assert {line.split()[0] for line in rows if "rows=" in line} == {case for case in checked if "rows=" in case}
 
 
+def test_a_program_that_is_only_named_like_a_suite_keeps_its_path(nested):
+    told = []
+    for name in ("train.py", "train_accuracy.py"):
+        path = nested.root / "tools" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("import sys\nimport perfci\nprint(sys.path)\n")
+        told.append(subprocess.run([sys.executable, path], capture_output=True, text=True, check=True).stdout)
+
+    assert told[0] == told[1]
+
+
 def test_what_a_group_shares_is_a_part_of_its_ops_files(nested):
     from perfci.ops.fingerprint.tree import Tree
 
