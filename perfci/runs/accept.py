@@ -14,7 +14,7 @@ from perfci.core.environment import differences, list_differences, unmixable
 from perfci.core.errors import UsageError
 from perfci.core.model.baseline import Baseline, BaselineBlock, BaselineCase, BaselineRun
 from perfci.core.model.basics import Fact, Reason, Suite, Verdict
-from perfci.core.model.decision import Judgements
+from perfci.core.model.decision import Judgement, Judgements
 from perfci.core.model.history import HistoryRun
 from perfci.core.model.measured import OpRun, PerformanceCase
 from perfci.core.model.run import Run
@@ -54,9 +54,9 @@ def accept(
 ) -> Acceptance:
     """Returns the baseline of an op from the first looks (process 0) of one or more runs of it. Pure.
 
-    A case is refused if a run judged it WRONG, ERROR, SUSPECT or INCONCLUSIVE, or the op's accuracy WRONG, or if it is
-    in `withheld`. Cases of `existing` stay if they are refused, not planned, or not in `only`. Raises UsageError for
-    runs that do not go together: several boards may be mixed, nothing else.
+    A case is refused if a run judged it WRONG, ERROR, SUSPECT or INCONCLUSIVE, unless that lacks only blocks, or the
+    op's accuracy WRONG, or if it is in `withheld`. Cases of `existing` stay if they are refused, not planned, or not in
+    `only`. Raises UsageError for runs that do not go together: several boards may be mixed, nothing else.
     """
     runs = [run for run, _ in evidence]
     _check(op, runs, dirty=dirty)
@@ -140,7 +140,7 @@ def find_refusals(op: str, evidence: Sequence[Evidence], verdicts: Collection[Ve
     for run, judgements in evidence:
         rows = [row for row in judgements.rows if row.op == op]
         for row in rows:
-            if row.verdict not in verdicts:
+            if row.verdict not in verdicts or _lacks_blocks(row):
                 continue
             if row.suite is Suite.PERFORMANCE and row.case is not None:
                 touched = [row.case]
@@ -157,6 +157,11 @@ def find_refusals(op: str, evidence: Sequence[Evidence], verdicts: Collection[Ve
             if row.case:
                 found.setdefault(row.case, Reason("accept_quarantined", {**reason.facts, "run": run.id}))
     return found
+
+
+def _lacks_blocks(row: Judgement) -> bool:
+    """Whether a verdict is open for want of blocks alone, as beside a baseline of one run. Losses are looked for."""
+    return row.verdict is Verdict.INCONCLUSIVE and row.reasons[0].kind.endswith("too_few_blocks")
 
 
 def find_losses(

@@ -95,6 +95,15 @@ def test_a_case_that_was_measured_well_is_accepted_whatever_its_speed(verdict):
     assert accept("softmax", [evidence("r1", verdicts=(judged(verdict, "rows=1"),))]).refused == ()
 
 
+def test_a_case_that_lacks_blocks_alone_is_accepted_as_its_sentence_says():
+    """Beside a baseline of one run a family may be too large for any verdict: else no run could ever be added."""
+    row = Judgement("softmax", Suite.PERFORMANCE, "rows=1", Verdict.INCONCLUSIVE, (Reason("too_few_blocks", {}),))
+
+    found = accept("softmax", [evidence("r1", verdicts=(row,)), evidence("r2", verdicts=(row,))])
+
+    assert (found.accepted, found.refused) == (("rows=1", "rows=2"), ())
+
+
 @pytest.mark.parametrize("case", ["rows=7", None])
 def test_a_wrong_kernel_has_no_speed_in_any_case(case):
     found = accept("softmax", [evidence("r1", verdicts=(judged(Verdict.WRONG, case, Suite.ACCURACY),))])
