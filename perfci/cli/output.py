@@ -145,8 +145,13 @@ FINE_ROWS = 40  # Most rows shown of what is fine. The report has all.
 _INDENT = 14  # where sentences stand under their row
 
 
-def list_verdicts(judgements: Judgements, run: Run | None = None) -> Iterator[RenderableType]:
-    """Returns the verdict table with the notes, what failed first. Each reason is printed under its row."""
+def list_verdicts(judgements: Judgements, run: Run | None = None, reading: str = "") -> Iterator[RenderableType]:
+    """Returns the verdict table with the notes, what failed first. Each reason is printed under its row.
+
+    Of the statistics one line is shown, which says with `reading` where the others stand.
+    """
+    doubt = rows.find_doubt(judgements)
+    judgements = replace(judgements, notes=tuple(each for each in judgements.notes if each.kind not in rows.STATISTICS))
     first, above, last = rows.split_notes(judgements, run)
     yield from (Paragraph(note, style=STYLES[Gate.WARNS]) for note in first)
     head = make_head(run, judgements)
@@ -169,6 +174,9 @@ def list_verdicts(judgements: Judgements, run: Run | None = None) -> Iterator[Re
     if run:
         yield Paragraph(_describe_origin(run), style="dim")
     yield from (Paragraph(note, style="dim") for note in last)
+    if doubt is not None:
+        sure = say("How sure: at most {chance:%} chance of any false alarm. {reading}", chance=doubt, reading=reading)
+        yield Paragraph(sure.rstrip(), style="dim")
 
 
 def list_failed(judgements: Judgements, *, strict: bool) -> Iterator[RenderableType]:
@@ -229,13 +237,13 @@ def sum_up(judgements: Judgements, *, strict: bool = False, shard: str | None = 
 
 
 def print_verdicts(
-    run: Run, judgements: Judgements, *, json: bool, strict: bool = False, shard: str | None = None
+    run: Run, judgements: Judgements, *, json: bool, strict: bool = False, shard: str | None = None, reading: str = ""
 ) -> None:
-    """Prints the verdicts for programs, or their table with its notes and the closing line."""
+    """Prints the verdicts for programs, or their table with its notes and the closing line. reading: where all is."""
     if json:
         print_json(data.to_json(judgements, run))
         return
-    print_parts(list_verdicts(judgements, run))
+    print_parts(list_verdicts(judgements, run, reading))
     for text, lines in make_pastings(judgements):
         print_parts([text])
         # Not through the console, which breaks lines that are to be copied.
@@ -266,7 +274,8 @@ def conclude(
     if quiet and not json:
         print_parts([*list_failed(judgements, strict=strict), sum_up(judgements, strict=strict)])
     else:
-        print_verdicts(run, judgements, json=json, strict=strict)
+        reading = say("The report has the tests, under Notes.")
+        print_verdicts(run, judgements, json=json, strict=strict, reading=reading)
     formats = (*report.STANDARD, *(["html"] if html else []))
     written = write_report(run, judgements, where, where.reports, formats)
     if not (json or quiet):

@@ -1,6 +1,7 @@
 """`perfci compare`, `show` and `report`: stored runs judged, shown and written in other forms. None needs a device."""
 
 import dataclasses
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from perfci.core import extensions
 from perfci.core.errors import UsageError
 from perfci.core.model import Judgements, OpRun
 from perfci.core.settings import Settings
+from perfci.core.wording import say
 from perfci.report import data, export
 from perfci.runs import results
 from perfci.runs.decide import decide, narrow
@@ -48,7 +50,9 @@ def compare(
     found = read_run(run or where.reports)
     tell_of(found, run or where.reports)
     found, judgements = narrow(found, decide(found, where, _existing(against)), ops, case)
-    print_verdicts(found, judgements, json=output == "json", strict=strict)
+    command = shlex.join(["perfci", "report", *options.list_typed("strict", "output")])
+    reading = say("`{command}` writes down how it was tested.", command=command)
+    print_verdicts(found, judgements, json=output == "json", strict=strict, reading=reading)
     return exit_code(judgements.gate, strict=strict)
 
 

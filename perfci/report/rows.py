@@ -29,6 +29,9 @@ BESIDE = {"expected_overdue", "expected_ended", "expected_exceeded", "expected_o
 COMPARED = {"compared_with", "compared_with_python", "compared_again", "compared_release", "compared_untimed"}
 """Notes on what the verdicts are compared with. They are shown above the table."""
 
+STATISTICS = {"how_judged", "how_duelled", "common_shift", "tested_by_screen", "tested_by_duel", "environment_named"}
+"""Notes on how it was judged, for the report. `find_doubt` makes one line of them."""
+
 CONFIDENCE = 0.95  # confidence of intervals, unless something else is stated
 NAMED = 3  # most ops that one row names
 
@@ -95,6 +98,16 @@ class Counts:
     rows: int  # verdicts: of cases, of an op's accuracy, of an op that failed as a whole
     verdicts: tuple[tuple[Verdict, int], ...]
     gate: Gate
+
+
+def find_doubt(judgements: Judgements) -> float | None:
+    """Returns the chance of any false alarm in a run at most: alpha for all duels, and each for time and span alone.
+
+    None if no statistical test judged anything.
+    """
+    shares = {"how_duelled": 1, "how_judged": 2}
+    known = [float(note.facts["alpha"] or 0.0) * shares[note.kind] for note in judgements.notes if note.kind in shares]
+    return sum(known) if known else None
 
 
 def split_notes(judgements: Judgements, run: Run | None) -> tuple[list[str], ...]:

@@ -9,6 +9,11 @@ from perfci.cli import accept, details, output, projects
 from perfci.cli.output import print_parts
 from perfci.core import wording
 from perfci.core.model import Judgements, OpRun, Plan, PlannedOp, Verdict
+from perfci.core.wording import sentence
+from perfci.report import markdown, rows
+from perfci.report.build import make_report
+from perfci.report.frame import find_clocks
+from perfci.report.sections import Material
 from perfci.runs.accept import Acceptance
 from tests import example_runs
 
@@ -240,3 +245,27 @@ def test_acceptances_name_what_was_refused_and_why(examples):
         "softmax: 2 cases accepted, 1 refused",
         "  The largest error is 3.20 at (1, 2), beyond the tolerance of 0.0100.",
     ]
+
+
+# --- statistics: one line here, all of it in the report ---------------------------------------------------------------
+
+
+def test_of_the_statistics_the_terminal_has_one_line_and_the_report_each_sentence(examples):
+    run, judgements = examples.duelled()
+    told = [sentence(note) for note in judgements.notes if note.kind in rows.STATISTICS]
+    report = markdown.render(make_report(Material(run, judgements, (), find_clocks(run), {}))).replace("\\", "")
+
+    shown = printed(*output.list_verdicts(judgements, run, "Read on."), terminal=False)
+
+    assert len(told) >= 4
+    assert [text for text in told if text in shown] == []
+    assert [text for text in told if text not in report] == []
+    # 1 % for all duels, and 1 % each for time and span against the baselines.
+    assert shown.splitlines()[-1] == "How sure: at most 3.0 % chance of any false alarm. Read on."
+
+
+def test_without_a_test_nothing_is_said_of_chance(examples):
+    run, judgements = examples.compiled()
+
+    assert rows.find_doubt(judgements) is None
+    assert "How sure" not in printed(*output.list_verdicts(judgements, run), terminal=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -61,6 +62,24 @@ def test_the_seconds_of_a_check_are_stored_and_shown_if_that_is_asked_for(projec
     assert "Where the time went" in answer.out
     assert "Where the time went" in (project.root / "reports" / "report.md").read_text()
     assert "Where the time went" not in project.perfci("check", "--device", "fake").out
+
+
+def test_a_check_says_in_one_line_how_sure_it_is_and_where_the_tests_stand(project):
+    project.first_check()
+    project.accept()
+
+    checked = project.perfci("check", "--device", "fake", "relu").out.splitlines()
+    compared = project.perfci("compare", str(project.root / "reports"), "--op", "relu").out.splitlines()
+
+    sure = "How sure: at most 2.0 % chance of any false alarm."
+    assert [line for line in checked if line.startswith("How")] == [f"{sure} The report has the tests, under Notes."]
+    (line,) = [line for line in compared if line.startswith(f"{sure} `perfci report")]
+    _, *words = shlex.split(line.split("`")[1])
+    (project.root / "reports" / "report.md").unlink()
+    assert words[-2:] == ["--project", str(project.root)]
+    assert project.perfci(*words[:-2]).code == 0
+    notes = (project.root / "reports" / "report.md").read_text().partition("## Notes")[2]
+    assert "Judged against stored baselines" in notes and "Mann-Whitney" in notes
 
 
 def test_a_wrong_kernel_is_wrong_and_not_timed(project):
