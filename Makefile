@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 INPUTS := pyproject.toml requirements/cpu.txt requirements/setup.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help check test lint docs setup clean
+.PHONY: help check test nightly lint docs setup clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
@@ -22,6 +22,9 @@ check: $(VENV)/.ready ## Check one op: perfci check --op broadcast; OP=softmax n
 
 test: $(VENV)/.ready-dev ## Run the tests
 	@$(BIN)/python -m pytest -n auto --dist loadscope
+
+nightly: $(VENV)/.ready-dev ## Run the tests that `make test` leaves out
+	@$(BIN)/python -m pytest -n auto --dist loadscope -m nightly
 
 lint: $(VENV)/.ready-dev ## Check style, types and imports
 	@$(BIN)/ruff check .

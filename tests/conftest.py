@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 DEVICES = ("cuda", "npu")
+LEFT_OUT = pytest.StashKey[int]()
+"""how many tests are left to `make nightly`"""
 WITHOUT_PICTURES = {"cli", "flow", "gitlab", "npu", "scaffold"}
 """Folders whose tests make checks and look at no picture."""
 
@@ -35,6 +37,28 @@ def pytest_collection_modifyitems(items):
     """Files with slow tests first: one that began as the last would keep one process busy while the others wait."""
     slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
     items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_deselected(items):
+    """Count the nightly tests among them, unless other names were asked for."""
+    if items and not items[0].config.option.keyword:
+        items[0].config.stash[LEFT_OUT] = sum(item.get_closest_marker("nightly") is not None for item in items)
+
+
+def pytest_sessionfinish(session):
+    """A process of xdist tells the one that prints."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = session.config.stash.get(LEFT_OUT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if count := config.stash.get(LEFT_OUT, 0):
+        terminalreporter.write_line(f"{count} nightly tests were left out; make nightly runs them")
 
 
 def pytest_collection_finish(session):

@@ -69,6 +69,15 @@ def test_lint_and_test_run_anywhere_by_the_same_commands_as_at_home():
     assert not any({"tags", "allow_failure"} & PIPELINE[job].keys() for job in ("lint", "test"))
 
 
+def test_what_make_test_leaves_out_runs_each_night_and_for_a_change_of_the_kernels():
+    job = PIPELINE["test-nightly"]
+    night, change = job["rules"]
+
+    assert job["script"] == ".ci/run nightly"
+    assert night == {"if": '$CI_PIPELINE_SOURCE == "schedule"'}
+    assert {"kernels/**/*", "tests/kernels/**/*"} <= {*change["changes"]}
+
+
 def test_the_site_and_the_report_of_accepted_runs_are_one_folder_of_pages_of_the_default_branch():
     pages = PIPELINE["pages"]
     script = " ".join(pages["script"])
@@ -233,8 +242,8 @@ def test_make_check_ends_by_saying_how_to_go_on_even_when_it_fails(tmp_path, sta
     done = make_check(tmp_path, status)
 
     assert done.stdout.splitlines() == [
-        "check softmax",
-        "To go on: source .venv/bin/activate, then perfci --help or perfci check softmax",
+        "check --op softmax",
+        "To go on: source .venv/bin/activate, then perfci --help or perfci check --op softmax",
     ]
     assert (done.returncode == 0) == (status == 0)
     assert status == 0 or f"Error {status}" in done.stderr

@@ -72,3 +72,23 @@ def test_without_torch_its_tests_are_skipped_at_home_and_fail_in_ci(outcomes):
     in_ci = outcomes(sees_cuda=False, has_torch=False, ci=True)["test_with_torch"]
 
     assert (at_home, in_ci) == ("skipped", "error")
+
+
+@pytest.mark.parametrize(
+    ("options", "ran", "left"),
+    [
+        (["-n", "1"], "1 passed", "1 nightly tests were left out; make nightly runs them"),
+        (["-m", "nightly"], "1 passed, 1 deselected", ""),
+    ],
+    ids=["in every run", "nightly"],
+)
+def test_nightly_tests_are_left_out_and_counted_unless_they_are_asked_for(tmp_path, options, ran, left):
+    shutil.copy(HERE / "conftest.py", tmp_path)
+    (tmp_path / "test_marked.py").write_text(
+        "import pytest\n\ndef test_daily():\n    pass\n\n@pytest.mark.nightly\ndef test_nightly():\n    pass\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", HERE.parent / "pyproject.toml"]
+    done = subprocess.run([*command, *options, tmp_path], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0 and ran in done.stdout, done.stdout + done.stderr
+    assert [line for line in done.stdout.splitlines() if "left out" in line] == [left] * bool(left)

@@ -108,6 +108,7 @@ FEW = 96
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @needs_descriptors
 def test_tensor_cores_are_fed_by_descriptors_and_no_register_is_spilled_but_where_that_measured_fastest(compiled):
     many = [launch for launch in compiled if launch["queries"] == 1024 and not launch["strided"]]
@@ -122,6 +123,7 @@ def test_tensor_cores_are_fed_by_descriptors_and_no_register_is_spilled_but_wher
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @needs_descriptors
 def test_few_queries_fill_the_device_and_spill_no_register(compiled):
     """2 x 2 key heads; a part has 256 keys at least, so that two cases have but one, which nothing has to combine."""

@@ -150,6 +150,7 @@ def test_a_search_tries_groups_at_every_width_and_what_shared_memory_holds():
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @needs_groups
 def test_no_group_spills_a_register_or_leaves_shared_memory(compiled):
     """q of each group that attends, k and v are copied in boxes 64 wide."""
@@ -162,6 +163,7 @@ def test_no_group_spills_a_register_or_leaves_shared_memory(compiled):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @needs_groups
 def test_products_run_in_pairs_of_which_the_first_alone_is_waited_for(compiled):
     """Of each group: the first scores, those of a loop beside the last weights' product, and the last product.
@@ -177,6 +179,7 @@ def test_products_run_in_pairs_of_which_the_first_alone_is_waited_for(compiled):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @needs_groups
 def test_scores_are_scaled_after_the_maximum_is_taken_off(compiled):
     """One exponential a score, half a block of them a thread, and two rows' fades; nothing fused with a score before.

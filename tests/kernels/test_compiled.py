@@ -5,7 +5,7 @@ import pytest
 from tests import triton_versions
 
 SCRIPT = "compile_offline.py"
-pytestmark = [pytest.mark.torch, pytest.mark.slow, triton_versions.needs_own_ops]
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.nightly, triton_versions.needs_own_ops]
 
 
 def test_no_register_is_spilled(compiled):

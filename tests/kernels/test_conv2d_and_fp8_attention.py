@@ -16,6 +16,7 @@ KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @triton_versions.needs_descriptors
 def test_no_register_is_spilled_but_where_that_measured_fastest_and_launches_fit_the_device(compiled):
     """By 4 warps 128 x 128 outputs fit into registers only where they are stored by descriptor; v alone is over."""
@@ -26,6 +27,7 @@ def test_no_register_is_spilled_but_where_that_measured_fastest_and_launches_fit
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @triton_versions.needs_descriptors
 def test_convolutions_take_the_way_that_their_steps_allow(compiled):
     kernels = {}
@@ -48,6 +50,7 @@ def test_convolutions_take_the_way_that_their_steps_allow(compiled):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @triton_versions.needs_descriptors
 def test_tensor_cores_are_fed_without_passing_through_registers(compiled):
     for launch in compiled:

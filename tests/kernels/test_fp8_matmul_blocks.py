@@ -12,7 +12,7 @@ needs_groups = pytest.mark.skipif(not GROUPS, reason="warps work in groups with 
 
 def compiles(test):
     """Marks a test that compiles for an H200."""
-    return pytest.mark.slow(triton_versions.needs_own_ops(triton_versions.needs_descriptors(test)))
+    return pytest.mark.nightly(pytest.mark.slow(triton_versions.needs_own_ops(triton_versions.needs_descriptors(test))))
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 from tests import triton_versions
 
 SCRIPT = "compile_rows.py"
-pytestmark = [pytest.mark.torch, pytest.mark.slow, triton_versions.needs_own_ops]
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.nightly, triton_versions.needs_own_ops]
 STREAMING = ("vector_add", "gelu", "layer_norm", "rms_norm", "softmax", "add_rms_norm", "rotary")
 """ops that write as much as they read"""
 

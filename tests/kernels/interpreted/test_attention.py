@@ -6,6 +6,7 @@ import pytest
 import torch
 from attention import attention_parts
 
+pytestmark = pytest.mark.nightly
 OP = "attention"
 NOTHING = (None, None)
 TOLERANCES = {torch.float32: (1.3e-6, 3e-6), torch.float16: (2e-3, 2e-3), torch.bfloat16: (1.6e-2, 1.6e-2)}

@@ -3,6 +3,7 @@ import itertools
 import pytest
 import torch
 
+pytestmark = pytest.mark.nightly
 OP = "attention_backward"
 
 

@@ -4,6 +4,8 @@ import torch
 from attention_baseline import attention as reference
 from attention_baseline import make_inputs
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.mark.parametrize("variant", attention_steps.VARIANTS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])

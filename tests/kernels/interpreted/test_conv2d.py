@@ -11,6 +11,7 @@ from conv2d_baseline import make_inputs
 
 from tests import triton_versions
 
+pytestmark = pytest.mark.nightly
 OP = "conv2d"
 ROOM = {torch.float32: (1.3e-6, 2e-5), torch.float16: (1e-3, 2e-4), torch.bfloat16: (8e-3, 1.6e-3)}
 

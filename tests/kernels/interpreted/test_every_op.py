@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import perfci
-from tests.kernels.interpreted.suites import OPS, suite_of, widen
+from tests.kernels.interpreted.suites import OPS, first_daily, suite_of, widen
 
 USUAL = {torch.float32: (1.3e-6, 1e-5), torch.float16: (1e-3, 1e-5), torch.bfloat16: (1.6e-2, 1e-5)}
 TOLERANCES = {
@@ -35,12 +35,11 @@ def is_small(case):
 
 @pytest.mark.parametrize(
     ("op", "case"),
-    [
-        pytest.param(op, case, id=f"{op}-{perfci.case_id(case)}")
-        for op in OPS
-        for case in suite_of(op).cases
-        if is_small(case)
-    ],
+    first_daily(
+        ((op, case) for op in OPS for case in suite_of(op).cases if is_small(case)),
+        kind=lambda op, case: (op, case["dtype"]),
+        name=lambda op, case: f"{op}-{perfci.case_id(case)}",
+    ),
 )
 def test_an_op_agrees_with_the_reference_in_float64(op, case):
     suite = suite_of(op)

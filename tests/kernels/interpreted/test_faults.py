@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kernels.interpreted.suites import first_daily
+
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 mutations = importlib.import_module("mutations")
@@ -27,7 +29,14 @@ def test_every_faults_text_stands_in_its_file():
         fault.planted((ROOT / "kernels" / fault.path).read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("fault", mutations.shown_on("cpu"), ids=lambda fault: f"{fault.op}: {fault.name}")
+@pytest.mark.parametrize(
+    "fault",
+    first_daily(
+        ((fault,) for fault in mutations.shown_on("cpu")),
+        kind=lambda fault: fault.op,
+        name=lambda fault: f"{fault.op}: {fault.name}",
+    ),
+)
 def test_a_planted_fault_is_found(fault, tmp_path):
     found = mutations.first(fault, tmp_path)
 

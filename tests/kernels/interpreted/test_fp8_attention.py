@@ -11,6 +11,7 @@ from fp8_attention_accuracy import accuracy
 import perfci
 from tests import triton_versions
 
+pytestmark = pytest.mark.nightly
 OP = "fp8_attention"
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 ROOM = 0.1

@@ -12,6 +12,7 @@ from fp8_matmul_accuracy import accuracy
 import perfci
 from tests import triton_versions
 
+pytestmark = pytest.mark.nightly
 OP = "fp8_matmul"
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 MODES = {"tensor": ("tensor", "tensor"), "row": ("row", "column"), "block": ("group", "block")}

@@ -11,6 +11,7 @@ from perfci.lab.soak.findings import Status
 from perfci.lab.soak.huge import check_large
 from perfci.lab.soak.subject import SoakSubject
 from perfci.worker.soak import as_performance
+from tests.kernels.interpreted.suites import first_daily
 
 BEYOND = 1 << 15
 SHRUNK = {"batch": 71, "rows": 71, "cols": 1025, "shape": 71_001, "key_heads": 1}
@@ -48,7 +49,7 @@ def shrunk(op):
     return {**shrunk, "heads": HEADS[op]} if op in HEADS else shrunk
 
 
-@pytest.mark.parametrize("op", LARGE)
+@pytest.mark.parametrize("op", first_daily(((op,) for op in LARGE), kind=lambda _: None, name=str))
 def test_every_large_case_is_past_2_to_the_32_and_its_output_can_be_verified_in_slices(op, run):
     own = open_device("cpu", seed=1).endurance()
     (params,) = suite_of(op).large_cases
@@ -60,7 +61,7 @@ def test_every_large_case_is_past_2_to_the_32_and_its_output_can_be_verified_in_
     assert found.numbers["elements"] > 2 * BEYOND
 
 
-@pytest.mark.parametrize("op", LARGE)
+@pytest.mark.parametrize("op", first_daily(((op,) for op in LARGE), kind=lambda _: None, name=str))
 def test_outputs_that_stop_at_the_limit_are_found_in_every_op(op, run):
     kernel = suite_of(op).kernel
 

@@ -3,6 +3,7 @@ import torch
 
 from tests import triton_versions
 
+pytestmark = pytest.mark.nightly
 OP = "matmul"
 
 

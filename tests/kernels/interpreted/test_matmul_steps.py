@@ -5,6 +5,7 @@ from matmul_baseline import matmul as reference
 
 from tests import triton_versions
 
+pytestmark = pytest.mark.nightly
 SHAPES = [(33, 24, 40), (70, 72, 40)]
 
 

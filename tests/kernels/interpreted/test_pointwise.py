@@ -5,6 +5,7 @@ import torch
 
 from tests.kernels.interpreted.suites import module_of, suite_of, widen
 
+pytestmark = pytest.mark.nightly
 INF, NAN = float("inf"), float("nan")
 OPS = ("broadcast", "bias_relu", "gelu", "vector_add")
 STRIDED = OPS[1:]

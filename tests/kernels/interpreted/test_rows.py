@@ -7,6 +7,7 @@ import torch
 
 from tests.kernels.interpreted.suites import module_of, suite_of, widen
 
+pytestmark = pytest.mark.nightly
 INF, NAN = float("inf"), float("nan")
 OPS = {"layer_norm": 3, "rms_norm": 2, "cross_entropy": 1, "softmax": 1}
 """op -> tensors that it loads for each tile"""
