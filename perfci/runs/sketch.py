@@ -129,7 +129,8 @@ def _choose_function(path: Path, name: str) -> str:
     try:
         body = ast.parse(_read_text(path)).body
     except (SyntaxError, ValueError) as error:
-        raise UsageError("source_unreadable", file=str(path), why=str(error)) from error
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UsageError("source_unreadable", file=str(path), why=why) from error
     known = [
         each.name
         for each in body
@@ -158,7 +159,8 @@ def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise UsageError("source_unreadable", file=str(path), why=str(error)) from error
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UsageError("source_unreadable", file=str(path), why=why) from error
 
 
 def _rehearse_one(op: str, files: SketchFiles, settings: Settings) -> sketch.Sketch:

@@ -14,10 +14,9 @@ from types import ModuleType
 
 from perfci.core import PACKAGE
 from perfci.core.model import Reason
-from perfci.worker.load import LoadedOp, import_roots, load_op
+from perfci.worker.load import INSTALLED, LoadedOp, import_roots, load_op
 
 _OURS = str(PACKAGE.resolve())
-_INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 def load_apart(op: str, folder: Path, shared: Path, root: Path, head_root: Path) -> LoadedOp:
@@ -114,7 +113,7 @@ def is_of(place: str, root: Path) -> bool:
     """Whether a file or folder belongs to a project: it is neither installed in an environment inside it, nor ours."""
     real, home = _real(place), _real(str(root))
     inside = _is_inside(real, home) and not _is_inside(real, _OURS)
-    return inside and _INSTALLED.isdisjoint(real[len(home) :].split(os.sep))  # noqa: PTH206
+    return inside and INSTALLED.isdisjoint(real[len(home) :].split(os.sep))  # noqa: PTH206
 
 
 # Both take texts: a Path for each of some thousands of modules would take as long as a small op.

@@ -17,11 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perfci.core import PACKAGE
 from perfci.core.errors import ContractError, PerfciError
 from perfci.core.model import Cache, Fact
 from perfci.device.source import stable
 from perfci.ops.fingerprint.tree import IMPORT_ROOTS
 from perfci.ops.spec import CACHES, Accuracy, Params, Performance, case_id, is_maker, matches
+
+INSTALLED = frozenset({"site-packages", "dist-packages"})  # folders of what is installed
 
 _MESSAGE_LIMIT = 600
 
@@ -117,19 +120,31 @@ def import_named(path: Path, name: str, kind: type[Any], shared: Path) -> Any:
 
 
 def describe_exception(error: BaseException, folder: Path) -> dict[str, Fact]:
-    """Returns type, message, and the last line of the op's own files that the exception passed through."""
+    """Returns type, message, and the last line of the op's and the project's files that the exception passed through.
+
+    A worker works in the project's folder.
+    """
     if described := getattr(error, "described", None):  # it was raised in another process
         return dict(described)
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder)]
-    frame = own[-1] if own else (frames[-1] if frames else None)
+    places = [_name_own(Path(frame.filename), folder) for frame in frames]
+    at = next((at for at in reversed(range(len(frames))) if places[at]), len(frames) - 1)
     text = " ".join(str(error).split())
     return {
         "error": type(error).__name__,
         "message": text[:_MESSAGE_LIMIT] or "no message",
-        "file": Path(frame.filename).name if frame else None,
-        "line": frame.lineno if frame else None,
+        "file": (places[at] or Path(frames[at].filename).name) if frames else None,
+        "line": frames[at].lineno if frames else None,
     }
+
+
+def _name_own(file: Path, folder: Path) -> str:
+    """The name of a file of the op, the path of one of the project. Empty for any other, such as an installed one."""
+    if file.is_relative_to(folder):
+        return file.name
+    here = Path.cwd()
+    foreign = INSTALLED.intersection(file.parts) or file.is_relative_to(PACKAGE) or not file.is_relative_to(here)
+    return "" if foreign else file.relative_to(here).as_posix()
 
 
 def parameters(function: Any) -> list[str]:

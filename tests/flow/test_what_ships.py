@@ -102,6 +102,18 @@ def test_what_raises_where_it_ships_is_told_and_nothing_is_written(stranger, cap
     assert list((stranger / "kernels").iterdir()) == []
 
 
+def test_what_raises_in_the_function_that_ships_is_told_by_its_line_there(project):
+    write(project.root / "lib" / "gates.py", "def halve(x):\n    raise ValueError('not so')\n")
+    text = project.op_file("scale", "triton").read_text()
+    text = text.replace("import numpy as np\n", "import numpy as np\nfrom lib.gates import halve\n")
+    project.op_file("scale", "triton").write_text(text.replace("    return out", "    return halve(out)"))
+
+    answer = project.check("scale")
+
+    assert answer.code == 2
+    assert "not so (lib/gates.py, line 2)" in answer.out
+
+
 # --- a copy -----------------------------------------------------------------------------------------------------------
 
 
