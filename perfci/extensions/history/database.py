@@ -214,7 +214,7 @@ def _look_into(folder: Path, engine: sa.Engine) -> None:
 def _rewrite(turn: sa.Connection, table: str, path: Path, gone: Collection[str], rows: Iterable[Any]) -> None:
     """Writes an op's file of a table anew. Values come from files too: none is part of a statement."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.tmp")
+    beside = path.with_name(f".{path.name}.perfci")  # which git passes over
     types = {str(row[0]): str(row[1]) for row in turn.exec_driver_sql(f"DESCRIBE {table}")}
     with TemporaryDirectory() as place:
 
