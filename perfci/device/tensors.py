@@ -394,8 +394,9 @@ def measure_footprint(make: Callable[[], Any]) -> int | None:
 
 
 LATER = frozenset(  # namespaces that torch itself registers when a part of it is first used, such as torch.compile
-    {"_inductor_test", "c10d_functional", "cplib", "flex_lib", "fsdp", "onnx", "onnx_symbolic",
-     "quantized_decomposed", "streams"}
+    {"_inductor_debug", "_inductor_test", "ao", "bucketing", "c10d_functional", "cplib", "device_mesh", "flex_lib",
+     "fsdp", "mempool", "onnx", "onnx_symbolic", "pippy", "quantized_decomposed", "semi_structured", "streams",
+     "torch_attn", "torch_nn", "torch_vendor_quack", "triton"}
 )  # fmt: skip
 
 

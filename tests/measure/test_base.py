@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,38 @@ def test_operators_that_were_registered_since_are_refused():
     with pytest.raises(InseparableError) as caught:
         refuse_operators(device, before)
     assert (caught.value.reason.kind, caught.value.reason.facts) == ("registers_operators", {"namespace": "also"})
+
+
+def registered_by(folder: Path) -> set[str]:
+    """Namespaces of operators that Python files define when they are imported, by what they say."""
+    found = set()
+    for path in folder.rglob("*.py"):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if not re.search(r"custom_op|triton_op|Library\(", text):
+            continue
+        for call in (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call) and node.args):
+            name, first = ast.unparse(call.func).split(".")[-1], call.args[0]
+            if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                namespace, parts, _ = first.value.partition("::")
+                defines = name in {"custom_op", "triton_op"} and parts
+                kinds = [each.value for each in call.args[1:2] if isinstance(each, ast.Constant)]
+                found |= {namespace} if defines or (name == "Library" and kinds in (["DEF"], ["FRAGMENT"])) else set()
+    return found
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_what_any_module_of_torch_registers_is_no_operator_of_the_ops():
+    """An op or its reference may be the first to import it, such as torch.nn.attention.varlen."""
+    import torch
+
+    from perfci.device.tensors import operator_namespaces
+
+    for_tests = {"_torch_testing", "testlib"}
+    found = registered_by(Path(torch.__file__).parent)
+
+    assert len(found) > 5
+    assert sorted(found - for_tests - operator_namespaces()) == []
 
 
 @pytest.mark.torch
