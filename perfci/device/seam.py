@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -30,6 +30,8 @@ from perfci.device.targets import Target
 from perfci.ops.recording import Recording
 
 Inputs = Mapping[str, Any]  # a call's arguments by name
+
+T = TypeVar("T")
 
 # Untimed calls before a warm launch. On an H200 one leaves an addition that fills half of L2 at 1.23 times the time
 # that it settles at, two at 1.08, three at 1.03.
@@ -611,3 +613,13 @@ class Accelerator:
     def endurance(self) -> Endurance:
         """What soaking needs of it."""
         return Endurance()
+
+
+class Layer(Generic[T]):
+    """A part of the seam over another: whatever a subclass does not do itself, the one below does."""
+
+    def __init__(self, below: T) -> None:
+        self.below = below
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.below, name)

@@ -6,16 +6,15 @@ computed. On a GPU it gives a recording of the call, which this process repeats 
 
 import functools
 import tempfile
-from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any, cast
+from typing import Any
 
-from perfci.core.model import CompiledKernel, Fact, Reason, Suite, as_fact
-from perfci.device.seam import Accelerator, Damage, Inputs, NotInterpretedError, Race
+from perfci.core.model import Fact, Reason, Suite, as_fact
+from perfci.device.seam import Accelerator, Inputs, NotInterpretedError
 from perfci.measure.bench import MakeCalls
 from perfci.ops.recording import Recording, UnspelledError
 from perfci.worker.handover import (
@@ -37,6 +36,7 @@ from perfci.worker.handover import (
 from perfci.worker.load import LoadedOp
 from perfci.worker.process import Running, WorkerEnvironment, start_worker, wait
 from perfci.worker.protocol import Hosted, MessageChannel
+from perfci.worker.remote_device import RemoteDevice
 from perfci.worker.tasks import Host
 
 _KINDS = {
@@ -45,16 +45,6 @@ _KINDS = {
 
 
 _GLANCES = 1 << 14  # at a mark, a few milliseconds, between two looks at how the process is
-
-
-class _Watch:
-    """Damage of guard zones, here and in the op's process."""
-
-    def __init__(self, here: Any) -> None:
-        self._here, self.damage = here, Damage()
-
-    def find_damage(self) -> Damage:
-        return self.damage.join(self._here.find_damage())
 
 
 class RemoteOp:
@@ -66,28 +56,19 @@ class RemoteOp:
         """`folder`: of recorded binaries. source: the kernel's file. alive: called while the process works."""
         self._source = source
         self._process, self._device, self._arena, self.folder, self._alive = process, device, arena, folder, alive
-        self._allocations, self._races = device.arrays.watch_allocations, device.watch_races
-        self._kernels = device.record_kernels
+        self._layer = RemoteDevice(device)
         self._programs: dict[tuple[str, str], Callable[..., Any] | Reason] = {}
         self._outputs: dict[int, Any] = {}  # memory of the last answer's outputs by number
-        self._watch: _Watch | None = None
-        self._filler: str | None = None
-        self._seen: list[Race] | None = None
-        self._launched: dict[str, CompiledKernel] = {}
         self.recorded: Called | None = None  # the last answer with a recording
         self.refused: Reason | None = None  # why a call of the performance suite is not repeated
-        self._in_use: int | None = None  # bytes that the other process holds on the device
-        self._there = False
         self._unheard: list[Called] = []
         self._answering = False  # it has sent an answer, at first that it is ready
         self.living = True  # the process holds the device
 
-    def watch(self) -> None:
-        """Have the device see what goes on in the process, as far as its calls go."""
-        vars(self._device.arrays)["watch_allocations"] = self._watch_allocations
-        vars(self._device)["watch_races"] = self._watch_races
-        vars(self._device)["record_kernels"] = self._record_kernels
-        vars(self._device)["out_of_memory"] = functools.partial(_is_out_of_memory, self._device.out_of_memory)
+    @property
+    def device(self) -> Accelerator:
+        """The device, with what goes on in the process."""
+        return self._layer.seam
 
     def kernel(self, suite: Suite) -> Callable[..., Any]:
         """The kernel of one of its suites, to be called here."""
@@ -114,13 +95,12 @@ class RemoteOp:
     @contextmanager
     def calls_there(self) -> Iterator[None]:
         """Inside, no call is repeated here, and memory in use is that of the op's process."""
-        arrays = vars(self._device.arrays)
-        self._there, arrays["memory_in_use"] = True, lambda: self._in_use
+        arrays = self._layer.arrays
+        arrays.counts_there = True
         try:
             yield
         finally:
-            self._there = False
-            del arrays["memory_in_use"]
+            arrays.counts_there = False
 
     def end(self) -> None:
         """End the process if nothing more will be asked of it: every call is repeated here."""
@@ -186,7 +166,7 @@ class RemoteOp:
             self._process.stand_still(still=still)
 
     def _run(self, suite: Suite, inputs: Inputs) -> Any:
-        if self._device.can_replay and not self._there:
+        if self._device.can_replay and not self._layer.arrays.counts_there:
             place = suite, self._device.key_of(inputs)
             known = self._programs.get(place) or self._programs.setdefault(place, self._record(suite, inputs))
             if not isinstance(known, Reason):
@@ -216,12 +196,12 @@ class RemoteOp:
             spelled = {name: lender.spell(value) for name, value in inputs.items()}
         except UnspelledError as error:
             raise UnsharedError(Reason("not_handed_over", {"what": str(error)})) from None
-        races = self._seen is not None
-        call = KernelCall(suite, spelled, tuple(lender.lent), lender.free, self._filler, races, record, calls)
+        filler, races = self._layer.arrays.filler, self._layer.races is not None
+        call = KernelCall(suite, spelled, tuple(lender.lent), lender.free, filler, races, record, calls)
         self._device.synchronize()
         self._process.answer(call)
         answer = self.hear()
-        self._in_use = answer.in_use
+        self._layer.arrays.in_use = answer.in_use
         if answer.error is not None:
             lender.take_back()
             raise _raise_as(answer.error, answer.kinds)
@@ -257,44 +237,13 @@ class RemoteOp:
                 content = known[number]
             self._outputs[number] = content
             memory.append(content)
-        if self._watch:
-            self._watch.damage = self._watch.damage.join(answer.damage)
-        if self._seen is not None:
-            self._seen += [Race(*race) for race in answer.races]
-        self._launched |= {name: CompiledKernel(name) for name in answer.launched}
-        self._device.spend(answer.spent_us)
+        self._layer.see(answer)
         return borrow(answer.output, arrays, lambda number: memory[number])
 
     def _copy(self, lent: Lent) -> Any:
         if lent.handle:
             return self._device.arrays.open_foreign(lent.handle).clone()
         return bytearray(self._arena.part(lent.place, lent.size))
-
-    @contextmanager
-    def _watch_allocations(self, filler: str) -> Iterator[_Watch]:
-        with self._allocations(filler) as here:
-            self._watch, self._filler = _Watch(here), filler
-            try:
-                yield self._watch
-            finally:
-                self._watch, self._filler = None, None
-
-    @contextmanager
-    def _record_kernels(self) -> Iterator[Mapping[str, CompiledKernel] | None]:
-        with self._kernels() as here:
-            self._launched = {}
-            # Launches of calls that are made there, and of those that are repeated here.
-            yield None if here is None else ChainMap(self._launched, cast(dict[str, CompiledKernel], here))
-
-    @contextmanager
-    def _watch_races(self) -> Iterator[list[Race]]:
-        with self._races() as here:
-            self._seen = []
-            try:
-                yield self._seen
-            finally:
-                self._seen.extend(here)
-                self._seen = None
 
 
 def _raise_as(facts: Mapping[str, Fact], kinds: tuple[str, ...]) -> Exception:
@@ -345,7 +294,3 @@ def repeat_own(function: Callable[..., Any], device: Accelerator, folder: Path) 
         return programs[key](**inputs)
 
     return call if device.can_replay else function
-
-
-def _is_out_of_memory(here: Callable[[BaseException], bool], error: BaseException) -> bool:
-    return "OutOfMemoryError" in getattr(error, "kinds", ()) or here(error)

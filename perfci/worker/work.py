@@ -100,12 +100,11 @@ def perform(task: Measure, channel: MessageChannel) -> None:
 
             if task.host:
                 remote = connect_host(task.host)
-                remote.watch()
                 remote.hear()  # it is ready
                 kernel, loaded = own_base(task, device, own, remote), remote.judge(own)
                 base = LoadedBase(own, judges=True, kernel=kernel)
             loaded = spoil(loaded, device) if task.plant.spoiled else loaded
-            worker = Worker(task, channel, device, loaded, base, remote, connect_host)
+            worker = Worker(task, channel, remote.device if remote else device, loaded, base, remote, connect_host)
             right = worker.verify() if Suite.ACCURACY in task.suites and not task.process else True
             worker.measure(right=right)
     except (InseparableError, UnsharedError) as error:

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from perfci.core.model import Reason, Suite
-from perfci.device.fake import NumpyArrays
+from perfci.device.fake import FakeDevice, FakeSpec, NumpyArrays
+from perfci.device.seam import Damage
 from perfci.measure.bench import Rig
 from perfci.ops.recording import Recording
 from perfci.ops.spec import Performance
 from perfci.worker.handover import DONE, READY, RETURNED, Arena, Called, HostLostError
 from perfci.worker.remote import RemoteOp
+from perfci.worker.remote_device import RemoteDevice
 
 
 class Repeating:
@@ -114,6 +116,27 @@ def test_inputs_whose_shape_changes_with_the_seed_cannot_be_repeated(rig, remote
     op.kernel(Suite.PERFORMANCE)(**rig.make_inputs(rig.suite, {"rows": 7}, 10))
 
     assert not op.can_repeat(rig.make_inputs(rig.suite, {"rows": 7}, 11))
+
+
+def test_what_goes_on_in_the_process_is_seen_by_way_of_a_device_of_its_own_and_the_device_is_left_alone():
+    device = FakeDevice(FakeSpec(), 1)
+    before = {**vars(device)}, {**vars(device.arrays)}
+    layer = RemoteDevice(device)
+    answer = Called(damage=Damage(2, 3, 0), races=(("two stores", 4, (0, 1)),), launched=("tile",), in_use=7)
+
+    with layer.arrays.watch_allocations("nan") as watch, layer.watch_races() as races:
+        layer.see(answer)
+        assert (layer.arrays.filler, watch.find_damage().zones, [race.kind for race in races]) == (
+            "nan",
+            2,
+            ["two stores"],
+        )
+
+    out_of_memory = type("RemoteError", (RuntimeError,), {"kinds": ("OutOfMemoryError",)})()
+    assert layer.out_of_memory(out_of_memory) and not device.out_of_memory(out_of_memory)
+    device.start_timer()
+    assert (layer.timer, layer.info, layer.arrays.kind) == ("virtual", device.info, np.ndarray)
+    assert (vars(device).keys(), vars(device.arrays)) == (before[0].keys(), before[1])
 
 
 # --- turns of calls ---------------------------------------------------------------------------------------------------
