@@ -30,7 +30,7 @@ from tables import Marks, percent, table
 from perfci.core.model import DuelWhat, Suite
 from perfci.core.settings import load
 from perfci.measure.prepare import rounds
-from perfci.runs import record
+from perfci.runs import tasks
 from perfci.runs.bench import claim_bench
 from perfci.runs.experiment import Experiment
 from perfci.runs.plan import Request
@@ -115,11 +115,11 @@ HEAD = ("turns", "case", "spread of d", "false alarms", "unchanged: PASS", "2 ta
 
 def measure(request: Request, ways: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """Rows of the same table from live duels of ops with themselves, in two processes each."""
-    record.Recorder._can_judge_apart = lambda *_: False
+    tasks.Tasks.can_judge_apart = lambda *_: False
     settings = load(Path())
-    kinds = {"block": frozenset(), "round": record.SPLIT}
+    kinds = {"block": frozenset(), "round": tasks.SPLIT}
     for way in ways:
-        record.SPLIT = kinds[way]
+        tasks.SPLIT = kinds[way]
         found = {}
         for planted in (0.0, 2.0):
             with tempfile.TemporaryDirectory() as folder:

@@ -30,7 +30,8 @@ from perfci.runs.decide import decide
 from perfci.runs.describe import Described
 from perfci.runs.effective_thresholds import alpha_of, refuse_looser
 from perfci.runs.plan import Request, estimate_seconds, make_plan
-from perfci.runs.record import Recorder, new_run
+from perfci.runs.record import new_run
+from perfci.runs.schedule import Recorder
 from perfci.store import launches
 from perfci.worker.tasks import NOTHING_PLANTED, Plant
 

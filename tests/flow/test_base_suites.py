@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from perfci.core.model import Reason
-from perfci.runs import record
+from perfci.runs import looks
 from perfci.worker.tasks import Measure
 from tests.flow.test_cheats import HONEST, write
 from tests.git_repositories import alone, begin_topic, commit_all, git
@@ -292,7 +292,7 @@ def test_a_kernel_that_has_its_process_find_nothing_weaker_hides_nothing(topic):
 
 def killing(monkeypatch, *, base_too):
     """Processes that judge end by themselves, and the base's own as well if `base_too`."""
-    real = record.working
+    real = looks.working
 
     def working(task, around, heard):
         failure = yield from real(task, around, heard)
@@ -300,7 +300,7 @@ def killing(monkeypatch, *, base_too):
         facts = {"op": "scale", "where": "measure", "words": "-", "log": "-"}
         return Reason("worker_killed", facts) if ended else failure
 
-    monkeypatch.setattr(record, "working", working)
+    monkeypatch.setattr(looks, "working", working)
 
 
 def test_a_change_that_ends_the_process_that_judges_it_is_an_error(topic, monkeypatch):

@@ -22,10 +22,10 @@ def _own_git(monkeypatch, tmp_path):
 @pytest.fixture
 def workers(monkeypatch):
     stand_in = Workers()
-    for name in ("describe", "record"):
+    for name in ("describe", "looks", "schedule"):
         monkeypatch.setattr(importlib.import_module(f"perfci.runs.{name}"), "working", stand_in.working)
     monkeypatch.setattr(importlib.import_module("perfci.runs.doctor"), "run_worker", stand_in)
-    monkeypatch.setattr(importlib.import_module("perfci.runs.record"), "run_pair", stand_in.run_pair)
+    monkeypatch.setattr(importlib.import_module("perfci.runs.looks"), "run_pair", stand_in.run_pair)
     return stand_in
 
 

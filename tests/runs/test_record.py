@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from perfci import store
 from perfci.core import deadline
 from perfci.core.model import AccuracyCase, Limits, Need, PlannedOp, Reason, Suite
 from perfci.core.stopping import Stopped
+from perfci.runs import schedule
 from perfci.runs.base import write_base
 from perfci.runs.bench import open_bench
 from perfci.runs.plan import Request
@@ -20,21 +20,19 @@ from perfci.worker.protocol import Doing
 from perfci.worker.tasks import Measure
 from tests.runs.stand_ins import CASES, DEVICE, write_ops
 
-record = importlib.import_module("perfci.runs.record")
-
 
 def remeasure(run, settings, request, needs, listener):
     """The run with further processes, against the base that it was planned with."""
     with open_bench(settings, listener) as bench:
         tree = write_base(bench, run.plan.base) if run.plan.base else None
-        return record.Recorder(bench, request, run, tree).record_again(needs)
+        return schedule.Recorder(bench, request, run, tree).record_again(needs)
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------
 
 
 def test_without_a_device_as_many_ops_are_checked_at_once_as_there_are_cores(measure, workers, monkeypatch):
-    monkeypatch.setattr(record, "count_cores", lambda: 2)
+    monkeypatch.setattr(schedule, "count_cores", lambda: 2)
     beside = measure()
     assert workers.most_at_once == 1
 
@@ -273,7 +271,7 @@ class Clock:
 
     def __enter__(self):
         for clock in ("time", "monotonic"):
-            self._patch.setattr(record.time, clock, lambda: self.now)
+            self._patch.setattr(schedule.time, clock, lambda: self.now)
         return self._limit
 
     def __exit__(self, *error):

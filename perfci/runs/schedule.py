@@ -1,0 +1,270 @@
+"""Runs a run's workers: in which order, how many at once, and as far as time goes."""
+
+import contextlib
+import dataclasses
+import math
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from perfci.core import deadline
+from perfci.core.deadline import Timetable
+from perfci.core.model import Need, OpRun, PlannedOp, Reason, Run
+from perfci.core.wording import say
+from perfci.runs.base import BaseTree, choose_rules
+from perfci.runs.bench import Bench, warm_up
+from perfci.runs.histories import add_accepted
+from perfci.runs.looks import Looks
+from perfci.runs.pace import LATER, Pace, Stopwatch
+from perfci.runs.plan import Request, cases_to_run
+from perfci.runs.record import ENDS_RUN, Record, ends_run
+from perfci.runs.tasks import Tasks
+from perfci.worker.gather import Gathered
+from perfci.worker.inbox import LATE
+from perfci.worker.parent import side_by_side, working
+from perfci.worker.process import Running
+from perfci.worker.protocol import DONE, Doing, Finished, LockAsked, Measured, Message, Prepared, Ready
+from perfci.worker.tasks import NOTHING_PLANTED, CompileAhead, Measure, Plant
+
+
+class Recorder:
+    """Records what workers measure of a run's ops."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        request: Request,
+        run: Run,
+        tree: BaseTree | None,
+        plant: Plant = NOTHING_PLANTED,
+        times: Timetable | None = None,
+    ) -> None:
+        """`times`: what the ops' first looks may take, if that is known."""
+        self._bench, self._request, self._tree = bench, request, tree
+        self._rules = choose_rules(run.plan.base, tree, bench.settings)
+        self._record = Record(run, bench.settings)
+        self._tasks = Tasks(bench, request, self._record, tree, self._rules, plant)
+        self._looks = Looks(self._tasks, self._record)
+        self._end = next((op.failure for op in run.ops if op.failure and op.failure.kind in ENDS_RUN), None)
+        took = {op.op: op.wall_s for op in run.ops if op.wall_s is not None}
+        # Where nothing is timed, as many ops at once as there are cores.
+        lanes = count_cores() if run.plan.device == "cpu" else 1
+        self._times = dataclasses.replace(times or Timetable({}), took=took, lanes=lanes)
+        self._pace, self._later_s = Pace({}), dict[str, float]()  # seconds that each later look may take
+        self._ahead_s = dict[tuple[str, str], float]()  # (op, case) -> seconds that it took to compile ahead
+        self.idle = True  # whether no worker was begun: asking again brings nothing
+        warm_up(bench, run.plan.device)
+
+    def record(self, cases: tuple[str, ...] | None = None) -> Run:
+        """Every planned op once, but for those proven unchanged and those out of time. cases: None for all planned."""
+        plan = self._record.run.plan
+        with self._record.note_stops():
+            waiting = {}
+            for op in plan.ops:
+                # An op that is not sound, or that its files prove unchanged, stands in the run and has no worker.
+                if op.failure or (plan.skip_unchanged and op.base and op.base.same and not op.audit):
+                    self._record.keep(OpRun(op.op, failure=op.failure))
+                else:
+                    waiting[op.op] = op
+            queue = self._times.order([*waiting], self._left_s())
+            counts = {name: cases_to_run(plan, waiting[name]) for name in queue}
+            self._pace = Pace(counts, {name: op.accuracy for name, op in waiting.items()})
+            if queue and not self._end and plan.device == "cuda":
+                self._compile_ahead([self._tasks.measure_first(waiting[name], cases) for name in queue])
+            side_by_side([self._look_in_turn(queue, waiting, cases) for _ in range(self._times.lanes)])
+        return self._record.run
+
+    def _compile_ahead(self, first: Sequence[Measure]) -> None:
+        """Compile what cases launch into the caches of their workers: on all cores, and before anything is measured."""
+        tasks = [(task, False) for task in first]
+        if self._tree and not self._tree.base.python:
+            tasks += [(self._tasks.on_base(task), True) for task in first if task.base]
+        # In two parts at least, so that the op that takes longest does not keep all others waiting.
+        board, parts = self._record.run.environment.device, max(count_cores() // len(tasks), 2)
+        waiting = [(task, of_base, index) for index in range(parts) for task, of_base in tasks]
+        ends = None if (left_s := self._left_s()) is None else time.time() + left_s / 2
+
+        def compile_parts() -> Iterator[Sequence[Running]]:
+            while waiting and (ends is None or time.time() < ends):
+                task, of_base, index = waiting.pop(0)
+                # What it prints is not kept, and why it fails is found out by the op's own process.
+                log = self._bench.folder / "ahead.log"
+                around = dataclasses.replace(self._tasks.around(task, of_base=of_base), until_s=ends, log=log)
+                ahead = CompileAhead(
+                    place=task.place, board=board, part=(index, parts),
+                    suites=task.suites, pattern=task.pattern, cases=task.cases,
+                )  # fmt: skip
+
+                def hear(message: Message, op: str = task.op, of_base: bool = of_base) -> None:
+                    if isinstance(message, Prepared) and not of_base and message.case.compile_s:
+                        self._ahead_s[op, message.case.case] = message.case.compile_s
+
+                yield from working(ahead, around, hear)
+
+        op = say("{count:op|ops}", count=len(first)) if first[1:] else first[0].op
+        self._bench.listener(Doing("static", op))
+        with self._bench.timing("compile"):
+            side_by_side([compile_parts() for _ in range(min(count_cores(), len(waiting)))])
+
+    def _look_in_turn(
+        self, queue: list[str], waiting: Mapping[str, PlannedOp], cases: tuple[str, ...] | None
+    ) -> Iterator[Sequence[Running]]:
+        while queue:
+            yield from self._look_first(waiting[queue.pop(0)], queue, cases)
+
+    def record_again(self, needs: Sequence[Need]) -> Run:
+        """The needed cases in fresh processes, op by op. Those for which there is no time are marked so."""
+        with self._record.note_stops():
+            looks = {}
+            for op in dict.fromkeys(need.op for need in needs):
+                wanted = [need for need in needs if need.op == op]
+                known = self._record.measured(op).performance
+                for process in range(1, 1 + max(need.processes for need in wanted)):
+                    done = {case.case for case in known for block in case.blocks if block.process == process}
+                    done |= {case.case for case in known for block in case.host if block.process == process}
+                    cases = tuple(need.case for need in wanted if need.processes >= process and need.case not in done)
+                    if cases:
+                        name = _name_look(op, process)
+                        looks[name] = op, process, cases
+                        self._later_s[name] = self._times.later(op, len(cases) / max(len(known), 1))
+            self._pace = Pace({name: len(cases) for name, (*_, cases) in looks.items()}, later=True)
+            for op, process, cases in looks.values():
+                if not self._end:
+                    side_by_side([self._look_again(op, process, cases)])
+        return self._record.run
+
+    def _look_first(
+        self, planned: PlannedOp, others: Sequence[str], cases: tuple[str, ...] | None
+    ) -> Iterator[Sequence[Running]]:
+        """The op's first process, unless the run has ended or there is no time left for it."""
+        start = OpRun(planned.op, failure=self._end)
+        if self._end:
+            self._pace.end(planned.op)
+            self._record.keep(start)
+        elif (left_s := self._left_s()) is not None and left_s <= 0.0:
+            # Written with the others: many that are not reached cost no time that there is not.
+            self._pace.end(planned.op)
+            self._record.put(dataclasses.replace(start, late=self._late("op_not_reached", op=planned.op)))
+        else:
+            yield from self._work(start, self._until(self._tasks.measure_first(planned, cases), others))
+
+    def _look_again(self, op: str, process: int, cases: tuple[str, ...]) -> Iterator[Sequence[Running]]:
+        """One fresh process, unless it could not be done in time: half of one would show nothing."""
+        start = self._record.measured(op)
+        left_s = self._left_s()
+        if left_s is None or left_s >= self._times.later(op, len(cases) / max(len(start.performance), 1)):
+            task = self._tasks.measure(op, process, cases)
+            limits = {case: each.compile_s for case, each in task.limits.items() if each.compile_s is not None}
+            took = {each.case: each.compile_s or 0.0 for each in start.performance}
+            if any(took.get(case, 0.0) > limits.get(case, math.inf) for case in cases):  # a first call compiles again
+                shutil.rmtree(self._tasks.around(task).environment["TRITON_CACHE_DIR"], ignore_errors=True)
+            yield from self._work(start, self._until(task, ()))
+        else:
+            self._pace.end(_name_look(op, process))
+            late = self._late("looks_late")
+            marked = (
+                dataclasses.replace(case, late=case.late or late) if case.case in cases else case
+                for case in start.performance
+            )
+            self._record.put(dataclasses.replace(start, performance=tuple(marked)))
+
+    def _work(self, start: OpRun, task: Measure) -> Iterator[Sequence[Running]]:
+        """One look. Whatever was sent is kept, however it ends."""
+        record, name = self._record, _name_look(start.op, task.process)
+        gathered = Gathered(start, record.run.environment.device.uuid if task.process else None)
+        self.idle = False
+        failure: Reason | None = None
+        began, watch = time.monotonic(), Stopwatch()  # the clock of the day may go back
+        self._pace.begin(name)
+        self._show_position()
+
+        def hear(message: Message) -> None:
+            if isinstance(message, Prepared | Finished) and not task.process and message.case.compile_s is not None:
+                compile_s = message.case.compile_s + self._ahead_s.get((start.op, message.case.case), 0.0)
+                message = dataclasses.replace(message, case=dataclasses.replace(message.case, compile_s=compile_s))
+            gathered.hear(message)
+            watch.hear(message)
+            if self._pace.hear(name, message):
+                self._show_position()
+            # Later looks may be on another board of the host. The run's environment is the first one's.
+            if isinstance(message, Ready) and not task.process:
+                record.note_device(message)
+            if isinstance(message, LockAsked) and message.displaced:
+                gathered.note(message.displaced)
+            if isinstance(message, Measured):
+                record.keep_launches(task, message)
+            self._bench.listener(message)
+
+        try:
+            failure = yield from self._looks.look(task, gathered, hear)
+        finally:
+            self._end = failure if failure and ends_run(failure) else self._end
+            found = add_accepted(self._sum_up(gathered, failure, task), record.run, self._rules)
+            spent, took_s = found.spent_s, time.monotonic() - began
+            if task.process:
+                spent = {**spent, LATER: round(spent.get(LATER, 0.0) + took_s, 3)}
+            else:
+                spent = watch.stop()
+                self._times = self._times.noting(start.op, took_s)
+                seed = None if record.run.plan.seed_given else task.seed
+                found = dataclasses.replace(found, wall_s=round(took_s, 3), seed=seed)
+            self._pace.end(name)
+            record.keep(dataclasses.replace(found, spent_s=spent), gathered.limits)
+        self._show_position()
+        self._bench.listener(Doing(DONE, start.op))
+
+    def _sum_up(self, gathered: Gathered, failure: Reason | None, task: Measure) -> OpRun:
+        """The op's record, with what lacks evidence if its time was up."""
+        late = gathered.late or (failure is not None and failure.kind == LATE)
+        if not late or task.until_s is None:
+            return gathered.op_run(failure)
+        found = gathered.op_run(None, self._late("looks_late" if task.process else "case_late"), task.cases)
+        if task.process:
+            short = [case.case for case in found.performance if case.late and case.case in (task.cases or ())]
+            self._record.drop_launches(task, short)
+            return found
+        return dataclasses.replace(
+            found, late=self._late("checks_late" if gathered.checking else "op_late", op=task.op)
+        )
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def _left_s(self) -> float | None:
+        """Seconds until workers are to end by themselves. None without a time limit."""
+        limit = self._request.deadline
+        return None if limit is None else deadline.ends(limit) - deadline.wind_down(limit) - time.time()
+
+    def _until(self, task: Measure, others: Sequence[str]) -> Measure:
+        """The task with the time that it may take while others wait."""
+        left_s = self._left_s()
+        if left_s is None:
+            return task
+        allowed_s = left_s if task.process else self._times.allowed(task.op, others, left_s)
+        return dataclasses.replace(task, until_s=time.time() + allowed_s)
+
+    def _late(self, kind: str, **facts: str) -> Reason:
+        assert self._request.deadline is not None
+        return Reason(kind, {**facts, **deadline.facts(self._request.deadline)})
+
+    def _show_position(self) -> None:
+        """Tell the listener how far the run is."""
+        times = self._times
+        known = times.expected if times.known or times.took else lambda _: None
+        self._bench.listener(self._pace.find_position(self._later_s.get if self._pace.later else known))
+
+
+def _name_look(op: str, process: int) -> str:
+    """The name by which the run's pace knows a process of an op: the first one's is the op's."""
+    return f"{op}/{process}" if process else op
+
+
+def count_cores() -> int:
+    """How many of this machine's cores the process may use at a time."""
+    known = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):  # a container's share, by the second version of cgroups
+        share, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        known = min(known, max(int(share) // int(period), 1))
+    return known

@@ -1,0 +1,249 @@
+"""The tasks of a run's workers, and what each of them runs in."""
+
+import dataclasses
+import os
+import shutil
+from pathlib import Path
+
+from perfci.core import deadline
+from perfci.core.model import UNTIMED, PlannedOp, Reason, Suite
+from perfci.core.settings import Settings
+from perfci.ops.discover import ops
+from perfci.ops.identity import DuelPlan
+from perfci.runs.base import BaseTree
+from perfci.runs.bench import Bench, WorkerPlace, list_files, make_environment, move_path, place_ops, plan_opening
+from perfci.runs.effective_thresholds import of_run
+from perfci.runs.plan import Request, draw_seed
+from perfci.runs.record import Record
+from perfci.worker.pair import PairSide
+from perfci.worker.process import WorkerEnvironment
+from perfci.worker.tasks import (
+    BASE,
+    NOTHING_PLANTED,
+    BaseFiles,
+    Host,
+    Measure,
+    OpFiles,
+    Place,
+    Plant,
+    Serve,
+)
+
+SPLIT = frozenset({"cuda", "cpu", "fake"})  # devices whose calls can be handed to another process
+
+AFTER_S = 1.0  # seconds after head's end that its base is ended
+
+
+class Tasks:
+    """Makes tasks from the run as it stands."""
+
+    def __init__(
+        self, bench: Bench, request: Request, record: Record, tree: BaseTree | None, rules: Settings, plant: Plant
+    ) -> None:
+        """`rules`: settings of the project whose rules judge."""
+        self._bench, self._settings, self._request = bench, bench.settings, request
+        self._record, self._tree, self._plant = record, tree, plant
+        self._files = {each.op: each for each in list_files(ops(bench.settings))}
+        self._base_files = {each.op: each for each in (list_files(tree.ops) if tree else ())}
+        self._limits = of_run(record.run, rules).limits
+
+    def measure(self, op: str, process: int = 0, cases: tuple[str, ...] | None = None) -> Measure:
+        """An op's task in a process of its own. cases: None for all."""
+        run, settings = self._record.run, self._settings
+        plan, planned = run.plan, self._record.planned(op)
+        base = self._find_base(planned)
+        # Drawn anew, so that no op finds it in the plan, or in what was saved of the processes before.
+        seed = plan.seed if plan.seed_given else draw_seed()
+        # One timer a run: once an op was timed, the others take the same one, or fail if they cannot.
+        timer = run.environment.timer or self._request.timer
+        return Measure(
+            place=place_ops(settings, (self._files[op],), self._bench.home),
+            opening=plan_opening(settings, plan.device, seed, timer, process),
+            suites=plan.suites,
+            pattern=plan.filter,
+            cases=cases,
+            budget_s=plan.budget_s,
+            run_started=self._record.began,
+            base=base,
+            cache=planned.base.cache if base and planned.base and base.judges else None,
+            ceilings=run.limits,
+            limits={case: self._limits.for_case(op, case) for case in planned.performance},
+            plant=self._plant,
+            peers=plan.peers and not process,
+        )
+
+    def measure_first(self, planned: PlannedOp, cases: tuple[str, ...] | None) -> Measure:
+        """The task of an op's first process. cases: None for all that are planned."""
+        plan = self._record.run.plan
+        unchanged = plan.skip_unchanged and planned.base is not None and planned.base.same
+        chosen = planned.audit if unchanged else planned.performance if plan.again else None
+        task = self.measure(planned.op, cases=chosen if cases is None else cases)
+        return dataclasses.replace(task, suites=(Suite.PERFORMANCE,)) if unchanged else task
+
+    def on_base(self, task: Measure) -> Measure:
+        """The same task on the base's files."""
+        assert task.base is not None
+        base, here = task.base, task.place
+        place = Place((OpFiles(task.op, base.folder),), base.shared_folder, base.root, here.head_root or here.root)
+        return dataclasses.replace(task, place=place)
+
+    def _find_base(self, op: PlannedOp) -> BaseFiles | None:
+        """What a worker needs of the base. Nothing if the op cannot be compared with it, or nothing of it is used."""
+        plan, base, files = self._record.run.plan, op.base, self._base_files.get(op.op)
+        if self._tree is None or base is None or files is None:
+            return None
+        # Suites are compared although the kernels cannot be called alike.
+        compares = not base.same and self._tree.base.suites and not base.unjudged
+        judges = compares and not base.failure
+        if base.failure and not (compares and base.failure.kind == "base_signature"):
+            return None
+        if plan.device in UNTIMED and not compares:
+            return None
+        return BaseFiles(
+            folder=files.folder,
+            shared_folder=str(self._tree.settings.kernels),
+            root=str(self._tree.settings.root),
+            plan=DuelPlan(
+                () if base.failure else tuple(case for case in op.performance if case in base.performance),
+                plan.duel,
+                op.audit,
+                plan.skip_unchanged,
+                self._tree.base.python is None,
+            ),
+            differs=not base.same,
+            compares=compares,
+            judges=judges,
+        )
+
+    # --- a process for the judge, and one for the op's own code -------------------------------------------------------
+
+    def can_judge_apart(self, planned: PlannedOp, task: Measure) -> bool:
+        """Whether the base's suites can judge the op's kernel from another process."""
+        tree, run = self._tree, self._record.run
+        device, here = run.plan.device, run.environment
+        if tree and tree.base.python:
+            # Another Triton's binaries can be launched from the base's process, but not another torch.
+            same = tree.base.commit == here.commit and tree.base.packages.get("torch") == here.packages.get("torch")
+            if not same or device != "cuda":
+                return False
+        return bool(task.base and task.base.judges and tree and not planned.renamed and device in SPLIT)
+
+    def judge(self, task: Measure) -> tuple[Measure, WorkerEnvironment]:
+        """The task of the process that has the base's suites, and nothing of the op under test but answers."""
+        assert task.base is not None
+        planned, judge, around = task.base.plan.cases, self.on_base(task), self.around(task, of_base=True)
+        return dataclasses.replace(
+            judge,
+            cases=planned if task.cases is None else tuple(case for case in task.cases if case in planned),
+            host=_host(task, self.around(task), task.opening.arm),
+            base_host=_host(judge, around, BASE),
+        ), around
+
+    def find_rest(self, planned: PlannedOp, task: Measure, refused: dict[str, Reason]) -> Measure | None:
+        """The task of what only the op's own process can do: its own suites, and cases that the judge's left out."""
+        assert planned.base is not None
+        assert task.base is not None
+        new = [case for case in planned.performance if case not in planned.base.performance]
+        refused |= dict.fromkeys(new, Reason("case_is_new"))
+        stored = planned.stored and Suite.ACCURACY in task.suites
+        checks = not task.process and (changes_suites(planned) or stored)
+        cases = tuple(case for case in refused if task.cases is None or case in task.cases)
+        if not checks and not (cases and Suite.PERFORMANCE in task.suites):
+            return None
+        plan = dataclasses.replace(task.base.plan, cases=tuple(case for case in task.base.plan.cases if case in cases))
+        base = dataclasses.replace(task.base, plan=plan)
+        suites = task.suites if checks else (Suite.PERFORMANCE,)
+        return dataclasses.replace(task, suites=suites, cases=cases, base=base, remaining=True)
+
+    def compare_suites(self, planned: PlannedOp, task: Measure) -> tuple[Measure, WorkerEnvironment] | None:
+        """The task of a process that compares suites, with the base's kernel in the place of head's. None: nothing to.
+
+        It works on a copy of the base's project with head's suites.
+        """
+        assert self._tree is not None
+        assert task.base is not None
+        op, base, tree = planned.op, task.base, self._tree.settings.root
+        files = [f"{op}_{part}.py" for part in ("accuracy", "baseline", "performance")]
+        if planned.base is None or not {Path(each).name for each in planned.base.changed}.intersection(files):
+            return None
+        root = self._bench.folder / "suites" / op
+        shutil.rmtree(root, ignore_errors=True)  # of an attempt before
+        shutil.copytree(tree, root, symlinks=True, copy_function=os.link)
+        folder = move_path(Path(base.folder), tree, root)
+        for name in files:
+            (folder / name).unlink(missing_ok=True)  # a link to the base's file
+            shutil.copyfile(task.folder / name, folder / name)
+        shared, head_root = move_path(Path(base.shared_folder), tree, root), task.place.head_root or task.place.root
+        compare = dataclasses.replace(
+            task,
+            place=Place((OpFiles(op, str(folder)),), str(shared), str(root), head_root),
+            opening=dataclasses.replace(task.opening, lock=False),
+            suites=(),
+            remaining=True,
+            peers=False,
+        )
+        place = WorkerPlace(f"{op}-suites", self._record.run.plan.device, root, until_s=task.until_s)
+        return compare, make_environment(self._bench, place)
+
+    # --- a process for each revision ----------------------------------------------------------------------------------
+
+    def pair(self, task: Measure) -> tuple[PairSide, PairSide, DuelPlan]:
+        """Both sides of a pair, and what they duel about."""
+        assert task.base is not None
+        base, planned = task.base, self._record.planned(task.op)
+        # Head's process has the base's suites too. It does not call the base's kernel.
+        judged, cache = base if base.compares else None, task.cache or planned.cache
+        peers, by_round = task.peers and bool(planned.peers), self._record.run.plan.device in SPLIT
+        head = dataclasses.replace(task, base=judged, cache=cache, peers=peers, by_round=by_round)
+        # Its own suite does not know a case by the name of now.
+        known = [case for case in base.plan.cases if case not in planned.renamed]
+        cases = tuple(case for case in known if task.cases is None or case in task.cases)
+        other = dataclasses.replace(
+            self.on_base(dataclasses.replace(head, base=base)),
+            base=None,
+            suites=(Suite.PERFORMANCE,),
+            cases=cases,
+            opening=dataclasses.replace(head.opening, arm=BASE, lock=False),
+            peers=False,
+            plant=NOTHING_PLANTED,
+        )
+        sides = PairSide(head, self.around(task)), PairSide(other, self.around(task, of_base=True))
+        return *sides, dataclasses.replace(base.plan, cases=cases)
+
+    def around(self, task: Measure, *, of_base: bool = False) -> WorkerEnvironment:
+        """The surroundings of an op's worker, or of the base's beside it."""
+        limit, plan, until_s = self._request.deadline, self._record.run.plan, None
+        tree = self._tree if of_base else None
+        if limit is not None and task.until_s is not None:
+            # A worker that does not end is ended. Its base follows a moment later, or it would be to blame.
+            until_s = task.until_s + deadline.wind_down(limit) + (AFTER_S if tree else 0.0)
+        place = WorkerPlace(
+            f"{task.op}-base" if tree else task.op,
+            plan.device,
+            tree.settings.root if tree else None,
+            tree.base.python if tree else None,
+            task.process,
+            plan.devices,
+            until_s,
+        )
+        return make_environment(self._bench, place)
+
+
+def _host(task: Measure, around: WorkerEnvironment, arm: str) -> Host:
+    return Host(
+        Serve(place=task.place, opening=dataclasses.replace(task.opening, lock=False, seed=0, arm=arm)),
+        around.environment,
+        str(around.folder),
+        str(around.log),
+        around.limit_s,
+        around.python,
+        str(around.shown_from or around.folder),
+        tuple(map(str, around.writable)),
+    )
+
+
+def changes_suites(planned: PlannedOp) -> bool:
+    """Whether an op differs from its base in more than its kernel and the kernel's tuned files."""
+    kernel = {f"{planned.op}_triton.py", "tuned"}
+    changed = planned.base.changed if planned.base else ()
+    return any(kernel.isdisjoint({Path(file).name, Path(file).parent.name}) for file in changed)
