@@ -53,7 +53,7 @@ def compose(
     run: Run, judgements: Judgements, links: Links, limit: int = LIMIT, key: str = KEY, records: Records = ()
 ) -> str:
     """Markdown of at most `limit` bytes, no line of which begins with foreign text. Raises ValueError for a bad key."""
-    summed = summary.summarise(run, judgements, frame.find_clocks(run))
+    summed = summary.summarise(run, judgements, frame.find_clocks(run), frame.pool_spreads(run))
     head, shown = summary.make_head(run, judgements), rows.make_rows(judgements)
     first, above, last = rows.split_notes(judgements, run)
     below = list(map(inline, last[:NOTES]))

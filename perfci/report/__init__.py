@@ -67,7 +67,9 @@ def write(
         spreads = frame.pool_spreads(run)
         pictures = folder if "md" in formats else None
         drawn = plots.Painter(run, judgements, spreads, pictures, stored.rows, extras).draw_all()
-        material = Material(run, judgements, spreads, frame.find_clocks(run), drawn.ops, drawn.roofline, extras)
+        material = Material(
+            run, judgements, spreads, frame.find_clocks(run), drawn.ops, drawn.roofline, drawn.sizes, extras
+        )
         report = build.make_report(material, plain(sentence(stored.note)) if stored.note else "")
         if "html" in formats:
             write_atomically(folder / PAGE, page.render(material, report).encode())

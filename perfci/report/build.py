@@ -36,13 +36,14 @@ def make_report(material: Material, further_note: str = "") -> Report:
         means.compare_ops(judgements.rows),
         peers.make_section(judgements.rows),
         _show_roofline(material),
+        _show_sizes(material),
         Section(say("Where the time went"), table=timings.tabulate_seconds(run), folded=True),
     )
     return Report(
         gate=rows.name_gate(judgements.gate).upper(),
         first=tuple(map(plain, first)),
         head=head,
-        summary=summary.summarise(run, judgements, material.clocks),
+        summary=summary.summarise(run, judgements, material.clocks, material.spreads),
         ran=make_table("what | this run", _describe_run(run)),
         verdicts=Section(say("Verdicts"), tuple(map(plain, above)), table=tabulate_verdicts(shown), parts=why),
         overview=tuple(section for section in overview if section),
@@ -101,6 +102,11 @@ def _show_roofline(material: Material) -> Section | None:
         dtypes = ", ".join(map(plain, lacking))
         note = say("{note} No matrix product was measured in {dtypes}.", note=note, dtypes=dtypes)
     return Section(say("Roofline"), (note,), pictures=(picture,))
+
+
+def _show_sizes(material: Material) -> Section | None:
+    note = say("A line joins cases that differ in size alone. The best working point comes nearest to its ceiling.")
+    return Section(say("Time against size"), (note,), pictures=(material.sizes,)) if material.sizes else None
 
 
 def _describe_run(run: Run) -> Iterator[tuple[str, str]]:

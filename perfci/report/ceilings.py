@@ -3,7 +3,7 @@
 Williams, Waterman, Patterson: Roofline (CACM 52(4), 2009): attainable = min(peak, bandwidth * operations a byte).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from perfci.core.model import Judgement, Limits, OpRun, PerformanceCase, Verdict
@@ -61,19 +61,36 @@ def find_ridge(limits: Limits, dtype: str | None) -> float | None:
     return 1e3 * peak / limits.copy_gbps if peak and limits.copy_gbps else None
 
 
-def find_places(
+@dataclass(frozen=True)
+class WorkingPoint:
+    """A timed case whose time is sound."""
+
+    op: str
+    case: PerformanceCase
+    us: Mapping[str, float]  # of each arm
+    place: CeilingPoint | None
+    share: float | None  # that its kernel reaches of the lower of its ceilings. None if none is known
+
+
+def find_points(
     ops: Iterable[OpRun], spreads: Iterable[ArmSpread], judged: Iterable[Judgement], limits: Limits
-) -> dict[str, list[CeilingPoint]]:
-    """Returns the places of each op's timed cases whose time is sound, in the order of the run."""
-    medians = {(spread.op, spread.case): spread.p50_us for spread in spreads if spread.arm == "kernel"}
+) -> Iterator[WorkingPoint]:
+    """Yields the cases whose time is sound, in the order of the run. Without operations their ceiling is the copy's."""
+    medians: dict[tuple[str, str], dict[str, float]] = {}
+    for spread in spreads:
+        medians.setdefault((spread.op, spread.case), {})[spread.arm] = spread.p50_us
     bad = find_unsound(judged)
-    found: dict[str, list[CeilingPoint]] = {}
     for op in ops:
         for case in op.performance:
-            place = find_place(op.op, case, medians.get((op.op, case.case)), limits)
-            if place and case.blocks and not {(op.op, case.case), (op.op, None)} & bad:
-                found.setdefault(op.op, []).append(place)
-    return found
+            us = medians.get((op.op, case.case), {})
+            if not case.blocks or not (kernel := us.get("kernel")) or {(op.op, case.case), (op.op, None)} & bad:
+                continue
+            place, share = find_place(op.op, case, kernel, limits), None
+            if place:
+                share = place.share
+            elif case.bytes_moved and limits.copy_gbps:
+                share = case.bytes_moved / kernel / 1e3 / limits.copy_gbps
+            yield WorkingPoint(op.op, case, us, place, share)
 
 
 def find_unsound(judged: Iterable[Judgement]) -> set[tuple[str, str | None]]:

@@ -18,9 +18,10 @@ from perfci.core.wording import say
 from perfci.ops.spec import is_stored
 from perfci.report import ceilings, lowprec, rows
 from perfci.report.against import DUEL
+from perfci.report.ceilings import WorkingPoint
 from perfci.report.charts import style
 from perfci.report.charts.cases import ROWS, CaseChart, draw_blocks, draw_case, draw_changes, draw_launches
-from perfci.report.charts.device import draw_roofline
+from perfci.report.charts.device import choose_sized, draw_roofline, draw_sizes
 from perfci.report.charts.lowprec import draw_errors
 from perfci.report.frame import ArmSpread
 from perfci.report.sections import OpExtra, Pictures
@@ -28,6 +29,7 @@ from perfci.report.text import file_name, plain
 from perfci.report.view import Picture
 from perfci.store.files import write_atomically
 from perfci.store.launches import LaunchRow
+from perfci.store.past.lines import BASE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,9 +38,9 @@ CASES = 12  # most cases of a run that get a picture of their own: those that fa
 PANELS_OF_RUN = 40  # panels of one kind in a whole run, which its ops share
 FEWEST_PANELS = 3
 OPS = 8  # most ops of a run that get overviews, the gravest first
-ROOFLINE_OPS = 6  # most ops in the roofline, those furthest below their ceilings: as many as there are colours
+CEILING_OPS = 6  # most ops in the roofline and of times against sizes: as many as there are colours
 
-KINDS = ("changes", "blocks", "case", "launches", "roofline", "history", "lowprec")
+KINDS = ("changes", "blocks", "case", "launches", "sizes", "roofline", "history", "lowprec")
 """What the names of all pictures begin with."""
 
 
@@ -48,17 +50,26 @@ class Gallery:
 
     ops: Mapping[str, Pictures]
     roofline: Picture | None = None  # of the ops together. None if no case's operations are known
+    sizes: Picture | None = None  # the same. None if no op was timed at several sizes
 
 
 def collect_charts(run: Run, judgements: Judgements, raw: Iterable[LaunchRow]) -> dict[str, list[CaseChart]]:
     """What there is to draw of each op's timed cases, in their order."""
     judged = {(row.op, row.case): row for row in judgements.rows if row.suite is Suite.PERFORMANCE}
-    taken: dict[tuple[str, str, str], list[float]] = {}
+    taken: dict[tuple[str, str, str], list[style.Floats]] = {}
+    raw = list(raw)
+    base_us = {(row.op, row.case, row.process, row.block): np.median(row.us) for row in raw if row.arm == BASE}
+    beside = {place[:2] for place in base_us}
     for row in raw:
-        taken.setdefault((row.op, row.case, row.arm), []).extend(row.us)
+        us, base = np.array(row.us), base_us.get((row.op, row.case, row.process, row.block))
+        if (row.op, row.case) not in beside:
+            taken.setdefault((row.op, row.case, row.arm), []).append(us)
+        elif base:
+            taken.setdefault((row.op, row.case, row.arm), []).append(100 * (us / base - 1))
 
     def make(op: str, case: PerformanceCase) -> CaseChart | None:
-        launches = {arm: np.array(us) for arm in style.COLOURS if (us := taken.get((op, case.case, arm)))}
+        found = {arm: taken.get((op, case.case, arm)) for arm in style.COLOURS}
+        launches = {arm: np.concatenate(parts) for arm, parts in found.items() if parts}
         return _make_chart(case, judged.get((op, case.case)), launches)
 
     return {op.op: [chart for case in op.performance if (chart := make(op.op, case))] for op in run.ops}
@@ -112,6 +123,11 @@ def pick_worst(charts: Sequence[CaseChart], most: int) -> list[CaseChart]:
     return list(charts) if len(charts) <= most else sorted(charts, key=rank_chart)[:most]
 
 
+def choose_lowest(points: Iterable[WorkingPoint], most: int) -> set[str]:
+    """The ops of which a case is furthest below its ceiling, at most so many."""
+    return {*list(dict.fromkeys(one.op for one in sorted(points, key=lambda one: one.share or 0.0)))[:most]}
+
+
 def name_files(ops: Sequence[str]) -> list[str]:
     """A file name an op. Ops whose names differ only in what a file name can't hold, or in case, get a number."""
     names = [file_name(op) for op in ops]
@@ -163,7 +179,7 @@ class Painter:
         alone = {(op, chart.case) for op, chart in grave}
         last = (len(Gate) + 3, 0.0)
         ranked = sorted(self.charts, key=lambda op: min(map(rank_chart, self.charts[op]), default=last))
-        places = ceilings.find_places(run.ops, self.spreads, self.judgements.rows, limits)
+        points = [*ceilings.find_points(run.ops, self.spreads, self.judgements.rows, limits)]
         ops = {}
         for op, name in zip(run.ops, name_files([op.op for op in run.ops]), strict=True):
             charts, pictures = self.charts[op.op], list[Picture]()
@@ -180,13 +196,7 @@ class Painter:
                 own.append(self.save(figure, f"case-{name}-{len(own) + 1}", about, case=chart.case))
             count = sum(chart.gate is not Gate.OK for chart in charts)
             ops[op.op] = Pictures(tuple(pictures), tuple(own), count, tuple(map(tuple, more)))
-        if not places:
-            return Gallery(ops)
-        device = run.environment.device.name
-        lowest = sorted(places, key=lambda op: min(one.share for one in places[op]))[:ROOFLINE_OPS]
-        points = [one for op, found in places.items() if op in lowest for one in found]
-        figure = draw_roofline(points, limits, f"Roofline, {style.fit(device, 40)}")
-        return Gallery(ops, self.save(figure, "roofline", say("Roofline of {device}", device=plain(device, 40))))
+        return Gallery(ops, self.draw_roofline(points), self.draw_sizes(points))
 
     def draw_overviews(self, op: OpRun, name: str) -> Iterator[Picture]:
         """One picture of each kind that there are data for."""
@@ -196,7 +206,8 @@ class Painter:
         overviews: list[tuple[Callable[..., Figure], str, str, str, list[CaseChart], int]] = [
             (draw_changes, "changes", "changes and speedups", say("Changes and speedups of {op}", op=alt),
              [chart for chart in charts if chart.change or chart.speedup], ROWS),
-            (draw_blocks, "blocks", "block medians", say("Block medians of {op}", op=alt), shown, self.panels),
+            (draw_blocks, "blocks", "block medians", say("Block medians of {op}", op=alt),
+             shown if any(chart.gate is not Gate.OK for chart in charts) else [], self.panels),
             (draw_launches, "launches", "launches", say("Launches of {op}", op=alt),
              [chart for chart in shown if chart.launches], self.panels),
         ]  # fmt: skip
@@ -206,6 +217,31 @@ class Painter:
                 count = len(found) if kind == "changes" else len(charts)
                 figure = draw(worst, f"{title}: {what}", describe_left_out(len(worst), count))
                 yield self.save(figure, f"{kind}-{name}", about)
+
+    def draw_roofline(self, points: Sequence[WorkingPoint]) -> Picture | None:
+        """The roofline of the ops that are furthest below their ceilings."""
+        device, shown = (
+            self.run.environment.device.name,
+            choose_lowest([one for one in points if one.place], CEILING_OPS),
+        )
+        if places := [one.place for one in points if one.place and one.op in shown]:
+            figure = draw_roofline(places, self.run.limits, f"Roofline, {style.fit(device, 40)}")
+            return self.save(figure, "roofline", say("Roofline of {device}", device=plain(device, 40)))
+        return None
+
+    def draw_sizes(self, points: Sequence[WorkingPoint]) -> Picture | None:
+        """The times of the same ops against their sizes."""
+        sized = choose_sized(points)
+        shown = choose_lowest([one for one in points if one.op in sized], CEILING_OPS)
+        if not shown:
+            return None
+        left_out = f"{len(shown)} of {len(sized)} ops, those furthest below their ceilings"
+        figure = draw_sizes(
+            {op: sized[op] for op in sized if op in shown},
+            "Time against size",
+            left_out if sized.keys() - shown else "",
+        )
+        return self.save(figure, "sizes", say("Time against size"))
 
     def draw_storage(self, op: OpRun, name: str) -> Iterator[Picture]:
         """The errors of each tensor that is stored in low precision."""

@@ -45,6 +45,7 @@ class Material:
     clocks: Clocks
     pictures: Mapping[str, Pictures]  # by op
     roofline: Picture | None = None  # of all ops together
+    sizes: Picture | None = None  # the same: time against size
     extras: Sequence[OpExtra] = ()  # of extensions
 
     def group_judgements(self) -> dict[str, list[Judgement]]:

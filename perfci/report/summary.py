@@ -2,9 +2,10 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import starmap
+from statistics import geometric_mean
 
 from perfci.core import units
 from perfci.core.environment import UNTOLD
@@ -12,7 +13,8 @@ from perfci.core.model import Fact, Gate, Judgement, Judgements, Reason, Run, Su
 from perfci.core.wording import say, sentence
 from perfci.measure.closeness import times_allowed
 from perfci.report import means, rows, words
-from perfci.report.frame import Clocks
+from perfci.report.ceilings import WorkingPoint, find_points
+from perfci.report.frame import ArmSpread, Clocks
 from perfci.report.steps import make_steps
 from perfci.report.text import code, phrase, plain, strong
 from perfci.report.view import Head, NextStep, make_table
@@ -200,20 +202,61 @@ def _describe_gate(judgements: Judgements) -> str:
     return say("{opening} (exit code {code}): {tally}, in {ops}.", opening=opening, ops=ops, **facts)
 
 
-def summarise(run: Run, judgements: Judgements, clocks: Clocks) -> tuple[str, ...]:
-    """Returns the means over all cases, and what makes the run unlike others."""
-    return (*_describe_means(judgements.rows), *_describe_oddities(run, clocks))
+def summarise(run: Run, judgements: Judgements, clocks: Clocks, spreads: Sequence[ArmSpread]) -> tuple[str, ...]:
+    """Returns what all cases come to, with the best and the worst, and what makes the run unlike others."""
+    points = [*find_points(run.ops, spreads, judgements.rows, run.limits)]
+    return (
+        *_describe_accuracy(run), *_describe_means(judgements.rows), *_describe_ceilings(points),
+        *_describe_oddities(run, clocks),
+    )  # fmt: skip
+
+
+def _describe_accuracy(run: Run) -> Iterator[str]:
+    """Returns how many checks pass, and which of those is nearest to what is allowed."""
+    made = [(op.op, check) for op in run.ops for check in op.accuracy if not check.unchecked]
+    passed = [(op, check) for op, check in made if not check.failure]
+    if not made:
+        return
+    checks = say("{count:accuracy check|accuracy checks}", count=len(made))
+    text = phrase("**Accuracy**: {passed} of {checks} pass.", passed=len(passed), checks=checks)
+    known = [(check.errors.of_allowed, op, check) for op, check in passed if check.errors and check.errors.of_allowed]
+    if known:
+        share, op, check = max(known, key=lambda one: one[0])
+        where, values = f"{code(op)} {code(check.case)}", plain(check.values)
+        text += say(" Nearest to what is allowed: {share:%} at {where}, {values} values.", share=share, where=where,
+                    values=values)  # fmt: skip
+    yield text
 
 
 def _describe_means(judged: Sequence[Judgement]) -> Iterator[str]:
-    """Returns the mean over all cases, with the worst of them. The table of speedups has those of each op."""
+    """Returns the mean over all cases. The table of speedups has those of each op."""
     if speedups := means.find_speedups(judged):
-        worst = min(speedups, key=lambda one: one.ratio.value)
+        ends = [(one.ratio.value, one.row.op, one.row.case or "") for one in speedups]
         yield phrase(
-            "**Speedup** over the reference, geometric mean of {count:case|cases}: {mean}; lowest {worst} at {where}.",
+            "**Speedup** over the reference, geometric mean of {count:case|cases}: {mean}{ends}.",
             count=len(speedups), mean=words.write_speedup(average_ratios([one.ratio for one in speedups])),
-            worst=words.write_ratio(worst.ratio.value), where=f"{code(worst.row.op)} {code(worst.row.case or '')}",
+            ends=_tell_ends(ends, words.write_ratio),
         )  # fmt: skip
+
+
+def _describe_ceilings(points: Sequence[WorkingPoint]) -> Iterator[str]:
+    """Returns which share of its ceiling a kernel reaches in the mean."""
+    if shares := [(one.share, one.op, one.case.case) for one in points if one.share]:
+        yield phrase(
+            "**Share of the ceiling**, what a copy or a matrix product reaches in this run, geometric mean of "
+            "{count:case|cases}: {mean:%}{ends}.",
+            count=len(shares), mean=geometric_mean(share for share, *_ in shares),
+            ends=_tell_ends(shares, units.percent),
+        )  # fmt: skip
+
+
+def _tell_ends(found: Sequence[tuple[float, str, str]], write: Callable[[float], str]) -> str:
+    """The best kernel and the one that is furthest from it, each with its op and case. Empty if there is only one."""
+    if len(found) < 2:
+        return ""
+    (least, *worst), (most, *best) = (end(found, key=lambda one: one[0]) for end in (min, max))
+    places = {"best": " ".join(map(code, best)), "worst": " ".join(map(code, worst))}
+    return say("; best {most} at {best}, lowest {least} at {worst}", most=write(most), least=write(least), **places)
 
 
 def _describe_oddities(run: Run, clocks: Clocks) -> Iterator[str]:

@@ -36,6 +36,21 @@ def test_unsound_cases_have_no_place(examples, case, verdict, whole):
     named = None if whole else case.case
     row = examples.judgement("mm", named, verdict, examples.reason("example_same"), suite=Suite.PERFORMANCE)
 
-    found = ceilings.find_places([op], frame.pool_spreads(examples.run([op])), [row], LIMITS)
+    found = ceilings.find_points([op], frame.pool_spreads(examples.run([op])), [row], LIMITS)
 
-    assert [one.case for one in found.get("mm", [])] == ([] if whole else ["m=2,dtype=float16"])
+    assert [one.case.case for one in found] == ([] if whole else ["m=2,dtype=float16"])
+
+
+def test_without_operations_the_ceiling_is_the_copys_and_without_limits_there_is_none(case):
+    def find(case, limits):
+        (point,) = ceilings.find_points([OpRun("mm", performance=(case,))], [kernel_of(case)], [], limits)
+        return point.share
+
+    assert find(case, LIMITS) == pytest.approx(0.25)
+    assert find(replace(case, flops=None), LIMITS) == pytest.approx(0.25)
+    assert find(replace(case, flops=None), Limits()) is None
+    assert find(replace(case, bytes_moved=None), LIMITS) is None
+
+
+def kernel_of(case):
+    return replace(next(frame.pool_case("mm", case)), arm="kernel", p50_us=10.0)

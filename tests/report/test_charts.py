@@ -94,6 +94,36 @@ def test_changes_show_intervals_and_what_is_allowed(chart):
     assert change.get_xlabel() == "%"
 
 
+def beside_base(chart, step=4.0, spread=1.0):
+    """The same with launches in per cent against the base's, the kernel's slower by so much."""
+    rng = np.random.default_rng(2)
+    base, tail = rng.normal(0, spread, 960), 10 * rng.exponential(30, 960) * (rng.random(960) < 0.02)
+    launches = {"kernel": rng.normal(step, spread, 960) + tail, "base": base, "reference": base + 100}
+    return replace(chart, launches=launches)
+
+
+@pytest.mark.parametrize("spread", [0.3, 1.0, 2.0])
+def test_a_step_of_4_per_cent_is_seen_beside_the_bases_launches(chart, spread):
+    (axes,) = cases.draw_launches([beside_base(chart, spread=spread)], "softmax").axes
+
+    kernel, base = sorted(axes.lines, key=lambda line: -np.interp(0.5, line.get_ydata(), line.get_xdata()))
+    middles = [float(np.interp(0.5, line.get_ydata(), line.get_xdata())) for line in (kernel, base)]
+    low, high = axes.get_xlim()
+    assert (kernel.get_color(), base.get_color()) == (style.COLOURS["kernel"], style.COLOURS["base"])
+    assert middles[0] - middles[1] == pytest.approx(4.0, abs=0.3)
+    assert middles[0] - middles[1] > 0.2 * (high - low)
+    assert axes.get_xlabel().startswith("% beside the base")
+    (allowed,) = axes.patches
+    assert (allowed.get_x(), allowed.get_width()) == pytest.approx((-1.5, 3.0))
+
+
+def test_without_a_base_the_launches_stand_beside_the_baseline(chart):
+    (axes,) = cases.draw_launches([chart], "softmax").axes
+
+    (baseline,) = [line for line in axes.lines if line.get_linestyle() == ":"]
+    assert [*baseline.get_xdata()] == pytest.approx([9.8, 9.8])
+
+
 # --- the device -------------------------------------------------------------------------------------------------------
 
 
@@ -107,8 +137,7 @@ def places(examples):
     ]  # fmt: skip
     run = examples.run([OpRun("matmul", performance=tuple(timed))])
     spreads = frame.pool_spreads(run)
-    places = ceilings.find_places(run.ops, spreads, (), limits)
-    return [one for op in places.values() for one in op], limits
+    return [one.place for one in ceilings.find_points(run.ops, spreads, (), limits)], limits
 
 
 def test_labels_of_the_roofline_overlap_neither_each_other_nor_points(places):
@@ -120,6 +149,53 @@ def test_labels_of_the_roofline_overlap_neither_each_other_nor_points(places):
     assert overlaps(figure) == []
     right = axes.get_window_extent().x1
     assert all(Text.get_window_extent(name).x0 > right for name in names)
+
+
+def sized(examples, sizes=(1, 2, 4, 8), dtypes=("float16", "float32"), flops=0, limits=None, op="softmax"):
+    """Cases of two lines, the largest of which comes nearest to its ceiling."""
+    timed = [
+        replace(examples.performance_case(f"n={n},dtype={dtype}", 10.0 * n + 5), bytes_moved=n << 25, flops=flops * n)
+        for n in sizes
+        for dtype in dtypes
+    ]
+    run = examples.run([OpRun(op, performance=tuple(timed))])
+    return [*ceilings.find_points(run.ops, frame.pool_spreads(run), (), limits or Limits(4000.0, {"float16": 700.0}))]
+
+
+def test_time_against_size_has_a_line_an_arm_and_dtype_and_marks_the_best_working_point(examples):
+    points = device.choose_sized(sized(examples))
+
+    (axes,) = device.draw_sizes(points, "Time against size").axes
+
+    assert axes.get_xlabel() == "bytes moved"
+    assert sorted(len(line.get_xdata()) for line in axes.lines) == [1, 4, 4, 4, 4, 8]
+    best = max(points["softmax"], key=lambda one: one.share)
+    assert axes.lines[-1].get_xydata().tolist() == [[best.case.bytes_moved, best.us["kernel"]]]
+    assert "of a copy, at 268 MB" in axes.texts[-1].get_text()
+
+
+def test_a_case_that_arithmetic_limits_is_as_large_as_its_operations(examples):
+    points = device.choose_sized(sized(examples, dtypes=("float16",), flops=10**11))
+
+    (axes,) = device.draw_sizes(points, "Time against size").axes
+
+    assert axes.get_xlabel() == "operations"
+    assert axes.lines[0].get_xdata().tolist() == [1e11, 2e11, 4e11, 8e11]
+    assert "of its ceiling, at " in axes.texts[-1].get_text()
+
+
+def test_of_fewer_than_three_sizes_there_is_no_line_and_without_limits_no_ceiling(examples):
+    assert device.choose_sized(sized(examples, sizes=(1, 2))) == {}
+
+    (axes,) = device.draw_sizes(device.choose_sized(sized(examples, limits=Limits())), "Time against size").axes
+    assert len(axes.lines) == 4
+
+
+@pytest.mark.parametrize("count", [1, 4, 9])
+def test_texts_of_times_against_sizes_overlap_nowhere(examples, count):
+    points = [one for number in range(count) for one in sized(examples, op=f"a_long_name_of_an_op_{number}")]
+
+    assert overlaps(device.draw_sizes(device.choose_sized(points), "Time against size")) == []
 
 
 # --- runs and storage -------------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from PIL import Image
 
 from perfci.core.model import Gate, Judgements, Limits, OpRun
 from perfci.report import frame, plots
-from perfci.report.charts.device import draw_roofline
+from perfci.report.charts.device import draw_roofline, draw_sizes
+from perfci.store.launches import LaunchRow
 
 
 def write(run, judgements, folder, raw=(), **options):
@@ -38,9 +39,10 @@ def test_each_timed_op_gets_one_picture_of_each_kind_and_one_of_each_case_that_f
     _, judgements = examples.full()
     grave = {row.case for row in judgements.rows if row.op == "softmax" and row.gate is not Gate.OK and row.comparison}
 
+    # broadcast has nothing whose blocks are worth a look.
     assert [name for name in files if "case" not in name] == [
-        "blocks-broadcast.png", "blocks-matmul.png", "blocks-softmax.png",
-        "changes-broadcast.png", "changes-matmul.png", "changes-softmax.png",
+        "blocks-matmul.png", "blocks-softmax.png", "changes-broadcast.png", "changes-matmul.png", "changes-softmax.png",
+        "sizes.png",
     ]  # fmt: skip
     assert {picture.case for picture in gallery.ops["softmax"].cases} <= grave
     assert gallery.ops["softmax"].alone == len(gallery.ops["softmax"].cases)
@@ -50,6 +52,23 @@ def test_a_run_with_nothing_timed_has_no_pictures(drawn):
     gallery, files = drawn("on_cpu")
 
     assert (files, gallery.ops["softmax"].pictures) == ([], ())
+
+
+def test_launches_are_held_against_the_bases_of_the_same_block(examples):
+    run, judgements = examples.duelled()
+    case = next(case for op in run.ops if op.op == "softmax" for case in op.performance if case.blocks)
+    rows = [
+        LaunchRow("softmax", case.case, 0, block, arm, tuple(pace * us for us in times))
+        for block, pace in ((0, 1.0), (1, 1.3))  # another clock
+        for arm, times in (("kernel", (10.4, 10.4, 10.5)), ("base", (9.9, 10.0, 10.1)))
+    ]
+    rows.append(LaunchRow("softmax", case.case, 0, 2, "kernel", (77.0,)))  # a block without its base
+
+    charts = {chart.case: chart for chart in plots.collect_charts(run, judgements, rows)["softmax"]}
+
+    assert charts[case.case].launches["kernel"] == pytest.approx([4.0, 4.0, 5.0] * 2)
+    assert charts[case.case].launches["base"] == pytest.approx([-1.0, 0.0, 1.0] * 2)
+    assert charts[case.case].beside_base
 
 
 def test_of_many_cases_the_gravest_are_chosen(examples):
@@ -89,7 +108,7 @@ def test_a_few_ops_share_one_roofline(examples, tmp_path):
 
 
 def test_of_many_ops_the_roofline_has_those_furthest_below_their_ceilings(examples, tmp_path, monkeypatch):
-    monkeypatch.setattr(plots, "ROOFLINE_OPS", 1)
+    monkeypatch.setattr(plots, "CEILING_OPS", 1)
     drawn = []
     monkeypatch.setattr(plots, "draw_roofline", lambda found, *rest: drawn.extend(found) or draw_roofline(found, *rest))
     run, judgements = products(examples, 2)
@@ -97,6 +116,18 @@ def test_of_many_ops_the_roofline_has_those_furthest_below_their_ceilings(exampl
     write(replace(run, ops=(replace(run.ops[0], performance=(quick,)), run.ops[1])), judgements, tmp_path)
 
     assert {one.op for one in drawn} == {"op1"}
+
+
+def test_of_many_ops_those_furthest_below_their_ceilings_are_drawn_against_their_sizes(examples, tmp_path, monkeypatch):
+    monkeypatch.setattr(plots, "CEILING_OPS", 1)
+    drawn = []
+    monkeypatch.setattr(plots, "draw_sizes", lambda found, *rest: drawn.extend(found) or draw_sizes(found, *rest))
+    run, judgements = examples.large(ops=2, cases=4)
+    slow = tuple(replace(case, bytes_moved=case.bytes_moved // 9 + n) for n, case in enumerate(run.ops[1].performance))
+    gallery = write(replace(run, ops=(run.ops[0], replace(run.ops[1], performance=slow))), judgements, tmp_path)
+
+    assert drawn == ["op1"]
+    assert gallery.sizes.file == "sizes.png"
 
 
 def test_without_measured_limits_there_is_no_roofline(examples, tmp_path):

@@ -2,12 +2,12 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.core.model import Judgements, Reason, Suite, Verdict
+from perfci.core.model import Judgements, Limits, Reason, Suite, Verdict
 from perfci.report import frame, markdown, summary, text
 
 
 def bullets(run, judgements):
-    found = summary.summarise(run, judgements, frame.find_clocks(run))
+    found = summary.summarise(run, judgements, frame.find_clocks(run), frame.pool_spreads(run))
     return tuple(map(markdown.write, found))
 
 
@@ -217,13 +217,52 @@ def test_what_makes_a_run_unlike_others_is_told(examples, changes, told):
     assert line(bullets(run, judgements), "Take care") == f"**Take care**: {told}."
 
 
-def test_the_mean_over_all_cases_names_the_worst_case(examples):
+def test_the_mean_over_all_cases_names_the_best_and_the_worst_case(examples):
     run, judgements = examples.duelled()
 
-    found = bullets(run, judgements)
+    told = line(bullets(run, judgements), "Speedup")
 
-    lowest = min(
-        (row for row in judgements.rows if row.comparison and row.comparison.speedup),
-        key=lambda row: row.comparison.speedup.value,
+    known = [row for row in judgements.rows if row.comparison and row.comparison.speedup]
+    worst, best = (end(known, key=lambda row: row.comparison.speedup.value) for end in (min, max))
+    assert f"at `{best.op}` `{best.case}`, lowest" in told
+    assert told.endswith(f"at `{worst.op}` `{worst.case}`.")
+
+
+def test_the_accuracy_line_counts_checks_and_names_what_is_nearest_to_what_is_allowed(examples):
+    run, judgements = examples.small()
+    [op] = run.ops
+    first, second, *rest = op.accuracy
+    near = replace(first, values="tiny", errors=replace(first.errors, of_allowed=0.7))
+    wrong = replace(second, failure=Reason("boom"), errors=replace(second.errors, of_allowed=None))
+    op = replace(op, accuracy=(near, wrong, replace(rest[0], unchecked=Reason("boom")), *rest[1:]))
+
+    found = bullets(replace(run, ops=(op,)), judgements)
+
+    assert line(found, "Accuracy") == (
+        f"**Accuracy**: 7 of 8 accuracy checks pass. Nearest to what is allowed: 70.0 % at `softmax` `{first.case}`, "
+        "tiny values."
     )
-    assert line(found, "Speedup").endswith(f"at `{lowest.op}` `{lowest.case}`.")
+    assert line(bullets(replace(run, ops=(replace(op, accuracy=()),)), judgements), "Accuracy") is None
+
+
+def test_the_share_of_the_ceiling_names_the_best_kernel_and_leaves_out_what_is_unsound(examples):
+    run, judgements = examples.small()
+    [op] = run.ops
+    fast, slow = op.performance
+    fast = replace(fast, bytes_moved=round(4180e3 * 0.9 * frame_us(fast)))
+    slow = replace(slow, bytes_moved=round(4180e3 * 0.4 * frame_us(slow)))
+    run = replace(run, ops=(replace(op, performance=(fast, slow)),))
+
+    told = line(bullets(run, judgements), "Share of the ceiling")
+    assert told.endswith(
+        f"geometric mean of 2 cases: 60.0 %; best 90.0 % at `softmax` `{fast.case}`, lowest 40.0 % at `softmax` "
+        f"`{slow.case}`."
+    )
+    suspect = replace(judgements, rows=tuple(replace(row, verdict=Verdict.SUSPECT) if row.case == slow.case else row
+                                             for row in judgements.rows))  # fmt: skip
+    assert line(bullets(run, suspect), "Share of the ceiling").endswith("geometric mean of 1 case: 90.0 %.")
+    assert line(bullets(replace(run, limits=Limits()), judgements), "Share of the ceiling") is None
+
+
+def frame_us(case):
+    return next(frame.pool_case("softmax", case)).p50_us

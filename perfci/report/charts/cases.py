@@ -21,8 +21,9 @@ NEAR = 1.3
 """Greatest ratio between the reference and the other arms at which they share a panel. Beyond, it would press the arms
 that are compared into a line."""
 
-CUT = (0.005, 0.995)  # quantiles of the launches between which the axis of a distribution lies
-CUT_NOTE = "axes cut at the 0.5th and 99.5th percentile"
+CUT = (0.01, 0.98)  # quantiles of the launches between which the axis of a distribution lies
+FAR = 3.0  # distances of the quartiles beyond them at which it ends at the latest: a few far launches hide no step
+CUT_NOTE = "distributions without their tails"
 POINTS = 100  # points of a curve that are drawn
 ROWS = 32  # most cases in a chart of changes
 ALLOWED = "#D5E3EE"
@@ -39,12 +40,18 @@ class CaseChart:
     medians: Mapping[str, Floats] = field(default_factory=dict)
     """of each block, by arm in the order of COLOURS, NaN if the block lacks the arm"""
     baseline_us: float | None = None  # stored median
-    launches: Mapping[str, Floats] = field(default_factory=dict)  # every launch by arm
+    launches: Mapping[str, Floats] = field(default_factory=dict)
+    """every launch by arm, in microseconds. If one is the base, in per cent against its median in the same block"""
     shifts: tuple[Floats, ...] = ()  # by process: logarithm of kernel / base of each block
     change: Interval | None = None  # against the base or the baseline, ratio - 1
     allowed: float | None = None  # slow-down, ratio - 1
     speedup: Interval | None = None
     target: float | None = None  # of the speedup
+
+    @property
+    def beside_base(self) -> bool:
+        """Whether its launches are held against the base's."""
+        return "base" in self.launches
 
     @property
     def flag(self) -> str:
@@ -118,12 +125,24 @@ def _number_blocks(axes: Axes, count: int) -> None:
 
 
 def plot_launches(axes: Axes, case: CaseChart) -> str:
-    """The share of launches that took at most so long. Returns in words what lies beyond the axis."""
-    arms, _ = part_arms(case.launches)
-    ends = np.array([np.quantile(case.launches[arm], CUT) for arm in arms])
-    low, high = float(ends.min()), float(ends.max())
-    room = 0.03 * (high - low) or 0.01 * high
-    scale, unit = style.choose_unit(high)
+    """The share of launches that took at most so long. Returns in words what lies beyond the axis.
+
+    Beside a base each launch is held against the base's in the same block, so that no clock hides a step.
+    """
+    arms = list_launched(case)
+    ends = [end for arm in arms for end in _find_ends(case.launches[arm])]
+    if case.beside_base:
+        allowed = 100 * (case.allowed or 0.0)
+        axes.axvspan(-allowed, allowed, color=ALLOWED, lw=0, zorder=0)
+        scale, unit = 1.0, "% beside the base, block by block"
+        ends += [-1.1 * allowed, 1.1 * allowed]
+    else:
+        scale, unit = style.choose_unit(max(ends))
+        if case.baseline_us:
+            axes.axvline(case.baseline_us / scale, color="black", lw=1, ls=":", zorder=2)
+            ends.append(case.baseline_us)
+    low, high = float(min(ends)), float(max(ends))
+    room = 0.03 * (high - low) or 0.01 * abs(high) or 1.0
     for arm in reversed(arms):
         shares = np.linspace(0, 1, min(case.launches[arm].size, POINTS))
         values = np.quantile(case.launches[arm], shares)
@@ -134,8 +153,21 @@ def plot_launches(axes: Axes, case: CaseChart) -> str:
     style.limit_ticks(axes, y=3)
     axes.set_xlabel(unit)
     every = np.concatenate([case.launches[arm] for arm in arms])
-    slower = np.count_nonzero(every > high + room)
-    return f"{percent(slower / every.size)} slower, to {time(float(every.max()))}" if slower else ""
+    slower, most = np.count_nonzero(every > high + room), float(every.max())
+    longest = percent(most / 100, signed=True) if case.beside_base else time(most)
+    return f"{percent(slower / every.size)} slower, to {longest}" if slower else ""
+
+
+def _find_ends(values: Floats) -> tuple[float, float]:
+    """Between which nearly all values lie."""
+    low, first, third, high = np.quantile(values, (CUT[0], 0.25, 0.75, CUT[1])).tolist()
+    reach = FAR * (third - first) or high - low
+    return max(low, first - reach), min(high, third + reach)
+
+
+def list_launched(case: CaseChart) -> list[str]:
+    """The arms whose launches are drawn: beside a base nothing widens the axis, so that a small step is seen."""
+    return ["kernel", "base"] if case.beside_base else part_arms(case.launches)[0]
 
 
 def plot_duel(axes: Axes, case: CaseChart) -> str:
@@ -182,8 +214,12 @@ def draw_launches(cases: Sequence[CaseChart], title: str, note: str = "") -> Fig
     legend = [
         style.sample(arm, color=colour, ls=DASHES[arm], lw=1.5)
         for arm, colour in COLOURS.items()
-        if any(arm in part_arms(case.launches)[0] for case in cases)
+        if any(arm in list_launched(case) for case in cases)
     ]
+    if any(case.beside_base and case.allowed for case in cases):
+        legend.append(style.sample("allowed", ALLOWED))
+    if any(case.baseline_us and not case.beside_base for case in cases):
+        legend.append(style.sample("baseline", color="black", lw=1, ls=":"))
     figure, panels = style.make_panels(len(cases), title, note, legend)
     for place, (axes, case, name) in enumerate(zip(panels, cases, names, strict=True)):
         style.set_heading(axes, name, plot_launches(axes, case), case.gate, case.flag)

@@ -1,15 +1,16 @@
-"""The roofline: what cases reach of what the device can do."""
+"""The roofline, and time against size: what cases reach of what the device can do."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from perfci.core.model import Limits
-from perfci.core.units import percent, significant
-from perfci.report.ceilings import CeilingPoint, find_ridge
+from perfci.core.units import percent, significant, time
+from perfci.report.ceilings import CeilingPoint, WorkingPoint, find_ridge
 from perfci.report.charts import style
-from perfci.report.charts.style import INK, QUIET, SERIES, SHAPES, WIDTH
+from perfci.report.charts.style import COLOURS, DASHES, INK, MARKERS, QUIET, SERIES, SHAPES, WIDTH
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 LABELS = 8  # most points that are named, those with the lowest shares of their ceilings
 NAMES = 2.9  # width of the column with their names, inches
+FEWEST = 3  # sizes below which time against size has no shape
+BEST = "#D55E00"
 
 
 @style.apply_style()
@@ -86,3 +89,96 @@ def _name_points(axes: Axes, named: Sequence[tuple[CeilingPoint, str]]) -> None:
             annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": "#BBBBBB", "lw": 0.6, "shrinkB": 3, "relpos": (0, 0.5)},
         )  # fmt: skip
+
+
+# --- time against size ------------------------------------------------------------------------------------------------
+
+
+def find_size(point: WorkingPoint, by_memory: bool) -> float:
+    """What a case is as large as: the bytes that it moves, or its operations."""
+    return float((point.case.bytes_moved if by_memory else point.case.flops) or 0)
+
+
+def _is_by_memory(found: Sequence[WorkingPoint]) -> bool:
+    """Whether the cases of an op are as large as the bytes that they move: most are not limited by arithmetic."""
+    return 2 * sum(bool(one.place and not one.place.by_memory) for one in found) < len(found)
+
+
+def choose_sized(found: Iterable[WorkingPoint]) -> dict[str, list[WorkingPoint]]:
+    """The points whose size is known, of the ops that have FEWEST sizes."""
+    ops: dict[str, list[WorkingPoint]] = {}
+    for one in found:
+        ops.setdefault(one.op, []).append(one)
+    sized = {op: [one for one in points if find_size(one, _is_by_memory(points))] for op, points in ops.items()}
+    return {
+        op: points
+        for op, points in sized.items()
+        if len({find_size(one, _is_by_memory(points)) for one in points}) >= FEWEST
+    }
+
+
+def _name_curves(found: Sequence[WorkingPoint]) -> list[str]:
+    """What tells the curve of each point from others: the parts of its case that are no numbers and that differ."""
+    parts = [[part for part in one.case.case.split(",") if not _is_number(part)] for one in found]
+    shared = set.intersection(*map(set, parts))
+    return [",".join(part for part in each if part not in shared) for each in parts]
+
+
+def _is_number(part: str) -> bool:
+    return part.partition("=")[2].replace(".", "", 1).isdigit()
+
+
+@style.apply_style()
+def draw_sizes(found: Mapping[str, Sequence[WorkingPoint]], title: str, note: str = "") -> Figure:
+    """A panel an op with its medians by size, the time that the ceilings allow, and the point nearest to that."""
+    every = [one for points in found.values() for one in points]
+    legend = [
+        style.sample(arm, color=colour, marker=MARKERS[arm], ms=3, ls=DASHES[arm])
+        for arm, colour in COLOURS.items()
+        if any(arm in one.us for one in every)
+    ]
+    if any(one.share for one in every):
+        legend.append(style.sample("what the ceilings allow", color="black", lw=1, ls=":"))
+        legend.append(style.sample("best working point", color=BEST, marker="o", ms=7, mfc="none", lw=0))
+    figure, panels = style.make_panels(len(found), title, note, legend)
+    for axes, (op, points) in zip(panels, found.items(), strict=True):
+        style.set_heading(axes, op, plot_sizes(axes, points))
+    return figure
+
+
+def plot_sizes(axes: Axes, found: Sequence[WorkingPoint]) -> str:
+    """The medians of each arm, a line each of those that differ in size alone. Returns the best point in words."""
+    by_memory = _is_by_memory(found)
+    points = sorted(found, key=lambda one: find_size(one, by_memory))
+    sizes = [find_size(one, by_memory) for one in points]
+    ceilings = [(size, one.us["kernel"] * one.share) for size, one in zip(sizes, points, strict=True) if one.share]
+    for name, arm in itertools.product(dict.fromkeys(names := _name_curves(points)), reversed(COLOURS)):
+        line = [(size, one.us[arm]) for size, one, own in zip(sizes, points, names, strict=True)
+                if own == name and arm in one.us]  # fmt: skip
+        if line:
+            axes.plot(*zip(*line, strict=True), color=COLOURS[arm], ls=DASHES[arm], lw=0.9, marker=MARKERS[arm], ms=2.6)
+    best = max(points, key=lambda one: one.share or 0.0)
+    if ceilings:
+        axes.plot(*zip(*ceilings, strict=True), color="black", lw=1, ls=":", zorder=1)
+        at = [find_size(best, by_memory)], [best.us["kernel"]]
+        axes.plot(*at, "o", ms=8, mfc="none", mec=BEST, mew=1.2, zorder=5)
+    times = [one.us[arm] for one in points for arm in COLOURS if arm in one.us] + [us for _, us in ceilings]
+    style.set_log(axes.xaxis, sizes[0], sizes[-1], _write_size if by_memory else _write_giga, most=4)
+    style.set_log(
+        axes.yaxis, min(times), max(times), lambda us: time(us).replace(".00", "").replace(".0 ", " "), most=4
+    )
+    axes.set_xlim(sizes[0] / 1.2, sizes[-1] * 1.2)
+    axes.set_ylim(min(times) / 1.5, max(times) * 1.5)
+    axes.set_xlabel("bytes moved" if by_memory else "operations")
+    if not ceilings:
+        return ""
+    of, write = "its ceiling" if best.place else "a copy", _write_size if by_memory else _write_giga
+    return f"best: {percent(best.share)} of {of}, at {write(float(significant(find_size(best, by_memory))))}"
+
+
+def _write_size(value: float) -> str:
+    return f"{value / 1e6:.6g} MB" if value < 1e9 else f"{value / 1e9:.6g} GB"
+
+
+def _write_giga(value: float) -> str:
+    return f"{value / 1e9:.6g} G"

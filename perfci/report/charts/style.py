@@ -182,15 +182,15 @@ def limit_ticks(axes: Axes, x: int = 5, y: int = 4, *, whole: bool = False) -> N
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.10g}"))
 
 
-def set_log(axis: Any, low: float, high: float, write: Callable[[float], str] = significant) -> None:
-    """A logarithmic axis with at most seven labelled ticks at 1, 2 and 5 of a decade, or at powers of ten."""
+def set_log(axis: Any, low: float, high: float, write: Callable[[float], str] = significant, most: int = 7) -> None:
+    """A logarithmic axis with so many labelled ticks at most, at 1, 2 and 5 of a decade, or at powers of ten."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     axis._set_axes_scale("log")
     steps = (1, 2, 5) if high / low < 150 else (1,)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
-    axis.set_major_locator(FixedLocator(ticks[:: -(-len(ticks) // 7) or 1]))
+    axis.set_major_locator(FixedLocator(ticks[:: -(-len(ticks) // most) or 1]))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
 
