@@ -9,11 +9,10 @@ import asyncio
 import json
 import os
 import re
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
-
-from mcp import Client, StdioServerParameters, stdio_client
 
 from perfci.cli.demo import write_project
 from tests.git_repositories import begin_topic
@@ -34,6 +33,8 @@ WORDS = """# scale
 
 async def hold(root: Path) -> str:
     """Hold the session with a server of its own. Returns all that was asked and answered, as text."""
+    from mcp import Client, StdioServerParameters, stdio_client
+
     program, *command = [*COMMAND, "mcp", "--device", "fake", "--project", str(root)]
     lines: list[str] = []
 
@@ -53,9 +54,8 @@ async def hold(root: Path) -> str:
         path.write_text(text)
         lines.extend([f"(scale_triton.py now has US_PER_MEGABYTE = {us})", ""])
 
-    async with Client(
-        stdio_client(StdioServerParameters(command=program, args=command, env=dict(os.environ)))
-    ) as client:
+    server = StdioServerParameters(command=program, args=command, env=dict(os.environ))
+    async with Client(stdio_client(server, errlog=sys.__stderr__)) as client:
         found = await ask("brief", op="scale")
         lines.extend([found["text"], ""])
         edit(300.0)

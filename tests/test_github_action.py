@@ -382,6 +382,7 @@ def test_perfci_and_packages_are_installed_apart_each_as_one_argument(repository
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_one_check_over_several_jobs(repository):
     edit(repository, "scale", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 344.0")
     edit(repository, "relu", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 320.0  # as before")

@@ -65,6 +65,7 @@ def stated(answer):
 
 @needs_ray
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_if_a_node_is_killed_in_the_middle_the_verdicts_are_those_of_one_machine(topic: Project, cluster):
     pipe = cluster.shared / "pipe"
     waiting = (
@@ -106,6 +107,7 @@ def test_if_a_node_is_killed_in_the_middle_the_verdicts_are_those_of_one_machine
 
 @needs_ray
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_cluster_without_a_board_is_refused(topic: Project, cluster):
     cluster.find_url()
     process = topic.start("check", "--device", "npu", "--on", "ray")

@@ -197,6 +197,7 @@ def test_from_an_empty_repository_to_a_failed_gate(site, repository):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_new_op_from_the_wheel_is_ready_to_run(site, repository):
     shell = Shell(repository, site)
     shell.perfci("init")

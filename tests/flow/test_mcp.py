@@ -1,17 +1,16 @@
-"""`perfci mcp` and a real client of the protocol, on the fake device."""
+"""`perfci mcp` and a real client of the protocol, on the fake device: over pipes in the session of the guide alone."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
+from concurrent.futures import Future
 
 import pytest
-from mcp import Client, StdioServerParameters, stdio_client
 
 from perfci.cli.main import run
 from perfci.core.settings import load
@@ -41,15 +40,26 @@ def speed(project, us):
 
 
 def talk(project, conversation, *options):
-    """Have a client talk with a server of its own. `conversation` gets the client."""
-    program, *command = [*COMMAND, "mcp", "--device", "fake", "--project", str(project.root), *options]
-    server = StdioServerParameters(command=program, args=command, env=dict(os.environ))
+    """Have a client talk with the command's server, in this process. `conversation` gets the client."""
+    from mcp import Client  # takes as long to import as a test
+    from mcp.server.mcpserver import MCPServer
 
-    async def meet():
-        async with Client(stdio_client(server)) as client:
+    found = Future()
+
+    async def meet(server):
+        async with Client(server) as client:
             return await conversation(client)
 
-    return asyncio.run(meet())
+    def serve(server, _transport):
+        try:
+            found.set_result(asyncio.run(meet(server)))
+        except BaseException as error:
+            found.set_exception(error)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(MCPServer, "run", serve)
+        assert project.perfci("mcp", "--device", "fake", *options).code == 0
+    return found.result()
 
 
 async def ask(client, name, **arguments):

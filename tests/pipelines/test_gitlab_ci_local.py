@@ -106,6 +106,7 @@ def test_a_harmless_change_is_green_and_nothing_foreign_becomes_a_command(reposi
     assert git(demo.root, "status", "--porcelain", "--ignored") == ""
 
 
+@pytest.mark.nightly
 def test_a_shard_that_never_came_is_red_and_not_a_shorter_report(repository):
     demo = repository()
     demo.change("scale", 320.4)
@@ -121,6 +122,7 @@ def test_a_shard_that_never_came_is_red_and_not_a_shorter_report(repository):
     assert "fails (exit 2)" in done.log("perfci-merge")
 
 
+@pytest.mark.nightly
 def test_nightly_the_default_branch_is_measured_whole_and_its_baselines_are_proposed(repository, tmp_path, monkeypatch):
     demo = repository()
     git(demo.root, "checkout", "-q", "main")
@@ -151,6 +153,7 @@ def test_nightly_the_default_branch_is_measured_whole_and_its_baselines_are_prop
     server.close()
 
 
+@pytest.mark.nightly
 def test_nightly_chains_and_soak_run_even_if_what_is_timed_failed(repository):
     demo = repository()
     git(demo.root, "checkout", "-q", "main")

@@ -65,6 +65,7 @@ def test_kernels_that_ask_for_cuda_are_launched_and_judged(project):
     assert wrong != []
 
 
+@pytest.mark.nightly
 def test_operators_with_other_dtypes_and_lists_of_numbers_are_judged_without_an_edit(project):
     for checks, failures in interpreted(project, "*", "addcdiv", "bitwise_xor_", "replication_pad1d").values():
         assert checks > 20

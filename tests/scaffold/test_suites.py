@@ -288,6 +288,7 @@ def test_converted_ops_obey_the_contract_and_their_sources_are_known(converted):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_right_sketches_pass_and_wrong_ones_do_not(converted):
     told = interpreted(converted, "*=10[02]*", *RIGHT)
     told |= interpreted(converted, "*", *MADE)

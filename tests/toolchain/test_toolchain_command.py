@@ -44,6 +44,7 @@ def _check(root, *words, **variables):
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=root.parent, env=around)
 
 
+@pytest.mark.nightly
 def test_what_another_triton_makes_worse_is_named_and_the_rest_passes(project):
     if not (3, 6) <= release(triton.__version__) < (3, 8):
         pytest.skip("got worse between 3.7 and 3.8")

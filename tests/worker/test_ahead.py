@@ -66,7 +66,14 @@ def binaries(cache: Path) -> set[str]:
     return {path.parent.name for path in cache.glob("*/*.cubin")}
 
 
-def test_a_part_compiles_its_share_and_the_parts_together_all_in_every_layout(tmp_path: Path) -> None:
+def test_every_layout_of_every_case_is_compiled(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    assert compile_ahead(tmp_path, (9, 0))
+    assert binaries(tmp_path)
+
+
+@pytest.mark.nightly
+def test_a_part_compiles_its_share_and_the_parts_together_all(tmp_path: Path) -> None:
     pytest.importorskip("triton")
     first, second = (compile_ahead(tmp_path / "parts", (9, 0), part=(index, 2)) for index in (0, 1))
     whole = compile_ahead(tmp_path / "whole", (9, 0))
