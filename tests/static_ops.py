@@ -160,7 +160,7 @@ def run(
     output: list[bytes] = []
     reader = threading.Thread(target=lambda: output.append(child.stdout.read()))
     reader.start()
-    place = Place(tuple(OpFiles(op, str(root / op)) for op in ops), str(root))
+    place = Place(tuple(OpFiles(op, root / op) for op in ops), root)
     task = Compile(place=place, target=target, pattern=pattern, cases=cases)
     child.stdin.write(pack_task(task, written))
     child.stdin.flush()

@@ -1,5 +1,6 @@
 """Records to JSON and back. The one home of msgspec."""
 
+from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 import msgspec
@@ -7,12 +8,25 @@ import msgspec
 T = TypeVar("T")
 
 
+def _spell(value: Any) -> str:
+    """A path, the only thing in a record that JSON does not know."""
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError(f"no {type(value).__name__} can be stored")
+
+
+def _read(kind: type, value: Any) -> Any:
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    raise ValueError(f"no {kind.__name__}: {value!r}")
+
+
 def encode(record: Any) -> bytes:
     """A frozen dataclass, or anything built of them, as one line of JSON. A number that is not finite becomes null."""
     try:
-        return msgspec.json.encode(record)
+        return msgspec.json.encode(record, enc_hook=_spell)
     except UnicodeEncodeError:
-        return msgspec.json.encode(_storable(msgspec.to_builtins(record)))
+        return msgspec.json.encode(_storable(msgspec.to_builtins(record, enc_hook=_spell)))
 
 
 def storable(text: str) -> str:
@@ -35,11 +49,11 @@ def _storable(value: Any) -> Any:
 def decode(data: bytes | str, kind: type[T]) -> T:
     """One record of a known type. Raises ValueError that names the place where the JSON does not fit it."""
     try:
-        return msgspec.json.decode(data, type=kind)
+        return msgspec.json.decode(data, type=kind, dec_hook=_read)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
 
 def convert(value: Any, kind: type[T]) -> T:
     """A plain value, as of a settings file, as a type. Raises ValueError that names what was expected."""
-    return msgspec.convert(value, kind)
+    return msgspec.convert(value, kind, dec_hook=_read)

@@ -72,14 +72,14 @@ def holder(handle: int) -> str:
     return os.read(handle, _LONGEST).decode(errors="replace").strip() or "another process"
 
 
-def find_lock(name: str, folder: str | None) -> Path:
+def find_lock(name: str, folder: Path | None) -> Path:
     """Returns the file of a device's lock. Raises OSError for a name that no file has."""
     if not re.fullmatch(r"[\w.:-]{1,200}", name):
         raise OSError(errno.EINVAL, "no name of a device")
-    return Path(folder or tempfile.gettempdir()) / f"perfci-{name}.lock"
+    return (folder or Path(tempfile.gettempdir())) / f"perfci-{name}.lock"
 
 
-def find_displaced(folder: str | None) -> Reason | None:
+def find_displaced(folder: Path | None) -> Reason | None:
     """Returns where devices' locks lie if the folder for temporary files cannot be used. None if they lie there."""
     if folder or os.name != "posix":
         return None
@@ -93,7 +93,7 @@ def find_displaced(folder: str | None) -> Reason | None:
 
 @contextmanager
 def device_lock(
-    name: str, folder: str | None, waiting: Callable[[str], None], limit_s: float = WAIT_S
+    name: str, folder: Path | None, waiting: Callable[[str], None], limit_s: float = WAIT_S
 ) -> Iterator[None]:
     """Hold a device's lock, calling `waiting` with another holder's name. Raises DeviceError after `limit_s`."""
     path = find_lock(name, folder)

@@ -16,9 +16,9 @@ from perfci.core.settings import Settings
 from perfci.core.temporary import remove_abandoned, temporary_folder
 from perfci.ops.discover import OpFolder
 from perfci.worker import forks
-from perfci.worker.process import PROGRAM, WorkerEnvironment
+from perfci.worker.process import PROGRAM
 from perfci.worker.protocol import Message
-from perfci.worker.tasks import Opening, OpFiles, Place
+from perfci.worker.tasks import Opening, OpFiles, Place, WorkerEnvironment
 
 Listener = Callable[[Message], None]
 
@@ -194,19 +194,17 @@ def _own_package() -> Path:
 
 def list_files(folders: Iterable[OpFolder]) -> tuple[OpFiles, ...]:
     """Where ops live, for workers."""
-    return tuple(OpFiles(op.op, str(op.folder)) for op in folders)
+    return tuple(OpFiles(op.op, op.folder) for op in folders)
 
 
 def place_ops(settings: Settings, ops: Sequence[OpFiles], head_root: Path | None = None) -> Place:
     """Where ops of a project, or a chain, live. head_root: of the project under test, if these are the base's."""
-    home = None if head_root is None else str(head_root)
-    return Place(tuple(ops), str(settings.kernels), str(settings.root), home)
+    return Place(tuple(ops), settings.kernels, settings.root, head_root)
 
 
 def plan_opening(settings: Settings, device: str, seed: int, timer: str = "auto", process: int = 0) -> Opening:
     """How a worker of a project opens the device."""
-    lock_folder = str(settings.lock_folder) if settings.lock_folder else None
     return Opening(
         device, seed, timer, process,
-        lock_folder=lock_folder, lock_wait_s=settings.lock_wait_s, fake=settings.fake,
+        lock_folder=settings.lock_folder, lock_wait_s=settings.lock_wait_s, fake=settings.fake,
     )  # fmt: skip

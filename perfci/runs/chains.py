@@ -79,7 +79,7 @@ def _check_chain(bench: Bench, name: str, path: Path, request: Request) -> Chain
         bench.listener(message)
 
     seed, around = request.seed or 0, make_environment(bench, WorkerPlace(f"chain-{name}", request.device))
-    place = place_ops(bench.settings, (OpFiles(name, str(path.parent)),))
+    place = place_ops(bench.settings, (OpFiles(name, path.parent),))
     opening = plan_opening(bench.settings, request.device, seed)
     left: tuple[str, ...] | None = None
     failure: Reason | None = None

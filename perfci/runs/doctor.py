@@ -126,7 +126,7 @@ def gather(settings: Settings, kind: str, listener: Listener) -> Facts:
         landlock=confine.landlock_version(), fenced=confine.can_fence(), isolated=isolated,
         here=git.read(settings.root), lock_folder=str(lock), lock_writable=is_writable(lock),
         lock_shared=not contained or (settings.lock_folder is not None and mounted),
-        lock_displaced=locks.find_displaced(str(settings.lock_folder or "")),
+        lock_displaced=locks.find_displaced(settings.lock_folder),
         reports=str(settings.reports), reports_writable=is_writable(settings.reports),
         quarantine=settings.quarantine, sick=find_sick(settings), thresholds=ended(settings, device), ops=ops,
     )  # fmt: skip

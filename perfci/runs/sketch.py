@@ -178,7 +178,7 @@ def _rehearse(wanted: Mapping[str, SketchFiles], settings: Settings) -> tuple[li
     heard: list[Message] = []
     with open_bench(settings, heard.append) as bench:
         around = dataclasses.replace(make_environment(bench, WorkerPlace("new", "offline")), folder=bench.folder)
-        task = Rehearse(place=place_ops(settings, [OpFiles(op, "") for op in wanted]), sketches=wanted)
+        task = Rehearse(place=place_ops(settings, [OpFiles(op, Path()) for op in wanted]), sketches=wanted)
         failure = run_worker(task, around, heard.append)
     return [message for message in heard if isinstance(message, Sketched)], failure
 

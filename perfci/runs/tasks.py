@@ -16,7 +16,6 @@ from perfci.runs.effective_thresholds import of_run
 from perfci.runs.plan import Request, draw_seed
 from perfci.runs.record import Record
 from perfci.worker.pair import PairSide
-from perfci.worker.process import WorkerEnvironment
 from perfci.worker.tasks import (
     BASE,
     NOTHING_PLANTED,
@@ -27,6 +26,7 @@ from perfci.worker.tasks import (
     Place,
     Plant,
     Serve,
+    WorkerEnvironment,
 )
 
 SPLIT = frozenset({"cuda", "cpu", "fake"})  # devices whose calls can be handed to another process
@@ -101,8 +101,8 @@ class Tasks:
             return None
         return BaseFiles(
             folder=files.folder,
-            shared_folder=str(self._tree.settings.kernels),
-            root=str(self._tree.settings.root),
+            shared_folder=self._tree.settings.kernels,
+            root=self._tree.settings.root,
             plan=DuelPlan(
                 () if base.failure else tuple(case for case in op.performance if case in base.performance),
                 plan.duel,
@@ -169,14 +169,14 @@ class Tasks:
         root = self._bench.folder / "suites" / op
         shutil.rmtree(root, ignore_errors=True)  # of an attempt before
         shutil.copytree(tree, root, symlinks=True, copy_function=os.link)
-        folder = move_path(Path(base.folder), tree, root)
+        folder = move_path(base.folder, tree, root)
         for name in files:
             (folder / name).unlink(missing_ok=True)  # a link to the base's file
             shutil.copyfile(task.folder / name, folder / name)
-        shared, head_root = move_path(Path(base.shared_folder), tree, root), task.place.head_root or task.place.root
+        shared, head_root = move_path(base.shared_folder, tree, root), task.place.head_root or task.place.root
         compare = dataclasses.replace(
             task,
-            place=Place((OpFiles(op, str(folder)),), str(shared), str(root), head_root),
+            place=Place((OpFiles(op, folder),), shared, root, head_root),
             opening=dataclasses.replace(task.opening, lock=False),
             suites=(),
             remaining=True,
@@ -230,16 +230,11 @@ class Tasks:
 
 
 def _host(task: Measure, around: WorkerEnvironment, arm: str) -> Host:
-    return Host(
-        Serve(place=task.place, opening=dataclasses.replace(task.opening, lock=False, seed=0, arm=arm)),
-        around.environment,
-        str(around.folder),
-        str(around.log),
-        around.limit_s,
-        around.python,
-        str(around.shown_from or around.folder),
-        tuple(map(str, around.writable)),
-    )
+    """The op's own process. When the time is up it ends with the judge's."""
+    opening = dataclasses.replace(task.opening, lock=False, seed=0, arm=arm)
+    home = around.shown_from or around.folder
+    around = dataclasses.replace(around, shown_from=home, until_s=None)
+    return Host(Serve(place=task.place, opening=opening), around)
 
 
 def changes_suites(planned: PlannedOp) -> bool:

@@ -28,9 +28,9 @@ def main() -> None:
     # Imported before a file of the project's could pass for a module.
     perform = extensions.load(task.performer)
     # Ops find the project's modules, installed or not. By now perfci itself is imported.
-    sys.path[:0] = dict.fromkeys([str(Path.cwd()), *project_roots(Path(task.place.root).absolute())])
+    sys.path[:0] = dict.fromkeys([str(Path.cwd()), *project_roots(task.place.root.absolute())])
     shun_stale_caches()
-    shun_bytecode([Path(root) for root in task.roots])
+    shun_bytecode(task.roots)
     answers: queue.Queue[str] = queue.Queue()
 
     def read_answers() -> None:
@@ -43,7 +43,7 @@ def main() -> None:
         threading.Thread(target=read_answers, daemon=True).start()
     channel = MessageChannel(events_fd, answers.get)
     if task.place.head_root:
-        settle(Path(task.place.root), Path(task.place.head_root))
+        settle(task.place.root, task.place.head_root)
     try:
         perform(task, channel)
     except PerfciError as error:

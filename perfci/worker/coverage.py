@@ -41,11 +41,11 @@ def run(task: Cover, channel: MessageChannel) -> None:
         send(Doing("coverage", files.op))
         with import_path(task, files):
             try:
-                loaded = load_op(files.op, Path(files.folder), task.shared_folder)
+                loaded = load_op(files.op, files.folder, task.shared_folder)
             except PerfciError as error:
                 send(Coverage(files.op, task.target, failure=error.reason))
                 continue
-            send(_Suites(loaded.accuracy, loaded.performance, Path(files.folder), send).report(task))
+            send(_Suites(loaded.accuracy, loaded.performance, files.folder, send).report(task))
 
 
 class _Suites:

@@ -1,7 +1,6 @@
 """Tasks that launch nothing: what the ops of a project declare, and how the device is."""
 
 from contextlib import suppress
-from pathlib import Path
 
 from perfci.core.errors import PerfciError
 from perfci.core.model import PerformanceCase, PlannedOp, Suite
@@ -22,7 +21,7 @@ def describe(task: Describe, channel: MessageChannel) -> None:
     for files in task.place.ops:
         channel.send(Doing("import", files.op))
         # The op before may have modules of the same names.
-        forget_others(Path(files.folder), task.shared_folder)
+        forget_others(files.folder, task.shared_folder)
         try:
             channel.send(_describe_op(task, files, channel))
         except PerfciError as error:

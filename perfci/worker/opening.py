@@ -4,7 +4,6 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TypeVar
 
 from perfci.core.errors import ContractError, DeviceError
@@ -53,7 +52,7 @@ def open_op(
 
 def load_files(task: Task, files: OpFiles) -> LoadedOp:
     """Import an op of a task. Raises ContractError, also for a base that imports a file of head."""
-    loaded = load_op(files.op, Path(files.folder), task.shared_folder)
-    if task.place.head_root and (stray := stray_import(Path(task.place.head_root))):
+    loaded = load_op(files.op, files.folder, task.shared_folder)
+    if task.place.head_root and (stray := stray_import(task.place.head_root)):
         raise ContractError("base_reaches_head", file=stray[1])
     return loaded

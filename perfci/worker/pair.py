@@ -15,9 +15,9 @@ from perfci.measure.bench import BASE, KERNEL
 from perfci.measure.blocks import FIRST_BLOCKS
 from perfci.ops.identity import DuelPlan
 from perfci.statistics import duel_rule, exact
-from perfci.worker.process import Running, WorkerEnvironment, start_worker, wait
+from perfci.worker.process import Running, start_worker, wait
 from perfci.worker.protocol import OF_BASE, Doing, Finished, Measured, Message, Prepared, Ready, Turn, TurnAsked
-from perfci.worker.tasks import Measure
+from perfci.worker.tasks import Measure, WorkerEnvironment
 
 HEAD = "head"
 OTHER = {HEAD: BASE, BASE: HEAD}

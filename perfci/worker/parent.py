@@ -4,9 +4,9 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 
 from perfci.core.model import Reason
-from perfci.worker.process import Running, WorkerEnvironment, start_worker, wait
+from perfci.worker.process import Running, start_worker, wait
 from perfci.worker.protocol import Message
-from perfci.worker.tasks import Task
+from perfci.worker.tasks import Task, WorkerEnvironment
 
 Working = Generator[Sequence[Running], None, Reason | None]
 """Workers under way: yields those that it waits for, and returns why they failed."""

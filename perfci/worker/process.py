@@ -15,9 +15,8 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -31,7 +30,7 @@ from perfci.worker.forks import Forked
 from perfci.worker.handover import KernelCall
 from perfci.worker.inbox import LATE, Inbox
 from perfci.worker.protocol import Hosted, LockAsked, Message, Ready, Turn
-from perfci.worker.tasks import DeviceTask, Place, Task, pack_task
+from perfci.worker.tasks import DeviceTask, Place, Task, WorkerEnvironment, pack_task
 
 LAST_WORDS, LAST_LINES = 400, 3  # characters and lines of a dead worker's output that its reason quotes at most
 
@@ -47,20 +46,6 @@ _WARNING = re.compile(r"^.*:\d+: \w*Warning: .*\n(?: +.*\n)?", re.MULTILINE)
 _CHUNK = 1 << 14
 _CLOSE_S, _EXIT_S = 5.0, 10.0
 _GLANCE_S = 1.0  # how often a silent worker is looked at: a child of a dead one may hold the pipe open
-
-
-@dataclass(frozen=True)
-class WorkerEnvironment:
-    """What a worker runs in."""
-
-    environment: Mapping[str, str]
-    folder: Path
-    log: Path
-    limit_s: float  # longest silence. A worker that sends nothing for so long hangs
-    python: str = sys.executable
-    shown_from: Path | None = None  # folder that the log's path is shown relative to. None for the working directory
-    until_s: float | None = None  # when it is ended whatever it does, seconds since the epoch
-    writable: tuple[Path, ...] = ()  # folders that it may write, beside devices
 
 
 def confined(command: Sequence[str], writable: Iterable[Path]) -> list[str]:
@@ -102,7 +87,7 @@ def start_worker(task: Task, around: WorkerEnvironment, descriptors: tuple[int, 
     try:
         # Standard input stays open: when it ends, the worker knows that the parent is gone.
         if isinstance(task, DeviceTask):  # the worker's folder of temporary files is its own
-            folder = task.opening.lock_folder or tempfile.gettempdir()
+            folder = task.opening.lock_folder or Path(tempfile.gettempdir())
             task = dataclasses.replace(task, opening=dataclasses.replace(task.opening, lock_folder=folder))
         worker.write(pack_task(task, writing))
         yield worker
@@ -294,8 +279,8 @@ def find_frame(text: str, place: Place) -> str:
         return as_fact("an unknown place")
     stack = dump.partition("Current thread")[2].partition("\n\n")[0] or dump
     frames = [(Path(file), line) for file, line in _FRAME.findall(stack)]
-    root = Path(place.root)
-    for folder in (Path(place.ops[0].folder), Path(place.shared_folder), root):
+    root = place.root
+    for folder in (place.ops[0].folder, place.shared_folder, root):
         for file, line in frames:
             if file.is_relative_to(folder) and not {"site-packages", "dist-packages"}.intersection(file.parts):
                 return f"{(file.relative_to(root) if file.is_relative_to(root) else file).as_posix()}:{line}"

@@ -34,7 +34,7 @@ from perfci.worker.handover import (
     rest,
 )
 from perfci.worker.load import LoadedOp
-from perfci.worker.process import Running, WorkerEnvironment, start_worker, wait
+from perfci.worker.process import Running, start_worker, wait
 from perfci.worker.protocol import Hosted, MessageChannel
 from perfci.worker.remote_device import RemoteDevice
 from perfci.worker.tasks import Host
@@ -262,18 +262,9 @@ def connect(host: Host, device: Accelerator, channel: MessageChannel) -> Iterato
     if device.info.kind == "cuda" and not device.can_replay:
         raise UnsharedError(Reason("not_replayable", {"what": as_fact("calls of a Triton that perfci does not know")}))
     arena = Arena.create()
-    around = WorkerEnvironment(
-        host.environment,
-        Path(host.folder),
-        Path(host.log),
-        host.limit_s,
-        host.python,
-        Path(host.shown_from),
-        writable=tuple(map(Path, host.writable)),
-    )
     with tempfile.TemporaryDirectory(prefix="perfci-") as folder:
         task = replace(host.task, arena=arena.descriptor)
-        with start_worker(task, around, (arena.descriptor,)) as process:
+        with start_worker(task, host.around, (arena.descriptor,)) as process:
             channel.send(Hosted(process.pid))
             source = task.folder / f"{task.op}_triton.py"
             op = RemoteOp(process, device, arena, Path(folder), source, channel.stay_alive)

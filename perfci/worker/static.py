@@ -61,8 +61,8 @@ def install_target(target: Target) -> None:
 
 def import_path(task: Task, files: OpFiles) -> AbstractContextManager[None]:
     """The op's folders, for imports that its functions make when they are called."""
-    forget_others(Path(files.folder), task.shared_folder)
-    return import_from(Path(files.folder), task.shared_folder)
+    forget_others(files.folder, task.shared_folder)
+    return import_from(files.folder, task.shared_folder)
 
 
 def explain_failure(seen: CallOutcome, folder: Path, case: str, kind: str) -> Reason | None:
@@ -76,7 +76,7 @@ def explain_failure(seen: CallOutcome, folder: Path, case: str, kind: str) -> Re
 def _compile_op(task: Compile, files: OpFiles, target: Target, send: Send) -> StaticOp:
     from perfci.device import binaries
 
-    folder = Path(files.folder)
+    folder = files.folder
     try:
         suite = load_op(files.op, folder, task.shared_folder).performance
     except PerfciError as error:

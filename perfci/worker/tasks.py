@@ -5,6 +5,7 @@ An extension adds its own at the point `task` of perfci.core.extensions.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,7 +57,7 @@ class OpFiles:
     """Where an op lives."""
 
     op: str
-    folder: str
+    folder: Path
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,9 @@ class Place:
     """Where the ops of a task live."""
 
     ops: tuple[OpFiles, ...]
-    shared_folder: str  # the folder of all ops, whose `_*.py` files they share
-    root: str = "."  # of the project that the ops belong to
-    head_root: str | None = None
+    shared_folder: Path  # the folder of all ops, whose `_*.py` files they share
+    root: Path = Path()  # of the project that the ops belong to
+    head_root: Path | None = None
     """of the project under test, where these ops are the base's: nothing may come from there"""
 
 
@@ -81,7 +82,7 @@ class Opening:
     arm: str = "kernel"
     """what the op's kernel is timed as: kernel, or base in the second of two processes that take turns"""
     lock: bool = True  # False if the other process of a pair holds the device
-    lock_folder: str | None = None
+    lock_folder: Path | None = None
     lock_wait_s: float = 3600.0
     fake: Mapping[str, Any] = field(default_factory=dict)
 
@@ -105,7 +106,7 @@ class Task:
         return False
 
     @property
-    def roots(self) -> tuple[str, ...]:
+    def roots(self) -> tuple[Path, ...]:
         """Folders whose files it may import."""
         place = self.place
         return (place.root, place.shared_folder, *((place.head_root,) if place.head_root else ()))
@@ -118,12 +119,12 @@ class Task:
     @property
     def folder(self) -> Path:
         """The op's."""
-        return Path(self.place.ops[0].folder)
+        return self.place.ops[0].folder
 
     @property
     def shared_folder(self) -> Path:
         """The folder of all ops."""
-        return Path(self.place.shared_folder)
+        return self.place.shared_folder
 
     def ends(self, message: Message) -> bool:
         """Whether a worker has done its task with this message. Of several ops it is the last one's."""
@@ -187,26 +188,34 @@ class Serve(DeviceTask):
 
 
 @dataclass(frozen=True)
+class WorkerEnvironment:
+    """What a worker runs in."""
+
+    environment: Mapping[str, str]
+    folder: Path
+    log: Path
+    limit_s: float  # longest silence. A worker that sends nothing for so long hangs
+    python: str = sys.executable
+    shown_from: Path | None = None  # folder that the log's path is shown relative to. None for the working directory
+    until_s: float | None = None  # when it is ended whatever it does, seconds since the epoch
+    writable: tuple[Path, ...] = ()  # folders that it may write, beside devices
+
+
+@dataclass(frozen=True)
 class Host:
-    """A process for an op's own code, which the judge's process starts: its task and what it runs in."""
+    """A process for an op's own code, which the judge's process starts."""
 
     task: Serve
-    environment: Mapping[str, str]
-    folder: str
-    log: str
-    limit_s: float
-    python: str
-    shown_from: str
-    writable: tuple[str, ...]
+    around: WorkerEnvironment
 
 
 @dataclass(frozen=True)
 class BaseFiles:
     """An op as of the base revision, and what is wanted of it."""
 
-    folder: str
-    shared_folder: str
-    root: str
+    folder: Path
+    shared_folder: Path
+    root: Path
     plan: DuelPlan
     differs: bool = True  # some file of the op differs, so that host times are compared
     compares: bool = True  # the base's suites are compared with head's
@@ -266,7 +275,7 @@ class Measure(DeviceTask):
         return self.host is not None
 
     @property
-    def roots(self) -> tuple[str, ...]:
+    def roots(self) -> tuple[Path, ...]:
         """With the base's project."""
         return (*super().roots, *((self.base.root,) if self.base else ()))
 

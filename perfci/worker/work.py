@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfci.core.codec import decode
@@ -407,8 +406,8 @@ class Worker:
             limits=task.limits,
             planted=task.plant.slowdown,
             as_base=task.opening.arm == BASE,
-            own_root=Path(task.place.root) if task.place.head_root and not task.host else None,
-            head_root=Path(task.place.head_root) if task.place.head_root and not task.host else None,
+            own_root=task.place.root if task.place.head_root and not task.host else None,
+            head_root=task.place.head_root if not task.host else None,
             partners=self._count_partners,
             callers={KERNEL: self._remote.hold} if self._remote else {},
             # Whoever gives the turns ends them: neither side may lack a block that the other took.
@@ -448,7 +447,7 @@ def load_base(task: Measure, device: Accelerator, before: frozenset[str]) -> Loa
     try:
         refuse_operators(device, before)
         try:
-            other = load_apart(op, Path(base.folder), Path(base.shared_folder), Path(base.root), Path(task.place.root))
+            other = load_apart(op, base.folder, base.shared_folder, base.root, task.place.root)
         except ContractError as error:
             # In a process of its own it was imported before.
             raise InseparableError(because("imports_alone", error.reason, op=op)) from error
@@ -461,8 +460,8 @@ def load_base(task: Measure, device: Accelerator, before: frozenset[str]) -> Loa
         return found
     kernel = BaseKernel(
         kernel=other.performance.kernel,
-        root=Path(base.root),
-        head_root=Path(task.place.root),
+        root=base.root,
+        head_root=task.place.root,
         inputs=inputs_digest(other.performance.make_inputs),
         plan=base.plan,
         differs=base.differs,
@@ -480,8 +479,8 @@ def own_base(task: Measure, device: Accelerator, loaded: LoadedOp, remote: Remot
     suite = loaded.performance
     return BaseKernel(
         kernel=repeat_own(suite.kernel, device, remote.folder),
-        root=Path(task.place.root),
-        head_root=Path(task.place.head_root or task.place.root),
+        root=task.place.root,
+        head_root=task.place.head_root or task.place.root,
         inputs=inputs_digest(suite.make_inputs),
         plan=task.base.plan,
         differs=task.base.differs,

@@ -68,15 +68,16 @@ def test_a_lock_that_lies_elsewhere_than_the_variables_say_is_told(tmp_path, mon
     assert find(tmp_path) is find(None) is None
     for place in (tmp_path / "gone", tmp_path / "file"):
         assert find(place).facts["wanted"] == f"{name}={place}"
-    assert locks.find_displaced(str(tmp_path)) is None
+    assert locks.find_displaced(tmp_path) is None
 
 
 # --- the lock of a device ---------------------------------------------------------------------------------------------
 
 HOLDER = """
 import sys, time
+from pathlib import Path
 from perfci.core.locks import device_lock
-with device_lock("gpu", sys.argv[1], print):
+with device_lock("gpu", Path(sys.argv[1]), print):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -102,7 +103,7 @@ class GaveUpError(Exception):
 
 def test_a_free_device_is_had_without_waiting_and_can_be_had_again(tmp_path):
     for _ in range(2):
-        with device_lock("gpu", str(tmp_path), refuse):
+        with device_lock("gpu", tmp_path, refuse):
             text = (tmp_path / "perfci-gpu.lock").read_text()
             assert text.startswith(f"process {os.getpid()} on ")
             assert "since" in text
@@ -118,7 +119,7 @@ def test_the_lock_of_a_process_that_dies_is_free(tmp_path, holder, monkeypatch, 
         holder.send_signal(number)
         holder.wait()
 
-    with device_lock("gpu", str(tmp_path), waiting):
+    with device_lock("gpu", tmp_path, waiting):
         assert (tmp_path / "perfci-gpu.lock").read_text().startswith(f"process {os.getpid()} on ")
     assert len(told) == 1
     assert told[0].startswith(f"process {holder.pid} on ")
@@ -127,7 +128,7 @@ def test_the_lock_of_a_process_that_dies_is_free(tmp_path, holder, monkeypatch, 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("no folder")
 
-    with pytest.raises(DeviceError) as caught, device_lock("gpu", str(tmp_path / "file"), refuse):
+    with pytest.raises(DeviceError) as caught, device_lock("gpu", tmp_path / "file", refuse):
         pytest.fail("no lock can be here")
 
     assert caught.value.reason.kind == "lock_unwritable"
@@ -137,7 +138,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
 def test_a_device_that_stays_taken_is_given_up_after_the_limit(tmp_path, holder, monkeypatch):
     monkeypatch.setattr(locks, "POLL_S", 0.01)
 
-    with pytest.raises(DeviceError) as caught, device_lock("gpu", str(tmp_path), lambda name: None, 0.05):
+    with pytest.raises(DeviceError) as caught, device_lock("gpu", tmp_path, lambda name: None, 0.05):
         pytest.fail("the lock was had while another process holds it")
 
     assert caught.value.reason.kind == "device_taken"
@@ -156,7 +157,7 @@ def test_a_lock_file_of_another_user_can_be_locked_though_not_written(tmp_path, 
     (tmp_path / "perfci-gpu.lock").write_text("process 1 on elsewhere")
     monkeypatch.setattr(os, "open", as_a_stranger)
 
-    with device_lock("gpu", str(tmp_path), refuse):
+    with device_lock("gpu", tmp_path, refuse):
         assert (tmp_path / "perfci-gpu.lock").read_text() == "process 1 on elsewhere"
 
 
@@ -173,7 +174,7 @@ def test_a_lock_that_is_no_file_of_its_own_is_refused_and_nothing_is_written(tmp
         "link to nowhere": lambda: path.symlink_to(tmp_path / "made"),
     }[what]()
 
-    with pytest.raises(DeviceError) as caught, device_lock("gpu", str(path.parent), refuse):
+    with pytest.raises(DeviceError) as caught, device_lock("gpu", path.parent, refuse):
         pass
 
     assert caught.value.reason.kind == "lock_unwritable"

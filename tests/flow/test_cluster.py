@@ -130,7 +130,7 @@ def test_what_finds_a_board_taken_or_sick_begins_again_elsewhere(project, monkey
     @contextlib.contextmanager
     def around(node):
         monkeypatch.setenv("PERFCI_BOARD", str("ab".index(node)))
-        with device_lock("FAKE-0", str(tmp_path), lambda _: None):
+        with device_lock("FAKE-0", tmp_path, lambda _: None):
             yield
 
     connect(StandIn("ab", around))

@@ -136,7 +136,7 @@ def test_a_run_waits_for_the_board_that_another_has_and_goes_on_with_the_other(p
     path, locks = project.root / "pyproject.toml", project.root / "locks"
     path.write_text(f"[tool.perfci]\nlock_folder = {json.dumps(str(locks))}\nlock_wait_s = 3\n" + path.read_text())
 
-    with device_lock("FAKE-1", str(locks), lambda holder: None):
+    with device_lock("FAKE-1", locks, lambda holder: None):
         answer = project.check("--devices", "0,1", "relu", "scale")
 
     run = {op.op: op for op in project.run_record().ops}

@@ -287,7 +287,7 @@ def test_a_second_run_on_a_device_waits_for_the_first_and_goes_on_when_it_ends(p
 def test_a_device_that_stays_taken_is_given_up_once_for_all_ops(project):
     folder = locked(project, "lock_wait_s = 0.1")
 
-    with device_lock("FAKE-0", str(folder), lambda holder: None):
+    with device_lock("FAKE-0", folder, lambda holder: None):
         answer = project.check()
 
     assert answer.code == 2

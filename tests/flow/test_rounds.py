@@ -298,7 +298,7 @@ def test_a_device_that_another_run_holds_is_an_error_that_costs_no_round(kernel,
     (kernel.root / "pyproject.toml").write_text(
         f"[tool.perfci]\nlock_wait_s = 0.1\nlock_folder = '{tmp_path}'\n[tool.perfci.fake]\nlocked = true\n"
     )
-    handle = locks.open_lock(locks.find_lock("FAKE-0", str(tmp_path)))
+    handle = locks.open_lock(locks.find_lock("FAKE-0", tmp_path))
     assert locks.take(handle)
     locks.sign(handle)
 

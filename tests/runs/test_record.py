@@ -144,9 +144,9 @@ def test_a_changed_op_is_measured_beside_its_base_and_an_unchanged_one_not_at_al
     assert (task.base.plan.cases, task.base.plan.duel.value, task.base.plan.skip_unchanged) == (CASES, "changed", True)
     # The judge's process has the base's files, and starts one for the op's own.
     assert task.folder.relative_to(task.place.root) == Path("kernels/relu")
-    assert not Path(task.place.root).is_relative_to(forked.root)
+    assert not task.place.root.is_relative_to(forked.root)
     own = task.host.task
-    assert (own.place.root, own.opening.lock) == (str(forked.root), False)
+    assert (own.place.root, own.opening.lock) == (forked.root, False)
     assert own.folder.is_relative_to(forked.root)
     assert [(op.op, op.performance, op.failure) for op in run.ops if op.op == "scale"] == [("scale", (), None)]
     assert [(op.op, op.base.same, op.base.changed) for op in run.plan.ops] == [
@@ -184,8 +184,8 @@ def test_revisions_that_turn_out_inseparable_get_a_process_each_from_then_on(mea
     openings = [side.task.opening for side in (head, base)]
     assert [(opening.arm, opening.lock) for opening in openings] == [("kernel", True), ("base", False)]
     place = base.task.place
-    assert (place.head_root, base.task.cases, base.task.suites) == (str(forked.root), CASES, (Suite.PERFORMANCE,))
-    assert base.task.folder.is_relative_to(place.root) and base.around.folder == Path(place.root)
+    assert (place.head_root, base.task.cases, base.task.suites) == (forked.root, CASES, (Suite.PERFORMANCE,))
+    assert base.task.folder.is_relative_to(place.root) and base.around.folder == place.root
     assert (head.around.log.name, base.around.log.name) == ("relu.log", "relu-base.log")
     assert (rules.cases, rules.skip_unchanged) == (CASES, True)
 

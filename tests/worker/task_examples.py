@@ -15,7 +15,7 @@ def make_task(
     root: Path | str = ".", head_root: Path | str | None = None, **fields,
 ) -> Task:  # fmt: skip
     """A task for ops below one folder; fields: of the task and of how it opens the device, by default a fake one."""
-    files = tuple(OpFiles(op, str(Path(kernels, op))) for op in ops)
-    place = Place(files, str(kernels), str(root), None if head_root is None else str(head_root))
+    files = tuple(OpFiles(op, Path(kernels, op)) for op in ops)
+    place = Place(files, Path(kernels), Path(root), None if head_root is None else Path(head_root))
     opening = {"device": "fake", "seed": 1} | {name: fields.pop(name) for name in OPENING & fields.keys()}
     return kind(place=place, **({"opening": Opening(**opening)} if issubclass(kind, DeviceTask) else {}), **fields)

@@ -23,9 +23,9 @@ from perfci.worker.protocol import Prepared
 from perfci.worker.tasks import CompileAhead, OpFiles, Place
 
 root, capabilities, index, parts = Path(sys.argv[1]), eval(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-files = OpFiles("broadcast", str(root / "kernels" / "broadcast"))
+files = OpFiles("broadcast", root / "kernels" / "broadcast")
 board = Device("cuda", "NVIDIA H200", "nvidia-h200", processors=132)
-kernels, part = str(root / "kernels"), (index, parts)
+kernels, part = root / "kernels", (index, parts)
 task = CompileAhead(place=Place((files,), kernels), pattern="*dtype=float16", board=board, part=part)
 sent, channel = [], SimpleNamespace()
 channel.send = sent.append
@@ -42,7 +42,7 @@ from perfci.measure.verify import checks, make_inputs
 from perfci.worker.load import load_op
 
 kept = lambda: len([*Path(environ["TRITON_CACHE_DIR"]).glob("*/*.cubin")])
-before, suite = kept(), load_op("broadcast", Path(files.folder), root / "kernels").accuracy
+before, suite = kept(), load_op("broadcast", files.folder, root / "kernels").accuracy
 for check in checks(suite, 7, task.pattern) if capability == (9, 0) and parts == 1 else ():
     if check.values == "normal" and check.layout != "contiguous":
         made = offline.compile_call(partial(make_inputs, suite, TorchArrays("cuda"), check)).value

@@ -193,8 +193,8 @@ OPERATORS = """
     device = CpuDevice()
     before = device.list_namespaces()
     ours = load_op(op, head / "kernels" / op, head / "kernels").performance.kernel
-    files = BaseFiles(str(base / "kernels" / op), str(base / "kernels"), str(base), DuelPlan(("rows=1",)))
-    place = Place((OpFiles(op, str(head / "kernels" / op)),), str(head / "kernels"), str(head))
+    files = BaseFiles(base / "kernels" / op, base / "kernels", base, DuelPlan(("rows=1",)))
+    place = Place((OpFiles(op, head / "kernels" / op),), head / "kernels", head)
     task = Measure(place=place, opening=Opening("cpu", 1), base=files)
 """
 

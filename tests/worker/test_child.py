@@ -11,7 +11,7 @@ import pytest
 from perfci.core.model import AccuracyCase, PlannedOp, Suite
 from perfci.ops.identity import DuelPlan
 from perfci.worker import child
-from perfci.worker.process import WorkerEnvironment, start_worker, wait
+from perfci.worker.process import start_worker, wait
 from perfci.worker.protocol import (
     Apart,
     Failed,
@@ -23,7 +23,7 @@ from perfci.worker.protocol import (
     Turn,
     TurnAsked,
 )
-from perfci.worker.tasks import BaseFiles, Describe, Measure
+from perfci.worker.tasks import BaseFiles, Describe, Measure, WorkerEnvironment
 from tests.worker.task_examples import make_task
 
 TRITON = """
@@ -88,7 +88,7 @@ class Project:
         return make_task(kind, ops, self.kernels, self.root, **given)
 
     def as_base(self, op="twice", **fields):
-        return BaseFiles(str(self.kernels / op), str(self.kernels), str(self.root), DuelPlan(CASES, **fields))
+        return BaseFiles(self.kernels / op, self.kernels, self.root, DuelPlan(CASES, **fields))
 
 
 def say(task, folder, turns=(), environment=None):

@@ -12,8 +12,7 @@ import pytest
 
 from perfci.worker import forks
 from perfci.worker.parent import run_worker
-from perfci.worker.process import WorkerEnvironment
-from perfci.worker.tasks import Describe
+from perfci.worker.tasks import Describe, WorkerEnvironment
 from tests.processes import runs
 from tests.worker.forked import begin, run
 from tests.worker.task_examples import make_task

@@ -27,7 +27,6 @@ from perfci.ops.identity import DuelPlan
 from perfci.statistics import duel_rule
 from perfci.worker import process
 from perfci.worker.pair import BASE, BEGIN, HEAD, PairSide, Referee, run_pair
-from perfci.worker.process import WorkerEnvironment
 from perfci.worker.protocol import (
     Doing,
     Finished,
@@ -38,6 +37,7 @@ from perfci.worker.protocol import (
     Turn,
     TurnAsked,
 )
+from perfci.worker.tasks import WorkerEnvironment
 from tests.processes import runs
 from tests.worker.task_examples import make_task
 

@@ -15,8 +15,9 @@ from perfci.core.stopping import Stopped
 from perfci.core.wording import sentence
 from perfci.worker import process
 from perfci.worker.parent import run_worker, side_by_side, working
-from perfci.worker.process import WorkerEnvironment, start_worker, wait
+from perfci.worker.process import start_worker, wait
 from perfci.worker.protocol import Doing, OpDone, Ready, Turn, TurnAsked
+from perfci.worker.tasks import WorkerEnvironment
 from tests.processes import runs
 from tests.worker.task_examples import make_task
 

@@ -1,4 +1,7 @@
 import math
+import sys
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +51,7 @@ from perfci.worker.tasks import (
     Measure,
     Serve,
     Task,
+    WorkerEnvironment,
     list_tasks,
     pack_task,
     unpack_task,
@@ -154,9 +158,30 @@ def test_tasks_have_names_of_their_own():
     assert len({kind.__name__ for kind in TASKS}) == len(TASKS)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Echo(Task):
+    """What an extension may ask of a worker."""
+
+    performer = f"{__name__}:echo"
+    answers = (*Task.answers, Waiting)
+    last = (Waiting,)
+
+    holder: str
+
+
+def test_a_worker_knows_the_tasks_that_an_extension_registers(monkeypatch):
+    monkeypatch.setitem(sys.modules, Echo.__module__, sys.modules[__name__])
+    extension = extensions.Extension(provides={"task": (f"{Echo.__module__}:Echo",)})
+    monkeypatch.setattr(extensions, "read_extensions", lambda: {"echo": extension})
+    task = make_task(Echo, holder="process 7")
+
+    assert unpack_task(pack_task(task, 3)) == (task, 3)
+    assert task.ends(Waiting("process 7")) and not task.ends(OpDone())
+
+
 def test_a_task_arrives_as_it_was_sent():
     served = make_task(Serve, lock=False)
-    host = Host(served, {"PATH": "/bin"}, "/a", "/a/log", 30.0, "/bin/python", "/a", ("/a",))
+    host = Host(served, WorkerEnvironment({"PATH": "/bin"}, Path("/a"), Path("/a/log"), 30.0, writable=(Path("/a"),)))
     limits = {"rows=1": CaseThresholds(tau=((0.0, 0.02),), compile_s=3.0)}
     task = make_task(cases=("rows=1",), limits=limits, host=host, suites=(Suite.ACCURACY,), fake={"locked": True})
 
