@@ -13,8 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from perfci.core.errors import DeviceError
-from perfci.core.model.basics import Reason
-from perfci.core.wording import say
+from perfci.core.model.basics import Reason, as_fact
 
 _LONGEST = 1000  # bytes of a holder's signature that are read
 
@@ -33,7 +32,7 @@ def open_lock(path: Path) -> int:
     found = os.fstat(handle)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         os.close(handle)
-        raise OSError(errno.EINVAL, say("it is no plain file"))
+        raise OSError(errno.EINVAL, as_fact("it is no plain file"))
     return handle
 
 

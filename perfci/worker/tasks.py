@@ -11,40 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from perfci.core import extensions
+from perfci.core import extensions, model
 from perfci.core.codec import convert, decode, encode
-from perfci.core.model import (
-    AccuracyCase,
-    Cache,
-    Coverage,
-    Device,
-    Limits,
-    PlannedOp,
-    StaticOp,
-    StoredTensor,
-    Suite,
-)
+from perfci.core.model import Cache, Coverage, Device, Limits, PlannedOp, StaticOp, Suite
 from perfci.ops.identity import DuelPlan
 from perfci.thresholds.case import CaseThresholds
+from perfci.worker import protocol
 from perfci.worker.handover import Called
-from perfci.worker.protocol import (
-    Apart,
-    Doing,
-    Examined,
-    Failed,
-    Finished,
-    Hosted,
-    HostLost,
-    LockAsked,
-    Measured,
-    Message,
-    OpDone,
-    Prepared,
-    Ready,
-    Refused,
-    TurnAsked,
-    Waiting,
-)
+from perfci.worker.protocol import Doing, Failed, LockAsked, Message, OpDone, Prepared, Ready, Waiting
 
 BASE = "base"  # arm of a worker that times the base revision, in the second of two processes
 
@@ -108,8 +82,7 @@ class Task:
     @property
     def roots(self) -> tuple[Path, ...]:
         """Folders whose files it may import."""
-        place = self.place
-        return (place.root, place.shared_folder, *((place.head_root,) if place.head_root else ()))
+        return tuple(filter(None, (self.place.root, self.place.shared_folder, self.place.head_root)))
 
     @property
     def op(self) -> str:
@@ -172,8 +145,8 @@ class Examine(DeviceTask):
     """Report what the device is doing and which timer works on it."""
 
     performer = "perfci.worker.describe:examine"
-    answers = (*Task.answers, Ready, Examined)
-    last = (Examined,)
+    answers = (*Task.answers, Ready, protocol.Examined)
+    last = (protocol.Examined,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,10 +212,10 @@ class Measure(DeviceTask):
 
     performer = "perfci.worker.work:perform"
     answers = (
-        *DeviceTask.answers, AccuracyCase, StoredTensor, Prepared, Measured, Finished, Refused, OpDone, Apart,
-        TurnAsked, Hosted, HostLost,
+        *DeviceTask.answers, model.AccuracyCase, model.StoredTensor, Prepared, protocol.Measured, protocol.Finished,
+        protocol.Refused, OpDone, protocol.Apart, protocol.TurnAsked, protocol.Hosted, protocol.HostLost,
     )  # fmt: skip
-    last = (OpDone, Apart)
+    last = (OpDone, protocol.Apart)
 
     suites: tuple[Suite, ...] = (Suite.ACCURACY, Suite.PERFORMANCE)
     pattern: str | None = None
