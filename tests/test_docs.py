@@ -72,6 +72,12 @@ def test_every_link_leads_somewhere(page):
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_no_row_is_parted_from_its_table(page):
+    """Behind an empty line a row is text, unless it is the head of a further table."""
+    assert re.findall(r"(?m)^\|.*\n\n+(\|.*)\n(?!\| ?:?-)", text_of(page)) == []
+
+
 def test_every_page_pins_the_tag_of_this_version():
     """Of the component, of the action, and of what pip installs; TAG stands for any."""
     pin = re.compile(r"(?:\bperfci(?:\.git|/check)?@|^ +ref: )(v?\d[\w.]*\b|~latest)", re.MULTILINE)

@@ -29,7 +29,7 @@ from perfci.worker.process import confined
 from perfci.worker.protocol import Examined, Message, Ready
 from perfci.worker.tasks import Examine
 
-DECLARED = {"Python": ((3, 11), (3, 13)), "torch": ((2, 6), (2, 13)), "Triton": KNOWN}
+DECLARED = {"Python": ((3, 11), (3, 13)), "torch": ((2, 6), (2, 15)), "Triton": KNOWN}
 """First and last release that perfci is made for; docs/versions.md has the combinations that were run."""
 
 
