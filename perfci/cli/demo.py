@@ -12,6 +12,7 @@ from perfci.cli.check import check
 from perfci.cli.exits import Exit
 from perfci.cli.options import option
 from perfci.cli.output import print_parts
+from perfci.core import commands
 from perfci.core.errors import UsageError
 from perfci.core.wording import say
 from perfci.scaffold import new
@@ -50,7 +51,8 @@ def demo(
     folder = Path(keep or tempfile.mkdtemp(prefix="perfci-demo-"))
     write_project(folder)
     _print(say("A project on a fake device: {folder}", folder=str(folder)))
-    _print("", "$ perfci check --no-judge && perfci accept")
+    commands.read_by(commands.Reader(project=str(folder), device="fake"))
+    _print("", f"$ {commands.write('check', '--no-judge')} && {commands.write('accept', '--dirty')}")
     with _silence():
         check(no_judge=True, device="fake", project=folder)
         accept(dirty=True, project=folder)
@@ -59,8 +61,8 @@ def demo(
         path.write_text(path.read_text(encoding="utf-8").replace(before, after), encoding="utf-8", newline="\n")
     slow, wrong = _PLANTED
     _print(say("planted in {op}: 4 % slower", op=slow), say("planted in {op}: the last column left out", op=wrong))
-    _print("", "$ perfci check")
     # A fixed seed: of the wrong checks the same one is the worst in every demo.
+    _print("", f"$ {commands.write('check', '--seed', '7')}")
     status = check(device="fake", seed=7, project=folder)
     if status == Exit.GATE_FAILED:
         explanation = say(

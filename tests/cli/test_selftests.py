@@ -34,7 +34,7 @@ def test_a_false_alarm_fails_and_is_named():
     told = lines(alarmed, SLOWER, WRONG)
 
     assert told[:2] == ["FAIL: every op against itself: 1 false alarms in 7 cases", "      relu rows=1"]
-    assert "run perfci doctor" in told[-1]
+    assert "run `perfci doctor`" in told[-1]
 
 
 def test_the_noise_table_has_spread_threshold_and_what_would_be_seen():
