@@ -11,7 +11,7 @@ from perfci.report.text import phrase, plain
 from perfci.report.view import NextStep
 
 KEY = "expected:"
-MOST_ENTRIES = 12  # Most entries of one file that are written out. As JSON the answer has them all.
+MOST_ENTRIES = 12  # Most entries of one file, and commands of a run, that are written out. Files of JSON have them all.
 
 _SHOW = "show --op --case"
 _LIMITS = "thresholds show --op --case"
@@ -159,14 +159,18 @@ def repeat(run: Run) -> str:
     known, groups = {op.op: op.seed for op in run.ops}, dict[int | None, list[str]]()
     for op in ops:
         groups.setdefault(known.get(op) if run.seed is None else run.seed, []).append(op)
-    return "\n".join(
+    lines = [
         _write(
             ["check", *named, "--case", "--seed", "--budget", *rest],
             {**values, "--seed": None if seed is None else str(seed)},
             run,
         )
         for seed, named in groups.items()
-    )
+    ]
+    if (left := len(lines) - MOST_ENTRIES) > 0:
+        told = say("Ops that are left out here: {count}; run.json has the seed of each.", count=left)
+        lines = [*lines[:MOST_ENTRIES], f"# {told}"]
+    return "\n".join(lines)
 
 
 def _name_base(run: Run, row: Judgement | None = None) -> dict[str, str | None]:

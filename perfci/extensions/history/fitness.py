@@ -5,11 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from perfci import git, store
+from perfci.core import commands
 from perfci.core.errors import StoredFileError
 from perfci.core.model import UNTIMED, Gate, Judgements, Reason, Run
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
-from perfci.extensions.history.release import COMMIT, Answer, Fitness
+from perfci.extensions.history.release import COMMANDS, COMMIT, Answer, Fitness
 from perfci.lab.chains.records import find_chains
 from perfci.ops.discover import ops
 from perfci.report.summary import make_head
@@ -18,15 +19,6 @@ from perfci.report.view import Table
 from perfci.runs.decide import decide
 from perfci.runs.since import EVERY
 from perfci.store.files import decode
-
-COMMANDS = {
-    "check": "perfci check",
-    "creep": "perfci check --against-release",
-    "soak": "perfci check --soak",
-    "chains": "perfci check --chain",
-    "coverage": "perfci list --coverage",
-}
-"""Folder in `reports/`, but for a check -> what leaves a run or an answer there."""
 
 Judged = tuple[Run, Judgements]
 
@@ -98,5 +90,5 @@ def _make_part(name: str, device: str, answer: Answer, gap: Reason | None) -> An
     }  # fmt: skip
     if gap and answer.gate is not Gate.FAILS:
         answer = replace(answer, gate=None, said=(plain(sentence(gap)), *answer.said), command="")
-    command = "" if answer.gate is Gate.OK else answer.command or COMMANDS[name]
+    command = "" if answer.gate is Gate.OK else answer.command or commands.write(*COMMANDS[name].split())
     return replace(answer, command=command, title=f"{titles[name]}, {device}" if device else titles[name])

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from perfci.core import commands
 from perfci.core.model import Gate
 from perfci.core.wording import say
 from perfci.report.html.page import render_page
@@ -9,6 +10,15 @@ from perfci.report.text import plain
 from perfci.report.view import Table
 
 COMMIT = 10  # first digits of a commit that people read
+
+COMMANDS = {
+    "check": "check",
+    "creep": "check --against-release",
+    "soak": "check --soak",
+    "chains": "check --chain",
+    "coverage": "list --coverage",
+}
+"""Folder in `reports/`, but for a check -> what leaves a run or an answer there."""
 
 _ORDER = (Gate.FAILS, None, Gate.WARNS, Gate.OK)
 
@@ -59,4 +69,7 @@ UNKNOWN = Fitness()
 def render_release(found: Fitness, project: str) -> str:
     """The page of a release, whose first line says whether it is fit and why."""
     texts = {"title": say("{project}: the next release", project=plain(project, 80)), "project": plain(project, 80)}
-    return render_page("site_release.html.j2", __package__, ("site.css",), **texts, found=found, plain=plain)
+    typed = [commands.write(*words.split()) for words in COMMANDS.values()]
+    return render_page(
+        "site_release.html.j2", __package__, ("site.css",), **texts, found=found, plain=plain, commands=typed
+    )
