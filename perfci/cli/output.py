@@ -162,6 +162,7 @@ def list_verdicts(judgements: Judgements, run: Run | None = None, reading: str =
         yield Grid(replace(head.table, rows=cells), styles=styles, indent=0)
         for line in head.step.command.splitlines() if head.step else ():
             yield Paragraph(say("Next: {advice}", advice=line), folds=False)
+        yield from (Paragraph(line, 2, "dim", folds=False) for line in head.changes)
         yield ""
     yield from map(Paragraph, above)
     found = sorted(rows.make_rows(judgements), key=lambda row: not row.aloud)

@@ -57,7 +57,7 @@ def compose(
     head, shown = summary.make_head(run, judgements), rows.make_rows(judgements)
     first, above, last = rows.split_notes(judgements, run)
     below = list(map(inline, last[:NOTES]))
-    titles = say("the report with every case"), say("the job"), say("the pipeline")
+    titles = say("Report of every case"), say("job"), say("pipeline")
     known = zip(titles, (links.report, links.job, links.pipeline), strict=True)
     linked = ", ".join(f"[{title}]({url})" for title, url in known if url and safe_url(url))
     # The run's own command, of the ops that were not all unchanged, so that it stays short.
@@ -68,10 +68,12 @@ def compose(
     step = (
         say("Next: {advice}", advice=head.step.advice) + "\n\n" + markdown.fence(head.step.command) if head.step else ""
     )
+    step += "\n\n" + markdown.fence("\n".join(head.changes)) if head.changes else ""
     for most_causes, most_rows, most_reasons in _ROOMS:
         parts = (
             marker(key),
             say("## perfci: {gate}", gate=rows.name_gate(judgements.gate).upper()),
+            linked,
             *(f"> **{inline(note)}**" for note in first),
             " ".join(harden(markdown.write(text)) for text in head.sentences),
             write_some(head.table, most_causes) if most_causes else "",
@@ -88,7 +90,6 @@ def compose(
                 if most_reasons
             ),
             _fold(say("Notes on this run: {count}", count=len(below)), _list(below)) if below else "",
-            say("More: {links}.", links=linked) if linked else "",
             say("The same inputs and order of measuring again:") + "\n\n" + command,
         )
         note = "\n\n".join(part for part in parts if part) + "\n"

@@ -1,5 +1,6 @@
 """What to type next: the command that repeats a run, and one, or lines to add, for each verdict that is not fine."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -14,12 +15,18 @@ KEY = "expected:"
 MOST_ENTRIES = 12  # Most entries of one file, and commands of a run, that are written out. Files of JSON have them all.
 
 _SHOW = "show --op --case"
+_DIFF = "git diff"  # completed with the base and the files that differ from it
+_BISECT = "bisect OP --case --against"
 _LIMITS = "thresholds show --op --case"
 _BASE = "--against --duel --base-python"
 _AGAIN = f"check OP --case {_BASE}"
 _SAME = "check OP --case --seed"
 _ACCEPT = "accept --op"
 _COMPILE = f"check --static OP --case --target {_BASE}"
+
+PLACES = 6  # most folders and files that a command names
+
+_SLOWER = frozenset({Verdict.REGRESSED, Verdict.TAIL})  # than the base: the reason lies in what changed
 
 _RELAXABLE = (
     "compile_too_slow", "accuracy_beyond_limits", "checked_errors_overall", "checked_errors_in_places",
@@ -41,7 +48,7 @@ def make_steps(run: Run, judgements: Judgements) -> tuple[NextStep, ...]:
     first: dict[tuple[str, _Advice], Judgement] = {}
     for row in sorted(judgements.rows, key=lambda row: row.case is None):
         compiled = row.suite is Suite.COMPILED
-        advice = _advise_compiled(row.verdict) if compiled else _advise(row)
+        advice = _advise_compiled(row.verdict) if compiled else _advise(row, run)
         title = say("{verdict}, compiled", verdict=row.verdict) if compiled else str(row.verdict)
         if advice:
             first.setdefault((title, advice), row)
@@ -54,7 +61,7 @@ def make_steps(run: Run, judgements: Judgements) -> tuple[NextStep, ...]:
     return (*steps[:failing], *meant, *steps[failing:])
 
 
-def _advise(row: Judgement) -> _Advice | None:
+def _advise(row: Judgement, run: Run) -> _Advice | None:
     """By the reason if that asks for something else than its verdict usually does. None if its sentence is enough."""
     kind = row.reasons[0].kind if row.reasons else ""
     if kind in _TOLD or row.suite is Suite.SUITES:
@@ -75,6 +82,12 @@ def _advise(row: Judgement) -> _Advice | None:
         return say("see where its limit comes from."), _LIMITS
     if kind.startswith(_RELAXABLE):
         return say("see where its limit comes from; if the change is meant, relax it for a time."), _LIMITS
+    if row.verdict in _SLOWER and _list_places(run, row.op):
+        # What is not committed is in no revision that could be tried.
+        if run.environment.dirty or not run.environment.commit:
+            return say("read what the change does, here its first lines."), _DIFF
+        why = say("read what the change does, here its first lines; of several commits, bisect finds the one.")
+        return why, f"{_DIFF}\n{_BISECT}"
     return _advise_by_verdict().get(row.verdict)
 
 
@@ -124,7 +137,28 @@ def _fill(advised: str, row: Judgement, run: Run) -> str:
     }
     if row.suite is Suite.COMPILED:  # what is not known of it, an accelerator shows
         run = replace(run, command="")
-    return "\n".join(_write(line.split(), options, run) for line in advised.split("\n"))
+    return "\n".join(
+        _write_diff(run, row.op) if line == _DIFF else _write(line.split(), options, run)
+        for line in advised.split("\n")
+    )
+
+
+def _write_diff(run: Run, op: str) -> str:
+    """The command of git's that shows what an op's files differ by from the base's."""
+    project = commands.get_reader().project
+    commit = run.plan.base.commit[:12] if run.plan.base else "HEAD"
+    words = ["git", *(["-C", project] if project else []), "diff", commit, "--", *_list_places(run, op)]
+    return shlex.join(map(plain, words))
+
+
+def _list_places(run: Run, op: str) -> list[str]:
+    """The op's folder and the files that it shares, if they differ from the base's."""
+    base = next((planned.base for planned in run.plan.ops if planned.op == op), None)
+    found = dict[str, None]()
+    for name in base.changed if base and run.plan.base else ():
+        parts = name.split("/")[:-1]
+        found["/".join(parts[: parts.index(op) + 1]) if op in parts else name] = None
+    return list(found)[:PLACES]
 
 
 def _write(words: Sequence[str], values: Mapping[str, str | None], run: Run) -> str:

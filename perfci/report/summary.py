@@ -15,7 +15,7 @@ from perfci.measure.closeness import times_allowed
 from perfci.report import means, rows, words
 from perfci.report.ceilings import WorkingPoint, find_points
 from perfci.report.frame import ArmSpread, Clocks
-from perfci.report.steps import make_steps
+from perfci.report.steps import KEY, make_steps
 from perfci.report.text import code, phrase, plain, strong
 from perfci.report.view import Head, NextStep, make_table
 from perfci.statistics.exact import average_ratios
@@ -24,6 +24,8 @@ ODD = frozenset({"thermal", "power_brake", "hw_slowdown"})
 """Reasons for a low clock that are no part of an ordinary run, as the power cap is."""
 
 LEAD = 240  # characters of a reason in the first line
+LEAST = 0.001  # share of what is allowed below which an error is not told
+CHANGED = 7  # most changed lines in the head, the names of files included
 
 _OTHER_TIMES = frozenset({"peak_memory_grew", *(f"duel_{what}_slower" for what in ("span", "host", "sustained"))})
 """Reasons for REGRESSED that are not about device time."""
@@ -62,7 +64,8 @@ def make_head(run: Run | None, judgements: Judgements) -> Head:
         table=table,
         gates=tuple(group[0].gate for group in found),
         reasons=tuple(starmap(_explain, zip(found, wheres, strict=True))),
-        step=next((step for step in steps if step.command.startswith("perfci")), None),
+        step=next((step for step in steps if not step.command.startswith(KEY)), None),
+        changes=_list_changes(run, found[0][0]) if run and found and found[0][0].gate is not Gate.OK else (),
     )
 
 
@@ -71,6 +74,12 @@ def _add_pattern(row: rows.VerdictRow, patterns: Mapping[str, Reason]) -> rows.V
     if row.verdict is not Verdict.WRONG or row.op not in patterns or _find_cause(row.first):
         return row
     return replace(row, first=replace(row.first, reasons=(*row.first.reasons, patterns[row.op])))
+
+
+def _list_changes(run: Run, row: rows.VerdictRow) -> tuple[str, ...]:
+    """The first lines by which the op of the gravest row differs from its base's."""
+    base = next((op.base for op in run.plan.ops if op.op == row.op), None)
+    return base.lines[:CHANGED] if base else ()
 
 
 def _find_cause(row: Judgement) -> Reason | None:
@@ -219,7 +228,8 @@ def _describe_accuracy(run: Run) -> Iterator[str]:
         return
     checks = say("{count:accuracy check|accuracy checks}", count=len(made))
     text = phrase("**Accuracy**: {passed} of {checks} pass.", passed=len(passed), checks=checks)
-    known = [(check.errors.of_allowed, op, check) for op, check in passed if check.errors and check.errors.of_allowed]
+    shares = [(check.errors.of_allowed if check.errors else None, op, check) for op, check in passed]
+    known = [(share, op, check) for share, op, check in shares if share and share >= LEAST]
     if known:
         share, op, check = max(known, key=lambda one: one[0])
         where, values = f"{code(op)} {code(check.case)}", plain(check.values)

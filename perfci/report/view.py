@@ -94,6 +94,7 @@ class Head:
     gates: tuple[Gate, ...]  # of each row
     reasons: tuple[str, ...]  # of each row
     step: NextStep | None  # what to go on with
+    changes: tuple[str, ...] = ()  # the first lines that the change alters, not made harmless yet
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from perfci.ops.discover import OpFolder, ops, select
 from perfci.ops.fingerprint.pins import pins_changed
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.runs.bench import Bench, WorkerPlace, make_environment, move_path
+from perfci.runs.changed_lines import list_lines
 from perfci.runs.describe import Described, OpSource, describe_ops, describe_sources, find_violation
 from perfci.runs.plan import NOT_AGAINST, Against, Request
 from perfci.store import history
@@ -158,13 +159,14 @@ def describe_against(bench: Bench, request: Request, tree: BaseTree | None) -> D
     chosen = select(bench.settings, request.ops)
     prints = fingerprint_both(tree, bench.settings, [op.op for op in chosen if not find_violation(op)])
     head, *others = describe_sources(bench, request, OpSource(bench.settings, chosen), *_list_changed(tree, prints))
-    return dataclasses.replace(head, ops=plan_beside(tree, head.ops, prints, others))
+    return dataclasses.replace(head, ops=plan_beside(tree, head.ops, prints, others, bench.settings.root))
 
 
 def plan_ops(bench: Bench, tree: BaseTree, request: Request, head: Sequence[PlannedOp]) -> tuple[PlannedOp, ...]:
     """Every op with what the base has of it: the same files, or the cases of the base's own suites."""
     prints = fingerprint_both(tree, bench.settings, [op.op for op in head if not op.failure])
-    return plan_beside(tree, head, prints, describe_sources(bench, request, *_list_changed(tree, prints)))
+    described = describe_sources(bench, request, *_list_changed(tree, prints))
+    return plan_beside(tree, head, prints, described, bench.settings.root)
 
 
 def _list_changed(tree: BaseTree, prints: Prints) -> list[OpSource]:
@@ -176,13 +178,18 @@ def _list_changed(tree: BaseTree, prints: Prints) -> list[OpSource]:
 
 
 def plan_beside(
-    tree: BaseTree, head: Sequence[PlannedOp], prints: Prints, described: Sequence[Described]
+    tree: BaseTree, head: Sequence[PlannedOp], prints: Prints, described: Sequence[Described], root: Path
 ) -> tuple[PlannedOp, ...]:
-    """Every op with what the base has of it. described: the base's ops that differ, as they were imported."""
-    found = {op.op: op for base in described for op in base.ops}
-    return tuple(
-        dataclasses.replace(op, base=_planned_base(op, prints.get(op.op), found.get(op.op), tree)) for op in head
-    )
+    """Every op with what the base has of it. described: the base's ops that differ, as they were imported.
+
+    root: of the project under test.
+    """
+    found, planned = {op.op: op for base in described for op in base.ops}, []
+    for op in head:
+        base = _planned_base(op, prints.get(op.op), found.get(op.op), tree)
+        lines = list_lines(base.changed, tree.settings.root, root) if base else ()
+        planned.append(dataclasses.replace(op, base=base and dataclasses.replace(base, lines=lines)))
+    return tuple(planned)
 
 
 def compare_files(tree: BaseTree | None, settings: Settings, planned: Sequence[PlannedOp]) -> tuple[PlannedOp, ...]:
@@ -194,7 +201,9 @@ def compare_files(tree: BaseTree | None, settings: Settings, planned: Sequence[P
         pair = prints.get(op.op)
         known = _planned_base(op, pair, None, tree)
         if pair and not pair[0].same_as(pair[1]):
-            known = dataclasses.replace(op.base or PlannedBase(), same=False, changed=pair[0].changed_files(pair[1]))
+            changed = pair[0].changed_files(pair[1])
+            lines = list_lines(changed, tree.settings.root, settings.root)
+            known = dataclasses.replace(op.base or PlannedBase(), same=False, changed=changed, lines=lines)
         found.append(dataclasses.replace(op, base=known))
     return tuple(found)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from perfci.core.wording import sentence
 from perfci.store import launches
 from tests.git_repositories import alone, commit_all, git
 from tests.processes import NAME, runs_there
+from tests.typed import parse
 
 OPS = ("relu", "row_sum", "scale")
 SPEED = "US_PER_MEGABYTE = 320.0"
@@ -111,6 +113,7 @@ def test_one_changed_op_is_duelled_and_regressed_and_the_others_cost_nothing(top
     assert logs(topic) == {"describe", "describe-base", "scale", "scale-base"}
     assert notes(answer)[0] == "compared_with"
     _the_record_holds_the_whole_duel(topic)
+    _the_next_step_shows_what_changed(topic)
     _the_run_is_judged_and_shown_later_and_elsewhere(topic, answer, tmp_path)
 
 
@@ -130,6 +133,17 @@ def _the_record_holds_the_whole_duel(project):
     kept = launches.read_launches(project.root / "reports").rows
     blocks = sum(len(case.blocks) for case in op_run(project, "scale").performance)
     assert len(kept) == 3 * blocks and {row.arm for row in kept} == {"kernel", "reference", "base"}
+
+
+def _the_next_step_shows_what_changed(project):
+    shown = project.perfci("compare", str(project.root / "reports"), "--project", str(project.root)).out
+    command, bisect = re.findall(r"^Next: (.*)$", shown, re.MULTILINE)
+    done = subprocess.run(shlex.split(command), cwd=project.root, capture_output=True, text=True, check=True)
+    changed = [line for line in done.stdout.splitlines() if line[:1] in "-+" and line[:3] not in ("---", "+++")]
+    assert changed == [f"-{SPEED}", f"+{SPEED.replace('320', '328')}"]
+    assert planned(project, "scale").base.lines == ("+++ kernels/scale/scale_triton.py", *changed)
+    assert all(f"  {line}" in shown for line in changed)
+    parse(bisect)
 
 
 def _was_duelled_to_the_end(case):

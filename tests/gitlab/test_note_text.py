@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -108,11 +109,31 @@ def test_a_note_fits_its_limit_and_keeps_what_matters_most(large, reader, limit)
         assert "20 REGRESSED" in note
 
 
+def test_the_second_line_leads_to_the_report(examples):
+    links = Links("https://x.example/report.html", "https://x.example/job", "https://x.example/pipeline")
+
+    for limit in (100_000, 1_500):
+        assert lines(compose(*examples.duelled(), links, limit))[1:3] == [
+            "## perfci: FAILS",
+            "[Report of every case](https://x.example/report.html), [job](https://x.example/job), "
+            "[pipeline](https://x.example/pipeline)",
+        ]
+
+
+def test_a_note_has_the_first_changed_lines(examples):
+    run, judgements = examples.duelled()
+    ops = tuple(replace(op, base=replace(op.base, lines=("+++ a.py", "-x = 1", "+x = 2"))) for op in run.plan.ops)
+
+    note = compose(replace(run, plan=replace(run.plan, ops=ops)), judgements, Links())
+
+    assert "git diff" in note and "```text\n+++ a.py\n-x = 1\n+x = 2\n```" in note
+
+
 def test_links_that_are_none_are_left_out(examples):
     bad = Links("javascript:alert(1)", "https://x.example/) @all", "https://x.example/a b")
     note = compose(*examples.small(), bad)
 
-    assert "More:" not in note
+    assert "](" not in note
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,8 @@ class PlannedBase:
 
     same: bool = False  # its files are the same, so that nothing needs to be run to know it unchanged
     changed: tuple[str, ...] = ()  # files that differ, relative to the project's root
+    lines: tuple[str, ...] = ()
+    """the first lines that differ, as a diff has them: `+++ FILE`, then the base's with - and the new ones with +"""
     performance: tuple[str, ...] = ()  # its performance cases
     cache: Cache = "cold"
     """its performance suite's choice of the L2 cache, with which both revisions are timed"""

@@ -24,7 +24,7 @@ from perfci.report.markdown import load_templates
 from perfci.report.rows import VerdictRow
 from perfci.report.sections import Material
 from perfci.report.steps import make_steps, repeat, show
-from perfci.report.text import code, plain, spell, split_marks
+from perfci.report.text import block, code, plain, spell, split_marks
 from perfci.report.view import Picture, Report
 
 FINE_LINES = 40  # Lines that are fine and shown at first. The others are folded until they are asked for.
@@ -207,6 +207,7 @@ def _load_template(package: str, name: str) -> Any:
         "cell": functools.partial(write_marked, breaks=True),
         "case": lambda name: write_marked(code(name), breaks=True),
         "plain_of": spell,
+        "block": block,
         "code_of": lambda text: write_marked(plain(text, 4000)),
         "encode": lambda picture: base64.b64encode(picture.png).decode(),
     }
