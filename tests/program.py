@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from unittest import mock
 
 ROOT = Path(__file__).parents[1]
 COMMAND = [sys.executable, "-P", __file__]
@@ -15,16 +15,21 @@ COMMAND = [sys.executable, "-P", __file__]
 @contextlib.contextmanager
 def no_pictures() -> Iterator[None]:
     """Drawing, and importing what draws, takes half of a check's time, and tests/report looks at all pictures."""
-    from perfci.report.plots import Gallery
+    from perfci import report
+    from perfci.report.plots import Gallery, Painter
 
-    with (
-        mock.patch("perfci.report.plots.Painter.draw_all", return_value=Gallery({})),
-        mock.patch("perfci.report.import_libraries"),
-    ):
+    draw, load = Painter.draw_all, report.import_libraries
+    Painter.draw_all, report.import_libraries = lambda *_: Gallery({}), lambda: None
+    try:
         yield
+    finally:
+        Painter.draw_all, report.import_libraries = draw, load
 
 
 if __name__ == "__main__":
+    # `nohup make test &` has the tests, and what they start, ignore these.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     sys.path.insert(0, str(ROOT))
     from perfci.cli import main
 
