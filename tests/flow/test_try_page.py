@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = {"en": ROOT / "docs" / "try.md", "zh": ROOT / "docs" / "zh" / "try.md"}
 EDIT = re.compile(r"`(mask=at < size - 1)`")
 CODE = re.compile(r"(?:exit code is|\u9000\u51fa\u7801\u662f) (\d)")
+TYPED = ["en", pytest.param("zh", marks=pytest.mark.nightly)]  # the same commands, edits and answers in both
 ACCELERATED = any(True for name in NODES for _ in Path("/dev").glob(name))
 
 
@@ -80,7 +81,7 @@ class Reader:
 
 def begin(page: Path, folder: Path) -> Reader:
     root = folder / "repository"
-    root.mkdir()
+    root.mkdir(parents=True)
     git(root, "init", "-q", "-b", "main")
     return Reader(page.read_text(encoding="utf-8"), root, "cpu" if ACCELERATED else "")
 
@@ -90,7 +91,7 @@ def shape(text: str) -> str:
     return re.sub(r"\d+", "N", " ".join(text.split()))
 
 
-@pytest.fixture(scope="module", params=PAGES)
+@pytest.fixture(scope="module", params=TYPED)
 def reader(request, tmp_path_factory) -> Reader:
     """Has followed the page up to the first verdict."""
     reader = begin(PAGES[request.param], tmp_path_factory.mktemp("try"))
@@ -123,12 +124,15 @@ def test_every_command_of_the_page_is_run_here(name, tmp_path):
     first = ["perfci demo", "perfci init", new, "perfci check silu"]
     assert reader.commands == [*first, "perfci check --no-judge", "perfci accept"]
     assert len(reader.shown) == 2
+    english = begin(PAGES["en"], tmp_path.parent / f"{tmp_path.name}-en")
+    for each in (lambda it: it.shown, lambda it: EDIT.findall(it.page), lambda it: CODE.findall(it.page)):
+        assert each(reader) == each(english)
     for readme in ("README.md", "README.zh-CN.md"):
         assert all(command in (ROOT / readme).read_text(encoding="utf-8") for command in first)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", TYPED)
 def test_the_demo_shows_a_red_gate(name, tmp_path):
     reader = begin(PAGES[name], tmp_path)
 
@@ -208,7 +212,7 @@ def follow_baselines(reader: Reader, op: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", TYPED)
 def test_numbers_become_a_baseline_and_a_branch_is_held_against_its_base(name, tmp_path):
     reader = begin(PAGES[name], tmp_path)
     reader.device = "fake"
