@@ -15,7 +15,7 @@ if "CI" not in os.environ:  # in CI a missing package is a failure
     pytest.importorskip("triton")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.torch
 @pytest.mark.parametrize("op", OPS)
 def test_accuracy_exercises_what_performance_times_and_every_line_runs(op, tmp_path):
