@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from perfci import store
-from perfci.core import VERSION
+from perfci.core import VERSION, commands
 from perfci.core.errors import MissingPackageError, PerfciError, UsageError
 from perfci.core.model import Suite
 from perfci.core.settings import Settings
@@ -56,7 +56,9 @@ class Tools:
             raise UsageError("mcp_spent", seconds=self._device_s)
         began = time.monotonic()
         try:
-            answer: Answer = getattr(self, f"answer_{name}")(**arguments)
+            # An agent works in the project, wherever its server was started.
+            with commands.reading(replace(commands.get_reader(), project=None)):
+                answer: Answer = getattr(self, f"answer_{name}")(**arguments)
             return answer
         finally:
             self._left_s -= time.monotonic() - began if name in TIMED else 0.0

@@ -215,6 +215,7 @@ class Flow:
                 "CI_MERGE_REQUEST_PROJECT_ID": "7",
                 "CI_MERGE_REQUEST_IID": "3",
                 "NO_PROXY": "127.0.0.1",
+                "GITHUB_ACTIONS": "",  # of the two servers it is GitLab's turn
             }
             self.perfci("ci", "note", run, **variables)
             wrong = {**variables, "PERFCI_GITLAB_TOKEN": f"{CANARY}x"}
@@ -328,7 +329,9 @@ def test_what_a_merge_request_does_is_its_own_verdict_and_no_traceback(flow):
     codes = {name: code for name, (code, _, _) in flow.said.items()}
 
     assert [name for name, text in everything(flow).items() if "Traceback" in text] == []
-    assert {name: code for name, code in codes.items() if code} == {"check": 2, "compare": 2, "accept": 2}
+    # relu writes messages of its own as it is imported, so that it cannot be listed.
+    failed = {"check": 2, "compare": 2, "list": 1, "accept": 2}
+    assert {name: code for name, code in codes.items() if code} == failed
     rows = json.loads(flow.said["compare"][1])["verdicts"]
     assert {row["op"] for row in rows} == {"relu", "row_sum", "scale"}
     assert {row["verdict"] for row in rows if row["op"] == "scale" and row["suite"] == "performance"} == {"REGRESSED"}
@@ -714,9 +717,9 @@ def test_baselines_that_are_links_are_told_by_name_and_not_by_content(given):
 
 
 def test_an_op_that_writes_without_end_into_the_pipe_of_results_costs_itself_alone(given, monkeypatch):
-    from perfci.worker import process
+    from perfci.worker import inbox
 
-    monkeypatch.setattr(process, "LONGEST", 1 << 20)
+    monkeypatch.setattr(inbox, "LONGEST", 1 << 20)
     path = given.root / "kernels" / "relu" / "relu_triton.py"
     path.write_text(
         "import os, stat\n"

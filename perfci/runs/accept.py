@@ -161,7 +161,7 @@ def find_refusals(op: str, evidence: Sequence[Evidence], verdicts: Collection[Ve
 
 def _lacks_blocks(row: Judgement) -> bool:
     """Whether a verdict is open for want of blocks alone, as beside a baseline of one run. Losses are looked for."""
-    return row.verdict is Verdict.INCONCLUSIVE and row.reasons[0].kind.endswith("too_few_blocks")
+    return row.verdict is Verdict.INCONCLUSIVE and row.reasons[0].kind == "too_few_blocks"
 
 
 def find_losses(

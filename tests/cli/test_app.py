@@ -108,8 +108,8 @@ def test_what_people_try_first_works(arguments, same, capsys):
         ("ci run", "There is no command run: name one of plan, merge, note."),
         ("check --opp relu", "There is no option --opp: did you mean --op?"),
         ("--versoin", "There is no option --versoin: did you mean --version?"),
-        ("show --zzz", "There is no option --zzz: perfci show --help lists those that there are."),
-        ("ci plan --zzz", "There is no option --zzz: perfci ci plan --help lists"),
+        ("show --zzz", "There is no option --zzz: `perfci show --help` lists those that there are."),
+        ("ci plan --zzz", "There is no option --zzz: `perfci ci plan --help` lists"),
     ],
 )
 def test_a_misspelt_word_is_refused_and_the_nearest_one_is_named(arguments, said, capsys):

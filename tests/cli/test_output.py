@@ -58,7 +58,7 @@ def test_on_a_narrow_terminal_a_command_stays_in_one_line_and_a_case_is_folded_b
 
     lines = printed(*output.list_verdicts(judgements, run), width=80).splitlines()
 
-    command = "Next: perfci show --op softmax --case rows=4096,cols=1024,dtype=float16"
+    command = "Next: perfci bisect softmax --case rows=4096,cols=1024,dtype=float16 --against 89abcdef0123"
     assert command in map(str.rstrip, lines)
     at = next(at for at, line in enumerate(lines) if re.match(r"REGRESSED +softmax rows=", line))
     assert lines[at].split()[2] + lines[at + 1].strip() == "rows=4096,cols=1024,dtype=float16"
@@ -83,7 +83,7 @@ def test_the_first_line_says_what_how_much_and_why_and_below_are_a_row_a_cause_a
     assert lines[0] == "softmax is 4.1 % slower in 1 of 9 cases, with num_warps 8 instead of 4."
     assert lines[1].split() == ["verdict", "where", "was", "now", "change"]
     assert re.split(r" {2,}", lines[2]) == ["REGRESSED", "softmax 1 of 9 cases", "16.0 us", "16.7 us", "+4.1 %"]
-    command = "Next: perfci show --op softmax --case rows=4096,cols=1024,dtype=float16"
+    command = "Next: perfci bisect softmax --case rows=4096,cols=1024,dtype=float16 --against 89abcdef0123"
     assert lines[lines.index("") - 1] == command
 
 

@@ -95,10 +95,8 @@ def test_a_slow_down_that_noise_hid_is_found_between_two_commits(nightly):
     row = next(row for row in answer.rows.values() if row["op"] == "scale")
     since = next(each for each in row["also"] if each["kind"] == "slower_since")
     case = row["case"]
-    assert (
-        since["facts"]["command"]
-        == f"perfci bisect scale --case {case} --against {nightly.first[:12]} --bad {head[:12]}"
-    )
+    bisection = f"perfci bisect scale --case {case} --against {nightly.first[:12]} --bad {head[:12]}"
+    assert since["facts"]["command"] == f"{bisection} --project {nightly.root}"
     run = nightly.run
     assert (run.plan.base.how, run.plan.base.commit) == ("again", nightly.first)
     assert faults(json.loads((nightly.root / "reports/again/run.json").read_text()), "run.schema.json") == []

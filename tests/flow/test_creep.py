@@ -76,9 +76,9 @@ def test_a_creep_of_steps_that_no_check_sees_is_found_against_the_release(releas
     row = next(row for row in answer.rows.values() if row["op"] == "scale")
     crept = next(each for each in row["also"] if each["kind"] == "release_crept")
     told = crept["facts"]
-    assert (
-        told["command"] == f"perfci bisect scale --case {row['case']} --against {released.first[:12]} --bad {head[:12]}"
-    )
+    ends = f"--against {released.first[:12]} --bad {head[:12]}"
+    place = f"--device fake --project {released.root}"
+    assert told["command"] == f"perfci bisect scale --case {row['case']} {ends} {place}"
     assert (told["release"], told["commits"], told["touching"]) == ("v1", STEPS, STEPS)
     assert 0.05 < told["change"] < 0.06 and "bit by bit" in crept["sentence"]
     run = released.run

@@ -88,7 +88,7 @@ def test_what_another_environment_may_have_done_is_stale_and_never_red(measured,
     assert (row.verdict, found.needs, found.gate) == (Verdict.STALE, (), Gate.WARNS)
     (field,) = [each.field for each in row.comparison.differs]
     assert row.reasons[0].facts["fields"].startswith(f"{field} ")
-    assert "perfci accept --environment reports" in sentence(row.reasons[0])
+    assert "perfci accept --environment" in sentence(row.reasons[0])
 
 
 def test_a_difference_below_the_timers_floor_never_matters():

@@ -174,7 +174,7 @@ class ErrorStats:
     """relative error in the L2 norm, ||output - exact|| / ||exact|| with ||x|| = sqrt(sum of x_i^2), in float64, over
     the elements that are finite in both, of all outputs of the call together. 0 if both norms are 0, None if only
     ||exact|| is, and where there is no such element"""
-    of_allowed: float | None = None
+    of_allowed: Amount | None = None
     """the largest error as a share of what is allowed: of the tolerance, or, beyond that, of what the errors of the
     reference in the same dtype allow. None of what failed, and of older runs"""
 

@@ -84,7 +84,7 @@ def test_a_project_without_any_history_says_how_to_get_one(root, ask):
     code, out, _ = ask()
 
     assert code == 0
-    assert "perfci accept stores the first ones" in one(out)
+    assert "`perfci accept` stores the first ones" in one(out)
     assert ask("--format", "json")[:2] == (0, "[]\n")
 
 

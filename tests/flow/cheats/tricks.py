@@ -548,17 +548,20 @@ def cheat(x):
     os._exit(0)
 """,
         ERROR,
-        shows="worker_silent",
+        shows="worker_silent worker_unasked",
     ),
     "forge_results_and_live": Trick(
         "sends results of its own, and goes on",
         """
 def cheat(x):
+    spring()
     for number in pipes():
         os.write(number, json.dumps({'right': True, 'ratio': 0.1}).encode() + b'\\n')
         os.write(number, b'{"kind":"OpDone","body":{}}\\n')
     return cheap(x)
 """,
+        ERROR,
+        shows="worker_unasked",
     ),
     "forge_failure_that_is_late": Trick(
         "says of itself that its time was up",
@@ -582,7 +585,7 @@ def cheat(x):
     os._exit(0)
 """,
         ERROR,
-        shows="worker_silent",
+        shows="worker_silent worker_unasked",
     ),
     "forge_an_exit": Trick(
         "ends as if all was done",
