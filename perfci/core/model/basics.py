@@ -25,6 +25,7 @@ Amount = Annotated[float, Meta(ge=0.0, le=1e18)]
 
 Moment = Annotated[float, Meta(ge=-1e18, le=1e18)]  # seconds since some other moment
 Count = Annotated[int, Meta(ge=0, le=2**62)]  # how many, or how many bytes
+Launches = Annotated[int, Meta(ge=1, le=2**62)]  # of a sample: one at least
 Whole = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]  # a whole number that may be negative: a seed, a temperature
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from perfci.core.model.basics import Amount, Count, ErrorStats, Moment, Reason, Shift, Time, Whole
+from perfci.core.model.basics import Amount, Count, ErrorStats, Launches, Moment, Reason, Shift, Time, Whole
 from perfci.core.model.place import DeviceState
 
 
@@ -192,7 +192,7 @@ class AccuracyCase:
 class Summary:
     """Launches of one arm in one block, microseconds. Diagnostics but for the median."""
 
-    launches: Count
+    launches: Launches
     median_us: Time
     min_us: Time
     p05_us: Time
