@@ -41,9 +41,10 @@ from perfci.report import accuracy
 from perfci.report.timings import tabulate_seconds
 from perfci.runs import flow, since
 from perfci.runs import toolchain as toolchains
-from perfci.runs.cluster import check_on_cluster, choose_cluster
+from perfci.runs.cluster import check_on_cluster
 from perfci.runs.decide import decide
 from perfci.runs.effective_thresholds import parse_options
+from perfci.runs.nodes import choose_cluster
 from perfci.runs.plan import Request
 from perfci.runs.shards import FOLDER, ShardPart, check_on_devices, check_shard, confirm_shards
 from perfci.store import signature

@@ -26,9 +26,9 @@ from perfci.report.data import pick
 from perfci.report.markdown import write_table
 from perfci.report.text import BLOCK_LIMIT, plain
 from perfci.report.view import Table, make_table
-from perfci.runs.cluster import choose_cluster, tune_on_cluster
+from perfci.runs.nodes import choose_cluster
 from perfci.runs.plan import Request
-from perfci.runs.tune import Tuning, tune_op
+from perfci.runs.tune import Tuning, tune_on_cluster, tune_op
 from perfci.store.files import write_atomically
 
 BEST = 5  # Candidates of an entry on the terminal. The table beside the search's file lists all.

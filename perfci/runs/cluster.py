@@ -1,4 +1,4 @@
-"""What the nodes of a Ray cluster do: a check's ops, a shard each, joined as all shards are. Searches. A round.
+"""What the nodes of a Ray cluster do: a check's ops, a shard each, joined as all shards are. Commands. A round.
 
 perfci places the shards itself. If a node dies or fails, what it had begun begins again on another one, and it gets
 nothing more.
@@ -37,17 +37,16 @@ from perfci.core.temporary import temporary_folder
 from perfci.core.wording import say, sentence, spoken
 from perfci.git.command import ask, require
 from perfci.git.repository import find_repository
-from perfci.ops.discover import OpFolder, select, select_one
+from perfci.ops.discover import select, select_one
 from perfci.runs.bench import Listener
 from perfci.runs.boards import find_sick
 from perfci.runs.merge import refuse_mixed
+from perfci.runs.nodes import HERE, NodeAnswer, NodeCommand, unpack
 from perfci.runs.plan import Request, cases_to_run
 from perfci.runs.record import ends_run
 from perfci.runs.rounds import FOLDER as ROUNDS
 from perfci.runs.rounds import try_round
 from perfci.runs.shards import AUTO, CPU, FOLDER, plan_shards, run_shards
-from perfci.runs.tune import FOLDER as TUNED
-from perfci.runs.tune import check_tunable
 from perfci.store.logbook import FILE, read_logbook
 from perfci.worker.protocol import Doing, Position
 
@@ -55,7 +54,6 @@ BOARDS = {"cuda": "GPU", "npu": "NPU"}  # what Ray calls a board of a kind. Kern
 PACKAGES = ("perfci", "torch", "triton", "torch-npu")  # that nodes have in one version
 TRIES = 3  # how many nodes a shard may fail on
 ENDED = frozenset({0, 2, 3})  # exit codes of a command that came to its end
-HERE = "here"  # in the place of an address: no cluster
 POLL_S, ANSWER_S, GRACE_S = 1.0, 120.0, 30.0  # for a look at the cluster, for a node's versions, after the deadline
 PACK_S = 600.0  # for packing two revisions
 
@@ -80,11 +78,6 @@ class Cluster:
     address: str
     device: str  # what perfci calls its boards: cuda, npu, cpu, or fake if that was asked for
     nodes: Mapping[str, RayNode]  # those with such boards, by Ray's ids
-
-
-def choose_cluster(on: str | None, settings: Settings) -> str | None:
-    """The cluster that --on names, or the project's. None if there is none, or if --on says so."""
-    return None if on == HERE else on or settings.cluster
 
 
 @contextlib.contextmanager
@@ -134,39 +127,20 @@ def check_on_cluster(
         return run, dataclasses.replace(judgements, notes=(*judgements.notes, *notes))
 
 
-def tune_on_cluster(
-    settings: Settings, request: Request, address: str, words: Sequence[str], listener: Listener
-) -> tuple[Mapping[str, tuple[int, str]], list[Reason]]:
-    """Search ops' configurations on a cluster, each op on one board, since times of two are not comparable.
+def run_commands(
+    settings: Settings, address: str, device: str, asked: Sequence[NodeCommand], keep: Callable[[int, NodeAnswer], None]
+) -> list[Reason]:
+    """Has boards of a cluster run commands of perfci, one a board. Returns why nodes had no answer.
 
-    words: options of `perfci tune`. Returns by op its exit code and answer, and why nodes had none. Searches go on
-    where they ended. Raises PerfciError as `open_cluster` does, and for an op that cannot be tuned.
+    keep: gets the number of a command and what came of it. Raises PerfciError as `open_cluster` does.
     """
-    ops, reports = [check_tunable(each) for each in select(settings, request.ops)], settings.reports / TUNED
-    found, notes, written = dict[str, tuple[int, str]](), list[Reason](), "--write" in words
-
-    def read_tuned(op: OpFolder) -> Mapping[str, bytes]:
-        return {each.name: each.read_bytes() for each in (op.folder / "tuned").glob("*.json")}
-
-    def keep(number: int, _: RayNode, answer: Answer) -> None:
-        (code, _why, out, packed), op = answer, ops[number]
-        edited = written and read_tuned(op) != before[number]
-        _unpack(packed, [reports, *([op.folder / "tuned"] if written and not edited else [])])
-        if edited:
-            notes.append(Reason("tune_edited", {"path": str(op.folder / "tuned"), "state": str(reports)}))
-        else:
-            found[op.op] = code, out
-
-    with store.claim_reports(reports), open_cluster(address, request.device) as cluster:
-        top, before, calls = require(find_repository(settings.root)).top, [*map(read_tuned, ops)], {}
+    with open_cluster(address, device) as cluster:
+        top, calls = require(find_repository(settings.root)).top, {}
         packed = cluster.ray.put(_pack(settings, top))
-        for number, op in enumerate(ops):
-            searches = {os.path.relpath(each, top): each.read_bytes() for each in reports.glob(f"{op.op}-*.jsonl")}
-            search, kept = ["tune", op.op, *words, "--on", HERE], [reports, op.folder / "tuned"]
-            calls[number] = _call(settings, top, search, packed, searches, kept)
-        listener(Doing("tune", ", ".join(op.op for op in ops)))
-        notes += _spread(cluster, calls, keep)
-    return {op.op: found[op.op] for op in ops if op.op in found}, notes
+        for number, each in enumerate(asked):
+            given = {os.path.relpath(path, top): content for path, content in each.given.items()}
+            calls[number] = _call(settings, top, each.words, packed, given, each.kept)
+        return _spread(cluster, calls, lambda number, _, answer: keep(number, NodeAnswer(*answer)))
 
 
 def try_on_cluster(
@@ -187,7 +161,7 @@ def try_on_cluster(
 
         def keep(_: int, node: RayNode, answer: Answer) -> Reason | None:
             with temporary_folder("round") as folder:
-                _unpack(answer[-1], [folder / FILE, folder / "run"])
+                unpack(answer[-1], [folder / FILE, folder / "run"])
                 found[:] = read_logbook(folder).rounds[-1:]
                 if (folder / "run" / store.RUN_FILE).is_file():
                     shutil.copytree(folder / "run", rounds, dirs_exist_ok=True)
@@ -278,7 +252,7 @@ def _measure(
     def keep(shard: int, node: RayNode, answer: Answer) -> Reason | None:
         own = settings.reports / FOLDER / str(shard)
         shutil.rmtree(own, ignore_errors=True)  # of another node
-        _unpack(answer[-1], [own])
+        unpack(answer[-1], [own])
         run, first = store.read_run(own), next((run for run in done.values() if run.ops), None)
         if fault := find_fault(run, node, first, sharded.plan.put_aside):
             if fault.kind == "node_mixed":
@@ -404,17 +378,6 @@ def _call(
     shown = {"PERFCI_LANG": spoken(), "TTY_COMPATIBLE": "0", "COLUMNS": str(shutil.get_terminal_size().columns)}
     wanted = [os.path.relpath(each, settings.root) for each in kept]
     return [*words], packed, given, os.path.relpath(settings.root, top), wanted, {**(variables or shown)}, str(top)
-
-
-def _unpack(packed: bytes, places: Sequence[Path]) -> None:
-    """Put the files and folders that `_run_there` kept into their places, but for those that are missing."""
-    with temporary_folder("cluster") as folder, tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        archive.extractall(folder, filter="data")
-        for number, place in enumerate(places):
-            if (found := folder / str(number)).is_dir():
-                shutil.copytree(found, place, dirs_exist_ok=True)
-            elif found.is_file():
-                shutil.copyfile(found, place)
 
 
 def _pack(settings: Settings, top: Path, *revisions: str) -> bytes:

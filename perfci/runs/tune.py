@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,11 +28,14 @@ from perfci.runs.bench import (
     plan_opening,
 )
 from perfci.runs.boards import avoid_sick, find_sick
+from perfci.runs.cluster import run_commands
 from perfci.runs.describe import describe_ops, find_violation
+from perfci.runs.nodes import HERE, NodeAnswer, NodeCommand, unpack
 from perfci.runs.plan import Request, draw_seed
+from perfci.store import claim_reports
 from perfci.store.files import write_atomically
 from perfci.worker.parent import run_worker
-from perfci.worker.protocol import Message, OpDone
+from perfci.worker.protocol import Doing, Message, OpDone
 from perfci.worker.tuning.task import Modelled, Regimes, Trying, Tune
 
 FOLDER = "tune"  # in the reports folder: a file of each search, and a table of its candidates
@@ -83,6 +86,40 @@ def check_tunable(op: OpFolder) -> OpFolder:
         raise ContractError(reason.kind, **reason.facts)
     read_space(op.op, op.folder)
     return op
+
+
+def tune_on_cluster(
+    settings: Settings, request: Request, address: str, words: Sequence[str], listener: Listener
+) -> tuple[Mapping[str, tuple[int, str]], list[Reason]]:
+    """Search ops' configurations on a cluster, each op on one board, since times of two are not comparable.
+
+    words: options of `perfci tune`. Returns by op its exit code and answer, and why nodes had none. Searches go on
+    where they ended. Raises PerfciError as `run_commands` does, and for an op that cannot be tuned.
+    """
+    ops, reports = [check_tunable(each) for each in select(settings, request.ops)], settings.reports / FOLDER
+    found, edited, written = dict[str, tuple[int, str]](), list[Reason](), "--write" in words
+
+    def read_files(op: OpFolder) -> Mapping[str, bytes]:
+        return {each.name: each.read_bytes() for each in (op.folder / "tuned").glob("*.json")}
+
+    def plan(op: OpFolder) -> NodeCommand:
+        searches = {each: each.read_bytes() for each in reports.glob(f"{op.op}-*.jsonl")}
+        return NodeCommand(["tune", op.op, *words, "--on", HERE], searches, [reports, op.folder / "tuned"])
+
+    def keep(number: int, answer: NodeAnswer) -> None:
+        op = ops[number]
+        stale = written and read_files(op) != before[number]
+        unpack(answer.packed, [reports, *([op.folder / "tuned"] if written and not stale else [])])
+        if stale:
+            edited.append(Reason("tune_edited", {"path": str(op.folder / "tuned"), "state": str(reports)}))
+        else:
+            found[op.op] = answer.code, answer.out
+
+    with claim_reports(reports):
+        before = [*map(read_files, ops)]
+        listener(Doing("tune", ", ".join(op.op for op in ops)))
+        lost = run_commands(settings, address, request.device, [*map(plan, ops)], keep)
+    return {op.op: found[op.op] for op in ops if op.op in found}, [*edited, *lost]
 
 
 class _Tuner:
