@@ -38,8 +38,8 @@ HOMES = {
     "pynvml": ("device.nvml",),
     "ray": ("runs.cluster",),
     "scipy": ("statistics.exact", "thresholds.ratchet.prediction"),
-    "torch": ("device", "extensions.npu"),
-    "triton": ("device", "extensions.npu"),
+    "torch": ("device", "extensions.npu", "extensions.adopt.rehearsal"),
+    "triton": ("device", "extensions.npu", "extensions.adopt.rehearsal"),
     "yaml": (
         "thresholds",
         "core.wording",

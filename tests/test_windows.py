@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 
 IMPORT_ALL = """
 import importlib, pkgutil, perfci
-TORCH = "perfci.device.", "perfci.extensions.npu.", "perfci.worker.sketch."
+TORCH = "perfci.device.", "perfci.extensions.npu.", "perfci.extensions.adopt.rehearsal."
 pure = ("perfci.device.fake", "perfci.core.locks", "perfci.device.seam", "perfci.device.nvml")
 for module in pkgutil.walk_packages(perfci.__path__, "perfci."):
     left_out = module.name.startswith(TORCH) and module.name not in pure

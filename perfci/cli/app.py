@@ -14,7 +14,6 @@ from perfci.core.extensions import CommandLine, read_extensions
 GROUPS = {
     "Start": {
         "init": ("projects", "Set a repository up: folders, thresholds, settings, CI jobs."),
-        "new": ("projects", "Write the four files of a new op, empty or around your kernel."),
         "list": ("projects", "List ops and their cases, or chains of ops."),
         "demo": ("demo", "See a red gate in ten seconds, on a fake device, without torch."),
         "doctor": ("doctor", "Examine this machine, or try perfci out on it (--selftest)."),

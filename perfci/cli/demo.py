@@ -4,6 +4,7 @@ import contextlib
 import io
 import tempfile
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Annotated
 
@@ -81,8 +82,9 @@ COMMANDS = {"demo": demo}
 
 def write_project(folder: Path) -> None:
     """Write the demo's project, which has no mistake yet."""
+    kernels, templates = folder / "kernels", resources.files("perfci.scaffold").joinpath("templates", "demo")
     for op, facts in _OPS.items():
-        new.write(new.place(op, folder / "kernels", {}), new.draft_from_template(op, "demo", **facts))
+        new.write(new.OpPlace(op, kernels / op, kernels), new.draft_from_template(op, templates, **facts))
     (folder / "pyproject.toml").write_text(_SETTINGS, encoding="utf-8", newline="\n")
 
 

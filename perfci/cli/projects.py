@@ -1,31 +1,27 @@
-"""`perfci init`, `new` and `list`: a project set up, an op added to it, and what it holds."""
+"""`perfci init` and `perfci list`: a project set up, and what it holds."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any
+from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 from rich.console import Console
 from rich.text import Text
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit, exit_code
-from perfci.cli.options import argument, flag, option
-from perfci.cli.output import STYLES, Grid, Paragraph, print_found, print_json, print_lines, print_parts, relative
+from perfci.cli.options import flag, option
+from perfci.cli.output import STYLES, Grid, Paragraph, print_found, print_json, print_lines, print_parts
 from perfci.cli.progress import Progress
-from perfci.core import commands
-from perfci.core.errors import PerfciError, UsageError
+from perfci.core.errors import UsageError
 from perfci.core.model import Coverage, Gate, PlannedOp, Reason
-from perfci.core.settings import Settings
 from perfci.core.wording import fill, say, sentence
 from perfci.judge.notes import explain_feature, note_uncovered
 from perfci.lab.chains.records import find_chains
-from perfci.ops import discover
 from perfci.report.data import keep_answer
 from perfci.report.view import make_table
-from perfci.runs import flow, sketch
+from perfci.runs import flow
 from perfci.runs.plan import Request
-from perfci.scaffold import edits, new
+from perfci.scaffold import edits
 from perfci.scaffold import init as scaffold_init
 
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
@@ -102,114 +98,6 @@ def _show_diffs(found: scaffold_init.Setup) -> None:
         console.print()
 
 
-@options.takes("ops", {"source": "ops reference tests copy", "library": "tests copy", "fake": "ops"})
-def new_(
-    ops: Annotated[
-        list[str], argument("OP", "Name of the op, perhaps in folders: flash, attention/flash.", "FUNCTION's name")
-    ] = [],  # noqa: B006
-    source: Annotated[
-        str | None,
-        option(
-            "--from",
-            "A function that launches Triton kernels: FILE:FUNCTION, FILE or PACKAGE.MODULE:FUNCTION.",
-            "a kernel to fill in",
-            "FUNCTION",
-        ),
-    ] = None,
-    reference: Annotated[
-        str | None,
-        option(
-            "--reference",
-            "What --from is compared with: torch.nn.functional.softmax, or FILE:FUNCTION.",
-            "torch's operator of the function's name",
-            "PATH",
-        ),
-    ] = None,
-    library: Annotated[
-        Path | None,
-        option("--from-library", "An op for each file of a folder with a function of its name.", "none", "DIR"),
-    ] = None,
-    tests: Annotated[
-        list[Path],
-        option("--tests", "Tests whose sizes become cases; repeat for several.", "those beside the file", "PATH"),
-    ] = [],  # noqa: B006
-    copy: Annotated[bool, flag("--copy", "Check a copy of the file, for one that Python cannot import.")] = False,
-    fake: Annotated[bool, flag("--fake", "An op for the fake device, to try perfci out without torch.")] = False,
-    output: options.Output = "text",
-    project: options.Project = options.HERE,
-) -> int:
-    """Write a new op's four files and its page: ready to run, or around your function and its tests."""
-    where = language.load(project)
-    known = {each.op: each.folder for each in discover.ops(where)} if where.kernels.is_dir() else {}
-    if library is not None:
-        return _add_library(library, where, known, tests, copy=copy, json=output == "json")
-    if source is not None:
-        ops = ops or [sketch.name_op(source)]
-    place = new.place(options.take_one(ops), where.kernels, known)
-    if source is not None:
-        draft = sketch.draft_from_function(place.op, source, reference, where, tests, copy=copy)
-    else:
-        draft = new.draft_from_template(place.op, "fake_op" if fake else "op")
-    written = new.write(place, draft)
-    # A file that was copied may break the contract.
-    folder = discover.OpFolder(place.op, place.folder)
-    look = (*draft.look, *discover.check_contract(folder))
-    if output == "json":
-        files, copied = [str(path) for path in written], {copy.original: copy.name for copy in draft.copies}
-        print_json([{"op": place.op, "files": files, "copied": copied, "carried": draft.carried, "look": look}])
-        return Exit.OK
-    for one in draft.copies:
-        path = relative(place.folder / one.name)
-        print_lines(
-            say(
-                "{path} is a copy of {original}, as --copy asks: checks judge the copy.",
-                path=path,
-                original=one.original,
-            )
-        )
-    print_lines(say("{op} is ready:", op=place.op), *(f"  {relative(path)}" for path in written))
-    for title, reasons in (
-        (say("Carried over:"), draft.carried),
-        (say("To look at:"), look),
-    ):
-        if reasons:
-            print_lines("", title, *(f"  - {sentence(reason)}" for reason in reasons))
-    print_lines("", say("Next: `{command}`", command=commands.write("check", place.op, *["--device", "fake"] * fake)))
-    return Exit.OK
-
-
-def _add_library(
-    folder: Path, where: Settings, known: Mapping[str, Path], tests: Sequence[Path], *, copy: bool, json: bool
-) -> int:
-    """Write an op for each file of a library, and show what is left to do in one table."""
-    if not folder.is_dir():
-        raise UsageError("init_folder_missing", folder=str(folder))
-    made, rows, told = dict(known), list[Paragraph](), list[Mapping[str, Any]]()
-    for op, found in sketch.draft_from_library(folder, where, tests, copy=copy):
-        try:
-            if isinstance(found, Reason):
-                raise UsageError(found.kind, **found.facts)
-            place = new.place(op, where.kernels, made)
-            told.append({"op": op, "files": [str(path) for path in new.write(place, found)], "look": found.look})
-            made[op] = place.folder
-        except PerfciError as error:
-            told.append({"op": op, "files": [], "failure": error.reason})
-            rows.append(Paragraph(f"{op}: {sentence(error.reason)}", 2, STYLES[Gate.WARNS]))
-        else:
-            left = [sentence(reason) for reason in found.look]
-            rows.append(Paragraph(f"{op}: {' '.join(left) or say('ready')}", 2))
-    code = Exit.OK if len(made) > len(known) else Exit.PERFCI_FAILED
-    if json:
-        print_json(told)
-        return code
-    counts = {"made": len(made) - len(known), "files": len(rows)}
-    print_lines(say("Ops written: {made} of {files}.", **counts), "")
-    print_parts(rows)
-    if code is Exit.OK:
-        print_lines("", say("Next: `{command}`", command=commands.write("check")))
-    return code
-
-
 @options.takes("ops case device", {"coverage": "ops"})
 def list_(
     ops: options.Ops = [],  # noqa: B006
@@ -282,4 +170,4 @@ def show_coverage(found: Sequence[Coverage]) -> Iterator[Paragraph]:
             yield Paragraph(say("could not be looked through: {cases}", cases="; ".join(each.unseen)), 2)
 
 
-COMMANDS = {"init": init, "new": new_, "list": list_}
+COMMANDS = {"init": init, "list": list_}

@@ -10,7 +10,6 @@ replay                 a call as data, and the same call repeated from it
 offline board virtual targets   a device that is not there: compiles, and launches nothing
 binaries               registers, spills, instructions and occupancy of a binary
 interpreter arithmetic   Triton's interpreter, corrected
-rehearsal sketched     functions called to see what they take; other people's functions on another device
 """
 
 from collections.abc import Mapping

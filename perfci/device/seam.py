@@ -166,25 +166,6 @@ class Race:
 
 
 @dataclass(frozen=True)
-class SketchLaunch:
-    """One launch of a Triton kernel that was not made."""
-
-    grid: tuple[int, ...]
-    constants: Mapping[str, Any]  # values of its constexpr parameters
-    source: str
-
-
-@dataclass(frozen=True)
-class Argument:
-    """A tensor that a function was called with."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    text: str | None  # the expression that made it, with {shape} and {dtype}. None if unknown
-    origin: Any = None  # the tensor itself, or the one that it is a copy of
-
-
-@dataclass(frozen=True)
 class Memory:
     """Where an array lies: what a process needs to lay another one over the same bytes."""
 

@@ -1,22 +1,17 @@
-"""A new op: where its folder goes, what its four files and its page hold, and writing all of them or none."""
+"""A new op: its four files and its page, all of them written or none."""
 
-import keyword
-import re
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from perfci.core.errors import UsageError
 from perfci.core.model import Reason
 from perfci.ops.fingerprint.finder import PARTS
 from perfci.scaffold import edits
 
 WIDTH = 120  # longest line that is written
-
-TAKEN = frozenset({"torch", "triton", "tl", "perfci", "kernel", "reference", "make_inputs", "source"})
-"""Names that the four files use for something else."""
 
 
 @dataclass(frozen=True)
@@ -54,29 +49,6 @@ class Draft:
     """files beside the ops that they share. One that is there stays as it is"""
 
 
-def place(name: str, kernels: Path, known: Mapping[str, Path]) -> OpPlace:
-    """Returns the place of a new op: `flash` gives kernels/flash, `attention/flash` gives kernels/attention/flash.
-
-    Raises UsageError for a bad name, for what is there already, or if one op would hide another from discovery.
-    """
-    *above, op = name.split("/")
-    for part in (*above, op):
-        if part[:1] in {"", "_", "."} or "\\" in part:
-            raise UsageError("new_folder_name", name=name, part=part)
-    if not op.isidentifier() or keyword.iskeyword(op) or op in TAKEN:
-        raise UsageError("new_op_name", op=op, guess="op_" + re.sub(r"\W+", "_", op).strip("_"))
-    found = OpPlace(op, kernels.joinpath(*above, op), kernels)
-    taken = next((found.file(part) for part in PARTS if found.file(part).exists()), None)
-    if taken:
-        raise UsageError("new_file_exists", file=str(taken))
-    if op in known and known[op] != found.folder:
-        raise UsageError("new_op_exists", op=op, folder=str(known[op]))
-    for other, folder in known.items():
-        if folder in found.folder.parents or found.folder in folder.parents:
-            raise UsageError("new_op_nested", op=op, other=other, folder=str(folder))
-    return found
-
-
 def write(found: OpPlace, draft: Draft) -> tuple[Path, ...]:
     """Write the four files, a page about them, and what they need: all or none. Returns their paths.
 
@@ -92,13 +64,9 @@ def write(found: OpPlace, draft: Draft) -> tuple[Path, ...]:
     return tuple(texts)
 
 
-def draft_from_template(op: str, kind: str, **facts: str) -> Draft:
-    """Returns an op to fill in: `op` is a pointwise one in Triton, `fake_op` one for the fake device without torch.
-
-    `demo` and `sketch` need facts about the op.
-    """
-    files = resources.files("perfci.scaffold").joinpath("templates", kind)
-    texts = {part: files.joinpath(f"{part}.py.txt").read_text(encoding="utf-8") for part in PARTS}
+def draft_from_template(op: str, folder: Traversable, **facts: str) -> Draft:
+    """Returns an op from the templates of its files in a folder, filled in with facts."""
+    texts = {part: folder.joinpath(f"{part}.py.txt").read_text(encoding="utf-8") for part in PARTS}
     facts |= {"op": op, **write_imports(op)}
     return Draft({part: string.Template(text).substitute(facts) for part, text in texts.items()})
 

@@ -299,7 +299,6 @@ PLACES = (
     "perfci.worker.chains:CheckChain",
     "perfci.worker.soak:SoakOp",
     "perfci.worker.profile:ProfileOp",
-    "perfci.worker.sketch.task:Rehearse",
 )
 """Where the gate's tasks are."""
 

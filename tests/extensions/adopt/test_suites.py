@@ -13,14 +13,15 @@ from perfci.cli.main import run
 from perfci.core import settings
 from perfci.core.errors import UsageError
 from perfci.core.wording import sentence
+from perfci.extensions.adopt.place import place_op
+from perfci.extensions.adopt.sketch import Sketch, draft
 from perfci.ops import discover
 from perfci.ops.fingerprint.tree import Tree
 from perfci.scaffold import new
-from perfci.scaffold.sketch import Sketch, draft
-from tests.scaffold.rehearsing import CUBES, HARNESS, KERNEL, accuracy, interpreted, of_file, rehearse, sketch
+from tests.extensions.adopt.rehearsing import CUBES, HARNESS, KERNEL, accuracy, interpreted, of_file, rehearse, sketch
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+ROOT = HERE.parents[2]
 SAMPLES = HERE / "suites"
 RIGHT = {"broadcast": "broadcast_v1", "softmax": "softmax_v2", "swiglu": "swiglu_v3", "matmul": "matmul_v1"}
 
@@ -272,7 +273,7 @@ def converted(said, tmp_path_factory) -> Path:
         kernel = SAMPLES / f"{RIGHT[op]}_triton.py" if op in RIGHT else said["root"] / op / "op_v1_triton.py"
         baseline = kernel.with_name(kernel.name.replace("_triton", "_baseline"))
         copies = [new.Copy(f"_{path.name}", path.read_text(), str(path), "") for path in (kernel, baseline)]
-        new.write(new.place(op, root / "kernels", {}), draft(op, said[op], copies))
+        new.write(place_op(op, root / "kernels", {}), draft(op, said[op], copies))
     return root
 
 

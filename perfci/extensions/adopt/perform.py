@@ -1,8 +1,8 @@
 """Performs the task to rehearse functions."""
 
 from perfci.core.errors import DeviceError, PerfciError
+from perfci.extensions.adopt.task import Rehearse, Sketched
 from perfci.worker.protocol import Doing, MessageChannel
-from perfci.worker.sketch.task import Rehearse, Sketched
 
 
 def run(task: Rehearse, channel: MessageChannel) -> None:
@@ -10,7 +10,7 @@ def run(task: Rehearse, channel: MessageChannel) -> None:
     send = channel.send
     send(Doing("import", task.op))
     try:
-        from perfci.worker.sketch import function
+        from perfci.extensions.adopt.rehearsal import function
     except ImportError as error:
         raise DeviceError("new_needs_torch", error=str(error)) from error
     for op, files in task.sketches.items():

@@ -13,6 +13,8 @@ from perfci.cli.main import run
 from perfci.core import settings
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.wording import sentence
+from perfci.extensions.adopt.place import place_op
+from perfci.extensions.adopt.sketch import TEMPLATES
 from perfci.ops import discover
 from perfci.scaffold import new
 
@@ -100,11 +102,11 @@ def test_a_new_op_passes_at_once_in_the_interpreter(project, capsys):
 )
 def test_what_can_be_no_op_is_refused_with_a_name_that_can(tmp_path, name, kind, guess):
     with pytest.raises(UsageError) as caught:
-        new.place(name, tmp_path, {})
+        place_op(name, tmp_path, {})
 
     assert caught.value.reason.kind == kind
     assert caught.value.reason.facts.get("guess") == guess
-    assert guess is None or new.place(guess, tmp_path, {}).op == guess
+    assert guess is None or place_op(guess, tmp_path, {}).op == guess
 
 
 def test_an_op_that_is_there_already_is_left_alone(project, capsys):
@@ -125,19 +127,19 @@ def test_no_folder_hides_another_op(tmp_path, name, kind):
     known = {"softmax": tmp_path / "softmax", "inner": tmp_path / "group" / "inner"}
 
     with pytest.raises(UsageError) as caught:
-        new.place(name, tmp_path, known)
+        place_op(name, tmp_path, known)
 
     assert caught.value.reason.kind == kind
 
 
 def test_one_file_that_is_there_already_keeps_all_four_from_being_written(tmp_path):
-    place = new.place("twice", tmp_path, {})
+    place = place_op("twice", tmp_path, {})
     taken = tmp_path / "twice" / "twice_performance.py"
     taken.parent.mkdir()
     taken.write_text("mine")
 
     with pytest.raises(StoredFileError):
-        new.write(place, new.draft_from_template("twice", "op"))
+        new.write(place, new.draft_from_template("twice", TEMPLATES / "op"))
 
     assert files(tmp_path) == ["twice/twice_performance.py"]
     assert taken.read_text() == "mine"

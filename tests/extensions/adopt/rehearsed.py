@@ -6,8 +6,8 @@ import sys
 
 from perfci.core.codec import decode, encode
 from perfci.core.errors import PerfciError
-from perfci.worker.sketch import function
-from perfci.worker.sketch.task import SketchFiles
+from perfci.extensions.adopt.rehearsal import function
+from perfci.extensions.adopt.task import SketchFiles
 
 answers = {}
 for name, (op, files) in json.load(sys.stdin).items():

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfci.core.model import Reason
+from perfci.extensions.adopt.rehearsal.axes import SIZES, Call, Form, list_sides, write_tuple
+from perfci.extensions.adopt.sketch import Case, Suites
 from perfci.ops.spec import VALUES
 from perfci.scaffold.new import fit
-from perfci.scaffold.sketch import Case, Suites
-from perfci.worker.sketch.axes import SIZES, Call, Form, list_sides, write_tuple
 
 MOST_ELEMENTS = 1 << 18  # largest tensor of an accuracy case: more would take Triton's interpreter minutes
 

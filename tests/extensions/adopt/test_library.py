@@ -9,7 +9,7 @@ import pytest
 from perfci.cli.main import run
 from perfci.core import settings
 from perfci.ops import discover
-from tests.scaffold.rehearsing import interpreted
+from tests.extensions.adopt.rehearsing import interpreted
 
 LIBRARY = Path(__file__).parent / "library"
 

@@ -15,18 +15,35 @@ import triton
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
-from perfci.device.seam import Argument, SketchLaunch
-from perfci.device.sketched import PassingFor, kernels, name_npu
 from perfci.device.virtual import META, VirtualGenerator
+from perfci.extensions.adopt.rehearsal.sketched import PassingFor, kernels, name_npu
+
+
+@dataclass(frozen=True)
+class SketchLaunch:
+    """One launch of a Triton kernel that was not made."""
+
+    grid: tuple[int, ...]
+    constants: Mapping[str, Any]  # values of its constexpr parameters
+    source: str
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A tensor that a function was called with."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    text: str | None  # the expression that made it, with {shape} and {dtype}. None if unknown
 
 
 class Absent(float):
     """Stands for what is not installed, or needs a device: a number, a function, a decorator, a context, a module."""
 
     path: str
-    rehearsal: Rehearsal
+    rehearsal: DryTorch
 
-    def __new__(cls, rehearsal: Rehearsal, path: str) -> Absent:
+    def __new__(cls, rehearsal: DryTorch, path: str) -> Absent:
         made = super().__new__(cls, 1.0)
         made.path, made.rehearsal = path, rehearsal
         return made
@@ -59,7 +76,7 @@ class Absent(float):
 class Makers:
     """torch as tests get it: dtypes and functions of tensors, and stand-ins for what reaches beyond, such as files."""
 
-    def __init__(self, rehearsal: Rehearsal) -> None:
+    def __init__(self, rehearsal: DryTorch) -> None:
         self._rehearsal = rehearsal
 
     def __getattr__(self, name: str) -> Any:
@@ -69,7 +86,7 @@ class Makers:
 
 
 @dataclass
-class Rehearsal:
+class DryTorch:
     """What is answered while it lasts, and what was launched."""
 
     device: str  # cuda or npu: where tensors claim to lie
@@ -110,8 +127,8 @@ class Rehearsal:
         """What a tensor looks like. None for anything else."""
         if not isinstance(value, torch.Tensor):
             return None
-        dtype, origin = str(value.dtype).removeprefix("torch."), getattr(value, "_origin", value)
-        return Argument(tuple(value.shape), dtype, getattr(value, "_made", None), origin)
+        dtype = str(value.dtype).removeprefix("torch.")
+        return Argument(tuple(value.shape), dtype, getattr(value, "_made", None))
 
     @staticmethod
     def evaluate(text: str, params: Mapping[str, Any], dtype: str = "float32") -> Any:
@@ -214,8 +231,6 @@ class _Tensors(PassingFor):
         if isinstance(result, torch.Tensor) and not (args and result is args[0]):
             result = result if result.is_meta else result.to(META)
             result._made = _describe(name, args, given, result)
-            if name in _COPIES:
-                result._origin = getattr(args[0], "_origin", args[0])
         return result
 
 

@@ -13,7 +13,7 @@ from unittest import mock
 
 import torch
 
-from perfci.device.seam import Argument
+from perfci.extensions.adopt.rehearsal.dry_torch import Argument
 
 LEFT_OUT = frozenset({"dtype", "layout", "device", "pin_memory", "memory_format", "generator"})
 """Arguments that no case varies: the defaults of most calls."""
@@ -110,7 +110,7 @@ class Operator:
                 "torch.rand({shape}, generator=generator, dtype={dtype}, device=device)" + f" * {width:g} + {first:g}"
             )
             text = re.sub(r" \+ -(.*)", r" - \1", text.removesuffix(" + 0"))
-        return Argument(tuple(value.shape), str(value.dtype).removeprefix("torch."), text, value)
+        return Argument(tuple(value.shape), str(value.dtype).removeprefix("torch."), text)
 
 
 def find_operator(name: str) -> Operator | None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from perfci.core.model import Reason
-from perfci.scaffold.sketch import Sketch
+from perfci.extensions.adopt.sketch import Sketch
 from perfci.worker.tasks import Task
 
 
@@ -34,7 +34,7 @@ class Sketched:
 class Rehearse(Task):
     """Import functions and rehearse them, to find out what an op of them takes."""
 
-    performer = "perfci.worker.sketch.rehearse:run"
+    performer = "perfci.extensions.adopt.perform:run"
     answers = (*Task.answers, Sketched)
     last = (Sketched,)
 

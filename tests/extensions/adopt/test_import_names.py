@@ -12,7 +12,7 @@ import pytest
 from perfci.core import settings
 from perfci.core.errors import UsageError
 from perfci.core.wording import sentence
-from perfci.runs.sketch import find_import_name
+from perfci.extensions.adopt.files import find_import_name
 from perfci.worker.load import import_roots, project_roots
 
 

@@ -11,12 +11,13 @@ from perfci.cli.main import run
 from perfci.core import settings
 from perfci.core.errors import UsageError
 from perfci.core.wording import sentence
+from perfci.extensions.adopt.files import draft_from_function
+from perfci.extensions.adopt.place import place_op
+from perfci.extensions.adopt.sketch import Sketch, draft
+from perfci.extensions.adopt.task import SketchFiles
 from perfci.ops import discover
-from perfci.runs import sketch as pipeline_sketch
 from perfci.scaffold import new
-from perfci.scaffold.sketch import Sketch, draft
-from perfci.worker.sketch.task import SketchFiles
-from tests.scaffold.rehearsing import interpreted, rehearse
+from tests.extensions.adopt.rehearsing import interpreted, rehearse
 
 HERE = Path(__file__).parent
 SOURCE = HERE / "user_kernels.py"
@@ -57,7 +58,7 @@ def made(said, tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("made")
     for op in MADE:
         files = draft(op, said[op], [new.Copy(f"_{SOURCE.name}", SOURCE.read_text(), str(SOURCE), "")])
-        new.write(new.place(op, root / "kernels", {}), files)
+        new.write(place_op(op, root / "kernels", {}), files)
     return root
 
 
@@ -127,9 +128,7 @@ def test_what_a_rehearsal_cannot_use_is_told_in_a_sentence(said, name, expected)
 )
 def test_what_names_no_function_is_told_before_anything_runs(tmp_path, source, reference, expected):
     with pytest.raises(UsageError) as caught:
-        pipeline_sketch.draft_from_function(
-            "op", source.format(source=SOURCE, folder=HERE), reference, settings.load(HERE.parents[1])
-        )
+        draft_from_function("op", source.format(source=SOURCE, folder=HERE), reference, settings.load(HERE.parents[2]))
 
     assert expected in sentence(caught.value.reason)
 

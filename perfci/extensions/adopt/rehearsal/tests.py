@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from perfci.device.rehearsal import Absent, Makers, Rehearsal
-from perfci.worker.sketch.axes import Call
+from perfci.extensions.adopt.rehearsal.axes import Call
+from perfci.extensions.adopt.rehearsal.dry_torch import Absent, DryTorch, Makers
 
 MOST_CASES = 32  # of each suite
 _MOST_TURNS = 1024  # of a loop, or of a test's parameters
@@ -34,7 +34,7 @@ class TestReader:
     left out, and all that comes from elsewhere is a stand-in, but for torch's functions that make tensors.
     """
 
-    def __init__(self, names: set[str], takes: inspect.Signature, going: Rehearsal) -> None:
+    def __init__(self, names: set[str], takes: inspect.Signature, going: DryTorch) -> None:
         """`names`: what tests call the function. `takes`: its parameters."""
         self._names, self._signature, self._going = names, takes, going
         self._calls: dict[tuple[str, str], Call] = {}
@@ -124,7 +124,7 @@ class _Cut(ast.NodeTransformer):
 class _Scope(dict[str, Any]):
     """Names of a file. A stand-in is what it does not define."""
 
-    going: Rehearsal
+    going: DryTorch
 
     def __missing__(self, name: str) -> Any:
         return self.going.stand_in(name)

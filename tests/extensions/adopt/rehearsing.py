@@ -11,9 +11,9 @@ from pathlib import Path
 
 from perfci.core import settings
 from perfci.core.codec import decode
-from perfci.runs.sketch import find_files
-from perfci.scaffold.sketch import Sketch
-from perfci.worker.sketch.task import SketchFiles
+from perfci.extensions.adopt.files import find_files
+from perfci.extensions.adopt.sketch import Sketch
+from perfci.extensions.adopt.task import SketchFiles
 
 HERE = Path(__file__).parent
 
@@ -33,7 +33,7 @@ def rehearse(wanted: Mapping[str, tuple[str, SketchFiles]]) -> dict[str, Sketch 
 
 def of_file(path: Path) -> SketchFiles:
     """A kernel's file with what lies beside it: baseline and tests."""
-    return find_files(str(path), None, settings.load(HERE.parents[1]))
+    return find_files(str(path), None, settings.load(HERE.parents[2]))
 
 
 def interpreted(root: Path, pattern: str, *ops: str) -> dict[str, tuple[int, list[str]]]:

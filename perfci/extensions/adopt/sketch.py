@@ -15,6 +15,9 @@ from perfci.scaffold.new import Copy, Draft, draft_from_template, fit
 Case = Mapping[str, str]  # one case's parameters as text: {"rows": "4096", "dtype": "torch.float16"}
 SHARED = "_sketched"  # module beside the ops that calls sketches on devices that they were not written for
 
+HERE = resources.files("perfci.extensions.adopt")
+TEMPLATES = HERE / "templates"
+
 
 @dataclass(frozen=True)
 class SketchFunction:
@@ -75,7 +78,7 @@ def draft(op: str, sketch: Sketch, copies: Sequence[Copy]) -> Draft:
         inputs = ["generator = torch.Generator(device).manual_seed(seed)", *inputs]
     made = draft_from_template(
         op,
-        "sketch",
+        TEMPLATES / "sketch",
         kernel=_write_side(op, sketch, sketch.kernel, "the kernel", copies),
         reference=_write_side(op, sketch, sketch.reference, "what the op means", copies),
         make_inputs="\n".join(fit("def make_inputs(", takes, ") -> dict[str, object]:")),
@@ -87,7 +90,7 @@ def draft(op: str, sketch: Sketch, copies: Sequence[Copy]) -> Draft:
     )
     shared = {}
     if sketch.kernel.device or sketch.reference.device:
-        shared[f"{SHARED}.py"] = resources.files("perfci.device").joinpath("sketched.py").read_text(encoding="utf-8")
+        shared[f"{SHARED}.py"] = HERE.joinpath("rehearsal", "sketched.py").read_text(encoding="utf-8")
     return replace(made, look=sketch.look, carried=sketch.carried, copies=tuple(copies), shared=shared)
 
 

@@ -18,21 +18,19 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfci.core.errors import UsageError
 from perfci.core.model import Reason
-from perfci.device.seam import Argument
-from perfci.scaffold.sketch import Sketch, SketchFunction
+from perfci.extensions.adopt.rehearsal import operators
+from perfci.extensions.adopt.rehearsal.axes import Call, Form, find_form, make_call
+from perfci.extensions.adopt.rehearsal.cases import MOST_PROGRAMS, make_suites
+from perfci.extensions.adopt.rehearsal.dry_torch import Argument, DryTorch
+from perfci.extensions.adopt.rehearsal.operators import Operator
+from perfci.extensions.adopt.rehearsal.tests import TestReader
+from perfci.extensions.adopt.sketch import Sketch, SketchFunction
+from perfci.extensions.adopt.task import SketchFiles
 from perfci.worker.load import describe_exception
-from perfci.worker.sketch.axes import Call, Form, find_form, make_call
-from perfci.worker.sketch.cases import MOST_PROGRAMS, make_suites
-from perfci.worker.sketch.task import SketchFiles
-from perfci.worker.sketch.tests import TestReader
-
-if TYPE_CHECKING:
-    from perfci.device.operators import Operator
-    from perfci.device.rehearsal import Rehearsal
 
 _ASKS = re.compile(r"is_(?:cuda|npu)\b|[\"'](?:cuda|npu)[:\"']|torch\.(?:cuda|npu)\b|\.(?:cuda|npu)\(")
 """What fails away from the device that it was written for."""
@@ -53,13 +51,10 @@ _VALUES: Mapping[str, Any] = {"int": 1, "float": 0.5, "bool": False, "str": ""}
 
 def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     """Returns what the function takes. Raises UsageError for a file, function or reference that does not exist."""
-    from perfci.device import operators
-    from perfci.device.rehearsal import Rehearsal
-
     path = Path(files.kernel or _find_file(files.module or ""))
     text = path.read_text(encoding="utf-8", errors="replace")
     absent = {"torch_npu"} if importlib.util.find_spec("torch_npu") is None else set()
-    going = Rehearsal("npu" if re.search(r"\b(is_)?npu\b|torch_npu", text) else "cuda", absent)
+    going = DryTorch("npu" if re.search(r"\b(is_)?npu\b|torch_npu", text) else "cuda", absent)
     step(path.name)
     operator = None if files.reference else operators.find_operator(files.function)
     path_of = files.reference or (operator.path if operator else operators.find_reference(files.function))
@@ -127,7 +122,7 @@ class _Side:
     written: SketchFunction
 
 
-def _import_side(name: str, path: Path, module: str | None, going: Rehearsal) -> _Side:
+def _import_side(name: str, path: Path, module: str | None, going: DryTorch) -> _Side:
     """Raises UsageError if a file does not define this function or class, or if it is a kernel."""
     with going.kernels() as hidden:
         source = _import(module, path) if module else _load(path)
@@ -193,7 +188,7 @@ def _choose_dtypes(launched: str) -> tuple[str, ...]:
 
 
 def _fit_operator(
-    operator: Operator, samples: Sequence[Sequence[Call]], function: Any, reference: Any, going: Rehearsal
+    operator: Operator, samples: Sequence[Sequence[Call]], function: Any, reference: Any, going: DryTorch
 ) -> tuple[Form, tuple[str, ...], list[str], list[Call]] | None:
     """How to call a function as torch's operator of its name, and the first samples that both take. None without any.
 
@@ -242,7 +237,7 @@ def _retype(call: Call, dtype: str) -> Call:
 
 
 def _find_form(
-    function: Any, reference: Any, handed: Sequence[str], going: Rehearsal, calls: Sequence[Call]
+    function: Any, reference: Any, handed: Sequence[str], going: DryTorch, calls: Sequence[Call]
 ) -> tuple[Form, list[str], bool, list[Call]]:
     """The first form and arguments of the reference that both take and of which both make the same shapes.
 

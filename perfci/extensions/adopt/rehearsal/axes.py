@@ -6,12 +6,9 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from perfci.device.seam import Argument, SketchLaunch
-
-if TYPE_CHECKING:
-    from perfci.device.rehearsal import Rehearsal
+from perfci.extensions.adopt.rehearsal.dry_torch import Argument, DryTorch, SketchLaunch
 
 MOST_TRIALS = 3000  # ways to take sides apart that are tried at most. Each takes less than a millisecond
 
@@ -76,7 +73,7 @@ class Form:
 
     kernel: Callable[..., Any]
     reference: Callable[..., Any]  # takes the kernel's arguments
-    rehearsal: Rehearsal
+    rehearsal: DryTorch
     axes: tuple[str, ...] = ()
     shapes: Mapping[str, str] = field(default_factory=dict)  # tensor -> its shape, such as (rows, cols)
     inputs: Mapping[str, str] = field(default_factory=dict)  # argument -> what makes it

@@ -1,0 +1,19 @@
+"""A new op: `perfci new`, with files to fill in, or around a function that exists.
+
+files place sketch     the functions' files, the op's folder, the files to write
+task perform           what a worker is asked to find out
+rehearsal              how it does: the functions are called without a device, by tests or by trial
+"""
+
+from perfci.core.extensions import CommandLine, Extension
+
+HERE = "perfci.extensions.adopt"
+
+EXTENSION = Extension(
+    commands={
+        "new": CommandLine(
+            f"{HERE}.commands.new", "Start", "Write the four files of a new op, empty or around your kernel."
+        ),
+    },
+    provides={"task": (f"{HERE}.task:Rehearse",)},
+)

@@ -1,0 +1,131 @@
+"""`perfci new`: an op's files, empty or around functions that exist."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from perfci.cli import language, options
+from perfci.cli.exits import Exit
+from perfci.cli.options import argument, flag, option
+from perfci.cli.output import STYLES, Paragraph, print_json, print_lines, print_parts, relative
+from perfci.core import commands
+from perfci.core.errors import PerfciError, UsageError
+from perfci.core.model import Gate, Reason
+from perfci.core.settings import Settings
+from perfci.core.wording import say, sentence
+from perfci.extensions.adopt.files import draft_from_function, draft_from_library, name_op
+from perfci.extensions.adopt.place import place_op
+from perfci.extensions.adopt.sketch import TEMPLATES
+from perfci.ops import discover
+from perfci.scaffold import new
+
+
+@options.takes("ops", {"source": "ops reference tests copy", "library": "tests copy", "fake": "ops"})
+def new_op(
+    ops: Annotated[
+        list[str], argument("OP", "Name of the op, perhaps in folders: flash, attention/flash.", "FUNCTION's name")
+    ] = [],  # noqa: B006
+    source: Annotated[
+        str | None,
+        option(
+            "--from",
+            "A function that launches Triton kernels: FILE:FUNCTION, FILE or PACKAGE.MODULE:FUNCTION.",
+            "a kernel to fill in",
+            "FUNCTION",
+        ),
+    ] = None,
+    reference: Annotated[
+        str | None,
+        option(
+            "--reference",
+            "What --from is compared with: torch.nn.functional.softmax, or FILE:FUNCTION.",
+            "torch's operator of the function's name",
+            "PATH",
+        ),
+    ] = None,
+    library: Annotated[
+        Path | None,
+        option("--from-library", "An op for each file of a folder with a function of its name.", "none", "DIR"),
+    ] = None,
+    tests: Annotated[
+        list[Path],
+        option("--tests", "Tests whose sizes become cases; repeat for several.", "those beside the file", "PATH"),
+    ] = [],  # noqa: B006
+    copy: Annotated[bool, flag("--copy", "Check a copy of the file, for one that Python cannot import.")] = False,
+    fake: Annotated[bool, flag("--fake", "An op for the fake device, to try perfci out without torch.")] = False,
+    output: options.Output = "text",
+    project: options.Project = options.HERE,
+) -> int:
+    """Write a new op's four files and its page: ready to run, or around your function and its tests."""
+    where = language.load(project)
+    known = {each.op: each.folder for each in discover.ops(where)} if where.kernels.is_dir() else {}
+    if library is not None:
+        return _add_library(library, where, known, tests, copy=copy, json=output == "json")
+    if source is not None:
+        ops = ops or [name_op(source)]
+    place = place_op(options.take_one(ops), where.kernels, known)
+    if source is not None:
+        draft = draft_from_function(place.op, source, reference, where, tests, copy=copy)
+    else:
+        draft = new.draft_from_template(place.op, TEMPLATES / ("fake_op" if fake else "op"))
+    written = new.write(place, draft)
+    # A file that was copied may break the contract.
+    folder = discover.OpFolder(place.op, place.folder)
+    look = (*draft.look, *discover.check_contract(folder))
+    if output == "json":
+        files, copied = [str(path) for path in written], {copy.original: copy.name for copy in draft.copies}
+        print_json([{"op": place.op, "files": files, "copied": copied, "carried": draft.carried, "look": look}])
+        return Exit.OK
+    for one in draft.copies:
+        path = relative(place.folder / one.name)
+        print_lines(
+            say(
+                "{path} is a copy of {original}, as --copy asks: checks judge the copy.",
+                path=path,
+                original=one.original,
+            )
+        )
+    print_lines(say("{op} is ready:", op=place.op), *(f"  {relative(path)}" for path in written))
+    for title, reasons in (
+        (say("Carried over:"), draft.carried),
+        (say("To look at:"), look),
+    ):
+        if reasons:
+            print_lines("", title, *(f"  - {sentence(reason)}" for reason in reasons))
+    print_lines("", say("Next: `{command}`", command=commands.write("check", place.op, *["--device", "fake"] * fake)))
+    return Exit.OK
+
+
+def _add_library(
+    folder: Path, where: Settings, known: Mapping[str, Path], tests: Sequence[Path], *, copy: bool, json: bool
+) -> int:
+    """Write an op for each file of a library, and show what is left to do in one table."""
+    if not folder.is_dir():
+        raise UsageError("init_folder_missing", folder=str(folder))
+    made, rows, told = dict(known), list[Paragraph](), list[Mapping[str, Any]]()
+    for op, found in draft_from_library(folder, where, tests, copy=copy):
+        try:
+            if isinstance(found, Reason):
+                raise UsageError(found.kind, **found.facts)
+            place = place_op(op, where.kernels, made)
+            told.append({"op": op, "files": [str(path) for path in new.write(place, found)], "look": found.look})
+            made[op] = place.folder
+        except PerfciError as error:
+            told.append({"op": op, "files": [], "failure": error.reason})
+            rows.append(Paragraph(f"{op}: {sentence(error.reason)}", 2, STYLES[Gate.WARNS]))
+        else:
+            left = [sentence(reason) for reason in found.look]
+            rows.append(Paragraph(f"{op}: {' '.join(left) or say('ready')}", 2))
+    code = Exit.OK if len(made) > len(known) else Exit.PERFCI_FAILED
+    if json:
+        print_json(told)
+        return code
+    counts = {"made": len(made) - len(known), "files": len(rows)}
+    print_lines(say("Ops written: {made} of {files}.", **counts), "")
+    print_parts(rows)
+    if code is Exit.OK:
+        print_lines("", say("Next: `{command}`", command=commands.write("check")))
+    return code
+
+
+COMMANDS = {"new": new_op}
