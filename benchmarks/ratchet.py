@@ -4,7 +4,7 @@
 
 Every life is a case over 120 merges: duels, A/A duels, first looks and their figures are drawn from recorded processes
 and blocks, boards are simulated, and the thresholds in force at the time judge. The steps, bounds and the rule are the
-functions of `perfci.thresholds.ratchet` and `perfci.extensions.history.changepoints`. The tables are printed as
+functions of `perfci.extensions.history.ratchet` and `perfci.extensions.history.changepoints`. The tables are printed as
 Markdown; with --out they replace the part between the two marks of that page. All seeds are fixed.
 """
 
@@ -34,9 +34,9 @@ from tables import Marks, lower_bound, percent, table
 
 from perfci.core.model import Device, Environment, HistoryCase, HistoryRun, Spread
 from perfci.extensions.history import boards, changepoints
+from perfci.extensions.history.ratchet import figures, noise, steps
 from perfci.statistics import duel_rule, exact, many_duels
 from perfci.thresholds.layers import STORED_KEYS
-from perfci.thresholds.ratchet import figures, noise, steps
 
 Floats = NDArray[np.float64]
 

@@ -37,7 +37,7 @@ HOMES = {
     "pyarrow": ("report.export",),
     "pynvml": ("device.nvml",),
     "ray": ("runs.cluster",),
-    "scipy": ("statistics.exact", "thresholds.ratchet.prediction"),
+    "scipy": ("statistics.exact", "extensions.history.ratchet.prediction"),
     "torch": ("device", "extensions.npu", "extensions.adopt.rehearsal"),
     "triton": ("device", "extensions.npu", "extensions.adopt.rehearsal"),
     "yaml": (

@@ -33,7 +33,7 @@ GROUPS = {
     },
     "History": {
         "accept": ("accept", "Store runs as baselines, record a new environment, propose it."),
-        "thresholds": ("thresholds", "Show, tighten or relax what every case is judged by."),
+        "thresholds": ("thresholds", "Show or change what every case is judged by."),
     },
     "CI": {
         "ci": ("ci", "What pipelines call: plan, merge and note."),
@@ -51,7 +51,8 @@ def read_groups() -> dict[str, dict[str, CommandLine]]:
     }
     for extension in read_extensions().values():
         for name, command in extension.commands.items():
-            groups[command.heading][name] = command
+            if " " not in name:
+                groups[command.heading][name] = command
     return {heading: commands for heading, commands in groups.items() if commands}
 
 
@@ -71,7 +72,13 @@ class Commands(Group):
         """The command, or None if there is none of this name."""
         if (command := read_commands().get(cmd_name)) is None:
             return None
-        return _make_command(importlib.import_module(command.module).COMMANDS[cmd_name], cmd_name)
+        found = _import(command, cmd_name)
+        for extension in read_extensions().values():
+            for name, inner in extension.commands.items():
+                group, _, own = name.partition(" ")
+                if own and group == cmd_name:
+                    found.add_command(_import(inner, name), own)
+        return found
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the groups with a line for each command."""
@@ -83,10 +90,11 @@ class Commands(Group):
 
 
 @functools.cache
-def _make_command(found: Any, name: str) -> Any:
+def _import(command: CommandLine, name: str) -> Any:
+    found = importlib.import_module(command.module).COMMANDS[name]
     if not isinstance(found, typer.Typer):
         alone = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=CONTEXT)
-        alone.command(name, cls=Command)(found)
+        alone.command(name.rpartition(" ")[2], cls=Command)(found)
         found = alone
     return typer.main.get_command(found)
 

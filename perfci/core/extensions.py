@@ -24,6 +24,7 @@ POINTS = {
     "sections": "a function of a run and the rules' settings that returns an `OpExtra` of perfci.report.sections",
     "boards": "a function of the folder of baselines that yields UUIDs of boards that are sick",
     "task": "a class of perfci.worker.tasks: what a worker can be asked to do",
+    "losses": "a function of an op's accepted losses that returns a `Rescaled` of perfci.runs.accept_runs",
     "doctor": "a function of environment variables that returns a `HostLook` of perfci.runs.doctor",
 }
 """What an extension may provide, by the name under which the gate asks for it."""
@@ -43,6 +44,7 @@ class Extension:
     """All that an extension registers."""
 
     commands: Mapping[str, CommandLine] = field(default_factory=dict)
+    """by name. One such as `thresholds tighten` is added to the gate's command `thresholds`"""
     provides: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # point -> "module:name" of each thing
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from perfci.judge import storage
 from perfci.judge.cause import find_pattern
 from perfci.judge.figures import errors_beyond
 from perfci.measure.closeness import times_allowed
-from perfci.store.past.lines import find_worst_errors
+from perfci.store.lines import find_worst_errors
 from perfci.thresholds.limits import Thresholds
 
 _BY_LIMIT = frozenset({"checked_errors_overall", "checked_errors_in_places", *storage.KINDS})

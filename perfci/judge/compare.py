@@ -23,7 +23,7 @@ from perfci.core.model.place import Difference, Environment, board_key
 from perfci.core.model.run import PlannedOp, Run
 from perfci.statistics import board_spread, duel_rule, exact, tail_rule
 from perfci.statistics.exact import Floats
-from perfci.store.past.lines import BASE, DUEL, KERNEL, REFERENCE, SPEEDUP, by_process, find_median
+from perfci.store.lines import BASE, DUEL, KERNEL, REFERENCE, SPEEDUP, by_process, find_median
 from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.limits import Thresholds
 

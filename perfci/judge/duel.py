@@ -10,7 +10,7 @@ from perfci.judge.findings import Context, Finding, judge_span, judge_time, note
 from perfci.statistics import duel_rule, many_duels, tail_rule
 from perfci.statistics.duel_rule import Ruling
 from perfci.statistics.exact import to_ratio
-from perfci.store.past.lines import DUEL
+from perfci.store.lines import DUEL
 
 EQUAL = 0.05  # p of the equivalence test below which kernel and base count as equal, for DRIFTED
 

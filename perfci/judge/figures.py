@@ -7,7 +7,7 @@ from perfci.core import commands
 from perfci.core.model import ErrorStats, Fact, Interval, PerformanceCase, Reason, Suite, Verdict
 from perfci.judge.findings import PROCESSES, Context, Finding, medians_again
 from perfci.statistics import exact
-from perfci.store.past.lines import CACHE_MULTIPLE, KERNEL, SPEEDUP, from_memory
+from perfci.store.lines import CACHE_MULTIPLE, KERNEL, SPEEDUP, from_memory
 from perfci.thresholds.limits import Thresholds
 
 CEILING = 0.03

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from perfci.core.environment import list_differences
 from perfci.core.model import Block, Comparison, Fact, Reason, Run, Screen, Verdict, choose_look
 from perfci.statistics import exact
-from perfci.store.past.lines import by_process, find_median
+from perfci.store.lines import by_process, find_median
 from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.limits import Thresholds
 

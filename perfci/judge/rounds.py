@@ -14,7 +14,7 @@ from perfci.judge.cause import list_changes
 from perfci.statistics import exact
 from perfci.statistics.rounds import find_confidence
 from perfci.statistics.strays import SAME, Shown, estimate_noise
-from perfci.store.past.lines import DUEL, by_process
+from perfci.store.lines import DUEL, by_process
 
 _FASTER = {"duel_faster", "duel_faster_limited"}
 _SLOWER = {"duel_slower", "duel_slower_limited", *(f"duel_{of}_slower" for of in ("span", "sustained", "host"))}

@@ -6,7 +6,7 @@ from perfci.core.model import Block, Expected, Gate, Judgement, Need, Performanc
 from perfci.judge import change, expected, figures
 from perfci.judge.duel import judge_against_base, judge_host, judge_tail
 from perfci.judge.findings import Context, Finding, judge_span, judge_time
-from perfci.store.past.lines import KERNEL
+from perfci.store.lines import KERNEL
 from perfci.thresholds.case import FAILS, CaseThresholds
 from perfci.thresholds.limits import WORK
 

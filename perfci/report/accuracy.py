@@ -9,7 +9,7 @@ from perfci.core.wording import say, sentence
 from perfci.report import words
 from perfci.report.text import code, phrase, plain
 from perfci.report.view import Section, Table, make_table
-from perfci.store.past.lines import ORDINARY
+from perfci.store.lines import ORDINARY
 
 FAILURES = 10  # most failing cases listed one by one
 GREW = 1.5  # times as large as before from which an L2 error is told though it passes

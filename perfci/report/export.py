@@ -14,7 +14,7 @@ from perfci.core.model import Judgements, Run, Suite, is_peer
 from perfci.report import frame, rows
 from perfci.report.data import pick
 from perfci.store.launches import LaunchRow
-from perfci.store.past.lines import find_median
+from perfci.store.lines import find_median
 
 if TYPE_CHECKING:
     import pandas as pd

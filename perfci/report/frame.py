@@ -10,7 +10,7 @@ import numpy as np
 
 from perfci.core.model import PerformanceCase, Run, Summary
 from perfci.statistics import exact
-from perfci.store.past.lines import find_median
+from perfci.store.lines import find_median
 
 P99_LAUNCHES = 100  # fewest launches whose 99th percentile is shown: of fewer it is the slowest
 ARMS = ("kernel", "base", "reference")  # The order in which arms are shown. Other arms follow.

@@ -29,7 +29,7 @@ from perfci.report.text import file_name, plain
 from perfci.report.view import Picture
 from perfci.store.files import write_atomically
 from perfci.store.launches import LaunchRow
-from perfci.store.past.lines import BASE
+from perfci.store.lines import BASE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,7 +18,7 @@ from perfci.core.model.decision import Judgement, Judgements
 from perfci.core.model.history import HistoryRun
 from perfci.core.model.measured import OpRun, PerformanceCase
 from perfci.core.model.run import Run
-from perfci.store.past.lines import KERNEL, REFERENCE, SPEEDUP, list_first_look
+from perfci.store.lines import KERNEL, REFERENCE, SPEEDUP, list_first_look
 from perfci.thresholds.case import CaseThresholds
 
 REFUSED = frozenset({Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT, Verdict.INCONCLUSIVE})  # never a baseline

@@ -1,13 +1,15 @@
 """Accepted runs to stored baselines and lines of history, op by op."""
 
 import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfci import store
+from perfci.core import extensions
 from perfci.core.errors import UsageError
-from perfci.core.model import Baseline, Epoch, Expected, Fact, HistoryRun, PlannedOp, Reason, Run, Verdict
+from perfci.core.model import Baseline, Comparison, Epoch, Expected, Fact, HistoryRun, PlannedOp, Reason, Run, Verdict
 from perfci.core.renames import baseline_of
 from perfci.core.settings import Settings
 from perfci.ops.discover import pick
@@ -16,10 +18,17 @@ from perfci.runs.accept import SLOWER, Acceptance, Evidence, accept, find_losses
 from perfci.runs.base import list_known_ops
 from perfci.runs.decide import decide
 from perfci.runs.effective_thresholds import in_force
-from perfci.runs.tightening import rescale, shift_of
 from perfci.store.files import write_together
 from perfci.store.history import check_history, extend_history, held, history_path, read_history, with_names_of_now
-from perfci.store.past.lines import make_line
+from perfci.store.lines import make_line
+
+
+@dataclass(frozen=True)
+class Rescaled:
+    """What an extension does to the earned targets of an op with accepted losses, and the file to be written."""
+
+    said: tuple[Reason, ...] = ()
+    files: Mapping[Path, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -63,9 +72,10 @@ def accept_runs(
             for one, lines in ready:
                 # Targets that were earned are as tight for the accepted kernel as they were for the one before.
                 losses = [(line, shifts) for line in lines if (shifts := _list_shifts(one.op, line, evidence))]
-                scaled = rescale(settings, one.op, losses)
-                files |= scaled.files
-                found.append(dataclasses.replace(one, said=(*one.said, *scaled.said)))
+                scaled: list[Rescaled] = [each(settings, one.op, losses) for each in extensions.provided("losses")]
+                files |= {path: content for each in scaled for path, content in each.files.items()}
+                said = (reason for each in scaled for reason in each.said)
+                found.append(dataclasses.replace(one, said=(*one.said, *said)))
             write_together(files)
     return found
 
@@ -74,8 +84,17 @@ def _list_shifts(op: str, line: HistoryRun, evidence: Sequence[Evidence]) -> dic
     """The accepted slow-downs of the cases whose epoch begins with a line of history, log scale."""
     begun = line.epoch.cases if line.epoch else ()
     rows = [row for run, judged in evidence if run.id == line.run for row in judged.rows if row.op == op]
-    known = {row.case: shift_of(row.comparison) for row in rows if row.case in begun}
+    known = {row.case: _find_shift(row.comparison) for row in rows if row.case in begun}
     return {case: shift for case, shift in known.items() if case and shift is not None}
+
+
+def _find_shift(seen: Comparison | None) -> float | None:
+    """The accepted slow-down, log scale: by the duel, else by the screen, None if neither was made."""
+    if seen is None:
+        return None
+    if seen.duel is not None:
+        return seen.duel.shift.value
+    return math.log1p(seen.screens[0].change.value) if seen.screens else None
 
 
 def _list_cases(op: str, runs: Sequence[Run]) -> list[str]:

@@ -1,32 +1,26 @@
-"""Every threshold in force and its source, and entries that loosen one for a time."""
+"""Every threshold in force and its source."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from enum import StrEnum
 
 from perfci import store
 from perfci.core.errors import StoredFileError, UsageError
-from perfci.core.model import Device, Environment, HistoryRun, Reason, Suite
+from perfci.core.model import Device, Environment, HistoryRun, Reason
 from perfci.core.settings import Settings
-from perfci.core.wording import say
-from perfci.judge.expected import parse_day
 from perfci.ops.discover import pick
 from perfci.ops.spec import is_stored, matches
 from perfci.runs.base import list_known_ops
 from perfci.runs.effective_thresholds import InForce, over, relaxed_note
-from perfci.runs.tightening import read_counted, replace_file
 from perfci.store.history import history_devices, read_history
 from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.earned import read_earned
 from perfci.thresholds.layers import ALPHA, STORED_KEYS, TAU, Earned, Relaxed
 from perfci.thresholds.limits import OpThresholds, Origin, Thresholds
 from perfci.thresholds.place import list_nearest_first
-from perfci.thresholds.ratchet import figures
-from perfci.thresholds.read import NUMBERS, WHY_LENGTH, is_pattern, load
-from perfci.thresholds.write import read_value, show, write_relaxed
-
-LONGEST = timedelta(days=366)  # that an entry may hold. For longer people write a value, not an exception
+from perfci.thresholds.read import load
+from perfci.thresholds.write import show
 
 
 class Layer(StrEnum):
@@ -118,6 +112,14 @@ def explain(
     return found
 
 
+def read_counted(settings: Settings, device: str, op: str) -> tuple[HistoryRun, ...]:
+    """An op's accepted runs of clean work trees. Raises StoredFileError if the history needs a repair first."""
+    found = read_history(settings.baselines, device, op)
+    for problem in found.problems:
+        raise StoredFileError(problem.kind, **problem.facts)
+    return tuple(run for run in found.runs if not run.environment.dirty)
+
+
 def list_cases(settings: Settings, op: str, device: str | None = None) -> list[str]:
     """Case ids of an op that baselines, histories and earned values know, of one device or of all."""
     found: dict[str, None] = {}
@@ -126,8 +128,9 @@ def list_cases(settings: Settings, op: str, device: str | None = None) -> list[s
         if path.exists():
             found |= dict.fromkeys(case.case for case in store.read_baseline(path).cases)
         history = read_history(settings.baselines, each, op).runs
-        for suite in Suite if history else ():
-            found |= dict.fromkeys(figures.list_cases(history[-1], suite))
+        for run in history[-1:]:
+            cases = (one.case for part in (run.cases, run.accuracy, run.stored) for one in part)
+            found |= dict.fromkeys(case for case in cases if case not in run.inconclusive)
         file = read_earned(settings.thresholds, each).get(op)
         found |= dict.fromkeys(value.case for value in (file.values if file else ()))
     return list(found)
@@ -193,59 +196,3 @@ def _split(limits: CaseThresholds, key: str, length: float | None) -> Mapping[st
     if key == TAU:
         return {"": limits.tau_at(length or 0.0)}
     return value if isinstance(value, Mapping) else {"": value}
-
-
-# --- loosened for a time ----------------------------------------------------------------------------------------------
-
-
-def relax(
-    settings: Settings,
-    key: str,
-    op: str,
-    *,
-    why: str,
-    until: str,
-    case: str | None = None,
-    device: str | None = None,
-    to: str | None = None,
-    day: date | None = None,
-) -> tuple[Relaxed, bool]:
-    """Writes an entry that loosens a threshold until a day. Returns it, and whether it took the place of another one.
-
-    Raises UsageError for what nobody knows and for an unfit reason, day or value, and StoredFileError for files.
-    """
-    today = day or datetime.now(UTC).date()
-    written = load(settings.thresholds, list_known_ops(settings), settings.root)
-    known = [each for each in NUMBERS if each != ALPHA]
-    if key not in known:
-        raise UsageError("relax_key", key=key, keys=list_nearest_first(key, known))
-    fitting = pick_ops(settings, [op], written)
-    if len(fitting) > 1:
-        raise UsageError("several_ops", name=op, ops=", ".join(fitting))
-    [op] = fitting
-    if device is not None:
-        check_device(settings, device)
-    if case is not None:
-        known_cases = list_cases(settings, op, device)
-        fits = not known_cases or any(matches(each, case) for each in known_cases)
-        if not is_pattern(case) or not fits:
-            raise UsageError("relax_case", pattern=case, op=op)
-    why = " ".join(why.split())
-    if not why or len(why) > WHY_LENGTH:
-        raise UsageError("relax_why", most=WHY_LENGTH)
-    last = parse_day(until) if len(until) == len("2027-01-31") else None
-    if last is None or not today <= last <= today + LONGEST:
-        raise UsageError("relax_until", until=until)
-    try:
-        value = None if to is None else read_value(key, to, "--value")
-    except StoredFileError as error:
-        want = error.reason.facts.get("want") or say("a value")
-        raise UsageError("relax_value", key=key, found=to, want=want) from error
-
-    path = settings.thresholds / f"{op}.yaml"
-    entry = Relaxed(op, key, why, until, case, device, value)
-    content = path.read_bytes() if path.exists() or path.is_symlink() else None
-    replaced = op in written.ops and any(each.which == entry.which for each in written.ops[op].relaxed)
-    replace_file(settings, path, content, write_relaxed(path, content, entry))
-    now = load(settings.thresholds, None, settings.root).ops[op].relaxed
-    return next(each for each in now if each.which == entry.which), replaced

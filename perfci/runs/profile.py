@@ -16,8 +16,8 @@ from perfci.runs.bench import Listener, WorkerPlace, claim_bench, list_files, ma
 from perfci.runs.experiment import Experiment
 from perfci.runs.plan import Request
 from perfci.store.files import decode, encode, write_atomically
+from perfci.store.lines import find_median
 from perfci.store.logbook import count_patterns, read_logbook
-from perfci.store.past.lines import find_median
 from perfci.worker.parent import run_worker
 from perfci.worker.profile import ProfileOp
 

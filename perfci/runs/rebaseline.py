@@ -31,7 +31,7 @@ from perfci.runs.effective_thresholds import in_force
 from perfci.statistics import exact
 from perfci.store import history
 from perfci.store.files import write_together
-from perfci.store.past.lines import make_line
+from perfci.store.lines import make_line
 from perfci.thresholds.limits import Thresholds
 
 MOST_FILES = 3  # most files named in a sentence

@@ -12,6 +12,8 @@ import pytest
 
 import perfci
 from perfci.core.extensions import NAMES, POINTS, Extension, read_extensions
+from tests.runs.stand_ins import write_ops
+from tests.thresholds.earned_examples import earned, kept
 
 PACKAGE = Path(perfci.__file__).parent
 
@@ -49,6 +51,23 @@ def test_the_demo_is_judged_as_ever_without_an_extension(names, tmp_path):
     assert "row_sum answers as if the end of cols were left out" in demo.stdout
     assert "REGRESSED" in demo.stdout
     assert run(place, "--help", where=tmp_path).returncode == 0
+
+
+def test_what_the_ratchet_has_stored_judges_without_it_and_is_tightened_no_more(tmp_path):
+    place, project = without(("history",), tmp_path / "place"), tmp_path / "project"
+    write_ops(project, ["softmax"])
+    (project / "thresholds").mkdir()
+    (project / "thresholds/softmax.yaml").write_text("tau:\n  0: 2 %\n")
+    kept(project / "thresholds", earned(value=0.0075))
+    asked = ("thresholds", "show", "softmax", "--key", "tau", "--format", "json")
+
+    shown, whole = run(place, *asked, where=project), run(PACKAGE.parent, *asked, where=project)
+    tighten = run(place, "thresholds", "tighten", where=project)
+
+    assert "earned" in shown.stdout, shown.stderr
+    assert shown.stdout == whole.stdout
+    assert tighten.returncode == 1
+    assert "There is no command tighten: name one of show, relax." in tighten.stderr
 
 
 def test_an_extension_provides_at_points_that_the_gate_has():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from perfci.extensions.history.ratchet.figures import KEYS
 from perfci.store.history import read_history
-from perfci.thresholds.ratchet.figures import KEYS
 from tests.closed_schemas import faults
 
 CASE = "rows=256,cols=128,dtype=float32"

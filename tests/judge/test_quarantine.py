@@ -8,7 +8,7 @@ from perfci.core.model import BaseArm, Gate, Judgement, Judgements, OpRun, Perfo
 from perfci.core.wording import sentence
 from perfci.judge.quarantine import advise
 from perfci.runs.accept import accept
-from perfci.store.past.lines import make_line
+from perfci.store.lines import make_line
 from tests.decision_examples import CASE, blocks, duel_plan, duelled, environment, judged, row_of, run
 
 SLOW = PerformanceCase(CASE, blocks=duelled(0.05, 0.05), base=BaseArm(same=False, duelled=True))

@@ -8,7 +8,7 @@ import pytest
 
 from perfci.core.errors import UsageError
 from perfci.core.wording import catalogue
-from perfci.runs.origins import relax
+from perfci.runs.relaxing import relax
 from perfci.store.history import append_history
 from perfci.thresholds.read import load
 from tests.history_examples import CASE, accepted

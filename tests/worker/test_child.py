@@ -199,7 +199,7 @@ def test_a_triton_whose_cache_may_be_stale_compiles_anew(version, stale, monkeyp
 
 RARE = (
     "yaml", "email", "zipfile", "importlib.metadata", "tomllib", "socket", "perfci.lab.chains.runs",
-    "perfci.store.past", "perfci.git", "perfci.core.settings", "perfci.lab.soak.subject", "perfci.thresholds.place",
+    "perfci.store.lines", "perfci.git", "perfci.core.settings", "perfci.lab.soak.subject", "perfci.thresholds.place",
     "perfci.thresholds.read", "perfci.lab.tune.search", "perfci.lab.tune.files", "perfci.worker.process",
 )  # fmt: skip
 """Modules that few workers come to need, and that would be paid for at every start of one."""

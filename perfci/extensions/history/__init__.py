@@ -6,6 +6,8 @@ past pasts charts               the History section of a report
 boards sick                     boards that stand out from others of their model
 site heat alerts fitness release    pages over all kept runs
 archive database migrations     copies in a store
+ratchet tightening              thresholds that tighten by what accepted runs have earned
+series                          the cases of a history in their order
 """
 
 from perfci.core.extensions import CommandLine, Extension
@@ -20,9 +22,13 @@ EXTENSION = Extension(
         "history": CommandLine(
             f"{HERE}.commands.history", "History", "Show accepted runs over time, drift and boards."
         ),
+        "thresholds tighten": CommandLine(
+            f"{HERE}.commands.tighten", "History", "Show, and write, what the history of accepted runs has earned."
+        ),
     },
     provides={
         "boards": (f"{HERE}.sick:find_sick",),
+        "losses": (f"{HERE}.tightening:rescale",),
         "report": (f"{HERE}.commands.site:SiteFormat",),
         "sections": (f"{HERE}.pasts:read_sections",),
     },

@@ -10,12 +10,12 @@ from perfci.core.model import Bearing, HistoryCase, HistoryRun, OpRun, Performan
 from perfci.core.wording import say, sentence
 from perfci.extensions.history import changepoints
 from perfci.extensions.history.changepoints import Cause, ChangePoint
+from perfci.extensions.history.series import environment_steps
 from perfci.report.accuracy import describe_losses
 from perfci.report.text import code, plain
 from perfci.report.view import Picture, Section, Table, make_table
 from perfci.report.words import count_cases, write_change
-from perfci.store.past.lines import find_worst_errors
-from perfci.store.past.series import environment_steps
+from perfci.store.lines import find_worst_errors
 
 TOLD = 5  # most cases of which a sentence is shown
 MARKS = 12  # most marks in the table: the newest

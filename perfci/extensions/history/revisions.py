@@ -22,7 +22,7 @@ from perfci.runs.experiment import Experiment
 from perfci.runs.plan import Request, draw_seed
 from perfci.runs.record import ENDS_RUN
 from perfci.statistics.strays import SAME, Shown
-from perfci.store.past.lines import DUEL, by_process
+from perfci.store.lines import DUEL, by_process
 
 FOLDER = "bisect"  # in the reports folder: the last revision's run and logs
 REVISIONS = "revisions"  # in the run's folder: those that are written out

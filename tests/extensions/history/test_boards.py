@@ -10,7 +10,7 @@ from perfci.core.model import BoardCounts, HistoryCase, Spread
 from perfci.core.wording import sentence
 from perfci.extensions.history import boards
 from perfci.statistics import board_spread
-from tests.thresholds.ratchet.histories import CASE, ELSEWHERE, HERE, run
+from tests.extensions.history.ratchet.histories import CASE, ELSEWHERE, HERE, run
 
 
 def night(number, board, *, spread=0.001, counts=None, seed=0, environment=HERE, case=CASE, **more):

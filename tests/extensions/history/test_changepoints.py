@@ -10,7 +10,7 @@ from perfci.core.model import Epoch
 from perfci.core.wording import sentence
 from perfci.extensions.history import changepoints
 from perfci.extensions.history.changepoints import Cause
-from tests.thresholds.ratchet.histories import CASE, ELSEWHERE, HERE, run
+from tests.extensions.history.ratchet.histories import CASE, ELSEWHERE, HERE, run
 
 
 def noise(count, spread=0.003, seed=1, tails=None):

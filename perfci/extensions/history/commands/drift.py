@@ -21,12 +21,12 @@ from perfci.extensions.history import changepoints
 from perfci.extensions.history.boards import Board, compare_boards, describe_board, find_difference, list_reopened
 from perfci.extensions.history.changepoints import ChangePoint
 from perfci.extensions.history.pasts import read_steps
+from perfci.extensions.history.series import environment_steps
 from perfci.ops.discover import pick as pick_ops
 from perfci.ops.spec import matches
 from perfci.report.data import pick
 from perfci.report.view import make_table
 from perfci.store.history import History, history_devices, history_ops, read_history
-from perfci.store.past.series import environment_steps
 
 if TYPE_CHECKING:
     from perfci.extensions.history.database import HistoryStore

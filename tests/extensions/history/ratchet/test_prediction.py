@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from perfci.thresholds.ratchet import prediction
+from perfci.extensions.history.ratchet import prediction
 
 BOARD = "GPU-1"
 

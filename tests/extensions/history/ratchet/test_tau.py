@@ -2,8 +2,8 @@
 
 import pytest
 
-from perfci.thresholds.ratchet import noise
-from perfci.thresholds.ratchet.noise import NullNoise, Scale
+from perfci.extensions.history.ratchet import noise
+from perfci.extensions.history.ratchet.noise import NullNoise, Scale
 
 FAMILY, ALPHA = 30, 0.01
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from perfci.core.model import Fact, HistoryCase, HistoryRun, Reason, Suite
-from perfci.store.past.series import select_environment
+from perfci.extensions.history.ratchet import figures, noise
+from perfci.extensions.history.ratchet.figures import KEYS, FigureSeries, Key
+from perfci.extensions.history.ratchet.noise import FLOOR, NULLS, RATE
+from perfci.extensions.history.ratchet.prediction import RUNS
+from perfci.extensions.history.series import select_environment
 from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.layers import TAU, is_stricter
 from perfci.thresholds.limits import Thresholds
-from perfci.thresholds.ratchet import figures, noise
-from perfci.thresholds.ratchet.figures import KEYS, FigureSeries, Key
-from perfci.thresholds.ratchet.noise import FLOOR, NULLS, RATE
-from perfci.thresholds.ratchet.prediction import RUNS
 
 STEP = 0.25  # share of the gap that one step closes
 

@@ -6,12 +6,12 @@ import pytest
 
 from perfci.core.model import Suite
 from perfci.core.wording import sentence
+from perfci.extensions.history.ratchet import figures, steps
+from perfci.extensions.history.ratchet.figures import KEYS
 from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.limits import OpThresholds, Thresholds
-from perfci.thresholds.ratchet import figures, steps
-from perfci.thresholds.ratchet.figures import KEYS
+from tests.extensions.history.ratchet.histories import HERE
 from tests.storage_examples import changed, line, sound
-from tests.thresholds.ratchet.histories import HERE
 
 TENSOR = sound()[0]
 KEY = {key.name: key for key in KEYS}

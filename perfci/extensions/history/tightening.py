@@ -1,28 +1,28 @@
-"""Keeps what accepted runs have earned, by `perfci.thresholds.ratchet`, in `thresholds/<device key>/<op>.json`."""
+"""Keeps what accepted runs have earned, by `ratchet`, in `thresholds/<device key>/<op>.json`."""
 
 import dataclasses
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from pathlib import Path
 
 from perfci.core.environment import list_differences, unmixable
-from perfci.core.errors import PerfciError, StoredFileError, UsageError
-from perfci.core.model import Comparison, Fact, HistoryRun, Reason, Suite
+from perfci.core.errors import PerfciError, UsageError
+from perfci.core.model import Fact, HistoryRun, Reason, Suite
 from perfci.core.settings import Settings
 from perfci.core.wording import ENGLISH, sentence, speaking
+from perfci.extensions.history.ratchet import figures
+from perfci.extensions.history.ratchet.figures import KEYS
+from perfci.extensions.history.ratchet.steps import Tighter, propose, rescale_targets
 from perfci.ops.discover import pick
 from perfci.ops.spec import matches
+from perfci.runs.accept_runs import Rescaled
 from perfci.runs.effective_thresholds import place
-from perfci.store.files import write_atomically
-from perfci.store.history import held, history_devices, history_ops, read_history
+from perfci.runs.origins import read_counted
+from perfci.runs.relaxing import refuse_link, replace_file
+from perfci.store.history import history_devices, history_ops, read_history
 from perfci.thresholds.earned import EarnedFile, read_file, write_earned
 from perfci.thresholds.layers import Earned, find_strictest, is_stricter
 from perfci.thresholds.limits import Thresholds
-from perfci.thresholds.ratchet import figures
-from perfci.thresholds.ratchet.figures import KEYS
-from perfci.thresholds.ratchet.steps import Tighter, propose, rescale_targets
 from perfci.thresholds.read import load
 from perfci.thresholds.write import show
 
@@ -90,14 +90,6 @@ def refuse_in_pipeline(known: Mapping[str, str]) -> None:
     branch, default = known.get("CI_COMMIT_BRANCH"), known.get("CI_DEFAULT_BRANCH")
     if default and branch != default:
         raise UsageError("tighten_off_default", default=default, branch=branch or known.get("CI_COMMIT_TAG") or "-")
-
-
-def read_counted(settings: Settings, device: str, op: str) -> tuple[HistoryRun, ...]:
-    """An op's accepted runs of clean work trees. Raises StoredFileError if the history needs a repair first."""
-    found = read_history(settings.baselines, device, op)
-    for problem in found.problems:
-        raise StoredFileError(problem.kind, **problem.facts)
-    return tuple(run for run in found.runs if not run.environment.dirty)
 
 
 def _tighten_op(
@@ -179,40 +171,6 @@ def _list_agreed(proposed: Sequence[Tighter], history: Sequence[HistoryRun]) -> 
             yield max(changes, key=lambda change: change.after)
 
 
-def replace_file(settings: Settings, path: Path, before: bytes | None, after: bytes) -> None:
-    """Writes a thresholds file if it still is as it was read (None: there was none). Raises StoredFileError."""
-    _refuse_link(settings, path)
-    with held(settings.thresholds):
-        now = path.read_bytes() if path.exists() else None
-        if now != before:
-            raise StoredFileError("thresholds_changed_meanwhile", file=place(path, settings.root))
-        if after != now:
-            write_atomically(path, after)
-
-
-def _refuse_link(settings: Settings, path: Path) -> None:
-    link = next((each for each in (path, path.parent) if each.is_symlink() and each != settings.thresholds), None)
-    if link:
-        raise StoredFileError("thresholds_linked", file=place(link, settings.root))
-
-
-def shift_of(seen: Comparison | None) -> float | None:
-    """The accepted slow-down, log scale: by the duel, else by the screen, None if neither was made."""
-    if seen is None:
-        return None
-    if seen.duel is not None:
-        return seen.duel.shift.value
-    return math.log1p(seen.screens[0].change.value) if seen.screens else None
-
-
-@dataclass(frozen=True)
-class Rescaled:
-    """What was done to the earned targets of an op, and the file to be written."""
-
-    said: tuple[Reason, ...] = ()
-    files: Mapping[Path, bytes] = field(default_factory=dict)
-
-
 def rescale(settings: Settings, op: str, losses: Sequence[tuple[HistoryRun, Mapping[str, float]]]) -> Rescaled:
     """Makes targets of speed as tight for a kernel with accepted losses as they were before. Writes nothing.
 
@@ -250,7 +208,7 @@ def rescale(settings: Settings, op: str, losses: Sequence[tuple[HistoryRun, Mapp
                 said.append(Reason("earned_rescaled_said", {**facts, "file": place(file.path, settings.root)}))
         if not said:
             return Rescaled()
-        _refuse_link(settings, file.path)
+        refuse_link(settings, file.path)
         return Rescaled(tuple(said), {file.path: write_earned(file, last.environment, values.values())})
     except PerfciError as error:
         return Rescaled((error.reason,))

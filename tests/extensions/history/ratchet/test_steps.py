@@ -8,15 +8,24 @@ import pytest
 
 from perfci.core.model import Epoch, Suite
 from perfci.core.wording import sentence
-from perfci.thresholds import ratchet
+from perfci.extensions.history import ratchet
+from perfci.extensions.history.ratchet import steps
+from perfci.extensions.history.ratchet.figures import KEYS
+from perfci.extensions.history.ratchet.noise import RATE
+from perfci.extensions.history.ratchet.steps import propose, rescale_targets
 from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.layers import is_stricter
 from perfci.thresholds.limits import OpThresholds, Thresholds
-from perfci.thresholds.ratchet import steps
-from perfci.thresholds.ratchet.figures import KEYS
-from perfci.thresholds.ratchet.noise import RATE
-from perfci.thresholds.ratchet.steps import propose, rescale_targets
-from tests.thresholds.ratchet.histories import CASE, ELSEWHERE, HERE, errors, nulls, run, with_figure, with_nulls
+from tests.extensions.history.ratchet.histories import (
+    CASE,
+    ELSEWHERE,
+    HERE,
+    errors,
+    nulls,
+    run,
+    with_figure,
+    with_nulls,
+)
 
 FAMILY = 30
 PLAIN = Thresholds()

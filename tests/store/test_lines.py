@@ -27,7 +27,7 @@ from perfci.core.model import (
     Summary,
     Verdict,
 )
-from perfci.store.past.lines import make_line
+from perfci.store.lines import make_line
 from tests.history_examples import environment
 
 

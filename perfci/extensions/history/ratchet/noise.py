@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from perfci.extensions.history.ratchet.prediction import find_gamma_quantile
 from perfci.statistics import duel_rule, many_duels
-from perfci.thresholds.ratchet.prediction import find_gamma_quantile
 
 Floats = NDArray[np.float64]
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfci.core.model import HistoryAccuracy, HistoryCase, HistoryRun, HistoryStored, Suite
-from perfci.store.past.lines import from_memory
-from perfci.store.past.series import select_environment, select_epoch
+from perfci.extensions.history.ratchet import prediction
+from perfci.extensions.history.ratchet.noise import RATE
+from perfci.extensions.history.ratchet.prediction import Prediction
+from perfci.extensions.history.series import select_environment, select_epoch
+from perfci.store.lines import from_memory
 from perfci.thresholds.layers import STORED_KEYS
-from perfci.thresholds.ratchet import prediction
-from perfci.thresholds.ratchet.noise import RATE
-from perfci.thresholds.ratchet.prediction import Prediction
 
 FIGURES = 10  # figures of a case that may gate and share its rate of false alarms
 

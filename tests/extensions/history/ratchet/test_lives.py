@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
+from perfci.extensions.history.ratchet.steps import propose
 from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.limits import OpThresholds, Thresholds
-from perfci.thresholds.ratchet.steps import propose
 from tests.benchmark_modules import imported
-from tests.thresholds.ratchet.histories import CASE, run
+from tests.extensions.history.ratchet.histories import CASE, run
 
 STORED = ("speedup", "span_margin", "peak_memory", "rsd")
 

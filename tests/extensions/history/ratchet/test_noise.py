@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from perfci.thresholds.ratchet import noise
-from tests.thresholds.ratchet.histories import nulls
+from perfci.extensions.history.ratchet import noise
+from tests.extensions.history.ratchet.histories import nulls
 
 
 def _first(count, **how):

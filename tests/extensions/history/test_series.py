@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from perfci.core.model import ErrorStats, HistoryStored
-from perfci.store.past.series import environment_steps, list_points
+from perfci.extensions.history.series import environment_steps, list_points
 from tests.history_examples import CASE, OTHER, accepted, figures
 
 

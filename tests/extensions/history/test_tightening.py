@@ -11,9 +11,9 @@ import pytest
 
 from perfci.core.errors import UsageError
 from perfci.core.wording import sentence
-from perfci.runs import tightening
+from perfci.extensions.history import tightening
+from perfci.extensions.history.tightening import refuse_in_pipeline, rescale, tighten
 from perfci.runs.effective_thresholds import in_force
-from perfci.runs.tightening import refuse_in_pipeline, rescale, tighten
 from perfci.store.files import write_together
 from perfci.store.history import append_history, read_history
 from perfci.thresholds.earned import EarnedFile, read_file, write_earned

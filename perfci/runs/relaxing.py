@@ -1,0 +1,92 @@
+"""Entries of people's files that loosen a threshold for a time."""
+
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+from perfci.core.errors import StoredFileError, UsageError
+from perfci.core.settings import Settings
+from perfci.core.wording import say
+from perfci.judge.expected import parse_day
+from perfci.ops.spec import matches
+from perfci.runs.base import list_known_ops
+from perfci.runs.effective_thresholds import place
+from perfci.runs.origins import check_device, list_cases, pick_ops
+from perfci.store.files import write_atomically
+from perfci.store.history import held
+from perfci.thresholds.layers import ALPHA, Relaxed
+from perfci.thresholds.place import list_nearest_first
+from perfci.thresholds.read import NUMBERS, WHY_LENGTH, is_pattern, load
+from perfci.thresholds.write import read_value, write_relaxed
+
+LONGEST = timedelta(days=366)  # that an entry may hold. For longer people write a value, not an exception
+
+
+def relax(
+    settings: Settings,
+    key: str,
+    op: str,
+    *,
+    why: str,
+    until: str,
+    case: str | None = None,
+    device: str | None = None,
+    to: str | None = None,
+    day: date | None = None,
+) -> tuple[Relaxed, bool]:
+    """Writes an entry that loosens a threshold until a day. Returns it, and whether it took the place of another one.
+
+    Raises UsageError for what nobody knows and for an unfit reason, day or value, and StoredFileError for files.
+    """
+    today = day or datetime.now(UTC).date()
+    written = load(settings.thresholds, list_known_ops(settings), settings.root)
+    known = [each for each in NUMBERS if each != ALPHA]
+    if key not in known:
+        raise UsageError("relax_key", key=key, keys=list_nearest_first(key, known))
+    fitting = pick_ops(settings, [op], written)
+    if len(fitting) > 1:
+        raise UsageError("several_ops", name=op, ops=", ".join(fitting))
+    [op] = fitting
+    if device is not None:
+        check_device(settings, device)
+    if case is not None:
+        known_cases = list_cases(settings, op, device)
+        fits = not known_cases or any(matches(each, case) for each in known_cases)
+        if not is_pattern(case) or not fits:
+            raise UsageError("relax_case", pattern=case, op=op)
+    why = " ".join(why.split())
+    if not why or len(why) > WHY_LENGTH:
+        raise UsageError("relax_why", most=WHY_LENGTH)
+    last = parse_day(until) if len(until) == len("2027-01-31") else None
+    if last is None or not today <= last <= today + LONGEST:
+        raise UsageError("relax_until", until=until)
+    try:
+        value = None if to is None else read_value(key, to, "--value")
+    except StoredFileError as error:
+        want = error.reason.facts.get("want") or say("a value")
+        raise UsageError("relax_value", key=key, found=to, want=want) from error
+
+    path = settings.thresholds / f"{op}.yaml"
+    entry = Relaxed(op, key, why, until, case, device, value)
+    content = path.read_bytes() if path.exists() or path.is_symlink() else None
+    replaced = op in written.ops and any(each.which == entry.which for each in written.ops[op].relaxed)
+    replace_file(settings, path, content, write_relaxed(path, content, entry))
+    now = load(settings.thresholds, None, settings.root).ops[op].relaxed
+    return next(each for each in now if each.which == entry.which), replaced
+
+
+def replace_file(settings: Settings, path: Path, before: bytes | None, after: bytes) -> None:
+    """Writes a thresholds file if it still is as it was read (None: there was none). Raises StoredFileError."""
+    refuse_link(settings, path)
+    with held(settings.thresholds):
+        now = path.read_bytes() if path.exists() else None
+        if now != before:
+            raise StoredFileError("thresholds_changed_meanwhile", file=place(path, settings.root))
+        if after != now:
+            write_atomically(path, after)
+
+
+def refuse_link(settings: Settings, path: Path) -> None:
+    """Raises StoredFileError for a thresholds file that is a link, or lies in a folder that is one."""
+    link = next((each for each in (path, path.parent) if each.is_symlink() and each != settings.thresholds), None)
+    if link:
+        raise StoredFileError("thresholds_linked", file=place(link, settings.root))
