@@ -1,9 +1,9 @@
-"""Reads files that somebody else may have put in their place."""
+"""Reads and appends to files that somebody else may have put in their place: plain ones of bounded size alone."""
 
 import errno
 import os
 import stat
-from io import BufferedReader
+from io import BufferedReader, FileIO
 from pathlib import Path
 
 from perfci.core.wording import say
@@ -13,14 +13,27 @@ MOST = 1 << 30  # bytes of any file that is read as a whole
 
 def open_regular(path: Path) -> BufferedReader:
     """Opens an ordinary file for reading. Raises OSError for a link, a pipe or a device, without waiting for one."""
+    return os.fdopen(_open(path, os.O_RDONLY), "rb")
+
+
+def append_regular(path: Path) -> FileIO:
+    """Opens an ordinary file for appending, unbuffered, and makes it if it is missing. Raises OSError as above."""
+    handle = _open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    if os.fstat(handle).st_nlink > 1:  # it has a name elsewhere too
+        os.close(handle)
+        raise OSError(errno.EMLINK, say("it is no plain file"))
+    return FileIO(handle, "ab")
+
+
+def _open(path: Path, flags: int) -> int:
     if path.is_symlink():  # O_NOFOLLOW has no words of its own for it, and Windows has no O_NOFOLLOW
         raise OSError(errno.ELOOP, say("it is a link"))
-    flags = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY", "O_NOINHERIT")
-    handle = os.open(path, sum((getattr(os, name, 0) for name in flags), os.O_RDONLY))
+    careful = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY", "O_NOINHERIT")
+    handle = os.open(path, sum((getattr(os, name, 0) for name in careful), flags), 0o666)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError(errno.EINVAL, say("it is no plain file"))
-    return os.fdopen(handle, "rb")
+    return handle
 
 
 def read_regular(path: Path, most: int = MOST) -> bytes:

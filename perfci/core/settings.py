@@ -12,14 +12,20 @@ import msgspec
 from msgspec import Meta
 
 from perfci.core.errors import UsageError
+from perfci.core.files import read_regular
 from perfci.core.model import board_key
+from perfci.core.wording import say
 
 FILE = "pyproject.toml"
+MOST = 1 << 22  # bytes of it
 
 ONE, ALL = "one", "all"  # of the devices of a host
 DEVICES = rf"^({ONE}|{ALL}|[0-9]{{1,4}}(,[0-9]{{1,4}})*)\Z"
 CLUSTER = r"^ray(://[^\s/@]+:[0-9]{1,5})?\Z"
-SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|PRIVATE|_KEY\Z", re.IGNORECASE)
+SECRET = re.compile(
+    r"TOKEN|SECRET|PASSPHRASE|PASSWORD|PASSWD|CREDENTIAL|PRIVATE|COOKIE|(PGPASS|_(AUTH|DSN|PASS|PAT|PWD))\Z|_KEY\Z",
+    re.IGNORECASE,
+)
 
 Seconds = Annotated[float, Meta(gt=0, le=7 * 24 * 3600.0)]  # no step of a worker may take more than a week
 
@@ -52,6 +58,9 @@ class Settings:
 
 
 FOLDERS = ("kernels", "baselines", "thresholds", "reports")
+GRANTS = ("environment", "lock_folder", "cache_folder", "quarantine", "cleared")
+"""Settings that give something to a change's code, or spare it something: a pipeline takes them from the base."""
+
 KEYS = tuple(each.name for each in dataclasses.fields(Settings))[1:]
 
 
@@ -116,7 +125,7 @@ def _read_table(path: Path) -> dict[str, Any] | None:
     import tomllib  # not for `perfci --help`
 
     try:
-        tool = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
+        tool = tomllib.loads(read_regular(path.resolve(), MOST).decode()).get("tool", {})
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -150,6 +159,12 @@ def _make_settings(root: Path, table: Mapping[str, Any]) -> Settings:
         problem, _, place = str(error).partition(" - at ")
         key = re.sub(r"\W.*", "", place.strip("`$."))
         raise UsageError("setting_type", path=path, key=key, problem=f"{problem} ({table.get(key)!r})") from error
+    for name in FOLDERS[1:]:  # which perfci writes into
+        folder = Path(os.path.normpath(getattr(settings, name)))
+        inner = folder.relative_to(root).parts if folder.is_relative_to(root) else ()
+        if not inner or ".git" in inner:
+            problem = say("{folder} is no folder of the project", folder=str(folder))
+            raise UsageError("setting_type", path=path, key=name, problem=problem)
     for name in settings.environment:
         if is_secret(name):
             raise UsageError("setting_secret", path=path, key="environment", name=name)

@@ -72,13 +72,15 @@ def _lack_branch(folder: Path, branch: str) -> GitError:
 
 
 def _find_asked(folder: Path, name: str) -> Base:
-    if found := parse_commit(folder, name):
-        return Base(found, How.ASKED, name)
-    # A branch that only the remote has is found too. If HEAD has no parent, HEAD~1 is not the remote's.
+    # If HEAD has no parent, HEAD~1 is not the remote's.
     beginning = re.split(r"[~^@:]", name)[0]
-    known = beginning in {"", "HEAD"} or find_object(folder, beginning) is not None
-    if not known and (found := parse_commit(folder, f"origin/{name}")):
-        return Base(found, How.ASKED, f"origin/{name}")
+    is_branch = beginning not in {"", "HEAD"} and not _DIGITS.fullmatch(beginning)
+    # git takes a tag first. A branch comes first here, also one that only the remote has.
+    places = {"refs/heads/": "", "refs/remotes/": "", "refs/remotes/origin/": "origin/"} if is_branch else {}
+    for place, shown in {**places, "": ""}.items():
+        if found := parse_commit(folder, f"{place}{name}"):
+            return Base(found, How.ASKED, f"{shown}{name}")
+    known = not is_branch or find_object(folder, beginning) is not None
     if is_shallow(folder) and (_DIGITS.fullmatch(name) or (known and beginning != name)):
         raise _cut(folder, name)
     raise GitError("revision_unknown", revision=name, command=_fetch(folder))

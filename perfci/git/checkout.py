@@ -1,7 +1,5 @@
 """Writes a revision's files to another folder. The work tree and `.git` stay as they are."""
 
-import posixpath
-from collections.abc import Sequence
 from pathlib import Path
 
 from perfci.core.errors import GitError
@@ -16,10 +14,10 @@ _INDEX = ".perfci-index"
 _SUBMODULE = "160000"
 
 
-def materialise(folder: Path, commit: str, destination: Path, without: Sequence[str] = ()) -> Path:
+def materialise(folder: Path, commit: str, destination: Path) -> Path:
     """Writes a revision's files of the project below `destination`, new or empty. Returns the project's root in there.
 
-    It is as a checkout without submodules and the project's folders in `without`. Filters do not run. Of Git LFS those
+    It is as a checkout without submodules. Filters do not run. Of Git LFS those
     files are written that the repository has, and the others' pointers. The repository may be read-only. Raises
     GitError.
     """
@@ -45,8 +43,7 @@ def materialise(folder: Path, commit: str, destination: Path, without: Sequence[
         mine = {name for name in names if name.startswith(project)}
         if project and not mine:
             raise GitError("project_not_in_revision", folder=project, revision=found[:10])
-        left_out = tuple(posixpath.join(project, posixpath.normpath(each), "") for each in without)
-        written = [name for name in sorted(mine) if not f"{name}/".startswith(left_out)]
+        written = sorted(mine)
         given = "".join(f"{name}\0" for name in written)
         run("checkout-index", "--force", "--quiet", "-z", "--stdin", given=given)
         fill((destination / name for name in written), repository.common)

@@ -118,11 +118,8 @@ def take_base(tree: BaseTree | None, request: Request, settings: Settings) -> Fo
 
 def write_base(bench: Bench, base: Base, name: str = FOLDER) -> BaseTree:
     """The base's files, written out once a run, in a folder of the bench of this name. Raises GitError."""
-    settings = bench.settings
-    inner = settings.reports.is_relative_to(settings.root)
-    without = [settings.reports.relative_to(settings.root).as_posix()] if inner else []
-    root = materialise(settings.root, base.commit, bench.folder / name, without)
-    return BaseTree(base, move_settings(settings, root))
+    root = materialise(bench.settings.root, base.commit, bench.folder / name)
+    return BaseTree(base, move_settings(bench.settings, root))
 
 
 def move_settings(settings: Settings, root: Path) -> Settings:

@@ -219,7 +219,7 @@ def confirm_shards(
             facts: dict[str, Fact] = {"shard": f"{run.shard.index}/{count}", "count": len(mine)}
             facts["board"] = alone[min(mine)]
             with temporary_folder("confirm") as own:
-                shutil.copytree(folder, own, dirs_exist_ok=True)
+                store.copy_run(folder, own)
                 first = _forget_later_looks(run, own, mine)
                 there = dataclasses.replace(part, index=run.shard.index)
                 _refuse_other_checkout(settings, there)
@@ -230,7 +230,7 @@ def confirm_shards(
                 whole_looks = all(len(boards_of(case, again)) > 1 and not case.late for case in looked)
                 kind = "confirm_same" if again is first else "confirmed" if whole_looks else "confirm_undone"
                 if kind == "confirmed":
-                    shutil.copytree(own, settings.reports / CONFIRMED / str(run.shard.index))
+                    store.copy_run(own, settings.reports / CONFIRMED / str(run.shard.index))
             yield Reason(kind, facts)
 
 

@@ -15,7 +15,8 @@ from perfci.core.errors import StoredFileError
 from perfci.core.files import read_regular
 from perfci.core.model import Baseline, Run, ShardPlan
 from perfci.store import signature
-from perfci.store.files import decode, encode, refuse_to_overwrite_unreadable, write_atomically
+from perfci.store.files import copy_files, decode, encode, refuse_to_overwrite_unreadable, write_atomically
+from perfci.store.launches import LAUNCHES_FILE
 
 NAME = re.compile(r"\w[\w.+-]{0,99}")  # an op's name or a device's key that names a file: no path, no hidden file
 RUN_FILE = "run.json"  # the artefact of a run, in the reports folder
@@ -57,6 +58,12 @@ def write_run(run: Run, folder: Path) -> Path:
     data = encode(run, path)
     signature.sign(path, data)
     return write_atomically(path, data)
+
+
+def copy_run(source: Path, target: Path) -> None:
+    """Copies the files of a run, and no others. Raises StoredFileError for a link or a pipe among them."""
+    logs = sorted(path.relative_to(source).as_posix() for path in (source / "logs").glob("*.log"))
+    copy_files((RUN_FILE, f"{RUN_FILE}.sig", LAUNCHES_FILE, *logs), source, target)
 
 
 def read_plan(path: Path) -> tuple[ShardPlan, str]:

@@ -6,7 +6,7 @@ import gc
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -75,6 +75,11 @@ def write_atomically(path: Path, data: bytes) -> Path:
     """Writes the file beside its place, then moves it there: the old one stays whole. Raises StoredFileError."""
     write_together({path: data})
     return path
+
+
+def copy_files(names: Iterable[str], source: Path, target: Path) -> None:
+    """Copies those of the named files that a folder has into another. Raises StoredFileError for a link or a pipe."""
+    write_together({target / name: _read(source / name) for name in names if os.path.lexists(source / name)})
 
 
 def write_together(files: Mapping[Path, bytes]) -> None:

@@ -12,7 +12,7 @@ from typing import IO
 import msgspec
 
 from perfci.core.errors import StoredFileError
-from perfci.core.files import open_regular, read_regular
+from perfci.core.files import append_regular, open_regular, read_regular
 from perfci.core.model import FORMAT, Reason
 from perfci.store.files import FormatHead, write_atomically
 
@@ -57,7 +57,7 @@ def append_launches(
     size = path.stat().st_size if path.exists() else 0
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as file:
+        with append_regular(path) as file:
             file.write(data)
     except OSError as error:  # a full disk: drop the half member, so that what was there can still be read
         with contextlib.suppress(OSError):

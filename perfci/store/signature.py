@@ -7,11 +7,13 @@ import os
 from pathlib import Path
 
 from perfci.core.errors import StoredFileError, UsageError
+from perfci.core.files import read_regular
 from perfci.store.files import write_atomically
 from perfci.store.launches import LAUNCHES_FILE
 
 KEY = "PERFCI_SIGNING_KEY"  # variable with the key. By its name no worker gets it
 SHORTEST = 32  # characters of a key
+_LONGEST = 1000  # bytes of a signature's file
 
 
 def find_key() -> bytes | None:
@@ -39,9 +41,11 @@ def check(path: Path) -> None:
     if key is None:
         return
     try:
-        found, data = place.read_bytes().strip(), path.read_bytes()
+        found, data = read_regular(place, _LONGEST).strip(), read_regular(path)
     except FileNotFoundError as error:
         raise StoredFileError("signature_missing", path=str(path), name=KEY) from error
+    except OSError as error:
+        raise StoredFileError("file_unreadable", path=str(path), why=error.strerror or str(error)) from error
     if not hmac.compare_digest(found, _compute(key, path, data).encode()):
         raise StoredFileError("signature_wrong", path=str(path), name=KEY)
 
@@ -52,6 +56,6 @@ def _find_place(path: Path) -> Path:
 
 def _compute(key: bytes, path: Path, data: bytes) -> str:
     launches = path.with_name(LAUNCHES_FILE)
-    parts = [data, launches.read_bytes() if launches.is_file() else b""]
+    parts = [data, read_regular(launches) if launches.exists() else b""]
     digests = b"".join(hashlib.sha256(part).digest() for part in parts)
     return hmac.new(key, b"perfci run 1\n" + digests, hashlib.sha256).hexdigest()

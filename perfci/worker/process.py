@@ -23,6 +23,7 @@ from typing import IO
 from perfci.core import locks
 from perfci.core.codec import encode
 from perfci.core.errors import PerfciError
+from perfci.core.files import append_regular, read_regular
 from perfci.core.model import Fact, Reason, as_fact
 from perfci.store.signature import KEY, find_key
 from perfci.worker import confine, forks
@@ -255,7 +256,7 @@ class Running:
         home = self._around.shown_from or self._around.folder
         shown = (log.relative_to(home) if log.is_relative_to(home) else log).as_posix()
         try:
-            text = log.read_text(encoding="utf-8", errors="replace")
+            text = read_regular(log).decode(errors="replace")
         except OSError:
             text = ""
         facts |= {"op": doing.op, "where": doing.where, "log": shown, "words": find_last_words(text)}
@@ -293,7 +294,9 @@ def copy_output(output: IO[bytes], path: Path) -> None:
     written, dropped = 0, 0
     with output:
         try:
-            with path.open("ab", buffering=0) as file:
+            if path.is_symlink():  # a run must not write where a change's link leads
+                path.unlink()
+            with append_regular(path) as file:
                 while chunk := output.read1(_CHUNK):  # type: ignore[attr-defined]
                     if written < HEAD_BYTES:
                         written += file.write(chunk) or 0

@@ -4,7 +4,7 @@ import pytest
 
 from perfci.core.errors import UsageError
 from perfci.core.model import Reason
-from perfci.core.settings import KEYS, load
+from perfci.core.settings import KEYS, is_secret, load
 from perfci.core.wording import sentence
 
 
@@ -34,14 +34,14 @@ def test_a_folder_with_kernels_is_a_project_with_every_default(tmp_path):
 
 
 def test_a_table_marks_the_root_where_the_kernels_lie_elsewhere(tmp_path):
-    (tmp_path / "pyproject.toml").write_text('[tool.perfci]\nkernels = "src/ops"\nreports = "/var/reports"\n')
+    (tmp_path / "pyproject.toml").write_text('[tool.perfci]\nkernels = "src/ops"\nreports = "perf/reports"\n')
     (tmp_path / "src").mkdir()
 
     settings = load(tmp_path / "src")
 
     assert settings.root == tmp_path
     assert settings.kernels == tmp_path / "src" / "ops"
-    assert settings.reports == Path("/var/reports")
+    assert settings.reports == tmp_path / "perf" / "reports"
 
 
 def test_every_key_can_be_set(tmp_path):
@@ -193,3 +193,28 @@ def test_a_project_that_is_reached_by_a_link_and_links_to_files_are_fine(tmp_pat
     (tmp_path / "link").symlink_to(root)
 
     assert load(tmp_path / "link").root == root
+
+
+@pytest.mark.parametrize("name", ["reports", "baselines", "thresholds"])
+@pytest.mark.parametrize("place", ["/abs", "../beside", "a/../..", ".", ".git/hooks", "sub/.git"])
+def test_what_perfci_writes_lies_in_a_folder_of_the_project(tmp_path, name, place):
+    (tmp_path / "pyproject.toml").write_text(f'[tool.perfci]\n{name} = "{place}"\n')
+
+    with pytest.raises(UsageError) as caught:
+        load(tmp_path)
+
+    assert (caught.value.reason.kind, caught.value.reason.facts["key"]) == ("setting_type", name)
+
+
+@pytest.mark.parametrize("name", ["GPG_PASSPHRASE", "SESSION_COOKIE", "PGPASS", "NPM_AUTH", "SENTRY_DSN", "DB_PWD"])
+def test_a_variable_whose_name_tells_of_a_secret_is_one(name):
+    assert is_secret(name)
+
+
+def test_settings_that_never_end_are_refused(tmp_path):
+    (tmp_path / "pyproject.toml").symlink_to("/dev/zero")
+
+    with pytest.raises(UsageError) as caught:
+        load(tmp_path)
+
+    assert caught.value.reason.kind == "settings_unreadable"

@@ -56,6 +56,18 @@ def test_a_branch_that_only_the_remote_has_is_found(forked, asked, shown):
     assert resolve(here, asked, {}) == base(git(forked, "rev-parse", asked), "asked", shown)
 
 
+def test_a_branch_comes_before_a_tag_of_its_name(forked):
+    branch = git(forked, "rev-parse", "main")
+    here = clone(forked, "-b", "topic")
+    for folder in (forked, here):
+        git(folder, "tag", "main", git(folder, "rev-parse", "topic"))
+        git(folder, "tag", "origin/main", git(folder, "rev-parse", "topic"))
+
+    assert resolve(forked, "main", {}) == base(branch, "asked", "main")
+    assert resolve(here, "main", {}) == base(branch, "asked", "origin/main")
+    assert resolve(here, "origin/main", {}) == base(branch, "asked", "origin/main")
+
+
 @pytest.mark.parametrize("name", ["nowhere", "", "..", "main..topic", "^main", "HEAD:nowhere", "1" * 40, "a b", "x\0y"])
 def test_a_revision_that_does_not_exist_is_said(forked, name):
     refused(resolve(forked, name, {}), "revision_unknown")

@@ -79,19 +79,6 @@ def test_of_a_project_inside_the_repository_only_the_project_is_written(reposito
     assert files(tmp_path / "base") == {"gpu/kernels/a.py": "a"}
 
 
-def test_folders_can_be_left_out(repository, tmp_path):
-    write(
-        repository,
-        {"gpu/a.py": "a", "gpu/reports/big": "r", "gpu/reports.py": "b", "gpu/data/x/y": "c", "gpu/data/z": "d"},
-    )
-    commit_all(repository)
-
-    root = materialise(repository / "gpu", "HEAD", tmp_path / "base", without=["reports/", "./data/x"])
-
-    assert isinstance(root, Path)
-    assert files(root) == {"a.py": "a", "reports.py": "b", "data/z": "d"}
-
-
 NAMES = ["with space", "two\nlines", "Größe.py", "tab\there", '"quoted"', "-option", "back\\slash", ":(glob)*", "ends "]
 
 

@@ -3,7 +3,7 @@ import errno
 import gzip
 import os
 from importlib import resources
-from pathlib import Path
+from io import FileIO
 
 import pytest
 
@@ -33,6 +33,7 @@ from perfci.core.model import (
     Summary,
 )
 from perfci.store import launches as store_launches
+from perfci.store import signature
 from perfci.store.launches import append_launches, read_launches
 from tests.schemas import SCHEMAS, WRITTEN, write_schemas
 
@@ -262,22 +263,13 @@ def test_a_torn_tail_of_launches_is_a_note_and_the_rest_is_read(tmp_path):
 
 def test_a_failed_append_leaves_earlier_launches_readable(tmp_path, monkeypatch):
     append_launches(tmp_path, "softmax", "rows=1", 0, 0, {"kernel": [1.0]})
-    path = tmp_path / "launches.jsonl.gz"
-    opened = Path.open
 
-    class Full:
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            return None
-
+    class Full(FileIO):
         def write(self, data: bytes) -> None:
-            with opened(path, "ab") as file:
-                file.write(data[:7])
+            super().write(data[:7])
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(Path, "open", lambda self, mode: Full())
+    monkeypatch.setattr("perfci.store.launches.append_regular", lambda path: Full(path, "ab"))
     with pytest.raises(StoredFileError) as caught:
         append_launches(tmp_path, "softmax", "rows=1", 0, 1, {"kernel": [2.0]})
     monkeypatch.undo()
@@ -320,3 +312,55 @@ def test_launches_of_few_bytes_do_not_fill_the_memory(tmp_path, monkeypatch):
     assert launches.note is not None
     assert launches.note.kind == "launches_torn"
     assert [len(each.us) for each in launches.rows] == [100_000] * 2
+
+
+def test_a_copy_of_a_run_takes_no_other_files(tmp_path):
+    (tmp_path / "shard" / "logs").mkdir(parents=True)
+    for name in ("run.json", "run.json.sig", "launches.jsonl.gz", "logs/relu.log", "notes"):
+        (tmp_path / "shard" / name).write_text(name)
+    (tmp_path / "shard" / "extra").symlink_to("/proc/self/environ")
+
+    store.copy_run(tmp_path / "shard", tmp_path / "copy")
+
+    copied = {
+        path.relative_to(tmp_path / "copy").as_posix() for path in (tmp_path / "copy").rglob("*") if path.is_file()
+    }
+    assert copied == {"run.json", "run.json.sig", "launches.jsonl.gz", "logs/relu.log"}
+
+
+@pytest.mark.parametrize("name", ["run.json", "run.json.sig", "launches.jsonl.gz", "logs/relu.log"])
+def test_a_copy_of_a_run_follows_no_link(tmp_path, name):
+    place = tmp_path / "shard" / name
+    place.parent.mkdir(parents=True)
+    place.symlink_to("/proc/self/environ")
+
+    with pytest.raises(StoredFileError) as caught:
+        store.copy_run(tmp_path / "shard", tmp_path / "copy")
+
+    assert reason(caught).kind == "file_unreadable"
+    assert not (tmp_path / "copy").exists()
+
+
+def test_launches_are_never_appended_through_a_link(tmp_path):
+    (tmp_path / "elsewhere").write_bytes(b"")
+    (tmp_path / "launches.jsonl.gz").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(StoredFileError) as caught:
+        append_launches(tmp_path, "softmax", "rows=1", 0, 0, {"kernel": [1.0]})
+
+    assert reason(caught).kind == "file_unwritable"
+    assert (tmp_path / "elsewhere").read_bytes() == b""
+
+
+@pytest.mark.parametrize("target", ["run.json", "run.json.sig"])
+def test_a_signature_is_never_sought_in_a_file_without_end(tmp_path, monkeypatch, target):
+    monkeypatch.setenv(signature.KEY, "k" * signature.SHORTEST)
+    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "run.json.sig").write_text("0" * 64)
+    (tmp_path / target).unlink()
+    (tmp_path / target).symlink_to("/dev/zero")
+
+    with pytest.raises(StoredFileError) as caught:
+        signature.check(tmp_path)
+
+    assert reason(caught).kind == "file_unreadable"

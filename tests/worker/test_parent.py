@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from io import FileIO
 from pathlib import Path
 
 import pytest
@@ -355,8 +356,19 @@ def test_what_one_lane_raises_ends_all_others_and_their_workers(worker, error):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-def test_a_full_disk_does_not_stop_a_worker_that_prints(worker):
-    (worker.folder / "logs").mkdir()
-    (worker.folder / "logs" / "relu.log").symlink_to("/dev/full")
+def test_a_full_disk_does_not_stop_a_worker_that_prints(worker, monkeypatch):
+    monkeypatch.setattr("perfci.worker.process.append_regular", lambda path: FileIO("/dev/full", "ab"))
 
     assert worker.run("os.write(1, b'x' * 3_000_000)\nsay(OpDone())") is None
+
+
+def test_what_a_worker_prints_is_not_written_where_a_link_leads(worker):
+    log, elsewhere = worker.folder / "logs" / "relu.log", worker.folder / ".bashrc"
+    log.parent.mkdir()
+    elsewhere.write_text("mine")
+    log.symlink_to(elsewhere)
+
+    assert worker.run("print('evil', flush=True)\nsay(OpDone())") is None
+
+    assert elsewhere.read_text() == "mine"
+    assert not log.is_symlink() and log.read_text() == "evil\n"
