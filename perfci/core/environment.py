@@ -105,6 +105,15 @@ def describe(
     )  # fmt: skip
 
 
+def in_ci(variables: Mapping[str, str]) -> bool:
+    """Returns whether a pipeline runs this: GitLab's, GitHub's and most others set one of these variables.
+
+    >>> in_ci({"CI": "true"}), in_ci({"CI": "false"}), in_ci({"GITLAB_CI": "true"}), in_ci({})
+    (True, False, True, False)
+    """
+    return any(variables.get(name, "").lower() not in {"", "0", "false", "no"} for name in ("CI", "GITLAB_CI"))
+
+
 def installed_versions(names: Iterable[str]) -> dict[str, str]:
     """Returns the versions of the installed ones of these distributions, from their metadata."""
     return {name: version for name in names if (version := _version(name)) is not None}

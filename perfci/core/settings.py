@@ -1,5 +1,6 @@
 """Where a project keeps its things: the project's root, and the `[tool.perfci]` table of its pyproject.toml."""
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -58,8 +59,8 @@ class Settings:
 
 
 FOLDERS = ("kernels", "baselines", "thresholds", "reports")
-GRANTS = ("environment", "lock_folder", "cache_folder", "quarantine", "cleared")
-"""Settings that give something to a change's code, or spare it something: a pipeline takes them from the base."""
+GRANTS = ("environment", "lock_folder", "cache_folder")
+"""Settings that give a project's code something, or lead out of the project."""
 
 KEYS = tuple(each.name for each in dataclasses.fields(Settings))[1:]
 
@@ -94,7 +95,20 @@ def _refuse_links(settings: Settings) -> None:
 
 def at(root: Path) -> Settings:
     """Returns the settings of the project whose root this folder is or becomes. Raises UsageError as `load` does."""
-    return _make_settings(root, _read_table(root / FILE) or {})
+    return _make_settings(root, read_table(root))
+
+
+def take_grants(settings: Settings, data: bytes | None) -> Settings:
+    """Returns a project's settings with the GRANTS of another pyproject.toml, as its base has it. None: it has none."""
+    granted = _make_settings(settings.root, {})
+    with contextlib.suppress(UsageError):
+        granted = _make_settings(settings.root, _parse_table(settings.root / FILE, data or b"") or {})
+    return dataclasses.replace(settings, **{name: getattr(granted, name) for name in GRANTS})
+
+
+def read_table(root: Path) -> dict[str, Any]:
+    """Returns the `[tool.perfci]` table of a project, empty if it has none. Raises UsageError as `load` does."""
+    return _read_table(root / FILE) or {}
 
 
 def has_table(folder: Path) -> bool:
@@ -122,14 +136,20 @@ def are_devices(text: str) -> bool:
 
 def _read_table(path: Path) -> dict[str, Any] | None:
     """Returns the `[tool.perfci]` table. None if the file has none or does not exist."""
-    import tomllib  # not for `perfci --help`
-
     try:
-        tool = tomllib.loads(read_regular(path.resolve(), MOST).decode()).get("tool", {})
+        data = read_regular(path.resolve(), MOST)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise UsageError("settings_unreadable", path=str(path), why=error.strerror or str(error)) from error
+    return _parse_table(path, data)
+
+
+def _parse_table(path: Path, data: bytes) -> dict[str, Any] | None:
+    import tomllib  # not for `perfci --help`
+
+    try:
+        tool = tomllib.loads(data.decode()).get("tool", {})
     except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, or nested without end
         raise UsageError("settings_damaged", path=str(path), why=str(error)) from error
     table = tool.get("perfci") if isinstance(tool, dict) else None

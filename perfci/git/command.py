@@ -97,6 +97,14 @@ def parse_commit(folder: Path, name: str) -> str | None:
     return find_object(folder, f"{found}^{{commit}}") if found else None
 
 
+def read_file(folder: Path, commit: str, name: str) -> bytes | None:
+    """Returns the content of a file of a project, by its name there, at a commit. None if it has no such file."""
+    top = require(repository.find_repository(folder)).top
+    place = (folder.resolve().relative_to(top) / name).as_posix()
+    done = run(folder, "cat-file", "blob", f"{commit}:{place}")
+    return None if isinstance(done, Reason) or done.returncode else done.stdout
+
+
 def is_shallow(folder: Path) -> bool:
     """Returns whether a clone lacks older commits. Raises GitError."""
     return ask(folder, "rev-parse", "--is-shallow-repository") == "true\n"

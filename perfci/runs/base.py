@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from perfci import store
 from perfci.core.codec import decode
@@ -16,7 +17,7 @@ from perfci.core.environment import PACKAGES, find_newest
 from perfci.core.errors import GitError, PerfciError, StoredFileError, UsageError
 from perfci.core.model import Base, DuelWhat, Expected, PlannedBase, PlannedOp, Reason, because, board_key
 from perfci.core.settings import FILE as SETTINGS_FILE
-from perfci.core.settings import Settings
+from perfci.core.settings import Settings, read_table
 from perfci.core.settings import at as settings_at
 from perfci.core.wording import say
 from perfci.git.base import PROPOSALS, How, resolve
@@ -302,14 +303,10 @@ def _compare_rules(tree: BaseTree, settings: Settings) -> BaseTree:
         *_list_differing(settings.thresholds, tree.settings.thresholds, settings.root),
         *_list_differing(settings.baselines, tree.settings.baselines, settings.root),
     )
-    boards = [
-        {(name, board_key(board)) for name in LISTS for board in getattr(each, name)}
-        for each in (settings, tree.settings)
-    ]
-    places = [
-        [move_path(getattr(each, name), each.root, Path()) for name in PLACES] for each in (settings, tree.settings)
-    ]
-    if boards[0] != boards[1] or places[0] != places[1]:
+    table: dict[str, Any] | None = None
+    with contextlib.suppress(UsageError):
+        table = read_table(tree.settings.root)
+    if read_table(settings.root) != table:
         rules = (*rules, SETTINGS_FILE)
     expected: tuple[Expected, ...] = ()
     if rules:

@@ -1,6 +1,7 @@
 """What a run's workers run in: folders, variables, a time limit, and who listens."""
 
 import atexit
+import contextlib
 import functools
 import os
 import sys
@@ -12,8 +13,11 @@ from pathlib import Path
 
 from perfci import store
 from perfci.core import PACKAGE, environment
-from perfci.core.settings import Settings
+from perfci.core.errors import GitError
+from perfci.core.settings import FILE, Settings, take_grants
 from perfci.core.temporary import remove_abandoned, temporary_folder
+from perfci.git.base import resolve
+from perfci.git.command import read_file
 from perfci.ops.discover import OpFolder
 from perfci.worker import forks
 from perfci.worker.process import PROGRAM
@@ -75,7 +79,17 @@ def open_bench(settings: Settings, listener: Listener) -> Iterator[Bench]:
     """A bench with a folder of its own, which goes when the run ends."""
     remove_abandoned()
     with temporary_folder("run") as folder:
-        yield Bench(settings, folder, listener)
+        yield Bench(hold_grants(settings), folder, listener)
+
+
+def hold_grants(settings: Settings, variables: Mapping[str, str] = os.environ) -> Settings:
+    """Returns the settings with what the base of a change grants, if a pipeline runs this. Else unchanged."""
+    if environment.in_ci(variables):
+        with contextlib.suppress(GitError):
+            base = resolve(settings.root, None, variables)
+            if base.rules:
+                return take_grants(settings, read_file(settings.root, base.commit, FILE))
+    return settings
 
 
 @contextmanager

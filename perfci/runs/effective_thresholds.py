@@ -118,19 +118,10 @@ def parse_values(asked: Mapping[str, str]) -> dict[str, float]:
 
 def refuse_looser(plan: Plan, rules: Settings, where: Environment, created: str | None) -> None:
     """Raises UsageError in CI for a value of --threshold that asks for less than what is in force in any case."""
-    if not plan.thresholds or not in_ci(os.environ):
+    if not plan.thresholds or not environment.in_ci(os.environ):
         return
     for loose in _find_looser(plan, in_force(rules, where, created, None, plan.thresholds)):
         raise UsageError("threshold_looser", **loose)
-
-
-def in_ci(variables: Mapping[str, str]) -> bool:
-    """Whether a pipeline runs this: GitLab's, GitHub's and most others set one of these variables.
-
-    >>> in_ci({"CI": "true"}), in_ci({"CI": "false"}), in_ci({"GITLAB_CI": "true"}), in_ci({})
-    (True, False, True, False)
-    """
-    return any(variables.get(name, "").lower() not in {"", "0", "false", "no"} for name in ("CI", "GITLAB_CI"))
 
 
 def _find_looser(plan: Plan, found: InForce) -> Iterator[dict[str, Fact]]:

@@ -40,7 +40,7 @@ def test_what_a_change_does_to_its_own_judging_comes_first():
     notes = _notes(against(duelled(0.0, count=4)), planned=planned, op={"notes": (BOOM,)}, stopped="SIGINT")
 
     assert _kinds(notes) == ["rules_changed", "pins_changed", "compared_with", "run_stopped", "how_duelled"]
-    assert "not those of origin/main, by which it was judged" in sentence(notes[0])
+    assert "not those of origin/main, whose thresholds and baselines judged it" in sentence(notes[0])
     assert "1 (thresholds/softmax.yaml)" in sentence(notes[0])
     assert "triton 3.7 -> 3.8" in sentence(notes[1])
 

@@ -21,6 +21,7 @@ from perfci.core.model import (
     PlannedOp,
     Reason,
 )
+from perfci.core.settings import load, take_grants
 from perfci.core.wording import sentence
 from perfci.runs import base as stage
 from perfci.runs.bench import open_bench
@@ -121,7 +122,8 @@ def test_a_shallow_clone_says_what_to_fetch(forked, tmp_path, monkeypatch):
 
 
 def test_a_change_that_moves_its_rules_is_judged_by_those_of_its_base(bench, forked):
-    settings = dataclasses.replace(forked, thresholds=forked.root / "ci" / "limits", kernels=forked.root / "ops")
+    (forked.root / "pyproject.toml").write_text('[tool.perfci]\nthresholds = "ci/limits"\nkernels = "ops"\n')
+    settings = load(forked.root)
     settings.thresholds.mkdir(parents=True)
     (settings.thresholds / "default.yaml").write_text("margin: 3 %\n")
     (forked.baselines / "fake-one").mkdir(parents=True)
@@ -293,3 +295,37 @@ import perfci.worker.child, perfci.worker.work, perfci.device.fake, perfci.measu
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
+
+
+# --- what a change is given -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asking(forked):
+    """A change that asks for a variable and a folder outside, beside a base that grants another variable."""
+    table = forked.root / "pyproject.toml"
+    git(forked.root, "checkout", "-q", "main")
+    table.write_text('[tool.perfci]\nenvironment = ["MODEL"]\n')
+    commit_all(forked.root)
+    git(forked.root, "checkout", "-q", "topic")
+    git(forked.root, "merge", "-q", "--no-edit", "main")
+    table.write_text('[tool.perfci]\nenvironment = ["MODEL", "MINE"]\ncache_folder = "/elsewhere"\ntime_limit_s = 7\n')
+    commit_all(forked.root)
+    return load(forked.root)
+
+
+@pytest.mark.parametrize(("ci", "environment"), [("true", ("MODEL",)), ("", ("MODEL", "MINE"))])
+def test_in_a_pipeline_a_change_is_given_what_its_base_grants(asking, monkeypatch, ci, environment):
+    monkeypatch.setenv("CI", ci)
+    monkeypatch.delenv("GITLAB_CI", raising=False)
+
+    with open_bench(asking, print) as bench:
+        assert bench.settings.environment == environment
+        assert bench.settings.cache_folder == (None if ci else Path("/elsewhere"))
+        assert bench.settings.time_limit_s == 7
+        assert find(bench).base.changed_rules == ("pyproject.toml",)
+
+
+@pytest.mark.parametrize("table", [None, "[tool.perfci\n", "[tool.perfci]\nenvironment = 3\n"])
+def test_a_base_whose_settings_cannot_be_read_grants_nothing(asking, table):
+    assert take_grants(asking, table and table.encode()).environment == ()
