@@ -25,10 +25,10 @@ from perfci.report.data import to_json, write_plain
 from perfci.runs import flow
 from perfci.runs.bench import Listener
 from perfci.runs.brief import brief
-from perfci.runs.cluster import try_on_cluster
 from perfci.runs.decide import decide
 from perfci.runs.plan import Request
 from perfci.runs.profile import list_patterns, profile_op
+from perfci.runs.try_on_cluster import try_on_cluster
 from perfci.store.logbook import read_logbook
 
 COMMAND = "perfci mcp"

@@ -36,8 +36,8 @@ HOMES = {
     "pandas": ("report.export",),
     "pyarrow": ("report.export",),
     "pynvml": ("device.nvml",),
-    "ray": ("runs.cluster",),
     "scipy": ("statistics.exact", "extensions.history.ratchet.prediction"),
+    "ray": ("extensions.ray.cluster",),
     "torch": ("device", "extensions.npu", "extensions.adopt.rehearsal"),
     "triton": ("device", "extensions.npu", "extensions.adopt.rehearsal"),
     "yaml": (

@@ -41,10 +41,9 @@ from perfci.report import accuracy
 from perfci.report.timings import tabulate_seconds
 from perfci.runs import flow, since
 from perfci.runs import toolchain as toolchains
-from perfci.runs.cluster import check_on_cluster
 from perfci.runs.decide import decide
 from perfci.runs.effective_thresholds import parse_options
-from perfci.runs.nodes import choose_cluster
+from perfci.runs.nodes import choose_cluster, find_kind
 from perfci.runs.plan import Request
 from perfci.runs.shards import FOLDER, ShardPart, check_on_devices, check_shard, confirm_shards
 from perfci.store import signature
@@ -277,7 +276,7 @@ def check(
             where = _set_reports(where, "creep", out)
             run, judgements = since.compare_with_release(where, request, get_command(), progress, against)
         elif (on or devices is base_python is target is None) and (cluster := choose_cluster(on, where)):
-            run, judgements = check_on_cluster(where, request, cluster, get_command(), progress)
+            run, judgements = find_kind().check(where, request, cluster, get_command(), progress)
         elif request.devices not in {None, ONE}:
             run, judgements = check_on_devices(where, request, get_command(), progress)
         else:

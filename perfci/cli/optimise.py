@@ -23,11 +23,11 @@ from perfci.report.markdown import write_table
 from perfci.report.rounds import tabulate_cases, write_record, write_round
 from perfci.report.text import file_name, plain
 from perfci.runs import brief as briefs
-from perfci.runs.cluster import try_on_cluster
 from perfci.runs.nodes import choose_cluster
 from perfci.runs.plan import Request
 from perfci.runs.profile import find_path, list_patterns, profile_op
 from perfci.runs.rounds import FOLDER
+from perfci.runs.try_on_cluster import try_on_cluster
 from perfci.store.files import write_atomically
 from perfci.store.logbook import read_logbook
 

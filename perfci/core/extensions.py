@@ -16,6 +16,7 @@ NAMES = (
     "adopt",
     "history",
     "npu",
+    "ray",
 )  # fmt: skip
 
 POINTS = {
@@ -25,6 +26,7 @@ POINTS = {
     "boards": "a function of the folder of baselines that yields UUIDs of boards that are sick",
     "task": "a class of perfci.worker.tasks: what a worker can be asked to do",
     "losses": "a function of an op's accepted losses that returns a `Rescaled` of perfci.runs.accept_runs",
+    "cluster": "a `ClusterKind` of perfci.runs.nodes: what --on leads to",
     "doctor": "a function of environment variables that returns a `HostLook` of perfci.runs.doctor",
 }
 """What an extension may provide, by the name under which the gate asks for it."""

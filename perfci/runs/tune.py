@@ -28,9 +28,8 @@ from perfci.runs.bench import (
     plan_opening,
 )
 from perfci.runs.boards import avoid_sick, find_sick
-from perfci.runs.cluster import run_commands
 from perfci.runs.describe import describe_ops, find_violation
-from perfci.runs.nodes import HERE, NodeAnswer, NodeCommand, unpack
+from perfci.runs.nodes import HERE, NodeAnswer, NodeCommand, find_kind, unpack
 from perfci.runs.plan import Request, draw_seed
 from perfci.store import claim_reports
 from perfci.store.files import write_atomically
@@ -94,7 +93,7 @@ def tune_on_cluster(
     """Search ops' configurations on a cluster, each op on one board, since times of two are not comparable.
 
     words: options of `perfci tune`. Returns by op its exit code and answer, and why nodes had none. Searches go on
-    where they ended. Raises PerfciError as `run_commands` does, and for an op that cannot be tuned.
+    where they ended. Raises PerfciError as a cluster does, and for an op that cannot be tuned.
     """
     ops, reports = [check_tunable(each) for each in select(settings, request.ops)], settings.reports / FOLDER
     found, edited, written = dict[str, tuple[int, str]](), list[Reason](), "--write" in words
@@ -115,10 +114,10 @@ def tune_on_cluster(
         else:
             found[op.op] = answer.code, answer.out
 
-    with claim_reports(reports):
+    with claim_reports(reports), find_kind().open(address, request.device) as cluster:
         before = [*map(read_files, ops)]
         listener(Doing("tune", ", ".join(op.op for op in ops)))
-        lost = run_commands(settings, address, request.device, [*map(plan, ops)], keep)
+        lost = cluster.run(settings, dict(enumerate(map(plan, ops))), keep)
     return {op.op: found[op.op] for op in ops if op.op in found}, [*edited, *lost]
 
 

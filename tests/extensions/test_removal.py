@@ -74,3 +74,14 @@ def test_an_extension_provides_at_points_that_the_gate_has():
     assert {point for extension in read_extensions().values() for point in extension.provides} <= POINTS.keys()
     with pytest.raises(ValueError, match="no such point: nowhere"):
         Extension(provides={"nowhere": ()})
+
+
+@pytest.mark.slow
+def test_on_a_cluster_without_the_extension_for_it_the_missing_one_is_named(tmp_path):
+    place = without(("ray",), tmp_path / "place")
+    (tmp_path / "kernels").mkdir()
+    assert run(place, "new", "scale", "--fake", where=tmp_path).returncode == 0
+
+    done = run(place, "check", "--device", "fake", "--on", "ray", where=tmp_path)
+
+    assert (done.returncode, "lacks the extension ray" in done.stderr) == (1, True), done.stderr

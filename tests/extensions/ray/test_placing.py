@@ -18,24 +18,17 @@ from perfci.core.environment import installed_versions
 from perfci.core.errors import UsageError
 from perfci.core.model import OpRun, Reason, Run
 from perfci.core.wording import sentence
-from perfci.runs.cluster import (
-    TRIES,
-    Cluster,
-    RayNode,
-    _measure,
-    check_on_cluster,
-    find_fault,
-    refuse_unequal,
-    share_out,
-)
+from perfci.extensions.ray.check import check_on_cluster, measure_shards
+from perfci.extensions.ray.cluster import TRIES, Cluster, refuse_unequal, share_out
+from perfci.runs.nodes import Node
 from perfci.runs.plan import Request
 from perfci.runs.shards import ShardPart, check_shard, plan_shards, run_shards
 from tests.example_runs import environment
 from tests.example_runs import run as make_run
+from tests.extensions.ray.ray_cluster import StandIn
 from tests.git_repositories import commit_all, git
-from tests.ray_cluster import StandIn
 
-A, B, C = (RayNode(name, boards) for name, boards in (("a", 2), ("b", 1), ("c", 1)))
+A, B, C = (Node(name, boards) for name, boards in (("a", 2), ("b", 1), ("c", 1)))
 NODES = {each.name: each for each in (A, B, C)}
 FITS = {"perfci": __version__, "triton": "3.8.0", "torch-npu": None, "time": 1000.0}
 FITS["torch"] = installed_versions(["torch"]).get("torch")
@@ -103,7 +96,7 @@ def test_what_one_node_refuses_begins_again_on_another_and_both_get_more():
 
 
 def test_a_shard_that_kills_nodes_is_given_up_before_it_has_killed_all():
-    many = {name: RayNode(name, 1) for name in "abcdef"}
+    many = {name: Node(name, 1) for name in "abcdef"}
     boards = Boards(many, deadly={1})
 
     assert len(boards.share(12)) == TRIES
@@ -136,10 +129,10 @@ def test_a_node_without_a_package_is_named(package):
 def test_a_node_with_another_torch_than_this_machine_is_named_if_all_nodes_have_it(monkeypatch):
     nodes = [("a", {**FITS, "torch": "2.9.0+cu130"})]
     for here in ({"torch": "2.9.0+cpu"}, {}):  # a build for another device, and a machine that only calls
-        monkeypatch.setattr("perfci.runs.cluster.installed_versions", lambda _, here=here: here)
+        monkeypatch.setattr("perfci.extensions.ray.cluster.installed_versions", lambda _, here=here: here)
         refuse_unequal(nodes, 1000.0, 1000.0)
 
-    monkeypatch.setattr("perfci.runs.cluster.installed_versions", lambda _: {"torch": "2.8.0+cpu"})
+    monkeypatch.setattr("perfci.extensions.ray.cluster.installed_versions", lambda _: {"torch": "2.8.0+cpu"})
     with pytest.raises(UsageError) as error:
         refuse_unequal(nodes, 1000.0, 1000.0)
     assert "a has torch 2.9.0+cu130, not 2.8.0+cpu" in sentence(error.value.reason)
@@ -158,12 +151,16 @@ def board(name, key):
     return replace(run, environment=replace(run.environment, device=device))
 
 
+def find_fault(run, node, first):
+    return Cluster(None, "ray", "cuda", NODES).find_fault(run, node, first)
+
+
 def test_a_node_that_lies_about_its_board_is_found_by_what_its_run_names():
     one, other = board("NVIDIA H200", "nvidia-h200"), board("NVIDIA A100-SXM4-80GB", "nvidia-a100-sxm4-80gb")
-    honest, liar, silent = RayNode("a", 1, "H200"), RayNode("b", 1, "H200"), RayNode("c", 1)
+    honest, liar, silent = Node("a", 1, "H200"), Node("b", 1, "H200"), Node("c", 1)
 
     assert find_fault(one, honest, None) is find_fault(one, silent, one) is None
-    assert find_fault(other, RayNode("d", 1, "A100-80G"), None) is None
+    assert find_fault(other, Node("d", 1, "A100-80G"), None) is None
     for fault, name in ((find_fault(other, liar, None), "b"), (find_fault(other, silent, one), "c")):
         assert f"Node {name} " in sentence(fault) and "A100" in sentence(fault).upper()
     gone = replace(one, ops=(OpRun("relu", failure=Reason("device_gone", {"device": "cuda", "why": "lost"})),))
@@ -212,7 +209,7 @@ def test_if_the_cluster_is_lost_what_came_back_is_judged_and_saved(settings, wor
 
     ray = StandIn()
     ray.wait, ray.get = wait, get
-    measure = functools.partial(_measure, Cluster(ray, "ray", "fake", NODES), [], settings, None, heard.append)
+    measure = functools.partial(measure_shards, Cluster(ray, "ray", "fake", NODES), [], settings, None, heard.append)
 
     with pytest.raises(UsageError) as error:
         run_shards(settings, sharded, None, "perfci check", measure)

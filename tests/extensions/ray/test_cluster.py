@@ -11,21 +11,16 @@ import select
 import subprocess
 import sys
 import time
-from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 
-from perfci import store
 from perfci.cli.main import run
 from perfci.core.locks import device_lock
-from perfci.store.logbook import read_logbook
+from tests.extensions.ray.ray_cluster import LIMITS, WAIT_S, StandIn
 from tests.flow.conftest import Answer, Project, find_boards
-from tests.flow.test_tuning import BEST
-from tests.flow.test_tuning import Project as Tuned
-from tests.git_repositories import alone, begin_topic, commit_all, git
+from tests.git_repositories import alone, begin_topic
 from tests.processes import NAME, runs_there
-from tests.ray_cluster import LIMITS, WAIT_S, LostError, StandIn
 
 needs_ray = pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="no ray: pip install 'perfci[ray]'")
 
@@ -34,7 +29,10 @@ needs_ray = pytest.mark.skipif(not importlib.util.find_spec("ray"), reason="no r
 def cluster(tmp_path_factory):
     """A cluster that starts beside the test. Its nodes inherit the folder that kernels may write."""
     shared = tmp_path_factory.mktemp("shared")
-    command, variables = [sys.executable, "-m", "tests.ray_cluster"], {**os.environ, "PERFCI_WRITABLE": str(shared)}
+    command, variables = (
+        [sys.executable, "-m", "tests.extensions.ray.ray_cluster"],
+        {**os.environ, "PERFCI_WRITABLE": str(shared)},
+    )
     piped = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
     with subprocess.Popen(command, env=variables, **piped) as process, pytest.MonkeyPatch.context() as patched:
 
@@ -47,15 +45,6 @@ def cluster(tmp_path_factory):
 
         yield SimpleNamespace(shared=shared, process=process, find_url=find_url)
         process.stdin.close()
-
-
-@pytest.fixture
-def topic(project: Project, monkeypatch, tmp_path):
-    alone(monkeypatch, tmp_path)
-    begin_topic(project.root)
-    project.edit("scale", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 328.0")
-    project.edit("relu", "triton", "US_PER_MEGABYTE = 320.0", "US_PER_MEGABYTE = 319.2")
-    return project
 
 
 def stated(answer):
@@ -143,74 +132,6 @@ def test_what_finds_a_board_taken_or_sick_begins_again_elsewhere(project, monkey
     assert (find_boards(run), run.ops[0].failure) == ({"FAKE-1"}, None)
     assert run.plan.put_aside == ("FAKE-1",)
     assert run.missing == ()
-
-
-@pytest.fixture
-def connect(monkeypatch):
-    """A function that makes perfci take a stand-in for the cluster that it connects to."""
-    return lambda ray: monkeypatch.setattr("perfci.runs.cluster._connect", lambda _: contextlib.nullcontext(ray))
-
-
-def lose_first():
-    """Node a answers what it is asked first, which perfci it has, and is lost with the first work that it gets."""
-    asked = Counter()
-
-    def around(node):
-        asked[node] += 1
-        if (node, asked[node]) == ("a", 2):
-            raise LostError
-        return contextlib.nullcontext()
-
-    return around
-
-
-@pytest.mark.slow
-def test_a_cluster_tunes_an_op_on_each_board_and_elsewhere_if_one_is_lost(monkeypatch, tmp_path, capsys, connect):
-    alone(monkeypatch, tmp_path)
-    project = Tuned(tmp_path / "project", capsys)
-    project.copy_op("smear")
-    git(project.root, "init", "-q")
-    commit_all(project.root)
-    connect(StandIn("ab", lose_first()))
-
-    code, out, err = project.tune("smear", "--on", "ray", "--format", "json")
-
-    assert (code, "Node a (a) failed (it was lost)" in err) == (0, True), err
-    found = {each["op"]: each for each in json.loads(out)}
-    assert list(found) == ["blur", "smear"] and not project.tuned.exists()
-    assert found["blur"]["file"] == str(project.tuned)
-    assert [each["config"] for each in found["smear"]["entries"]] == [*BEST.values()]
-    (project.root / "pyproject.toml").write_text('[tool.perfci]\ncluster = "ray"\n')
-    space = project.folder.with_name("smear") / "tuned" / "space.json"
-
-    @contextlib.contextmanager
-    def around(node):
-        """Meanwhile somebody edits the space of smear."""
-        space.write_text(space.read_text() + " ")
-        yield
-
-    connect(StandIn("ab", around))
-    code, out, err = project.tune("smear", "--write")  # goes on with what the cluster has found
-    assert (code, "not measured again" in out) == (1, True), err
-    assert "smear/tuned was edited" in err and not (space.parent / "fake-one.json").exists()
-    assert [each["config"] for each in json.loads(project.tuned.read_text())["configs"]] == [*BEST.values()]
-
-
-@pytest.mark.slow
-def test_a_round_is_measured_on_a_cluster_and_kept_here(topic: Project, connect):
-    connect(StandIn("ab", lose_first()))
-    commit_all(topic.root)  # so that HEAD is not what the kernel is compared with
-    topic.edit("scale", "triton", "US_PER_MEGABYTE = 328.0", "US_PER_MEGABYTE = 300.0")
-    words = ("try", "scale", "--why", "fewer bytes", "--expect", "+5%", "--against", "main", "--device", "fake")
-
-    answer = topic.perfci(*words, "--seed", "7", "--on", "ray")
-
-    assert answer.code == 0, answer.err
-    (found,) = read_logbook(topic.root / "kernels" / "scale").rounds
-    assert (found.verdict, found.number, found.expected, found.gain.value > 0.05) == ("kept", 1, 0.05, True)
-    assert found.against == git(topic.root, "rev-parse", "main") != git(topic.root, "rev-parse", "HEAD")
-    assert "US_PER_MEGABYTE = 300.0" in git(topic.root, "show", f"{found.commit}:kernels/scale/scale_triton.py")
-    assert store.read_run(topic.root / "reports" / "rounds").plan.base.commit == found.against
 
 
 def test_a_cluster_that_is_not_there_or_is_none_is_named(topic: Project, monkeypatch):

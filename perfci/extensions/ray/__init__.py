@@ -1,0 +1,12 @@
+"""Checks, searches and rounds on the boards of a Ray cluster (`--on`).
+
+cluster     nodes that do commands of perfci
+check       a shard an op
+node        what a node does
+"""
+
+from perfci.core.extensions import Extension
+
+HERE = "perfci.extensions.ray"
+
+EXTENSION = Extension(provides={"cluster": (f"{HERE}.kind:RayKind",)})

@@ -1,0 +1,87 @@
+"""A check on a cluster: a shard an op, joined as all shards are."""
+
+import dataclasses
+import functools
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from math import inf
+from pathlib import Path
+
+from perfci import store
+from perfci.core import deadline
+from perfci.core.errors import UsageError
+from perfci.core.model import Deadline, Judgements, Reason, Run, ShardPlan
+from perfci.core.settings import ONE, Settings
+from perfci.core.stopping import Stopped
+from perfci.extensions.ray.cluster import Cluster, open_cluster
+from perfci.git.command import require
+from perfci.git.repository import find_repository
+from perfci.ops.discover import select
+from perfci.runs.bench import Listener
+from perfci.runs.nodes import NodeAnswer, NodeCommand, unpack
+from perfci.runs.plan import Request, cases_to_run
+from perfci.runs.shards import FOLDER, plan_shards, run_shards
+from perfci.worker.protocol import Position
+
+GRACE_S = 30.0  # after the deadline
+
+
+def check_on_cluster(
+    settings: Settings, request: Request, address: str, command: str, listener: Listener
+) -> tuple[Run, Judgements]:
+    """Check on the boards of a cluster. What came back is judged even if nodes are lost.
+
+    Raises UsageError as `open_cluster` does, and GitError without a repository.
+    """
+    with open_cluster(address, request.device) as cluster:
+        request = dataclasses.replace(request, devices=ONE, device=cluster.device)
+        last = store.read_run(settings.reports) if (settings.reports / store.RUN_FILE).is_file() else None
+        sharded = plan_shards(settings, request, listener, len(select(settings, request.ops)), last)
+        sharded = dataclasses.replace(sharded, shards=max((each.shard for each in sharded.ops), default=0) or 1)
+        notes = list[Reason]()
+        measure = functools.partial(measure_shards, cluster, notes, settings, request.deadline, listener)
+        run, judgements = run_shards(settings, sharded, request.deadline, command, measure)
+        return run, dataclasses.replace(judgements, notes=(*judgements.notes, *notes))
+
+
+def measure_shards(
+    cluster: Cluster, notes: list[Reason], settings: Settings, limit: Deadline | None, listener: Listener,
+    sharded: ShardPlan, path: Path, options: Sequence[str], variables: Mapping[str, str],
+) -> BaseException | None:  # fmt: skip
+    """Write the folders of all shards that come back, and note what nodes did wrong. Returns what ended it early."""
+    base, given = sharded.plan.base, require(find_repository(settings.root)).top / "plan.json"
+    shares = zip(sharded.ops, sharded.plan.ops, strict=True)
+    cases = {share.shard: cases_to_run(sharded.plan, op) for share, op in shares if share.shard}
+    done, folder = dict[int, Run](), settings.reports / FOLDER
+
+    def plan(shard: int) -> NodeCommand:
+        place = os.path.relpath(given, settings.root)
+        words = ["check", "--plan", place, "--shard", f"{shard}/{sharded.shards}", *options]
+        return NodeCommand(words, {given: path.read_bytes()}, [folder / str(shard)], variables)
+
+    def show(begun: int) -> None:
+        behind = sum(count for shard, count in cases.items() if shard in done)
+        listener(Position(len(done), begun, len(cases), behind, sum(cases.values())))
+
+    def keep(shard: int, answer: NodeAnswer) -> Reason | None:
+        place = folder / str(shard)
+        shutil.rmtree(place, ignore_errors=True)  # of another node
+        unpack(answer.packed, [place])
+        run, first = store.read_run(place), next((run for run in done.values() if run.ops), None)
+        if fault := cluster.find_fault(run, answer.node, first, sharded.plan.put_aside):
+            if fault.kind == "node_mixed":
+                shutil.rmtree(place)  # else it stands if no other node has a better one
+            return fault
+        done[shard] = run
+        return None
+
+    commands = {shard: plan(shard) for shard in sorted(cases)}
+    until = deadline.ends(limit) + GRACE_S if limit else inf
+    try:
+        notes += cluster.run(
+            settings, commands, keep, [base.commit] if base else (), show=show, until=until, refusal="node_failed"
+        )
+    except (Stopped, UsageError) as error:
+        return error
+    return None

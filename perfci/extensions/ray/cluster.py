@@ -1,0 +1,273 @@
+"""Boards of a Ray cluster do commands of perfci, one at a time each.
+
+perfci places the commands itself, since Ray cannot be told which nodes to avoid: if a node dies or fails, what it had
+begun begins again on another one, and it gets nothing more. It packs the work tree itself, as git on a node has to find
+the same modes and links.
+"""
+
+import contextlib
+import io
+import os
+import re
+import shutil
+import signal
+import socket
+import tarfile
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from perfci.core import VERSION, deadline
+from perfci.core.environment import installed_versions
+from perfci.core.errors import MissingPackageError, UsageError
+from perfci.core.model import Fact, Reason, Run, as_fact, board_key
+from perfci.core.settings import CLUSTER, Settings
+from perfci.core.stopping import Stopped
+from perfci.core.temporary import temporary_folder
+from perfci.core.wording import say, sentence, spoken
+from perfci.extensions.ray import node as on_node
+from perfci.git.command import ask, require
+from perfci.git.repository import find_repository
+from perfci.runs.merge import refuse_mixed
+from perfci.runs.nodes import Node, NodeAnswer, NodeCommand
+from perfci.runs.record import ends_run
+from perfci.runs.shards import AUTO, CPU
+
+BOARDS = {"cuda": "GPU", "npu": "NPU"}  # what Ray calls a board of a kind. Kernels run on a CPU for other kinds
+TRIES = 3  # how many nodes a command may fail on
+ENDED = frozenset({0, 2, 3})  # exit codes of a command that came to its end
+POLL_S, ANSWER_S = 1.0, 120.0  # for a look at the cluster, for a node's versions
+PACK_S = 600.0  # for packing two revisions
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that this process is connected to, whose nodes fit together."""
+
+    ray: Any
+    address: str
+    device: str  # what perfci calls its boards: cuda, npu, cpu, or fake if that was asked for
+    nodes: Mapping[str, Node]  # those with such boards, by Ray's ids
+
+    def run(
+        self, settings: Settings, commands: Mapping[int, NodeCommand],
+        keep: Callable[[int, NodeAnswer], Reason | None], revisions: Sequence[str] = (), *,
+        show: Callable[[int], None] = lambda _: None, until: float = inf, refusal: str = "node_refused",
+    ) -> list[Reason]:  # fmt: skip
+        """Have boards do commands, and keep what they answer. Returns as `share_out` does.
+
+        revisions: commits that nodes get beside HEAD. show: gets how many are under way. refusal: kind of an error of
+        perfci's own, which may be the op's fault. Raises Stopped, and UsageError if the cluster is lost.
+        """
+        ray, top = self.ray, require(find_repository(settings.root)).top
+        packed = ray.put(pack(settings, top, *revisions))
+
+        def begin(node: str, number: int) -> Any:
+            return self._pin(on_node.run_command, node, 1).remote(*plan_call(settings, top, commands[number], packed))
+
+        def wait(begun: list[Any]) -> list[Any]:
+            show(len(begun))
+            return list(ray.wait(begun, timeout=POLL_S)[0])
+
+        def take(task: Any, node: str, number: int) -> Reason | None:
+            try:
+                code, why, out, kept = ray.get(task)
+            except ray.exceptions.RayError as error:  # with a cause if it was raised there
+                code, why, out, kept = -1, str(getattr(error, "cause", "")) or as_fact("it was lost"), "", b""
+            if code not in ENDED:
+                kind = refusal if code == 1 else "node_failed"
+                return Reason(kind, {"node": self.nodes[node].name, "why": why})
+            return keep(number, NodeAnswer(self.nodes[node], code, out, kept))
+
+        try:
+            return share_out(self.nodes, sorted(commands), begin, wait, take, until)
+        except KeyboardInterrupt as stop:  # Ray may make it of a signal
+            raise Stopped(signal.SIGINT.name) from stop
+        except (ConnectionError, ray.exceptions.RayError) as error:
+            raise _call_unreachable(self.address, error) from error
+
+    def find_fault(self, run: Run, node: Node, first: Run | None = None, aside: Collection[str] = ()) -> Reason | None:
+        """Returns why a command begins again on another node: the board is gone, taken, sick, or of another model.
+
+        Right is the first run's model, and the one that Ray names. aside: UUIDs of sick boards.
+        """
+        facts: dict[str, Fact] = {"node": node.name, "what": as_fact("device"), "found": run.environment.device.name}
+        lies = node.model.partition("-")[0].lower() not in run.environment.device.name.lower()
+        try:
+            refuse_mixed([first, run] if first and run.ops else [])
+        except UsageError as error:
+            return Reason("node_mixed", {**facts, **error.reason.facts})
+        if run.ops and lies:
+            return Reason("node_mixed", {**facts, "other": node.model})
+        lost = next((op.failure for op in run.ops if op.failure and ends_run(op.failure)), None)
+        if lost:
+            return Reason("node_failed", {"node": node.name, "why": sentence(lost).rstrip(".")})
+        board = run.environment.device.uuid
+        sick = run.ops and board and board_key(board) in set(map(board_key, aside))
+        return Reason("node_sick", {"node": node.name, "board": board}) if sick else None
+
+    def read_versions(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """Returns by nodes' names what `describe_node` finds there."""
+        asked, answers = {node: self._pin(on_node.describe_node, node, 0).remote() for node in self.nodes}, []
+        for node, answer in asked.items():
+            with contextlib.suppress(self.ray.exceptions.RayError):  # it died, or is too slow to be of use
+                answers.append((self.nodes[node].name, self.ray.get(answer, timeout=ANSWER_S)))
+        return answers
+
+    def _pin(self, function: Callable[..., Any], node: str, boards: int) -> Any:
+        """A task of Ray's for so many boards of a node."""
+        board = BOARDS.get(self.device, "CPU")
+        takes = {"GPU": {"num_gpus": boards}, "CPU": {"num_cpus": boards}}.get(board, {"resources": {board: boards}})
+        takes = takes if boards else {"num_cpus": 0}
+        place = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+        return self.ray.remote(max_retries=0, **takes)(function).options(scheduling_strategy=place)
+
+
+@contextlib.contextmanager
+def open_cluster(address: str, device: str) -> Iterator[Cluster]:
+    """Connect to a cluster: `ray` for the one around, else `ray://HOST:PORT`. device: `auto` takes what it has.
+
+    Raises UsageError for a cluster that cannot be reached, has no such board, or has a node that differs from the
+    others or from this machine.
+    """
+    with _connect(address) as ray:
+        offered = ray.cluster_resources()
+        kind = next((kind for kind, board in BOARDS.items() if offered.get(board)), CPU)
+        device = kind if device == AUTO else device
+        board, nodes = BOARDS.get(device, "CPU"), dict[str, Node]()
+        for each in ray.nodes():
+            if each["Alive"] and (boards := int(each["Resources"].get(board, 0))):
+                model = next(filter(None, (name.partition("accelerator_type:")[2] for name in each["Resources"])), "")
+                name = f"{each['NodeManagerHostname']} ({each['NodeManagerAddress']})"
+                nodes[each["NodeID"]] = Node(name, boards, model)
+        if not nodes:
+            raise UsageError("cluster_without_boards", address=address, board=board)
+        cluster, sent = Cluster(ray, address, device, nodes), time.time()
+        refuse_unequal(cluster.read_versions(), sent, time.time())
+        yield cluster
+
+
+@contextlib.contextmanager
+def _connect(address: str) -> Iterator[Any]:
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingPackageError("ray_missing") from error
+    stop = signal.getsignal(signal.SIGTERM)
+    try:
+        if not re.search(CLUSTER, address):
+            raise ValueError(say("it is neither ray nor ray://HOST:PORT"))  # noqa: TRY301
+        if place := urlsplit(address).netloc:  # Ray itself tries for minutes
+            socket.create_connection((urlsplit(address).hostname or place, urlsplit(address).port or 0), 10.0).close()
+        for left in reversed(range(TRIES)):  # Ray's proxy loses a client's server at times (ray-project/ray#63202)
+            with contextlib.suppress(*[ConnectionAbortedError] * (left > 0)):
+                ray.init("auto" if address == "ray" else address, log_to_driver=False, logging_level="ERROR")
+                break
+    except Exception as error:  # each kind of address has errors of its own
+        raise _call_unreachable(address, error) from error
+    signal.signal(signal.SIGTERM, stop)  # Ray's own would end this process without saving
+    ray.cloudpickle.register_pickle_by_value(on_node)  # a node may lack perfci
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _call_unreachable(address: str, error: Exception) -> UsageError:
+    why = str(error).strip().partition("\n")[0] or type(error).__name__
+    return UsageError("cluster_unreachable", address=address, why=why.rstrip("."))
+
+
+def refuse_unequal(answers: Sequence[tuple[str, Mapping[str, Any]]], sent: float, received: float) -> None:
+    """Raise UsageError for a node with another perfci or torch than this machine's, other versions, or a wrong clock.
+
+    answers: nodes' names with what `describe_node` found, between two epoch seconds. This machine may lack torch.
+    """
+    here = {**installed_versions(["torch"]), "perfci": VERSION}
+    for node, found in answers:
+        if not sent - deadline.SKEW_S <= found["time"] <= received + deadline.SKEW_S:
+            raise UsageError("node_clock", node=node, seconds=round(found["time"] - received))
+        for package in on_node.PACKAGES:
+            had, wanted, own = found[package], answers[0][1][package], here.get(package)
+            if own and (had or "").partition("+")[0] != own.partition("+")[0]:
+                wanted = own
+            if had != wanted:
+                had, wanted = (each or as_fact("none") for each in (had, wanted))
+                raise UsageError("node_differs", node=node, package=package, found=had, wanted=wanted)
+
+
+def share_out(
+    nodes: Mapping[str, Node], shards: Iterable[int], begin: Callable[[str, int], Any],
+    wait: Callable[[list[Any]], Iterable[Any]], keep: Callable[[Any, str, int], Reason | None], until: float = inf,
+) -> list[Reason]:  # fmt: skip
+    """Have the boards of nodes measure shards, the first ones first. Returns why nodes, or shards, got no more.
+
+    `begin` starts a shard on a node, `wait` returns what ended of all that was begun, and `keep` stores a result, or
+    returns what is wrong with it. Then the shard begins again on another node, on three at most, and the node gets no
+    more unless it only refused this one. until: epoch seconds.
+    """
+    todo, begun, tried = deque(shards), dict[Any, tuple[str, int]](), defaultdict[int, set[str]](set)
+    faults, refused = dict[str, Reason](), dict[int, Reason]()
+
+    def find_place() -> tuple[str, int] | None:
+        busy = Counter(node for node, _ in begun.values())
+        free = [each for each in nodes if each not in faults and busy[each] < nodes[each].boards]
+        for shard in todo if free else ():
+            if mine := [each for each in free if each not in tried[shard]]:
+                return min(mine, key=lambda each: busy[each] / nodes[each].boards), shard
+        return None
+
+    while todo or begun:
+        while place := find_place():
+            todo.remove(place[1])
+            begun[begin(*place)] = place
+        if not begun or time.time() > until:
+            break
+        for each in wait([*begun]):
+            node, shard = begun.pop(each)
+            tried[shard].add(node)
+            refused.pop(shard, None)
+            if fault := keep(each, node, shard):
+                if fault.kind == "node_refused":
+                    refused[shard] = fault
+                else:
+                    faults.setdefault(node, fault)
+                todo.extendleft([shard] if len(tried[shard]) < TRIES else [])
+    return [*faults.values(), *refused.values()]
+
+
+def plan_call(settings: Settings, top: Path, command: NodeCommand, packed: Any) -> Sequence[Any]:
+    """Arguments of `run_command` on a node. packed: the work tree."""
+    shown = {"PERFCI_LANG": spoken(), "TTY_COMPATIBLE": "0", "COLUMNS": str(shutil.get_terminal_size().columns)}
+    given = {os.path.relpath(path, top): content for path, content in command.given.items()}
+    kept = [os.path.relpath(path, settings.root) for path in command.kept]
+    root = os.path.relpath(settings.root, top)
+    return [*command.words], packed, given, root, kept, {**(command.variables or shown)}, str(top)
+
+
+def pack(settings: Settings, top: Path, *revisions: str) -> bytes:
+    """Returns an archive of the work tree, less what git ignores, with HEAD and these commits in its `.git`."""
+    head = ask(top, "rev-parse", "HEAD").strip()
+    commits = list(dict.fromkeys([head, *revisions]))
+    packed = io.BytesIO()
+    with temporary_folder("cluster") as folder, tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
+        home = folder / ".git"
+        for each in ("objects/pack", "refs"):
+            (home / each).mkdir(parents=True)
+        (home / "HEAD").write_text(f"{head}\n")
+        (home / "shallow").write_text("".join(f"{each}\n" for each in commits))
+        objects = ask(top, "rev-list", "--objects", "--no-walk", *commits, limit_s=PACK_S)
+        ask(top, "pack-objects", "-q", str(home / "objects" / "pack" / "pack"), given=objects, limit_s=PACK_S)
+        ask(folder, "read-tree", "HEAD", variables={"GIT_INDEX_FILE": str(home / "index")})
+        names = ask(top, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")[:-1]
+        sent = [(top / name, name) for name in dict.fromkeys(names) if os.path.lexists(top / name)]
+        for path, name in [(home, ".git"), *sent]:
+            if not path.is_relative_to(settings.reports):
+                # Without owners: git trusts a repository only if it belongs to whoever unpacks it.
+                archive.add(path, name, filter=lambda each: each.replace(uid=0, gid=0, uname="", gname="", deep=False))
+    return packed.getvalue()

@@ -1,0 +1,57 @@
+"""What a node does. It may lack perfci: only the standard library is imported here."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("perfci", "torch", "triton", "torch-npu")  # that nodes have in one version
+
+# It ends with its Ray worker, as that ends with its node, and frees its lock.
+PROGRAM = """import ctypes, runpy, signal
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+runpy.run_module("perfci", run_name="__main__", alter_sys=True)"""
+
+# What a shard's check would find: a Ray worker has other paths.
+VERSIONS = f"""import importlib.metadata as known, json
+found = dict((each.name, each.version) for each in reversed([*known.distributions()]))
+print(json.dumps(dict((name, found.get(name)) for name in {PACKAGES})))"""
+
+
+def describe_node() -> dict[str, Any]:
+    """Returns the versions of PACKAGES, and the time."""
+    found: dict[str, Any] = json.loads(subprocess.check_output([sys.executable, "-P", "-c", VERSIONS]))
+    return {**found, "time": time.time()}
+
+
+def run_command(
+    words: Sequence[str], files: bytes, given: Mapping[str, bytes], root: str, kept: Sequence[str],
+    variables: Mapping[str, str], home: str,
+) -> tuple[int, str, str, bytes]:  # fmt: skip
+    """Returns a command's exit code, its last line, its output, and an archive of what is kept, by number."""
+    packed = io.BytesIO()
+    with tempfile.TemporaryDirectory(prefix="perfci-node-") as made:
+        folder = os.path.realpath(made)
+        with tarfile.open(fileobj=io.BytesIO(files)) as archive:
+            archive.extractall(folder, filter="tar")
+        for name, content in given.items():
+            Path(folder, name).parent.mkdir(parents=True, exist_ok=True)
+            Path(folder, name).write_bytes(content)
+        around = {name: each for name, each in os.environ.items() if name != "OMP_NUM_THREADS"} | {**variables}
+        command, place = [sys.executable, "-P", "-c", PROGRAM, *words], Path(folder, root)
+        done = subprocess.run(command, env=around, cwd=place, stdin=subprocess.DEVNULL, capture_output=True)  # noqa: PLW1510
+        out, last = (each.decode(errors="replace").replace(folder, home) for each in (done.stdout, done.stderr))
+        with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
+            for number, name in enumerate(kept):
+                if (place / name).is_dir():
+                    (place / name / ".lock").unlink(missing_ok=True)  # the one here is in use
+                if (place / name).exists():
+                    archive.add(place / name, str(number))
+    return done.returncode, last.strip().rpartition("\n")[2].removeprefix("perfci: "), out, packed.getvalue()

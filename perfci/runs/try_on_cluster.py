@@ -1,0 +1,59 @@
+"""A round that is measured on a board of a cluster."""
+
+import shutil
+from dataclasses import replace
+from typing import Any
+
+from perfci import store
+from perfci.core.errors import PerfciError
+from perfci.core.model import Reason, Round
+from perfci.core.settings import Settings
+from perfci.core.temporary import temporary_folder
+from perfci.ops.discover import select_one
+from perfci.runs.bench import Listener
+from perfci.runs.boards import find_sick
+from perfci.runs.nodes import HERE, Cluster, NodeAnswer, NodeCommand, find_kind, unpack
+from perfci.runs.plan import Request
+from perfci.runs.rounds import FOLDER, try_round
+from perfci.store.logbook import FILE, read_logbook
+from perfci.worker.protocol import Doing
+
+
+def try_on_cluster(
+    settings: Settings, request: Request, why: str, listener: Listener, command: str, address: str | None, **more: Any
+) -> Round:
+    """One round as `try_round` judges it, with kernel, best and start measured on one board of a cluster, if any."""
+    if not address:
+        return try_round(settings, request, why, listener, command, **more)
+    with find_kind().open(address, request.device) as cluster:
+
+        def measure(round_: Round) -> Round:
+            listener(Doing("measure", round_.op))
+            return _measure(cluster, settings, request, round_)
+
+        return try_round(settings, request, why, listener, command, elsewhere=measure, **more)
+
+
+def _measure(cluster: Cluster, settings: Settings, request: Request, round_: Round) -> Round:
+    """What a node found out of a round, and its run in the reports folder."""
+    op, rounds, found = select_one(settings, round_.op), settings.reports / FOLDER, list[Round]()
+    words = ["try", op.op, "--why", round_.why, "--against", round_.start, "--device", cluster.device, "--on", HERE]
+    words += ["--seed", str(request.seed)] if request.seed is not None else []
+    sick = find_sick(settings)
+
+    def keep(_: int, answer: NodeAnswer) -> Reason | None:
+        with temporary_folder("round") as folder:
+            unpack(answer.packed, [folder / FILE, folder / "run"])
+            found[:] = read_logbook(folder).rounds[-1:]
+            if (folder / "run" / store.RUN_FILE).is_file():
+                shutil.copytree(folder / "run", rounds, dirs_exist_ok=True)
+                return cluster.find_fault(store.read_run(rounds), answer.node, aside=sick)
+        return None
+
+    asked = NodeCommand(words, kept=[op.folder / FILE, rounds])
+    faults = cluster.run(settings, {1: asked}, keep, [str(round_.against), round_.start])
+    if not found or found[0].digest != round_.digest:
+        reason = faults[-1] if faults else Reason("round_edited", {"op": op.op})
+        raise PerfciError(reason.kind, **reason.facts)
+    own = {name: getattr(round_, name) for name in ("number", "time", "commit", "expected", "advice")}
+    return replace(found[0], **own, counters={})
