@@ -37,14 +37,15 @@ from plan_speed import git
 from startup import machine
 
 from perfci.core.errors import PerfciError
-from perfci.core.model import Profile, Round, RoundVerdict
 from perfci.core.settings import Settings, load
 from perfci.core.wording import sentence
+from perfci.extensions.agents.profile_records import Profile
+from perfci.extensions.agents.profiles import profile_op
+from perfci.extensions.agents.round_records import Round, RoundVerdict
+from perfci.extensions.agents.rounds import try_round
 from perfci.lab.tune.files import Space, list_regimes, read_space
 from perfci.lab.tune.records import Config, describe_config, key, nest
 from perfci.runs.plan import Request
-from perfci.runs.profile import profile_op
-from perfci.runs.rounds import try_round
 
 ROOT = Path(__file__).resolve().parents[1]
 POLICIES = ("advised", "random")

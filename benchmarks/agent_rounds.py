@@ -22,7 +22,7 @@ from startup import machine
 
 from perfci.cli.demo import write_project
 from perfci.core.settings import load
-from perfci.mcp import Tools
+from perfci.extensions.agents.server import Tools
 
 ROOT = Path(__file__).resolve().parents[1]
 WARPS = (2, 8, 1, 16, 4)

@@ -31,13 +31,13 @@ from tables import Marks, percent, table
 
 from perfci.core import settings
 from perfci.core.model import Interval
-from perfci.judge.rounds import average_gains
+from perfci.extensions.agents.family import find_confidence, weigh_round
+from perfci.extensions.agents.logbook import FILE
+from perfci.extensions.agents.round_verdict import average_gains
+from perfci.extensions.agents.rounds import try_round
 from perfci.runs.plan import Request
-from perfci.runs.rounds import try_round
 from perfci.statistics import duel_rule, exact, many_duels
-from perfci.statistics.rounds import find_confidence, weigh_round
 from perfci.statistics.strays import Shown, estimate_noise
-from perfci.store.logbook import FILE
 from perfci.thresholds.case import CaseThresholds
 
 MARKS = Marks("benchmarks/rounds.py")

@@ -22,7 +22,8 @@ import msgspec
 
 import perfci.core.model
 from perfci.core import settings
-from perfci.core.model import FORMAT, Baseline, Expected, HistoryRun, Round, Run, ShardPlan
+from perfci.core.model import FORMAT, Baseline, Expected, HistoryRun, Run, ShardPlan
+from perfci.extensions.agents.round_records import Round
 from perfci.store.launches import LaunchRow
 from perfci.thresholds import read
 from perfci.thresholds.case import GATES, CaseThresholds
@@ -239,7 +240,8 @@ def _describe(definition: dict[str, Any], kind: type | None) -> None:
 
 
 def _class(name: str, top: type) -> type | None:
-    known = [getattr(perfci.core.model, name, None), {top.__name__: top}.get(name)]
+    places = (perfci.core.model, inspect.getmodule(top))
+    known = [getattr(place, name, None) for place in places]
     return next((each for each in known if isinstance(each, type)), None)
 
 

@@ -31,8 +31,8 @@ HOMES = {
     "matplotlib": ("report.charts", "report.plots", "extensions.history.charts"),
     "PIL": ("report.charts",),  # a part of matplotlib, as it were: it writes the PNGs
     # Messages between processes, and files, whose faults need their places; bounds mark the records' own fields.
-    "msgspec": ("core.codec", "core.settings", "store", "core.model.basics"),
-    "mcp": ("mcp",),
+    "msgspec": ("core.codec", "core.settings", "store", "core.model.basics", "extensions.agents.logbook"),
+    "mcp": ("extensions.agents.server",),
     "pandas": ("report.export",),
     "pyarrow": ("report.export",),
     "pynvml": ("device.nvml",),

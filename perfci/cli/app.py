@@ -25,11 +25,7 @@ GROUPS = {
         "report": ("results", "Write a stored run as a report, page, table or site."),
     },
     "Optimise": {
-        "brief": ("optimise", "Say what an op is, where it stands, and what may be changed."),
-        "try": ("optimise", "Judge a change of a kernel as one round, and log it."),
-        "profile": ("optimise", "Find what holds each case of an op up, and what promises most."),
         "tune": ("tune", "Search the configurations of an op for faster ones."),
-        "mcp": ("optimise", "Serve an agent by MCP: brief, try, profile, compare, history."),
     },
     "History": {
         "accept": ("accept", "Store runs as baselines, record a new environment, propose it."),

@@ -14,6 +14,7 @@ from perfci.cli.exits import Exit
 from perfci.cli.options import argument, flag, option
 from perfci.cli.output import conclude, get_command, print_lines, relative, tell_of, write_json
 from perfci.cli.progress import Progress
+from perfci.core import extensions
 from perfci.core.errors import UsageError
 from perfci.core.model import DuelWhat, Reason, ShardPlan
 from perfci.core.wording import say, sentence
@@ -25,7 +26,6 @@ from perfci.report.text import BLOCK_LIMIT, plain
 from perfci.runs.decide import decide
 from perfci.runs.effective_thresholds import parse_options
 from perfci.runs.plan import Request
-from perfci.runs.rounds import list_records
 from perfci.runs.shards import merge_shards, plan_shards, refuse_foreign_plan
 from perfci.store import signature
 from perfci.store.files import encode
@@ -167,7 +167,8 @@ def note(
             # Of another pipeline, or one that came with the change.
             raise UsageError("note_other_commit", run=found.id, found=found.environment.commit, commit=here)
     tell_of(found, run or where.reports)
-    judgements, records = decide(found, where), list_records(where, [op.op for op in found.plan.ops])
+    judgements, ops = decide(found, where), [op.op for op in found.plan.ops]
+    records = [record for list_records in extensions.provided("note") for record in list_records(where, ops)]
     if dry_run:
         sys.stdout.write(compose(found, judgements, find_links(os.environ, report), key=name, records=records))
         return Exit.OK

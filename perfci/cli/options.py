@@ -166,6 +166,7 @@ RENAMED = {
     "perfci ci plan --last": "--balance",
     "perfci compare --baseline": "--against",
     "perfci history --device": "--device-key",
+    "perfci history --rounds": "perfci brief --rounds",
     "perfci report --baseline": "--against",
     "perfci report --release": "--against",
     "perfci thresholds relax --device": "--device-key",

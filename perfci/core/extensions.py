@@ -14,6 +14,7 @@ from typing import Any
 
 NAMES = (
     "adopt",
+    "agents",
     "history",
     "npu",
     "ray",
@@ -24,6 +25,7 @@ POINTS = {
     "report": "a `ReportFormat` of perfci.cli.results: what else `perfci report --to` writes",
     "sections": "a function of a run and the rules' settings that returns an `OpExtra` of perfci.report.sections",
     "boards": "a function of the folder of baselines that yields UUIDs of boards that are sick",
+    "note": "a function of settings and names of ops that yields a title and a table of the note in a merge request",
     "task": "a class of perfci.worker.tasks: what a worker can be asked to do",
     "losses": "a function of an op's accepted losses that returns a `Rescaled` of perfci.runs.accept_runs",
     "cluster": "a `ClusterKind` of perfci.runs.nodes: what --on leads to",

@@ -15,10 +15,9 @@ import triton
 import triton.language as tl
 
 from perfci.core.errors import DeviceError
-from perfci.core.model import Counters, Device, DeviceState, Reason
-from perfci.device.counters import count_by_ncu
+from perfci.core.model import Device, DeviceState, Reason
 from perfci.device.nvml import NvmlBoard
-from perfci.device.seam import CountedCalls, Inputs, Session, Sustained
+from perfci.device.seam import Inputs, Session, Sustained
 from perfci.device.targets import TARGETS, explain_unknown_triton
 from perfci.device.tensors import TorchArrays
 from perfci.device.timers import activity_session, event_session
@@ -178,10 +177,6 @@ class CudaDevice(TorchDevice):
         from perfci.device.capture import key_of
 
         return key_of(inputs)
-
-    def count_work(self, calls: CountedCalls) -> Counters:
-        torch.cuda.empty_cache()
-        return count_by_ncu(calls)
 
     def mark_call(self, call: Callable[[], Any]) -> None:
         """The profiler sees what is between its start and its end alone. The timer, which needs CUPTI, never starts."""

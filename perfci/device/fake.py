@@ -21,7 +21,7 @@ import numpy as np
 
 from perfci.core.codec import convert
 from perfci.core.errors import DeviceError, RecordsLostError, UsageError
-from perfci.core.model import Counters, Device, DeviceState, Identity, Limits, Reason
+from perfci.core.model import Device, DeviceState, Identity, Limits, Reason
 from perfci.device import seam
 
 Array = np.ndarray[Any, Any]
@@ -349,10 +349,10 @@ class FakeDevice(seam.Accelerator):
         for each in us:
             work(each)
 
-    def count_work(self, calls: seam.CountedCalls) -> Counters:
+    def count_work(self, calls: seam.CountedCalls) -> seam.Counters:
         """Every array moves once, through a DRAM of one terabyte a second. Half of all warps are active."""
         if self._spec.counters_refused:
-            return Counters(note=Reason("counters_refused"))
+            return seam.Counters(note=Reason("counters_refused"))
         found = {}
         for case in calls.cases:
             call: Any = calls.make(case)
@@ -362,7 +362,7 @@ class FakeDevice(seam.Accelerator):
             busy = min(moved / max(sum(_spent), TICK_US) / 1e6 / self._spec.speed, 1.0)
             made_up = {"occupancy": 0.5, "l1_hit": 0.0, "l2_hit": 0.0, "dram": busy, "dram_bytes": moved}
             found[case] = made_up | _counted
-        return Counters("virtual", found)
+        return seam.Counters("virtual", found)
 
     def endurance(self) -> FakeEndurance:
         return FakeEndurance(self._spec.memory_bytes)

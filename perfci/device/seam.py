@@ -5,27 +5,17 @@ from __future__ import annotations
 import cmath
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from perfci.core.errors import DeviceError
-from perfci.core.model import (
-    CompiledKernel,
-    Counters,
-    Device,
-    DeviceState,
-    ErrorStats,
-    Fact,
-    Identity,
-    Limits,
-    Reason,
-    as_fact,
-)
+from perfci.core.model import CompiledKernel, Device, DeviceState, ErrorStats, Fact, Identity, Limits, Reason, as_fact
 from perfci.device.targets import Target
 from perfci.ops.recording import Recording
 
@@ -452,6 +442,29 @@ class Endurance:
     def footprint(self, make: Callable[[], Any]) -> int | None:
         """Bytes of the arrays that `make` would return, found without making them. None if unknown."""
         return None
+
+
+CounterSource = Literal["ncu", "aic_metrics", "virtual", "compiled"]
+"""Where counters are from: Nsight Compute, torch_npu, the fake device. compiled: there are none, but code and times"""
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Hardware counters of one call of each case."""
+
+    source: CounterSource = "compiled"
+    cases: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    note: Reason | None = None  # why there are no counters
+
+
+def average_counters(rows: Iterable[tuple[Mapping[str, float], float]]) -> dict[str, float]:
+    """Means of what some kernels have, weighted."""
+    sums, weights = defaultdict[str, float](float), defaultdict[str, float](float)
+    for row, weight in rows:
+        for name, value in row.items():
+            sums[name] += weight * value
+            weights[name] += weight
+    return {name: total / weights[name] for name, total in sums.items() if weights[name]}
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from perfci.core.model import Judgements, Round, Run
+from perfci.core.model import Judgements, Run
 from perfci.core.wording import say, sentence
 from perfci.gitlab.markup import code, harden, inline
 from perfci.gitlab.proposal import write_some
 from perfci.report import against, frame, markdown, rows, summary
 from perfci.report.build import tabulate_verdicts
-from perfci.report.rounds import tabulate_rounds
 from perfci.report.steps import repeat
+from perfci.report.view import Table
 
 LIMIT = 900_000  # most bytes of a note; GitLab takes 1,000,000 characters
 KEY = "check"  # which of a merge request's notes by perfci this is
@@ -45,8 +45,8 @@ class Links:
     pipeline: str | None = None
 
 
-Records = Sequence[Sequence[Round]]
-"""For each op whose kernel is the best of its rounds, these rounds."""
+Records = Sequence[tuple[str, Table]]
+"""What extensions add, each a title and a table."""
 
 
 def compose(
@@ -64,7 +64,7 @@ def compose(
     ran = {op.op for op in run.ops}
     ops = tuple(op for op in run.plan.ops if op.op in ran) or run.plan.ops
     command = markdown.fence(repeat(replace(run, plan=replace(run.plan, ops=ops))))
-    title = rows.write_counts(rows.count_all(judgements))
+    counts = rows.write_counts(rows.count_all(judgements))
     step = (
         say("Next: {advice}", advice=head.step.advice) + "\n\n" + markdown.fence(head.step.command) if head.step else ""
     )
@@ -80,15 +80,9 @@ def compose(
             step if most_causes else "",
             _list((harden(markdown.write(text)) for text in head.reasons[:most_reasons]), f"### {say('Why')}"),
             _list([*(harden(markdown.write(line)) for line in summed), *map(inline, above)]),
-            (_fold(title, write_some(tabulate_verdicts(shown), most_rows)) if most_rows else title) if shown else "",
+            (_fold(counts, write_some(tabulate_verdicts(shown), most_rows)) if most_rows else counts) if shown else "",
             _list(_describe_changes(run), say("### What changed")),
-            *(
-                _fold(
-                    say("{op}, round by round", op=inline(mine[0].op)), write_some(tabulate_rounds(mine), most_reasons)
-                )
-                for mine in records
-                if most_reasons
-            ),
+            *(_fold(inline(title), write_some(table, most_reasons)) for title, table in records if most_reasons),
             _fold(say("Notes on this run: {count}", count=len(below)), _list(below)) if below else "",
             say("The same inputs and order of measuring again:") + "\n\n" + command,
         )

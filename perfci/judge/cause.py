@@ -11,16 +11,15 @@ from perfci.core.model import (
     BaseArm,
     Fact,
     Judgement,
+    KernelChange,
     OpRun,
     PerformanceCase,
     Reason,
-    RoundChange,
     Suite,
     Verdict,
     as_fact,
 )  # fmt: skip
-from perfci.core.model.measured import PARAMETERS
-from perfci.core.model.rounds import COMPILED
+from perfci.core.model.measured import COMPILED, PARAMETERS
 
 SLOWER = frozenset({Verdict.REGRESSED, Verdict.EXPECTED, Verdict.TAIL})
 CALM = frozenset({Verdict.PASS, Verdict.UNCHANGED})
@@ -92,9 +91,9 @@ def find_causes(concerned: Sequence[PerformanceCase], calm: Iterable[Performance
     return found
 
 
-def _join(cases: Sequence[Iterable[RoundChange]]) -> dict[RoundChange, set[RoundChange]]:
+def _join(cases: Sequence[Iterable[KernelChange]]) -> dict[KernelChange, set[KernelChange]]:
     """Changes of what changed in all of these cases, with the values of all, and of which changes each is made."""
-    found: dict[str, list[RoundChange]] = {}
+    found: dict[str, list[KernelChange]] = {}
     for each in chain.from_iterable(cases):
         found.setdefault(each.name, []).append(each)
     shared = set.intersection(*({each.name for each in changes} for changes in cases))
@@ -104,14 +103,14 @@ def _join(cases: Sequence[Iterable[RoundChange]]) -> dict[RoundChange, set[Round
         return " / ".join((first, *others[: NAMED - 1], *(["..."] if len(others) >= NAMED else [])))
 
     return {
-        RoundChange(name, write(each.was for each in own), write(each.now for each in own)): set(own)
+        KernelChange(name, write(each.was for each in own), write(each.now for each in own)): set(own)
         for name, own in found.items()
         if name in shared
     }
 
 
 def _name_cause(
-    shared: Mapping[RoundChange, set[RoundChange]], quiet: Sequence[Collection[RoundChange]]
+    shared: Mapping[KernelChange, set[KernelChange]], quiet: Sequence[Collection[KernelChange]]
 ) -> Reason | None:
     """Since: no case that kept its time has it, and there are such cases. With: it may be a coincidence."""
     roots = [each for each in shared if each.name not in COMPILED]
@@ -130,13 +129,13 @@ def _name_cause(
     return Reason("cause_since" if certain else "cause_with", facts)
 
 
-def _write_value(change: RoundChange, value: str) -> str:
+def _write_value(change: KernelChange, value: str) -> str:
     if change.name not in {"spills", "shared_bytes"}:
         return value
     return " / ".join(units.size(int(each)) if each.isdecimal() else each for each in value.split(" / "))
 
 
-def _list_all(case: PerformanceCase) -> Iterator[RoundChange]:
+def _list_all(case: PerformanceCase) -> Iterator[KernelChange]:
     """What differs from the base's call: its kernels, then how many there are and what torch does."""
     yield from list_changes([case])
     for each in case.base.changes if case.base else ():
@@ -145,34 +144,34 @@ def _list_all(case: PerformanceCase) -> Iterator[RoundChange]:
             # Without the arguments of an operation, among which are sizes.
             before, after = (str(each.facts[side]).partition("(")[0] for side in (was, now))
             if before != after:
-                yield RoundChange(name, before, after)
+                yield KernelChange(name, before, after)
 
 
-def list_changes(cases: Iterable[PerformanceCase]) -> tuple[RoundChange, ...]:
+def list_changes(cases: Iterable[PerformanceCase]) -> tuple[KernelChange, ...]:
     """What differs between these cases' kernels and their bases', each once: stages 4 -> 3. Constants come first.
 
     A kernel that only one of both has shows nothing. Grids follow from constants, so they only count on their own.
     """
-    found: list[RoundChange] = []
-    grids: list[RoundChange] = []
+    found: list[KernelChange] = []
+    grids: list[KernelChange] = []
     for case in cases:
         base = case.base or BaseArm()
         for kind, facts in ((each.kind, each.facts) for each in base.changes):
             before, after = str(facts.get("before")), str(facts.get("after"))
             if kind == "launch_changed" and facts["what"] == "grid":
-                grids.append(RoundChange("grid", before, after))
+                grids.append(KernelChange("grid", before, after))
             # Without what the compiler made of the base, the launches show what they were given.
             elif kind == "launch_changed" and not base.compiled:
-                found.append(RoundChange(str(facts["what"]), before, after))
+                found.append(KernelChange(str(facts["what"]), before, after))
             elif kind == "argument_changed" and not base.compiled and "#" not in before + after:
                 name = str(facts["name"])
-                found.append(RoundChange("shared_bytes" if name == "shared memory" else name, before, after))
+                found.append(KernelChange("shared_bytes" if name == "shared memory" else name, before, after))
         for kernel in dict.fromkeys(each.name for each in case.compiled):
             # A call may launch one kernel several times, with other constants.
             sides = ([each.parameters for each in own if each.name == kernel] for own in (base.compiled, case.compiled))
             for was, now in zip(*sides, strict=False):
                 found += [
-                    RoundChange(name, was[name], now[name]) for name in was if now.get(name, was[name]) != was[name]
+                    KernelChange(name, was[name], now[name]) for name in was if now.get(name, was[name]) != was[name]
                 ]
     order = {name: place for place, name in enumerate(PARAMETERS, 1)}
     return tuple(dict.fromkeys(sorted(found, key=lambda each: order.get(each.name, 0)) or grids))

@@ -298,7 +298,6 @@ PLACES = (
     "perfci.worker.tuning.task:Tune",
     "perfci.worker.chains:CheckChain",
     "perfci.worker.soak:SoakOp",
-    "perfci.worker.profile:ProfileOp",
 )
 """Where the gate's tasks are."""
 

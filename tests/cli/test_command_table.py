@@ -29,7 +29,7 @@ TABLE = {
     "show": "RUN --op --case --format --project",
     "report": "RUN... --to --against --op --case --out --store --verdicts --project",
     "bisect": "OP --op --against --bad --case --device --budget --seed --timer --first-parent --format --project",
-    "brief": "OP --op --case --device --format --project",
+    "brief": "OP --op --case --device --rounds --format --project",
     "try": "OP --op --case --why --expect --advice --against --device --seed --on --format --project",
     "profile": "OP --op --case --device --seed --format --project",
     "tune": "OP... --op --case --device --budget --device-spec --write --seed --timer --on --format --project",
@@ -39,8 +39,7 @@ TABLE = {
         " --target-branch --branch --against --dry-run --format --project"
     ),
     "history": (
-        "OP... --op --case --device-key --last --drift --boards --store --run --blocks --rounds --strict --format"
-        " --project"
+        "OP... --op --case --device-key --last --drift --boards --store --run --blocks --strict --format --project"
     ),
     "thresholds show": "OP... --op --case --device-key --key --format --project",
     "thresholds tighten": "OP... --op --case --device-key --write --format --project",

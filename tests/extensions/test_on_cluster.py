@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from perfci import store
-from perfci.store.logbook import read_logbook
+from perfci.extensions.agents.logbook import read_logbook
 from tests.extensions.ray.ray_cluster import LostError, StandIn
 from tests.flow.conftest import Project
 from tests.flow.test_tuning import BEST

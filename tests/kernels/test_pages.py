@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from perfci.core.model import PlannedOp
+from perfci.extensions.agents.brief import check_words
 from perfci.ops.spec import case_id
-from perfci.runs.brief import check_words
 from perfci.worker.load import import_from, list_signature
 
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"

@@ -17,12 +17,14 @@ import pytest
 
 from perfci import store
 from perfci.core.codec import encode
-from perfci.core.model import FORMAT, Baseline, HistoryRun, Profile, Round, Run, ShardPlan
+from perfci.core.model import FORMAT, Baseline, HistoryRun, Run, ShardPlan
+from perfci.extensions.agents.logbook import FILE, append_round
+from perfci.extensions.agents.profile_records import Profile
+from perfci.extensions.agents.round_records import Round
 from perfci.report import data
 from perfci.store import files
 from perfci.store.history import append_history, history_path
 from perfci.store.launches import LaunchRow, append_launches, read_launches
-from perfci.store.logbook import FILE, append_round
 from tests import example_runs
 from tests.closed_schemas import PUBLISHED, faults, published
 from tests.schemas import UNITS

@@ -10,8 +10,6 @@ A missing number is None, never 0 or infinity. Every record is stored as JSON by
     baseline    what is stored
     history     what is kept of accepted runs
     decision    comparisons, judgements
-    rounds      what was tried to make a kernel faster
-    profile     where the time of cases goes
 """
 
 from perfci.core.model.baseline import *
@@ -20,6 +18,4 @@ from perfci.core.model.decision import *
 from perfci.core.model.history import *
 from perfci.core.model.measured import *
 from perfci.core.model.place import *
-from perfci.core.model.profile import *
-from perfci.core.model.rounds import *
 from perfci.core.model.run import *

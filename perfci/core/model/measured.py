@@ -328,6 +328,16 @@ class PeerArm:
 
 
 PARAMETERS = ("warps", "stages", "registers", "shared_bytes", "spills")  # of a compiled kernel, beside its constants
+COMPILED = PARAMETERS[2:]  # what the compiler makes of the other parameters
+
+
+@dataclass(frozen=True)
+class KernelChange:
+    """What differs between the compiled kernels of two revisions, by identity: stages 4 -> 3."""
+
+    name: str  # of PARAMETERS, grid, or a constant such as BLOCK
+    was: str  # in the revision, or round, that it was compared with
+    now: str  # in this one
 
 
 @dataclass(frozen=True)

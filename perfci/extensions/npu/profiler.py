@@ -17,8 +17,7 @@ from typing import Any
 
 from perfci.core.errors import DeviceError, RecordsLostError
 from perfci.core.temporary import temporary_folder
-from perfci.device.counters import average
-from perfci.device.seam import Launch
+from perfci.device.seam import Launch, average_counters
 from perfci.device.timers import NAME, ActivitySession, CacheFlush, Record, split_at_flushes
 
 DETAILS = "kernel_details.csv"  # below ASCEND_PROFILER_OUTPUT
@@ -123,7 +122,7 @@ class NpuActivitySession(ActivitySession):
         """Counters of each launch: of several kernels the means, weighted by time."""
         groups = split_at_flushes(self._records, self._marks)
         return [
-            average((each.counters, each.duration_ns) for each in groups[mark] if isinstance(each, NpuRecord))
+            average_counters((each.counters, each.duration_ns) for each in groups[mark] if isinstance(each, NpuRecord))
             for mark, _ in self._timed
         ]
 

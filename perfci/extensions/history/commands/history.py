@@ -9,7 +9,6 @@ from rich.console import RenderableType
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.optimise import show_rounds
 from perfci.cli.options import flag, option
 from perfci.cli.output import STYLES, Grid, Paragraph, print_found, print_lines
 from perfci.core import units
@@ -45,7 +44,7 @@ class OpHistory:
 
 @options.takes(
     "ops case device last store run blocks",
-    {"drift": "ops case device strict store run blocks", "boards": "device store run blocks", "rounds": "ops"},
+    {"drift": "ops case device strict store run blocks", "boards": "device store run blocks"},
 )
 def history(
     ops: options.Ops = [],  # noqa: B006
@@ -61,15 +60,12 @@ def history(
     blocks: Annotated[
         int, option("--blocks", "--store: newest runs of an op whose blocks stay there.", metavar="N", min=0)
     ] = KEPT,
-    rounds: Annotated[bool, flag("--rounds", "What `perfci try` tried, round by round, with a record of it.")] = False,
     strict: options.Strict = False,
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
     """Show accepted runs: each case over time, with epochs and changes of the environment."""
     where, json = language.load(project), output == "json"
-    if rounds:
-        return show_rounds(where, ops, output)
     if store:
         histories = _copy(where, store, run, blocks, ops, device, None if boards else case, quiet=json)
     else:

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfci.core.codec import encode
-from perfci.core.model import Round, RoundVerdict
 from perfci.core.settings import load
 from perfci.core.temporary import temporary_folder
 from perfci.core.wording import sentence
+from perfci.extensions.agents.logbook import FILE, append_round, read_logbook
+from perfci.extensions.agents.round_records import Round, RoundVerdict
+from perfci.extensions.agents.rounds import try_round
 from perfci.git.base import find_commit
 from perfci.git.checkout import materialise
 from perfci.git.command import require
@@ -19,9 +21,7 @@ from perfci.ops.discover import select_one
 from perfci.report.data import write_plain
 from perfci.runs.base import move_settings
 from perfci.runs.plan import Request
-from perfci.runs.rounds import try_round
 from perfci.store.history import held
-from perfci.store.logbook import FILE, append_round, read_logbook
 
 MOST = 10**6  # rounds of a search: it has a budget of its own
 
@@ -64,7 +64,9 @@ def evaluate(
         if logbook.exists():
             (kernel.parent / FILE).write_bytes(logbook.read_bytes())
         request = Request((folder.op,), device=device)
-        found = try_round(there, request, why, lambda _: None, "perfci.api.evaluate", start=start, most=MOST)
+        found = try_round(
+            there, request, why, lambda _: None, "perfci.extensions.agents.evaluator.evaluate", start=start, most=MOST
+        )
         append_round(folder.folder, found)
     score, gain = _score(found, {each.number: each for each in rounds}), found.gain
     metrics = {"combined_score": score, "correct": float(score > 0), "kept": float(found.verdict is RoundVerdict.KEPT)}

@@ -11,12 +11,11 @@ import re
 import shutil
 import subprocess
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from perfci.core.model import Counters, Reason
+from perfci.core.model import Reason
 from perfci.core.temporary import temporary_folder
-from perfci.device.seam import CountedCalls
+from perfci.device.seam import Accelerator, CountedCalls, Counters, average_counters
 
 MARK = "perfci_l2_flush"  # name of the kernel that is launched before each case's call
 FURTHER = "/usr/local/cuda/bin"  # folder of Nsight Compute if it is not on the path
@@ -45,6 +44,14 @@ NAMES = {
 }
 """Counter -> metric. Percentages become shares. Beside them there is bank_conflicts, the share of accesses to shared
 memory that conflicts add. Of several kernels bytes are summed. The rest is the mean, weighted by time."""
+
+
+def count(device: Accelerator, calls: CountedCalls) -> Counters:
+    """Read hardware counters of one call of each case: of a GPU by Nsight Compute, else as the device itself does."""
+    if device.info.kind != "cuda":
+        return device.count_work(calls)
+    device.endurance().trim()  # for the process that makes the calls
+    return count_by_ncu(calls)
 
 
 def count_by_ncu(calls: CountedCalls) -> Counters:
@@ -105,20 +112,10 @@ def read_counters(text: str, cases: Sequence[str]) -> dict[str, dict[str, float]
     return {case: counters for case, counters in found.items() if counters}
 
 
-def average(rows: Iterable[tuple[Mapping[str, float], float]]) -> dict[str, float]:
-    """Means of what some kernels have, weighted."""
-    sums, weights = defaultdict[str, float](float), defaultdict[str, float](float)
-    for row, weight in rows:
-        for name, value in row.items():
-            sums[name] += weight * value
-            weights[name] += weight
-    return {name: total / weights[name] for name, total in sums.items() if weights[name]}
-
-
 def _sum_up(kernels: Iterable[Mapping[str, float]]) -> Iterator[tuple[str, float]]:
     """Counters of a call from its kernels' metrics."""
     known = list(kernels)
-    found = average((metrics, metrics.get(_TIME, 1.0)) for metrics in known)
+    found = average_counters((metrics, metrics.get(_TIME, 1.0)) for metrics in known)
     found |= {name: sum(each.get(name, 0.0) for each in known) for name in found if name.endswith(".sum")}
     for name, metric in NAMES.items():
         unit = found.get(_LATENCY) if name.startswith("stall_") else 100.0 if "pct" in metric else 1.0

@@ -7,9 +7,9 @@ import textwrap
 import pytest
 
 from perfci.core.wording import sentence
-from perfci.device import counters
-from perfci.device.counters import MARK, NAMES, count_by_ncu, read_counters
 from perfci.device.seam import CountedCalls
+from perfci.extensions.agents import counters
+from perfci.extensions.agents.counters import MARK, NAMES, count, count_by_ncu, read_counters
 
 HEADER = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device",'
@@ -230,3 +230,31 @@ def test_an_ncu_that_hangs_is_ended(ncu, monkeypatch):
     assert heard
     assert found.note is not None
     assert found.note.kind == "counters_failed"
+
+
+@pytest.mark.cuda
+def test_counters_of_an_addition_are_those_of_its_bytes_or_there_is_a_reason(tmp_path):
+    import torch
+
+    from perfci.device.cuda import CudaDevice
+
+    program = tmp_path / "calls.py"
+    program.write_text(
+        "import torch\n"
+        "from perfci.device.cuda import CudaDevice\n"
+        "device, x = CudaDevice(), torch.ones(1 << 26, device='cuda')\n"
+        "for _ in range(2):\n"
+        "    device.mark_call(lambda: x + 1)\n"
+    )
+    command = (sys.executable, str(program))
+    again = CountedCalls(("first", "second"), lambda _: torch.cuda.synchronize, command, False, int)
+    found = count(CudaDevice(), again)
+
+    if found.note is not None:  # no ncu here, or no right to counters
+        assert found.note.kind in {"counters_no_ncu", "counters_refused", "counters_failed"}
+        return
+    assert list(found.cases) == ["first", "second"]
+    for counted in found.cases.values():
+        assert counted["dram_bytes"] == pytest.approx(2 * 4 * (1 << 26), rel=0.15)
+        assert 0 < counted["occupancy"] <= 1
+        assert counted["dram"] > 0.5

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from perfci.core.errors import GitError, StoredFileError
-from perfci.core.model import Interval, Pattern, Reason, Round, RoundCase, RoundChange, RoundVerdict
-from perfci.store.logbook import FILE, append_round, count_patterns, keep_files, read_logbook
+from perfci.core.model import Interval, KernelChange, Reason
+from perfci.extensions.agents.logbook import FILE, append_round, count_patterns, keep_files, read_logbook
+from perfci.extensions.agents.round_records import Pattern, Round, RoundCase, RoundVerdict
 from tests.git_repositories import alone, commit, git, start
 
 START = "a" * 40
@@ -86,24 +87,24 @@ def test_a_logbook_that_cannot_be_written_is_an_error(tmp_path):
 
 
 def test_the_logbook_in_the_docs_can_be_read():
-    found = read_logbook(Path(__file__).parents[2] / "docs" / "example-rounds")
+    found = read_logbook(Path(__file__).parents[3] / "docs" / "example-rounds")
 
     assert [str(each.verdict) for each in found.rounds] == ["kept", "slower", "slower", "slower", "kept"]
     assert not found.problems
 
 
 def test_patterns_are_counted_from_what_was_judged():
-    fewer, more = RoundChange("warps", "8", "4"), RoundChange("warps", "4", "8")
+    fewer, more = KernelChange("warps", "8", "4"), KernelChange("warps", "4", "8")
     rounds = [
-        made(1, changed=(fewer, RoundChange("registers", "40", "32"))),
+        made(1, changed=(fewer, KernelChange("registers", "40", "32"))),
         made(2, "slower", changed=(fewer, fewer)),
-        made(3, "kept", changed=(fewer, RoundChange("BLOCK", "512", "1024"))),
+        made(3, "kept", changed=(fewer, KernelChange("BLOCK", "512", "1024"))),
         made(4, "refused", changed=(more,)),
         made(
             5,
             "equal",
             advice="more_warps",
-            changed=(more, RoundChange("LOOP", "True", "False")),
+            changed=(more, KernelChange("LOOP", "True", "False")),
         ),
     ]
 
@@ -114,7 +115,7 @@ def test_patterns_are_counted_from_what_was_judged():
 
 
 def test_patterns_say_whether_small_or_large_cases_became_faster():
-    fewer = (RoundChange("warps", "8", "4"),)
+    fewer = (KernelChange("warps", "8", "4"),)
     gain, loss = Interval(0.1, 0.08, 0.12, 0.95), Interval(0.01, -0.01, 0.03, 0.95)
     rounds = [
         made(1, changed=fewer, cases=(

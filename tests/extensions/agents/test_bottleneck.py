@@ -2,9 +2,10 @@
 
 import pytest
 
-from perfci.core.model import Bound, CaseProfile, Device, KernelBinary, Reason
+from perfci.core.model import Device, KernelBinary, Reason
 from perfci.device.targets import TARGETS, find_occupancy
-from perfci.judge.bottleneck import START_US, diagnose
+from perfci.extensions.agents.bottleneck import START_US, diagnose
+from perfci.extensions.agents.profile_records import Bound, CaseProfile
 
 H200 = TARGETS["sm_90"]
 BOARD = Device("cuda", "NVIDIA H200", "nvidia-h200", processors=132)

@@ -14,7 +14,7 @@ import pytest
 
 from perfci.cli.main import run
 from perfci.core.settings import load
-from perfci.mcp import Tools
+from perfci.extensions.agents.server import Tools
 from perfci.worker import forks
 from tests import agent_session
 from tests.benchmark_modules import imported

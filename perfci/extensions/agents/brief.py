@@ -8,20 +8,20 @@ from perfci import store
 from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Baseline, BaselineCase, Comparison, Limits, PerformanceCase, PlannedOp, Reason
 from perfci.core.settings import Settings
+from perfci.extensions.agents.brief_page import Brief, BriefCase
+from perfci.extensions.agents.logbook import read_logbook
+from perfci.extensions.agents.profiles import read_profile
+from perfci.extensions.agents.rounds import may_change
 from perfci.judge.compare import find_speedup
 from perfci.ops.discover import OpFolder, select_one
 from perfci.ops.fingerprint.tree import Tree
 from perfci.ops.spec import matches
-from perfci.report.brief import Brief, BriefCase
 from perfci.report.speed import find_rates
 from perfci.runs import flow
 from perfci.runs.bench import Listener
 from perfci.runs.decide import decide
 from perfci.runs.effective_thresholds import in_force
 from perfci.runs.plan import Request
-from perfci.runs.profile import read_profile
-from perfci.runs.rounds import may_change
-from perfci.store.logbook import read_logbook
 from perfci.thresholds.read import load
 from perfci.worker.protocol import Message, Prepared
 

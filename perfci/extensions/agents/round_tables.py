@@ -4,9 +4,10 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from perfci.core import units
-from perfci.core.model import SMALL_BYTES, Interval, Pattern, Round, RoundVerdict
+from perfci.core.model import Interval
 from perfci.core.wording import say, sentence
-from perfci.report.charts.rounds import MARKS, draw_rounds
+from perfci.extensions.agents.round_chart import MARKS, draw_rounds
+from perfci.extensions.agents.round_records import SMALL_BYTES, Pattern, Round, RoundVerdict
 from perfci.report.charts.style import save_png
 from perfci.report.markdown import write, write_table
 from perfci.report.text import NAME_LIMIT, code, file_name, glyphs, plain

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from perfci.core.model import Bound, Profile
 from perfci.core.settings import load
 from perfci.device.seam import WARMING
+from perfci.extensions.agents.logbook import read_logbook
+from perfci.extensions.agents.profile_records import Bound, Profile
+from perfci.extensions.agents.profile_task import ProfileOp
+from perfci.extensions.agents.profiles import read_profile
 from perfci.ops.discover import select
 from perfci.runs.bench import list_files, place_ops, plan_opening
-from perfci.runs.profile import read_profile
 from perfci.store.files import decode
-from perfci.store.logbook import read_logbook
-from perfci.worker.profile import ProfileOp
 from perfci.worker.tasks import pack_task
 from tests.git_repositories import alone, begin_topic
 
@@ -174,7 +174,7 @@ def test_advice_is_shown_with_how_often_it_was_kept(project, monkeypatch, tmp_pa
     first = profile(project, "--case", "rows=256")["cases"][0]["advice"][0]
     assert (first["id"], first["kept"], first["tried"]) == ("more_stages", 1, 2)
     assert "1 of 2" in project.perfci("profile", "relu", "--device", "fake").out
-    assert "advice more_stages: kept 1 of 2 times" in project.perfci("history", "relu", "--rounds").out
+    assert "advice more_stages: kept 1 of 2 times" in project.perfci("brief", "relu", "--rounds").out
 
 
 def test_a_damaged_profile_costs_no_round(project, monkeypatch, tmp_path):
@@ -193,7 +193,7 @@ def test_the_page_shows_what_the_command_prints(project):
     def shape(text):
         return re.sub(r"[\d.]+", "N", " ".join(text.split()))
 
-    text = (Path(__file__).parents[2] / "docs" / "profile.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "profile.md").read_text(encoding="utf-8")
     (command,) = re.findall(r"^\$ perfci (.*)$", text, re.MULTILINE)
     block = text.split(f"$ perfci {command}\n")[1].split("```")[0]
 

@@ -15,12 +15,12 @@ from perfci import store
 from perfci.cli.main import run
 from perfci.core import locks
 from perfci.core.wording import sentence
-from perfci.store.logbook import FILE, read_logbook
+from perfci.extensions.agents.logbook import FILE, read_logbook
 from tests.closed_schemas import faults
 from tests.flow.conftest import quick_topic
 from tests.git_repositories import alone, begin_topic, commit_all, git
 
-GUIDE = Path(__file__).parents[2] / "docs" / "rounds.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "rounds.md"
 SPEED = "US_PER_MEGABYTE = 320.0"
 
 
@@ -340,7 +340,7 @@ def test_a_torn_last_line_survives_and_the_next_number_is_new(kept):
     path.write_bytes(path.read_bytes() + torn)
 
     attempt(kept, 310.0)
-    shown = kept.perfci("history", "scale", "--rounds")
+    shown = kept.perfci("brief", "scale", "--rounds")
 
     assert path.read_bytes().split(b"\n")[1] == torn
     assert [(each.number, each.best) for each in rounds(kept)] == [(1, 0), (3, 1)]
@@ -364,7 +364,7 @@ def test_a_history_by_rounds_has_a_table_a_picture_and_a_record(kept):
     attempt(kept, 312.0, "--expect", "+1%")
     attempt(kept)
 
-    answer = kept.perfci("history", "scale", "--rounds")
+    answer = kept.perfci("brief", "scale", "--rounds")
 
     assert answer.code == 0
     verdicts = ["kept", "slower", "refused"]
@@ -374,13 +374,13 @@ def test_a_history_by_rounds_has_a_table_a_picture_and_a_record(kept):
     assert "1 of 3 rounds" in record and "![scale](scale.png)" in record
     assert record.count("git show") == 2  # a refused round has no commit
     assert (folder / "scale.png").read_bytes().startswith(b"\x89PNG")
-    found = json.loads(kept.perfci("history", "scale", "--rounds", "--format", "json").out)
+    found = json.loads(kept.perfci("brief", "scale", "--rounds", "--format", "json").out)
     assert [each["verdict"] for each in found["ops"][0]["rounds"]] == verdicts
 
 
 def test_ops_without_rounds_are_left_out_unless_they_are_named(kernel):
     attempt(kernel)  # refused, since nothing has changed
-    every, named = (kernel.perfci("history", *names, "--rounds") for names in ((), ("relu",)))
+    every, named = (kernel.perfci("brief", *names, "--rounds") for names in ((), ("relu",)))
 
     assert "scale" in every.out and "relu" not in every.out
     assert named.code == 0 and "No round was tried yet" in named.out

@@ -6,13 +6,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from perfci.core.model.basics import Amount, Count, Interval, Reason, Time
-from perfci.core.model.measured import PARAMETERS
+from perfci.core.model.measured import KernelChange
 from perfci.core.model.run import FORMAT
 
 SMALL_BYTES = 16 << 20
 """Cases that move less are bound by their launch, latency or L2 on today's GPUs. So other changes help them."""
-
-COMPILED = PARAMETERS[2:]  # what the compiler makes of the other parameters
 
 
 class RoundVerdict(StrEnum):
@@ -30,15 +28,6 @@ class RoundVerdict(StrEnum):
     def counts(self) -> bool:
         """Whether it takes one of the rounds that a start has: one that was not judged does not."""
         return self not in {RoundVerdict.REFUSED, RoundVerdict.ERROR}
-
-
-@dataclass(frozen=True)
-class RoundChange:
-    """What a round changed of the compiled kernels, by identity: stages 4 -> 3."""
-
-    name: str  # of PARAMETERS, grid, or a constant such as BLOCK
-    was: str  # in the round that it was compared with
-    now: str  # in this round
 
 
 @dataclass(frozen=True)
@@ -70,7 +59,7 @@ class Round:
     against: str | None = None  # that round's commit
     expected: float | None = None  # gain that was hoped for: 0.2 is 20 % faster
     kinds: tuple[str, ...] = ()  # of change: tuning, interface, logic. Several at once show less of each
-    changed: tuple[RoundChange, ...] = ()
+    changed: tuple[KernelChange, ...] = ()
     files: tuple[str, ...] = ()  # that differ from the round that it was compared with, below the project's root
     digest: str | None = None  # of all files that the op needs, SHA-256 in hexadecimal
     device: str | None = None  # its key

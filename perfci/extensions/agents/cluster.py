@@ -6,16 +6,17 @@ from typing import Any
 
 from perfci import store
 from perfci.core.errors import PerfciError
-from perfci.core.model import Reason, Round
+from perfci.core.model import Reason
 from perfci.core.settings import Settings
 from perfci.core.temporary import temporary_folder
+from perfci.extensions.agents.logbook import FILE, read_logbook
+from perfci.extensions.agents.round_records import Round
+from perfci.extensions.agents.rounds import FOLDER, try_round
 from perfci.ops.discover import select_one
 from perfci.runs.bench import Listener
 from perfci.runs.boards import find_sick
 from perfci.runs.nodes import HERE, Cluster, NodeAnswer, NodeCommand, find_kind, unpack
 from perfci.runs.plan import Request
-from perfci.runs.rounds import FOLDER, try_round
-from perfci.store.logbook import FILE, read_logbook
 from perfci.worker.protocol import Doing
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import msgspec
 
 from perfci.core.errors import StoredFileError
-from perfci.core.model import COMPILED, SMALL_BYTES, Pattern, Reason, Round, RoundVerdict
+from perfci.core.model import COMPILED, Reason
 from perfci.core.temporary import temporary_folder
+from perfci.extensions.agents.round_records import SMALL_BYTES, Pattern, Round, RoundVerdict
 from perfci.git.command import ask, require
 from perfci.git.repository import find_repository
 from perfci.store import layout

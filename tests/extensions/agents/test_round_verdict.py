@@ -6,19 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from perfci.core.model import (
-    AccuracyCase,
-    BaseArm,
-    CompiledKernel,
-    Interval,
-    PerformanceCase,
-    Reason,
-    Round,
-    RoundVerdict,
-)
+from perfci.core.model import AccuracyCase, BaseArm, CompiledKernel, Interval, PerformanceCase, Reason
+from perfci.extensions.agents.family import find_confidence
+from perfci.extensions.agents.round_records import Round, RoundVerdict
+from perfci.extensions.agents.round_verdict import judge_round, may_be_kept, read_kind
 from perfci.judge.cause import list_changes
-from perfci.judge.rounds import judge_round, may_be_kept, read_kind
-from perfci.statistics.rounds import find_confidence
 from tests.decision_examples import assert_worded, duel_plan, duelled, judged, run
 
 BLANK = Round("op", 3, "fewer bytes", RoundVerdict.ERROR, "2026-01-01T00:00:00Z", "a" * 40, best=1, place=2)

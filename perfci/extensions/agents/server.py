@@ -19,17 +19,17 @@ from perfci.core import VERSION, commands
 from perfci.core.errors import MissingPackageError, PerfciError, UsageError
 from perfci.core.model import Suite
 from perfci.core.settings import Settings
+from perfci.extensions.agents.brief import brief
+from perfci.extensions.agents.brief_page import write_markdown
+from perfci.extensions.agents.cluster import try_on_cluster
+from perfci.extensions.agents.logbook import read_logbook
+from perfci.extensions.agents.profiles import list_patterns, profile_op
 from perfci.ops.discover import select_one
-from perfci.report.brief import write_markdown
 from perfci.report.data import to_json, write_plain
 from perfci.runs import flow
 from perfci.runs.bench import Listener
-from perfci.runs.brief import brief
 from perfci.runs.decide import decide
 from perfci.runs.plan import Request
-from perfci.runs.profile import list_patterns, profile_op
-from perfci.runs.try_on_cluster import try_on_cluster
-from perfci.store.logbook import read_logbook
 
 COMMAND = "perfci mcp"
 NAMES = ("brief", "try", "profile", "static", "compare", "history")

@@ -3,10 +3,12 @@
 import sys
 from dataclasses import dataclass, replace
 
-from perfci.core.model import Counters, KernelBinary
+from perfci.core.model import KernelBinary
 from perfci.core.temporary import temporary_folder
 from perfci.device.binaries import binaries
 from perfci.device.seam import WARMING, Accelerator, CountedCalls
+from perfci.extensions.agents.counters import count
+from perfci.extensions.agents.profile_records import Looked
 from perfci.measure.bench import KERNEL, Arm
 from perfci.measure.inputs import bound_inputs
 from perfci.worker.load import LoadedOp, choose_cases
@@ -21,9 +23,9 @@ STDOUT = 1  # descriptor of what the worker's log gets
 class ProfileOp(DeviceTask):
     """Find out where the time of an op's cases goes."""
 
-    performer = "perfci.worker.profile:run"
-    answers = (*DeviceTask.answers, Counters)
-    last = (Counters,)
+    performer = "perfci.extensions.agents.profile_task:run"
+    answers = (*DeviceTask.answers, Looked)
+    last = (Looked,)
 
     cases: tuple[str, ...]
     marks: bool = False  # the calls are made for a profiler that watches this process
@@ -64,5 +66,5 @@ def _look(task: ProfileOp, channel: MessageChannel, device: Accelerator, loaded:
         file.write_bytes(pack_task(again, STDOUT))
         command = (sys.executable, "-P", "-m", "perfci.worker.child", str(file))
         warm = suite.cache == "warm"
-        found = device.count_work(CountedCalls(cases, make, command, warm, channel.stay_alive))
-    channel.send(replace(found, binaries=code, target=target.name if target else None))
+        found = count(device, CountedCalls(cases, make, command, warm, channel.stay_alive))
+    channel.send(Looked(found, code, target.name if target else None))

@@ -1,4 +1,4 @@
-"""`perfci.api.evaluate` as the evaluator of a search over kernels, on the fake device."""
+"""`perfci.extensions.agents.evaluator.evaluate` as the evaluator of a search over kernels, on the fake device."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from types import ModuleType
 
 import pytest
 
-from perfci.api import evaluate
 from perfci.core.errors import UsageError
-from perfci.store.logbook import read_logbook
+from perfci.extensions.agents.evaluator import evaluate
+from perfci.extensions.agents.logbook import read_logbook
 from tests.flow.conftest import quick_topic
 from tests.git_repositories import alone, begin_topic, git
 
@@ -155,7 +155,7 @@ def test_the_evaluator_of_the_guide_gives_a_search_what_it_takes(search, monkeyp
     module.EvaluationResult = EvaluationResult
     monkeypatch.setitem(sys.modules, "openevolve", ModuleType("openevolve"))
     monkeypatch.setitem(sys.modules, "openevolve.evaluation_result", module)
-    guide = (Path(__file__).parents[2] / "docs" / "agents.md").read_text(encoding="utf-8")
+    guide = (Path(__file__).parents[3] / "docs" / "agents.md").read_text(encoding="utf-8")
     [code] = re.findall(r"^```python\n# evaluator.py\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
     here = f'op="scale", device="fake", project={str(search.project.root)!r}'
     names = {}

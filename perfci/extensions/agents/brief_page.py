@@ -4,11 +4,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from perfci.core import units
-from perfci.core.model import Interval, Profile, Reason, Round
+from perfci.core.model import Interval, Reason
 from perfci.core.wording import say, sentence
+from perfci.extensions.agents.profile_records import Profile
+from perfci.extensions.agents.round_records import Round
+from perfci.extensions.agents.round_tables import tabulate_rounds
 from perfci.report import words
 from perfci.report.markdown import write, write_table
-from perfci.report.rounds import tabulate_rounds
 from perfci.report.text import block, code, plain
 from perfci.report.view import Table, make_table
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from perfci.core.model import Gate, Round, RoundVerdict
+from perfci.core.model import Gate
+from perfci.extensions.agents.round_records import Round, RoundVerdict
 from perfci.report.charts import style
 from perfci.report.charts.style import GATES, INK, QUIET, SERIES, WIDTH
 

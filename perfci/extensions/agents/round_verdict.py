@@ -7,12 +7,12 @@ from pathlib import Path
 
 from perfci.core.model.basics import Interval, Reason, Suite, Verdict
 from perfci.core.model.decision import Comparison, Judgement, Judgements
-from perfci.core.model.measured import OpRun, PerformanceCase, choose_regime
-from perfci.core.model.rounds import COMPILED, Round, RoundCase, RoundVerdict
+from perfci.core.model.measured import COMPILED, OpRun, PerformanceCase, choose_regime
 from perfci.core.model.run import Run
+from perfci.extensions.agents.family import find_confidence
+from perfci.extensions.agents.round_records import Round, RoundCase, RoundVerdict
 from perfci.judge.cause import list_changes
 from perfci.statistics import exact
-from perfci.statistics.rounds import find_confidence
 from perfci.statistics.strays import SAME, Shown, estimate_noise
 from perfci.store.lines import DUEL, by_process
 

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
 
 from perfci.core.model.basics import Amount, Count, Reason, Time
 from perfci.core.model.measured import KernelBinary
 from perfci.core.model.place import Device
 from perfci.core.model.run import FORMAT
+from perfci.device.seam import Counters, CounterSource
 
 
 class Bound(StrEnum):
@@ -22,17 +22,11 @@ class Bound(StrEnum):
     LATENCY = "latency"  # none of these: warps wait for data or for each other
 
 
-CounterSource = Literal["ncu", "aic_metrics", "virtual", "compiled"]
-"""Where counters are from: Nsight Compute, torch_npu, the fake device. compiled: there are none, but code and times"""
-
-
 @dataclass(frozen=True)
-class Counters:
-    """Hardware counters of one call of each case, and what the compiler made of its kernels."""
+class Looked:
+    """What a worker found by looking at an op's calls: counters, and what the compiler made of its kernels."""
 
-    source: CounterSource = "compiled"
-    cases: Mapping[str, Mapping[str, Amount]] = field(default_factory=dict)
-    note: Reason | None = None  # why there are no counters
+    counters: Counters = field(default_factory=Counters)
     binaries: Mapping[str, tuple[KernelBinary, ...]] = field(default_factory=dict)
     target: str | None = None  # architecture of the device, if perfci has the facts of it
 
@@ -58,7 +52,7 @@ class CaseProfile:
     bound: Bound | None = None
     evidence: tuple[Reason, ...] = ()  # for this bound, the strongest first
     counters: Mapping[str, Amount] = field(default_factory=dict)
-    """of one call: bytes, shares from 0 to 1, ratios. `perfci.device.counters.NAMES` says what each is"""
+    """of one call: bytes, shares from 0 to 1, ratios. `counters.NAMES` says what each is"""
     advice: tuple[Advice, ...] = ()  # the two directions that promise most, the best first
     host_us: Time | None = None  # how long a call keeps the host, of calls in a row, if that shows
     activities: Count | None = None  # kernels, copies and memsets of a call

@@ -1,27 +1,27 @@
 """`perfci try`: one round of optimising an op, judged beside the best round before, and stored in the op's logbook."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from perfci.core.errors import PerfciError, StoredFileError, UsageError
-from perfci.core.model import Base, DuelWhat, Reason, Round, RoundVerdict, Run, Suite
+from perfci.core.model import Base, DuelWhat, Reason, Run, Suite
 from perfci.core.settings import Settings
+from perfci.extensions.agents.family import find_confidence, weigh_round
+from perfci.extensions.agents.logbook import append_round, keep_files, read_logbook
+from perfci.extensions.agents.profiles import read_profile
+from perfci.extensions.agents.round_records import Round, RoundVerdict
+from perfci.extensions.agents.round_verdict import average_gains, judge_round, may_be_kept, measure_gains, read_kind
 from perfci.git.base import How, find_commit
-from perfci.judge.rounds import average_gains, judge_round, may_be_kept, measure_gains, read_kind
 from perfci.ops.discover import OpFolder, ops, select_one
-from perfci.ops.fingerprint.tree import Tree
 from perfci.runs import base as base_stage
 from perfci.runs.bench import Bench, Listener, claim_bench, warm_up
 from perfci.runs.describe import Described
 from perfci.runs.experiment import Experiment
 from perfci.runs.plan import Request
-from perfci.runs.profile import read_profile
-from perfci.statistics.rounds import find_confidence, weigh_round
-from perfci.store.logbook import append_round, keep_files, read_logbook
 
 FOLDER = "rounds"  # in the reports folder: the last round's run and logs
 SHOWN = 10  # digits of a commit
@@ -88,19 +88,6 @@ def try_round(
                 found = replace(found, counters={each.case: each.counters for each in profile.cases if each.counters})
         found = replace(found, cases=cases, seconds=round(time.monotonic() - began, 3))
         append_round(op.folder, found)
-    return found
-
-
-def list_records(settings: Settings, names: Sequence[str]) -> list[tuple[Round, ...]]:
-    """The last start's rounds of each of these ops whose kernel is the best of them: what a reviewer wants to see."""
-    found, tree = [], Tree(settings.root, settings.kernels)
-    for op in (each for each in ops(settings) if each.op in names):
-        with suppress(StoredFileError):  # nobody's review waits for a logbook
-            rounds = read_logbook(op.folder).rounds
-            mine = tuple(each for each in rounds if each.start == rounds[-1].start)
-            kept = [each for each in mine if each.verdict is RoundVerdict.KEPT]
-            if kept and kept[-1].digest == tree.fingerprint(op.op).digest:
-                found.append(mine)
     return found
 
 

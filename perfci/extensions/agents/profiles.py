@@ -6,10 +6,14 @@ from math import prod
 from pathlib import Path
 
 from perfci.core.errors import PerfciError
-from perfci.core.model import CaseProfile, Counters, DuelWhat, Limits, Pattern, PerformanceCase, Profile, Suite
+from perfci.core.model import DuelWhat, Limits, PerformanceCase, Suite
 from perfci.core.settings import Settings
 from perfci.device.targets import TARGETS
-from perfci.judge.bottleneck import diagnose
+from perfci.extensions.agents.bottleneck import diagnose
+from perfci.extensions.agents.logbook import count_patterns, read_logbook
+from perfci.extensions.agents.profile_records import CaseProfile, Looked, Profile
+from perfci.extensions.agents.profile_task import ProfileOp
+from perfci.extensions.agents.round_records import Pattern
 from perfci.ops.discover import ops, select_one
 from perfci.report.speed import find_rates
 from perfci.runs.bench import Listener, WorkerPlace, claim_bench, list_files, make_environment, place_ops, plan_opening
@@ -17,9 +21,7 @@ from perfci.runs.experiment import Experiment
 from perfci.runs.plan import Request
 from perfci.store.files import decode, encode, write_atomically
 from perfci.store.lines import find_median
-from perfci.store.logbook import count_patterns, read_logbook
 from perfci.worker.parent import run_worker
-from perfci.worker.profile import ProfileOp
 
 FOLDER = "profiles"  # in the reports folder: the last profile of each op, and what the workers printed
 
@@ -40,35 +42,33 @@ def profile_op(settings: Settings, request: Request, listener: Listener, command
         if failure := op.failure or op.unmeasured:
             raise PerfciError(failure.kind, **failure.facts)
         seen = [case.case for case in op.performance if case.blocks and not case.failure]
-        heard = [Counters()]
+        heard = [Looked()]
         opening = plan_opening(own, device.kind, run.plan.seed, request.timer)
         task = ProfileOp(place=place_ops(own, list_files([chosen])), opening=opening, cases=tuple(seen))
         around = make_environment(bench, WorkerPlace(f"profile-{op.op}", device.kind))
         # A process of the profiler's own makes the calls, in which CUDA names its threads.
         around = dataclasses.replace(around, writable=(*around.writable, Path("/proc")))
-        note = run_worker(
-            task, around, lambda each: heard.append(each) if isinstance(each, Counters) else listener(each)
-        )
+        note = run_worker(task, around, lambda each: heard.append(each) if isinstance(each, Looked) else listener(each))
         found = heard[-1]
         target = TARGETS.get(found.target or "")
         read = (_read_case(case, found, run.limits) for case in op.performance)
         counts = {one.name: (one.kept, one.tried) for one in list_patterns(settings) if one.raised is None}
         cases = tuple(diagnose(case, device, target, counts) for case in read)
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        profile = Profile(op.op, device, now, found.source, note or found.note, cases)
+        profile = Profile(op.op, device, now, found.counters.source, note or found.counters.note, cases)
         path = find_path(settings, op.op)
         write_atomically(path, encode(profile, path))
     return profile
 
 
-def _read_case(case: PerformanceCase, found: Counters, limits: Limits) -> CaseProfile:
+def _read_case(case: PerformanceCase, found: Looked, limits: Limits) -> CaseProfile:
     """What was measured of a case, medians over its blocks."""
     kernels = [block.arms["kernel"] for block in case.blocks]
     us = find_median(arm.time.median_us for arm in kernels)
     rates = find_rates(case, us, limits) if us else {}
     return CaseProfile(
         case.case, us,
-        counters=found.cases.get(case.case, {}),
+        counters=found.counters.cases.get(case.case, {}),
         host_us=find_median(block.arms["kernel"].host_us for block in case.host),
         activities=kernels[0].activities if kernels else None,
         programs=max((prod(each.grid) for each in case.identity.launches), default=None) if case.identity else None,

@@ -8,41 +8,48 @@ from typing import Annotated, Any
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.options import option
+from perfci.cli.options import flag, option
 from perfci.cli.output import get_command, print_json, print_lines, relative
 from perfci.cli.progress import Progress
 from perfci.core.errors import UsageError
-from perfci.core.model import Reason, RoundVerdict
+from perfci.core.model import Reason
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
+from perfci.extensions.agents import brief as briefs
+from perfci.extensions.agents.brief_page import write_markdown, write_profile
+from perfci.extensions.agents.cluster import try_on_cluster
+from perfci.extensions.agents.logbook import read_logbook
+from perfci.extensions.agents.profiles import find_path, list_patterns, profile_op
+from perfci.extensions.agents.round_records import RoundVerdict
+from perfci.extensions.agents.round_tables import tabulate_cases, write_record, write_round
+from perfci.extensions.agents.rounds import FOLDER
 from perfci.ops.discover import select
 from perfci.ops.spec import matches
-from perfci.report.brief import write_markdown, write_profile
 from perfci.report.data import pick
 from perfci.report.markdown import write_table
-from perfci.report.rounds import tabulate_cases, write_record, write_round
 from perfci.report.text import file_name, plain
-from perfci.runs import brief as briefs
 from perfci.runs.nodes import choose_cluster
 from perfci.runs.plan import Request
-from perfci.runs.profile import find_path, list_patterns, profile_op
-from perfci.runs.rounds import FOLDER
-from perfci.runs.try_on_cluster import try_on_cluster
 from perfci.store.files import write_atomically
-from perfci.store.logbook import read_logbook
 
 _CODES = {"kept": Exit.OK, "equal": Exit.WARNINGS, "slower": Exit.WARNINGS, "mixed": Exit.WARNINGS}
 
 
+@options.takes("ops case device", {"rounds": "ops"})
 def brief(
     ops: options.Op = [],  # noqa: B006
     case: options.Case = None,
     device: options.DeviceOption = "auto",
+    rounds: Annotated[
+        bool, flag("--rounds", "What `perfci try` tried, round by round, with a record of it: of all ops without OP.")
+    ] = False,
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
     """Say what an op is, where it stands, what holds it back, what was tried, and what may be changed, as Markdown."""
     where = language.load(project)
+    if rounds:
+        return _show_rounds(where, ops, output)
     with Progress() as progress:
         found = briefs.brief(where, options.take_one(ops), device, progress, case)
     _print(found, write_markdown(found), output)
@@ -118,7 +125,7 @@ def mcp(
     project: options.Project = options.HERE,
 ) -> int:
     """Serve brief, try, profile, static, compare and history to an agent, by MCP over standard input and output."""
-    from perfci.mcp import serve
+    from perfci.extensions.agents.server import serve
 
     with Progress() as progress:
         serve(language.load(project), device, device_time, progress)
@@ -136,7 +143,7 @@ def _print(found: Any, lines: Iterable[str], output: str) -> None:
         print_lines(*lines)
 
 
-def show_rounds(where: Settings, names: Sequence[str], output: str) -> int:
+def _show_rounds(where: Settings, names: Sequence[str], output: str) -> int:
     """Print the records of ops' logbooks, and write each with its picture into reports/rounds/."""
     chosen, patterns = {op.op: read_logbook(op.folder) for op in select(where, names)}, list_patterns(where)
     found = {op: logbook for op, logbook in chosen.items() if logbook.rounds or logbook.problems}

@@ -1,0 +1,28 @@
+"""What a person, or an agent, needs to make a kernel faster: rounds, profiles, and these as tools and as a function.
+
+rounds cluster round_verdict family      a round: measured beside the best one so far, and judged
+round_records logbook                    what is stored of it
+round_tables round_chart note            what is shown of it
+profiles profile_task counters bottleneck profile_records    where the time of a case goes, and what promises most
+brief brief_page                         all that is known of an op, on a page
+server                                   these as tools of the Model Context Protocol
+evaluator                                a round as a function, for programs that evolve kernels
+"""
+
+from perfci.core.extensions import CommandLine, Extension
+
+HERE = "perfci.extensions.agents"
+COMMANDS = {
+    "brief": "Say what an op is, where it stands, and what may be changed.",
+    "try": "Judge a change of a kernel as one round, and log it.",
+    "profile": "Find what holds each case of an op up, and what promises most.",
+    "mcp": "Serve an agent by MCP: brief, try, profile, compare, history.",
+}
+
+EXTENSION = Extension(
+    commands={name: CommandLine(f"{HERE}.commands.optimise", "Optimise", line) for name, line in COMMANDS.items()},
+    provides={
+        "note": (f"{HERE}.note:list_records",),
+        "task": (f"{HERE}.profile_task:ProfileOp",),
+    },
+)
