@@ -15,8 +15,8 @@ from pathlib import Path
 
 from perfci import report
 from perfci.core.model import Judgements, Run
+from perfci.extensions.history.histories import PastSections
 from perfci.extensions.history.past import Past
-from perfci.extensions.history.pasts import PastSections
 
 HERE = Path(__file__).parent
 
@@ -40,14 +40,16 @@ def load(name: str, path: Path):
 
 
 def measure(
-    name: str, run: Run, judgements: Judgements, write_launches: Callable, pasts: dict[str, Past] | None = None
+    name: str, run: Run, judgements: Judgements, write_launches: Callable, histories: dict[str, Past] | None = None
 ) -> None:
     """Renders one page both ways and prints times and sizes."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         write_launches(run, folder)
         wall, cpu = timed(
-            lambda: report.write(run, judgements, folder, folder, extras=[PastSections(run, pasts)], formats=["html"])
+            lambda: report.write(
+                run, judgements, folder, folder, extras=[PastSections(run, histories)], formats=["html"]
+            )
         )
         size = (folder / report.PAGE).stat().st_size
     count = sum(bool(case.blocks) for op in run.ops for case in op.performance)

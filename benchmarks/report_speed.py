@@ -21,8 +21,8 @@ from perfci import report
 from perfci.core import settings
 from perfci.core.codec import encode
 from perfci.core.model import FORMAT, Judgements, OpRun, Run
+from perfci.extensions.history.histories import PastSections, read_histories
 from perfci.extensions.history.past import Past
-from perfci.extensions.history.pasts import PastSections, read_pasts
 from perfci.store.launches import append_launches
 
 EXAMPLES = Path(__file__).parents[1] / "tests" / "example_runs.py"
@@ -54,7 +54,7 @@ def histories(run: Run, count: int = 100) -> dict[str, Past]:
             (folder / f"{op.op}.history.jsonl").write_text(lines, encoding="utf-8")
         where = settings.load(root)
         wall, cpu = time.perf_counter(), time.process_time()
-        found = dict(read_pasts(run, where))
+        found = dict(read_histories(run, where))
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         print(f"histories: {len(run.ops)} of {count} runs read and looked at: {wall:.1f} s ({cpu:.1f} s of CPU)")
         return found
@@ -78,12 +78,12 @@ def _line(run: Run, op: OpRun, number: int, count: int) -> dict:
     return {"run": f"night-{number}", "created": created, "environment": where, "cases": cases, "format": FORMAT}
 
 
-def measure(name: str, run: Run, judgements: Judgements, pasts: dict[str, Past] | None = None) -> None:
+def measure(name: str, run: Run, judgements: Judgements, histories: dict[str, Past] | None = None) -> None:
     """Renders one report and prints the time."""
     with tempfile.TemporaryDirectory() as folder:
         count = write_launches(run, Path(folder))
         wall, cpu = time.perf_counter(), time.process_time()
-        path = report.write(run, judgements, Path(folder), Path(folder), extras=[PastSections(run, pasts)])
+        path = report.write(run, judgements, Path(folder), Path(folder), extras=[PastSections(run, histories)])
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         pictures = [file.stat().st_size for file in Path(folder).glob("*.png")]
         timed = sum(bool(case.blocks) for op in run.ops for case in op.performance)

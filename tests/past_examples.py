@@ -8,8 +8,8 @@ from pathlib import Path
 
 from perfci.core import settings
 from perfci.core.model import Epoch, HistoryRun, Judgements, OpRun, Run, Verdict
+from perfci.extensions.history.histories import read_histories
 from perfci.extensions.history.past import Past
-from perfci.extensions.history.pasts import read_pasts
 from tests import example_runs as examples
 from tests import site_histories as histories
 
@@ -71,11 +71,11 @@ def softmax(**changes) -> tuple[Run, Judgements]:
     return examples.run([op], where, created=CREATED, **changes), Judgements(tuple(rows))
 
 
-def pasts(run: Run, folder: Path, runs: tuple[HistoryRun, ...] | None = None) -> dict[str, Past]:
+def make_histories(run: Run, folder: Path, runs: tuple[HistoryRun, ...] | None = None) -> dict[str, Past]:
     """What the pipeline reads for a run, from a project made in the folder."""
     histories.project(folder, {("nvidia-h200", "softmax"): accepted() if runs is None else runs})
     where = settings.load(folder)
-    return dict(read_pasts(run, where))
+    return dict(read_histories(run, where))
 
 
 def large(ops: int, cases: int, runs: int = 100) -> dict[str, tuple[HistoryRun, ...]]:

@@ -39,12 +39,14 @@ from perfci.judge.notes import note_missing_peers
 from perfci.ops.discover import select
 from perfci.report import accuracy
 from perfci.report.timings import tabulate_seconds
-from perfci.runs import flow, since
+from perfci.runs import flow
 from perfci.runs import toolchain as toolchains
+from perfci.runs.creep import compare_with_release
 from perfci.runs.decide import decide
 from perfci.runs.effective_thresholds import parse_options
 from perfci.runs.nodes import choose_cluster, find_kind
 from perfci.runs.plan import Request
+from perfci.runs.retry import retry as retry_cases
 from perfci.runs.shards import FOLDER, ShardPart, check_on_devices, check_shard, confirm_shards
 from perfci.store import signature
 
@@ -271,10 +273,10 @@ def check(
                 raise UsageError("again_over_run", path=str(retry))
             request = dataclasses.replace(request, budget_s=budget or 0.0)  # 0: twice the earlier run's
             nothing = say("Nothing of run {run} is to be duelled again.", run=earlier.id)
-            run, judgements = since.retry(where, earlier, request, get_command(), progress)
+            run, judgements = retry_cases(where, earlier, request, get_command(), progress)
         elif against_release:
             where = _set_reports(where, "creep", out)
-            run, judgements = since.compare_with_release(where, request, get_command(), progress, against)
+            run, judgements = compare_with_release(where, request, get_command(), progress, against)
         elif (on or devices is base_python is target is None) and (cluster := choose_cluster(on, where)):
             run, judgements = find_kind().check(where, request, cluster, get_command(), progress)
         elif request.devices not in {None, ONE}:

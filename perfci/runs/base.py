@@ -226,7 +226,7 @@ def hash_rules(rules: Settings) -> str:
     return found.hexdigest()
 
 
-def hold_rules(bench: Bench, *projects: Settings) -> None:
+def verify_rules_unchanged(bench: Bench, *projects: Settings) -> None:
     """Note the thresholds and baselines of projects before a kernel runs. Raises UsageError if they differ later."""
     for each in projects:
         found = hash_rules(each)

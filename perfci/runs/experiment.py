@@ -95,7 +95,7 @@ class Experiment:
     def seal(self) -> None:
         """Note the thresholds and baselines that count. Raises UsageError if they differ from those noted first."""
         trees = [self.tree.settings] if self.tree else []
-        base_stage.hold_rules(self.bench, self.settings, self.base.rules, *trees)
+        base_stage.verify_rules_unchanged(self.bench, self.settings, self.base.rules, *trees)
 
     def clear(self) -> None:
         """Remove an earlier run's logs and launches from the reports folder."""

@@ -2,7 +2,7 @@
 
 bisect revisions bisection      the search for the commit that made a kernel slower
 changepoints                    steps in the history of a case
-past pasts charts               the History section of a report
+past histories charts           the History section of a report
 boards sick                     boards that stand out from others of their model
 site heat alerts fitness release    pages over all kept runs
 archive database migrations     copies in a store
@@ -30,6 +30,6 @@ EXTENSION = Extension(
         "boards": (f"{HERE}.sick:find_sick",),
         "losses": (f"{HERE}.tightening:rescale",),
         "report": (f"{HERE}.commands.site:SiteFormat",),
-        "sections": (f"{HERE}.pasts:read_sections",),
+        "sections": (f"{HERE}.histories:read_sections",),
     },
 )

@@ -17,7 +17,7 @@ from perfci.report.summary import make_head
 from perfci.report.text import list_some, plain
 from perfci.report.view import Table
 from perfci.runs.decide import decide
-from perfci.runs.since import EVERY
+from perfci.runs.groups import EVERY
 from perfci.store.files import decode
 
 Judged = tuple[Run, Judgements]

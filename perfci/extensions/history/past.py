@@ -35,7 +35,7 @@ class Past:
     damage: Reason | None = None  # why nothing of it is shown
 
 
-Pasts = Mapping[str, Past]  # by op
+Histories = Mapping[str, Past]  # by op
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from perfci import report
 from perfci.core.model import HistoryAccuracy
 from perfci.extensions.history import past
 from perfci.extensions.history.changepoints import Cause
-from perfci.extensions.history.pasts import PastSections
+from perfci.extensions.history.histories import PastSections
 from perfci.report.text import spell
 from tests import example_runs
 from tests import past_examples as examples
@@ -20,7 +20,7 @@ from tests.past_examples import CASES, CREPT, DRIVER, LOSS, STEPPED, TAKEN
 def nights(tmp_path_factory):
     """The run, its judgements, and what was accepted of softmax before it."""
     run, judgements = examples.softmax()
-    return run, judgements, examples.pasts(run, tmp_path_factory.mktemp("nights"))["softmax"]
+    return run, judgements, examples.make_histories(run, tmp_path_factory.mktemp("nights"))["softmax"]
 
 
 def trail(nights, case):

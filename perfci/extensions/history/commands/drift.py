@@ -20,7 +20,7 @@ from perfci.core.wording import say
 from perfci.extensions.history import changepoints
 from perfci.extensions.history.boards import Board, compare_boards, describe_board, find_difference, list_reopened
 from perfci.extensions.history.changepoints import ChangePoint
-from perfci.extensions.history.pasts import read_steps
+from perfci.extensions.history.histories import read_steps
 from perfci.extensions.history.series import environment_steps
 from perfci.ops.discover import pick as pick_ops
 from perfci.ops.spec import matches

@@ -7,7 +7,7 @@ import pytest
 from perfci.core import settings
 from perfci.core.model import OpRun, PlannedOp
 from perfci.core.wording import sentence
-from perfci.extensions.history.pasts import read_pasts
+from perfci.extensions.history.histories import read_histories
 from perfci.runs.decide import read_context
 from perfci.runs.histories import add_accepted
 from perfci.store import layout
@@ -32,7 +32,7 @@ def project(tmp_path):
 
 def read(run, folder):
     where = settings.load(folder)
-    return dict(read_pasts(run, where))
+    return dict(read_histories(run, where))
 
 
 def test_a_run_gets_the_histories_of_its_ops_with_steps(project):
@@ -90,7 +90,7 @@ def test_a_merge_request_reads_the_histories_of_its_base(forked, workers, measur
 
     assert run.plan.base.rules
     (extra,) = read_context(run, forked).extras
-    found = extra.pasts["relu"]
+    found = extra.histories["relu"]
     assert (len(found.runs), found.damage) == (3, None)
 
 

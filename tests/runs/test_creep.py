@@ -10,7 +10,7 @@ from perfci import store
 from perfci.core.errors import GitError
 from perfci.core.model import Verdict
 from perfci.core.wording import sentence
-from perfci.runs import since
+from perfci.runs.creep import compare_with_release
 from perfci.runs.plan import Request
 from perfci.store.history import append_history
 from tests.git_repositories import commit, commit_all, git
@@ -61,7 +61,7 @@ def creep(main, heard, workers):
     def duelled(named=None, **request):
         where = replace(main, reports=main.reports / "creep")
         asked = Request(**{"device": "fake", "seed": 7} | request)
-        return since.compare_with_release(where, asked, "perfci check --against-release", heard.append, named)
+        return compare_with_release(where, asked, "perfci check --against-release", heard.append, named)
 
     return duelled
 

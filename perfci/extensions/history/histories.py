@@ -21,7 +21,7 @@ from perfci.store.history import read_history, with_names_of_now
 FEWEST_RUNS = 3  # accepted runs below which no history is drawn
 
 
-def read_pasts(run: Run, rules: Settings) -> Mapping[str, Past]:
+def read_histories(run: Run, rules: Settings) -> Mapping[str, Past]:
     """Returns a run's histories by op, of a damaged one only the reason. rules: the project whose baselines count."""
     planned = {op.op: op for op in run.plan.ops}
     timed = [op for op in run.ops if op.performance] if run.plan.device not in UNTIMED else []
@@ -63,15 +63,15 @@ class PastSections:
     """The History section of each op of a run."""
 
     run: Run
-    pasts: Mapping[str, Past]  # by op
+    histories: Mapping[str, Past]  # by op
 
     def section(self, op: OpRun, pictures: Sequence[Picture]) -> Section | None:
         """Make the section of an op. None if no history has any of its cases."""
-        return make_section(op, self.run, self.pasts.get(op.op), pictures)
+        return make_section(op, self.run, self.histories.get(op.op), pictures)
 
     def draw(self, op: OpRun, painter: Painter, name: str) -> Iterator[Picture]:
         """Draw the accepted runs of an op, if they are enough and undamaged."""
-        past = self.pasts.get(op.op)
+        past = self.histories.get(op.op)
         if past is None or past.damage or len(past.runs) < FEWEST_RUNS:
             return
         charts, count = chart_history(op, self.run, past, painter.panels)
@@ -84,7 +84,7 @@ class PastSections:
 
 def read_sections(run: Run, rules: Settings) -> PastSections:
     """Returns the History sections of a run. rules: the project whose histories count."""
-    return PastSections(run, read_pasts(run, rules))
+    return PastSections(run, read_histories(run, rules))
 
 
 def chart_history(op: OpRun, run: Run, found: Past, most: int) -> tuple[list[RunsChart], int]:

@@ -19,7 +19,7 @@ from perfci.core.model import (
     Verdict,
 )
 from perfci.core.wording import sentence
-from perfci.runs import since
+from perfci.runs import retry as retries
 from perfci.runs.decide import decide
 from perfci.runs.plan import Request
 from tests.git_repositories import commit, commit_all, git
@@ -89,7 +89,7 @@ def earlier(measure, main, workers):
 def again(main, heard, workers):
     def duelled(run, **request):
         where = replace(main, reports=main.reports / "again")
-        return since.retry(where, run, Request(budget_s=0.0, **request), "perfci check --retry reports", heard.append)
+        return retries.retry(where, run, Request(budget_s=0.0, **request), "perfci check --retry reports", heard.append)
 
     return duelled
 
@@ -159,7 +159,7 @@ def test_what_a_younger_base_answered_is_asked_again_where_files_changed(
         rows = tuple(replace(row, verdict=verdict) for row in found.rows)
         return replace(found, rows=rows) if given.id == run.id else found
 
-    monkeypatch.setattr(importlib.import_module("perfci.runs.since"), "decide", decided)
+    monkeypatch.setattr(importlib.import_module("perfci.runs.retry"), "decide", decided)
     found, _ = again(run)
 
     asked = {(each.op, each.commit) for each in found.plan.again.cases}
