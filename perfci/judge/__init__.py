@@ -9,6 +9,7 @@ from perfci.core.model.baseline import Baseline
 from perfci.core.model.basics import Gate, Reason, Suite, Verdict
 from perfci.core.model.decision import Comparison, Judgement, Judgements, Need
 from perfci.core.model.measured import OpRun, PerformanceCase
+from perfci.core.model.place import UNTIMED
 from perfci.core.model.run import AgainCase, PlannedOp, Run
 from perfci.judge import change, compare, expected, static
 from perfci.judge.accuracy import is_by_limit, is_complete, judge_accuracy
@@ -115,7 +116,7 @@ class _OpJudge:
                 measured = {case.case: case for case in found.performance} if found else {}
                 for case in self.plan.performance:
                     yield from self._case_rows(case, measured.get(case))
-            elif self.plan.performance:
+            elif self.plan.performance and plan.device not in UNTIMED:
                 # One row for all cases of a kernel that is wrong: its speed means nothing.
                 facts = {"count": len(self.plan.performance), "case": broken.case}
                 yield self._row(None, broken.verdict, Reason("not_timed", facts))

@@ -315,6 +315,12 @@ def test_a_wrong_kernel_is_wrong_as_a_whole_and_by_case_and_is_not_timed():
     assert rows[2].reasons[0].facts == {"count": 2, "case": CASE}
 
 
+def test_where_nothing_is_timed_a_wrong_kernel_is_not_said_to_have_kept_its_cases_from_it():
+    rows = judged(run(accuracy=(check(failure=BOOM),), planned=replace(plan(CASE), device="cpu")), baseline()).rows
+
+    assert {row.suite for row in rows} == {Suite.ACCURACY}
+
+
 def _verdict_of(checks):
     rows = judge(run(accuracy=checks), {}, Thresholds()).rows
     assert rows[0].verdict is rows[1].verdict
