@@ -43,8 +43,8 @@ from perfci.extensions.agents.profile_records import Profile
 from perfci.extensions.agents.profiles import profile_op
 from perfci.extensions.agents.round_records import Round, RoundVerdict
 from perfci.extensions.agents.rounds import try_round
-from perfci.lab.tune.files import Space, list_regimes, read_space
-from perfci.lab.tune.records import Config, describe_config, key, nest
+from perfci.extensions.lab.tune.files import Space, list_regimes, read_space
+from perfci.extensions.lab.tune.records import Config, describe_config, key, nest
 from perfci.runs.plan import Request
 
 ROOT = Path(__file__).resolve().parents[1]

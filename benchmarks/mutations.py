@@ -176,7 +176,7 @@ def loaded(project: Path, op: str, way: str | None) -> Iterator[Any]:
 
 
 def list_checks(suite: Accuracy, device: str) -> list[Check]:
-    """The checks of a suite. On a GPU those of arrays beyond 2^31 elements come last, which `--soak` makes."""
+    """The checks of a suite. On a GPU those of arrays beyond 2^31 elements come last, which `perfci soak` makes."""
     from perfci.measure.verify import Check, checks
 
     large = [Check(params, LARGE, "contiguous", 1, False) for params in suite.large_cases] if device != "cpu" else []
@@ -211,9 +211,9 @@ def failure_of(suite: Accuracy, device: Accelerator, check: Check, folder: Path)
 
 def failure_of_large(suite: Accuracy, device: Accelerator, check: Check, describe: Describe) -> Reason | None:
     from perfci.core.model import Reason
-    from perfci.lab.soak.huge import check_large
-    from perfci.lab.soak.subject import SoakSubject
-    from perfci.worker.soak import as_performance
+    from perfci.extensions.lab.soak.huge import check_large
+    from perfci.extensions.lab.soak.subject import SoakSubject
+    from perfci.extensions.lab.soak.task import as_performance
 
     timed, endurance = as_performance(suite, [check.params]), device.endurance()
     subject = SoakSubject("", timed, check.params, device, endurance, 1, suite.deterministic, lambda *_: None, describe)

@@ -84,11 +84,9 @@ def steps() -> Iterator[Step]:
     mutations = (sys.executable, "benchmarks/mutations.py", "--first", "--device", "cuda", "--workers", "12")
     yield Step("mutations", mutations, 600)
     for seed in ("1", "2"):
-        yield Step(f"chain-seed-{seed}", (*PERFCI, "check", "--chain", "--device", "cuda", "--seed", seed), 180)
+        yield Step(f"chain-seed-{seed}", (*PERFCI, "chain", "--device", "cuda", "--seed", seed), 180)
     for op, case in SOAKED.items():
-        yield Step(
-            f"soak-{op}", (*PERFCI, "check", "--soak", op, "--case", case, "--device", "cuda", "--seed", "1"), 120
-        )
+        yield Step(f"soak-{op}", (*PERFCI, "soak", op, "--case", case, "--device", "cuda", "--seed", "1"), 120)
     for op in sorted(SOAKED):
         limit = ("--suite", "performance", "--device", "cuda", "--duel", "none")
         yield Step(f"peers-{op}", (*PERFCI, "check", op, "--peers", *limit), 300)

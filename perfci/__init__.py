@@ -5,29 +5,35 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perfci.core import VERSION
 
 if TYPE_CHECKING:
-    from perfci.ops.spec import LAYOUTS, VALUES, Accuracy, Chain, Performance, Quantised, Stage, Stored, case_id, grid
+    from perfci.ops.spec import LAYOUTS, VALUES, Accuracy, Performance, Quantised, Stored, case_id, grid
     from perfci.runs.results import StoredRun
 
 __version__ = VERSION
 
 __all__ = [
-    "LAYOUTS", "VALUES", "Accuracy", "Chain", "Performance", "Quantised", "Stage", "Stored", "__version__", "case_id",
-    "grid", "load", "main",
+    "LAYOUTS", "VALUES", "Accuracy", "Performance", "Quantised", "Stored", "__version__", "case_id", "grid", "load",
+    "main",
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
     """What suites declare, imported when it is asked for: signals are heard behind this import."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from perfci.ops import spec
+    if name in __all__:
+        from perfci.ops import spec
 
-    return getattr(spec, name)
+        return getattr(spec, name)
+    if name[:1].isupper():
+        from perfci.core import extensions
+
+        for place in extensions.list_places("suite"):
+            if place.endswith(f":{name}"):
+                return extensions.load(place)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def load(run: str | os.PathLike[str], project: str | os.PathLike[str] | None = None) -> StoredRun:
@@ -43,8 +49,8 @@ def load(run: str | os.PathLike[str], project: str | os.PathLike[str] | None = N
     return read(Path(run), None if project is None else Path(project))
 
 
-def main(suite: Accuracy | Performance | Chain) -> None:
-    """Check the op whose suite file is run by its path, that suite only, or a chain. Exits as `perfci check` does."""
+def main(suite: object) -> None:
+    """Check the op whose suite file is run by its path, that suite only, or what else a file declares."""
     from perfci.cli import run_file
 
     run_file(suite)
@@ -52,11 +58,11 @@ def main(suite: Accuracy | Performance | Chain) -> None:
 
 def _reach_shared_modules() -> None:
     """Python looks for modules beside the file that it runs. If that is a suite, look where its worker looks too."""
-    file = str(getattr(sys.modules["__main__"], "__file__", None))
-    if file.endswith(("_accuracy.py", "_performance.py", "_chain.py")):
+    file = Path(str(getattr(sys.modules["__main__"], "__file__", None)))
+    if file.stem.endswith(("_accuracy", "_performance")) or file.absolute().parent.name.startswith("_"):
         from perfci.worker.load import suite_roots
 
-        sys.path[:0] = suite_roots(Path(file).resolve())
+        sys.path[:0] = suite_roots(file.resolve())
 
 
 _reach_shared_modules()

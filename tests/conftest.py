@@ -15,7 +15,7 @@ import pytest
 DEVICES = ("cuda", "npu")
 LEFT_OUT = pytest.StashKey[int]()
 """how many tests are left to `make nightly`"""
-WITHOUT_PICTURES = {"cli", "flow", "gitlab", "npu", "scaffold"}
+WITHOUT_PICTURES = {"chains", "cli", "flow", "gitlab", "npu", "scaffold", "soak", "tune"}
 """Folders whose tests make checks and look at no picture."""
 
 
@@ -86,8 +86,8 @@ def pictures():
 @pytest.fixture(autouse=True)
 def few_pictures(request):
     """Only tests that take `pictures` get some from the checks that they make."""
-    folder = request.path.relative_to(Path(__file__).parent).parts[0]
-    if folder not in WITHOUT_PICTURES or "pictures" in request.fixturenames:
+    folders = request.path.relative_to(Path(__file__).parent).parts
+    if WITHOUT_PICTURES.isdisjoint(folders) or "pictures" in request.fixturenames:
         yield
         return
     from tests.program import no_pictures  # a copy of this file serves tests that stand alone

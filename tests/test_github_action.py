@@ -506,7 +506,7 @@ def test_chains_and_soak_run_by_their_commands_and_soaking_keeps_what_it_found(r
 
     done = job(repository, command=command)
 
-    assert told.read_text().splitlines() == [f"check --{command} --device fake --project ."]
+    assert told.read_text().splitlines() == [f"{command} --device fake --project ."]
     assert (done.result, done.outputs["exit_code"], done.summary) == (0, "3", "")
     kept = {path.name for path in done.kept.rglob("*.json")} if done.kept.exists() else set()
     assert kept == ({"soak.json"} if command == "soak" else set())

@@ -36,7 +36,7 @@ HOMES = {
     "pandas": ("report.export",),
     "pyarrow": ("report.export",),
     "pynvml": ("device.nvml",),
-    "scipy": ("statistics.exact", "extensions.history.ratchet.prediction"),
+    "scipy": ("statistics.exact", "extensions.lab.soak.trend", "extensions.history.ratchet.prediction"),
     "ray": ("extensions.ray.cluster",),
     "torch": ("device", "extensions.npu", "extensions.adopt.rehearsal"),
     "triton": ("device", "extensions.npu", "extensions.adopt.rehearsal"),

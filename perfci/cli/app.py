@@ -14,7 +14,7 @@ from perfci.core.extensions import CommandLine, read_extensions
 GROUPS = {
     "Start": {
         "init": ("projects", "Set a repository up: folders, thresholds, settings, CI jobs."),
-        "list": ("projects", "List ops and their cases, or chains of ops."),
+        "list": ("projects", "List ops and their cases."),
         "demo": ("demo", "See a red gate in ten seconds, on a fake device, without torch."),
         "doctor": ("doctor", "Examine this machine, or try perfci out on it (--selftest)."),
     },
@@ -24,9 +24,7 @@ GROUPS = {
         "show": ("results", "Show a stored run in detail: times, blocks, errors, code."),
         "report": ("results", "Write a stored run as a report, page, table or site."),
     },
-    "Optimise": {
-        "tune": ("tune", "Search the configurations of an op for faster ones."),
-    },
+    "Optimise": {},
     "History": {
         "accept": ("accept", "Store runs as baselines, record a new environment, propose it."),
         "thresholds": ("thresholds", "Show or change what every case is judged by."),

@@ -12,7 +12,6 @@ from typing import Annotated, NoReturn
 
 from perfci import git, report, store
 from perfci.cli import language, options
-from perfci.cli.chains import print_chains
 from perfci.cli.details import show_tables
 from perfci.cli.exits import Exit
 from perfci.cli.options import flag, option
@@ -27,7 +26,6 @@ from perfci.cli.output import (
     write_json,
 )
 from perfci.cli.progress import Progress
-from perfci.cli.soak import print_soak
 from perfci.cli.watch import check_often
 from perfci.core import PACKAGE
 from perfci.core import deadline as deadlines
@@ -75,8 +73,6 @@ SUITES = {
         " verbose quiet",
         "watch": "ops case device budget seed strict html suite timer against duel base_python devices threshold peers"
         " timings verbose quiet",
-        "chain": "ops case device seed",
-        "soak": "ops case calls decay_limit device seed timer",
         "confirm": "plan device deadline",
         "plan": "shard device deadline",
         "on": "ops case device budget seed strict html suite timer against duel deadline threshold peers timings"
@@ -120,41 +116,6 @@ def check(
             group=options.OTHERWISE,
         ),
     ] = False,
-    chain: Annotated[
-        bool,
-        flag(
-            "--chain",
-            "Check chains of ops, named as OP, as a model calls them, stage by stage.",
-            group=options.OTHERWISE,
-        ),
-    ] = False,
-    soak: Annotated[
-        bool,
-        flag("--soak", "Call ops a thousand times, on streams and threads, on huge arrays.", group=options.OTHERWISE),
-    ] = False,
-    calls: Annotated[
-        int | None,
-        option(
-            "--calls",
-            "Calls of each test of --soak.",
-            "1000; 24 without an accelerator",
-            "N",
-            min=2,
-            max=10**7,
-            group=options.OTHERWISE,
-        ),
-    ] = None,
-    decay_limit: Annotated[
-        float,
-        option(
-            "--decay-limit",
-            "With --soak: how much slower a call may become.",
-            metavar="PERCENT",
-            min=0,
-            max=1000,
-            group=options.OTHERWISE,
-        ),
-    ] = 3.0,
     plan: Annotated[
         Path | None,
         option(
@@ -232,11 +193,6 @@ def check(
         _check_in_toolchain(toolchain, where)
     if plan is not None:
         return _check_shard(plan, shard, confirm, device, limit, where, json=json)
-    if chain:
-        return print_chains(Request(tuple(ops), case, device, seed=seed), where, json=json)
-    if soak:
-        wanted = Request(tuple(ops), case, device, seed=seed, timer=timer)
-        return print_soak(wanted, calls, decay_limit / 100, where, json=json)
     request = Request(
         ops=tuple(ops),
         pattern=case,

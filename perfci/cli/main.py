@@ -17,7 +17,7 @@ from perfci.core.errors import PerfciError
 from perfci.core.model import Reason
 from perfci.core.stopping import Stopped
 from perfci.core.wording import say
-from perfci.ops.spec import Accuracy, Chain, Performance
+from perfci.ops.spec import Accuracy
 
 FULL = 1 << 20
 """Bytes left on a disk that is full, as far as anything of perfci's goes"""
@@ -75,15 +75,16 @@ def _run(arguments: list[str]) -> int:
     return result if isinstance(result, int) else Exit.OK
 
 
-def run_file(suite: Accuracy | Performance | Chain) -> None:
-    """Check the suite or chain whose file is being run, as `perfci check` with --suite or --chain would, and exit."""
+def run_file(suite: object) -> NoReturn:
+    """Check the suite that is being run by its path, as `perfci check --suite` would, and exit.
+
+    Of what an extension declares its `command` is run, which is how the file's name ends too.
+    """
     path = Path(str(sys.modules["__main__"].__file__)).resolve()
-    if isinstance(suite, Chain):
-        main(["check", "--chain", path.stem.removesuffix("_chain"), "--project", str(path.parent), *sys.argv[1:]])
-        return
-    name = "accuracy" if isinstance(suite, Accuracy) else "performance"
-    op = path.stem.removesuffix(f"_{name}")
-    main(["check", op, "--suite", name, "--project", str(path.parent), *sys.argv[1:]])
+    command = getattr(suite, "command", None)
+    ending = command or ("accuracy" if isinstance(suite, Accuracy) else "performance")
+    words = [command] if command else ["check", "--suite", ending]
+    main([*words, path.stem.removesuffix(f"_{ending}"), "--project", str(path.parent), *sys.argv[1:]])
 
 
 def _find_full() -> str:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
+from perfci.core import extensions
 from perfci.core.model import AccuracyCase, Reason
 from perfci.core.wording import say, sentence
 from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain
@@ -29,15 +30,9 @@ def _describe_stage(stage: str) -> str:
         "counters": say("reading counters"),
         "static": say("compiling"),
         "coverage": say("looking through launches"),
-        "tune": say("trying"),
-        "chain": say("checking the chain"),
-        "threads": say("two threads at once"),
-        "memory": say("memory over many calls"),
-        "decay": say("speed over many calls"),
-        "determinism": say("the same answer over many calls"),
-        "streams": say("several streams at once"),
-        "large": say("arrays of more than 2^31 elements"),
     }
+    for describe in extensions.provided("stages"):
+        texts |= describe()
     text = texts.get(own, own)
     return text if own == stage else say("{stage} the base", stage=text)
 

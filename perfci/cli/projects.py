@@ -12,11 +12,11 @@ from perfci.cli.exits import Exit, exit_code
 from perfci.cli.options import flag, option
 from perfci.cli.output import STYLES, Grid, Paragraph, print_found, print_json, print_lines, print_parts
 from perfci.cli.progress import Progress
+from perfci.core import extensions
 from perfci.core.errors import UsageError
 from perfci.core.model import Coverage, Gate, PlannedOp, Reason
 from perfci.core.wording import fill, say, sentence
 from perfci.judge.notes import explain_feature, note_uncovered
-from perfci.lab.chains.records import find_chains
 from perfci.report.data import keep_answer
 from perfci.report.view import make_table
 from perfci.runs import flow
@@ -109,7 +109,7 @@ def list_(
     output: options.Output = "text",
     project: options.Project = options.HERE,
 ) -> int:
-    """List the ops with their cases, those of tensors stored in low precision included, and the chains of ops."""
+    """List the ops with their cases, those of tensors stored in low precision included."""
     where = language.load(project)
     if coverage:
         with Progress() as progress:
@@ -123,9 +123,10 @@ def list_(
         return exit_code(gate, strict=False)
     with Progress() as progress:
         planned = flow.describe(where, Request(tuple(ops), case, device), progress).ops
-    names = "" if ops else ", ".join(find_chains(where.kernels))
-    chains = ["", say("Chains of ops: {names}", names=names)] if names else []
-    print_found(planned, [*show_ops(planned), *chains], json=output == "json")
+    parts = () if ops else extensions.provided("answer")
+    named = ((kind.title(), ", ".join(kind.list_parts(where))) for kind in parts if kind.list_parts)
+    more = [f"{title}: {names}" for title, names in named if names]
+    print_found(planned, [*show_ops(planned), *(["", *more] if more else [])], json=output == "json")
     return Exit.PERFCI_FAILED if any(each.failure for each in planned) else Exit.OK
 
 

@@ -6,33 +6,40 @@ those in sentences: the run's file, its device and its suite, and the project's 
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from perfci.core.extensions import read_extensions
 from perfci.core.model import Run
 
 _TAKES = {
-    "accept": "runs project", "bisect": "device timer project", "brief": "device project",
-    "check": "device suite timer project", "ci merge": "project", "ci note": "run project",
-    "ci plan": "device suite timer project", "compare": "run project",
-    "doctor": "project", "doctor --selftest": "device timer project", "history": "project", "init": "project",
-    "list": "project", "mcp": "project", "new": "project",
-    "profile": "device project", "report": "runs project", "show": "run project", "thresholds relax": "project",
-    "thresholds show": "project", "thresholds tighten": "project", "try": "device project", "tune": "device project",
+    "accept": "runs project", "check": "device suite timer project", "ci merge": "project", "ci note": "run project",
+    "ci plan": "device suite timer project", "compare": "run project", "doctor": "project",
+    "doctor --selftest": "device timer project", "init": "project", "list": "project", "report": "runs project",
+    "show": "run project", "thresholds relax": "project", "thresholds show": "project",
 }  # fmt: skip
-"""What is added to each command."""
+"""What is added to each command of the gate."""
 
 _REFUSE = {
     "device": {"--static"},
-    "suite": {"--static", "--retry", "--against-release", "--chain", "--soak", "--plan"},
-    "timer": {"--static", "--chain", "--plan"},
+    "suite": {"--static", "--retry", "--against-release", "--plan"},
+    "timer": {"--static", "--plan"},
 }
 """Options beside which an option is not taken."""
+
+
+@functools.cache
+def _read_takes() -> Mapping[str, str]:
+    """What is added to each command, those of extensions too."""
+    added = (extension.commands.items() for extension in read_extensions().values())
+    return {**_TAKES, **{name: command.takes for commands in added for name, command in commands}}
+
 
 ELSEWHERE = " --device auto"
 """The end of a command that is for another machine. It is left out, and the device of this one is not added."""
@@ -109,10 +116,11 @@ def complete(command: str) -> str:
     ('perfci show old/run.json --op gelu --project ../ops', 'perfci check gelu --device fake --project ../ops')
     """
     words = command.split(" ")
-    name = next((each for each in (" ".join(words[1:3]), *words[1:2]) if each in _TAKES), None)  # the longest
+    takes = _read_takes()
+    name = next((each for each in (" ".join(words[1:3]), *words[1:2]) if each in takes), None)  # the longest
     if words[0] != "perfci" or name is None:
         return command
-    reader, added = _READER.get(), _TAKES[name].split()
+    reader, added = _READER.get(), takes[name].split()
     if command.endswith(ELSEWHERE):
         words, reader = words[:-2], replace(reader, device=None)
     at = 1 + len(name.split())

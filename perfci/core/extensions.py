@@ -16,6 +16,7 @@ NAMES = (
     "adopt",
     "agents",
     "history",
+    "lab",
     "npu",
     "ray",
 )  # fmt: skip
@@ -26,6 +27,9 @@ POINTS = {
     "sections": "a function of a run and the rules' settings that returns an `OpExtra` of perfci.report.sections",
     "boards": "a function of the folder of baselines that yields UUIDs of boards that are sick",
     "note": "a function of settings and names of ops that yields a title and a table of the note in a merge request",
+    "suite": "a class that files of a project use as `perfci.NAME`. Its `command` runs a file by its path",
+    "stages": "a function that returns stages of workers, and what a line of progress says of them",
+    "answer": "an `AnswerKind` of perfci.report.data: what else is checked for a release",
     "task": "a class of perfci.worker.tasks: what a worker can be asked to do",
     "losses": "a function of an op's accepted losses that returns a `Rescaled` of perfci.runs.accept_runs",
     "cluster": "a `ClusterKind` of perfci.runs.nodes: what --on leads to",
@@ -41,6 +45,7 @@ class CommandLine:
     module: str
     heading: str
     line: str
+    takes: str = "project"  # what is added to it where it is printed, see perfci.core.commands
 
 
 @dataclass(frozen=True)

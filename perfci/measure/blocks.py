@@ -12,14 +12,13 @@ from typing import Any
 
 from perfci.core.errors import RecordsLostError
 from perfci.core.model import ArmBlock, Block, DeviceState, Fact, Reason, choose_regime, is_peer, peer_arm
-from perfci.device.seam import WARMING, Accelerator, Inputs, Launch, Session
+from perfci.device.seam import WARMING, Inputs, Launch, Session
 from perfci.measure.baton import Baton
 from perfci.measure.bench import BASE, KERNEL, REFERENCE, Arm, Listener, Rig, Subject
 from perfci.measure.host import is_compared, take_host_blocks, wants_host_block
-from perfci.measure.inputs import bound_inputs, gather
+from perfci.measure.inputs import gather
 from perfci.measure.outputs import wrong_output
 from perfci.measure.power import is_held, measure_sustained
-from perfci.ops.spec import Params, Performance
 from perfci.statistics import duel_rule, exact, tail_rule
 from perfci.thresholds.case import CaseThresholds
 
@@ -466,58 +465,3 @@ def _summarise_arm(times_us: Sequence[float], launches: Sequence[Launch]) -> Arm
         activities=max(counts, default=None),
         modes_us=modes if len(modes) > 1 else (),
     )
-
-
-# --- candidates of a search -------------------------------------------------------------------------------------------
-
-
-class CandidateError(Exception):
-    """A candidate raised: its name, and what it raised."""
-
-    def __init__(self, name: str, raised: Exception) -> None:
-        super().__init__(name)
-        self.name, self.raised = name, raised
-
-
-def time_candidates(
-    suite: Performance,
-    device: Accelerator,
-    params: Params,
-    candidates: Mapping[str, Callable[..., Any]],
-    *,
-    blocks: int,
-    rounds: int,
-    seed: int,
-) -> Mapping[str, tuple[tuple[float, ...], ...]]:
-    """Time ways to do the same work, in blocks that all share, so that a clock that drifts moves them alike.
-
-    Returns the launches of each block by name, microseconds. Raises CandidateError if a candidate raises.
-    """
-    order: list[list[str]] = []
-    running = ""
-    try:
-        with device.session() as session:
-            for index in range(blocks):
-                own_seed = random.Random(f"{seed}/{index}").getrandbits(31)
-                drawn = random.Random(own_seed)
-                padding = device.pad(own_seed)
-                inputs = bound_inputs(suite, params, device.arrays.device, own_seed)
-                arms = [Arm(name, function, inputs) for name, function in candidates.items()]
-                for arm in arms * BLOCK_WARMUP:
-                    running = arm.arm
-                    arm()
-                order.append([])
-                for arm in (each for _ in range(rounds) for each in drawn.sample(arms, len(arms))):
-                    running = arm.arm
-                    session.launch(arm, warm=suite.cache == "warm")
-                    order[-1].append(running)
-                del padding
-                running = ""
-                session.pause()
-    except Exception as error:
-        if running:
-            raise CandidateError(running, error) from error
-        raise
-    launches = iter(session.launches())
-    timed = [[(name, next(launches).time_us) for name in block] for block in order]
-    return {name: tuple(tuple(us for other, us in block if other == name) for block in timed) for name in candidates}

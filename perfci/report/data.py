@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,17 @@ from perfci.report.text import plain
 from perfci.store.files import write_atomically
 
 FORMAT = 1  # 1: the first
+
+
+@dataclass(frozen=True)
+class AnswerKind:
+    """What `keep_answer` keeps of one command, for the page of a release."""
+
+    name: str
+    command: str  # words behind perfci
+    title: Callable[[], str]
+    list_parts: Callable[[Settings], Collection[str]] | None = None  # what it is about, if not the project's ops
+    tell_none: Callable[[], str] = str  # what to say of a project that has none of it
 
 
 def pick(record: object, names: str, **more: Any) -> dict[str, Any]:

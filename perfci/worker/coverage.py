@@ -81,7 +81,7 @@ class _Suites:
                 gaps.append(CoverageGap(case_id(params), found, None if small is None else _write_case(small)))
                 known |= missing
         unrun = set(list_lines(self._folder)) - lines
-        # Cases run elsewhere too: without an accelerator, and those of --soak.
+        # Cases run elsewhere too: without an accelerator, and those of `perfci soak`.
         elsewhere = [*((call, "cpu") for call in (*cases, *probes)), *((call, offline.DEVICE) for call in large)]
         for (params, layout), device in elsewhere:
             if not unrun:

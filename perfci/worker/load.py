@@ -99,7 +99,10 @@ def project_roots(root: Path) -> list[str]:
 
 
 def suite_roots(path: Path) -> list[str]:
-    """Returns the folders that imports of a suite, or of a chain, are looked for in. Nothing for any other file."""
+    """Returns the folders that imports of a suite are looked for in, or of a file in a folder that is no op's.
+
+    Nothing for any other file.
+    """
     from perfci.core import settings  # which workers do not need
 
     folder = path.parent
@@ -107,8 +110,8 @@ def suite_roots(path: Path) -> list[str]:
         where = settings.load(folder)
     except PerfciError:  # without a project or with damaged settings: `perfci.main` reports it
         return []
-    op, _, suite = path.stem.rpartition("_")
-    if not folder.is_relative_to(where.kernels) or (op != folder.name and suite != "chain"):
+    is_suite = path.stem.rpartition("_")[0] == folder.name
+    if not folder.is_relative_to(where.kernels) or not (is_suite or folder.name.startswith("_")):
         return []
     return [*import_roots(folder, where.kernels), *project_roots(where.root)]
 

@@ -295,9 +295,6 @@ class Cover(Task):
 
 PLACES = (
     *(f"{__name__}:{name}" for name in ("Describe", "Examine", "Serve", "Measure", "CompileAhead", "Compile", "Cover")),
-    "perfci.worker.tuning.task:Tune",
-    "perfci.worker.chains:CheckChain",
-    "perfci.worker.soak:SoakOp",
 )
 """Where the gate's tasks are."""
 

@@ -19,8 +19,7 @@ TABLE = {
     "demo": "--keep",
     "doctor": "OP... --op --selftest --case --device --budget --seed --timer --format --project",
     "check": (
-        "OP... --op --case --lf --watch --quiet --no-judge --static --changed --retry --against-release --chain --soak"
-        " --calls --decay-limit"
+        "OP... --op --case --lf --watch --quiet --no-judge --static --changed --retry --against-release"
         " --plan --shard --confirm --device --budget --seed --suite --timer --against --duel --base-python --toolchain"
         " --target --devices --on --deadline --threshold --peers --out --strict --html --timings --verbose --format"
         " --project"
@@ -29,6 +28,8 @@ TABLE = {
     "show": "RUN --op --case --format --project",
     "report": "RUN... --to --against --op --case --out --store --verdicts --project",
     "bisect": "OP --op --against --bad --case --device --budget --seed --timer --first-parent --format --project",
+    "chain": "NAME... --case --device --seed --format --project",
+    "soak": "OP... --op --case --calls --decay-limit --device --seed --timer --format --project",
     "brief": "OP --op --case --device --rounds --format --project",
     "try": "OP --op --case --why --expect --advice --against --device --seed --on --format --project",
     "profile": "OP --op --case --device --seed --format --project",
@@ -56,10 +57,10 @@ TABLE = {
 }
 """Command -> its arguments and options"""
 
-NO_OPS = {"init", "demo", "mcp", "ci note"}
+NO_OPS = {"init", "demo", "mcp", "chain", "ci note"}
 """Commands that are about no op, or about all of a run's"""
 
-NO_CASES = {*NO_OPS, "new"}
+NO_CASES = {*NO_OPS, "new"} - {"chain"}
 """Commands that show no cases of a person's ops"""
 
 NO_FORMAT = {"demo", "mcp", "report", "ci note"}

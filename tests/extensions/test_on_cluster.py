@@ -10,10 +10,10 @@ import pytest
 
 from perfci import store
 from perfci.extensions.agents.logbook import read_logbook
+from tests.extensions.lab.tune.test_tuning import BEST
+from tests.extensions.lab.tune.test_tuning import Project as Tuned
 from tests.extensions.ray.ray_cluster import LostError, StandIn
 from tests.flow.conftest import Project
-from tests.flow.test_tuning import BEST
-from tests.flow.test_tuning import Project as Tuned
 from tests.git_repositories import alone, commit_all, git
 
 

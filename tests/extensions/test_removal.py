@@ -70,6 +70,20 @@ def test_what_the_ratchet_has_stored_judges_without_it_and_is_tightened_no_more(
     assert "There is no command tighten: name one of show, relax." in tighten.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.torch
+def test_the_first_op_of_this_repository_passes_without_any_extension(tmp_path):
+    place = without(NAMES, tmp_path / "place")
+    for name in ("kernels", "thresholds"):
+        shutil.copytree(PACKAGE.parent / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "pyproject.toml").write_text("[tool.perfci]\n")
+
+    done = run(place, "check", "--op", "broadcast", "--device", "cpu", "--case", "rows=*", where=tmp_path)
+
+    assert (done.returncode, done.stderr.count("Error")) == (0, 0), done.stdout + done.stderr
+    assert "PASS     broadcast accuracy" in done.stdout
+
+
 def test_an_extension_provides_at_points_that_the_gate_has():
     assert {point for extension in read_extensions().values() for point in extension.provides} <= POINTS.keys()
     with pytest.raises(ValueError, match="no such point: nowhere"):

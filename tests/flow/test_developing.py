@@ -156,7 +156,7 @@ def test_an_op_is_checked_again_after_each_change_until_ctrl_c(watching, tmp_pat
         (["relu", "scale"], "perfci check takes one op at a time"),
         (["r*"], "several ops"),
         (["relu", "--lf"], "--watch does not go with --lf"),
-        (["relu", "--soak"], "does not go with"),
+        (["relu", "--no-judge"], "does not go with"),
     ],
     ids=str,
 )

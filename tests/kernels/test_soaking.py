@@ -1,4 +1,4 @@
-"""`perfci check --soak` over ops: one in Triton's interpreter, planted faults and huge shapes on a GPU."""
+"""`perfci soak` over ops: one in Triton's interpreter, planted faults and huge shapes on a GPU."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if "CI" not in os.environ:  # in CI a missing package is a failure
 import torch
 
 from perfci.device import open_device
-from perfci.lab.soak.findings import Status
-from perfci.lab.soak.huge import check_large
-from perfci.lab.soak.repeated import check_determinism, check_memory
-from perfci.lab.soak.subject import SoakSubject
-from perfci.lab.soak.together import check_streams, check_threads
+from perfci.extensions.lab.soak.findings import Status
+from perfci.extensions.lab.soak.huge import check_large
+from perfci.extensions.lab.soak.repeated import check_determinism, check_memory
+from perfci.extensions.lab.soak.subject import SoakSubject
+from perfci.extensions.lab.soak.together import check_streams, check_threads
 from perfci.ops.spec import Accuracy, Performance, grid
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ def soaked(capsys, tmp_path, *options):
     """Of the project's own ops, with the reports elsewhere."""
     (tmp_path / "pyproject.toml").write_text(f'[tool.perfci]\nkernels = "{ROOT / "kernels"}"\n')
     capsys.readouterr()
-    code = run(["check", "--soak", "--format", "json", "--seed", "3", "--project", str(tmp_path), *options])
+    code = run(["soak", "--format", "json", "--seed", "3", "--project", str(tmp_path), *options])
     seen = capsys.readouterr()
     assert code in {0, 2}, seen.err
     return code, json.loads(seen.out)["findings"]
@@ -44,7 +44,7 @@ def soaked(capsys, tmp_path, *options):
 def test_nothing_is_soaked_without_an_accelerator(capsys, tmp_path):
     (tmp_path / "pyproject.toml").write_text(f'[tool.perfci]\nkernels = "{ROOT / "kernels"}"\n')
 
-    assert run(["check", "--soak", "--device", "cpu", "--project", str(tmp_path), "broadcast"]) == 1
+    assert run(["soak", "--device", "cpu", "--project", str(tmp_path), "broadcast"]) == 1
     assert "Nothing can be soaked without an accelerator" in " ".join(capsys.readouterr().err.split())
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from perfci.device.targets import TARGETS
-from perfci.lab.tune.files import (
+from perfci.extensions.lab.tune.files import (
     list_regimes,
     pick_fixed,
     read_description,
@@ -13,7 +13,7 @@ from perfci.lab.tune.files import (
     read_space,
     read_tuned,
 )
-from perfci.lab.tune.search import Choices
+from perfci.extensions.lab.tune.search import Choices
 
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 OPS = sorted(path.parent.parent.name for path in KERNELS.glob("*/tuned/space.json"))

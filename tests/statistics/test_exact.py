@@ -209,18 +209,3 @@ def test_noise_about_one_level_is_rarely_taken_for_several(noise):
     several = sum(len(exact.modes(100 * np.exp(draw(rng)))) > 1 for _ in range(1000))
 
     assert several <= most * 1000
-
-
-# --- trends -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_trend_is_seen_beyond_noise_and_seldom_where_there_is_none():
-    rng = np.random.default_rng(12)
-    noise = rng.normal(size=(500, 20))
-
-    false = sum(exact.trend_p(series) < 0.01 for series in noise)
-    found = [exact.trend(series + 0.2 * np.arange(20)) for series in noise[:100]]
-
-    assert false <= 12  # 5 are expected
-    assert all(exact.trend_p(series + np.arange(20)) < 1e-6 for series in noise[:20])
-    assert sum(each.low <= 0.2 <= each.high for each in found) >= 88

@@ -24,9 +24,9 @@ from perfci.core.model import (
     Suite,
     Summary,
 )
-from perfci.lab.chains.records import ChainCase, Error, StageResult
+from perfci.extensions.lab.chains.records import ChainCase, Error, StageResult
+from perfci.extensions.lab.chains.task import ChainPlanned
 from perfci.thresholds.case import CaseThresholds
-from perfci.worker.chains import ChainPlanned
 from perfci.worker.handover import Called
 from perfci.worker.protocol import (
     Apart,

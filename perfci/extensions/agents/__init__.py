@@ -13,14 +13,14 @@ from perfci.core.extensions import CommandLine, Extension
 
 HERE = "perfci.extensions.agents"
 COMMANDS = {
-    "brief": "Say what an op is, where it stands, and what may be changed.",
-    "try": "Judge a change of a kernel as one round, and log it.",
-    "profile": "Find what holds each case of an op up, and what promises most.",
-    "mcp": "Serve an agent by MCP: brief, try, profile, compare, history.",
+    "brief": ("Say what an op is, where it stands, and what may be changed.", "device project"),
+    "try": ("Judge a change of a kernel as one round, and log it.", "device project"),
+    "profile": ("Find what holds each case of an op up, and what promises most.", "device project"),
+    "mcp": ("Serve an agent by MCP: brief, try, profile, compare, history.", "project"),
 }
 
 EXTENSION = Extension(
-    commands={name: CommandLine(f"{HERE}.commands.optimise", "Optimise", line) for name, line in COMMANDS.items()},
+    commands={name: CommandLine(f"{HERE}.commands.optimise", "Optimise", *more) for name, more in COMMANDS.items()},
     provides={
         "note": (f"{HERE}.note:list_records",),
         "task": (f"{HERE}.profile_task:ProfileOp",),

@@ -17,7 +17,10 @@ HERE = "perfci.extensions.history"
 EXTENSION = Extension(
     commands={
         "bisect": CommandLine(
-            f"{HERE}.commands.bisect", "Every day", "Find the commit that made an op slower, or wrong."
+            f"{HERE}.commands.bisect",
+            "Every day",
+            "Find the commit that made an op slower, or wrong.",
+            "device timer project",
         ),
         "history": CommandLine(
             f"{HERE}.commands.history", "History", "Show accepted runs over time, drift and boards."

@@ -2,23 +2,18 @@
 
 from dataclasses import dataclass, field
 
-from perfci.core import commands
+from perfci.core import commands, extensions
 from perfci.core.model import Gate
 from perfci.core.wording import say
+from perfci.report.data import AnswerKind
 from perfci.report.html.page import render_page
 from perfci.report.text import plain
 from perfci.report.view import Table
 
 COMMIT = 10  # first digits of a commit that people read
 
-COMMANDS = {
-    "check": "check",
-    "creep": "check --against-release",
-    "soak": "check --soak",
-    "chains": "check --chain",
-    "coverage": "list --coverage",
-}
-"""Folder in `reports/`, but for a check -> what leaves a run or an answer there."""
+RUNS = {"check": "check", "creep": "check --against-release"}
+"""Folder in `reports/`, but for a check -> what leaves a run there."""
 
 _ORDER = (Gate.FAILS, None, Gate.WARNS, Gate.OK)
 
@@ -66,10 +61,17 @@ class Fitness:
 UNKNOWN = Fitness()
 
 
+def list_answers() -> list[AnswerKind]:
+    """Returns what else is checked for a release: what extensions check, and which cases an op's suites lack."""
+    coverage = AnswerKind("coverage", "list --coverage", lambda: say("Coverage of suites"))
+    return [*extensions.provided("answer"), coverage]
+
+
 def render_release(found: Fitness, project: str) -> str:
     """The page of a release, whose first line says whether it is fit and why."""
     texts = {"title": say("{project}: the next release", project=plain(project, 80)), "project": plain(project, 80)}
-    typed = [commands.write(*words.split()) for words in COMMANDS.values()]
+    words = [*RUNS.values(), *(kind.command for kind in list_answers())]
+    typed = [commands.write(*each.split()) for each in words]
     return render_page(
         "site_release.html.j2", __package__, ("site.css",), **texts, found=found, plain=plain, commands=typed
     )

@@ -77,8 +77,8 @@ def test_a_release_of_which_everything_was_looked_at_is_fit(where):
     [
         ("Check", "run.json", "perfci check"),
         ("Creep", "creep/run.json", "perfci check --against-release"),
-        ("Soak", "soak/soak.json", "perfci check --soak"),
-        ("Chains", "chains/chains.json", "perfci check --chain"),
+        ("Soak", "soak/soak.json", "perfci soak"),
+        ("Chains", "chains/chains.json", "perfci chain"),
         ("Coverage", "coverage/coverage.json", "perfci list --coverage"),
     ],
 )
@@ -119,7 +119,7 @@ def test_what_failed_is_said_first_with_what_to_do(where):
     found = read(where)
     page = render_release(found, "kernels")
 
-    assert (found.gate, found.gravest[0].command) == (Gate.FAILS, "perfci check --soak")
+    assert (found.gate, found.gravest[0].command) == (Gate.FAILS, "perfci soak")
     assert page.index("relu leaks.") < page.index("Parts") < page.index("scale leaks.")
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from perfci.device import open_device
-from perfci.lab.chains.runs import Setting, check_case
-from perfci.worker.chains import load_chain
+from perfci.extensions.lab.chains.runs import Setting, check_case
+from perfci.extensions.lab.chains.task import load_chain
 
 KERNELS = Path(__file__).resolve().parents[3] / "kernels"
 NAMES = ("norm_matmul_softmax", "transformer_block", "float8_mlp")

@@ -1,4 +1,4 @@
-"""The slices of `perfci check --soak` over the ops' own kernels, with their large cases shrunk."""
+"""The slices of `perfci soak` over the ops' own kernels, with their large cases shrunk."""
 
 import dataclasses
 import functools
@@ -7,10 +7,10 @@ import importlib
 import pytest
 
 from perfci.device import open_device
-from perfci.lab.soak.findings import Status
-from perfci.lab.soak.huge import check_large
-from perfci.lab.soak.subject import SoakSubject
-from perfci.worker.soak import as_performance
+from perfci.extensions.lab.soak.findings import Status
+from perfci.extensions.lab.soak.huge import check_large
+from perfci.extensions.lab.soak.subject import SoakSubject
+from perfci.extensions.lab.soak.task import as_performance
 from tests.kernels.interpreted.suites import first_daily
 
 BEYOND = 1 << 15
@@ -28,7 +28,7 @@ def suite_of(op):
 
 @pytest.fixture
 def run(monkeypatch):
-    monkeypatch.setattr("perfci.lab.soak.huge.SLICE", 4096)
+    monkeypatch.setattr("perfci.extensions.lab.soak.huge.SLICE", 4096)
     device = open_device("cpu", seed=1)
 
     def made(op, params, kernel=None):

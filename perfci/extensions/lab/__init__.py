@@ -1,0 +1,44 @@
+"""What is done with kernels beside judging a change of them: faster configurations, long runs, ops in a row.
+
+tune        the search for an op's configurations
+soak        leaks, decay, answers that change, streams, threads and huge arrays
+chains      ops as a model calls them, stage by stage and as a whole
+answers     what soaking and chains leave for the page of a release
+"""
+
+from perfci.core.extensions import CommandLine, Extension
+
+HERE = "perfci.extensions.lab"
+
+EXTENSION = Extension(
+    commands={
+        "chain": CommandLine(
+            f"{HERE}.commands.chain",
+            "Every day",
+            "Check ops in a row, as a model calls them, stage by stage.",
+            "device project",
+        ),
+        "soak": CommandLine(
+            f"{HERE}.commands.soak",
+            "Every day",
+            "Call ops a thousand times, on streams and threads, on huge arrays.",
+            "device timer project",
+        ),
+        "tune": CommandLine(
+            f"{HERE}.commands.tune",
+            "Optimise",
+            "Search the configurations of an op for faster ones.",
+            "device project",
+        ),
+    },
+    provides={
+        "answer": (f"{HERE}.answers:SOAK", f"{HERE}.answers:CHAINS"),
+        "stages": (f"{HERE}.answers:describe_stages",),
+        "suite": (f"{HERE}.chains.spec:Chain", f"{HERE}.chains.spec:Stage"),
+        "task": (
+            f"{HERE}.tune.task:Tune",
+            f"{HERE}.chains.task:CheckChain",
+            f"{HERE}.soak.task:SoakOp",
+        ),
+    },
+)

@@ -1,0 +1,30 @@
+"""What soaking and chains are called: on the page of a release, and while they run."""
+
+from collections.abc import Mapping
+
+from perfci.core.wording import say
+from perfci.extensions.lab.chains.records import find_chains
+from perfci.report.data import AnswerKind
+
+SOAK = AnswerKind("soak", "soak", lambda: say("Soak"))
+CHAINS = AnswerKind(
+    "chains",
+    "chain",
+    lambda: say("Chains"),
+    lambda where: find_chains(where.kernels),
+    lambda: say("The project has no chains."),
+)
+
+
+def describe_stages() -> Mapping[str, str]:
+    """Stages of this extension's workers, and what a line of progress says of them."""
+    return {
+        "tune": say("trying"),
+        "chain": say("checking the chain"),
+        "threads": say("two threads at once"),
+        "memory": say("memory over many calls"),
+        "decay": say("speed over many calls"),
+        "determinism": say("the same answer over many calls"),
+        "streams": say("several streams at once"),
+        "large": say("arrays of more than 2^31 elements"),
+    }

@@ -1,0 +1,251 @@
+"""`perfci tune`: workers that search until done or out of time, a new one if a candidate kills one, and the file."""
+
+import dataclasses
+import difflib
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perfci.core import VERSION, environment
+from perfci.core.errors import ContractError, DeviceError, PerfciError, StoredFileError, UsageError
+from perfci.core.model import UNTIMED, Fact, Reason, board_key
+from perfci.core.settings import Settings
+from perfci.extensions.lab.tune.files import (
+    GENERIC,
+    Description,
+    change_tuned,
+    read_description,
+    read_space,
+    read_tuned,
+)
+from perfci.extensions.lab.tune.records import SUITE, Attempt, SearchFile, key, open_search
+from perfci.extensions.lab.tune.search import Choice, Choices, decide
+from perfci.extensions.lab.tune.task import Modelled, Regimes, Trying, Tune
+from perfci.ops.discover import OpFolder, select
+from perfci.ops.fingerprint.tree import Tree
+from perfci.runs.bench import (
+    Bench,
+    Listener,
+    WorkerPlace,
+    claim_bench,
+    list_files,
+    make_environment,
+    place_ops,
+    plan_opening,
+)
+from perfci.runs.boards import avoid_sick, find_sick
+from perfci.runs.describe import describe_ops, find_violation
+from perfci.runs.nodes import HERE, NodeAnswer, NodeCommand, find_kind, unpack
+from perfci.runs.plan import Request, draw_seed
+from perfci.store import claim_reports
+from perfci.store.files import write_atomically
+from perfci.worker.parent import run_worker
+from perfci.worker.protocol import Doing, Message, OpDone
+
+FOLDER = "tune"  # in the reports folder: a file of each search, and a table of its candidates
+
+_DEATHS = ("worker_", "tune_device_lost")  # how kinds of failure begin that took the worker with them
+
+_MODELLED = "By perfci's static model for a device that is not at hand, not measured. "
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The result of a search."""
+
+    op: str
+    device: str
+    file: Path  # the tuned file
+    search: SearchFile
+    choices: tuple[Choice, ...] = ()  # one for each entry that serves a case
+    diff: tuple[str, ...] = ()
+    written: bool = False
+    late: bool = False  # the time was up before the search was over
+    unserved: tuple[str, ...] = ()
+    spec: str | None = None  # description of the device that the times were estimated for. None if they were measured
+    like: str | None = None  # description of the device that it varies
+    modelled: Mapping[str, Modelled] = field(default_factory=dict)
+    notes: tuple[Reason, ...] = ()
+
+
+def tune_op(
+    settings: Settings, request: Request, listener: Listener, *, spec: str | None = None, write: bool = False
+) -> Tuning:
+    """Searches an op's configurations. Writes its tuned file if that was asked for. Raises PerfciError."""
+    found = select(settings, request.ops)
+    if len(found) != 1:
+        raise UsageError("tune_one_op", name=", ".join(request.ops), ops=", ".join(op.op for op in found))
+    op = check_tunable(found[0])
+    described = read_description(settings.kernels, spec) if spec is not None else None
+    own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
+    with claim_bench(own, listener) as bench:
+        tuner = _Tuner(bench, settings, request, op, described)
+        tuner.run()
+        return tuner.conclude(write=write)
+
+
+def check_tunable(op: OpFolder) -> OpFolder:
+    """Returns the op. Raises PerfciError if its files show that it cannot be tuned."""
+    if reason := find_violation(op):
+        raise ContractError(reason.kind, **reason.facts)
+    read_space(op.op, op.folder)
+    return op
+
+
+def tune_on_cluster(
+    settings: Settings, request: Request, address: str, words: Sequence[str], listener: Listener
+) -> tuple[Mapping[str, tuple[int, str]], list[Reason]]:
+    """Search ops' configurations on a cluster, each op on one board, since times of two are not comparable.
+
+    words: options of `perfci tune`. Returns by op its exit code and answer, and why nodes had none. Searches go on
+    where they ended. Raises PerfciError as a cluster does, and for an op that cannot be tuned.
+    """
+    ops, reports = [check_tunable(each) for each in select(settings, request.ops)], settings.reports / FOLDER
+    found, edited, written = dict[str, tuple[int, str]](), list[Reason](), "--write" in words
+
+    def read_files(op: OpFolder) -> Mapping[str, bytes]:
+        return {each.name: each.read_bytes() for each in (op.folder / "tuned").glob("*.json")}
+
+    def plan(op: OpFolder) -> NodeCommand:
+        searches = {each: each.read_bytes() for each in reports.glob(f"{op.op}-*.jsonl")}
+        return NodeCommand(["tune", op.op, *words, "--on", HERE], searches, [reports, op.folder / "tuned"])
+
+    def keep(number: int, answer: NodeAnswer) -> None:
+        op = ops[number]
+        stale = written and read_files(op) != before[number]
+        unpack(answer.packed, [reports, *([op.folder / "tuned"] if written and not stale else [])])
+        if stale:
+            edited.append(Reason("tune_edited", {"path": str(op.folder / "tuned"), "state": str(reports)}))
+        else:
+            found[op.op] = answer.code, answer.out
+
+    with claim_reports(reports), find_kind().open(address, request.device) as cluster:
+        before = [*map(read_files, ops)]
+        listener(Doing("tune", ", ".join(op.op for op in ops)))
+        lost = cluster.run(settings, dict(enumerate(map(plan, ops))), keep)
+    return {op.op: found[op.op] for op in ops if op.op in found}, [*edited, *lost]
+
+
+class _Tuner:
+    """One search, from worker to worker."""
+
+    def __init__(
+        self, bench: Bench, settings: Settings, request: Request, op: OpFolder, spec: Description | None
+    ) -> None:
+        """Raises UsageError if no case fits the pattern."""
+        self._bench, self._settings, self._request, self._op, self._spec = bench, settings, request, op, spec
+        self._like = str(spec.values.get("like") or spec.key) if spec else None
+        self._regimes: Regimes | None = None
+        self._trying: Trying | None = None
+        self._modelled: dict[str, Modelled] = {}
+        self._late = False
+        if spec:
+            self._kind, self._key = "cuda", spec.key
+        else:
+            found = describe_ops(bench, request)
+            (planned,) = found.ops
+            if planned.failure:
+                raise PerfciError(planned.failure.kind, **planned.failure.facts)
+            if found.device.kind in UNTIMED:
+                raise DeviceError("tune_not_timed", op=planned.op)
+            if not planned.performance:
+                raise UsageError("no_case_fits", ops=planned.op, pattern=request.pattern)
+            self._kind, self._key = found.device.kind, found.device.key
+            avoid_sick(bench, found, sick := find_sick(settings))
+            if not bench.boards and board_key(found.device.uuid or "") in set(map(board_key, sick)):
+                raise DeviceError("tune_sick", board=found.device.uuid)
+        packages = environment.installed_versions(environment.PACKAGES)
+        files = Tree(settings.root, settings.kernels).fingerprint(op.op).digest
+        asked: dict[str, Fact] = {"op": op.op, "device": self._key, "case": request.pattern, "timer": request.timer}
+        asked |= {"files": files, "perfci": VERSION}
+        asked["packages"] = ", ".join(f"{name} {version}" for name, version in sorted(packages.items()))
+        part = f"-{hashlib.sha256(request.pattern.encode()).hexdigest()[:8]}" if request.pattern else ""
+        path = bench.settings.reports / f"{op.op}-{self._key}{part}.jsonl"
+        self._search: SearchFile = open_search(path, asked, request.seed, draw_seed())
+
+    def run(self) -> None:
+        """Has workers search until one comes to the end. Raises what keeps them all from it."""
+        request, op, spec = self._request, self._op, self._spec
+        until_s = time.time() + request.budget_s
+        place = WorkerPlace(f"tune-{op.op}", "offline" if spec else self._kind, self._settings.root)
+        around = make_environment(self._bench, place)
+        alone = False
+        while True:
+            self._trying = None
+            task = Tune(
+                place=place_ops(self._settings, list_files((op,))),
+                opening=plan_opening(self._settings, self._kind, self._search.head.seed, request.timer),
+                pattern=request.pattern,
+                until_s=until_s,
+                known=tuple(self._search.tried),
+                spec=spec.key if spec else None,
+                like=self._like,
+                alone=alone,
+            )
+            failure = run_worker(task, around, self._hear)
+            if failure is None:
+                return
+            trying: Trying | None = self._trying
+            # If several were timed together, each is tried alone to find the one that kills its worker.
+            if trying is None or not failure.kind.startswith(_DEATHS) or (alone and not trying.regime):
+                raise PerfciError(failure.kind, **failure.facts)
+            if trying.regime:
+                self._search.add(Attempt(trying.regime, trying.config, failure=failure))
+            else:
+                alone = True
+
+    def _hear(self, message: Message) -> None:
+        match message:
+            case Regimes():
+                self._regimes = message
+            case Trying():
+                self._trying = message
+            case Attempt():
+                self._search.add(message)
+            case Modelled():
+                self._modelled[message.case] = message
+            case OpDone():
+                self._late = message.late
+        self._bench.listener(message)
+
+    def conclude(self, *, write: bool) -> Tuning:
+        """The result. The tuned file is written if that is asked for and something changes."""
+        seen, search, spec, op = self._regimes, self._search, self._spec, self._op.op
+        if seen is None:
+            raise PerfciError("worker_silent")
+        choices: list[Choice] = []
+        for regime in (each for each in reversed(seen.regimes) if each.cases):
+            known = [each for each in search.tried if each.regime == regime.label]
+            near = regime.current if spec else None
+            grid = Choices(regime.lists, lambda _: True, search.head.seed, regime.current, near)
+            # An entry after one that is not there would take its calls.
+            choice = decide(grid, regime, known, needed=any(each.changed for each in choices))
+            passed = {each.key for each in known if each.stage == SUITE and not each.failure}
+            if choice.changed and spec is None and key(choice.config) not in passed:
+                # A candidate that has not passed the accuracy suite yet is none.
+                choice = dataclasses.replace(choice, config=None, change=None)
+            choices.insert(0, choice)
+        path, root = Path(seen.file), self._settings.root
+        file = read_tuned(path)
+        if file.digest != seen.digest:
+            raise StoredFileError("tune_edited", path=str(path), state=str(search.path))
+        text = change_tuned(file, seen.regimes, choices, _MODELLED + file.about if spec else None)
+        written = write and text != file.text
+        if written:
+            if seen.key == GENERIC:
+                raise UsageError("tune_generic", device=self._key, folder=str(self._settings.kernels / "_devices"))
+            write_atomically(path, text.encode())
+        notes = [Reason("tune_anew", {"path": str(search.path)})] if search.anew else []
+        if seen.unserved:
+            notes.append(Reason("tune_unserved_some", {"count": len(seen.unserved), "case": seen.unserved[0]}))
+        if self._late:
+            notes.append(Reason("tune_late", {"op": op}))
+        name = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+        old, new = file.text.splitlines(), text.splitlines()
+        diff = difflib.unified_diff(old, new, name if old else "nothing", name, lineterm="", n=1)
+        return Tuning(
+            op, self._key, path, search, tuple(choices), tuple(diff), written, self._late, seen.unserved,
+            spec.key if spec else None, self._like, self._modelled, tuple(notes),
+        )  # fmt: skip

@@ -1,0 +1,52 @@
+"""The tune task, and what it answers."""
+
+from dataclasses import dataclass
+
+from perfci.extensions.lab.tune.records import Attempt, Config, Regime
+from perfci.worker.protocol import OpDone
+from perfci.worker.tasks import DeviceTask
+
+
+@dataclass(frozen=True)
+class Regimes:
+    """The entries that a search is about."""
+
+    file: str
+    key: str
+    digest: str
+    regimes: tuple[Regime, ...]  # in the order in which a call asks them
+    unserved: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Trying:
+    """A candidate is compiled now. If the worker dies, it is to blame."""
+
+    regime: str  # its label. None if several are timed together
+    config: Config | None
+
+
+@dataclass(frozen=True)
+class Modelled:
+    """One case by the model, microseconds."""
+
+    case: str
+    original_us: float | None  # of the device that the description varies. None if it does not fit there
+    original_floor_us: float
+    floor_us: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tune(DeviceTask):
+    """Search an op's configurations: on the device, or by the model for one that is not here."""
+
+    performer = "perfci.extensions.lab.tune.perform:run"
+    answers = (*DeviceTask.answers, Regimes, Trying, Attempt, Modelled, OpDone)
+    last = (OpDone,)
+
+    pattern: str | None = None
+    until_s: float | None = None  # when to come to an end, seconds since the epoch
+    known: tuple[Attempt, ...] = ()  # what an interrupted search has found out
+    spec: str | None = None  # description of the device to tune for by the model. None for the one at hand
+    like: str | None = None
+    alone: bool = False  # one candidate at a time, to find out which one killed a worker

@@ -1,1 +1,0 @@
-"""Beyond a check: tune searches configurations, soak calls ops often and on huge arrays, chains run ops in a row."""

@@ -1,0 +1,145 @@
+"""The same call many times: whether the answers are equal, and which readings count as a leak or a decay."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perfci.extensions.lab.soak.findings import Status
+from perfci.extensions.lab.soak.repeated import (
+    check_determinism,
+    find_leak,
+    is_beyond,
+    measure_decay,
+)
+
+PER_WINDOW = 50
+TRACES = Path(__file__).parents[4] / "benchmarks" / "traces"
+
+
+def inputs(rows, device, seed):
+    return {"x": np.random.default_rng(seed).normal(size=(rows, 4))}
+
+
+def test_a_kernel_that_answers_alike_passes(subject):
+    found = check_determinism(subject(lambda x: x * 2.0, inputs), 50)
+
+    assert (found.status, found.numbers) == (Status.PASS, {"calls": 50})
+    assert check_determinism(subject(lambda x: x * np.nan, inputs), 10).status is Status.PASS
+
+
+def test_one_call_that_answers_otherwise_is_found_and_named(subject):
+    calls = []
+
+    def change(x):
+        calls.append(1)
+        out = x * 2.0
+        if len(calls) == 500:
+            out[2, 1] += 1e-12
+        return out
+
+    found = check_determinism(subject(change, inputs), 1000)
+
+    assert found.reason.kind == "soak_differs"
+    assert {"call": 500, "count": 1, "index": "(2, 1)"}.items() <= found.reason.facts.items()
+
+
+def test_an_output_that_a_later_call_writes_into_is_found(subject):
+    kept = np.empty((4, 4))
+
+    found = check_determinism(subject(lambda x: np.multiply(x, 2.0, out=kept), inputs), 50)
+
+    assert (found.status, found.reason.kind) == (Status.FAIL, "soak_rewritten")
+
+
+# --- leaks ------------------------------------------------------------------------------------------------------------
+
+
+def read_memory(bytes_of, windows=20):
+    """Readings of memory if the n-th call leaves `bytes_of(n)` bytes behind."""
+    total, readings = 1 << 20, [1 << 20]
+    for window in range(windows):
+        total += sum(bytes_of(window * PER_WINDOW + call + 1) for call in range(PER_WINDOW))
+        readings.append(total)
+    return readings
+
+
+def test_a_steady_leak_is_found_with_its_size_also_under_memory_that_goes_up_and_down():
+    noise = 4096 * np.random.default_rng(4).integers(0, 2, 21)
+
+    assert find_leak(read_memory(lambda call: 512)) == 512 * PER_WINDOW
+    assert find_leak(np.array(read_memory(lambda call: 512)) + noise) == pytest.approx(512 * PER_WINDOW, rel=0.1)
+    found = find_leak(read_memory(lambda call: 512 * (call % 100 == 0)))
+    assert found == pytest.approx(512 / 100 * PER_WINDOW, rel=0.1)
+
+
+@pytest.mark.parametrize("full", [10, 250, 400, 700])
+def test_a_cache_that_is_full_after_some_calls_is_no_leak(full):
+    assert find_leak(read_memory(lambda call: 4096 * (call <= full))) is None
+
+
+def test_memory_that_goes_up_and_down_or_shrinks_is_no_leak():
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        assert find_leak((1 << 20) + 512 * rng.integers(0, 2, 21)) is None
+    assert find_leak(read_memory(lambda call: -8)) is None
+    assert find_leak([1, 2, 3, 4]) is None
+
+
+# --- decay ------------------------------------------------------------------------------------------------------------
+
+
+def draw_times(change, noise=0.003, seed=1, count=20):
+    """Medians that become slower by a ratio over all windows."""
+    rng = np.random.default_rng(seed)
+    return 100 * np.exp(np.linspace(0, np.log1p(change), count) + rng.normal(0, noise, count))
+
+
+def fails(medians, clocks=(None,) * 20):
+    return is_beyond(measure_decay(medians, clocks), 0.03)
+
+
+def test_a_decay_of_ten_per_cent_is_beyond_three():
+    found = measure_decay(draw_times(0.10), [1980] * 20)
+
+    assert found["low"] < 0.10 < found["high"]
+    assert is_beyond(found, 0.03)
+    assert found["left"] > 0.03
+    assert found["clock"] == 0
+
+
+def test_steady_times_a_single_slow_window_and_a_decay_of_the_limit_itself_are_not_beyond_doubt():
+    spiked = draw_times(0.0)
+    spiked[-1] *= 2
+
+    assert sum(fails(draw_times(0.03, seed=seed)) for seed in range(200)) <= 8
+    assert not any(fails(draw_times(0.0, 0.01, seed)) for seed in range(300))
+    assert not fails(spiked)
+
+
+def test_a_decay_that_follows_the_clock_is_explained_and_one_beyond_it_is_not():
+    clocks = [round(1980 - 300 * step / 19) for step in range(20)]
+    following = 100 * 1980 / np.array(clocks)
+
+    found = measure_decay(following, clocks)
+
+    assert is_beyond(found, 0.03)
+    assert found["left"] <= 0.03
+    assert found["clock"] == pytest.approx(-300 / 1980, rel=0.05)
+    assert measure_decay(following * draw_times(0.2) / 100, clocks)["left"] > 0.03
+    assert measure_decay(following, [*clocks[:-1], None])["left"] is None
+
+
+def test_recorded_launches_of_an_h200_never_fail_but_at_the_power_cap_without_a_look_at_the_clock():
+    failed = Counter()
+    with gzip.open(TRACES / "h200-sequential.jsonl.gz", "rt", encoding="utf-8") as lines:
+        for line in map(json.loads, lines):
+            failed[line["case"]] += fails([float(np.median(part)) for part in np.split(np.array(line["ev"]), 20)])
+
+    assert +failed == {"matmul_8192x8192x4096_bf16": 41}
+    assert len(failed) == 6

@@ -1,0 +1,106 @@
+"""What is tried next, and what wins, from what is known alone."""
+
+import math
+
+import pytest
+
+from perfci.core.model import Reason
+from perfci.extensions.lab.tune.records import FINAL, SEARCH, SUITE, Attempt, Regime, key
+from perfci.extensions.lab.tune.search import Choices, choose_finalists, decide, find_next
+
+LISTS = {"block": (16, 32, 64, 128, 256, 512), "warps": (1, 2, 4, 8, 16), "fast": (False, True)}
+TODAY = {"block": 16, "warps": 1, "fast": False}
+WRONG = Reason("timed_output_wrong", {})
+
+
+def grid(lists=LISTS, valid=lambda _: True, seed=7, **fields):
+    return Choices(lists, valid, seed, **fields)
+
+
+def searched(on, cost, known=None):
+    """A whole search over a function of the configuration; returns everything that was tried."""
+    known = [Attempt("*", None, shifts={"a": (0.0,)})] if known is None else known
+    while batch := find_next(on, known):
+        known += [Attempt("*", each, shifts={"a": (cost(each),)}) for each in batch]
+    return known
+
+
+def bowl(config):
+    """Least at 128, 4 and fast."""
+    far = abs(math.log2(config["block"] / 128)) + abs(math.log2(config["warps"] / 4))
+    return 0.1 * far + (0.0 if config["fast"] else 0.05) - 0.5
+
+
+def regime(current=TODAY):
+    return Regime("*", {}, LISTS, current, ("a",))
+
+
+def final(config, *shifts, **fields):
+    return [Attempt("*", config, SEARCH, {"a": shifts}), Attempt("*", config, FINAL, {"a": shifts}, **fields)]
+
+
+def test_the_coarse_grid_holds_ends_and_every_second_value_and_all_that_has_no_order():
+    points = grid().coarse
+
+    assert {point["block"] for point in points} == {16, 64, 256, 512}
+    assert {point["warps"] for point in points} == {1, 4, 16}
+    assert len(points) == 4 * 3 * 2
+
+
+def test_steps_around_the_best_find_what_the_coarse_grid_leaves_out():
+    known = searched(grid(), bowl)
+
+    assert choose_finalists(grid(), known)[0] == {"block": 128, "warps": 4, "fast": True}
+    assert len(known) < 6 * 5 * 2, "not all is tried"
+
+
+def test_a_trade_of_two_values_gets_along_a_rule_that_bounds_their_product():
+    lists = {"rows": (16, 32, 64, 128, 256), "cols": (16, 32, 64, 128, 256)}
+    bounded = grid(lists, lambda config: config["rows"] * config["cols"] <= 4096)
+
+    known = searched(
+        bounded, lambda config: abs(math.log2(config["rows"] / config["cols"])) - math.log2(config["rows"])
+    )
+
+    assert choose_finalists(bounded, known)[0] == {"rows": 64, "cols": 64}
+
+
+def test_what_is_known_is_not_tried_again_and_a_search_that_goes_on_ends_alike():
+    whole = searched(grid(), bowl)
+    half = whole[: len(whole) // 2]
+
+    again = searched(grid(), bowl, [*half])
+
+    assert {each.key for each in again} == {each.key for each in whole}
+    assert len({each.key for each in again}) == len(again)
+
+
+def test_todays_choice_is_not_a_candidate_but_its_neighbours_are():
+    known = searched(grid(current=TODAY), lambda config: 0.3)
+
+    tried = {each.key for each in known}
+    assert key(TODAY) not in tried
+    assert key({**TODAY, "block": 32}) in tried
+
+
+@pytest.mark.parametrize("shifts", [[-0.005] * 12, [-0.05, 0.06] * 6, [0.1] * 12])
+def test_todays_choice_stays_unless_it_is_beaten_beyond_doubt_and_by_enough(shifts):
+    choice = decide(grid(current=TODAY), regime(), final({**TODAY, "block": 64}, *shifts))
+
+    assert not choice.changed
+
+
+@pytest.mark.parametrize("stage", [SEARCH, FINAL, SUITE])
+def test_what_is_wrong_in_any_stage_never_wins(stage):
+    fast, slow = {**TODAY, "block": 64}, {**TODAY, "block": 32}
+    known = [*final(fast, *[-0.9] * 12), *final(slow, *[-0.1] * 12), Attempt("*", fast, stage, failure=WRONG)]
+
+    assert decide(grid(current=TODAY), regime(), known).config == slow
+    assert fast not in choose_finalists(grid(current=TODAY), known)
+
+
+def test_for_a_model_the_nearest_to_todays_choice_counts_as_the_simplest():
+    today = {"block": 256, "warps": 8, "fast": True}
+    known = [*final({**today, "block": 128}, -0.1), *final({**TODAY}, -0.1)]
+
+    assert decide(grid(current=today, near=today), regime(today), known).config["block"] == 128
