@@ -23,6 +23,7 @@ NAMES = (
 
 POINTS = {
     "device": "a `DeviceKind` of perfci.device: hardware beside GPUs and the CPU",
+    "target": "several `Target`s of perfci.device.targets: what --static compiles for",
     "report": "a `ReportFormat` of perfci.cli.results: what else `perfci report --to` writes",
     "sections": "a function of a run and the rules' settings that returns an `OpExtra` of perfci.report.sections",
     "boards": "a function of the folder of baselines that yields UUIDs of boards that are sick",

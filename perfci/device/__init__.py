@@ -7,7 +7,8 @@ timers      records of CUPTI first, event pairs as the fallback
 nvml        device state without torch
 launches capture source   what a call does: launches, torch operations, sources
 replay                 a call as data, and the same call repeated from it
-offline board virtual targets   a device that is not there: compiles, and launches nothing
+pretender targets      torch and Triton of a board that is not there
+offline dry_launch     on it kernels are compiled, and launches are looked through
 binaries               registers, spills, instructions and occupancy of a binary
 interpreter arithmetic   Triton's interpreter, corrected
 """

@@ -239,7 +239,7 @@ def examine(launches: Iterable[Launched], target: Target) -> None:
     """Count the instructions of binaries that are not known yet, all of them at once."""
     kernels = {artefact(launch.kernel): launch.kernel for launch in launches}
     fresh = {key: kernel.asm for key, kernel in kernels.items() if key not in _counts}
-    if target.backend == "npu":  # what is compared is no binary
+    if not target.registers:  # what is compared is no binary
         _counts.update(dict.fromkeys(fresh))
         return
     if target.backend == "hip":
@@ -269,14 +269,12 @@ def unavailable(target: Target) -> Reason | None:
 def usage(kernel: Any) -> Usage | None:
     """What a thread of a compiled kernel takes. None if that is unknown."""
     key, asm = artefact(kernel), kernel.asm
-    if "npubin" in asm:
-        return None
     if key not in _usages:
         if "amdgcn" in asm:
             _usages[key] = amd_usage(asm["amdgcn"])
-        else:
+        elif "cubin" in asm:
             _usages[key] = nvidia_usage(asm["cubin"], asm.get("ptx"), kernel.metadata.name)
-    return _usages[key]
+    return _usages.get(key)
 
 
 def _binary(launch: Launched, target: Target) -> KernelBinary:
@@ -292,10 +290,10 @@ def _binary(launch: Launched, target: Target) -> KernelBinary:
         registers=used.registers if used else None,
         spill_bytes=used.spill_bytes if used else None,
         local_bytes=used.local_bytes if used else None,
-        shared_bytes=None if target.backend == "npu" else metadata.shared,
+        shared_bytes=metadata.shared if target.registers else None,
         instructions=sum(counts.classes.values()) if counts else None,
         mix=counts.classes if counts else {},
         traits=counts.traits if counts else {},
-        warps=None if target.backend == "npu" else metadata.num_warps,
+        warps=metadata.num_warps if target.registers else None,
         occupancy=occupancy,
     )

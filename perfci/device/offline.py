@@ -9,29 +9,27 @@ import os
 import re
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import triton
-import triton.testing
-from triton.backends import backends
 from triton.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import JITFunction
 
 from perfci.core.model import Reason
-from perfci.device import binaries, board, virtual
-from perfci.device.board import make_driver, no_benchmark
+from perfci.device import binaries
 from perfci.device.capture import Captured, note_choice, note_unknown, watch_calls
-from perfci.device.launches import pad_grid
+from perfci.device.launches import bind_launch
+from perfci.device.pretender import outside, pretend
 from perfci.device.source import digest, function_text, plain_function, stable
 from perfci.device.targets import Target
 
-DEVICE = "cuda"  # what `make_inputs` gets as its device, on AMD too, and for an NPU
+DEVICE = "cuda"  # what `make_inputs` gets as its device, whatever the target
 _MUTE = re.compile("PassManager|error encountered during parsing")  # messages of Triton's compiler without the reason
 # Messages about a program that this Triton needs and does not bring, or brings too old: no fault of the kernel.
 _TOOL = re.compile(r"(?:linker|ptxas|ld\.lld)\b.*not found|[Cc]annot find (?:ptxas|ld\.lld)|for option 'gpu-name'")
@@ -57,17 +55,13 @@ def install(target: Target) -> None:
             return
         raise RuntimeError(f"this process compiles for {_process.target.name}, not for {target.name}")
     _process.target = target
-    triton.runtime.driver.set_active(make_driver(target))
-    triton.testing.do_bench = triton.testing.do_bench_cudagraph = no_benchmark
+    pretend(target)
     Autotuner.run = choose
     JITFunction.run = _watch_runs(JITFunction.run)
     ignore = lambda *_: None  # noqa: E731 - what load_binary gives in place of registers and spills
     CompiledKernel.n_regs = property(lambda kernel: _usage(kernel, "registers"), ignore)
     CompiledKernel.n_spills = property(lambda kernel: _usage(kernel, "local_bytes") // 4, ignore)
-    virtual.start()
-    board.pretend(target)
-    if target.backend == "npu" and has_compiler():
-        stop_at_ttir()
+    target.prepare_compiler()
     if target.backend == "cuda" and not torch.version.cuda:
         with contextlib.suppress(AttributeError, RuntimeError):  # the release that Triton's assembler belongs to
             torch.version.cuda = str(triton.knobs.nvidia.ptxas.version)
@@ -85,11 +79,10 @@ class CallOutcome:
 
 def compile_call(call: Callable[[], Any]) -> CallOutcome:
     """Capture a call. Its kernels are compiled for the target."""
-    with watch_calls(around=virtual.outside) as capture:
+    with watch_calls(around=outside) as capture:
         target = _process.target
-        if target and target.backend == "npu" and not has_compiler():
-            facts = {"triton": triton.__version__, "target": target.name}
-            capture.unknown(Reason("captured_no_triton_ascend", facts))
+        if target and (why := target.explain_no_compiler()):
+            capture.unknown(why)
             return CallOutcome(capture)
         try:
             return CallOutcome(capture, call())
@@ -243,45 +236,6 @@ def _first_that_compiles(tuner: Any, configs: Any, args: Any, kwargs: Any) -> An
 
 def _describe_launch(function: Any, args: Any, kwargs: Any, grid: Any) -> str:
     """The launch that a call would make: its grid and whatever is no tensor."""
-    known = {name: value for name, value in kwargs.items() if name in function.signature.parameters}
-    bound = function.signature.bind(*args, **known)
-    bound.apply_defaults()
-    sides = pad_grid(grid(bound.arguments) if callable(grid) else grid)
-    plain = {name: value for name, value in bound.arguments.items() if not hasattr(value, "data_ptr")}
+    given, sides = bind_launch(function.signature, args, kwargs, grid)
+    plain = {name: value for name, value in given.items() if not hasattr(value, "data_ptr")}
     return f"grid {sides}, {stable(plain, lambda value: 'tensor' if hasattr(value, 'data_ptr') else None)}"
-
-
-# --- NPUs -------------------------------------------------------------------------------------------------------------
-
-ASCEND, BINARY = "ascend", "npubin"  # triton-ascend's folder among Triton's backends, and what its last stage makes
-
-
-def has_compiler() -> bool:
-    """Whether this Triton compiles for NPUs."""
-    return ASCEND in backends
-
-
-def stop_at_ttir() -> None:
-    """Have triton-ascend's compiler give TTIR in the binary's place, for the rest of the process's life."""
-    compiler = backends[ASCEND].compiler
-    whole = compiler.add_stages
-
-    def add_stages(self: Any, stages: MutableMapping[str, Any], options: Any, *more: Any) -> None:
-        whole(self, stages, options, *more)
-        kept = stages["ttir"]
-        stages.clear()
-        stages["ttir"] = kept
-        stages[BINARY] = lambda module, metadata: _binary(module, metadata, options)
-
-    compiler.add_stages = add_stages
-
-
-def _binary(module: Any, metadata: MutableMapping[str, Any], options: Any) -> bytes:
-    """TTIR and options as bytes. The metadata gets what the stages that are left out would have noted."""
-    text = str(module)
-    public = re.search(r"tt\.func public @([^(]*)", text)
-    name = metadata.get("name") or (public[1] if public else "kernel")
-    metadata.update(name=name if " " in name else f"{name} aiv", shared=0, mix_mode="aiv")
-    metadata.setdefault("tensor_kinds", [])
-    kept = {key: value for key, value in sorted(vars(options).items()) if key not in {"debug", "stream"}}
-    return f"{text}\n// {kept}\n".encode()

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfci.core import extensions
 from perfci.core.environment import installed_versions
 from perfci.core.errors import UsageError
 from perfci.core.model import Reason
@@ -37,29 +38,52 @@ class Target:
 
     @property
     def backend(self) -> str:
-        """Triton's name of the compiler: cuda, hip or npu."""
-        return "cuda" if self.name.startswith("sm_") else "npu" if self.name.startswith("ascend") else "hip"
+        """Triton's name of the compiler: cuda, hip, or what an extension's target has."""
+        return "cuda" if self.name.startswith("sm_") else "hip"
 
     @property
     def arch(self) -> int | str:
-        """Triton's name of the architecture: 90 for sm_90, gfx942 as it is, Ascend910B2 as the board."""
-        if self.backend == "npu":
-            return self.board
+        """Triton's name of the architecture: 90 for sm_90, gfx942 as it is."""
         return int(self.name.removeprefix("sm_")) if self.backend == "cuda" else self.name
 
     @property
     def warp_size(self) -> int:
-        """Threads of a warp. Every AMD target here has waves of 64, and an NPU has no threads."""
-        return {"cuda": 32, "npu": 1}.get(self.backend, 64)
+        """Threads of a warp. Every AMD target here has waves of 64."""
+        return 32 if self.backend == "cuda" else 64
 
     @property
     def registers(self) -> int:
-        """32-bit registers of a processor as the runtimes report them. Of AMD's CUs half of what they have."""
-        return 0 if self.backend == "npu" else 65536
+        """32-bit registers of a processor as the runtimes report them. Of AMD's CUs half of what they have.
+
+        0: no figures of its binaries are known.
+        """
+        return 65536
 
     @property
     def threads(self) -> int:
         return self.warps * self.warp_size
+
+    @property
+    def driver_facts(self) -> dict[str, int | str]:
+        """What Triton's driver tells of the board, by its names."""
+        known = {
+            "max_shared_mem": self.shared_block,
+            "max_num_regs": self.registers,
+            "multiprocessor_count": self.processors,
+            "warpSize": self.warp_size,
+            "max_threads_per_sm": self.threads,
+            "sm_clock_rate": self.clock_khz,
+            "mem_clock_rate": self.memory_clock_khz,
+            "mem_bus_width": self.bus_bits,
+            "arch": self.name if self.backend == "hip" else None,
+        }
+        return {name: value for name, value in known.items() if value is not None}
+
+    def prepare_compiler(self) -> None:
+        """Have this process's Triton compile for it as far as that needs no device."""
+
+    def explain_no_compiler(self) -> Reason | None:
+        """Why this process's Triton cannot compile for it."""
 
 
 # Processors, L2, memory and clocks: NVIDIA's architecture whitepapers (A100, GA102, Ada, H100) and product briefs (A10,
@@ -97,22 +121,10 @@ _ALL = (
 
 TARGETS = {target.name: target for target in _ALL}
 
-# Vector cores and their memory (unified buffer): triton-ascend's documentation. L2 and memory: what an Ascend 910B2
-# reports. Programs wait for a core, so that each is alone on it.
-NPU_TARGETS = {  # their kernels are compiled as far as triton-ascend does that without CANN
-    target.name: target
-    for target in (
-        Target("ascend910b2", "Ascend910B2", (0, 0), 48, 192 << 10, 192 << 10, 1, 1, 192 << 20,
-               shared_unit=32, shared_reserved=0),
-        Target("ascend910b3", "Ascend910B3", (0, 0), 40, 192 << 10, 192 << 10, 1, 1, 192 << 20,
-               shared_unit=32, shared_reserved=0),
-    )
-}  # fmt: skip
-
 
 def target_named(name: str) -> Target:
     """The target that users call so. Raises UsageError for one that perfci has no facts of."""
-    known = TARGETS | NPU_TARGETS
+    known = TARGETS | {target.name: target for each in extensions.provided("target") for target in each}
     if name not in known:
         raise UsageError("unknown_target", target=name, known=", ".join(known))
     return known[name]

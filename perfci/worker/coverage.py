@@ -20,7 +20,7 @@ from perfci.worker.static import HIDDEN, Send, import_path
 from perfci.worker.tasks import Cover
 
 if TYPE_CHECKING:
-    from perfci.device.skim import Exercise
+    from perfci.device.dry_launch import Exercise
 
 MOST_TRIES = 60  # calls that one proposed case may take to become small
 
@@ -58,7 +58,7 @@ class _Suites:
 
     def report(self, task: Cover) -> Coverage:
         from perfci.device import offline
-        from perfci.device.skim import list_lines
+        from perfci.device.dry_launch import list_lines
 
         known, lines = set[Feature](), set[tuple[str, int]]()
         # The interpreter looks through the launches, the target is a device, which gets these cases too.
@@ -69,9 +69,9 @@ class _Suites:
         )
         probes = list(itertools.product(list_probes(suite, None), suite.layouts))
         for params, layout in (*cases, *on_devices, *probes):
-            done = self._skim(suite, params, layout)
+            done = self._look_through(suite, params, layout)
             known, lines = known | done.features, lines | done.lines
-        timed = [(params, self._skim(self._performance, params)) for params in self._performance.cases]
+        timed = [(params, self._look_through(self._performance, params)) for params in self._performance.cases]
         gaps = []
         for params, done in timed:
             lines |= done.lines
@@ -86,11 +86,11 @@ class _Suites:
         for (params, layout), device in elsewhere:
             if not unrun:
                 break
-            unrun -= self._skim(suite, params, layout, device).lines
+            unrun -= self._look_through(suite, params, layout, device).lines
         places = tuple(f"{Path(file).name}:{line}" for file, line in sorted(unrun))
         return Coverage(task.op, task.target, tuple(gaps), places, tuple(dict.fromkeys(self._unseen)))
 
-    def _skim(
+    def _look_through(
         self,
         suite: Accuracy | Performance,
         params: Params,
@@ -101,7 +101,7 @@ class _Suites:
     ) -> Exercise:
         """Look through one call, on the target or on another device."""
         from perfci.device import offline
-        from perfci.device.skim import skim_launches
+        from perfci.device.dry_launch import watch_dry_launches
         from perfci.device.tensors import TorchArrays
 
         where = device or offline.DEVICE
@@ -111,7 +111,7 @@ class _Suites:
             return inputs if layout == "contiguous" else TorchArrays(where).place(inputs, layout)
 
         self._send(Doing("coverage", self._folder.name, case_id(params)))
-        with skim_launches() as done:
+        with watch_dry_launches() as done:
             inputs = offline.compile_call(make)
             seen = inputs if inputs.raised else offline.compile_call(lambda: suite.kernel(**inputs.value))
         if (seen.raised or seen.failure) and note:
@@ -125,7 +125,7 @@ class _Suites:
         def keeps(candidate: Params) -> bool:
             nonlocal tries
             tries -= 1
-            return tries >= 0 and wanted <= self._skim(self._accuracy, candidate, note=False).features
+            return tries >= 0 and wanted <= self._look_through(self._accuracy, candidate, note=False).features
 
         if not keeps(params):
             return None

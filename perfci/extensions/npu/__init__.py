@@ -4,6 +4,7 @@ runtime     torch_npu and triton-ascend loaded in their order
 device      the device
 kind        what the gate asks of it
 profiler    records of Ascend's profiler
+targets     NPUs that kernels are compiled for without one
 smi         device state without torch
 host        what stands in their way on a machine
 """
@@ -13,6 +14,7 @@ from perfci.core.extensions import Extension
 EXTENSION = Extension(
     provides={
         "device": ("perfci.extensions.npu.kind:NpuKind",),
+        "target": ("perfci.extensions.npu.targets:TARGETS",),
         "doctor": ("perfci.extensions.npu.host:look",),
     }
 )

@@ -15,7 +15,7 @@ import triton
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
-from perfci.device.virtual import META, VirtualGenerator
+from perfci.device.pretender import META, VirtualGenerator
 from perfci.extensions.adopt.rehearsal.sketched import PassingFor, kernels, name_npu
 
 

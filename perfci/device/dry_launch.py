@@ -25,7 +25,7 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import GridExecutor, InterpretedFunction, InterpreterBuilder
 
 from perfci.core.model import Feature
-from perfci.device.launches import pad_grid
+from perfci.device.launches import bind_launch
 from perfci.device.source import is_own, stable
 
 MOST_LINES = 50_000  # of a launch. One that runs more waits for a value that zeros never become
@@ -63,18 +63,17 @@ class _TooLongError(Exception):
 
 
 @contextmanager
-def skim_launches() -> Iterator[Exercise]:
+def watch_dry_launches() -> Iterator[Exercise]:
     """Look through every launch inside. The process has to run with TRITON_INTERPRET=1."""
     found, known = Exercise(), dict[str, Exercise]()
 
     def launch(executor: Any, *args: Any, **kwargs: Any) -> None:
-        given = inspect.getcallargs(executor.fn, *args, **{k: v for k, v in kwargs.items() if k in executor.arg_names})
-        sides = pad_grid(executor.grid(given) if callable(executor.grid) else executor.grid)
+        given, sides = bind_launch(inspect.signature(executor.fn), args, kwargs, executor.grid)
         if 0 in sides:
             return
         key = f"{executor.fn.__module__}.{executor.fn.__qualname__} {sides} {stable(given, _describe)}"
         if key not in known:
-            known[key] = _skim(executor, given, sides)
+            known[key] = _look_through(executor, given, sides)
         found.features |= known[key].features
         found.lines |= known[key].lines
 
@@ -100,7 +99,7 @@ def _describe(value: Any) -> str | None:
     return f"{value.dtype} {tuple(value.shape)}" if hasattr(value, "data_ptr") else None
 
 
-def _skim(executor: Any, given: dict[str, Any], sides: tuple[int, int, int]) -> Exercise:
+def _look_through(executor: Any, given: dict[str, Any], sides: tuple[int, int, int]) -> Exercise:
     constants = ",".join(f"{name}={_spell(given[name])}" for name in sorted(executor.constexprs))
     values = {name: getattr(value, "base", value) for name, value in given.items() if name not in executor.constexprs}
     dtypes = ",".join(

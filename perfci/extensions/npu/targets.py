@@ -1,0 +1,87 @@
+"""NPUs that kernels are compiled for without one, as far as triton-ascend does that without CANN: to TTIR."""
+
+import re
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from perfci.core.model import Reason
+from perfci.device.targets import Target
+
+ASCEND, BINARY = "ascend", "npubin"  # triton-ascend's folder among Triton's backends, and what its last stage makes
+
+
+@dataclass(frozen=True)
+class NpuTarget(Target):
+    """An NPU. It has neither threads nor registers."""
+
+    backend = "npu"
+    warp_size = 0  # as triton-ascend's own driver has it
+    registers = 0
+
+    @property
+    def arch(self) -> str:
+        """Ascend910B2 as the board."""
+        return self.board
+
+    @property
+    def driver_facts(self) -> dict[str, int | str]:
+        """What triton-ascend's driver tells of the board."""
+        return {"max_shared_mem": 1, "num_aicore": self.processors // 2, "num_vectorcore": self.processors}
+
+    def prepare_compiler(self) -> None:
+        """Have triton-ascend's compiler stop at TTIR."""
+        if has_compiler():
+            stop_at_ttir()
+
+    def explain_no_compiler(self) -> Reason | None:
+        """It is another Triton."""
+        import triton
+
+        facts = {"triton": triton.__version__, "target": self.name}
+        return None if has_compiler() else Reason("captured_no_triton_ascend", facts)
+
+
+# Vector cores and their memory (unified buffer): triton-ascend's documentation. L2 and memory: what an Ascend 910B2
+# reports. Programs wait for a core, so that each is alone on it.
+TARGETS = tuple(
+    NpuTarget(
+        board.lower(), board, (0, 0), cores, 192 << 10, 192 << 10, 1, 1, 192 << 20, shared_unit=32, shared_reserved=0
+    )
+    for board, cores in (("Ascend910B2", 48), ("Ascend910B3", 40))
+)
+
+
+def has_compiler() -> bool:
+    """Whether this Triton compiles for NPUs."""
+    from triton.backends import backends
+
+    return ASCEND in backends
+
+
+def stop_at_ttir() -> None:
+    """Have triton-ascend's compiler give TTIR in the binary's place, for the rest of the process's life."""
+    from triton.backends import backends
+
+    compiler = backends[ASCEND].compiler
+    whole = compiler.add_stages
+
+    def add_stages(self: Any, stages: MutableMapping[str, Any], options: Any, *more: Any) -> None:
+        whole(self, stages, options, *more)
+        kept = stages["ttir"]
+        stages.clear()
+        stages["ttir"] = kept
+        stages[BINARY] = lambda module, metadata: _binary(module, metadata, options)
+
+    compiler.add_stages = add_stages
+
+
+def _binary(module: Any, metadata: MutableMapping[str, Any], options: Any) -> bytes:
+    """TTIR and options as bytes. The metadata gets what the stages that are left out would have noted."""
+    text = str(module)
+    public = re.search(r"tt\.func public @([^(]*)", text)
+    name = metadata.get("name") or (public[1] if public else "kernel")
+    metadata.update(name=name if " " in name else f"{name} aiv", shared=0, mix_mode="aiv")
+    metadata.setdefault("tensor_kinds", [])
+    kept = {key: value for key, value in sorted(vars(options).items()) if key not in {"debug", "stream"}}
+    return f"{text}\n// {kept}\n".encode()
