@@ -131,7 +131,7 @@ def show_moves(found: Sequence[Rebaselined], *, wrote: bool) -> Iterator[Rendera
         yield from () if one in moved else _show_rest(one)
     for text in dict.fromkeys(sentence(reason) for one in found for reason in one.said):
         ops = ", ".join(one.op for one in found if text in map(sentence, one.said))
-        yield f"{ops}: {text}"
+        yield say("{op}: {told}", op=ops, told=text)
     taken = sum(len(one.taken) for one in found)
     if wrote and taken:
         yield say("{cases} stored anew, with a step that says why.", cases=count_cases(taken))

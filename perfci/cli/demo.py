@@ -4,6 +4,7 @@ import contextlib
 import io
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Annotated
@@ -52,7 +53,7 @@ def demo(
     folder = Path(keep or tempfile.mkdtemp(prefix="perfci-demo-"))
     write_project(folder)
     _print(say("A project on a fake device: {folder}", folder=str(folder)))
-    commands.read_by(commands.Reader(project=str(folder), device="fake"))
+    commands.read_by(replace(commands.get_reader(), project=str(folder), device="fake"))
     _print("", f"$ {commands.write('check', '--no-judge')} && {commands.write('accept', '--dirty')}")
     with _silence():
         check(no_judge=True, device="fake", project=folder)

@@ -44,7 +44,8 @@ def _show_case(op: str, case: PerformanceCase, row: Judgement | None) -> Iterato
     yield Paragraph(f"{op} {case.case}", style="bold")
     reasons = [sentence(reason) for reason in row.reasons] if row else []
     if row:
-        yield Paragraph(": ".join((str(row.verdict), *reasons[:1])), style=STYLES[row.gate])
+        told = say("{verdict}: {why}", verdict=row.verdict, why=reasons[0]) if reasons else str(row.verdict)
+        yield Paragraph(told, style=STYLES[row.gate])
         yield from (Paragraph(say("also: {text}", text=text), 2) for text in reasons[1:])
     yield from (Paragraph(reason, 2) for reason in case.suspicion)
     facts = (
@@ -122,7 +123,7 @@ def _show_compiled(found: Static, op: str, pattern: str | None) -> Iterator[Rend
         yield from (Paragraph(reason, 2) for reason in (one.failure, one.unavailable) if reason)
         for case in cases:
             if why := case.failure or case.identity.unknown:
-                yield Paragraph(f"{case.case}: {sentence(why)}", 2)
+                yield Paragraph(say("{op}: {told}", op=case.case, told=sentence(why)), 2)
         table = compiled.tabulate_kernels(found, replace(one, cases=cases))
         if table.rows:
             yield Grid(table, say("Kernels"))

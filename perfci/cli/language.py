@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 
@@ -17,12 +17,23 @@ VARIABLE = "PERFCI_LANG"
 _CHOSEN: ContextVar[bool] = ContextVar("language_chosen", default=False)
 
 
-def choose(language: str | None) -> str | None:
+def choose(language: str | None) -> None:
     """Speak what the user asked for. The project's settings no longer matter then."""
     if language:
         speak(language)
         _CHOSEN.set(True)
-    return language
+
+
+def choose_by_words(arguments: Sequence[str]) -> None:
+    """Speak the language of --lang before the command is parsed, so that a mistake in it is told in that language.
+
+    Commands that are printed then ask for it too. A language that perfci does not have is refused with the command.
+    """
+    for word, after in zip(arguments, [*arguments[1:], ""], strict=True):
+        asked = after if word == "--lang" else word.removeprefix("--lang=") if word.startswith("--lang=") else None
+        if asked in LANGUAGES:
+            choose(asked)
+            commands.read_by(dataclasses.replace(commands.get_reader(), lang=asked))
 
 
 def choose_by_environment(variables: Mapping[str, str] = os.environ) -> None:

@@ -2,6 +2,7 @@
 
 import contextvars
 import errno
+import io
 import os
 import shutil
 import sys
@@ -36,13 +37,15 @@ def run(arguments: list[str]) -> int:
 
 def _run(arguments: list[str]) -> int:
     from perfci.cli.app import app
-    from perfci.cli.language import choose_by_environment
+    from perfci.cli.language import choose_by_environment, choose_by_words
+    from perfci.cli.usage import print_usage
 
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
     try:
         stopping.listen()
         choose_by_environment()
+        choose_by_words(arguments)
         result = app(arguments, prog_name="perfci", standalone_mode=False)
         sys.stdout.flush()  # here a full disk still ends in words
     except PerfciError as error:
@@ -70,7 +73,9 @@ def _run(arguments: list[str]) -> int:
             raise
         if hasattr(error, "message"):
             error.message = str(error.message).removeprefix("Value error, ")  # pydantic's, in the middle of a sentence
-        error.show()
+        told = io.StringIO()
+        error.show(told)
+        print_usage(told.getvalue())
         return Exit.PERFCI_FAILED
     return result if isinstance(result, int) else Exit.OK
 

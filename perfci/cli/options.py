@@ -4,6 +4,7 @@ import difflib
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -11,7 +12,6 @@ import typer
 import typer.core
 import typer.main
 
-from perfci.cli.language import choose
 from perfci.core import commands
 from perfci.core.errors import UsageError
 
@@ -138,8 +138,6 @@ def _speak(
             "--lang",
             "Language of sentences, tables and the report.",
             "the project's, else en",
-            callback=choose,
-            is_eager=True,
             expose_value=False,
         ),
     ] = None,
@@ -222,8 +220,8 @@ class Group(_Parses, typer.core.TyperGroup):
 class Command(_Parses, typer.core.TyperCommand):
     """A command whose help names arguments as its author does: RUN..., without the <list[Path]> and braces of typer.
 
-    Every command takes --lang, which acts by its callback. If ops are its arguments, `ops`, it takes --op too, and gets
-    all that were named in either way.
+    Every command takes --lang, which `choose_by_words` reads. If ops are its arguments, `ops`, it takes --op too, and
+    gets all that were named in either way.
     """
 
     def __init__(self, *arguments: Any, params: list[Any] | None = None, **more: Any) -> None:
@@ -253,7 +251,7 @@ class Command(_Parses, typer.core.TyperCommand):
         device, suite, timer = (
             str(ctx.params[name]) if _is_typed(ctx, name) else None for name in ("device", "suite", "timer")
         )
-        commands.read_by(commands.Reader(device=device, suite=suite, timer=timer))
+        commands.read_by(replace(commands.get_reader(), device=device, suite=suite, timer=timer))
         return super().invoke(ctx)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:

@@ -19,7 +19,7 @@ from perfci.core import commands
 from perfci.core.codec import encode
 from perfci.core.model import Gate, Judgements, Reason, Run
 from perfci.core.settings import Settings
-from perfci.core.wording import say, sentence
+from perfci.core.wording import join, say, sentence
 from perfci.report import data, rows
 from perfci.report.peers import describe_peers
 from perfci.report.steps import make_pastings
@@ -215,7 +215,7 @@ def _describe_origin(run: Run) -> str:
         targets = ", ".join(static.targets)
         text = say("Compiled for {targets} by {by}{commit}.", targets=targets, by=static.toolchain, commit=commit)
         before = static.base_toolchain
-        return f"{text} {say('The base was compiled by {tools}.', tools=before)}" if before else text
+        return join([text, say("The base was compiled by {tools}.", tools=before)]) if before else text
     seed = say("a seed for each op") if run.seed is None else say("seed {seed}", seed=run.seed)
     return say("On {device}{commit}, {seed}.", device=describe_device(run), commit=commit, seed=seed)
 

@@ -9,32 +9,19 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from perfci.core import extensions
 from perfci.core.model import AccuracyCase, Reason
-from perfci.core.wording import say, sentence
+from perfci.core.stages import OF_BASE
+from perfci.core.wording import describe_stage, say, sentence
 from perfci.report.text import BLOCK_LIMIT, NAME_LIMIT, plain
-from perfci.worker.protocol import DONE, OF_BASE, Doing, Failed, LockAsked, Message, Position, Ready, Waiting
+from perfci.worker.protocol import DONE, Doing, Failed, LockAsked, Message, Position, Ready, Waiting
 
 SHORT_STAGES = frozenset({"import", "smoke", DONE})  # stages that are over too soon for a line of a log
 
 
 def _describe_stage(stage: str) -> str:
-    own = stage.removesuffix(OF_BASE)
-    texts = {
-        "import": say("importing"),
-        "accuracy": say("accuracy"),
-        "prepare": say("preparing"),
-        "smoke": say("one launch of the performance suite"),
-        "peers": say("calling peers"),
-        "measure": say("measuring"),
-        "counters": say("reading counters"),
-        "static": say("compiling"),
-        "coverage": say("looking through launches"),
-    }
-    for describe in extensions.provided("stages"):
-        texts |= describe()
-    text = texts.get(own, own)
-    return text if own == stage else say("{stage} the base", stage=text)
+    alone = stage.removesuffix(OF_BASE)
+    text = describe_stage(alone)
+    return text if alone == stage else say("{stage} the base", stage=text)
 
 
 def write_position(position: Position, passed_s: float = 0.0) -> str:

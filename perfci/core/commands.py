@@ -1,7 +1,7 @@
 """Commands that people are to type: written here alone, so that each works as it stands where it is read.
 
 A command names what it is about. What its reader's place and run ask for beside that is added to every command, also to
-those in sentences: the run's file, its device and its suite, and the project's folder.
+those in sentences: the run's file, its device and its suite, the project's folder, and the language that was asked for.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class Reader:
     device: str | None = None  # kind of device that the run was asked to take
     suite: str | None = None  # the only suite that it ran
     timer: str | None = None  # that it was asked to take
+    lang: str | None = None  # what the reader asked for by --lang
     reports: Path | None = None  # the project's reports
 
     def asked_for(self, run: Run) -> Reader:
@@ -127,8 +128,13 @@ def complete(command: str) -> str:
     takes_runs = "runs" in added or ("run" in added and len(reader.runs) == 1)
     if takes_runs and all(each.startswith("-") for each in words[at : at + 1]):
         words[at:at] = map(shlex.quote, reader.runs)
-    for option in ("device", "suite", "timer", "project"):
+    for option in ("device", "suite", "timer", "project", "lang"):
         value = getattr(reader, option)
-        if option in added and value and f"--{option}" not in words and _REFUSE.get(option, set()).isdisjoint(words):
+        if (
+            option in {*added, "lang"}
+            and value
+            and f"--{option}" not in words
+            and _REFUSE.get(option, set()).isdisjoint(words)
+        ):
             words += [f"--{option}", shlex.quote(value)]
     return " ".join(words)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from perfci.core.model import Judgements, Run
-from perfci.core.wording import say, sentence
+from perfci.core.wording import join, say, sentence
 from perfci.gitlab.markup import code, harden, inline
 from perfci.gitlab.proposal import write_some
 from perfci.report import against, frame, markdown, rows, summary
@@ -75,7 +75,7 @@ def compose(
             say("## perfci: {gate}", gate=rows.name_gate(judgements.gate).upper()),
             linked,
             *(f"> **{inline(note)}**" for note in first),
-            " ".join(harden(markdown.write(text)) for text in head.sentences),
+            join(harden(markdown.write(text)) for text in head.sentences),
             write_some(head.table, most_causes) if most_causes else "",
             step if most_causes else "",
             _list((harden(markdown.write(text)) for text in head.reasons[:most_reasons]), f"### {say('Why')}"),
@@ -109,7 +109,7 @@ def _describe_changes(run: Run) -> list[str]:
         told = [harden(markdown.write(against.describe_files(op.base)))]
         told += [inline(each, SENTENCE) for each in changes[:CHANGES]]
         if any(told):
-            lines.append(say("{op}: {told}", op=code(op.op), told=" ".join(filter(None, told))))
+            lines.append(say("{op}: {told}", op=code(op.op), told=join(told)))
     more = len(lines) - CHANGED_OPS
     return lines[:CHANGED_OPS] + ([say("Ops that changed as well: {count}.", count=more)] if more > 0 else [])
 

@@ -3,7 +3,19 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perfci.core.model import Expected, Fact, Judgement, OpRun, PlannedOp, Reason, Run, Suite, Verdict, because
+from perfci.core.model import (
+    Expected,
+    Fact,
+    Judgement,
+    OpRun,
+    PlannedOp,
+    Reason,
+    Run,
+    Suite,
+    Verdict,
+    as_fact,
+    because,
+)
 from perfci.judge.expected import Standing, day_of, stage
 
 PARTS = ("baseline", "triton", "accuracy", "performance")
@@ -36,12 +48,12 @@ def find_kind(op: PlannedOp, found: OpRun | None) -> Kind | None:
     wrong = any(check.of_base and check.failure for check in found.accuracy)
     for proof in change.differs:
         if proof.kind == "answers_formed":
-            return Kind("interface", proof, missing)
+            return Kind(as_fact("interface"), proof, missing)
         if proof.kind in _OTHER_ANSWERS and wrong:
-            return Kind("logic", proof, missing)
+            return Kind(as_fact("logic"), proof, missing)
     if base.signature and base.signature != op.signature:
         before, after = ", ".join(base.signature), ", ".join(op.signature)
-        return Kind("interface", Reason("proof_signature", {"before": before, "after": after}), missing)
+        return Kind(as_fact("interface"), Reason("proof_signature", {"before": before, "after": after}), missing)
     checks = sum(not check.failure and not check.unchecked for check in found.accuracy)
     proof = Reason("proof_same", {"checks": checks}) if checks else Reason("proof_unchecked")
     return Kind("tuning" if "triton" in changed or not changed else "suites", proof)

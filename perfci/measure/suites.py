@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from perfci.core.model import Fact, Reason
+from perfci.core.model import Fact, Reason, as_fact
 from perfci.device.seam import Accelerator, Arrays, Inputs
 from perfci.device.source import stable
 from perfci.measure.bench import REFERENCE, Arm
@@ -118,21 +118,23 @@ def _find_fewer(old: _Suite, new: _Suite, renamed: Mapping[str, str], arrays: Ar
     def ids(cases: Iterable[Params]) -> list[str]:
         return [renamed.get(case, case) for case in map(case_id, cases)]
 
-    lists: list[tuple[str, Sequence[str], Sequence[str]]] = [("cases", ids(old.cases), list(map(case_id, new.cases)))]
+    lists: list[tuple[str, Sequence[str], Sequence[str]]] = [
+        (as_fact("cases"), ids(old.cases), list(map(case_id, new.cases)))
+    ]
     if isinstance(old, Accuracy) and isinstance(new, Accuracy):
         stored = [ids(suite.quantised.cases if suite.quantised else ()) for suite in (old, new)]
         lists += [
-            ("values", old.values, new.values),
-            ("layouts", old.layouts, new.layouts),
-            ("stored tensors", stored[0], stored[1]),
-            ("accelerator cases", ids(old.accelerator_cases), ids((*new.accelerator_cases, *new.cases))),
-            ("large cases", ids(old.large_cases), ids(new.large_cases)),
+            (as_fact("values"), old.values, new.values),
+            (as_fact("layouts"), old.layouts, new.layouts),
+            (as_fact("stored tensors"), stored[0], stored[1]),
+            (as_fact("accelerator cases"), ids(old.accelerator_cases), ids((*new.accelerator_cases, *new.cases))),
+            (as_fact("large cases"), ids(old.large_cases), ids(new.large_cases)),
         ]
-        lists.append(("probed dtypes", _list_probed(old), _list_probed(new)))
+        lists.append((as_fact("probed dtypes"), _list_probed(old), _list_probed(new)))
         # One that was renamed makes the same inputs.
         made = [{name: _describe_inputs(make, arrays) for name, make in suite.rejects} for suite in (old, new)]
         kept = [name for name, text in made[0].items() if name in made[1] or text in made[1].values()]
-        lists.append(("rejects", list(made[0]), kept))
+        lists.append((as_fact("rejects"), list(made[0]), kept))
     for what, had, has in lists:
         gone = [each for each in had if each not in has]
         if gone:
@@ -157,7 +159,7 @@ def _describe_inputs(make: Callable[[str], Inputs], arrays: Arrays) -> str:
 
 
 def _name(suite: _Suite) -> str:
-    return "accuracy" if isinstance(suite, Accuracy) else "performance"
+    return as_fact("accuracy") if isinstance(suite, Accuracy) else as_fact("performance")
 
 
 def _find_looser(old: _Suite, new: _Suite, known: Mapping[str, Params]) -> Iterator[Reason]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from perfci.core import units
 from perfci.core.model import BaseArm, Judgement, Look, OpRun, PlannedBase, Suite
-from perfci.core.wording import say, sentence
+from perfci.core.wording import join, say, sentence
 from perfci.report import rows, words
 from perfci.report.text import code, list_some, mark_verdict, phrase, plain
 from perfci.report.view import Section, Table, make_table
@@ -22,14 +22,14 @@ def make_parts(op: OpRun, base: PlannedBase | None, judged: Sequence[Judgement])
     name = plain(op.op, 80)
     if base and base.apart:
         how = say("Kernel and base took turns block by block, each in a process of its own.")
-        how = f"{how} {plain(sentence(base.apart))}"
+        how = join([how, plain(sentence(base.apart))])
     else:
         how = say("Kernel and base were launched in turn, in one process and on the same inputs.")
     change = phrase(
         "*Change* is the centre of the blocks' shifts with its 95 % interval. With fewer than six blocks the range "
         "spans them all, at the confidence given."
     )
-    yield Section(say("{op}: against the base", op=name), (f"{how} {change}",), table=tabulate_duels(judged))
+    yield Section(say("{op}: against the base", op=name), (join([how, change]),), table=tabulate_duels(judged))
     alone = phrase(
         "Kernels that reach the board's power limit if they are launched back to back: what each gets with the device "
         "to itself. Side by side they are timed at the free clock."
@@ -43,7 +43,7 @@ def make_parts(op: OpRun, base: PlannedBase | None, judged: Sequence[Judgement])
     alike: dict[str, list[str]] = {}
     for case in op.performance:
         if case.base and (texts := describe_base(case.base)):
-            alike.setdefault(plain(" ".join(texts), 1500), []).append(code(case.case))
+            alike.setdefault(plain(join(texts), 1500), []).append(code(case.case))
     table = make_table("case | against the base's call", ((list_some(alike[text], CASES), text) for text in alike))
     yield Section(say("{op}: what changed", op=name), table=table)
 

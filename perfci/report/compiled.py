@@ -2,7 +2,7 @@
 
 from perfci.core import units
 from perfci.core.model import KernelBinary, Static, StaticOp
-from perfci.core.wording import say, sentence
+from perfci.core.wording import join, say, sentence
 from perfci.report.against import CASES
 from perfci.report.text import code, list_some, phrase, plain
 from perfci.report.view import Section, Table, make_table
@@ -19,11 +19,12 @@ def make_section(static: Static | None) -> Section | None:
         tools=plain(static.toolchain),
     )
     if static.base_toolchain:
-        note += " " + say("The base was compiled by {tools}.", tools=plain(static.base_toolchain))
-    note += " " + phrase(
+        note = join([note, say("The base was compiled by {tools}.", tools=plain(static.base_toolchain))])
+    figures = phrase(
         "Registers, spills and local memory are a thread's, shared memory a program's. *Occupancy*: warps that fit on "
         "a processor at once, of the most that it holds. `32 -> 40`: the base's figure, then this revision's."
     )
+    note = join([note, figures])
     # What broke as a whole, and what could not be found out: each sentence once.
     problems: dict[str, list[str]] = {}
     for op in static.ops:

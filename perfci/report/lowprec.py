@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from perfci.core import units
 from perfci.core.model import Extent, Judgement, OpRun, StoredTensor, Suite, Verdict
-from perfci.core.wording import say, sentence
+from perfci.core.wording import join, say, sentence
 from perfci.measure.lowprec.advice import families, way
 from perfci.ops.spec import is_stored
 from perfci.report.charts.lowprec import ACROSS, group_columns
@@ -30,7 +30,7 @@ def make_parts(op: OpRun, judged: Sequence[Judgement]) -> Iterator[Section]:
     yield Section(title, (note,), table=_tabulate(op, bad))
     first = {case: row.reasons for case, row in bad.items() if row.reasons[0].kind.startswith(_KINDS)}
     told = {case: [plain(sentence(reason)) for reason in reasons] for case, reasons in first.items()}
-    causes = ((code(case), why, " ".join(advice) or "-") for case, (why, *advice) in told.items())
+    causes = ((code(case), why, join(advice) or "-") for case, (why, *advice) in told.items())
     table = make_table("case | what is beyond its limit, and why | advice", causes)
     yield Section(say("{op}: likely causes, and what to do", op=name), table=table)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from perfci.core.wording import say
+from perfci.core.wording import join, say
 from perfci.report.text import block, columns, split_marks
 from perfci.report.view import Report, Table
 
@@ -85,6 +85,7 @@ def load_templates(*packages: str, **options: Any) -> Any:
     loader, strict = jinja2.ChoiceLoader([*map(jinja2.PackageLoader, packages)]), jinja2.StrictUndefined
     environment = jinja2.Environment(loader=loader, undefined=strict, autoescape=True, **options)
     environment.trim_blocks = environment.lstrip_blocks = True
+    environment.filters["prose"] = join
     environment.globals["say"] = say  # before the templates are got: their macros keep what they see then
     return environment
 

@@ -23,6 +23,7 @@ from perfci.report.charts import style
 from perfci.report.charts.cases import ROWS, CaseChart, draw_blocks, draw_case, draw_changes, draw_launches
 from perfci.report.charts.device import choose_sized, draw_roofline, draw_sizes
 from perfci.report.charts.lowprec import draw_errors
+from perfci.report.charts.style import caption
 from perfci.report.frame import ArmSpread
 from perfci.report.sections import OpExtra, Pictures
 from perfci.report.text import file_name, plain
@@ -137,7 +138,7 @@ def name_files(ops: Sequence[str]) -> list[str]:
 
 def describe_left_out(shown: int, count: int) -> str:
     """Says in a picture that not all cases are in it."""
-    return f"{shown} of {count} cases, the worst first" if shown < count else ""
+    return caption("{shown} of {count} cases, the worst first", shown=shown, count=count) if shown < count else ""
 
 
 @dataclass(frozen=True)
@@ -204,18 +205,19 @@ class Painter:
         charts = self.charts[op.op]
         shown = pick_worst(charts, self.panels)
         overviews: list[tuple[Callable[..., Figure], str, str, str, list[CaseChart], int]] = [
-            (draw_changes, "changes", "changes and speedups", say("Changes and speedups of {op}", op=alt),
+            (draw_changes, "changes", caption("{op}: changes and speedups", op=title),
+             say("Changes and speedups of {op}", op=alt),
              [chart for chart in charts if chart.change or chart.speedup], ROWS),
-            (draw_blocks, "blocks", "block medians", say("Block medians of {op}", op=alt),
+            (draw_blocks, "blocks", caption("{op}: block medians", op=title), say("Block medians of {op}", op=alt),
              shown if any(chart.gate is not Gate.OK for chart in charts) else [], self.panels),
-            (draw_launches, "launches", "launches", say("Launches of {op}", op=alt),
+            (draw_launches, "launches", caption("{op}: launches", op=title), say("Launches of {op}", op=alt),
              [chart for chart in shown if chart.launches], self.panels),
         ]  # fmt: skip
-        for draw, kind, what, about, found, most in overviews:
+        for draw, kind, heading, about, found, most in overviews:
             if found:
                 worst = pick_worst(found, most)
                 count = len(found) if kind == "changes" else len(charts)
-                figure = draw(worst, f"{title}: {what}", describe_left_out(len(worst), count))
+                figure = draw(worst, heading, describe_left_out(len(worst), count))
                 yield self.save(figure, f"{kind}-{name}", about)
 
     def draw_roofline(self, points: Sequence[WorkingPoint]) -> Picture | None:
@@ -225,7 +227,7 @@ class Painter:
             choose_lowest([one for one in points if one.place], CEILING_OPS),
         )
         if places := [one.place for one in points if one.place and one.op in shown]:
-            figure = draw_roofline(places, self.run.limits, f"Roofline, {style.fit(device, 40)}")
+            figure = draw_roofline(places, self.run.limits, caption("Roofline, {device}", device=style.fit(device, 40)))
             return self.save(figure, "roofline", say("Roofline of {device}", device=plain(device, 40)))
         return None
 
@@ -235,10 +237,12 @@ class Painter:
         shown = choose_lowest([one for one in points if one.op in sized], CEILING_OPS)
         if not shown:
             return None
-        left_out = f"{len(shown)} of {len(sized)} ops, those furthest below their ceilings"
+        left_out = caption(
+            "{shown} of {count} ops, those furthest below their ceilings", shown=len(shown), count=len(sized)
+        )
         figure = draw_sizes(
             {op: sized[op] for op in sized if op in shown},
-            "Time against size",
+            caption("Time against size"),
             left_out if sized.keys() - shown else "",
         )
         return self.save(figure, "sizes", say("Time against size"))
@@ -248,5 +252,5 @@ class Painter:
         judged = [row for row in self.judgements.rows if row.op == op.op and row.case and is_stored(row.case)]
         for index, ways in enumerate(lowprec.choose_tensors(op, judged), 1):
             about, alt = style.fit(f"{op.op} {ways[0].family}", 80), plain(f"{op.op} {ways[0].family}", 120)
-            figure = draw_errors(ways, f"{about}: errors")
+            figure = draw_errors(ways, caption("{what}: errors", what=about))
             yield self.save(figure, f"lowprec-{name}-{index}", say("Errors of storage of {what}", what=alt))

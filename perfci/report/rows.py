@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from perfci.core import units
 from perfci.core.model import Gate, Interval, Judgement, Judgements, Reason, Run, Suite, Verdict, choose_look
-from perfci.core.wording import say, sentence
+from perfci.core.wording import join, say, sentence
 from perfci.measure.closeness import times_allowed
 from perfci.report.text import list_some, strong
 from perfci.report.words import count_cases, write_range, write_ratio
@@ -229,7 +229,7 @@ def _make_row(group: list[Judgement]) -> VerdictRow:
         checks = [row for row in group if row.suite is Suite.ACCURACY]
         worst = max(checks, key=lambda row: (row.case is None, times_allowed(_find_decisive(row))))
         shown = (worst, *(row for row in group if row.suite is not Suite.ACCURACY))
-        line = replace(_make_single_row(worst), sentence=" ".join(map(_write_reasons, shown)))
+        line = replace(_make_single_row(worst), sentence=join(map(_write_reasons, shown)))
         gathered = worst.case is not None and len(checks) > 1
         return replace(line, case=None, about=_describe_group(checks)) if gathered else line
     if len(group) == 1:
@@ -266,7 +266,7 @@ def _write_reasons(row: Judgement) -> str:
     shown = [_find_decisive(row)]
     shown += row.reasons[1:2] if shown[0].kind in _SUMS else []
     shown += [reason for reason in row.reasons[1:] if reason.kind in BESIDE]
-    return " ".join(map(sentence, shown))
+    return join(map(sentence, shown))
 
 
 def _make_single_row(row: Judgement) -> VerdictRow:

@@ -107,10 +107,10 @@ def _describe_problems(op: OpRun, base_failure: Reason | None, judged: list[Judg
     yield from (plain(sentence(why)) for why in (op.failure, op.unmeasured, *op.notes, base_failure) if why)
     for case in op.performance:
         for why in filter(None, (case.failure, *case.suspicion)):
-            yield f"{code(case.case)}: {plain(sentence(why))}"
+            yield say("{op}: {told}", op=code(case.case), told=plain(sentence(why)))
     inexact = [row for row in judged if row.suite is Suite.ACCURACY and row.reasons[0].kind in accuracy.LIMITS]
     for row in inexact[: accuracy.FAILURES]:
-        yield f"{code(row.case or '')}: {plain(sentence(row.reasons[0]))}"
+        yield say("{op}: {told}", op=code(row.case or ""), told=plain(sentence(row.reasons[0])))
     yield from accuracy.describe_failures(op)
     yield from accuracy.compare_with_base(op)
 

@@ -10,7 +10,7 @@ from statistics import geometric_mean
 from perfci.core import units
 from perfci.core.environment import UNTOLD
 from perfci.core.model import Fact, Gate, Judgement, Judgements, Reason, Run, Suite, Verdict
-from perfci.core.wording import say, sentence
+from perfci.core.wording import join, say, sentence
 from perfci.measure.closeness import times_allowed
 from perfci.report import means, rows, words
 from perfci.report.ceilings import WorkingPoint, find_points
@@ -100,7 +100,7 @@ def _locate(group: Sequence[rows.VerdictRow], count: int) -> str:
     """The op, and how many of its cases."""
     first = group[0]
     of = _count(group, count) if _has_cases(first) else ""
-    return " ".join((code(first.op), *filter(None, [", ".join(filter(None, (plain(_describe_part(first)), of)))])))
+    return " ".join((code(first.op), *filter(None, [say(", ").join(filter(None, (plain(_describe_part(first)), of)))])))
 
 
 def _has_cases(row: rows.VerdictRow) -> bool:
@@ -194,8 +194,9 @@ def _explain(group: Sequence[rows.VerdictRow], where: str) -> str:
     why = plain(first.sentence)
     if first.case:
         case = code(first.case)
-        why = say("Most in {case}: {why}", case=case, why=why) if len(group) > 1 else f"{case}: {why}"
-    told = " ".join((plain(sentence(cause)), why)) if cause else why
+        alone = len(group) == 1
+        why = say("{op}: {told}", op=case, told=why) if alone else say("Most in {case}: {why}", case=case, why=why)
+    told = join([plain(sentence(cause)), why]) if cause else why
     return say("{verdict} {where}: {why}", verdict=first.marked, where=where, why=told)
 
 

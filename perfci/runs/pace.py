@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from perfci.core.model import AccuracyCase, Suite
-from perfci.worker.protocol import OF_BASE, Doing, Finished, Message, OpDone, Position
+from perfci.core.stages import OF_BASE
+from perfci.worker.protocol import Doing, Finished, Message, OpDone, Position
 
 START, LATER = "start", "later"
 STEPS = {"suites": "accuracy", "accuracy": "accuracy", "prepare": "prepare", "peers": "prepare", "measure": "measure"}

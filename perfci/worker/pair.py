@@ -11,12 +11,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from perfci.core.model import BaseArm, Block, Identity, PerformanceCase, Reason, because
+from perfci.core.stages import OF_BASE
 from perfci.measure.bench import BASE, KERNEL
 from perfci.measure.blocks import FIRST_BLOCKS
 from perfci.ops.identity import DuelPlan
 from perfci.statistics import duel_rule, exact
 from perfci.worker.process import Running, start_worker, wait
-from perfci.worker.protocol import OF_BASE, Doing, Finished, Measured, Message, Prepared, Ready, Turn, TurnAsked
+from perfci.worker.protocol import Doing, Finished, Measured, Message, Prepared, Ready, Turn, TurnAsked
 from perfci.worker.tasks import Measure, WorkerEnvironment
 
 HEAD = "head"

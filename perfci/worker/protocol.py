@@ -12,7 +12,6 @@ from typing import Any
 from perfci.core.codec import decode, encode
 from perfci.core.model import Block, Device, DeviceState, Limits, PerformanceCase, Reason, SuiteChange
 
-OF_BASE = " of the base"  # how the stage of a worker ends that runs the base revision
 DONE = "done"  # stage of an op whose workers have ended, sent by the parent to those who watch several at once
 
 Message = object

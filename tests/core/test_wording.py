@@ -11,12 +11,12 @@ import yaml
 
 import perfci
 from perfci.core.model import Reason
-from perfci.core.wording import ENGLISH, LANGUAGES, catalogue, phrases, say, sentence, speaking
+from perfci.core.wording import ENGLISH, LANGUAGES, catalogue, join, phrases, say, sentence, speaking
 from tests.sources import trees
 
 KINDS = sorted(catalogue())
 OTHERS = [language for language in LANGUAGES if language != ENGLISH]
-FORMATS = {"", "us", "%", "+%", "size", "n", "sh", "say"}
+FORMATS = {"", "us", "%", "+%", "size", "n", "sh", "say", "stage"}
 CODE = ("make_inputs", "torch ", "[tool.perfci")  # names of code keep their spelling at the start of a sentence
 PACKAGE = Path(perfci.__file__).parent
 
@@ -31,6 +31,7 @@ SAYERS = {
     "perfci.core.model": {"as_fact"},
     "perfci.core.model.basics": {"as_fact"},
     "perfci.core.wording": {"say"},
+    "perfci.report.charts.style": {"caption"},
     "perfci.report.text": {"phrase"},
 }
 
@@ -116,6 +117,40 @@ def test_chinese_sentences_end_as_such_and_have_marks_of_their_own():
     assert [text for text in templates if re.search("[\u3400-\u9fff][,;:!?]|[,;!?][\u3400-\u9fff]", text)] == []
 
 
+OTHER_WORDS = ["答案", "门禁失败", "多久会错", "对决", "浸泡", "发射记录", "跳变", "本地内存", "不算下载", "整页"]
+"""Words of Chinese for which there is another: one thing has one name."""
+
+CHINESE = [*PACKAGE.rglob("wording/zh*.yaml"), PACKAGE.parent / "README.zh-CN.md", *PACKAGE.parent.glob("docs/zh/*.md")]
+
+
+@pytest.mark.parametrize("file", CHINESE, ids=lambda file: file.name)
+def test_one_thing_has_one_name_in_chinese_and_no_mark_is_followed_by_a_blank(file):
+    text = file.read_text(encoding="utf-8")
+
+    assert [word for word in OTHER_WORDS if word in text] == []
+    assert re.findall("[\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f] +(?![|#])[^\n]{0,20}", text) == []
+
+
+def test_sentences_in_chinese_follow_each_other_without_a_blank():
+    with speaking("zh"):
+        told = join(sentence(Reason("selftest_not_timed")) for _ in range(2))
+
+    assert told.count("。") == 2
+    assert not re.search("[。，：；] ", told)  # noqa: RUF001
+
+
+@pytest.mark.parametrize(
+    "stage", ["accuracy of rows=1, normal", "measure of the base of rows=1", "import", "prepare of rows=1", "suites"]
+)
+def test_a_stage_is_told_in_the_readers_language(stage):
+    reason = Reason("worker_hung", {"op": "scale", "limit_s": 5.0, "where": stage, "log": "a.txt"})
+
+    assert f"during {stage}," in sentence(reason)
+    with speaking("zh"):
+        told = sentence(reason)
+    assert not re.search("accuracy|measure|base|import|prepare|suites| of ", told)
+
+
 def test_a_cause_ends_without_a_stop_in_any_language():
     cause = Reason("base_wrong", {"case": "rows=1", "cause": "git_missing"})
 
@@ -133,6 +168,8 @@ LIMIT = {"kernel": "k", "what": "registers", "option": "registers", "before": "3
         ("compared_with", {"name": "main", "commit": "1", "how": "named by --against", "duelled": 2}),
         ("accuracy_uncovered", {"op": "a", "case": "b", "count": 1, "cause": "exercises_turn"}),
         ("compiled_grew", {**LIMIT, "cause": "allows_more_share"}),
+        ("weaker_fewer", {"op": "a", "suite": "accuracy", "what": "layouts", "count": 1, "of": 2, "names": "x"}),
+        ("change_lacks_files", {"op": "a", "kind": "interface", "files": "b"}),
     ],
 )
 def test_what_a_worker_or_the_judge_says_is_read_in_the_readers_language(kind, facts):
@@ -140,7 +177,7 @@ def test_what_a_worker_or_the_judge_says_is_read_in_the_readers_language(kind, f
     with speaking("zh"):
         told = sentence(Reason(kind, facts))
 
-    assert not re.search("more|named by|shapes|second turn|registers went", told)
+    assert not re.search("more|named by|shapes|second turn|registers went|accuracy suite|layouts|interface", told)
 
 
 def test_what_is_spoken_ends_with_its_context():

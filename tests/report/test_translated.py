@@ -3,10 +3,15 @@
 import re
 
 import pytest
+from fontTools.fontBuilder import FontBuilder
+from fontTools.pens.ttGlyphPen import TTGlyphPen
+from matplotlib import font_manager
+from matplotlib.text import Text
 
 from perfci import report
 from perfci.core import wording
 from perfci.core.model import Verdict
+from perfci.report.charts import style
 
 OPEN, SHUT = "\u300c", "\u300d"
 
@@ -38,7 +43,9 @@ class Marked(dict):
 def marked(monkeypatch):
     told = {kind: f"{OPEN}{template}{SHUT}" for kind, template in wording.catalogue().items()}
     monkeypatch.setattr(wording, "catalogue", lambda language="en": told)
-    monkeypatch.setattr(wording, "phrases", lambda language: Marked())
+    monkeypatch.setattr(wording, "phrases", lambda language: {} if language == "en" else Marked())
+    with wording.speaking("zh"):
+        yield
 
 
 def unmarked(text):
@@ -61,7 +68,10 @@ def test_no_text_of_a_report_is_outside_of_the_catalogues(examples, marked, tmp_
     assert unmarked(text) - NAMES == set()
 
 
-def test_a_report_in_chinese_has_the_same_pictures_and_numbers(examples, tmp_path):
+def test_a_report_in_chinese_has_the_same_numbers_and_without_a_font_for_it_the_same_pictures(
+    examples, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(style, "find_font", lambda: None)
     run, judgements = examples.full()
     english = report.write(run, judgements, tmp_path / "en").read_text(encoding="utf-8")
 
@@ -74,3 +84,45 @@ def test_a_report_in_chinese_has_the_same_pictures_and_numbers(examples, tmp_pat
         assert (tmp_path / "en" / name).read_bytes() == (tmp_path / "zh" / name).read_bytes()
     numbers = [sorted(re.findall(r"\d+\.\d+ (?:us|MiB|%)", text)) for text in (english, chinese)]
     assert numbers[0] == numbers[1]
+
+
+def make_font(path, family, letters):
+    """Writes a font that has these letters, each a square."""
+    builder = FontBuilder(1000, isTTF=True)
+    names = {ord(letter): f"uni{ord(letter):04X}" for letter in letters}
+    builder.setupGlyphOrder([".notdef", *names.values()])
+    builder.setupCharacterMap(names)
+    pen = TTGlyphPen(None)
+    for number, corner in enumerate(((50, 0), (50, 700), (750, 700), (750, 0))):
+        (pen.lineTo if number else pen.moveTo)(corner)
+    pen.closePath()
+    square = pen.glyph()
+    builder.setupGlyf(dict.fromkeys((".notdef", *names.values()), square))
+    builder.setupHorizontalMetrics(dict.fromkeys((".notdef", *names.values()), (800, 50)))
+    builder.setupHorizontalHeader(ascent=800, descent=-200)
+    builder.setupNameTable({"familyName": family, "styleName": "Regular"})
+    builder.setupOS2()
+    builder.setupPost()
+    builder.save(path)
+
+
+def test_pictures_are_in_chinese_if_a_font_for_it_is_installed(examples, monkeypatch, tmp_path):
+    make_font(tmp_path / "font.ttf", style.FONTS[-1], set("".join(wording.phrases("zh").values())))
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", [*font_manager.fontManager.ttflist])
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [str(tmp_path / "font.ttf")])
+    style.find_font.cache_clear()
+    words, save = set(), style.save_png
+
+    def keep_words(figure):
+        png = save(figure)
+        words.update(text.get_text() for text in figure.findobj(Text))
+        return png
+
+    monkeypatch.setattr(style, "save_png", keep_words)
+
+    with wording.speaking("zh"):
+        report.write(*examples.duelled(), tmp_path)  # a letter that the font lacks would be a warning, so an error
+    style.find_font.cache_clear()
+
+    assert {"内核", "基准版本", "测量块中位数", "测量块", "相对参考实现的加速比"} <= words
+    assert [text for text in words if re.search("[a-z]{3,} [a-z]{3,}", text) and "=" not in text] == []

@@ -11,6 +11,7 @@ size          bytes
 n             three significant digits, of a whole number all
 sh            a word of a command that people copy into a shell
 say           a text that was given by `as_fact`
+stage         a stage of a worker, with its case: in English as it is stored
 case|cases    a count with its noun: "1 case", "3 cases"
 
 A missing fact is "-". The fact `cause` is the kind of another reason, whose sentence with the same facts is shown.
@@ -20,12 +21,12 @@ import functools
 import re
 import shlex
 import string
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from perfci.core import commands, units
+from perfci.core import commands, extensions, stages, units
 from perfci.core.extensions import NAMES
 from perfci.core.model import CAUSE, Fact, Reason
 
@@ -48,6 +49,8 @@ _WRITERS: dict[str, Callable[[Any, int], str]] = {
 """Writers of numbers with so many digits more than usual."""
 
 _MOST_DIGITS = 14  # Most digits more than usual. With the three usual ones they distinguish any two numbers.
+
+_BLANK = re.compile("(?<=[\u3000-\u303f\uff00-\uff5f]) ")  # behind a full-width mark
 
 _SPOKEN: ContextVar[str] = ContextVar("language", default=ENGLISH)
 
@@ -81,6 +84,15 @@ def sentence(reason: Reason) -> str:
     if kind := facts.pop(CAUSE, None):
         facts[CAUSE] = sentence(Reason(str(kind), dict(facts))).rstrip(".。")
     return fill(template, facts)
+
+
+def join(sentences: Iterable[str]) -> str:
+    """Returns sentences one behind the other. After a mark of Chinese there is no blank.
+
+    >>> join(["One.", "Two."])
+    'One. Two.'
+    """
+    return _BLANK.sub("", " ".join(filter(None, sentences)))
 
 
 def say(english: str, **facts: Fact) -> str:
@@ -140,13 +152,35 @@ def fill(template: str, facts: Mapping[str, Any]) -> str:
         for text, name, spec, _ in string.Formatter().parse(piece):
             parts += [text, _write(name, spec or "", facts) if name is not None else ""]
         texts.append(commands.complete("".join(parts)) if at % 2 else "".join(parts))
-    return re.sub(f"(?<={_CHINESE}) (?={_CHINESE})", "", "`".join(texts))
+    return _BLANK.sub("", re.sub(f"(?<={_CHINESE}) (?={_CHINESE})", "", "`".join(texts)))
+
+
+def translate(english: str) -> str:
+    """Returns a text that was given by `as_fact` in the reader's language."""
+    return phrases(spoken()).get(english, english)
+
+
+def describe_stage(stage: str) -> str:
+    """Returns what a process is doing at a stage, one of the gate's or of an extension's."""
+    texts = {name: translate(english) for name, english in stages.STAGES.items()}
+    for describe in extensions.provided("stages"):
+        texts |= describe()
+    return texts.get(stage, stage)
+
+
+def _write_stage(stored: str) -> str:
+    if spoken() == ENGLISH:
+        return stored
+    stage, _, case = stored.replace(stages.OF_BASE, "").partition(" of ")
+    text = describe_stage(stage)
+    return fill(translate(stages.PLACE), {"stage": text, "case": case}) if case else text
 
 
 _TEXTS: dict[str, Callable[[Any], str]] = {
     "sh": lambda value: shlex.quote(str(value)),
-    "say": lambda value: phrases(spoken()).get(str(value), str(value)),
+    "say": lambda value: translate(str(value)),
     "size": units.size,
+    "stage": lambda value: _write_stage(str(value)),
 }
 """How all other facts are written."""
 

@@ -83,7 +83,7 @@ def write_profile(found: Profile) -> Iterator[str]:
     yield ""
     for case in found.cases:
         if case.failure:
-            yield f"- {write(code(case.case))}: {write(plain(sentence(case.failure)))}"
+            yield "- " + say("{op}: {told}", op=write(code(case.case)), told=write(plain(sentence(case.failure))))
             continue
         yield f"- {write(code(case.case))}: {write(say('{us:us}, bound by', us=case.us))} **{case.bound}**"
         if counted := ", ".join(f"{name} {_write_counter(name, value)}" for name, value in case.counters.items()):
@@ -91,7 +91,7 @@ def write_profile(found: Profile) -> Iterator[str]:
         yield from (f"  - {write(plain(sentence(reason)))}" for reason in case.evidence)
         for each in case.advice:
             past = say(" So far kept {kept} of {tried}.", kept=each.kept, tried=each.tried) if each.tried else ""
-            yield f"  - {write(code(each.id))}: {write(plain(sentence(each.reason) + past))}"
+            yield "  - " + say("{op}: {told}", op=write(code(each.id)), told=write(plain(sentence(each.reason) + past)))
 
 
 def _write_counter(name: str, value: float) -> str:

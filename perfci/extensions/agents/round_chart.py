@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from perfci.core.model import Gate
 from perfci.extensions.agents.round_records import Round, RoundVerdict
 from perfci.report.charts import style
-from perfci.report.charts.style import GATES, INK, QUIET, SERIES, WIDTH
+from perfci.report.charts.style import GATES, INK, QUIET, SERIES, WIDTH, caption
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,11 +23,13 @@ def draw_rounds(rounds: Sequence[Round], level: float, title: str, unit: str) ->
     rounds: of one start, each with a gain and a verdict in MARKS. level: height of the start, as a speed in this unit.
     """
     expected: dict[str, Any] = {"color": SERIES[3], "marker": "_", "ms": 12, "mew": 1.4, "lw": 0}
-    legend = [style.sample("best so far", color=INK, lw=1.4)]
-    legend += [style.sample("expected", **expected)] if any(each.expected is not None for each in rounds) else []
+    legend = [style.sample(caption("best so far"), color=INK, lw=1.4)]
+    legend += (
+        [style.sample(caption("expected"), **expected)] if any(each.expected is not None for each in rounds) else []
+    )
     drawn = {name: MARKS[name] for name in MARKS if any(each.verdict == name for each in rounds)}
     legend += [style.sample(name, color=colour, marker=mark, lw=0) for name, (mark, colour) in drawn.items()]
-    figure, share = style.make_figure(title, 3.2, f"start {rounds[0].start[:10]}", legend)
+    figure, share = style.make_figure(title, 3.2, caption("start {commit}", commit=rounds[0].start[:10]), legend)
     below = 0.4 / figure.get_figheight()
     axes = figure.add_axes((0.62 / WIDTH, below, 1 - 0.8 / WIDTH, share - 1.3 * below))
     heights, best, seen = {0: level}, [level], [level]
@@ -51,7 +53,9 @@ def draw_rounds(rounds: Sequence[Round], level: float, title: str, unit: str) ->
     style.set_range(axes, seen)
     style.limit_ticks(axes)
     axes.set_xlim(-0.4, len(best) - 0.5)
-    axes.set_xticks(range(len(best)), ["start", *(f"round {each.number}" for each in rounds)])
+    axes.set_xticks(
+        range(len(best)), [caption("the start"), *(caption("round {number}", number=each.number) for each in rounds)]
+    )
     axes.grid(axis="x", visible=False)
     axes.set_ylabel(unit)
     return figure

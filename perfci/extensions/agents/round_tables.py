@@ -8,9 +8,9 @@ from perfci.core.model import Interval
 from perfci.core.wording import say, sentence
 from perfci.extensions.agents.round_chart import MARKS, draw_rounds
 from perfci.extensions.agents.round_records import SMALL_BYTES, Pattern, Round, RoundVerdict
-from perfci.report.charts.style import save_png
+from perfci.report.charts.style import caption, fit, save_png
 from perfci.report.markdown import write, write_table
-from perfci.report.text import NAME_LIMIT, code, file_name, glyphs, plain
+from perfci.report.text import NAME_LIMIT, code, file_name, plain
 from perfci.report.view import Table, make_table
 
 SHOWN = 6  # most parameters that are named. Constants come first
@@ -116,6 +116,6 @@ def _draw(op: str, drawn: Sequence[Round]) -> bytes:
     pairs = [(case.reference_us, case.best_us) for case in drawn[0].cases]
     logs = [math.log(reference / us) for reference, us in pairs if reference and us]
     known = bool(logs) and len(logs) == len(pairs)
-    unit = "times as fast as the reference" if known else "times as fast as the start"
+    unit = caption("times as fast as the reference") if known else caption("times as fast as the start")
     level = math.exp(sum(logs) / len(logs)) if known else 1.0
-    return save_png(draw_rounds(drawn, level, f"{glyphs(op, 40)}: speed by round", unit))
+    return save_png(draw_rounds(drawn, level, caption("{op}: speed by round", op=fit(op, 40)), unit))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from perfci.core.model import Gate, Judgements, Run, Suite, Verdict
-from perfci.core.wording import sentence
+from perfci.core.wording import join, sentence
 from perfci.extensions.history.release import COMMIT
 from perfci.report import rows
 from perfci.report.text import plain
@@ -66,7 +66,7 @@ def _name_kind(kind: str, suite: str) -> str:
 
 def join_sentences(texts: Iterable[str]) -> str:
     """Returns plain sentences, each once."""
-    return plain(" ".join(dict.fromkeys(texts)), LIMIT)
+    return plain(join(dict.fromkeys(texts)), LIMIT)
 
 
 def sort_alerts(found: Sequence[Alert], steps: Sequence[Alert]) -> list[Alert]:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfci.core.model import Gate
+from perfci.core.model import Gate, as_fact
 from perfci.report.charts import style
-from perfci.report.charts.style import COLOURS, GATES, INK
+from perfci.report.charts.style import COLOURS, GATES, INK, caption
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LOSS, ENVIRONMENT, STEP = "loss accepted", "environment", "step"
+LOSS, ENVIRONMENT, STEP = as_fact("loss accepted"), as_fact("environment"), as_fact("step")
 LOOKS = {LOSS: (GATES[Gate.FAILS], "-"), ENVIRONMENT: ("#CC79A7", ":"), STEP: (INK, "--")}
 """What stands between two runs: its colour and its line."""
 
@@ -39,13 +39,17 @@ class RunsChart:
 @style.apply_style()
 def draw_runs(charts: Sequence[RunsChart], title: str, note: str = "") -> Figure:
     """A panel a case: medians with their quartiles, what moved them, and this run at the end."""
-    legend = [style.sample("accepted run", color=COLOURS["kernel"], marker="o", ms=3, lw=0.8)]
+    legend = [style.sample(caption("accepted run"), color=COLOURS["kernel"], marker="o", ms=3, lw=0.8)]
     if any(any(chart.quartiles) for chart in charts):
-        legend.append(style.sample("quartiles of its blocks", COLOURS["kernel"], alpha=0.18))
+        legend.append(style.sample(caption("quartiles of its blocks"), COLOURS["kernel"], alpha=0.18))
     if any(chart.now is not None for chart in charts):
-        legend.append(style.sample("this run", color="black", marker="D", ms=4, lw=0))
+        legend.append(style.sample(caption("this run"), color="black", marker="D", ms=4, lw=0))
     kinds = {kind for chart in charts for _, _, kind in chart.marks}
-    legend += [style.sample(kind, color=LOOKS[kind][0], ls=LOOKS[kind][1], lw=0.9) for kind in LOOKS if kind in kinds]
+    legend += [
+        style.sample(style.caption_of(kind), color=LOOKS[kind][0], ls=LOOKS[kind][1], lw=0.9)
+        for kind in LOOKS
+        if kind in kinds
+    ]
     figure, panels = style.make_panels(len(charts), title, note, legend)
     for axes, chart in zip(panels, charts, strict=True):
         style.set_heading(axes, chart.name, chart.warning, Gate.WARNS, "!" if chart.warning else "")
@@ -72,7 +76,7 @@ def _plot_runs(axes: Axes, chart: RunsChart) -> None:
     axes.set_xlim(0.3, count + (1.8 if chart.now is not None else 0.7))
     axes.grid(axis="x", visible=False)
     axes.set_ylabel(unit)
-    newest = {count: chart.dates[-1]} if chart.now is None else {count + 1: "now"}
+    newest = {count: chart.dates[-1]} if chart.now is None else {count + 1: caption("now")}
     ends = {1: chart.dates[0], **newest}
     axes.set_xticks(list(ends), [style.fit(name, 12) for name in ends.values()])
     if len(ends) > 1:

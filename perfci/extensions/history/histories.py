@@ -13,6 +13,7 @@ from perfci.extensions.history import changepoints
 from perfci.extensions.history.charts import ENVIRONMENT, LOSS, STEP, RunsChart, draw_runs
 from perfci.extensions.history.past import Past, find_marks, list_trails, make_section, write_day
 from perfci.report.charts import style
+from perfci.report.charts.style import caption
 from perfci.report.plots import Painter, describe_left_out
 from perfci.report.text import plain
 from perfci.report.view import Picture, Section
@@ -76,7 +77,7 @@ class PastSections:
             return
         charts, count = chart_history(op, self.run, past, painter.panels)
         if charts:
-            title = f"{style.fit(op.op, 40)}: accepted runs, and this one"
+            title = caption("{op}: accepted runs, and this one", op=style.fit(op.op, 40))
             figure = draw_runs(charts, title, describe_left_out(len(charts), count))
             alt = say("History of {op}", op=plain(op.op, 40))
             yield painter.save(figure, f"history-{name}", alt, shows=len(charts))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from perfci.core import units
 from perfci.core.environment import list_differences
 from perfci.core.model import Bearing, HistoryCase, HistoryRun, OpRun, PerformanceCase, Reason, Run, Step
-from perfci.core.wording import say, sentence
+from perfci.core.wording import join, say, sentence
 from perfci.extensions.history import changepoints
 from perfci.extensions.history.changepoints import Cause, ChangePoint
 from perfci.extensions.history.series import environment_steps
@@ -188,7 +188,7 @@ def make_section(op: OpRun, run: Run, past: Past | None, pictures: Sequence[Pict
         rows.append((code(each.case), str(each.runs), *times, write_change(each.change)))
     return Section(
         title=say("History: {what}", what=", ".join(parts)),
-        texts=(" ".join(_describe_runs(past)),),
+        texts=(join(_describe_runs(past)),),
         lines=lines,
         pictures=tuple(pictures),
         pictures_note=drawing,

@@ -25,7 +25,7 @@ from perfci.core import units
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.files import open_regular
 from perfci.core.model import Gate, HistoryRun, Reason, Step
-from perfci.core.wording import say, sentence
+from perfci.core.wording import join, say, sentence
 from perfci.extensions.history import changepoints, past
 from perfci.extensions.history.alerts import COMMIT, Alert, join_sentences, sort_alerts
 from perfci.extensions.history.heat import Heat, Release, choose_runs, measure_heat
@@ -292,7 +292,7 @@ def _make_row(trail: Trail, kept: Kept, marks: Sequence[Mark], alert: Alert | No
     places = [(mark.at, mark.name) for mark in marks if mark.about(trail.case)]
     lines = tuple((round(LINE[0] * (at - 0.5) / max(len(runs) - 1, 1), 1), name) for at, name in places)
     ends = words.write_range(units.time(min(known)), units.time(max(known)))
-    text = " ".join(map(plain, why))
+    text = join(map(plain, why))
     return CaseRow(state, plain(trail.case, 160), cells, text, draw_trend(trail.kernel), ends, lines)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from perfci.core.model import Gate, Interval, Verdict
 from perfci.core.units import percent, time
 from perfci.report.charts import style
-from perfci.report.charts.style import COLOURS, DASHES, GATES, INK, MARKERS, WIDTH, Floats
+from perfci.report.charts.style import COLOURS, DASHES, GATES, INK, MARKERS, WIDTH, Floats, caption
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,6 @@ that are compared into a line."""
 
 CUT = (0.01, 0.98)  # quantiles of the launches between which the axis of a distribution lies
 FAR = 3.0  # distances of the quartiles beyond them at which it ends at the latest: a few far launches hide no step
-CUT_NOTE = "distributions without their tails"
 POINTS = 100  # points of a curve that are drawn
 ROWS = 32  # most cases in a chart of changes
 ALLOWED = "#D5E3EE"
@@ -66,7 +65,11 @@ def part_arms(values: Mapping[str, Floats]) -> tuple[list[str], str]:
     reference = middles.get("reference")
     if not others or reference is None or max(others) / NEAR < reference < min(others) * NEAR:
         return list(middles), ""
-    return [arm for arm in middles if arm != "reference"], f"reference {time(reference)}"
+    return [arm for arm in middles if arm != "reference"], caption("reference {time}", time=time(reference))
+
+
+def _name_shared(shared: str, limit: int) -> str:
+    return caption("all: {shared}", shared=style.fit(shared, limit)) if shared else ""
 
 
 def _join(*texts: str) -> str:
@@ -77,15 +80,21 @@ def _name_arms(cases: Sequence[CaseChart]) -> list[Any]:
     """The legend of block medians."""
     found = [
         style.sample(
-            arm, color=colour, lw=0.6, marker=MARKERS[arm], ms=4, mfc=colour if arm == "kernel" else "white", mew=0.8
+            style.caption_of(arm),
+            color=colour,
+            lw=0.6,
+            marker=MARKERS[arm],
+            ms=4,
+            mfc=colour if arm == "kernel" else "white",
+            mew=0.8,
         )
         for arm, colour in COLOURS.items()
         if any(arm in part_arms(case.medians)[0] for case in cases)
     ]
     if any(case.baseline_us for case in cases):
-        found.append(style.sample("baseline", color="black", lw=1, ls=":"))
+        found.append(style.sample(caption("baseline"), color="black", lw=1, ls=":"))
     if any(any(case.processes) for case in cases):
-        found.append(style.sample("fresh process", style.GROUND))
+        found.append(style.sample(caption("fresh process"), style.GROUND))
     return found
 
 
@@ -134,7 +143,7 @@ def plot_launches(axes: Axes, case: CaseChart) -> str:
     if case.beside_base:
         allowed = 100 * (case.allowed or 0.0)
         axes.axvspan(-allowed, allowed, color=ALLOWED, lw=0, zorder=0)
-        scale, unit = 1.0, "% beside the base, block by block"
+        scale, unit = 1.0, caption("% beside the base, block by block")
         ends += [-1.1 * allowed, 1.1 * allowed]
     else:
         scale, unit = style.choose_unit(max(ends))
@@ -155,7 +164,8 @@ def plot_launches(axes: Axes, case: CaseChart) -> str:
     every = np.concatenate([case.launches[arm] for arm in arms])
     slower, most = np.count_nonzero(every > high + room), float(every.max())
     longest = percent(most / 100, signed=True) if case.beside_base else time(most)
-    return f"{percent(slower / every.size)} slower, to {longest}" if slower else ""
+    share = percent(slower / every.size)
+    return caption("{share} slower, to {longest}", share=share, longest=longest) if slower else ""
 
 
 def _find_ends(values: Floats) -> tuple[float, float]:
@@ -190,19 +200,20 @@ def plot_duel(axes: Axes, case: CaseChart) -> str:
     if case.change is None:
         return ""
     value, low, high = (percent(one, signed=True) for one in (case.change.value, case.change.low, case.change.high))
-    return f"{value} ({low} to {high}), allowed {percent(case.allowed)}"
+    allowed = percent(case.allowed)
+    return caption("{value} ({low} to {high}), allowed {allowed}", value=value, low=low, high=high, allowed=allowed)
 
 
 @style.apply_style()
 def draw_blocks(cases: Sequence[CaseChart], title: str, note: str = "") -> Figure:
     """A panel a case with its block medians."""
     shared, names = style.split_names([case.case for case in cases])
-    note = _join(note, f"all: {style.fit(shared, 70)}" if shared else "")
+    note = _join(note, _name_shared(shared, 70))
     figure, panels = style.make_panels(len(cases), title, note, _name_arms(cases))
     for place, (axes, case, name) in enumerate(zip(panels, cases, names, strict=True)):
         style.set_heading(axes, name, plot_blocks(axes, case), case.gate, case.flag)
         if place + 3 >= len(panels):
-            axes.set_xlabel("block")
+            axes.set_xlabel(caption("block"))
     return figure
 
 
@@ -210,36 +221,36 @@ def draw_blocks(cases: Sequence[CaseChart], title: str, note: str = "") -> Figur
 def draw_launches(cases: Sequence[CaseChart], title: str, note: str = "") -> Figure:
     """A panel a case with the distribution of its launches."""
     shared, names = style.split_names([case.case for case in cases])
-    note = _join(note, f"all: {style.fit(shared, 30)}" if shared else "", CUT_NOTE)
+    note = _join(note, _name_shared(shared, 30), caption("distributions without their tails"))
     legend = [
-        style.sample(arm, color=colour, ls=DASHES[arm], lw=1.5)
+        style.sample(style.caption_of(arm), color=colour, ls=DASHES[arm], lw=1.5)
         for arm, colour in COLOURS.items()
         if any(arm in list_launched(case) for case in cases)
     ]
     if any(case.beside_base and case.allowed for case in cases):
-        legend.append(style.sample("allowed", ALLOWED))
+        legend.append(style.sample(caption("allowed"), ALLOWED))
     if any(case.baseline_us and not case.beside_base for case in cases):
-        legend.append(style.sample("baseline", color="black", lw=1, ls=":"))
+        legend.append(style.sample(caption("baseline"), color="black", lw=1, ls=":"))
     figure, panels = style.make_panels(len(cases), title, note, legend)
     for place, (axes, case, name) in enumerate(zip(panels, cases, names, strict=True)):
         style.set_heading(axes, name, plot_launches(axes, case), case.gate, case.flag)
         if place % 3 == 0:
-            axes.set_ylabel("share of launches")
+            axes.set_ylabel(caption("share of launches"))
     return figure
 
 
 @style.apply_style()
 def draw_case(case: CaseChart, title: str) -> Figure:
     """Everything about one case: its blocks, its launches and its duel side by side."""
-    plots = [("block medians", plot_blocks)]
-    plots += [("share of launches", plot_launches)] if case.launches else []
-    plots += [("kernel against base, by block", plot_duel)] if case.shifts else []
-    note = CUT_NOTE if case.launches else ""
+    plots = [(caption("block medians"), plot_blocks)]
+    plots += [(caption("share of launches"), plot_launches)] if case.launches else []
+    plots += [(caption("kernel against base, by block"), plot_duel)] if case.shifts else []
+    note = caption("distributions without their tails") if case.launches else ""
     figure, panels = style.make_panels(len(plots), title, note, _name_arms([case]), height=1.6)
     for axes, (name, plot) in zip(panels, plots, strict=True):
         style.set_heading(axes, name, plot(axes, case))
         if plot is not plot_launches:
-            axes.set_xlabel("block")
+            axes.set_xlabel(caption("block"))
     return figure
 
 
@@ -249,15 +260,15 @@ def draw_changes(cases: Sequence[CaseChart], title: str, note: str = "") -> Figu
     sides = [side for side in ("change", "speedup") if any(getattr(case, side) for case in cases)]
     legend = [
         style.sample(name, color=GATES[gate], marker="o", ms=4, lw=1.2)
-        for gate, name in ((Gate.OK, "fine"), (Gate.WARNS, "warns"), (Gate.FAILS, "fails"))
+        for gate, name in ((Gate.OK, caption("fine")), (Gate.WARNS, caption("warns")), (Gate.FAILS, caption("fails")))
         if any(case.gate is gate for case in cases)
     ]
     if "change" in sides and any(case.allowed for case in cases):
-        legend.append(style.sample("allowed", ALLOWED))
+        legend.append(style.sample(caption("allowed"), ALLOWED))
     if any(case.target for case in cases):
-        legend.append(style.sample("target", color="black", marker="|", ms=7, lw=0))
+        legend.append(style.sample(caption("target"), color="black", marker="|", ms=7, lw=0))
     shared, names = style.split_names([case.case for case in cases])
-    note = _join(note, f"all: {style.fit(shared, 60)}" if shared else "")
+    note = _join(note, _name_shared(shared, 60))
     figure, share = style.make_figure(title, 0.19 * len(cases) + 0.66, note, legend)
     inches = figure.get_figheight()
     left = min(max(map(len, names)) * style.LETTER + 0.2, 3.4)
@@ -299,6 +310,6 @@ def plot_changes(axes: Axes, cases: Sequence[CaseChart], side: str) -> None:
     room = 0.04 * (max(ends) - min(ends)) or 0.5
     axes.set_xlim(min(ends) - room, max(ends) + room)
     style.limit_ticks(axes, x=6)
-    axes.set_xlabel("%" if side == "change" else "times as fast as the reference")
-    heading = "change: right of 0 is slower" if side == "change" else "speedup over the reference"
+    axes.set_xlabel("%" if side == "change" else caption("times as fast as the reference"))
+    heading = caption("change: right of 0 is slower") if side == "change" else caption("speedup over the reference")
     axes.set_title(heading, pad=4, fontweight="bold", color=INK)

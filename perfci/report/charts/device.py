@@ -10,7 +10,7 @@ from perfci.core.model import Limits
 from perfci.core.units import percent, significant, time
 from perfci.report.ceilings import CeilingPoint, WorkingPoint, find_ridge
 from perfci.report.charts import style
-from perfci.report.charts.style import COLOURS, DASHES, INK, MARKERS, QUIET, SERIES, SHAPES, WIDTH
+from perfci.report.charts.style import COLOURS, DASHES, INK, MARKERS, QUIET, SERIES, SHAPES, WIDTH, caption
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,11 +31,11 @@ def draw_roofline(found: Sequence[CeilingPoint], limits: Limits, title: str) -> 
     legend += [
         style.sample(style.fit(dtype, 20), color=INK, mfc="none", marker=shape, lw=0) for dtype, shape in dtypes.items()
     ]
-    legend.append(style.sample("measured ceiling", color="black", lw=1.4))
+    legend.append(style.sample(caption("measured ceiling"), color="black", lw=1.4))
     named = sorted(found, key=lambda one: one.share)[:LABELS]
     # The shape of a point shows its dtype.
     shared, names = style.split_names([one.case.replace(f",dtype={one.dtype}", "") for one in named])
-    note = f"all that are named: {style.fit(shared, 40)}" if shared else ""
+    note = caption("all that are named: {shared}", shared=style.fit(shared, 40)) if shared else ""
     figure, share = style.make_figure(title, 3.9, note, legend)
     inches = figure.get_figheight()
     axes = figure.add_axes((0.7 / WIDTH, 0.42 / inches, 1 - (0.7 + NAMES) / WIDTH, share - 0.5 / inches))
@@ -46,7 +46,7 @@ def draw_roofline(found: Sequence[CeilingPoint], limits: Limits, title: str) -> 
         )
     names = [f"{one.op} {name}" if len(ops) > 1 else name for one, name in zip(named, names, strict=True)]
     _name_points(axes, sorted(zip(named, names, strict=True), key=lambda pair: (-pair[0].tflops, -pair[0].intensity)))
-    axes.set_xlabel("operations a byte")
+    axes.set_xlabel(caption("operations a byte"))
     axes.set_ylabel("TFLOP/s")
     return figure
 
@@ -70,18 +70,21 @@ def _plot_ceilings(axes: Axes, found: Sequence[CeilingPoint], limits: Limits, dt
         axes.plot([at, high], [peaks[dtype]] * 2, color="black", lw=1.4, zorder=2)
         axes.plot([at, at], [bottom, peaks[dtype]], color="#AAAAAA", lw=0.8, ls=":", zorder=1)
     # Below the slope's lower end, which few cases reach, and above the levels.
-    axes.annotate(f"copy {significant(limits.copy_gbps or 0)} GB/s", (start, start * slope), (20, 2), fontsize=7.5,
-                  textcoords="offset points")  # fmt: skip
+    text = caption("copy {limit:n} GB/s", limit=limits.copy_gbps or 0.0)
+    axes.annotate(text, (start, start * slope), (20, 2), fontsize=7.5, textcoords="offset points")
     if peaks:
         ranked = sorted(peaks.items(), key=lambda pair: -pair[1])
-        text = "matmul TFLOP/s: " + ", ".join(f"{style.fit(name, 16)} {significant(peak)}" for name, peak in ranked)
+        told = ", ".join(f"{style.fit(name, 16)} {significant(peak)}" for name, peak in ranked)
+        text = caption("matmul TFLOP/s: {peaks}", peaks=told)
         axes.annotate(text, (high, ranked[0][1]), (0, 3), textcoords="offset points", fontsize=7.5, ha="right")
 
 
 def _name_points(axes: Axes, named: Sequence[tuple[CeilingPoint, str]]) -> None:
     """Names of the points furthest below their ceilings, in a column at the right with a line to each."""
     top = 0.5 + 0.045 * len(named)
-    axes.text(1.05, top + 0.02, "furthest below the ceiling", transform=axes.transAxes, fontsize=7, color=QUIET)
+    axes.text(
+        1.05, top + 0.02, caption("furthest below the ceiling"), transform=axes.transAxes, fontsize=7, color=QUIET
+    )
     for place, (one, name) in enumerate(named, 1):
         axes.annotate(
             f"{style.fit_inches(name, NAMES - 0.85, 7)}  {percent(one.share)}", (one.intensity, one.tflops),
@@ -133,13 +136,13 @@ def draw_sizes(found: Mapping[str, Sequence[WorkingPoint]], title: str, note: st
     """A panel an op with its medians by size, the time that the ceilings allow, and the point nearest to that."""
     every = [one for points in found.values() for one in points]
     legend = [
-        style.sample(arm, color=colour, marker=MARKERS[arm], ms=3, ls=DASHES[arm])
+        style.sample(style.caption_of(arm), color=colour, marker=MARKERS[arm], ms=3, ls=DASHES[arm])
         for arm, colour in COLOURS.items()
         if any(arm in one.us for one in every)
     ]
     if any(one.share for one in every):
-        legend.append(style.sample("what the ceilings allow", color="black", lw=1, ls=":"))
-        legend.append(style.sample("best working point", color=BEST, marker="o", ms=7, mfc="none", lw=0))
+        legend.append(style.sample(caption("what the ceilings allow"), color="black", lw=1, ls=":"))
+        legend.append(style.sample(caption("best working point"), color=BEST, marker="o", ms=7, mfc="none", lw=0))
     figure, panels = style.make_panels(len(found), title, note, legend)
     for axes, (op, points) in zip(panels, found.items(), strict=True):
         style.set_heading(axes, op, plot_sizes(axes, points))
@@ -169,11 +172,14 @@ def plot_sizes(axes: Axes, found: Sequence[WorkingPoint]) -> str:
     )
     axes.set_xlim(sizes[0] / 1.2, sizes[-1] * 1.2)
     axes.set_ylim(min(times) / 1.5, max(times) * 1.5)
-    axes.set_xlabel("bytes moved" if by_memory else "operations")
+    axes.set_xlabel(caption("bytes moved") if by_memory else caption("operations"))
     if not ceilings:
         return ""
-    of, write = "its ceiling" if best.place else "a copy", _write_size if by_memory else _write_giga
-    return f"best: {percent(best.share)} of {of}, at {write(float(significant(find_size(best, by_memory))))}"
+    write = _write_size if by_memory else _write_giga
+    facts = {"share": percent(best.share), "size": write(float(significant(find_size(best, by_memory))))}
+    if best.place:
+        return caption("best: {share} of its ceiling, at {size}", **facts)
+    return caption("best: {share} of a copy, at {size}", **facts)
 
 
 def _write_size(value: float) -> str:

@@ -12,7 +12,7 @@ from perfci.core.model import ErrorHistogram, StoredTensor
 from perfci.measure.lowprec.advice import dense, way
 from perfci.measure.lowprec.storage import BINS, EDGES
 from perfci.report.charts import style
-from perfci.report.charts.style import INK, SERIES, WIDTH, Floats
+from perfci.report.charts.style import INK, SERIES, WIDTH, Floats, caption
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,9 +38,9 @@ def draw_errors(ways: Sequence[StoredTensor], title: str) -> Figure:
     names = group_columns(ways)
     colours = dict(zip(dict.fromkeys(each.dtype for each in ways), SERIES * len(ways), strict=False))
     legend = [style.sample(style.fit(name, 24), color=colour, lw=2) for name, colour in colours.items()]
-    legend.append(style.sample("99th percentile", color=INK, marker="v", ms=5, lw=0))
+    legend.append(style.sample(caption("99th percentile"), color=INK, marker="v", ms=5, lw=0))
     if any(each.accepted for each in ways):
-        legend.append(style.sample("accepted run", color=INK, lw=0.9, ls=":"))
+        legend.append(style.sample(caption("accepted run"), color=INK, lw=0.9, ls=":"))
     figure, share = style.make_figure(title, 3.6, "", legend)
     inches = figure.get_figheight()
     panels = figure.subplots(
@@ -57,7 +57,7 @@ def draw_errors(ways: Sequence[StoredTensor], title: str) -> Figure:
             if each.errors.p99_abs is not None:
                 lower.plot([each.errors.p99_abs], [0.99], "v", color=colour, ms=5, zorder=4)
         style.set_heading(upper, name)
-        lower.set_xlabel("absolute error")
+        lower.set_xlabel(caption("absolute error"))
     low, high = _find_ends(ways)
     floor = 10.0 ** math.floor(math.log10(1 / max(*(each.errors.count for each in ways), 10)))
     first, second = panels[:, 0]
@@ -67,8 +67,8 @@ def draw_errors(ways: Sequence[StoredTensor], title: str) -> Figure:
     style.set_log(first.xaxis, low, high, _write_power)
     style.set_log(first.yaxis, floor, 1.0, _write_power)
     second.set_ylim(0, 1.06)
-    first.set_ylabel("share of values")
-    second.set_ylabel("cumulative share")
+    first.set_ylabel(caption("share of values"))
+    second.set_ylabel(caption("cumulative share"))
     return figure
 
 

@@ -1,17 +1,22 @@
-"""What all charts share. Pictures are in English in every language, so that matplotlib's own font is enough."""
+"""What all charts share. In Chinese they need a font with its letters: without one their words are in English."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import io
+import logging
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfci.core.model import Gate
+from perfci.core.model import Fact, Gate
 from perfci.core.units import significant
+from perfci.core.wording import ENGLISH, fill, speaking, spoken, translate
 from perfci.report.text import columns, glyphs
 
 if TYPE_CHECKING:
@@ -66,23 +71,63 @@ STYLE = {
 }
 
 
+FONTS = (
+    "Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "Source Han Sans CN", "WenQuanYi Micro Hei",
+    "WenQuanYi Zen Hei", "Microsoft YaHei", "SimHei", "PingFang SC", "Droid Sans Fallback",
+)  # fmt: skip
+"""Fonts with the letters of Chinese, the best first."""
+
+_CHINESE = re.compile("[\u3000-\u303f\u3400-\u9fff\uff00-\uffef]+")
+
+
+@functools.cache
+def find_font() -> str | None:
+    """The font for Chinese that is installed here. None if there is none."""
+    from matplotlib import font_manager
+
+    listed = {font.name for font in font_manager.fontManager.ttflist}
+    if listed.isdisjoint(FONTS):  # matplotlib's list may be older than the font
+        for file in {*font_manager.findSystemFonts()} - {font.fname for font in font_manager.fontManager.ttflist}:
+            with contextlib.suppress(Exception):  # whatever its parser makes of a foreign file
+                font_manager.fontManager.addfont(file)
+        listed = {font.name for font in font_manager.fontManager.ttflist}
+    return next((name for name in FONTS if name in listed), None)
+
+
+def caption(english: str, **facts: Fact) -> str:
+    """A text of a picture: `say` of it, in English if no font here has the reader's letters."""
+    with speaking(spoken() if find_font() else ENGLISH):
+        return fill(translate(english), facts)
+
+
+def caption_of(text: str) -> str:
+    """A text for a picture that was given by `as_fact`, such as an arm's name."""
+    with speaking(spoken() if find_font() else ENGLISH):
+        return translate(text)
+
+
 @contextmanager
 def apply_style() -> Iterator[None]:
     """Settings under which figures are drawn and saved, whatever the user's own are."""
     import matplotlib as mpl
 
-    with mpl.rc_context({**mpl.rcParamsDefault, **STYLE, "backend": mpl.rcParams._get("backend")}):  # type: ignore[dict-item]
+    font = None if spoken() == ENGLISH else find_font()
+    fonts = {"font.family": [font, "DejaVu Sans"]} if font else {}
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # few of these fonts have a bold one
+    with mpl.rc_context({**mpl.rcParamsDefault, **STYLE, **fonts, "backend": mpl.rcParams._get("backend")}):  # type: ignore[dict-item]
         yield
 
 
 def fit(name: str, limit: int) -> str:
-    """A foreign name in one line of at most `limit` letters. A letter beyond ASCII becomes its code point."""
-    return glyphs(name, limit)
+    """A foreign name in one line of at most `limit` letters. A letter that no font here has becomes its code point."""
+    drawn = _CHINESE if spoken() != ENGLISH and find_font() else None
+    return glyphs(name, limit, drawn)
 
 
 def fit_inches(name: str, inches: float, points: float = 8) -> str:
-    """A name that takes at most so many inches in a font of so many points."""
-    return fit(name, max(int(inches / (points * LETTER / 8)), 8))
+    """A text that takes at most so many inches in a font of so many points."""
+    wide = columns(name) / max(len(name), 1)
+    return fit(name, max(int(inches / (points * LETTER / 8) / wide), 8))
 
 
 def split_names(names: Sequence[str]) -> tuple[str, list[str]]:

@@ -112,7 +112,7 @@ def _add_library(
             made[op] = place.folder
         except PerfciError as error:
             told.append({"op": op, "files": [], "failure": error.reason})
-            rows.append(Paragraph(f"{op}: {sentence(error.reason)}", 2, STYLES[Gate.WARNS]))
+            rows.append(Paragraph(say("{op}: {told}", op=op, told=sentence(error.reason)), 2, STYLES[Gate.WARNS]))
         else:
             left = [sentence(reason) for reason in found.look]
             rows.append(Paragraph(f"{op}: {' '.join(left) or say('ready')}", 2))

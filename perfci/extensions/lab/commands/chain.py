@@ -77,7 +77,9 @@ def show_chains(found: Chains) -> Iterator[RenderableType]:
 
 def _show_case(case: ChainCase) -> Iterator[RenderableType]:
     if case.unchecked:
-        yield Paragraph(f"{case.verdict}: {sentence(case.unchecked)}", 2, _COLOURS[case.verdict])
+        yield Paragraph(
+            say("{op}: {told}", op=str(case.verdict), told=sentence(case.unchecked)), 2, _COLOURS[case.verdict]
+        )
         return
     yield ""
     yield Paragraph(f"{case.verdict}  {case.case}", 2, _COLOURS[case.verdict])

@@ -116,7 +116,7 @@ def show_tuning(found: Tuning, table: Path) -> Iterator[RenderableType]:
             yield Grid(best)
         failed = [(each.failure, _name(each.config)) for each in _list_tried(found, choice) if each.failure]
         for kind, count in Counter(why.kind for why, _ in failed).most_common():
-            example = next(f"{name}: {sentence(why)}" for why, name in failed if why.kind == kind)
+            example = next(say("{op}: {told}", op=name, told=sentence(why)) for why, name in failed if why.kind == kind)
             yield Paragraph(say("{count} failed: {example}", count=count, example=example), 2, "dim")
         yield Paragraph(_describe_choice(choice), 2)
     if found.modelled:
