@@ -25,7 +25,7 @@ POINTS = {
     "device": "a `DeviceKind` of perfci.device: hardware beside GPUs and the CPU",
     "target": "several `Target`s of perfci.device.targets: what --static compiles for",
     "report": "a `ReportFormat` of perfci.cli.results: what else `perfci report --to` writes",
-    "sections": "a function of a run and the rules' settings that returns an `OpExtra` of perfci.report.sections",
+    "sections": "a function of a run, its settings and its rules' that returns an `OpExtra` of perfci.report.sections",
     "boards": "a function of the folder of baselines that yields UUIDs of boards that are sick",
     "note": "a function of settings and names of ops that yields a title and a table of the note in a merge request",
     "suite": "a class that files of a project use as `perfci.NAME`. Its `command` runs a file by its path",

@@ -59,7 +59,7 @@ def read_context(run: Run, settings: Settings, against: Path | None = None) -> R
     """What is stored for a run's ops, with histories unless `against` is a run. Raises StoredFileError."""
     with open_rules(run, settings) as rules:
         beside = dataclasses.replace(rules, baselines=against) if against else rules
-        extras = tuple(read(run, beside) for read in extensions.provided("sections"))
+        extras = tuple(read(run, settings, beside) for read in extensions.provided("sections"))
         return ReportContext(_read_baselines(run, rules, against), extras)
 
 

@@ -74,4 +74,5 @@ class Profile:
     source: CounterSource = "compiled"
     note: Reason | None = None  # why there are no counters
     cases: tuple[CaseProfile, ...] = ()
+    digest: str | None = None  # of all files that the op needs, SHA-256 in hexadecimal, as they were profiled
     format: int = FORMAT

@@ -15,6 +15,7 @@ from perfci.extensions.agents.profile_records import CaseProfile, Looked, Profil
 from perfci.extensions.agents.profile_task import ProfileOp
 from perfci.extensions.agents.round_records import Pattern
 from perfci.ops.discover import ops, select_one
+from perfci.ops.fingerprint.tree import Tree
 from perfci.report.speed import find_rates
 from perfci.runs.bench import Listener, WorkerPlace, claim_bench, list_files, make_environment, place_ops, plan_opening
 from perfci.runs.experiment import Experiment
@@ -36,6 +37,7 @@ def profile_op(settings: Settings, request: Request, listener: Listener, command
     chosen, own = select_one(settings, *request.ops), dataclasses.replace(settings, reports=settings.reports / FOLDER)
     budget_s = min(request.budget_s, BUDGET_S)
     request = dataclasses.replace(request, suites=(Suite.PERFORMANCE,), duel=DuelWhat.NONE, budget_s=budget_s)
+    digest = Tree(settings.root, settings.kernels).fingerprint(chosen.op).digest
     with claim_bench(own, listener) as bench:
         run = Experiment.find(bench, request, command).measure()
         (op,), device = run.ops, run.environment.device
@@ -55,7 +57,7 @@ def profile_op(settings: Settings, request: Request, listener: Listener, command
         counts = {one.name: (one.kept, one.tried) for one in list_patterns(settings) if one.raised is None}
         cases = tuple(diagnose(case, device, target, counts) for case in read)
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        profile = Profile(op.op, device, now, found.counters.source, note or found.counters.note, cases)
+        profile = Profile(op.op, device, now, found.counters.source, note or found.counters.note, cases, digest)
         path = find_path(settings, op.op)
         write_atomically(path, encode(profile, path))
     return profile

@@ -83,7 +83,7 @@ class PastSections:
             yield painter.save(figure, f"history-{name}", alt, shows=len(charts))
 
 
-def read_sections(run: Run, rules: Settings) -> PastSections:
+def read_sections(run: Run, _: Settings, rules: Settings) -> PastSections:
     """Returns the History sections of a run. rules: the project whose histories count."""
     return PastSections(run, read_histories(run, rules))
 
