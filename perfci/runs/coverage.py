@@ -8,8 +8,7 @@ from perfci.device.targets import TARGETS
 from perfci.ops.discover import OpFolder
 from perfci.runs.bench import Bench, WorkerPlace, list_files, make_environment, place_ops
 from perfci.runs.describe import find_violation
-from perfci.worker.parent import side_by_side, working
-from perfci.worker.process import Running
+from perfci.worker.process import Running, side_by_side, working
 from perfci.worker.protocol import Message
 from perfci.worker.tasks import Cover
 

@@ -19,8 +19,7 @@ from perfci.runs.bench import (
     warm_up,
 )
 from perfci.runs.plan import Request, draw_seed
-from perfci.worker.parent import side_by_side, working
-from perfci.worker.process import Running
+from perfci.worker.process import Running, side_by_side, working
 from perfci.worker.protocol import Doing, Message, Ready
 from perfci.worker.tasks import Describe
 

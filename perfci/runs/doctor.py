@@ -24,8 +24,7 @@ from perfci.runs.boards import find_sick
 from perfci.runs.effective_thresholds import ended
 from perfci.runs.plan import draw_seed
 from perfci.worker import confine
-from perfci.worker.parent import run_worker
-from perfci.worker.process import confined
+from perfci.worker.process import confined, run_worker
 from perfci.worker.protocol import Examined, Message, Ready
 from perfci.worker.tasks import Examine
 

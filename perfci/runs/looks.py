@@ -10,8 +10,7 @@ from perfci.runs.tasks import Tasks, changes_suites
 from perfci.worker.gather import Gathered
 from perfci.worker.inbox import LATE
 from perfci.worker.pair import run_pair
-from perfci.worker.parent import Working, working
-from perfci.worker.process import Running
+from perfci.worker.process import Running, Working, working
 from perfci.worker.protocol import Finished, HostLost, Message, OpDone, Prepared, Refused
 from perfci.worker.tasks import Measure
 

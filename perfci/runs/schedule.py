@@ -24,10 +24,9 @@ from perfci.runs.record import ENDS_RUN, Record, ends_run
 from perfci.runs.tasks import Tasks
 from perfci.worker.gather import Gathered
 from perfci.worker.inbox import LATE
-from perfci.worker.parent import side_by_side, working
-from perfci.worker.process import Running
+from perfci.worker.process import Running, side_by_side, working
 from perfci.worker.protocol import DONE, Doing, Finished, LockAsked, Measured, Message, Prepared, Ready
-from perfci.worker.tasks import NOTHING_PLANTED, CompileAhead, Measure, Plant
+from perfci.worker.tasks import NOTHING_PLANTED, Measure, Plant, Precompile
 
 
 class Recorder:
@@ -54,7 +53,7 @@ class Recorder:
         lanes = count_cores() if run.plan.device == "cpu" else 1
         self._times = dataclasses.replace(times or Timetable({}), took=took, lanes=lanes)
         self._pace, self._later_s = Pace({}), dict[str, float]()  # seconds that each later look may take
-        self._ahead_s = dict[tuple[str, str], float]()  # (op, case) -> seconds that it took to compile ahead
+        self._precompiled_s = dict[tuple[str, str], float]()  # (op, case) -> seconds that it took to compile beforehand
         self.idle = True  # whether no worker was begun: asking again brings nothing
         warm_up(bench, run.plan.device)
 
@@ -73,11 +72,11 @@ class Recorder:
             counts = {name: cases_to_run(plan, waiting[name]) for name in queue}
             self._pace = Pace(counts, {name: op.accuracy for name, op in waiting.items()})
             if queue and not self._end and plan.device == "cuda":
-                self._compile_ahead([self._tasks.measure_first(waiting[name], cases) for name in queue])
+                self._precompile([self._tasks.measure_first(waiting[name], cases) for name in queue])
             side_by_side([self._look_in_turn(queue, waiting, cases) for _ in range(self._times.lanes)])
         return self._record.run
 
-    def _compile_ahead(self, first: Sequence[Measure]) -> None:
+    def _precompile(self, first: Sequence[Measure]) -> None:
         """Compile what cases launch into the caches of their workers: on all cores, and before anything is measured."""
         tasks = [(task, False) for task in first]
         if self._tree and not self._tree.base.python:
@@ -91,16 +90,16 @@ class Recorder:
             while waiting and (ends is None or time.time() < ends):
                 task, of_base, index = waiting.pop(0)
                 # What it prints is not kept, and why it fails is found out by the op's own process.
-                log = self._bench.folder / "ahead.log"
+                log = self._bench.folder / "precompile.log"
                 around = dataclasses.replace(self._tasks.around(task, of_base=of_base), until_s=ends, log=log)
-                ahead = CompileAhead(
+                ahead = Precompile(
                     place=task.place, board=board, part=(index, parts),
                     suites=task.suites, pattern=task.pattern, cases=task.cases,
                 )  # fmt: skip
 
                 def hear(message: Message, op: str = task.op, of_base: bool = of_base) -> None:
                     if isinstance(message, Prepared) and not of_base and message.case.compile_s:
-                        self._ahead_s[op, message.case.case] = message.case.compile_s
+                        self._precompiled_s[op, message.case.case] = message.case.compile_s
 
                 yield from working(ahead, around, hear)
 
@@ -183,7 +182,7 @@ class Recorder:
 
         def hear(message: Message) -> None:
             if isinstance(message, Prepared | Finished) and not task.process and message.case.compile_s is not None:
-                compile_s = message.case.compile_s + self._ahead_s.get((start.op, message.case.case), 0.0)
+                compile_s = message.case.compile_s + self._precompiled_s.get((start.op, message.case.case), 0.0)
                 message = dataclasses.replace(message, case=dataclasses.replace(message.case, compile_s=compile_s))
             gathered.hear(message)
             watch.hear(message)

@@ -23,8 +23,7 @@ from perfci.runs.bench import Bench, WorkerPlace, list_files, make_environment, 
 from perfci.runs.describe import find_violation
 from perfci.runs.plan import Request
 from perfci.store.files import write_atomically
-from perfci.worker.parent import side_by_side, working
-from perfci.worker.process import Running
+from perfci.worker.process import Running, side_by_side, working
 from perfci.worker.protocol import Message
 from perfci.worker.tasks import Compile
 

@@ -254,10 +254,10 @@ class Measure(DeviceTask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompileAhead(Task):
+class Precompile(Task):
     """Compile what an op's cases launch for the device at hand, without it. Its workers share the cache."""
 
-    performer = "perfci.worker.ahead:run"
+    performer = "perfci.worker.precompile:run"
     answers = (*Task.answers, Prepared, OpDone)
     last = (OpDone,)
 
@@ -294,7 +294,7 @@ class Cover(Task):
 
 
 PLACES = (
-    *(f"{__name__}:{name}" for name in ("Describe", "Examine", "Serve", "Measure", "CompileAhead", "Compile", "Cover")),
+    *(f"{__name__}:{name}" for name in ("Describe", "Examine", "Serve", "Measure", "Precompile", "Compile", "Cover")),
 )
 """Where the gate's tasks are."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from perfci.worker import forks
-from perfci.worker.parent import run_worker
+from perfci.worker.process import run_worker
 from perfci.worker.tasks import Describe, WorkerEnvironment
 from tests.processes import runs
 from tests.worker.forked import begin, run

@@ -251,7 +251,7 @@ class Run:
     @property
     def took_s(self) -> float | None:
         """Seconds from its beginning until it was judged: those of its workers, and the steps around them."""
-        # What is compiled ahead for a GPU counts with the workers.
+        # What is precompiled for a GPU counts with the workers.
         around = [took for step, took in self.spent_s.items() if step != "compile" or self.plan.device != "cuda"]
         return None if self.wall_s is None and not around else (self.wall_s or 0.0) + sum(around)
 

@@ -20,7 +20,7 @@ from perfci.ops.fingerprint.finder import PARTS, Finder
 from perfci.runs.bench import WorkerPlace, make_environment, open_bench, place_ops
 from perfci.scaffold.new import Copy, Draft
 from perfci.worker.load import project_roots
-from perfci.worker.parent import run_worker
+from perfci.worker.process import run_worker
 from perfci.worker.protocol import Message
 from perfci.worker.tasks import OpFiles
 

@@ -22,7 +22,7 @@ from perfci.runs.experiment import Experiment
 from perfci.runs.plan import Request
 from perfci.store.files import decode, encode, write_atomically
 from perfci.store.lines import find_median
-from perfci.worker.parent import run_worker
+from perfci.worker.process import run_worker
 
 FOLDER = "profiles"  # in the reports folder: the last profile of each op, and what the workers printed
 

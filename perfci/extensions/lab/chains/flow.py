@@ -12,7 +12,7 @@ from perfci.extensions.lab.chains.task import ChainPlanned, CheckChain
 from perfci.runs.bench import Bench, Listener, WorkerPlace, claim_bench, make_environment, place_ops, plan_opening
 from perfci.runs.describe import OpSource, describe_sources
 from perfci.runs.plan import Request, draw_seed
-from perfci.worker.parent import run_worker
+from perfci.worker.process import run_worker
 from perfci.worker.protocol import Doing, Message, Ready
 from perfci.worker.tasks import OpFiles
 

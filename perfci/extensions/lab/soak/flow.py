@@ -21,7 +21,7 @@ from perfci.runs.bench import (
 )
 from perfci.runs.describe import describe_ops
 from perfci.runs.plan import Request, draw_seed
-from perfci.worker.parent import run_worker
+from perfci.worker.process import run_worker
 from perfci.worker.protocol import Doing, Message
 
 FOLDER = "soak"  # in the reports folder: what the workers printed, and the findings as JSON

@@ -41,7 +41,7 @@ from perfci.runs.nodes import HERE, NodeAnswer, NodeCommand, find_kind, unpack
 from perfci.runs.plan import Request, draw_seed
 from perfci.store import claim_reports
 from perfci.store.files import write_atomically
-from perfci.worker.parent import run_worker
+from perfci.worker.process import run_worker
 from perfci.worker.protocol import Doing, Message, OpDone
 
 FOLDER = "tune"  # in the reports folder: a file of each search, and a table of its candidates

@@ -1,4 +1,4 @@
-"""The ahead task: compile what an op's cases launch for the device at hand, without it. Its workers share the cache."""
+"""Compiles what an op's cases launch for the device at hand, without it. Its workers share the cache."""
 
 import time
 from dataclasses import replace
@@ -15,10 +15,10 @@ from perfci.ops.spec import LAYOUTS, Accuracy, Params, Performance, case_id
 from perfci.worker.load import choose_cases, load_op
 from perfci.worker.protocol import Doing, MessageChannel, OpDone, Prepared
 from perfci.worker.static import import_path, install_target
-from perfci.worker.tasks import CompileAhead
+from perfci.worker.tasks import Precompile
 
 
-def run(task: CompileAhead, channel: MessageChannel) -> None:
+def run(task: Precompile, channel: MessageChannel) -> None:
     """Compile this worker's part of the cases, those to be timed first, and report how long these took.
 
     Nothing is reported of what fails, as the op's own process will meet it. Does nothing for an unknown board, and for

@@ -1,4 +1,4 @@
-"""Kernels compiled ahead, without the device that they are for: what its workers would compile is in their cache."""
+"""Kernels that are compiled without the device that they are for: what its workers would compile is in their cache."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from pathlib import Path
 from types import SimpleNamespace
 from perfci.core.model import Device, PerformanceCase
 from perfci.device.nvml import NvmlBoard
-from perfci.worker import ahead
+from perfci.worker import precompile
 from perfci.worker.protocol import Prepared
-from perfci.worker.tasks import CompileAhead, OpFiles, Place
+from perfci.worker.tasks import Precompile, OpFiles, Place
 
 root, capabilities, index, parts = Path(sys.argv[1]), eval(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 files = OpFiles("broadcast", root / "kernels" / "broadcast")
 board = Device("cuda", "NVIDIA H200", "nvidia-h200", processors=132)
 kernels, part = root / "kernels", (index, parts)
-task = CompileAhead(place=Place((files,), kernels), pattern="*dtype=float16", board=board, part=part)
+task = Precompile(place=Place((files,), kernels), pattern="*dtype=float16", board=board, part=part)
 sent, channel = [], SimpleNamespace()
 channel.send = sent.append
 for capability in capabilities:
     NvmlBoard.capability = lambda board: capability
-    ahead.run(task, channel)
+    precompile.run(task, channel)
 print(*(message.case.case for message in sent if isinstance(message, Prepared)), sep="\\n")
 
 from functools import partial
@@ -51,7 +51,7 @@ assert kept() == before, (kept(), before)
 """
 
 
-def compile_ahead(cache: Path, *capabilities: tuple[int, int] | None, part: tuple[int, int] = (0, 1)) -> set[str]:
+def precompile(cache: Path, *capabilities: tuple[int, int] | None, part: tuple[int, int] = (0, 1)) -> set[str]:
     """The performance cases that were compiled for a board, or for several by one process."""
     given = [str(ROOT), repr(capabilities), *map(str, part)]
     variables = {**os.environ, "TRITON_CACHE_DIR": str(cache)}
@@ -68,15 +68,15 @@ def binaries(cache: Path) -> set[str]:
 
 def test_every_layout_of_every_case_is_compiled(tmp_path: Path) -> None:
     pytest.importorskip("triton")
-    assert compile_ahead(tmp_path, (9, 0))
+    assert precompile(tmp_path, (9, 0))
     assert binaries(tmp_path)
 
 
 @pytest.mark.nightly
 def test_a_part_compiles_its_share_and_the_parts_together_all(tmp_path: Path) -> None:
     pytest.importorskip("triton")
-    first, second = (compile_ahead(tmp_path / "parts", (9, 0), part=(index, 2)) for index in (0, 1))
-    whole = compile_ahead(tmp_path / "whole", (9, 0))
+    first, second = (precompile(tmp_path / "parts", (9, 0), part=(index, 2)) for index in (0, 1))
+    whole = precompile(tmp_path / "whole", (9, 0))
     assert first
     assert second
     assert first.isdisjoint(second)
@@ -105,5 +105,5 @@ def raising() -> None:
 
 def test_a_board_that_perfci_does_not_know_has_nothing_compiled(tmp_path: Path) -> None:
     pytest.importorskip("triton")
-    assert compile_ahead(tmp_path, (3, 5), None) == set()
+    assert precompile(tmp_path, (3, 5), None) == set()
     assert not binaries(tmp_path)
