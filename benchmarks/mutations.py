@@ -189,6 +189,7 @@ def failure_of(suite: Accuracy, device: Accelerator, check: Check, folder: Path)
     folder: of the op in a copy of the kernels. Of all copies beside that one, one at a time makes a large array on each
     GPU.
     """
+    from perfci.extensions.lab.soak.endurance import open_endurance
     from perfci.measure.verify import verify
     from perfci.worker.load import describe_exception
 
@@ -201,7 +202,7 @@ def failure_of(suite: Accuracy, device: Accelerator, check: Check, folder: Path)
         else:
             found = verify(suite, device, check, describe).failure
             if device.info.kind != "cpu":
-                device.endurance().trim()  # what this process holds unused is missing elsewhere
+                open_endurance(device).trim()  # what this process holds unused is missing elsewhere
         said = f"{found.kind} {found.facts}".replace("_", " ").lower() if found else ""
         if "out of memory" not in said and "soak no room" not in said:
             break
@@ -211,11 +212,12 @@ def failure_of(suite: Accuracy, device: Accelerator, check: Check, folder: Path)
 
 def failure_of_large(suite: Accuracy, device: Accelerator, check: Check, describe: Describe) -> Reason | None:
     from perfci.core.model import Reason
+    from perfci.extensions.lab.soak.endurance import open_endurance
     from perfci.extensions.lab.soak.huge import check_large
     from perfci.extensions.lab.soak.subject import SoakSubject
     from perfci.extensions.lab.soak.task import as_performance
 
-    timed, endurance = as_performance(suite, [check.params]), device.endurance()
+    timed, endurance = as_performance(suite, [check.params]), open_endurance(device)
     subject = SoakSubject("", timed, check.params, device, endurance, 1, suite.deterministic, lambda *_: None, describe)
     try:
         found = check_large(subject, suite).reason

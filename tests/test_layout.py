@@ -38,7 +38,13 @@ HOMES = {
     "pynvml": ("device.nvml",),
     "scipy": ("statistics.exact", "extensions.lab.soak.trend", "extensions.history.ratchet.prediction"),
     "ray": ("extensions.ray.cluster",),
-    "torch": ("device", "extensions.npu", "extensions.adopt.rehearsal"),
+    "torch": (
+        "device",
+        "extensions.npu",
+        "extensions.adopt.rehearsal",
+        "extensions.agents.counters",
+        "extensions.lab.soak.endurance",
+    ),
     "triton": ("device", "extensions.npu", "extensions.adopt.rehearsal"),
     "yaml": (
         "thresholds",

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 
 from perfci.core.model import CompiledKernel, Device, Reason
-from perfci.device.seam import OUTSIDE, Accelerator, Capture, Endurance, Race, leaves
+from perfci.device.seam import OUTSIDE, Accelerator, Capture, Race, leaves
 from perfci.device.targets import explain_unknown_triton
-from perfci.device.tensors import GUARD_BYTES, TorchArrays, measure_footprint, operator_namespaces
+from perfci.device.tensors import GUARD_BYTES, TorchArrays, operator_namespaces
 
 Array = np.ndarray[Any, Any]
 
@@ -68,16 +68,6 @@ class CpuDevice(Accelerator):
 
     def list_namespaces(self) -> frozenset[str]:
         return operator_namespaces()
-
-    def endurance(self) -> Endurance:
-        return HostEndurance()
-
-
-class HostEndurance(Endurance):
-    """The CPU: no account of memory, no streams."""
-
-    def footprint(self, make: Callable[[], Any]) -> int | None:
-        return measure_footprint(make)
 
 
 @contextmanager

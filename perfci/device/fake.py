@@ -96,7 +96,7 @@ _kept: list[float] = []  # the host's, likewise
 _heard: list[list[float]] = []  # the same, of captures under way
 _counted: dict[str, float] = {}  # counters of the call under way
 _drawn: list[float] = []  # energy of the call under way, microjoules
-_memory = SimpleNamespace(held=0, peak=0, outside=0)  # what kernels keep, bytes
+held = SimpleNamespace(now=0, peak=0, outside=0)  # what kernels keep, bytes
 
 
 def work(us: float, watts: float = IDLE_W, **counters: float) -> None:
@@ -118,26 +118,10 @@ def keep_host(us: float) -> None:
 def hold(count: int, *, outside: bool = False) -> None:
     """Keep bytes of the fake device's memory for ever, or give some back. outside: the driver alone knows of them."""
     if outside:
-        _memory.outside += count
+        held.outside += count
     else:
-        _memory.held += count
-        _memory.peak = max(_memory.peak, _memory.held)
-
-
-class FakeEndurance(seam.Endurance):
-    """What kernels hold of the fake device's memory. It has no streams."""
-
-    def __init__(self, memory_bytes: int) -> None:
-        self._memory_bytes = memory_bytes
-
-    def memory(self) -> seam.MemoryUse:
-        return seam.MemoryUse(_memory.held, _memory.peak, _memory.outside)
-
-    def reset_peak(self) -> None:
-        _memory.peak = _memory.held
-
-    def room(self) -> int | None:
-        return self._memory_bytes - _memory.held - _memory.outside
+        held.now += count
+        held.peak = max(held.peak, held.now)
 
 
 def crash() -> None:
@@ -363,9 +347,6 @@ class FakeDevice(seam.Accelerator):
             made_up = {"occupancy": 0.5, "l1_hit": 0.0, "l2_hit": 0.0, "dram": busy, "dram_bytes": moved}
             found[case] = made_up | _counted
         return seam.Counters("virtual", found)
-
-    def endurance(self) -> FakeEndurance:
-        return FakeEndurance(self._spec.memory_bytes)
 
     def list_namespaces(self) -> frozenset[str]:
         """Namespaces of what an op defines by `torch.library.custom_op`, if it brings torch along."""

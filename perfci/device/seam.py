@@ -403,52 +403,6 @@ class PeakMemory:
 
 
 @dataclass(frozen=True)
-class MemoryUse:
-    """Device memory by two accounts, bytes. None if unknown."""
-
-    allocated: int | None = None  # of live arrays, as the allocator counts them
-    peak: int | None = None  # at most, since `reset_peak`
-    outside: int | None = None  # by the driver's account less the allocator's: other libraries', other processes'
-
-
-class Endurance:
-    """What soaking needs of a device. The defaults are those of a device without streams and without counted memory."""
-
-    def memory(self) -> MemoryUse:
-        """Memory in use now. The device has been waited for."""
-        return MemoryUse()
-
-    def reset_peak(self) -> None:
-        """Start a new peak."""
-
-    def room(self) -> int | None:
-        """Bytes that new arrays could take. None if unknown."""
-        return None
-
-    def trim(self) -> None:
-        """Give back what the allocator keeps for later."""
-
-    def stream(self) -> object | None:
-        """A new stream beside the default one. None on a device without streams."""
-        return None
-
-    def on(self, stream: object | None) -> AbstractContextManager[object]:
-        """Inside, in this thread, work goes to the stream. None: to the default one."""
-        return nullcontext(stream)
-
-    def occupy(self) -> None:
-        """Keep the current stream at work for some 20 ms, while the host goes on."""
-
-    def footprint(self, make: Callable[[], Any]) -> int | None:
-        """Bytes of the arrays that `make` would return, found without making them. None if unknown."""
-        return None
-
-
-CounterSource = Literal["ncu", "aic_metrics", "virtual", "compiled"]
-"""Where counters are from: Nsight Compute, torch_npu, the fake device. compiled: there are none, but code and times"""
-
-
-@dataclass(frozen=True)
 class Counters:
     """Hardware counters of one call of each case."""
 
@@ -465,6 +419,10 @@ def average_counters(rows: Iterable[tuple[Mapping[str, float], float]]) -> dict[
             sums[name] += weight * value
             weights[name] += weight
     return {name: total / weights[name] for name, total in sums.items() if weights[name]}
+
+
+CounterSource = Literal["ncu", "aic_metrics", "virtual", "compiled"]
+"""Where counters are from: Nsight Compute, torch_npu, the fake device. compiled: there are none, but code and times"""
 
 
 @dataclass(frozen=True)
@@ -603,10 +561,6 @@ class Accelerator:
     def find_tampered(self) -> tuple[str, ...]:
         """Names of timing functions that are not the ones seen when the device was opened."""
         return ()
-
-    def endurance(self) -> Endurance:
-        """What soaking needs of it."""
-        return Endurance()
 
 
 class Layer(Generic[T]):

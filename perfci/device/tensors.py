@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,7 +25,6 @@ from perfci.device.seam import (
     ErrorsBySize,
     Memory,
     Mismatch,
-    leaves,
     other_number,
 )
 
@@ -379,18 +378,6 @@ def _poison(dtype: torch.dtype) -> Any:
 
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def measure_footprint(make: Callable[[], Any]) -> int | None:
-    """Bytes of the tensors that `make` would return, by torch's fake tensors. None if these cannot follow it."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    try:
-        with FakeTensorMode():
-            made = list(leaves(make()))
-    except Exception:  # whatever an op does that fake tensors cannot follow
-        return None
-    return sum(each.numel() * each.element_size() for each in made if isinstance(each, torch.Tensor))
 
 
 LATER = frozenset(  # namespaces that torch itself registers when a part of it is first used, such as torch.compile

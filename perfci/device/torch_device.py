@@ -15,9 +15,9 @@ import torch
 
 from perfci.core.errors import DeviceError, RecordsLostError
 from perfci.core.model import CompiledKernel, Limits
-from perfci.device.seam import Accelerator, Capture, Endurance, MemoryUse, PeakMemory, Session, Uncaptured
+from perfci.device.seam import Accelerator, Capture, PeakMemory, Session, Uncaptured
 from perfci.device.targets import explain_unknown_triton
-from perfci.device.tensors import measure_footprint, operator_namespaces
+from perfci.device.tensors import operator_namespaces
 
 if explain_unknown_triton() is None:
     # Imported before any op's files: what these register and load differs from what is there now.
@@ -29,13 +29,11 @@ PAIRS = 4  # of buffers to copy between: on an H200 later ones may copy 10 % slo
 COPIES = 5  # timed copies of a pair, after an untimed one
 LIMIT_S = 0.03  # no further pair is begun after this time: if memory is slow, fewer pairs have to do
 _PAD_STEP, _PAD_STEPS = 1 << 16, 512  # up to 32 MiB: buffers of a block land elsewhere than those of the block before
-BUSY_CYCLES = 40_000_000  # about 20 ms at an H200's clock: longer than the host takes to queue what follows
 _TIMING = ("synchronize", "current_stream", "Event", "Event.record", "Event.elapsed_time", "Stream.synchronize")
 _JUDGING = (
     "triton.runtime.jit.JITFunction.run", "time.perf_counter", "time.time", "perfci.statistics.exact.launch_shift",
     "perfci.statistics.exact.summary",
 )  # fmt: skip
-_PRODUCTS, _SIZE = 200, 2048  # matrix products that keep a stream at work if the device cannot simply wait
 
 
 class TorchDevice(Accelerator):
@@ -142,9 +140,6 @@ class TorchDevice(Accelerator):
         now = self._timing_functions()
         return tuple(name for name, function in self._originals.items() if now[name] is not function)
 
-    def endurance(self) -> Endurance:
-        return TorchEndurance(self.backend)
-
     # --- what each device has its own way of
 
     def _activities(self) -> AbstractContextManager[Session]:
@@ -217,52 +212,3 @@ def find_fastest_s(pairs: Iterable[Callable[[], float]], clock: Callable[[], flo
         if clock() - began >= LIMIT_S:
             break
     return min(medians)
-
-
-class TorchEndurance(Endurance):
-    """Memory, streams and room of a device that torch has a module for."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._module: Any = torch.get_device_module(name)
-
-    def memory(self) -> MemoryUse:
-        """Torch's allocator against the driver's account of the whole device."""
-        module = self._module
-        free, total = module.mem_get_info()
-        outside = total - free - module.memory_reserved()
-        return MemoryUse(int(module.memory_allocated()), int(module.max_memory_allocated()), int(outside))
-
-    def reset_peak(self) -> None:
-        self._module.reset_peak_memory_stats()
-
-    def room(self) -> int | None:
-        """What the driver has free, and what the allocator keeps for later."""
-        module = self._module
-        return int(module.mem_get_info()[0] + module.memory_reserved() - module.memory_allocated())
-
-    def trim(self) -> None:
-        self._module.empty_cache()
-
-    def stream(self) -> Any:
-        return self._module.Stream()
-
-    def on(self, stream: object | None) -> Any:
-        return self._module.stream(self._module.default_stream() if stream is None else stream)
-
-    def occupy(self) -> None:
-        if hasattr(self._module, "_sleep"):
-            self._module._sleep(BUSY_CYCLES)
-            return
-        left, out = _make_matrices(self._name)
-        for _ in range(_PRODUCTS):
-            torch.mm(left, left, out=out)
-
-    def footprint(self, make: Callable[[], Any]) -> int | None:
-        return measure_footprint(make)
-
-
-@functools.cache
-def _make_matrices(name: str) -> tuple[torch.Tensor, torch.Tensor]:
-    left = torch.ones(_SIZE, _SIZE, device=name, dtype=torch.float16)
-    return left, torch.empty_like(left)

@@ -16,6 +16,7 @@ if "CI" not in os.environ:  # in CI a missing package is a failure
 import torch
 
 from perfci.device import open_device
+from perfci.extensions.lab.soak.endurance import open_endurance
 from perfci.extensions.lab.soak.findings import Status
 from perfci.extensions.lab.soak.huge import check_large
 from perfci.extensions.lab.soak.repeated import check_determinism, check_memory
@@ -67,7 +68,7 @@ def subject():
     def make(kernel, reference=double, size=SIZE, **suite):
         device = open_device("cuda", seed=1)
         performance = Performance(kernel, reference, inputs, grid(size=[size]), **suite)
-        own = device.endurance()
+        own = open_endurance(device)
         described = lambda error: {"error": type(error).__name__, "message": str(error), "file": "-", "line": 0}  # noqa: E731
         return SoakSubject("op", performance, {"size": size}, device, own, 5, True, lambda *_: None, described)
 

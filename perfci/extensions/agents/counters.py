@@ -50,7 +50,9 @@ def count(device: Accelerator, calls: CountedCalls) -> Counters:
     """Read hardware counters of one call of each case: of a GPU by Nsight Compute, else as the device itself does."""
     if device.info.kind != "cuda":
         return device.count_work(calls)
-    device.endurance().trim()  # for the process that makes the calls
+    import torch
+
+    torch.cuda.empty_cache()  # for the process that makes the calls
     return count_by_ncu(calls)
 
 

@@ -7,6 +7,7 @@ import importlib
 import pytest
 
 from perfci.device import open_device
+from perfci.extensions.lab.soak.endurance import open_endurance
 from perfci.extensions.lab.soak.findings import Status
 from perfci.extensions.lab.soak.huge import check_large
 from perfci.extensions.lab.soak.subject import SoakSubject
@@ -34,7 +35,7 @@ def run(monkeypatch):
     def made(op, params, kernel=None):
         suite = suite_of(op)
         performance = as_performance(suite, [params])
-        own = device.endurance()
+        own = open_endurance(device)
         if kernel is not None:
             performance = dataclasses.replace(performance, kernel=kernel)
         subject = SoakSubject(op, performance, params, device, own, 3, True, lambda *_: None, lambda error: {})
@@ -51,7 +52,7 @@ def shrunk(op):
 
 @pytest.mark.parametrize("op", first_daily(((op,) for op in LARGE), kind=lambda _: None, name=str))
 def test_every_large_case_is_past_2_to_the_32_and_its_output_can_be_verified_in_slices(op, run):
-    own = open_device("cpu", seed=1).endurance()
+    own = open_endurance(open_device("cpu", seed=1))
     (params,) = suite_of(op).large_cases
     assert own.footprint(lambda: suite_of(op).make_inputs(**params, device="cpu", seed=1)) > 2 * (1 << 32)
 

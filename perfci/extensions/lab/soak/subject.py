@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from perfci.core.model import Fact, Reason
-from perfci.device.seam import Accelerator, Arrays, Endurance
+from perfci.device.seam import Accelerator, Arrays
+from perfci.extensions.lab.soak.endurance import Endurance
 from perfci.extensions.lab.soak.findings import SoakFinding, Status
 from perfci.measure.closeness import first_index, tolerance
 from perfci.measure.inputs import bound_inputs, flat

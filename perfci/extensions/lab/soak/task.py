@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from perfci.core.errors import DeviceError, PerfciError
 from perfci.core.model import Fact, Reason
 from perfci.device.seam import Accelerator
+from perfci.extensions.lab.soak.endurance import open_endurance
 from perfci.extensions.lab.soak.findings import (
     DECAY,
     DECAY_LIMIT,
@@ -77,7 +78,7 @@ class _Soaker:
         self._task, self._send, self._device, self._accuracy = task, send, device, loaded.accuracy
         self._op = task.op
         self._describe = functools.partial(describe_exception, folder=task.folder)
-        self._endurance = device.endurance()
+        self._endurance = open_endurance(device)
         # Tests that none of the op's cases can have here, and why.
         reasons = {
             MEMORY: "soak_no_memory" if self._endurance.memory().allocated is None else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfci.device import open_device
+from perfci.extensions.lab.soak.endurance import open_endurance
 from perfci.extensions.lab.soak.subject import SoakSubject
 from perfci.ops.spec import Performance
 
@@ -21,7 +22,7 @@ def subject():
         opened = open_device(device, seed=1, fake={"spike_share": 0.0})
         params = params or {"rows": 4}
         performance = Performance(kernel, reference or kernel, make_inputs, [params], **suite)
-        own = opened.endurance()
+        own = open_endurance(opened)
         return SoakSubject("op", performance, params, opened, own, 7, deterministic, lambda *_: None, described)
 
     return make
