@@ -27,7 +27,6 @@ GROUPS = {
     "Optimise": {},
     "History": {
         "accept": ("accept", "Store runs as baselines, record a new environment, propose it."),
-        "thresholds": ("thresholds", "Show or change what every case is judged by."),
     },
     "CI": {
         "ci": ("ci", "What pipelines call: plan, merge and note."),
@@ -45,8 +44,7 @@ def read_groups() -> dict[str, dict[str, CommandLine]]:
     }
     for extension in read_extensions().values():
         for name, command in extension.commands.items():
-            if " " not in name:
-                groups[command.heading][name] = command
+            groups[command.heading][name] = command
     return {heading: commands for heading, commands in groups.items() if commands}
 
 
@@ -66,13 +64,7 @@ class Commands(Group):
         """The command, or None if there is none of this name."""
         if (command := read_commands().get(cmd_name)) is None:
             return None
-        found = _import(command, cmd_name)
-        for extension in read_extensions().values():
-            for name, inner in extension.commands.items():
-                group, _, own = name.partition(" ")
-                if own and group == cmd_name:
-                    found.add_command(_import(inner, name), own)
-        return found
+        return _make_command(importlib.import_module(command.module).COMMANDS[cmd_name], cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the groups with a line for each command."""
@@ -84,11 +76,10 @@ class Commands(Group):
 
 
 @functools.cache
-def _import(command: CommandLine, name: str) -> Any:
-    found = importlib.import_module(command.module).COMMANDS[name]
+def _make_command(found: Any, name: str) -> Any:
     if not isinstance(found, typer.Typer):
         alone = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=CONTEXT)
-        alone.command(name.rpartition(" ")[2], cls=Command)(found)
+        alone.command(name, cls=Command)(found)
         found = alone
     return typer.main.get_command(found)
 

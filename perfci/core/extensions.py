@@ -54,7 +54,6 @@ class Extension:
     """All that an extension registers."""
 
     commands: Mapping[str, CommandLine] = field(default_factory=dict)
-    """by name. One such as `thresholds tighten` is added to the gate's command `thresholds`"""
     provides: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # point -> "module:name" of each thing
 
     def __post_init__(self) -> None:

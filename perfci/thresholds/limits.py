@@ -12,24 +12,7 @@ from perfci.thresholds import layers
 from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.layers import Relaxed
 
-Lines = Mapping[tuple[str | None, str], int]
-"""(pattern of a case, or None, key) -> line, in the order in which values count."""
-
-
 WORK = "work"  # what a declaration names that a kernel leaves to others, such as a library
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where a value was written."""
-
-    file: str | None = None  # relative to the project's root. None: built in
-    line: int = 0  # 0: the file as a whole
-    case: str | None = None  # pattern under which it stands
-
-    def __str__(self) -> str:
-        """As people look it up: thresholds/softmax.yaml:12."""
-        return "built in" if self.file is None else f"{self.file}:{self.line}" if self.line else self.file
 
 
 @dataclass(frozen=True)
@@ -42,7 +25,6 @@ class OpThresholds:
     dropped: tuple[Expected, ...] = ()
     """of the base's entries those that the change takes out, which it is judged by still"""
     relaxed: tuple[Relaxed, ...] = ()  # what is looser for a time, in file order
-    lines: Lines = field(default_factory=dict, compare=False)  # of the file's values
 
 
 @dataclass(frozen=True)
@@ -52,7 +34,6 @@ class Thresholds:
     default: CaseThresholds = field(default_factory=CaseThresholds)
     ops: Mapping[str, OpThresholds] = field(default_factory=dict)
     folder: str = field(default="thresholds", compare=False)  # as people know it: relative to the project's root
-    lines: Lines = field(default_factory=dict, compare=False)  # of the values of default.yaml
     excusing: int | None = None
     """place of the expected entry, among those of each case, whose slow-down is allowed too"""
     earned: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
@@ -78,16 +59,6 @@ class Thresholds:
             found = layers.overlay(found, self.earned.get(op, {}).get(case, {}), entries, self.commanded)
         excuses = () if self.excusing is None else self.expected(op, case)[self.excusing :]
         return found.widen(excuses[0].up_to) if excuses else found
-
-    def find_line(self, op: str, case: str | None, key: str) -> Origin:
-        """Where people wrote the value of a key for a case, or for the op as a whole."""
-        found = Origin()
-        if line := self.lines.get((None, key)):
-            found = Origin(f"{self.folder}/default.yaml", line)
-        for (pattern, name), line in self.ops[op].lines.items() if op in self.ops else ():
-            if name == key and (pattern is None or (case is not None and matches(case, pattern))):
-                found = Origin(f"{self.folder}/{op}.yaml", line, pattern)
-        return found
 
     def origin(self, op: str, case: str, key: str, device: str) -> str:
         """Where a case's value of a key comes from: a file, --threshold, or `default.yaml` if nobody set it."""

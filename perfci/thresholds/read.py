@@ -15,7 +15,7 @@ from perfci.core.model import Expected
 from perfci.core.wording import say
 from perfci.thresholds.case import GATES, CaseThresholds, Steps
 from perfci.thresholds.layers import ALPHA, Relaxed
-from perfci.thresholds.limits import WORK, Lines, OpThresholds, Thresholds, override
+from perfci.thresholds.limits import WORK, OpThresholds, Thresholds, override
 from perfci.thresholds.place import Place, find_meant, list_yaml, make_unknown_error, read, shorten_text
 
 DEFAULT = "default"
@@ -50,41 +50,26 @@ def load(folder: Path, ops: Collection[str] | None = None, root: Path | None = N
     shown = (folder.relative_to(root) if root and folder.is_relative_to(root) else folder).as_posix()
     files = list_yaml(folder)
     default = CaseThresholds()
-    lines: Lines = {}
     if path := files.pop(DEFAULT, None):
-        fields, lines = _read_file(path, _DEFAULT_KEYS)
-        default = override(default, fields)
+        default = override(default, _read_fields(read(path), _DEFAULT_KEYS))
     found = {}
     for op, path in files.items():
         if ops is not None and op not in ops:
             guess = find_meant(op, {*ops, DEFAULT})
             kind = "thresholds_of_other_op" if guess else "thresholds_of_no_op"
             raise StoredFileError(kind, file=str(path), op=op, meant=guess)
-        fields, own_lines = _read_file(path, _OP_KEYS)
+        fields = _read_fields(read(path), _OP_KEYS)
         cases, file = fields.pop("cases", ()), f"{shown}/{path.name}"
         expected = tuple(replace(entry, op=op, file=file) for entry in fields.pop("expected", ()))
         relaxed = tuple(replace(entry, op=op, file=file) for entry in fields.pop("relaxed", ()))
         common = override(default, fields)
-        found[op] = OpThresholds(common, cases, expected, relaxed=relaxed, lines=own_lines)
-    return Thresholds(default, found, shown, lines=lines)
+        found[op] = OpThresholds(common, cases, expected, relaxed=relaxed)
+    return Thresholds(default, found, shown)
 
 
-def _read_file(path: Path, keys: Mapping[str, Reader]) -> tuple[dict[str, Any], Lines]:
-    """The values of a file, and the line of each."""
-    place = read(path)
-    if place is None:
-        return {}, {}
-    lines: dict[tuple[str | None, str], int] = {(None, entry.key): entry.line for entry in place.items()}
-    fields = _read_fields(place, keys)
-    for entry in place.items():
-        for case in entry.items() if entry.key == "cases" else ():
-            lines |= {(case.key, each.key): each.line for each in case.items()}
-    return fields, lines
-
-
-def _read_fields(place: Place, keys: Mapping[str, Reader]) -> dict[str, Any]:
+def _read_fields(place: Place | None, keys: Mapping[str, Reader]) -> dict[str, Any]:
     fields = {}
-    for entry in place.items():
+    for entry in place.items() if place else ():
         if entry.key not in keys:
             where = "default.yaml" if entry.key in _DEFAULT_KEYS else "<op>.yaml" if entry.key in _OP_KEYS else None
             raise entry.error("threshold_key_elsewhere", where=where) if where else make_unknown_error(entry, keys)

@@ -11,10 +11,9 @@ from perfci.core.errors import StoredFileError
 from perfci.core.model import Suggestion
 from perfci.core.units import percent
 from perfci.core.wording import say
-from perfci.thresholds.layers import Relaxed
 from perfci.thresholds.limits import Thresholds
-from perfci.thresholds.place import Place, decode_text, parse_yaml
-from perfci.thresholds.read import MOST, NUMBERS, is_pattern, quote_text, read_relaxed
+from perfci.thresholds.place import Place, parse_yaml
+from perfci.thresholds.read import MOST, NUMBERS, is_pattern, quote_text
 
 CLOSE = 1e-9  # relative error of a value that is written and read again
 
@@ -55,45 +54,6 @@ def read_value(key: str, text: str, source: str) -> float:
 
 def _write_percent(value: float) -> str:
     return f"{100 * value:.12f}".rstrip("0").rstrip(".") + " %"
-
-
-# --- relaxed entries --------------------------------------------------------------------------------------------------
-
-
-def write_relaxed(path: Path, content: bytes | None, entry: Relaxed) -> bytes:
-    """An op's file with an entry under `relaxed`. Raises StoredFileError for one whose layout cannot be kept."""
-    text = decode_text(path, content or b"")
-    end = "\r\n" if "\r\n" in text else "\n"
-    lines = text.splitlines(keepends=True)
-    if lines and not lines[-1].endswith("\n"):
-        lines[-1] += end
-    known = parse_yaml(path, text) if text.strip() else None
-    place = next((each for each in known.items() if each.key == "relaxed"), None) if known else None
-    before = read_relaxed(place) if place else ()
-    # The entry as it stands in a file, without its dash.
-    named = (("case", entry.case), ("device", entry.device))
-    parts = [f"key: {entry.key}", *(f"{name}: {quote_text(text)}" for name, text in named if text is not None)]
-    parts += [] if entry.to is None else [f"to: {write_value(entry.key, entry.to)}"]
-    line = f"{{{', '.join([*parts, f'why: {quote_text(entry.why)}', f'until: {entry.until}'])}}}"
-    if place is None:
-        lines += [f"relaxed:{end}", f"  - {line}{end}"]
-    else:
-        new = f"{' ' * (place.column if before else 2)}- {line}{end}"
-        same = next((each.line - 1 for each in before if each.which == entry.which), None)
-        at = slice(place.line, place.line) if same is None else slice(same, same + 1)
-        lines[at] = [new]
-
-    # Nothing is written that would be read back as anything else.
-    result = "".join(lines)
-    wanted = {replace(each, op="") for each in (*(each for each in before if each.which != entry.which), entry)}
-    try:
-        after = {each.key: each for each in read.items()} if (read := parse_yaml(path, result)) else {}
-        right = "relaxed" in after and set(read_relaxed(after["relaxed"])) == wanted
-    except StoredFileError:
-        right = False
-    if not right:
-        raise StoredFileError("relaxed_by_hand", file=str(path), entry=line)
-    return result.encode()
 
 
 # --- entries under `expected` -----------------------------------------------------------------------------------------

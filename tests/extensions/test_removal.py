@@ -53,21 +53,32 @@ def test_the_demo_is_judged_as_ever_without_an_extension(names, tmp_path):
     assert run(place, "--help", where=tmp_path).returncode == 0
 
 
-def test_what_the_ratchet_has_stored_judges_without_it_and_is_tightened_no_more(tmp_path):
+APPLIED = """
+from perfci.core import settings
+from perfci.runs.effective_thresholds import in_force
+from tests.thresholds.earned_examples import CASE, HERE
+from pathlib import Path
+limits = in_force(settings.load(Path()), HERE, "2026-11-28T00:00:00Z").limits
+print(limits.for_case("softmax", CASE).tau, limits.for_case("softmax", "rows=8").tau)
+"""
+
+
+def test_what_was_earned_is_read_and_applied_without_the_ratchet(tmp_path):
     place, project = without(("history",), tmp_path / "place"), tmp_path / "project"
     write_ops(project, ["softmax"])
     (project / "thresholds").mkdir()
     (project / "thresholds/softmax.yaml").write_text("tau:\n  0: 2 %\n")
     kept(project / "thresholds", earned(value=0.0075))
-    asked = ("thresholds", "show", "softmax", "--key", "tau", "--format", "json")
+    tests = Path(__file__).parents[2]
 
-    shown, whole = run(place, *asked, where=project), run(PACKAGE.parent, *asked, where=project)
-    tighten = run(place, "thresholds", "tighten", where=project)
+    def read(perfci: Path) -> str:
+        path = os.pathsep.join(map(str, (perfci, tests)))
+        environment = {**os.environ, "PYTHONPATH": path}
+        return subprocess.check_output([sys.executable, "-c", APPLIED], cwd=project, text=True, env=environment)
 
-    assert "earned" in shown.stdout, shown.stderr
-    assert shown.stdout == whole.stdout
-    assert tighten.returncode == 1
-    assert "There is no command tighten: name one of show, relax." in tighten.stderr
+    assert read(place) == "((0.0, 0.0075),) ((0.0, 0.02),)\n" == read(PACKAGE.parent)
+    command = run(place, "thresholds", "show", where=project)
+    assert (command.returncode, "There is no command thresholds" in command.stderr) == (1, True)
 
 
 @pytest.mark.slow

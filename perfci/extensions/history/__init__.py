@@ -7,6 +7,7 @@ boards sick                     boards that stand out from others of their model
 site heat alerts fitness release    pages over all kept runs
 archive database migrations     copies in a store
 ratchet tightening              thresholds that tighten by what accepted runs have earned
+origins relaxing                where thresholds come from, and entries that loosen them for a time
 series                          the cases of a history in their order
 """
 
@@ -25,8 +26,8 @@ EXTENSION = Extension(
         "history": CommandLine(
             f"{HERE}.commands.history", "History", "Show accepted runs over time, drift and boards."
         ),
-        "thresholds tighten": CommandLine(
-            f"{HERE}.commands.tighten", "History", "Show, and write, what the history of accepted runs has earned."
+        "thresholds": CommandLine(
+            f"{HERE}.commands.thresholds", "History", "Show, tighten or relax what every case is judged by."
         ),
     },
     provides={

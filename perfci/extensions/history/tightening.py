@@ -10,15 +10,15 @@ from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Fact, HistoryRun, Reason, Suite
 from perfci.core.settings import Settings
 from perfci.core.wording import ENGLISH, sentence, speaking
+from perfci.extensions.history.origins import read_counted
 from perfci.extensions.history.ratchet import figures
 from perfci.extensions.history.ratchet.figures import KEYS
 from perfci.extensions.history.ratchet.steps import Tighter, propose, rescale_targets
+from perfci.extensions.history.relaxing import refuse_link, replace_file
 from perfci.ops.discover import pick
 from perfci.ops.spec import matches
 from perfci.runs.accept_runs import Rescaled
 from perfci.runs.effective_thresholds import place
-from perfci.runs.origins import read_counted
-from perfci.runs.relaxing import refuse_link, replace_file
 from perfci.store.history import history_devices, history_ops, read_history
 from perfci.thresholds.earned import EarnedFile, read_file, write_earned
 from perfci.thresholds.layers import Earned, find_strictest, is_stricter

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from perfci.cli.main import run
-from perfci.cli.thresholds import write_chance
+from perfci.extensions.history.commands.thresholds import write_chance
 from perfci.store.history import append_history
 from tests.extensions.history.test_tightening import runs
 from tests.git_repositories import alone, start

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from enum import StrEnum
+from pathlib import Path
 
 from perfci import store
 from perfci.core.errors import StoredFileError, UsageError
@@ -17,9 +18,9 @@ from perfci.store.history import history_devices, read_history
 from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.earned import read_earned
 from perfci.thresholds.layers import ALPHA, STORED_KEYS, TAU, Earned, Relaxed
-from perfci.thresholds.limits import OpThresholds, Origin, Thresholds
-from perfci.thresholds.place import list_nearest_first
-from perfci.thresholds.read import load
+from perfci.thresholds.limits import OpThresholds, Thresholds
+from perfci.thresholds.place import list_nearest_first, read
+from perfci.thresholds.read import DEFAULT, load
 from perfci.thresholds.write import show
 
 
@@ -30,6 +31,19 @@ class Layer(StrEnum):
     FILE = "file"  # of people
     EARNED = "earned"
     RELAXED = "relaxed"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a value was written."""
+
+    file: str | None = None  # relative to the project's root. None: built in
+    line: int = 0  # 0: the file as a whole
+    case: str | None = None  # pattern under which it stands
+
+    def __str__(self) -> str:
+        """As people look it up: thresholds/softmax.yaml:12."""
+        return "built in" if self.file is None else f"{self.file}:{self.line}" if self.line else self.file
 
 
 @dataclass(frozen=True)
@@ -86,6 +100,8 @@ def explain(
     keys = list(known) if key is None else [key]
     devices: list[str | None] = [device] if device else [*list_devices(settings)] or [None]
 
+    origins = {op: [*list_origins(written, settings.thresholds, op)] for op in names}
+
     def explain_op(op: str, device: str | None) -> Explained:
         """Values for all cases, then those that differ for a case."""
         try:
@@ -101,7 +117,9 @@ def explain(
         cases = [case for case in (list_cases(settings, op, device) if device else ()) if matches(case, pattern)]
         whole = pattern is not None
         every: list[str | None] = [*([] if whole else [None]), *cases]
-        values = (value for case in every for value in _list_values(found, op, case, history, keys, whole=whole))
+        values = (
+            value for case in every for value in _list_values(found, op, case, origins[op], history, keys, whole=whole)
+        )
         entries = written.ops[op].relaxed if op in written.ops else ()
         ended = (relaxed_note(each, today) for each in entries if each.about(device) and not each.holds(today))
         return Explained(op, device, tuple(values), found.apart.get(op), tuple(ended))
@@ -118,6 +136,25 @@ def read_counted(settings: Settings, device: str, op: str) -> tuple[HistoryRun, 
     for problem in found.problems:
         raise StoredFileError(problem.kind, **problem.facts)
     return tuple(run for run in found.runs if not run.environment.dirty)
+
+
+def list_origins(written: Thresholds, folder: Path, op: str) -> Iterator[tuple[str, Origin]]:
+    """Yields each key that people wrote, with its place. Of several about a case the last counts."""
+    for name in (f"{DEFAULT}.yaml", f"{op}.yaml"):
+        whole, shown = read(folder / name) if (folder / name).exists() else None, f"{written.folder}/{name}"
+        entries = [*whole.items()] if whole else []
+        yield from ((entry.key, Origin(shown, entry.line)) for entry in entries)
+        for case in (case for entry in entries if entry.key == "cases" for case in entry.items()):
+            yield from ((entry.key, Origin(shown, entry.line, case.key)) for entry in case.items())
+
+
+def _find_origin(origins: Sequence[tuple[str, Origin]], case: str | None, key: str) -> Origin:
+    """Where people wrote the value of a key for a case, or for the op as a whole."""
+    fitting = [
+        origin for name, origin in origins
+        if name == key and (origin.case is None or (case is not None and matches(case, origin.case)))
+    ]  # fmt: skip
+    return fitting[-1] if fitting else Origin()
 
 
 def list_cases(settings: Settings, op: str, device: str | None = None) -> list[str]:
@@ -155,8 +192,9 @@ def check_device(settings: Settings, device: str) -> None:
 
 
 def _list_values(
-    found: InForce, op: str, case: str | None, history: Sequence[HistoryRun], keys: Sequence[str], *, whole: bool
-) -> Iterator[Value]:
+    found: InForce, op: str, case: str | None, origins: Sequence[tuple[str, Origin]], history: Sequence[HistoryRun],
+    keys: Sequence[str], *, whole: bool,
+) -> Iterator[Value]:  # fmt: skip
     """Those of an op, or those of a case that differ from them. whole: all of the case."""
     common = found.written.ops.get(op, OpThresholds(found.written.default)).common
     now = written = earned = common
@@ -169,7 +207,7 @@ def _list_values(
     lengths = (known.kernel_us.median_us for run in reversed(history) for known in run.cases if known.case == case)
     length = next(lengths, None)
     for key in keys:
-        line, record = found.written.find_line(op, case, key), records.get(key)
+        line, record = _find_origin(origins, case, key), records.get(key)
         stored = is_stored(case) if case is not None else line.file is not None
         if (key == ALPHA and case is not None) or (key in STORED_KEYS and not stored):
             continue

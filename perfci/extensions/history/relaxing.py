@@ -1,22 +1,23 @@
 """Entries of people's files that loosen a threshold for a time."""
 
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.settings import Settings
 from perfci.core.wording import say
+from perfci.extensions.history.origins import check_device, list_cases, pick_ops
 from perfci.judge.expected import parse_day
 from perfci.ops.spec import matches
 from perfci.runs.base import list_known_ops
 from perfci.runs.effective_thresholds import place
-from perfci.runs.origins import check_device, list_cases, pick_ops
 from perfci.store.files import write_atomically
 from perfci.store.history import held
 from perfci.thresholds.layers import ALPHA, Relaxed
-from perfci.thresholds.place import list_nearest_first
-from perfci.thresholds.read import NUMBERS, WHY_LENGTH, is_pattern, load
-from perfci.thresholds.write import read_value, write_relaxed
+from perfci.thresholds.place import decode_text, list_nearest_first, parse_yaml
+from perfci.thresholds.read import NUMBERS, WHY_LENGTH, is_pattern, load, quote_text, read_relaxed
+from perfci.thresholds.write import read_value, write_value
 
 LONGEST = timedelta(days=366)  # that an entry may hold. For longer people write a value, not an exception
 
@@ -90,3 +91,39 @@ def refuse_link(settings: Settings, path: Path) -> None:
     link = next((each for each in (path, path.parent) if each.is_symlink() and each != settings.thresholds), None)
     if link:
         raise StoredFileError("thresholds_linked", file=place(link, settings.root))
+
+
+def write_relaxed(path: Path, content: bytes | None, entry: Relaxed) -> bytes:
+    """An op's file with an entry under `relaxed`. Raises StoredFileError for one whose layout cannot be kept."""
+    text = decode_text(path, content or b"")
+    end = "\r\n" if "\r\n" in text else "\n"
+    lines = text.splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += end
+    known = parse_yaml(path, text) if text.strip() else None
+    place = next((each for each in known.items() if each.key == "relaxed"), None) if known else None
+    before = read_relaxed(place) if place else ()
+    # The entry as it stands in a file, without its dash.
+    named = (("case", entry.case), ("device", entry.device))
+    parts = [f"key: {entry.key}", *(f"{name}: {quote_text(text)}" for name, text in named if text is not None)]
+    parts += [] if entry.to is None else [f"to: {write_value(entry.key, entry.to)}"]
+    line = f"{{{', '.join([*parts, f'why: {quote_text(entry.why)}', f'until: {entry.until}'])}}}"
+    if place is None:
+        lines += [f"relaxed:{end}", f"  - {line}{end}"]
+    else:
+        new = f"{' ' * (place.column if before else 2)}- {line}{end}"
+        same = next((each.line - 1 for each in before if each.which == entry.which), None)
+        at = slice(place.line, place.line) if same is None else slice(same, same + 1)
+        lines[at] = [new]
+
+    # Nothing is written that would be read back as anything else.
+    result = "".join(lines)
+    wanted = {replace(each, op="") for each in (*(each for each in before if each.which != entry.which), entry)}
+    try:
+        after = {each.key: each for each in read.items()} if (read := parse_yaml(path, result)) else {}
+        right = "relaxed" in after and set(read_relaxed(after["relaxed"])) == wanted
+    except StoredFileError:
+        right = False
+    if not right:
+        raise StoredFileError("relaxed_by_hand", file=str(path), entry=line)
+    return result.encode()

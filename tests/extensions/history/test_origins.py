@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 
-from perfci.runs.origins import Layer, explain
+from perfci.extensions.history.origins import Layer, explain
 from perfci.store.history import append_history
 from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.earned import EarnedFile, write_earned

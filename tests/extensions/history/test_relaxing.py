@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 from datetime import date
 
 import pytest
 
-from perfci.core.errors import UsageError
-from perfci.core.wording import catalogue
-from perfci.runs.relaxing import relax
+from perfci.core.errors import StoredFileError, UsageError
+from perfci.core.wording import catalogue, sentence
+from perfci.extensions.history.relaxing import relax, write_relaxed
 from perfci.store.history import append_history
+from perfci.thresholds.layers import Relaxed
 from perfci.thresholds.read import load
 from tests.history_examples import CASE, accepted
 from tests.thresholds.earned_examples import KEY, earned, kept
@@ -89,3 +91,60 @@ def test_what_will_not_do_is_refused_by_name_with_nothing_written(project, asked
     assert kind in catalogue()
     assert "{" not in str(caught.value).replace("{a: b}", "")
     assert (project.thresholds / "relu.yaml").read_bytes() == before
+
+
+def refused(call, *arguments, **named):
+    with pytest.raises(StoredFileError) as caught:
+        call(*arguments, **named)
+    assert caught.value.reason.kind in catalogue()
+    assert sentence(caught.value.reason)
+    return caught.value.reason.kind
+
+
+def changed(before: bytes, after: bytes) -> list[str]:
+    lines = difflib.ndiff(before.decode().splitlines(), after.decode().splitlines())
+    return [line for line in lines if line[0] in "+-"]
+
+
+NOISY = Relaxed("softmax", "tau", 'noisy: "new" driver', "2027-01-31", case="rows=7,*", to=0.03)
+
+
+def put(tmp_path, content, entry=NOISY):
+    path = tmp_path / "softmax.yaml"
+    after = write_relaxed(path, content, entry)
+    path.write_bytes(after)
+    return after, load(tmp_path).ops["softmax"].relaxed
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        None,
+        b"",
+        b"# nothing yet\n",
+        b"speedup: 1.2  # agreed",
+        b"speedup: 1.2\r\ncases:\r\n  rows=7:\r\n    rsd: 4 %\r\n",
+        b"relaxed:\n# later\nspeedup: 1.2\n",
+        b'relaxed:\n    - {key: rsd, why: "x", until: 2027-01-01}  # mine\n\nspeedup: 1.2\n',
+        b"\xef\xbb\xbfspeedup: 1.2\n",
+    ],
+)
+def test_an_entry_is_put_in_and_every_other_line_stays(tmp_path, before):
+    after, entries = put(tmp_path, before)
+
+    assert [line for line in changed(before or b"", after) if line[0] == "-"] == []
+    mine = next(each for each in entries if each.key == "tau")
+    assert (mine.to, mine.case, mine.why, mine.until) == (0.03, "rows=7,*", 'noisy: "new" driver', "2027-01-31")
+
+
+def test_an_entry_of_the_same_key_case_and_device_gives_way(tmp_path):
+    first, _ = put(tmp_path, b"speedup: 1.2\n")
+    after, entries = put(tmp_path, first, Relaxed("softmax", "tau", "still", "2027-02-28", case="rows=7,*", to=0.04))
+
+    assert [(each.to, each.until) for each in entries] == [(0.04, "2027-02-28")]
+    assert len(changed(first, after)) == 2
+
+
+@pytest.mark.parametrize("before", [b"{speedup: 1.2}\n", b"speedup: 1.2\n...\n"])
+def test_a_file_of_another_layout_gets_the_line_named_instead(tmp_path, before):
+    assert refused(write_relaxed, tmp_path / "softmax.yaml", before, NOISY) == "relaxed_by_hand"

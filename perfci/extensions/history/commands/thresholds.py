@@ -1,5 +1,6 @@
-"""`perfci thresholds`: what every case is judged by, shown, relaxed for a time. Extensions add commands."""
+"""`perfci thresholds`: what every case is judged by, shown, tightened by accepted runs, relaxed for a time."""
 
+import os
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Annotated
@@ -8,21 +9,27 @@ from rich.console import RenderableType
 
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
-from perfci.cli.options import argument, option
+from perfci.cli.options import argument, flag, option
 from perfci.cli.output import STYLES, Grid, Paragraph, print_found
 from perfci.core import units
 from perfci.core.model import Gate, Reason
 from perfci.core.wording import say, sentence
+from perfci.extensions.history.origins import Explained, Layer, Value, explain
+from perfci.extensions.history.relaxing import relax as write_relaxed
+from perfci.extensions.history.tightening import Tightened, refuse_in_pipeline
+from perfci.extensions.history.tightening import tighten as tighten_by_history
 from perfci.report.data import write_plain
-from perfci.report.text import plain
+from perfci.report.text import plain, shorten
 from perfci.report.view import make_table
 from perfci.runs.effective_thresholds import relaxed_note
-from perfci.runs.origins import Explained, Layer, Value, explain
-from perfci.runs.relaxing import relax as write_relaxed
 from perfci.thresholds.layers import TAU
 from perfci.thresholds.write import show as show_number
 
-thresholds = options.make_group("thresholds", "What every case is judged by: show where it comes from, or change it.")
+_RUN = 12  # characters of a run's id
+
+thresholds = options.make_group(
+    "thresholds", "What every case is judged by: show where it comes from, tighten what was earned, relax for a time."
+)
 
 
 @thresholds.command("show", cls=options.Command)
@@ -38,6 +45,24 @@ def show(
     found = explain(language.load(project), ops, case, device, key)
     print_found(found, _show_values(found), json=output == "json")
     return Exit.OK
+
+
+@thresholds.command("tighten", cls=options.Command)
+def tighten(
+    ops: options.Ops = [],  # noqa: B006
+    case: options.Case = None,
+    device: options.DeviceKey = None,
+    write: Annotated[bool, flag("--write", "Write what is shown: thresholds/KEY/OP.json.")] = False,
+    output: options.Output = "text",
+    project: options.Project = options.HERE,
+) -> int:
+    """Show, and write, what the history of accepted runs has earned: tighter by a quarter of the gap, never looser."""
+    where = language.load(project)
+    if write:
+        refuse_in_pipeline(os.environ)
+    found = tighten_by_history(where, ops, device, write=write, pattern=case)
+    print_found(found, _show_earned(found, wrote=write), json=output == "json")
+    return Exit.PERFCI_FAILED if any(one.failure for one in found) else Exit.OK
 
 
 @thresholds.command("relax", cls=options.Command)
@@ -72,7 +97,7 @@ COMMANDS = {"thresholds": thresholds}
 
 def _show_values(found: Sequence[Explained]) -> Iterator[RenderableType]:
     for one in found:
-        yield head_op(one.op, one.device)
+        yield _head(one.op, one.device)
         apart = Reason("earned_apart", {"ops": one.op, "device": one.device, "fields": one.apart})
         for reason in (*one.ended, *([apart] if one.apart else [])):
             yield Paragraph(reason, 2, STYLES[Gate.WARNS])
@@ -96,8 +121,7 @@ def _show_values(found: Sequence[Explained]) -> Iterator[RenderableType]:
         yield say("There are no ops here.")
 
 
-def head_op(op: str, device: str | None) -> Paragraph:
-    """The line above what is told of an op."""
+def _head(op: str, device: str | None) -> Paragraph:
     return Paragraph(say("{op} on {device}", op=op, device=device) if device else op, style="bold")
 
 
@@ -119,6 +143,47 @@ def _describe_record(each: Value) -> Iterator[str]:
         yield say("edited by hand since: perfci wrote {after}", after=after)
     if own.why:
         yield own.why
+
+
+def _show_earned(found: Sequence[Tightened], *, wrote: bool) -> Iterator[RenderableType]:
+    """Every op with what it has earned, then what became of it."""
+    for one in found:
+        if one.moves or one.said or one.failure:
+            yield from _show_op(one)
+    moved = sum(len(one.changes) for one in found if not one.failure)
+    anew = sum(len(one.anew) for one in found if not one.failure)
+    if not found:
+        yield sentence(Reason("tighten_no_history"))
+    elif not any(one.moves for one in found):
+        yield say("Nothing to tighten: every threshold is as tight as its accepted runs allow.")
+    elif wrote:
+        yield say("Thresholds that were tightened: {count}; gone back: {anew}.", count=moved, anew=anew)
+    else:
+        yield say("Thresholds to tighten: {count}; to go back: {anew}. Nothing was written.", count=moved, anew=anew)
+        yield say("Write them: `perfci thresholds tighten --write`")
+
+
+def _show_op(one: Tightened) -> Iterator[RenderableType]:
+    yield _head(one.op, one.device)
+    yield from (Paragraph(reason, 2) for reason in one.said)
+    for case, group in groupby(zip(one.changes, one.whys, strict=True), lambda each: each[0].case):
+        changes = list(group)
+        yield Paragraph(case, 2)
+        lines = [
+            (
+                each.key,
+                *(show_number(each.key, value) for value in (each.before, each.after, each.bound)),
+                write_chance(each.predicted),
+                f"{each.runs}: {shorten(each.first or '-', _RUN)} .. {shorten(each.last or '-', _RUN)}",
+            )
+            for each, _ in changes
+        ]
+        below = [[Paragraph(each.why or why, 6, "dim")] for each, why in changes]
+        yield Grid(make_table("key | now | becomes | ends at | false alarms: | runs", lines), below=below, indent=4)
+    if one.failure:
+        yield Paragraph(one.failure, 2, STYLES[Gate.FAILS])
+    if one.path:
+        yield Paragraph(say("Written: {path}", path=one.path), 2, STYLES[Gate.OK])
 
 
 def write_chance(value: float | None) -> str:
