@@ -22,12 +22,18 @@ _NAMED = 3  # cases that a sentence names before it gives the number of the othe
 
 
 def judge_accuracy(run: Run, op: PlannedOp, found: OpRun | None, thresholds: Thresholds) -> tuple[Judgement, ...]:
-    """The op's accuracy as a whole, then each case that failed or is beyond a limit. Nothing if none was asked for."""
+    """The op's accuracy as a whole, then each case that failed or is beyond a limit. Nothing if none was asked for.
+
+    An op that ended after a wrong answer is WRONG, and its end is told beside that: one fault, one verdict.
+    """
     failure = op.failure or (found.failure if found else None)
     checks = found.accuracy if found else ()
     cases = tuple(_judge_cases(run, op, found, thresholds))
     if failure and not is_complete(run, op, found):
-        return (_row(op, None, Verdict.ERROR, (failure, *_describe_failures(op.op, checks))), *cases)
+        told = _describe_failures(op.op, checks)
+        if any(row.verdict is Verdict.WRONG for row in cases) and told:
+            return (_row(op, None, Verdict.WRONG, (*told, failure)), *cases)
+        return (_row(op, None, Verdict.ERROR, (failure, *told)), *cases)
     if Suite.ACCURACY not in run.plan.suites or not (op.accuracy or op.stored or checks):
         # Without accuracy to judge, an op whose speed cannot be measured has not been checked at all.
         unmeasured = found.unmeasured if found else None

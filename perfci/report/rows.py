@@ -23,8 +23,11 @@ FIRST = {
 """Notes on how a change, or a command line, alters its own judging, and on a lock that others do not see. They come
 before everything else."""
 
-BESIDE = {"expected_overdue", "expected_ended", "expected_exceeded", "expected_open"}
-"""Reasons that are shown beside the one that decided."""
+BESIDE = {
+    "expected_overdue", "expected_ended", "expected_exceeded", "expected_open",
+    "worker_died", "worker_exited", "worker_hung", "worker_killed", "worker_late", "device_gone",
+}  # fmt: skip
+"""Reasons that are shown beside the one that decided: what an entry adds, and how a wrong op ended."""
 
 COMPARED = {"compared_with", "compared_with_python", "compared_again", "compared_release", "compared_untimed"}
 """Notes on what the verdicts are compared with. They are shown above the table."""

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import starmap
 from statistics import geometric_mean
@@ -34,8 +34,7 @@ _OTHER_TIMES = frozenset({"peak_memory_grew", *(f"duel_{what}_slower" for what i
 def make_head(run: Run | None, judgements: Judgements) -> Head:
     """Returns the head. Cases of an op with one verdict and one cause share a row."""
     groups: dict[object, list[rows.VerdictRow]] = {}
-    patterns = {row.op: why for row in judgements.rows for why in row.reasons if why.kind.startswith("pattern_")}
-    for row in (_add_pattern(each, patterns) for each in rows.make_rows(judgements)):
+    for row in rows.make_rows(judgements):
         if row.aloud or row.verdict is Verdict.IMPROVED:
             why, cause = row.first.reasons[:1], _find_cause(row.first)
             kind = why[0].kind if why and _has_cases(row) else ""
@@ -67,13 +66,6 @@ def make_head(run: Run | None, judgements: Judgements) -> Head:
         step=next((step for step in steps if not step.command.startswith(KEY)), None),
         changes=_list_changes(run, found[0][0]) if run and found and found[0][0].gate is not Gate.OK else (),
     )
-
-
-def _add_pattern(row: rows.VerdictRow, patterns: Mapping[str, Reason]) -> rows.VerdictRow:
-    """Wrong cases get the pattern of their op: they have a row of their own beside an op that crashed."""
-    if row.verdict is not Verdict.WRONG or row.op not in patterns or _find_cause(row.first):
-        return row
-    return replace(row, first=replace(row.first, reasons=(*row.first.reasons, patterns[row.op])))
 
 
 def _list_changes(run: Run, row: rows.VerdictRow) -> tuple[str, ...]:

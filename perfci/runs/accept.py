@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from perfci.core.environment import differences, list_differences, unmixable
 from perfci.core.errors import UsageError
 from perfci.core.model.baseline import Baseline, BaselineBlock, BaselineCase, BaselineRun
-from perfci.core.model.basics import Fact, Reason, Suite, Verdict
+from perfci.core.model.basics import Fact, Reason, Suite, Verdict, as_fact
 from perfci.core.model.decision import Judgement, Judgements
 from perfci.core.model.history import HistoryRun
 from perfci.core.model.measured import OpRun, PerformanceCase
@@ -26,6 +26,7 @@ REFUSED = frozenset({Verdict.WRONG, Verdict.ERROR, Verdict.SUSPECT, Verdict.INCO
 SLOWER = frozenset({Verdict.REGRESSED, Verdict.TOO_SLOW})  # a baseline only if a person gives a reason
 
 NO_BASELINES = frozenset({"cpu"})  # kinds of device whose times mean nothing for kernels
+WHOLE = as_fact("accuracy")  # what is refused of an op without performance cases
 FIRST = 5  # runs of the history whose medians a case is compared with: one alone may have been lucky
 
 Evidence = tuple[Run, Judgements]  # a run with the verdicts about it
@@ -66,11 +67,15 @@ def accept(
         for each in _find_op(run, op).performance:
             blocks[each.case] = blocks.get(each.case, ()) + tuple(_list_blocks(run, each))
             caches[each.case] = each.cache
-    asked = [case for case in blocks if only is None or case in only]
-    found = {**(withheld or {}), **find_refusals(op, evidence)}
-    fresh = {case: blocks[case] for case in asked if case not in found and blocks[case]}
+    refusals = {**(withheld or {}), **find_refusals(op, evidence)}
+    # An op that is wrong was not timed: its refusal names the cases that would have been.
+    cases_of_op = blocks if any(blocks.values()) else {**blocks, **refusals}
+    asked = [case for case in cases_of_op if only is None or case in only]
+    fresh = {case: blocks[case] for case in asked if case not in refusals and blocks[case]}
     refused = tuple(
-        found.get(case) or Reason("accept_unmeasured", {"op": op, "case": case}) for case in asked if case not in fresh
+        refusals.get(case) or Reason("accept_unmeasured", {"op": op, "case": case})
+        for case in asked
+        if case not in fresh
     )
     if not fresh:
         return Acceptance(op, None, refused=refused)
@@ -120,6 +125,12 @@ def _find_op(run: Run, op: str) -> OpRun:
     return next(each for each in run.ops if each.op == op)
 
 
+def _list_cases(run: Run, op: str) -> list[str]:
+    """The performance cases of an op that were planned or timed."""
+    planned = [case for plan in run.plan.ops if plan.op == op for case in plan.performance]
+    return list(dict.fromkeys([*planned, *(case.case for case in _find_op(run, op).performance)]))
+
+
 def _list_blocks(run: Run, case: PerformanceCase) -> Iterator[BaselineBlock]:
     for block in list_first_look(case):
         if SPEEDUP in block.shifts:
@@ -147,7 +158,7 @@ def find_refusals(op: str, evidence: Sequence[Evidence], verdicts: Collection[Ve
             elif row.verdict in SLOWER or row.verdict is Verdict.INCONCLUSIVE:
                 touched = []  # it is not about a time
             else:  # a wrong kernel's speed means nothing in any case
-                touched = [case.case for case in _find_op(run, op).performance]
+                touched = _list_cases(run, op) or [row.case or WHOLE]
             kind = "accept_slower" if row.verdict in SLOWER else "accept_refused"
             facts = {"op": op, "verdict": row.verdict.value, "run": run.id, "judged": row.case or op}
             for case in touched:

@@ -25,6 +25,7 @@ from perfci.core.model import (
     Summary,
     Verdict,
 )
+from perfci.core.wording import sentence
 from perfci.runs.accept import Evidence, accept
 
 H200 = Device("cuda", "NVIDIA H200", "nvidia-h200")
@@ -88,6 +89,18 @@ def test_a_case_that_cannot_be_trusted_is_refused_with_a_reason(verdict):
 
     assert found.accepted == ("rows=2",)
     assert [(reason.facts["case"], reason.facts["verdict"]) for reason in found.refused] == [("rows=1", verdict.value)]
+
+
+@pytest.mark.parametrize("cases", [("rows=1", "rows=2"), ()])
+def test_an_op_that_is_wrong_and_so_was_not_timed_is_refused_by_name(cases):
+    run, judgements = evidence("r1", cases=cases, verdicts=(judged(Verdict.WRONG, None, Suite.ACCURACY),))
+    untimed = dataclasses.replace(run, ops=(OpRun("softmax", (), ()),))
+
+    found = accept("softmax", [(untimed, judgements)])
+
+    assert (found.accepted, found.baseline) == ((), None)
+    assert [reason.facts["case"] for reason in found.refused] == [*(cases or ["accuracy"])]
+    assert sentence(found.refused[0]).endswith("softmax is WRONG in run r1; resolve that and run again.")
 
 
 @pytest.mark.parametrize("verdict", [Verdict.PASS, Verdict.REGRESSED, Verdict.NEW, Verdict.STALE, Verdict.TOO_SLOW])
