@@ -9,6 +9,7 @@ from perfci.core.model import Judgements, Run
 from perfci.core.wording import join, say, sentence
 from perfci.gitlab.markup import code, harden, inline
 from perfci.gitlab.proposal import write_some
+from perfci.gitlab.variables import HOST
 from perfci.report import against, frame, markdown, rows, summary
 from perfci.report.build import tabulate_verdicts
 from perfci.report.steps import repeat
@@ -29,9 +30,6 @@ _ROOMS = ((100, 200, 50), (50, 50, 20), (20, 0, 10), (5, 0, 3), (0, 0, 0))
 """Most causes, verdicts and reasons that are shown: the first of these that fit are taken."""
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-HOST = r"https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?"
-"""The beginning of an address, without a user."""
-
 _URL = re.compile(rf"{HOST}(?:/[A-Za-z0-9:._~%?=&+/-]*(?:#[a-z]+)?)?")
 _PATH = re.compile(r"[A-Za-z0-9._-]+(?:/[A-Za-z0-9._-]+)*")
 

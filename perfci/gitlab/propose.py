@@ -20,8 +20,8 @@ from perfci.core.temporary import temporary_folder
 from perfci.git import command
 from perfci.git.base import PROPOSALS
 from perfci.git.repository import SETTINGS, find_repository
-from perfci.gitlab.note_text import HOST
 from perfci.gitlab.proposal import ROWS, Proposal, ProposedFile, describe_changes, list_changed, write_description
+from perfci.gitlab.variables import CERTIFICATES, HOST, find_invalid, read_token
 from perfci.report.text import plain
 from perfci.store.history import ENDING
 
@@ -43,7 +43,6 @@ _ATTRIBUTES = f"*.json -merge\n*{ENDING} merge=union\n"
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _BRANCH = re.compile(r"(?!.*(?:\.\.|//|/\.|\.lock$|[/.]$))[A-Za-z0-9_][A-Za-z0-9._+/-]{0,199}")
 _URL = re.compile(rf"{HOST}(?:/[A-Za-z0-9._~-]+)+")
-_TOKEN = re.compile(r"[!-~]{8,512}")
 _REQUEST = re.compile(r"https?://\S+/-/merge_requests/([1-9][0-9]*)")
 _REFUSED_OPTION = re.compile(r"Error encountered with push options? (.+)")
 _RACED = re.compile(r"\[rejected\]|\[remote rejected\].*(?:cannot lock ref|failed to update ref)")
@@ -151,15 +150,12 @@ def propose(
 
 def find_remote(environ: Mapping[str, str]) -> Remote:
     """From GitLab's variables. Raises PerfciError if one is missing or malformed."""
-    name, token = next(((name, found) for name in TOKENS if (found := environ.get(name, "").strip())), ("", ""))
-    if not token:
-        raise PerfciError("propose_no_token")
-    if not _TOKEN.fullmatch(token):
-        raise PerfciError("token_malformed", name=name)
-    url = environ.get("CI_PROJECT_URL", "")
-    if not _URL.fullmatch(url):
-        raise PerfciError("propose_variable_invalid", name="CI_PROJECT_URL", found=plain(url, 80))
-    return Remote(f"{url}.git", token, environ.get("CI_SERVER_TLS_CA_FILE") or None)
+    token = read_token(environ, *TOKENS, missing="propose_no_token")
+    if isinstance(token, Reason):
+        raise PerfciError(token.kind, **token.facts)
+    if invalid := find_invalid(environ, {"CI_PROJECT_URL": _URL}):
+        raise PerfciError("propose_variable_invalid", **invalid)
+    return Remote(f"{environ['CI_PROJECT_URL']}.git", token, environ.get(CERTIFICATES) or None)
 
 
 def find_prefix(root: Path, environ: Mapping[str, str], repository: Path | None) -> str:

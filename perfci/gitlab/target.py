@@ -5,11 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from perfci.core.model import Reason
-from perfci.gitlab.note_text import HOST, LIMIT
-from perfci.report.text import plain
+from perfci.gitlab.note_text import LIMIT
+from perfci.gitlab.variables import CERTIFICATES, HOST, find_invalid, read_token
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
-_TOKEN = re.compile(r"[!-~]{8,512}")
 _GITLAB = re.compile(rf"{HOST}(?:/[A-Za-z0-9._~-]+)*/api/v4/?")
 _GITHUB = re.compile(rf"{HOST}(?:/api/v3)?/?")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*/(?!\.{1,2}$)[A-Za-z0-9._-]+")
@@ -32,7 +31,7 @@ class Server:
 
 
 GITLAB = Server(
-    "GitLab", "PERFCI_GITLAB_TOKEN", "CI_SERVER_TLS_CA_FILE",
+    "GitLab", "PERFCI_GITLAB_TOKEN", CERTIFICATES,
     "/projects/{project}/merge_requests/{number}/notes", "/projects/{project}/merge_requests/{number}/notes/{note}",
     "&sort=asc&order_by=created_at", "PUT", LIMIT, "note_refused",
 )  # fmt: skip
@@ -58,11 +57,10 @@ class NoteTarget:
 def find_target(environ: Mapping[str, str]) -> NoteTarget | Reason:
     """From the pipeline's variables, each validated: a job can be started with any. The reason if there is none."""
     server = GITHUB if environ.get("GITHUB_ACTIONS") else GITLAB
-    token = environ.get(server.token, "").strip()
-    if not token:
-        return Reason("comment_no_token" if server is GITHUB else "note_no_token")
-    if not _TOKEN.fullmatch(token):
-        return Reason("token_malformed", {"name": server.token})
+    missing = "comment_no_token" if server is GITHUB else "note_no_token"
+    token = read_token(environ, server.token, missing=missing)
+    if isinstance(token, Reason):
+        return token
     return _find_pull_request(environ, token) if server is GITHUB else _find_merge_request(environ, token)
 
 
@@ -72,8 +70,8 @@ def _find_merge_request(environ: Mapping[str, str], token: str) -> NoteTarget | 
     # The pipeline's own project is the fork, if the merge request comes from one.
     name = "CI_MERGE_REQUEST_PROJECT_ID" if environ.get("CI_MERGE_REQUEST_PROJECT_ID") else "CI_PROJECT_ID"
     patterns = {"CI_MERGE_REQUEST_IID": _NUMBER, name: _NUMBER, "CI_API_V4_URL": _GITLAB}
-    if invalid := _find_invalid(environ, patterns, GITLAB):
-        return invalid
+    if invalid := find_invalid(environ, patterns):
+        return Reason("note_variable_invalid", {**invalid, "server": GITLAB.name})
     number, project, api = (environ[variable] for variable in patterns)
     return NoteTarget(GITLAB, api.rstrip("/"), token, project, int(number), environ.get(GITLAB.certificates) or None)
 
@@ -81,14 +79,6 @@ def _find_merge_request(environ: Mapping[str, str], token: str) -> NoteTarget | 
 def _find_pull_request(environ: Mapping[str, str], token: str) -> NoteTarget | Reason:
     if not (found := _PULL_REQUEST.fullmatch(environ.get("GITHUB_REF", ""))):
         return Reason("comment_no_pull_request")
-    if invalid := _find_invalid(environ, {"GITHUB_REPOSITORY": _REPOSITORY, "GITHUB_API_URL": _GITHUB}, GITHUB):
-        return invalid
+    if invalid := find_invalid(environ, {"GITHUB_REPOSITORY": _REPOSITORY, "GITHUB_API_URL": _GITHUB}):
+        return Reason("note_variable_invalid", {**invalid, "server": GITHUB.name})
     return NoteTarget(GITHUB, environ["GITHUB_API_URL"].rstrip("/"), token, environ["GITHUB_REPOSITORY"], int(found[1]))
-
-
-def _find_invalid(environ: Mapping[str, str], patterns: Mapping[str, re.Pattern[str]], server: Server) -> Reason | None:
-    for name, pattern in patterns.items():
-        value = environ.get(name, "")
-        if not pattern.fullmatch(value):
-            return Reason("note_variable_invalid", {"name": name, "found": plain(value, 80), "server": server.name})
-    return None
