@@ -18,12 +18,15 @@ def time(us: float | None, digits: int = 0) -> str:
 
 
 def percent(ratio: float | None, digits: int = 0, *, signed: bool = False) -> str:
-    """A ratio as per cent, with so many digits more than usual.
+    """A ratio as per cent, with so many digits more than usual. Nothing has no sign.
 
-    >>> percent(0.0213), percent(0.04, signed=True), percent(-0.1234, signed=True)
-    ('2.1 %', '+4.0 %', '-12.3 %')
+    >>> percent(0.0213), percent(0.04, signed=True), percent(-0.1234, signed=True), percent(-0.0001, signed=True)
+    ('2.1 %', '+4.0 %', '-12.3 %', '0.0 %')
     """
-    return "-" if ratio is None else f"{100 * ratio:{'+' if signed else ''}.{1 + digits}f} %"
+    if ratio is None:
+        return "-"
+    text = f"{100 * ratio:{'+' if signed else ''}.{1 + digits}f} %"
+    return text if text.strip("+-0. %") else text.lstrip("+-")
 
 
 def size(count: float | None) -> str:

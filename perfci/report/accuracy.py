@@ -25,8 +25,10 @@ def describe_failures(op: OpRun) -> Iterator[str]:
     first = list({check.case: check for check in reversed(failed)}.values())[::-1][:FAILURES]
     for check in first:
         why = plain(sentence(check.failure)) if check.failure else ""
-        facts = {"case": code(check.case), "values": plain(check.values), "layout": plain(check.layout), "why": why}
-        yield say("{case} ({values} values, {layout}, seed {seed}): {why}", seed=check.seed, **facts)
+        named = check.failure and check.failure.facts.get("case") == check.case  # by its sentence
+        facts = {"values": plain(check.values), "layout": plain(check.layout)}
+        inputs = say("{values} values, {layout}, seed {seed}", seed=check.seed, **facts)
+        yield f"{inputs if named else f'{code(check.case)}, {inputs}'}: {why}"
     if rest := len(failed) - len(first):
         yield say("{count:more accuracy check|more accuracy checks} failed; run.json holds them all.", count=rest)
 

@@ -62,7 +62,7 @@ def make_head(run: Run | None, judgements: Judgements) -> Head:
         sentences=(*([strong(first)] if first else []), _describe_gate(judgements)),
         table=table,
         gates=tuple(group[0].gate for group in found),
-        reasons=tuple(starmap(_explain, zip(found, wheres, strict=True))),
+        reasons=tuple(_explain(group, where, first) for group, where in zip(found, wheres, strict=True)),
         step=next((step for step in steps if not step.command.startswith(KEY)), None),
         changes=_list_changes(run, found[0][0]) if run and found and found[0][0].gate is not Gate.OK else (),
     )
@@ -180,16 +180,17 @@ def _describe(group: Sequence[rows.VerdictRow], count: int) -> str:
     return say("{op}: {verdict}{where}. {why}", op=op, verdict=row.verdict, where=where, why=why)
 
 
-def _explain(group: Sequence[rows.VerdictRow], where: str) -> str:
-    """The cause of a row of the table, and the reason of its gravest case."""
+def _explain(group: Sequence[rows.VerdictRow], where: str, told: str) -> str:
+    """The cause of a row of the table, unless it is told already, and the reason of its gravest case."""
     first, cause = group[0], _find_cause(group[0].first)
     why = plain(first.sentence)
     if first.case:
         case = code(first.case)
         alone = len(group) == 1
         why = say("{op}: {told}", op=case, told=why) if alone else say("Most in {case}: {why}", case=case, why=why)
-    told = join([plain(sentence(cause)), why]) if cause else why
-    return say("{verdict} {where}: {why}", verdict=first.marked, where=where, why=told)
+    known = plain(sentence(cause)) if cause else ""
+    why = join([known, why] if known and known != told else [why])
+    return say("{verdict} {where}: {why}", verdict=first.marked, where=where, why=why)
 
 
 def _describe_gate(judgements: Judgements) -> str:

@@ -34,18 +34,15 @@ def write_speedup(interval: Interval | None) -> str:
     """Writes a speedup with its interval: 1.62x (1.58x to 1.66x)."""
     if interval is None:
         return "-"
-    return f"{write_ratio(interval.value)} ({write_range(write_ratio(interval.low), write_ratio(interval.high))})"
+    ratio, ends = write_ratio(interval.value), write_range(write_ratio(interval.low), write_ratio(interval.high))
+    return ratio if ends == ratio else f"{ratio} ({ends})"
 
 
 def write_change(ratio: float | None) -> str:
-    """Writes a change with its sign, without one if it is nothing.
-
-    >>> write_change(0.0213), write_change(-0.0001), write_change(None)
-    ('+2.1 %', '0.0 %', '-')
-    """
-    return units.percent(0.0) if ratio is not None and abs(ratio) < 0.0005 else units.percent(ratio, signed=True)
+    """Writes a change with its sign."""
+    return units.percent(ratio, signed=True)
 
 
 def write_range(low: str, high: str) -> str:
-    """Writes a range: 1.58x to 1.66x."""
-    return say("{low} to {high}", low=low, high=high)
+    """Writes a range: 1.58x to 1.66x. Of ends that read alike one is enough."""
+    return low if low == high else say("{low} to {high}", low=low, high=high)

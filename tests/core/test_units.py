@@ -28,7 +28,8 @@ def test_a_time_is_in_the_unit_that_fits(us, text):
         (0.0213, False, "2.1 %"),
         (0.04, True, "+4.0 %"),
         (-0.1234, True, "-12.3 %"),
-        (0.0, True, "+0.0 %"),
+        (0.0, True, "0.0 %"),
+        (-0.0002, True, "0.0 %"),
     ],
 )
 def test_a_ratio_is_a_percentage(ratio, signed, text):

@@ -5,7 +5,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from perfci import report
-from perfci.core.model import DuelWhat, Judgements, OpRun, Suite, Verdict
+from perfci.core.model import DuelWhat, Judgements, OpRun, Reason, Suite, Verdict
+from perfci.report import accuracy
 from perfci.store.launches import append_launches
 
 MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
@@ -75,9 +76,17 @@ def test_of_a_case_that_fails_often_the_first_check_is_told_and_all_are_counted(
     )
 
     told = [line for line in section(text, "softmax").splitlines() if line.startswith("- ")]
-    assert told[0].startswith("- `n=1` (normal values, contiguous, seed 7): The largest error is 3.20 at (1, 2)")
-    assert told[1].startswith("- `n=2` (normal values, contiguous, seed 7)")
+    assert told[0].startswith("- `n=1`, normal values, contiguous, seed 7: The largest error is 3.20 at (1, 2)")
+    assert told[1].startswith("- `n=2`, normal values, contiguous, seed 7: ")
     assert told[2] == "- 4 more accuracy checks failed; run.json holds them all."
+
+
+def test_a_failing_case_that_its_sentence_names_is_named_once(examples):
+    why = Reason("race", {"case": "n=1", "first": 0, "second": 1, "kind": "stores", "count": 2})
+
+    (told,) = accuracy.describe_failures(OpRun("softmax", (examples.accuracy_case("n=1", failure=why),)))
+
+    assert told.startswith("normal values, contiguous, seed 1234: ") and told.count("n=1") == 1
 
 
 # --- the summary, means, advice and roofline --------------------------------------------------------------------------

@@ -108,6 +108,7 @@ def test_a_wrong_op_that_crashed_has_one_row_with_the_pattern_and_the_crash(exam
     assert text.spell(found.sentences[0]) == told
     assert len(found.reasons) == 1
     assert "a crashed with SIGABRT" in text.spell(found.reasons[0])
+    assert not any(told in text.spell(reason) for reason in found.reasons)  # it is told already
 
 
 def test_without_a_cause_its_own_reason_is_told(examples):

@@ -165,7 +165,7 @@ def plot_launches(axes: Axes, case: CaseChart) -> str:
     slower, most = np.count_nonzero(every > high + room), float(every.max())
     longest = percent(most / 100, signed=True) if case.beside_base else time(most)
     share = percent(slower / every.size)
-    return caption("{share} slower, to {longest}", share=share, longest=longest) if slower else ""
+    return caption("{share} of launches beyond, up to {longest}", share=share, longest=longest) if slower else ""
 
 
 def _find_ends(values: Floats) -> tuple[float, float]:
@@ -295,7 +295,7 @@ def plot_changes(axes: Axes, cases: Sequence[CaseChart], side: str) -> None:
         colour = GATES[case.gate]
         axes.plot([low, high], [place, place], color=colour, lw=2, zorder=3)
         axes.plot([value], [place], "o", color=colour, ms=4, zorder=4)
-        text = f"{round(value, 1) + 0.0:+.1f} %" if side == "change" else f"{value:.2f}x"
+        text = percent(interval.value, signed=True) if side == "change" else f"{value:.2f}x"
         axes.text(1.02, place, text, transform=axes.get_yaxis_transform(), va="center", fontsize=7, color=INK)
         # An interval that is much wider than the changes would press all others into a line.
         ends += [value, *(end for end in (low, high) if abs(end - value) < 20 * max(abs(value), 1))]

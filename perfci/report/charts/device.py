@@ -154,15 +154,19 @@ def plot_sizes(axes: Axes, found: Sequence[WorkingPoint]) -> str:
     by_memory = _is_by_memory(found)
     points = sorted(found, key=lambda one: find_size(one, by_memory))
     sizes = [find_size(one, by_memory) for one in points]
-    ceilings = [(size, one.us["kernel"] * one.share) for size, one in zip(sizes, points, strict=True) if one.share]
-    for name, arm in itertools.product(dict.fromkeys(names := _name_curves(points)), reversed(COLOURS)):
-        line = [(size, one.us[arm]) for size, one, own in zip(sizes, points, names, strict=True)
-                if own == name and arm in one.us]  # fmt: skip
-        if line:
+    curves: dict[str, list[tuple[float, WorkingPoint]]] = {}
+    for name, size, one in zip(_name_curves(points), sizes, points, strict=True):
+        curves.setdefault(name, []).append((size, one))
+    ceilings = list[tuple[float, float]]()
+    for curve, arm in itertools.product(curves.values(), reversed(COLOURS)):
+        if line := [(size, one.us[arm]) for size, one in curve if arm in one.us]:
             axes.plot(*zip(*line, strict=True), color=COLOURS[arm], ls=DASHES[arm], lw=0.9, marker=MARKERS[arm], ms=2.6)
+    for curve in curves.values():
+        if line := [(size, one.us["kernel"] * one.share) for size, one in curve if one.share]:
+            axes.plot(*zip(*line, strict=True), color="black", lw=1, ls=":", marker="_", ms=3, zorder=1)
+            ceilings += line
     best = max(points, key=lambda one: one.share or 0.0)
     if ceilings:
-        axes.plot(*zip(*ceilings, strict=True), color="black", lw=1, ls=":", zorder=1)
         at = [find_size(best, by_memory)], [best.us["kernel"]]
         axes.plot(*at, "o", ms=8, mfc="none", mec=BEST, mew=1.2, zorder=5)
     times = [one.us[arm] for one in points for arm in COLOURS if arm in one.us] + [us for _, us in ceilings]
@@ -187,4 +191,4 @@ def _write_size(value: float) -> str:
 
 
 def _write_giga(value: float) -> str:
-    return f"{value / 1e9:.6g} G"
+    return f"{value / 1e9:.6g} Gop"
