@@ -29,12 +29,12 @@ from tables import Marks, percent, table
 
 from perfci.core.model import DuelWhat, Suite
 from perfci.core.settings import load
+from perfci.extensions.lab.selftest import copy_tree
 from perfci.measure.prepare import rounds
 from perfci.runs import tasks
 from perfci.runs.bench import claim_bench
 from perfci.runs.experiment import Experiment
 from perfci.runs.plan import Request
-from perfci.runs.selftest import copy_tree
 from perfci.statistics.duel_rule import Ruling
 from perfci.worker.tasks import Plant
 

@@ -39,7 +39,6 @@ from perfci.report import accuracy
 from perfci.report.timings import tabulate_seconds
 from perfci.runs import flow
 from perfci.runs import toolchain as toolchains
-from perfci.runs.creep import compare_with_release
 from perfci.runs.decide import decide
 from perfci.runs.effective_thresholds import parse_options
 from perfci.runs.nodes import choose_cluster, find_kind
@@ -232,7 +231,8 @@ def check(
             run, judgements = retry_cases(where, earlier, request, get_command(), progress)
         elif against_release:
             where = _set_reports(where, "creep", out)
-            run, judgements = compare_with_release(where, request, get_command(), progress, against)
+            compare = options.require_extension("creep", "history", "--against-release")
+            run, judgements = compare(where, request, get_command(), progress, against)
         elif (on or devices is base_python is target is None) and (cluster := choose_cluster(on, where)):
             run, judgements = find_kind().check(where, request, cluster, get_command(), progress)
         elif request.devices not in {None, ONE}:

@@ -12,7 +12,7 @@ import typer
 import typer.core
 import typer.main
 
-from perfci.core import commands
+from perfci.core import commands, extensions
 from perfci.core.errors import UsageError
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
@@ -152,6 +152,13 @@ def _make_parameters(function: Callable[..., None]) -> list[Any]:
     made = typer.Typer(add_completion=False)
     made.command()(function)
     return typer.main.get_command(made).params
+
+
+def require_extension(point: str, name: str, option: str) -> Any:
+    """Returns what the extension of this name provides at a point. Raises UsageError if it was removed."""
+    for thing in extensions.provided(point):
+        return thing
+    raise UsageError("extension_missing", name=name, option=option)
 
 
 RENAMED = {

@@ -110,3 +110,22 @@ def test_on_a_cluster_without_the_extension_for_it_the_missing_one_is_named(tmp_
     done = run(place, "check", "--device", "fake", "--on", "ray", where=tmp_path)
 
     assert (done.returncode, "lacks the extension ray" in done.stderr) == (1, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("extension", "words"),
+    [
+        ("history", ["check", "--against-release"]),
+        ("history", ["accept", "RUN", "--environment"]),
+        ("lab", ["doctor", "--selftest"]),
+    ],
+)
+def test_an_option_of_an_extension_that_was_removed_names_what_is_missing(extension, words, tmp_path):
+    place = without((extension,), tmp_path / "place")
+    write_ops(tmp_path, ["relu"])
+    samples = Path(__file__).parents[1] / "stored/format-1/reports/run.json"
+
+    done = run(place, *[str(samples) if word == "RUN" else word for word in words], where=tmp_path)
+
+    assert done.returncode == 1
+    assert f"This perfci lacks the extension {extension}, which {words[-1]} needs:" in done.stderr

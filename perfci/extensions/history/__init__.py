@@ -8,6 +8,8 @@ site heat alerts fitness release    pages over all kept runs
 archive database migrations     copies in a store
 ratchet tightening              thresholds that tighten by what accepted runs have earned
 origins relaxing                where thresholds come from, and entries that loosen them for a time
+rebaseline                      baselines measured anew when what surrounds the kernels changed
+creep                           every case beside the last release
 series                          the cases of a history in their order
 """
 
@@ -32,6 +34,8 @@ EXTENSION = Extension(
     },
     provides={
         "boards": (f"{HERE}.sick:find_sick",),
+        "creep": (f"{HERE}.creep:compare_with_release",),
+        "environment": (f"{HERE}.commands.environment:rebaseline",),
         "losses": (f"{HERE}.tightening:rescale",),
         "report": (f"{HERE}.commands.site:SiteFormat",),
         "sections": (f"{HERE}.histories:read_sections",),

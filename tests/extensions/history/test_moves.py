@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfci.core.model import Baseline, BaselineBlock, BaselineCase, BaselineRun
-from perfci.runs.rebaseline import add_step, survey
+from perfci.extensions.history.rebaseline import add_step, survey
 from perfci.thresholds.case import CaseThresholds
 from tests.decision_examples import environment
 

@@ -18,9 +18,9 @@ from perfci.core.model import (
     Suite,
     Verdict,
 )
+from perfci.extensions.lab.selftest import copy_tree, selftest, try_out
 from perfci.runs.bench import open_bench
 from perfci.runs.plan import Request
-from perfci.runs.selftest import copy_tree, selftest, try_out
 from perfci.worker.tasks import Measure
 from tests.runs import stand_ins
 

@@ -10,7 +10,7 @@ from perfci import store
 from perfci.core.errors import GitError
 from perfci.core.model import Verdict
 from perfci.core.wording import sentence
-from perfci.runs.creep import compare_with_release
+from perfci.extensions.history.creep import compare_with_release
 from perfci.runs.plan import Request
 from perfci.store.history import append_history
 from tests.git_repositories import commit, commit_all, git

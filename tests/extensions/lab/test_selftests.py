@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from perfci.cli.doctor import show_trials
-from perfci.runs.selftest import CaseNoise, SelfTest, Trial
+from perfci.extensions.lab.commands.selftest import show_trials
+from perfci.extensions.lab.selftest import CaseNoise, SelfTest, Trial
 from perfci.statistics.many_duels import Noise
 from tests.cli.rendering import lines_of
 

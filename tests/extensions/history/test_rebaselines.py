@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from perfci.cli.accept import describe_for_programs, show_moves
 from perfci.cli.output import print_parts
 from perfci.core.codec import encode
 from perfci.core.model import Bearing, Difference, Interval, Reason
+from perfci.extensions.history.commands.environment import describe_for_programs, show_moves
+from perfci.extensions.history.rebaseline import CaseMove, Rebaselined
 from perfci.report.data import write_plain
-from perfci.runs.rebaseline import CaseMove, Rebaselined
 
 DRIVER = Difference("device.driver", "580", "590")
 HOST = Difference("host", "one", None, Bearing.NAMED)
