@@ -14,13 +14,12 @@ from perfci.core.model.run import AgainCase, PlannedOp, Run
 from perfci.judge import change, compare, expected, static
 from perfci.judge.accuracy import is_by_limit, is_complete, judge_accuracy
 from perfci.judge.cause import add_causes
-from perfci.judge.findings import Adjusted, Context, adjust
+from perfci.judge.findings import Context, Key, adjust
 from perfci.judge.notes import add_range, is_reached, note_run
 from perfci.judge.speed import judge_case
 from perfci.thresholds.limits import Thresholds
 
 Row = tuple[Judgement, Need | None]
-Key = tuple[str, str]  # op and case
 
 
 def judge(run: Run, baselines: Mapping[str, Baseline], thresholds: Thresholds) -> Judgements:
@@ -63,11 +62,10 @@ class _Evidence:
 
     thresholds: Thresholds
     comparisons: Mapping[Key, Comparison]
-    adjusted: Mapping[Key, Adjusted]
 
     @classmethod
     def of(cls, run: Run, found: Mapping[Key, Comparison], thresholds: Thresholds) -> _Evidence:
-        return cls(thresholds, found, adjust(found.values(), run.plan.family, run.plan.duel_family))
+        return cls(thresholds, adjust(found, run.plan.family, run.plan.duel_family))
 
 
 @dataclass(frozen=True)
@@ -187,7 +185,7 @@ class _OpJudge:
 
         def context(evidence: _Evidence) -> Context:
             limits = evidence.thresholds.for_case(*key)
-            return Context(self.run, thresholds, limits, evidence.comparisons[key], evidence.adjusted[key], same)
+            return Context(self.run, thresholds, limits, evidence.comparisons[key], same)
 
         allowed = [
             (entry, context(evidence)) for entry, evidence in zip(thresholds.expected(*key), self.widened, strict=False)

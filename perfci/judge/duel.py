@@ -25,15 +25,15 @@ _SEEN_ONCE = {
 
 def judge_against_base(base: BaseArm, context: Context) -> Mapping[str, Finding | None]:
     """Answers about a case that the base has too, by question. If they were duelled, no baseline fails the case."""
-    compared, adjusted = context.comparison, context.adjusted
+    compared = context.comparison
     if compared.duel is not None:
         time = _judge_duel(base, compared.duel, context)
         if compared.duel.apart and not time.unsettled:
             time = replace(time, reasons=(*time.reasons, _tell_least(compared.duel, context)))
         return {
             "time": time,
-            "span": _judge_longer(base, compared.duel_span, adjusted.duel_span, "span", context),
-            "sustained": _judge_longer(base, compared.duel_sustained, adjusted.duel_sustained, "sustained", context),
+            "span": _judge_longer(base, compared.duel_span, "span", context),
+            "sustained": _judge_longer(base, compared.duel_sustained, "sustained", context),
         }
     if base.same and identity_counts(context.run.plan.base):
         # Timed against the stored baseline: whatever moved, it was not the kernel.
@@ -60,7 +60,7 @@ def identity_counts(base: Base | None) -> bool:
 
 
 def _judge_duel(base: BaseArm, seen: Look, context: Context) -> Finding:
-    answer = duel_rule.answer(seen, context.adjusted.duel_slower, context.adjusted.duel_faster, context.alpha)
+    answer = duel_rule.answer(seen, seen.adjusted_slower, seen.adjusted_faster, context.alpha)
     regimes = _name_regimes(context)
     facts = {**_facts(seen, context), **regimes}
     beside = (Reason("regimes", facts),) if regimes else ()
@@ -147,13 +147,12 @@ def judge_host(base: BaseArm, context: Context) -> Finding | None:
         return None
     facts: dict[str, Fact] = {"host_us": now.host_us, "base_host_us": before.host_us}
     facts |= {"more_us": now.host_us - before.host_us, "loop_us": now.loop_us, "base_loop_us": before.loop_us}
-    return _judge_longer(base, look, context.adjusted.duel_host, "host", context, facts)
+    return _judge_longer(base, look, "host", context, facts)
 
 
 def _judge_longer(
     base: BaseArm,
     seen: Look | None,
-    p: float,
     question: str,
     context: Context,
     more: Mapping[str, Fact] = MappingProxyType({}),
@@ -161,7 +160,7 @@ def _judge_longer(
     """Whether something else than the device's time at the free clock has grown, of which identity knows nothing."""
     if seen is None:
         return None
-    answer = duel_rule.answer(seen, p, 1.0, context.alpha)
+    answer = duel_rule.answer(seen, seen.adjusted_slower, 1.0, context.alpha)
     facts, longer = {**_facts(seen, context), **more}, seen.shift.value > seen.tau
     if answer is Ruling.SLOWER:
         slower = Reason(f"duel_{question}_slower", facts)

@@ -1,7 +1,8 @@
 """Answers to questions about one timed case, and those that its stored baseline gives about time and span."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from perfci.core.environment import list_differences
 from perfci.core.model import Block, Comparison, Fact, Reason, Run, Screen, Verdict, choose_look
@@ -13,42 +14,35 @@ from perfci.thresholds.limits import Thresholds
 PROCESSES = 2  # fresh processes that must confirm what the first look suspects
 
 
-@dataclass(frozen=True)
-class Adjusted:
-    """Holm-adjusted p values of a case, over the plan's families. 1 if nothing was tested."""
-
-    slower: float = 1.0
-    faster: float = 1.0
-    span: float = 1.0  # of the first look at the baseline
-    duel_slower: float = 1.0
-    duel_faster: float = 1.0
-    duel_span: float = 1.0  # of the duel as it stands, over the cases duelled
-    duel_sustained: float = 1.0
-    duel_host: float = 1.0
+Key = tuple[str, str]  # op and case
 
 
-def adjust(comparisons: Iterable[Comparison], family: int, duels: int) -> Mapping[tuple[str, str], Adjusted]:
-    """Holm over the plan's families: first looks at the baseline, and duels, each question with an alpha of its own."""
-    compared = list(comparisons)
-    first = [each.screens[0] if each.screens and each.screens[0].process == 0 else None for each in compared]
-    spans = [each.spans[0] if each.spans and each.spans[0].process == 0 else None for each in compared]
-    columns = (
-        _apply_holm([screen.p_slower if screen else None for screen in first], family),
-        _apply_holm([screen.p_faster if screen else None for screen in first], family),
-        _apply_holm([screen.p_slower if screen else None for screen in spans], family),
-        _apply_holm([each.duel.p_slower if each.duel else None for each in compared], duels),
-        _apply_holm([each.duel.p_faster if each.duel else None for each in compared], duels),
-        _apply_holm([each.duel_span.p_slower if each.duel_span else None for each in compared], duels),
-        _apply_holm([each.duel_sustained.p_slower if each.duel_sustained else None for each in compared], duels),
-        _apply_holm([each.duel_host.p_slower if each.duel_host else None for each in compared], duels),
+def adjust(compared: Mapping[Key, Comparison], family: int, duels: int) -> Mapping[Key, Comparison]:
+    """The comparisons with p values adjusted over the plan's families, each question with an alpha of its own.
+
+    Those are first looks at the baseline, and duels as they stand, over the cases duelled (Holm).
+    """
+    changes: dict[Key, dict[str, Any]] = {key: {} for key in compared}
+    for name in ("screens", "spans"):
+        screens = {key: found for key, each in compared.items() if (found := getattr(each, name))}
+        first = {key: found[0] for key, found in screens.items() if found[0].process == 0}
+        for key, seen in _apply_holm(first, family):
+            changes[key][name] = (seen, *screens[key][1:])
+    for name in ("duel", "duel_span", "duel_sustained", "duel_host"):
+        looks = {key: look for key, each in compared.items() if (look := getattr(each, name))}
+        for key, seen in _apply_holm(looks, duels):
+            changes[key][name] = seen
+    return {key: replace(each, **changes[key]) if changes[key] else each for key, each in compared.items()}
+
+
+def _apply_holm(tested: Mapping[Key, Any], family: int) -> Iterator[tuple[Key, Any]]:
+    """Yields looks, or screens, with their adjusted p values."""
+    size = max(family, len(tested))
+    slower, faster = (
+        exact.holm([getattr(each, name) for each in tested.values()], size) for name in ("p_slower", "p_faster")
     )
-    return {(each.op, each.case): Adjusted(*p) for each, p in zip(compared, zip(*columns, strict=True), strict=True)}
-
-
-def _apply_holm(p: Sequence[float | None], family: int) -> list[float]:
-    tested = [value for value in p if value is not None]
-    adjusted = iter(exact.holm(tested, max(family, len(tested))))
-    return [1.0 if value is None else next(adjusted) for value in p]
+    for (key, seen), p_slower, p_faster in zip(tested.items(), slower, faster, strict=True):
+        yield key, replace(seen, adjusted_slower=p_slower, adjusted_faster=p_faster)
 
 
 @dataclass(frozen=True)
@@ -59,7 +53,6 @@ class Context:
     thresholds: Thresholds
     limits: CaseThresholds  # of this case. In the question what an expected entry would excuse, as wide as that entry
     comparison: Comparison
-    adjusted: Adjusted = Adjusted()
     same_files: bool = False  # the op's files are the base's own
 
     @property
@@ -142,7 +135,7 @@ def screen_time(context: Context) -> Finding:
         counts: dict[str, Fact] = {"blocks": first.blocks, "baseline_blocks": first.baseline_blocks, "needed": needed}
         reason = Reason("too_few_blocks", {**counts, "family": family, "alpha": context.alpha})
         return Finding(Verdict.INCONCLUSIVE, (reason,))
-    for change, p in ((_SLOWER, context.adjusted.slower), (_FASTER, context.adjusted.faster)):
+    for change, p in ((_SLOWER, first.adjusted_slower), (_FASTER, first.adjusted_faster)):
         if change.is_seen(first, p, context.alpha, floor):
             return _confirm(change, screens, context, floor)
     if comparison.stale:
@@ -159,7 +152,7 @@ def screen_time(context: Context) -> Finding:
 def screen_span(context: Context) -> Finding | None:
     """Like `judge_span`, whatever the environment."""
     floor, spans = context.limits.span_floor_us, context.comparison.spans
-    if spans and _SPAN.is_seen(spans[0], context.adjusted.span, context.alpha, floor):
+    if spans and _SPAN.is_seen(spans[0], spans[0].adjusted_slower, context.alpha, floor):
         return _confirm(_SPAN, spans, context, floor)
     return None
 

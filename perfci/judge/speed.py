@@ -60,11 +60,11 @@ def judge_case(
     if failure and verdict is Verdict.NEW and context.run.plan.base and context.run.plan.base.suites:
         # Nobody but the change knows how fast it may be.
         verdict, reasons, failure = Verdict.INCONCLUSIVE, (*failure, *reasons), ()
-    adjusted = context.adjusted.duel_slower if comparison.duel else context.adjusted.slower
+    tested = comparison.duel or next(iter(comparison.screens), None)
     row = Judgement(
         op=comparison.op, suite=Suite.PERFORMANCE, case=comparison.case, verdict=verdict, comparison=comparison,
         reasons=(*reasons, *failure, *unhosted, *_note_noise(case.blocks, context.limits)),
-        p_adjusted=adjusted if comparison.duel or comparison.screens else None,
+        p_adjusted=tested.adjusted_slower if tested else None,
         expected=excused.entry if fails or verdict is Verdict.EXPECTED else None,
         warns=excused.overdue and verdict is Verdict.EXPECTED,
         fails=proven or (verdict is Verdict.TAIL and context.limits.tail == FAILS),

@@ -134,6 +134,8 @@ class Look:
     p_differs: float = 1.0
     """of |d| >= tau, the larger of two one-sided tests: small where kernel and base are as good as equal"""
     apart: bool = False  # each revision was timed in a process of its own: only the final looks can clear it
+    adjusted_slower: float = 1.0  # p values adjusted over the cases duelled
+    adjusted_faster: float = 1.0
 
 
 @dataclass(frozen=True)

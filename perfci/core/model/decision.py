@@ -25,6 +25,8 @@ class Screen:
     difference_us: float  # of the medians, microseconds. Plus is slower
     reference_change: float  # of the reference against its baseline, ratio - 1
     smallest_p: float  # the least p that these numbers of blocks can give
+    adjusted_slower: float = 1.0  # p values adjusted over the run's first looks. 1 for other looks
+    adjusted_faster: float = 1.0
 
 
 def choose_look(screens: Sequence[Screen]) -> Screen:
