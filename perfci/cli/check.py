@@ -7,8 +7,9 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 from perfci import git, report, store
 from perfci.cli import language, options
@@ -192,24 +193,12 @@ def check(
         _check_in_toolchain(toolchain, where)
     if plan is not None:
         return _check_shard(plan, shard, confirm, device, limit, where, json=json)
-    request = Request(
-        ops=tuple(ops),
-        pattern=case,
-        device=device,
-        budget_s=DEFAULT_BUDGET_S if budget is None else budget,
-        seed=seed,
-        timer=timer,
-        suites=SUITES[suite],
-        against=against,
-        duel=DuelWhat(duel),
-        base_python=base_python,
+    request = make_request(
+        ops, case, device, suite, against, duel, threshold, peers=peers, seed=seed, timer=timer,
+        budget_s=DEFAULT_BUDGET_S if budget is None else budget, base_python=base_python,
         targets=tuple(name.strip() for name in (target or "").split(",") if name.strip()),
-        devices=devices or where.devices,
-        deadline=limit.deadline,
-        deadline_note=limit.note,
-        thresholds=parse_options(threshold) if threshold else {},
-        peers=peers,
-    )
+        devices=devices or where.devices, deadline=limit.deadline, deadline_note=limit.note,
+    )  # fmt: skip
     if no_judge:
         return _measure(request, where, json=json)
     nothing = say("Nothing was duelled.")
@@ -255,6 +244,17 @@ def check(
 
 
 COMMANDS = {"check": check}
+
+
+def make_request(
+    ops: Sequence[str], case: str | None, device: str, suite: str, against: str | None, duel: str,
+    thresholds: Sequence[str], **more: Any,
+) -> Request:  # fmt: skip
+    """What was asked for by the options that `check` shares with those that prepare and join its shards."""
+    return Request(
+        tuple(ops), case, device, suites=SUITES[suite], against=against, duel=DuelWhat(duel),
+        thresholds=parse_options(thresholds), **more,
+    )  # fmt: skip
 
 
 def _refuse_malformed(

@@ -9,14 +9,14 @@ from typing import Annotated
 
 from perfci import store
 from perfci.cli import language, options
-from perfci.cli.check import SUITES
+from perfci.cli.check import make_request
 from perfci.cli.exits import Exit
 from perfci.cli.options import argument, flag, option
 from perfci.cli.output import conclude, get_command, print_lines, relative, tell_of, write_json
 from perfci.cli.progress import Progress
 from perfci.core import extensions
 from perfci.core.errors import UsageError
-from perfci.core.model import DuelWhat, Reason, ShardPlan
+from perfci.core.model import Reason, ShardPlan
 from perfci.core.wording import say, sentence
 from perfci.git.command import parse_commit
 from perfci.gitlab import note as notes
@@ -24,8 +24,6 @@ from perfci.gitlab.note_text import compose, find_links, marker
 from perfci.gitlab.target import find_target
 from perfci.report.text import BLOCK_LIMIT, plain
 from perfci.runs.decide import decide
-from perfci.runs.effective_thresholds import parse_options
-from perfci.runs.plan import Request
 from perfci.runs.shards import merge_shards, plan_shards, refuse_foreign_plan
 from perfci.store import signature
 from perfci.store.files import encode
@@ -66,18 +64,8 @@ def plan(
     # Asked before the work whose result it is to hold. The reports folder is made by perfci itself.
     if out.resolve().parent != where.reports.resolve() and not out.parent.is_dir():
         raise UsageError("out_folder_missing", path=str(out), folder=str(out.parent))
-    request = Request(
-        ops=tuple(ops),
-        pattern=case,
-        device=device,
-        budget_s=budget,
-        seed=seed,
-        timer=timer,
-        suites=SUITES[suite],
-        against=against,
-        duel=DuelWhat(duel),
-        thresholds=parse_options(threshold) if threshold else {},
-        peers=peers,
+    request = make_request(
+        ops, case, device, suite, against, duel, threshold, peers=peers, budget_s=budget, seed=seed, timer=timer
     )
     with Progress() as progress:
         found = plan_shards(where, request, progress, shards, store.read_run(balance) if balance else None, every=every)
@@ -121,16 +109,7 @@ def merge(
     target = (where.reports / store.RUN_FILE).resolve()
     if target in {each.resolve() for each in found}:
         raise UsageError("merge_over_shard", path=str(target))
-    request = Request(
-        ops=tuple(ops),
-        pattern=case,
-        device=device,
-        suites=SUITES[suite],
-        against=against,
-        duel=DuelWhat(duel),
-        thresholds=parse_options(threshold) if threshold else {},
-        peers=peers,
-    )
+    request = make_request(ops, case, device, suite, against, duel, threshold, peers=peers)
     refuse_foreign_plan(where, sharded, request)
     for each in found:
         signature.check(each)

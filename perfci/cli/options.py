@@ -190,7 +190,9 @@ RENAMED = {
 def _explain_unknown(ctx: Any, option: str) -> UsageError:
     """Returns what to say of an option that the command does not have."""
     known = [name for each in ctx.command.get_params(ctx) if each.param_type_name == "option" for name in each.opts]
-    if now := RENAMED.get(f"{ctx.command_path} {option}"):
+    now, top = RENAMED.get(f"{ctx.command_path} {option}", ""), ctx.find_root()
+    # An option may have gone to a command of an extension, which need not be there.
+    if now.startswith("--") or (now and now.split()[1] in top.command.list_commands(top)):
         return UsageError("option_renamed", option=option, now=now)
     if close := difflib.get_close_matches(option, known, n=1):
         return UsageError("option_misspelt", option=option, guess=close[0])

@@ -9,7 +9,7 @@ from perfci.core.model import Gate, Interval, Judgement, Judgements, Reason, Run
 from perfci.core.wording import join, say, sentence
 from perfci.measure.closeness import times_allowed
 from perfci.report.text import list_some, strong
-from perfci.report.words import count_cases, write_range, write_ratio
+from perfci.report.words import count_cases, write_change, write_ends, write_ratio
 from perfci.statistics import exact
 
 EXIT_CODES = {Gate.OK: 0, Gate.WARNS: 3, Gate.FAILS: 2}  # exit codes of a run that is not strict
@@ -276,8 +276,6 @@ def _make_single_row(row: Judgement) -> VerdictRow:
     seen, change = row.comparison, find_change(row)
     host = seen.host if seen else None
     speedup = seen.speedup if seen else None
-    ends = [units.percent(end, signed=True) for end in (change.low, change.high)] if change else []
-    ratios = [write_ratio(end) for end in (speedup.low, speedup.high)] if speedup else []
     return VerdictRow(
         verdict=row.verdict,
         gate=row.gate,
@@ -287,10 +285,10 @@ def _make_single_row(row: Judgement) -> VerdictRow:
         sentence=_write_reasons(row),
         first=row,
         about=_describe_group([row]),
-        change=units.percent(change.value if change else None, signed=True),
-        change_range=write_range(*ends) if ends else "",
+        change=write_change(change.value if change else None),
+        change_range=write_ends(change, write_change),
         speedup=write_ratio(speedup.value if speedup else None),
-        speedup_range=write_range(*ratios) if ratios else "",
+        speedup_range=write_ends(speedup, write_ratio),
         kernel=units.time(seen.kernel_us if seen else None),
         reference=units.time(seen.reference_us if seen else None),
         host=units.time(host.host_us if host and host.host_us > host.loop_us / 2 else None),

@@ -1,5 +1,7 @@
 """Counts, ratios and ranges in words."""
 
+from collections.abc import Callable
+
 from perfci.core import units
 from perfci.core.model import Interval
 from perfci.core.wording import say
@@ -32,10 +34,16 @@ def write_ratio(value: float | None) -> str:
 
 def write_speedup(interval: Interval | None) -> str:
     """Writes a speedup with its interval: 1.62x (1.58x to 1.66x)."""
+    ends = write_ends(interval, write_ratio)
+    return f"{write_ratio(interval.value if interval else None)}{ends and f' ({ends})'}"
+
+
+def write_ends(interval: Interval | None, write: Callable[[float], str]) -> str:
+    """Writes the ends of an interval, or nothing if they read as its value does."""
     if interval is None:
-        return "-"
-    ratio, ends = write_ratio(interval.value), write_range(write_ratio(interval.low), write_ratio(interval.high))
-    return ratio if ends == ratio else f"{ratio} ({ends})"
+        return ""
+    ends = write_range(write(interval.low), write(interval.high))
+    return "" if ends == write(interval.value) else ends
 
 
 def write_change(ratio: float | None) -> str:

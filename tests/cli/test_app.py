@@ -201,3 +201,11 @@ def test_what_chooses_no_devices_is_a_usage_error(capsys, command, devices):
 def test_a_report_names_the_forms_that_it_knows(capsys):
     assert run(["report", "--to", "md,pdf"]) == 1
     assert "cannot take pdf here" in capsys.readouterr().err
+
+
+def test_an_option_that_went_to_a_command_which_is_not_there_is_unknown(capsys, monkeypatch):
+    monkeypatch.setitem(RENAMED, "perfci show --gone", "perfci nowhere --gone")
+
+    assert run(["show", "--gone", "x"]) == 1
+
+    assert "nowhere" not in capsys.readouterr().err
