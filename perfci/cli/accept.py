@@ -1,25 +1,17 @@
 """`perfci accept`: runs stored as baselines, a new environment as a step, and both proposed from a pipeline."""
 
-import os
-import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-from perfci import git, store
+from perfci import store
 from perfci.cli import language, options
 from perfci.cli.exits import Exit
 from perfci.cli.options import argument, flag, option
-from perfci.cli.output import STYLES, Paragraph, print_found, print_json, print_lines, tell_of
-from perfci.core import settings
-from perfci.core.errors import UsageError
-from perfci.core.model import Gate, Reason
-from perfci.core.wording import say, sentence
-from perfci.gitlab import propose as proposing
-from perfci.gitlab.propose import Fate, ProposalOptions, Proposed
+from perfci.cli.output import STYLES, Paragraph, print_found, tell_of
+from perfci.core.model import Gate
+from perfci.core.wording import say
 from perfci.report.data import pick
-from perfci.report.text import plain
 from perfci.report.words import count_cases
 from perfci.runs.accept import Acceptance
 from perfci.runs.accept_runs import AcceptOptions, accept_runs
@@ -79,8 +71,8 @@ def accept(
     """Store runs as the baselines of later runs, with a line of history each; exit 2 if anything was refused."""
     json = output == "json"
     if propose:
-        wanted = ProposalOptions(to=way, target=target, branch=branch, base=against, dry_run=dry_run)
-        return _propose(artifacts, wanted, project, json=json)
+        propose_files = options.require_extension("propose", "history", "--propose")
+        return Exit(propose_files(artifacts, way, target, branch, against, project, dry_run=dry_run, json=json))
     where = language.load(project)
     found = [store.read_run(path) for path in runs or [where.reports]]
     tell_of(found[0], *(runs or [where.reports]))
@@ -102,52 +94,3 @@ def describe_acceptances(accepted: Sequence[Acceptance]) -> Iterator[Paragraph]:
         text += say(", {count} refused", count=len(one.refused)) if one.refused else ""
         yield Paragraph(text, style=STYLES[Gate.FAILS if one.refused else Gate.OK])
         yield from (Paragraph(reason, 2) for reason in (*one.refused, *one.said))
-
-
-def _propose(source: Path, wanted: ProposalOptions, project: Path, *, json: bool) -> int:
-    """Proposes or pushes. A proposal that fails is a failed job: nobody else would ever see it."""
-    try:
-        where = language.load(project)
-    except UsageError as error:
-        if error.reason.kind != "no_project":
-            raise
-        where = settings.at(project.resolve())  # in a job without a checkout
-    here = git.read(where.root)
-    prefix = proposing.find_prefix(where.root, os.environ, None if isinstance(here, Reason) else here.root)
-    done = proposing.propose(source.resolve(), where, wanted, os.environ, prefix)
-    found = done.proposal
-    if json:
-        answer = pick(done, "state branch commit merge_request url problems")
-        answer["files"] = found.files if found else ()
-        answer["cases"] = [{**asdict(case), "change": case.change} for case in found.cases] if found else ()
-        answer["thresholds"] = [asdict(each) for each in found.thresholds] if found else ()
-        print_json(answer)
-    else:
-        print_lines(*map(plain, _describe_proposed(done)))
-    for problem in done.problems:
-        print(f"perfci: {plain(sentence(problem))}", file=sys.stderr)
-    return Exit.PERFCI_FAILED if done.problems else Exit.OK
-
-
-def _describe_proposed(done: Proposed) -> Iterator[str]:
-    found = done.proposal
-    if done.state is Fate.NOTHING:
-        yield say("Nothing to propose: baselines and thresholds are as the branch has them.")
-    elif found:
-        yield say(
-            "Cases with other medians: {moved}; stored anew with the same: {same}; runs added to histories: {runs}; "
-            "thresholds tightened: {thresholds}.",
-            moved=len(found.cases),
-            same=found.same,
-            runs=found.runs,
-            thresholds=len(found.thresholds),
-        )
-        yield from (f"  {path}" for path in found.files)
-    if done.state is Fate.CONFLICTS:
-        yield say("Nothing was written.")
-    if done.state is Fate.DRY:
-        yield say("Dry run: it would go to branch {branch}, and nothing was written.", branch=done.branch)
-    if done.commit:
-        yield say("Commit {commit} on branch {branch}.", commit=done.commit[:12], branch=done.branch)
-    if done.merge_request is not None:
-        yield say("Merge request !{number}: {url}", number=done.merge_request, url=done.url or "")

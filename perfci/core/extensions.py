@@ -36,6 +36,7 @@ POINTS = {
     "creep": "the function behind `perfci check --against-release`",
     "environment": "the function behind `perfci accept --environment`",
     "selftest": "the function behind `perfci doctor --selftest`",
+    "propose": "the function behind `perfci accept --propose`",
     "cluster": "a `ClusterKind` of perfci.runs.nodes: what --on leads to",
     "doctor": "a function of environment variables that returns a `HostLook` of perfci.runs.doctor",
 }

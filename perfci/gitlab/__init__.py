@@ -1,1 +1,1 @@
-"""GitLab: the merge request's note, and merge requests that propose baselines and thresholds."""
+"""The note in a merge request of GitLab or a pull request of GitHub."""

@@ -7,8 +7,10 @@ element of its own. No line may begin with foreign text: there a slash is a comm
 
 import re
 
+from perfci.core.wording import say
 from perfci.report import markdown, text
-from perfci.report.markdown import BREAK
+from perfci.report.markdown import BREAK, write_table
+from perfci.report.view import Table
 
 _GLFM = re.compile(
     r"(?P<code>`[^`]+`)"
@@ -55,6 +57,16 @@ def code(foreign: str, limit: int = text.NAME_LIMIT) -> str:
 def harden(markdown: str) -> str:
     """What the report's own escaping gave, with all undone that GitLab and GitHub would read out of it."""
     return _GLFM.sub(_part, markdown)
+
+
+def write_some(table: Table, most: int) -> str:
+    """The first rows of a table as Markdown for GitLab, and how many there are besides. Empty if there is no row."""
+    if not table.rows:
+        return ""
+    shown = harden(write_table(Table(table.columns, table.rows[:most], table.right))) if most else ""
+    left = len(table.rows) - most
+    more = say("Rows left out here: {count}.", count=left) if left > 0 else ""
+    return "\n\n".join(part for part in (shown, more) if part)
 
 
 def _part(found: re.Match[str]) -> str:

@@ -8,68 +8,18 @@ from pathlib import Path
 import pytest
 
 from perfci import git as git_history
-from perfci.core import settings
 from perfci.core.model import Reason
 from perfci.git import Revision, base, checkout, history
 from perfci.git.command import git as perfci_git
-from perfci.gitlab.propose import Fate, ProposalOptions, propose
 from tests.git.test_checkout import store_large
-from tests.git_repositories import clone, commit, commit_all, git, start
-from tests.gitlab.remote_repository import RemoteRepository
-
-HOOKS = ("post-index-change", "post-checkout", "pre-commit", "reference-transaction", "post-commit", "pre-auto-gc")
-
-
-def arm(directory: Path, mark: Path) -> None:
-    """Let everything that git can run from a git directory leave a mark."""
-    program = mark.parent / f"{mark.name}.sh"
-    program.write_text(f"#!/bin/sh\necho $0 $* >> {mark}\ncat\n")
-    program.chmod(0o755)
-    names = ("core.fsmonitor", "core.pager", "core.editor", "core.sshCommand", "core.askPass", "core.gitProxy")
-    names += ("diff.external", "diff.evil.textconv", "diff.evil.command", "merge.evil.driver", "gpg.program")
-    names += ("filter.evil.clean", "filter.evil.smudge", "filter.lfs.clean", "filter.lfs.smudge", "sequence.editor")
-    names += ("credential.helper", "uploadpack.packObjectsHook", "core.alternateRefsCommand", "pager.status")
-    names += ("remote.origin.uploadpack", "trailer.x.command", "interactive.diffFilter", "man.viewer")
-    config = "".join(f"[{name.rpartition('.')[0].replace('.', ' ' + chr(34), 1)}"
-                     f"{chr(34) if name.count('.') > 1 else ''}]\n\t{name.rpartition('.')[2]} = {program}\n"
-                     for name in names)  # fmt: skip
-    included = mark.parent / f"{mark.name}.config"
-    included.write_text(f"[core]\n\tfsmonitor = {program}\n\thooksPath = {mark.parent}\n")
-    with (directory / "config").open("a") as file:
-        file.write(
-            f'{config}[filter "lfs"]\n\tprocess = {program}\n\trequired = true\n[include]\n\tpath = {included}\n'
-        )
-        file.write(f"[log]\n\tshowSignature = true\n[alias]\n\tstatus = !{program}\n\tlog = !{program}\n")
-        file.write("[status]\n\tsubmoduleSummary = true\n[extensions]\n\tpartialClone = origin\n")
-        file.write(f'[remote "origin"]\n\turl = ext::{program} x\n\tpromisor = true\n')
-    (directory / "hooks").mkdir(exist_ok=True)
-    for name in HOOKS:
-        shutil.copy(program, directory / "hooks" / name)
-        shutil.copy(program, mark.parent / name)
-    (directory / "info").mkdir(exist_ok=True)
-    (directory / "info" / "attributes").write_text("* filter=evil diff=evil merge=evil\n")
+from tests.git_repositories import clone, commit, commit_all, git
+from tests.hostile_repository import arm, make_hostile
+from tests.remote_repository import RemoteRepository
 
 
 @pytest.fixture
 def hostile(repository, tmp_path) -> Path:
-    """A merge request whose kernels wrote whatever they like into `.git`, and into a submodule's."""
-    inner = start(tmp_path / "inner")
-    git(repository, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", inner.as_uri(), "module")
-    (repository / ".gitattributes").write_text("*.py filter=evil diff=evil\n*.bin filter=lfs\n")
-    (repository / "a.py").write_text("a")
-    (repository / "pyproject.toml").write_text("[tool.perfci]\n")
-    (repository / "baselines").mkdir()
-    (repository / "baselines" / "README.md").write_text("Numbers.\n")
-    commit_all(repository)
-    git(repository, "tag", "v1")
-    git(repository, "checkout", "-q", "-b", "topic")
-    commit(repository, "b", "a.py")
-    (repository / "a.py").write_text("changed")
-    (repository / "module" / "file").write_text("changed")
-    mark = tmp_path / "mark"
-    arm(repository / ".git", mark)
-    arm(repository / ".git" / "modules" / "module", mark)
-    return repository
+    return make_hostile(repository, tmp_path)
 
 
 def test_nothing_that_a_git_directory_configures_is_run(hostile, tmp_path):
@@ -84,7 +34,6 @@ def test_nothing_that_a_git_directory_configures_is_run(hostile, tmp_path):
         perfci_git(hostile, "diff", "--name-only", "main", "HEAD", "--", "a.py"),
         perfci_git(hostile, "cat-file", "blob", "0" * 40),
     )
-    done = propose(hostile, settings.at(hostile), ProposalOptions(dry_run=True), {})
 
     assert isinstance(read, Revision)
     assert read.dirty
@@ -92,7 +41,6 @@ def test_nothing_that_a_git_directory_configures_is_run(hostile, tmp_path):
     assert written == tmp_path / "base"
     assert (tmp_path / "base" / "a.py").read_text() == "b"
     assert [each for each in asked[:-1] if isinstance(each, Reason)] == []
-    assert done.state is Fate.NOTHING
     assert not (tmp_path / "mark").exists(), (tmp_path / "mark").read_text()
 
 

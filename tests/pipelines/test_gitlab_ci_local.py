@@ -8,9 +8,9 @@ import pytest
 
 from perfci import store
 from tests.git_repositories import commit_all, git
-from tests.gitlab.remote_repository import RemoteRepository
 from tests.gitlab.server import Fault
 from tests.pipelines.conftest import TOKEN
+from tests.remote_repository import RemoteRepository
 
 pytestmark = pytest.mark.slow
 

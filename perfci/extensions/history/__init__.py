@@ -10,6 +10,7 @@ ratchet tightening              thresholds that tighten by what accepted runs ha
 origins relaxing                where thresholds come from, and entries that loosen them for a time
 rebaseline                      baselines measured anew when what surrounds the kernels changed
 creep                           every case beside the last release
+proposal propose                baselines and thresholds proposed from a pipeline
 series                          the cases of a history in their order
 """
 
@@ -37,6 +38,7 @@ EXTENSION = Extension(
         "creep": (f"{HERE}.creep:compare_with_release",),
         "environment": (f"{HERE}.commands.environment:rebaseline",),
         "losses": (f"{HERE}.tightening:rescale",),
+        "propose": (f"{HERE}.commands.propose:propose_files",),
         "report": (f"{HERE}.commands.site:SiteFormat",),
         "sections": (f"{HERE}.histories:read_sections",),
     },

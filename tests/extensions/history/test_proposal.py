@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from perfci.gitlab.proposal import compare_earned
+from perfci.extensions.history.proposal import compare_earned
 from perfci.thresholds.earned import EarnedFile
 from tests.thresholds.earned_examples import HERE, KEY, THERE, earned
 

@@ -22,11 +22,12 @@ from perfci.core.model import (
     Spread,
 )
 from perfci.core.wording import sentence
+from perfci.extensions.history.propose import TRAILER, Fate, ProposalOptions, propose
 from perfci.git import command
-from perfci.gitlab.propose import TRAILER, Fate, ProposalOptions, propose
 from perfci.store.history import append_history
-from tests.git_repositories import alone
-from tests.gitlab.remote_repository import RemoteRepository
+from tests.git_repositories import alone, start
+from tests.hostile_repository import make_hostile
+from tests.remote_repository import RemoteRepository
 from tests.thresholds.earned_examples import KEY, earned, kept
 
 TOKEN = "glpat-Secret_of-the-tests.42"
@@ -399,3 +400,13 @@ def test_the_token_is_in_no_argument_and_no_file(remote, job, send, monkeypatch,
     send()
 
     assert not [text for text in seen if TOKEN in text or "Basic" in text]
+
+
+def test_nothing_that_a_git_directory_configures_is_run(monkeypatch, tmp_path):
+    alone(monkeypatch, tmp_path.parent)
+    hostile = make_hostile(start(tmp_path / "repository"), tmp_path)
+
+    done = propose(hostile, settings.at(hostile), ProposalOptions(dry_run=True), {})
+
+    assert done.state is Fate.NOTHING
+    assert not (tmp_path / "mark").exists(), (tmp_path / "mark").read_text()

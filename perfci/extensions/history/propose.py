@@ -17,10 +17,17 @@ from perfci.core.files import read_regular
 from perfci.core.model import Reason
 from perfci.core.settings import Settings
 from perfci.core.temporary import temporary_folder
+from perfci.extensions.history.proposal import (
+    ROWS,
+    Proposal,
+    ProposedFile,
+    describe_changes,
+    list_changed,
+    write_description,
+)
 from perfci.git import command
 from perfci.git.base import PROPOSALS
 from perfci.git.repository import SETTINGS, find_repository
-from perfci.gitlab.proposal import ROWS, Proposal, ProposedFile, describe_changes, list_changed, write_description
 from perfci.gitlab.variables import CERTIFICATES, HOST, find_invalid, read_token
 from perfci.report.text import plain
 from perfci.store.history import ENDING

@@ -1,15 +1,14 @@
-"""`perfci accept --propose` and `perfci check --retry` as commands: options, words, exit codes."""
+"""`perfci accept --propose` as a command: options, words, exit codes."""
 
 import os
 
 import pytest
 
-from perfci import store
 from perfci.cli.main import run
-from perfci.core.model import Device, Environment, Plan, Reason, Run
-from perfci.gitlab import propose as proposing
-from perfci.gitlab.proposal import MovedCase, Proposal
-from perfci.gitlab.propose import Fate, ProposalOptions, Proposed
+from perfci.core.model import Reason
+from perfci.extensions.history.commands import propose as proposing
+from perfci.extensions.history.proposal import MovedCase, Proposal
+from perfci.extensions.history.propose import Fate, ProposalOptions, Proposed
 
 TOLD = Proposal((MovedCase("relu", "h200", "rows=1", 10.0, 9.0),), 3, (), 2, ("baselines/h200/relu.json",))
 
@@ -76,16 +75,3 @@ def test_conflicts_are_sentences_of_their_own_and_fail_the_job(job, becomes, cap
     seen = capsys.readouterr()
     assert code == 1 and "Nothing was written" in seen.out
     assert seen.err.count("was changed on trunk by commit abc") == 2 and "\x1b" not in seen.err
-
-
-def test_an_answer_is_never_written_over_the_run_that_it_is_about(tmp_path, capsys):
-    (tmp_path / "kernels").mkdir()
-    reports = tmp_path / "reports"
-    reports.mkdir()
-    environment = Environment(Device("fake", "Fake One", "fake-one"), "virtual", "3.11", {}, "host", "Linux")
-    found = Run("r", "2026-01-01T00:00:00Z", "0.1.0", "perfci check", environment, Plan((), 1, 1.0, "fake"))
-    store.write_run(found, reports)
-
-    assert run(["check", "--retry", str(reports), "--out", str(reports), "--project", str(tmp_path)]) == 1
-    assert "--out" in capsys.readouterr().err
-    assert store.read_run(reports).id == "r"

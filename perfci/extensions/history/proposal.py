@@ -15,10 +15,9 @@ from perfci.core import units
 from perfci.core.environment import unmixable
 from perfci.core.errors import StoredFileError, UsageError
 from perfci.core.wording import say
-from perfci.gitlab.markup import code, harden
+from perfci.gitlab.markup import code, write_some
 from perfci.report import text
-from perfci.report.markdown import write_table
-from perfci.report.view import Table, make_table
+from perfci.report.view import make_table
 from perfci.store.history import ENDING, read_history
 from perfci.thresholds.earned import EarnedFile, read_file
 from perfci.thresholds.layers import is_stricter
@@ -218,13 +217,3 @@ def write_description(found: Proposal, base: str, rows: int = ROWS) -> str:
         f"<details>\n<summary>{say('Files')}</summary>\n\n{files}\n\n</details>",
     )
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def write_some(table: Table, most: int) -> str:
-    """The first rows of a table as Markdown for GitLab, and how many there are besides. Empty if there is no row."""
-    if not table.rows:
-        return ""
-    shown = harden(write_table(Table(table.columns, table.rows[:most], table.right))) if most else ""
-    left = len(table.rows) - most
-    more = say("Rows left out here: {count}.", count=left) if left > 0 else ""
-    return "\n\n".join(part for part in (shown, more) if part)
