@@ -85,7 +85,7 @@ def write_project(folder: Path) -> None:
     """Write the demo's project, which has no mistake yet."""
     kernels, templates = folder / "kernels", resources.files("perfci.scaffold").joinpath("templates", "demo")
     for op, facts in _OPS.items():
-        new.write(new.OpPlace(op, kernels / op, kernels), new.draft_from_template(op, templates, **facts))
+        new.write(new.OpPlace(op, kernels / op, kernels), new.fill_templates(op, templates, **facts), {})
     (folder / "pyproject.toml").write_text(_SETTINGS, encoding="utf-8", newline="\n")
 
 

@@ -2,12 +2,11 @@
 
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from perfci.core.model import Reason
 from perfci.ops.fingerprint.finder import PARTS
 from perfci.scaffold import edits
 
@@ -27,48 +26,23 @@ class OpPlace:
         return self.folder / f"{self.op}_{part}.py"
 
 
-@dataclass(frozen=True)
-class Copy:
-    """A file that an op gets a copy of, since it does not import it."""
-
-    name: str  # of the copy in the op's folder
-    text: str
-    original: str  # from the project's root
-    digest: str  # of the original
-
-
-@dataclass(frozen=True)
-class Draft:
-    """An op's four files, not yet written."""
-
-    texts: Mapping[str, str]  # part -> text of its file
-    look: tuple[Reason, ...] = ()  # what could not be derived, for a person to look at
-    carried: tuple[Reason, ...] = ()  # what came from where
-    copies: tuple[Copy, ...] = ()  # further files of the op's folder
-    shared: Mapping[str, str] = field(default_factory=dict)
-    """files beside the ops that they share. One that is there stays as it is"""
-
-
-def write(found: OpPlace, draft: Draft) -> tuple[Path, ...]:
-    """Write the four files, a page about them, and what they need: all or none. Returns their paths.
+def write(place: OpPlace, texts: Mapping[str, str], further: Mapping[Path, str]) -> tuple[Path, ...]:
+    """Write the four files by their parts, a page about them, and further files: all or none. Returns their paths.
 
     Raises StoredFileError.
     """
-    texts = {found.file(part): draft.texts[part] for part in PARTS}
     page = resources.files("perfci.scaffold").joinpath("templates", "op.md.txt").read_text(encoding="utf-8")
-    texts[found.folder / f"{found.op}.md"] = string.Template(page).substitute(op=found.op)
-    texts |= {found.folder / copy.name: copy.text for copy in draft.copies}
-    beside = {found.kernels / name: text for name, text in draft.shared.items()}
-    texts |= {path: text for path, text in beside.items() if not path.exists()}
-    edits.write(edits.Edit(path, None, text) for path, text in texts.items())
-    return tuple(texts)
+    files = {place.file(part): texts[part] for part in PARTS}
+    files |= {place.folder / f"{place.op}.md": string.Template(page).substitute(op=place.op), **further}
+    edits.write(edits.Edit(path, None, text) for path, text in files.items())
+    return tuple(files)
 
 
-def draft_from_template(op: str, folder: Traversable, **facts: str) -> Draft:
-    """Returns an op from the templates of its files in a folder, filled in with facts."""
+def fill_templates(op: str, folder: Traversable, **facts: str) -> dict[str, str]:
+    """Returns an op's files by their parts, from the templates in a folder, filled in with facts."""
     texts = {part: folder.joinpath(f"{part}.py.txt").read_text(encoding="utf-8") for part in PARTS}
     facts |= {"op": op, **write_imports(op)}
-    return Draft({part: string.Template(text).substitute(facts) for part, text in texts.items()})
+    return {part: string.Template(text).substitute(facts) for part, text in texts.items()}
 
 
 def write_imports(op: str) -> dict[str, str]:

@@ -14,11 +14,11 @@ from perfci.core.errors import PerfciError, UsageError
 from perfci.core.model import Reason
 from perfci.core.settings import Settings
 from perfci.extensions.adopt import sketch
+from perfci.extensions.adopt.place import Copy, Draft
 from perfci.extensions.adopt.task import Rehearse, Sketched, SketchFiles
 from perfci.ops.discover import digest
 from perfci.ops.fingerprint.finder import PARTS, Finder
 from perfci.runs.bench import WorkerPlace, make_environment, open_bench, place_ops
-from perfci.scaffold.new import Copy, Draft
 from perfci.worker.load import project_roots
 from perfci.worker.process import run_worker
 from perfci.worker.protocol import Message

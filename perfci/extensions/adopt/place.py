@@ -1,16 +1,40 @@
-"""Where the folder of a new op goes, and which names it may not have."""
+"""A new op: where its folder goes, which names it may not have, and what is written."""
 
 import keyword
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfci.core.errors import UsageError
+from perfci.core.model import Reason
 from perfci.ops.fingerprint.finder import PARTS
-from perfci.scaffold.new import OpPlace
+from perfci.scaffold.new import OpPlace, write
 
 TAKEN = frozenset({"torch", "triton", "tl", "perfci", "kernel", "reference", "make_inputs", "source"})
 """Names that the four files use for something else."""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A file that an op gets a copy of, since it does not import it."""
+
+    name: str  # of the copy in the op's folder
+    text: str
+    original: str  # from the project's root
+    digest: str  # of the original
+
+
+@dataclass(frozen=True)
+class Draft:
+    """An op's four files, not yet written."""
+
+    texts: Mapping[str, str]  # part -> text of its file
+    look: tuple[Reason, ...] = ()  # what could not be derived, for a person to look at
+    carried: tuple[Reason, ...] = ()  # what came from where
+    copies: tuple[Copy, ...] = ()  # further files of the op's folder
+    shared: Mapping[str, str] = field(default_factory=dict)
+    """files beside the ops that they share. One that is there stays as it is"""
 
 
 def place_op(name: str, kernels: Path, known: Mapping[str, Path]) -> OpPlace:
@@ -34,3 +58,10 @@ def place_op(name: str, kernels: Path, known: Mapping[str, Path]) -> OpPlace:
         if folder in found.folder.parents or found.folder in folder.parents:
             raise UsageError("new_op_nested", op=op, other=other, folder=str(folder))
     return found
+
+
+def write_draft(place: OpPlace, draft: Draft) -> tuple[Path, ...]:
+    """Write an op's files: all or none. Returns their paths. Raises StoredFileError."""
+    further = {place.folder / copy.name: copy.text for copy in draft.copies}
+    beside = {place.kernels / name: text for name, text in draft.shared.items()}
+    return write(place, draft.texts, further | {path: text for path, text in beside.items() if not path.exists()})

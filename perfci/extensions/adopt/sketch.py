@@ -5,12 +5,13 @@ import json
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import resources
 
 from perfci.core.model import Reason
+from perfci.extensions.adopt.place import Copy, Draft
 from perfci.ops.fingerprint.finder import COPIED
-from perfci.scaffold.new import Copy, Draft, draft_from_template, fit
+from perfci.scaffold.new import fill_templates, fit
 
 Case = Mapping[str, str]  # one case's parameters as text: {"rows": "4096", "dtype": "torch.float16"}
 SHARED = "_sketched"  # module beside the ops that calls sketches on devices that they were not written for
@@ -76,7 +77,7 @@ def draft(op: str, sketch: Sketch, copies: Sequence[Copy]) -> Draft:
     inputs = ["return {", *(f'    "{name}": {make},' for name, make in suites.inputs.items()), "}"]
     if any("generator" in make for make in suites.inputs.values()):
         inputs = ["generator = torch.Generator(device).manual_seed(seed)", *inputs]
-    made = draft_from_template(
+    made = fill_templates(
         op,
         TEMPLATES / "sketch",
         kernel=_write_side(op, sketch, sketch.kernel, "the kernel", copies),
@@ -91,7 +92,7 @@ def draft(op: str, sketch: Sketch, copies: Sequence[Copy]) -> Draft:
     shared = {}
     if sketch.kernel.device or sketch.reference.device:
         shared[f"{SHARED}.py"] = HERE.joinpath("rehearsal", "sketched.py").read_text(encoding="utf-8")
-    return replace(made, look=sketch.look, carried=sketch.carried, copies=tuple(copies), shared=shared)
+    return Draft(made, sketch.look, sketch.carried, tuple(copies), shared)
 
 
 def _write_side(op: str, sketch: Sketch, side: SketchFunction, about: str, copies: Sequence[Copy]) -> str:

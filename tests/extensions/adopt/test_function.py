@@ -12,7 +12,7 @@ from perfci.core import settings
 from perfci.core.errors import UsageError
 from perfci.core.wording import sentence
 from perfci.extensions.adopt.files import draft_from_function
-from perfci.extensions.adopt.place import place_op
+from perfci.extensions.adopt.place import place_op, write_draft
 from perfci.extensions.adopt.sketch import Sketch, draft
 from perfci.extensions.adopt.task import SketchFiles
 from perfci.ops import discover
@@ -58,7 +58,7 @@ def made(said, tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("made")
     for op in MADE:
         files = draft(op, said[op], [new.Copy(f"_{SOURCE.name}", SOURCE.read_text(), str(SOURCE), "")])
-        new.write(place_op(op, root / "kernels", {}), files)
+        write_draft(place_op(op, root / "kernels", {}), files)
     return root
 
 

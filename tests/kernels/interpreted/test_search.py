@@ -4,7 +4,7 @@ from perfci.device import open_device
 from perfci.extensions.adopt.sketch import TEMPLATES
 from perfci.measure.search import plan_search, search
 from perfci.measure.verify import checks, verify
-from perfci.scaffold.new import draft_from_template
+from perfci.scaffold.new import fill_templates
 from perfci.worker.load import load_op
 
 SEED = 4711
@@ -62,7 +62,7 @@ def describe(error):
 
 def load(folder, op, write):
     """The op by a name of its own: the other is imported already."""
-    texts = dict(draft_from_template(op, TEMPLATES / "op").texts)
+    texts = fill_templates(op, TEMPLATES / "op")
     texts |= {"baseline": BASELINE.replace("gradient", op), "triton": KERNEL.replace("gradient", op)}
     texts["triton"] = texts["triton"].replace("WRITE", write)
     # What else a person has to fill in: what the inputs that are refused consist of.

@@ -14,10 +14,10 @@ from perfci.core.model import Gate, Reason
 from perfci.core.settings import Settings
 from perfci.core.wording import say, sentence
 from perfci.extensions.adopt.files import draft_from_function, draft_from_library, name_op
-from perfci.extensions.adopt.place import place_op
+from perfci.extensions.adopt.place import Draft, place_op, write_draft
 from perfci.extensions.adopt.sketch import TEMPLATES
 from perfci.ops import discover
-from perfci.scaffold import new
+from perfci.scaffold.new import fill_templates
 
 
 @options.takes("ops", {"source": "ops reference tests copy", "library": "tests copy", "fake": "ops"})
@@ -67,8 +67,8 @@ def new_op(
     if source is not None:
         draft = draft_from_function(place.op, source, reference, where, tests, copy=copy)
     else:
-        draft = new.draft_from_template(place.op, TEMPLATES / ("fake_op" if fake else "op"))
-    written = new.write(place, draft)
+        draft = Draft(fill_templates(place.op, TEMPLATES / ("fake_op" if fake else "op")))
+    written = write_draft(place, draft)
     # A file that was copied may break the contract.
     folder = discover.OpFolder(place.op, place.folder)
     look = (*draft.look, *discover.check_contract(folder))
@@ -108,7 +108,7 @@ def _add_library(
             if isinstance(found, Reason):
                 raise UsageError(found.kind, **found.facts)
             place = place_op(op, where.kernels, made)
-            told.append({"op": op, "files": [str(path) for path in new.write(place, found)], "look": found.look})
+            told.append({"op": op, "files": [str(path) for path in write_draft(place, found)], "look": found.look})
             made[op] = place.folder
         except PerfciError as error:
             told.append({"op": op, "files": [], "failure": error.reason})
