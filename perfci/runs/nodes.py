@@ -86,7 +86,7 @@ def find_kind() -> ClusterKind:
     """Returns what offers clusters. Raises UsageError if no extension does."""
     kind: ClusterKind | None = next(extensions.provided("cluster"), None)
     if kind is None:
-        raise UsageError("cluster_not_offered")
+        raise UsageError("extension_missing", name="ray", option="--on, or cluster in [tool.perfci],")
     return kind
 
 

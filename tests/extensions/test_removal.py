@@ -109,7 +109,7 @@ def test_on_a_cluster_without_the_extension_for_it_the_missing_one_is_named(tmp_
 
     done = run(place, "check", "--device", "fake", "--on", "ray", where=tmp_path)
 
-    assert (done.returncode, "lacks the extension ray" in done.stderr) == (1, True), done.stderr
+    assert (done.returncode, "lacks the extension ray, which --on" in done.stderr) == (1, True), done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What many runs show together: the commit that brought a loss, steps and drift, boards, tighter thresholds, a site.
 
 bisect revisions bisection      the search for the commit that made a kernel slower
+commits                         of a repository's history, by git
 changepoints                    steps in the history of a case
 past histories charts           the History section of a report
 boards sick                     boards that stand out from others of their model

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from perfci.core.errors import UsageError
 from perfci.core.model import Fact, Interval, Reason, because
 from perfci.core.settings import Settings
-from perfci.extensions.history import bisection
+from perfci.extensions.history import bisection, commits
 from perfci.extensions.history.bisection import BisectionSearch, Leg, Loss, confirm, find_certainty
+from perfci.extensions.history.commits import Commit
 from perfci.extensions.history.revisions import FOLDER, BisectOptions, Revisions, TriedRevision
-from perfci.git import history
-from perfci.git.history import Commit
 from perfci.runs.bench import Listener, claim_bench
 from perfci.statistics.exact import to_ratio
 from perfci.statistics.strays import SAME, estimate_noise
@@ -69,7 +68,7 @@ def bisect_op(
     settings: Settings, options: BisectOptions, command: str, listener: Listener, audience: Audience
 ) -> Bisection:
     """Find what made an op slower, or wrong. Refs and work tree stay. Raises UsageError for nothing to search."""
-    ends = history.find_ends(settings.root, options.good, options.bad)
+    ends = commits.find_ends(settings.root, options.good, options.bad)
     own = dataclasses.replace(settings, reports=settings.reports / FOLDER)
     with claim_bench(own, listener) as bench:
         revisions = Revisions(bench, settings, options, command, ends)

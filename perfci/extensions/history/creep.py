@@ -16,8 +16,8 @@ from perfci.core.model.history import HistoryRun
 from perfci.core.model.place import UNTIMED, Device
 from perfci.core.model.run import Again, AgainCase, Base, DuelWhat, PlannedOp, Run
 from perfci.core.settings import Settings
+from perfci.extensions.history.commits import LastRelease, count_between, find_last_release, is_ancestor
 from perfci.git.base import How, find_commit
-from perfci.git.history import LastRelease, count_between, find_last_release, is_ancestor
 from perfci.runs.bench import Listener, claim_bench
 from perfci.runs.describe import Described
 from perfci.runs.experiment import Experiment

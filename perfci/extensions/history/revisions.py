@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from perfci.core.errors import GitError, PerfciError, UsageError
 from perfci.core.model import Base, DuelWhat, Need, Reason, Run, Suite, because
 from perfci.core.settings import Settings
+from perfci.extensions.history import commits
 from perfci.extensions.history.bisection import Rating
-from perfci.git import history
+from perfci.extensions.history.commits import Commit
 from perfci.git.base import How
-from perfci.git.history import Commit
 from perfci.ops.discover import select
 from perfci.ops.fingerprint.tree import Fingerprint, Tree
 from perfci.runs import base as base_stage
@@ -93,8 +93,8 @@ class Revisions:
         """Returns commits by git's own bisection, those that touch the op's files if these are known."""
         root, first_parent = self.settings.root, self._options.first_parent
         paths = () if any(each.opaque for each in self._prints.values()) else self._list_files()
-        found = history.list_halving(root, good, bad, paths, first_parent=first_parent)
-        return found or history.list_halving(root, good, bad, first_parent=first_parent)
+        found = commits.list_halving(root, good, bad, paths, first_parent=first_parent)
+        return found or commits.list_halving(root, good, bad, first_parent=first_parent)
 
     def _list_files(self) -> tuple[str, ...]:
         """Files of the op in every revision that is known by now."""
@@ -102,17 +102,17 @@ class Revisions:
 
     def describe(self, commit: str) -> Commit:
         """Returns a commit's author, date and title."""
-        return history.describe(self.settings.root, commit)
+        return commits.describe(self.settings.root, commit)
 
     def count(self) -> int:
         """Returns the number of commits between the ends."""
         first_parent = self._options.first_parent
-        return history.count_between(self.settings.root, self.good, self.bad, first_parent=first_parent)
+        return commits.count_between(self.settings.root, self.good, self.bad, first_parent=first_parent)
 
     def list_changes(self, commit: str) -> tuple[str, ...]:
         """Returns the op's files that a commit changed."""
         known = self._list_files()
-        return tuple(name for name in history.list_changes(self.settings.root, commit) if name in known)
+        return tuple(name for name in commits.list_changes(self.settings.root, commit) if name in known)
 
     def check_ends(self) -> None:
         """Raises UsageError if one of the ends lacks the op, or if both have the same files of it."""

@@ -12,11 +12,10 @@ from perfci.core import settings
 from perfci.core.errors import UsageError
 from perfci.core.wording import sentence
 from perfci.extensions.adopt.files import draft_from_function
-from perfci.extensions.adopt.place import place_op, write_draft
+from perfci.extensions.adopt.place import Copy, place_op, write_draft
 from perfci.extensions.adopt.sketch import Sketch, draft
 from perfci.extensions.adopt.task import SketchFiles
 from perfci.ops import discover
-from perfci.scaffold import new
 from tests.extensions.adopt.rehearsing import interpreted, rehearse
 
 HERE = Path(__file__).parent
@@ -57,7 +56,7 @@ def made(said, tmp_path_factory) -> Path:
     """A project with the ops that need no edit."""
     root = tmp_path_factory.mktemp("made")
     for op in MADE:
-        files = draft(op, said[op], [new.Copy(f"_{SOURCE.name}", SOURCE.read_text(), str(SOURCE), "")])
+        files = draft(op, said[op], [Copy(f"_{SOURCE.name}", SOURCE.read_text(), str(SOURCE), "")])
         write_draft(place_op(op, root / "kernels", {}), files)
     return root
 

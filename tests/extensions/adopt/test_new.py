@@ -139,7 +139,7 @@ def test_one_file_that_is_there_already_keeps_all_four_from_being_written(tmp_pa
     taken.write_text("mine")
 
     with pytest.raises(StoredFileError):
-        new.write(place, new.fill_templates("twice", TEMPLATES / "op"))
+        new.write(place, new.fill_templates("twice", TEMPLATES / "op"), {})
 
     assert files(tmp_path) == ["twice/twice_performance.py"]
     assert taken.read_text() == "mine"

@@ -13,11 +13,10 @@ from perfci.cli.main import run
 from perfci.core import settings
 from perfci.core.errors import UsageError
 from perfci.core.wording import sentence
-from perfci.extensions.adopt.place import place_op, write_draft
+from perfci.extensions.adopt.place import Copy, place_op, write_draft
 from perfci.extensions.adopt.sketch import Sketch, draft
 from perfci.ops import discover
 from perfci.ops.fingerprint.tree import Tree
-from perfci.scaffold import new
 from tests.extensions.adopt.rehearsing import CUBES, HARNESS, KERNEL, accuracy, interpreted, of_file, rehearse, sketch
 
 HERE = Path(__file__).parent
@@ -272,7 +271,7 @@ def converted(said, tmp_path_factory) -> Path:
     for op in (*RIGHT, *MADE):
         kernel = SAMPLES / f"{RIGHT[op]}_triton.py" if op in RIGHT else said["root"] / op / "op_v1_triton.py"
         baseline = kernel.with_name(kernel.name.replace("_triton", "_baseline"))
-        copies = [new.Copy(f"_{path.name}", path.read_text(), str(path), "") for path in (kernel, baseline)]
+        copies = [Copy(f"_{path.name}", path.read_text(), str(path), "") for path in (kernel, baseline)]
         write_draft(place_op(op, root / "kernels", {}), draft(op, said[op], copies))
     return root
 

@@ -14,7 +14,7 @@ from perfci.core.model import Interval, Reason
 from perfci.extensions.history.bisect import Bisection, Culprit
 from perfci.extensions.history.bisection import Leg, Rating
 from perfci.extensions.history.commands import bisect as bisects
-from perfci.git.history import Commit
+from perfci.extensions.history.commits import Commit
 from perfci.report.data import write_plain
 from perfci.statistics.strays import SAME, Shown
 

@@ -22,6 +22,7 @@ from perfci.core.model import (
     Spread,
 )
 from perfci.core.wording import sentence
+from perfci.extensions.history import commits
 from perfci.extensions.history.propose import TRAILER, Fate, ProposalOptions, propose
 from perfci.git import command
 from perfci.store.history import append_history
@@ -336,7 +337,7 @@ def test_a_baseline_that_perfci_cannot_read_is_refused(job, send, content):
 
 
 def test_a_file_that_is_too_large_is_refused_before_it_is_read(job, send, monkeypatch):
-    monkeypatch.setattr("perfci.gitlab.proposal.MOST_BYTES", 100)
+    monkeypatch.setattr("perfci.extensions.history.proposal.MOST_BYTES", 100)
     job.accept()
 
     with pytest.raises(UsageError) as raised:
@@ -407,6 +408,10 @@ def test_nothing_that_a_git_directory_configures_is_run(monkeypatch, tmp_path):
     hostile = make_hostile(start(tmp_path / "repository"), tmp_path)
 
     done = propose(hostile, settings.at(hostile), ProposalOptions(dry_run=True), {})
+    assert commits.describe(hostile, "HEAD").title == "b"
+    assert commits.list_changes(hostile, "HEAD") == ("a.py",)
+    assert commits.count_between(hostile, "main", "HEAD", ["a.py"]) == 1
+    assert commits.find_last_release(hostile).name == "v1"
 
     assert done.state is Fate.NOTHING
     assert not (tmp_path / "mark").exists(), (tmp_path / "mark").read_text()

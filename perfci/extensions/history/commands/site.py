@@ -12,9 +12,9 @@ from perfci.core.wording import say, sentence
 from perfci.extensions.history import site
 from perfci.extensions.history.alerts import list_alerts
 from perfci.extensions.history.commands.history import load_stores
+from perfci.extensions.history.commits import find_last_release, list_ancestors
 from perfci.extensions.history.fitness import read_fitness
 from perfci.extensions.history.heat import Release
-from perfci.git.history import find_last_release, list_ancestors
 from perfci.report.text import plain
 
 

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from perfci.git.history import (
+from perfci.extensions.history.commits import (
     Commit,
     count_between,
     describe,
@@ -12,7 +12,25 @@ from perfci.git.history import (
     list_changes,
     list_halving,
 )
-from tests.git_repositories import clone, commit, git, told
+from tests.git_repositories import alone, clone, commit, git, start, told
+
+
+@pytest.fixture
+def repository(monkeypatch, tmp_path):
+    alone(monkeypatch, tmp_path.parent)
+    return start(tmp_path / "repository")
+
+
+@pytest.fixture
+def forked(repository):
+    """On the branch topic, one commit beyond where it left main; main has moved on by another."""
+    git(repository, "tag", "fork")
+    git(repository, "checkout", "-q", "-b", "topic")
+    commit(repository, "topic", "other")
+    git(repository, "checkout", "-q", "main")
+    commit(repository, "main moved on")
+    git(repository, "checkout", "-q", "topic")
+    return repository
 
 
 def line(repository, count, start=0):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfci.git.history import LastRelease, find_last_release
+from perfci.extensions.history.commits import LastRelease, find_last_release
 from tests.git_repositories import alone, clone, commit, git, start, told
 
 
