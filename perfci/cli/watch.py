@@ -14,7 +14,7 @@ from perfci.core.settings import Settings
 from perfci.core.wording import say
 from perfci.ops.discover import select_one
 from perfci.ops.fingerprint.tree import Tree
-from perfci.runs.base import hash_rules
+from perfci.runs.rules import hash_rules
 
 GLANCE_S = 0.5
 

@@ -15,9 +15,9 @@ from perfci.core.settings import Settings
 from perfci.ops.discover import pick
 from perfci.ops.spec import matches
 from perfci.runs.accept import SLOWER, Acceptance, Evidence, accept, find_losses, find_refusals
-from perfci.runs.base import list_known_ops
 from perfci.runs.decide import decide
 from perfci.runs.effective_thresholds import in_force
+from perfci.runs.rules import list_known_ops
 from perfci.store.files import write_together
 from perfci.store.history import check_history, extend_history, held, history_path, read_history, with_names_of_now
 from perfci.store.lines import make_line

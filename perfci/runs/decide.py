@@ -23,7 +23,7 @@ from perfci.ops.spec import matches
 from perfci.report.sections import OpExtra
 from perfci.runs import effective_thresholds
 from perfci.runs.accept import accept
-from perfci.runs.base import is_judged_by_base, list_known_ops, mark_added, move_settings
+from perfci.runs.rules import is_judged_by_base, list_known_ops, mark_added, move_settings
 from perfci.thresholds.limits import Thresholds
 from perfci.thresholds.read import load
 

@@ -14,7 +14,7 @@ from perfci.core.settings import Settings
 from perfci.core.wording import say
 from perfci.judge.expected import parse_day
 from perfci.ops.spec import matches
-from perfci.runs.base import list_known_ops
+from perfci.runs.rules import list_known_ops
 from perfci.thresholds.earned import EarnedFile, read_earned
 from perfci.thresholds.layers import ALPHA, Relaxed, find_strictest, is_stricter
 from perfci.thresholds.limits import Thresholds

@@ -25,12 +25,14 @@ from perfci.core.settings import Settings
 from perfci.runs import base as base_stage
 from perfci.runs.base import BaseTree, FoundBase
 from perfci.runs.bench import LOGS, Bench
+from perfci.runs.beside import describe_against
 from perfci.runs.boards import avoid_sick, find_sick
 from perfci.runs.decide import decide
 from perfci.runs.describe import Described
 from perfci.runs.effective_thresholds import alpha_of, refuse_looser
 from perfci.runs.plan import Request, estimate_seconds, make_plan
 from perfci.runs.record import new_run
+from perfci.runs.rules import verify_rules_unchanged
 from perfci.runs.schedule import Recorder
 from perfci.store import launches
 from perfci.worker.tasks import NOTHING_PLANTED, Plant
@@ -95,7 +97,7 @@ class Experiment:
     def seal(self) -> None:
         """Note the thresholds and baselines that count. Raises UsageError if they differ from those noted first."""
         trees = [self.tree.settings] if self.tree else []
-        base_stage.verify_rules_unchanged(self.bench, self.settings, self.base.rules, *trees)
+        verify_rules_unchanged(self.bench, self.settings, self.base.rules, *trees)
 
     def clear(self) -> None:
         """Remove an earlier run's logs and launches from the reports folder."""
@@ -105,7 +107,7 @@ class Experiment:
     def describe(self) -> Described:
         """Discover the ops, and import them and what differs of the base."""
         with self.bench.timing("describe"):
-            return base_stage.describe_against(self.bench, self.request, self.tree)
+            return describe_against(self.bench, self.request, self.tree)
 
     def plan(self, found: Described) -> Plan:
         """Fix what is measured and duelled, on boards that are not sick. Raises UsageError as `make_plan` does."""

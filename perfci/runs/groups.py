@@ -21,6 +21,7 @@ from perfci.git.command import parse_commit
 from perfci.ops.fingerprint.pins import pins_changed
 from perfci.runs import base as base_stage
 from perfci.runs.base import BaseTree
+from perfci.runs.beside import plan_ops
 from perfci.runs.describe import Described
 from perfci.runs.experiment import Experiment
 from perfci.runs.merge import add_findings, join_limits
@@ -75,7 +76,7 @@ def group_cases(
             refused += [(case, error.reason) for case in here]
             continue
         beside, base, names = _beside(whole, tree, number), tree.base, {case.op for case in here}
-        planned = base_stage.plan_ops(whole.bench, tree, whole.request, [op for op in ops if op.op in names])
+        planned = plan_ops(whole.bench, tree, whole.request, [op for op in ops if op.op in names])
         of_base, duelled = {op.op: op.base for op in planned}, []
         for case in here:
             there = of_base[case.op]

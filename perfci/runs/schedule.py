@@ -14,13 +14,14 @@ from perfci.core import deadline
 from perfci.core.deadline import Timetable
 from perfci.core.model import Need, OpRun, PlannedOp, Reason, Run
 from perfci.core.wording import say
-from perfci.runs.base import BaseTree, choose_rules
+from perfci.runs.base import BaseTree
 from perfci.runs.bench import Bench, warm_up
 from perfci.runs.histories import add_accepted
 from perfci.runs.looks import Looks
 from perfci.runs.pace import LATER, Pace, Stopwatch
 from perfci.runs.plan import Request, cases_to_run
 from perfci.runs.record import ENDS_RUN, Record, ends_run
+from perfci.runs.rules import choose_rules
 from perfci.runs.tasks import Tasks
 from perfci.worker.gather import Gathered
 from perfci.worker.inbox import LATE
@@ -43,7 +44,7 @@ class Recorder:
     ) -> None:
         """`times`: what the ops' first looks may take, if that is known."""
         self._bench, self._request, self._tree = bench, request, tree
-        self._rules = choose_rules(run.plan.base, tree, bench.settings)
+        self._rules = choose_rules(run.plan.base, tree.settings if tree else None, bench.settings)
         self._record = Record(run, bench.settings)
         self._tasks = Tasks(bench, request, self._record, tree, self._rules, plant)
         self._looks = Looks(self._tasks, self._record)

@@ -47,6 +47,7 @@ from perfci.ops.fingerprint.tree import Tree
 from perfci.runs import base as base_stage
 from perfci.runs import flow
 from perfci.runs.bench import BOARD, Bench, Listener, claim_bench, name_devices, open_bench
+from perfci.runs.beside import compare_files
 from perfci.runs.boards import avoid_sick
 from perfci.runs.decide import decide, open_rules
 from perfci.runs.describe import Described, find_violation
@@ -54,6 +55,7 @@ from perfci.runs.effective_thresholds import alpha_of
 from perfci.runs.experiment import Experiment, begin_run
 from perfci.runs.merge import DIGITS, merge, refuse_mixed
 from perfci.runs.plan import Request, cases_to_run, share_out
+from perfci.runs.rules import hash_rules
 from perfci.store import launches
 from perfci.store.files import encode, uncollected
 
@@ -104,7 +106,7 @@ def plan_shards(
         chosen, found = select(settings, request.ops), None
         if skips and not any(map(find_violation, chosen)):
             unlisted = [PlannedOp(op.op, unlisted=True) for op in chosen]
-            known = base_stage.compare_files(base.tree, settings, unlisted)
+            known = compare_files(base.tree, settings, unlisted)
             found = Described(UNKNOWN, known) if all(op.base and op.base.same for op in known) else None
         kind = last.plan.device if last and request.device == AUTO else request.device
         if found is None:
@@ -122,7 +124,7 @@ def plan_shards(
         perfci=VERSION,
         created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         commit=parse_commit(settings.root, "HEAD"),
-        rules=base_stage.hash_rules(base.rules), alpha=alpha_of(base.rules, request.thresholds),
+        rules=hash_rules(base.rules), alpha=alpha_of(base.rules, request.thresholds),
         shards=shards, timer=request.timer, plan=whole,
         ops=tuple(dataclasses.replace(each, files=prints.get(each.op, "")) for each in shared),
         family=whole.family,
@@ -315,7 +317,7 @@ def refuse_foreign_plan(settings: Settings, sharded: ShardPlan, request: Request
     with open_bench(settings, lambda _: None) as bench:
         experiment = Experiment.find(bench, request, "")
         rules, tree = experiment.base.rules, experiment.tree
-        digest, known = base_stage.hash_rules(rules), base_stage.compare_files(tree, settings, plan.ops)
+        digest, known = hash_rules(rules), compare_files(tree, settings, plan.ops)
         kind = plan.device if request.device == AUTO else request.device
         whole = experiment.plan(Described(dataclasses.replace(UNKNOWN, kind=kind), known))
     alpha = alpha_of(rules, request.thresholds)
@@ -363,7 +365,7 @@ def merge_shards(
     with uncollected():
         run = merge(sharded, digest, [run for run, _ in found], blank)
     with open_rules(run, settings) as rules:
-        _refuse_difference(RULES, base_stage.hash_rules(rules)[:DIGITS], sharded.rules[:DIGITS])
+        _refuse_difference(RULES, hash_rules(rules)[:DIGITS], sharded.rules[:DIGITS])
     # A signature covers both.
     launches.join_launches(settings.reports, {run.id: folder for run, folder in reversed(found)}.values())
     store.write_run(run, settings.reports)

@@ -25,7 +25,9 @@ from perfci.core.settings import load, take_grants
 from perfci.core.wording import sentence
 from perfci.runs import base as stage
 from perfci.runs.bench import open_bench
+from perfci.runs.beside import describe_against, plan_ops
 from perfci.runs.plan import Request
+from perfci.runs.rules import choose_rules, move_settings
 from tests.git_repositories import commit_all, git
 from tests.runs.stand_ins import CASES
 
@@ -107,7 +109,7 @@ def test_a_shallow_clone_says_what_to_fetch(forked, tmp_path, monkeypatch):
     """Reported on any branch: otherwise a change would look like one that nobody compares."""
     clone = tmp_path / "clone"
     git(tmp_path, "clone", "-q", "--depth", "1", "--branch", "topic", forked.root.as_uri(), str(clone))
-    settings = stage.move_settings(forked, clone)
+    settings = move_settings(forked, clone)
     monkeypatch.setenv("CI_COMMIT_BRANCH", "topic")
     monkeypatch.setenv("CI_DEFAULT_BRANCH", "main")
     with open_bench(dataclasses.replace(settings, reports=clone / "reports"), print) as bench:
@@ -149,11 +151,11 @@ def test_a_change_that_moves_its_rules_is_judged_by_those_of_its_base(bench, for
 )
 def test_a_merge_request_alone_is_judged_by_its_bases_rules(forked, how, changed, whose):
     base = Base("a" * 40, how, "main", changed_rules=changed)
-    tree = stage.BaseTree(base, stage.move_settings(forked, Path("/base")))
+    tree = stage.BaseTree(base, move_settings(forked, Path("/base")))
 
-    assert stage.choose_rules(base, tree, forked) == (tree.settings if whose == "base" else forked)
-    assert stage.choose_rules(base, None, forked) == forked
-    assert stage.choose_rules(None, None, forked) == forked
+    assert choose_rules(base, tree.settings, forked) == (tree.settings if whose == "base" else forked)
+    assert choose_rules(base, None, forked) == forked
+    assert choose_rules(None, None, forked) == forked
 
 
 # --- what the base has of each op -------------------------------------------------------------------------------------
@@ -164,7 +166,7 @@ def planned(bench, workers, **ops):
     workers.planned = ops
     tree = find(bench)
     head = [PlannedOp(op, ("rows=0",), CASES, signature=("x",)) for op in ("added", "relu", "scale")]
-    return {op.op: op.base for op in stage.plan_ops(bench, tree, Request(device="fake"), head)}
+    return {op.op: op.base for op in plan_ops(bench, tree, Request(device="fake"), head)}
 
 
 def test_an_op_with_the_same_files_is_the_same_without_being_imported(bench, workers):
@@ -177,7 +179,7 @@ def test_an_op_with_the_same_files_is_the_same_without_being_imported(bench, wor
 
 
 def test_head_is_described_while_the_base_is(bench, workers):
-    found = stage.describe_against(bench, Request(device="fake"), find(bench))
+    found = describe_against(bench, Request(device="fake"), find(bench))
 
     assert {op.op: op.base.same for op in found.ops} == {"relu": False, "scale": True}
     assert [[files.op for files in task.place.ops] for task in workers.tasks] == [["relu", "scale"], ["relu"]]
@@ -188,7 +190,7 @@ def test_a_renamed_case_is_one_that_the_base_has_too(bench, workers):
     workers.planned = {"relu": PlannedOp("relu", (), ("n=1", "rows=2"), signature=("x",))}
     head = [PlannedOp("relu", ("rows=0",), CASES, signature=("x",), renamed={"rows=1": "n=1"})]
 
-    (found,) = stage.plan_ops(bench, find(bench), Request(device="fake"), head)
+    (found,) = plan_ops(bench, find(bench), Request(device="fake"), head)
 
     assert found.base.performance == CASES
 

@@ -19,8 +19,8 @@ from perfci.git.command import require
 from perfci.git.repository import find_repository
 from perfci.ops.discover import select_one
 from perfci.report.data import write_plain
-from perfci.runs.base import move_settings
 from perfci.runs.plan import Request
+from perfci.runs.rules import move_settings
 from perfci.store.history import held
 
 MOST = 10**6  # rounds of a search: it has a budget of its own

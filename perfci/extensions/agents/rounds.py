@@ -19,6 +19,7 @@ from perfci.git.base import How, find_commit
 from perfci.ops.discover import OpFolder, ops, select_one
 from perfci.runs import base as base_stage
 from perfci.runs.bench import Bench, Listener, claim_bench, warm_up
+from perfci.runs.beside import fingerprint_both, plan_beside
 from perfci.runs.describe import Described
 from perfci.runs.experiment import Experiment
 from perfci.runs.plan import Request
@@ -56,7 +57,7 @@ def try_round(
         )  # fmt: skip
         name = f"round {found.best}" if best else origin[:SHOWN]
         base = base_stage.write_base(bench, Base(str(found.against), How.ASKED, name))
-        if pair := base_stage.fingerprint_both(base, settings, [op.op]).get(op.op):
+        if pair := fingerprint_both(base, settings, [op.op]).get(op.op):
             found = replace(found, digest=pair[0].digest, files=pair[0].changed_files(pair[1]))
         same = next((each.number for each in done if each.digest == found.digest), None)
         outside = [each for each in found.files if not may_change(settings, op, settings.root / each)]
@@ -135,8 +136,8 @@ def _compare_with_start(bench: Bench, request: Request, run: Run, start: base_st
     experiment = Experiment.beside(bench, request, run.command, start)
     # Suites and signatures are the same in all rounds, so that nothing has to be described again.
     device, described = run.environment.device, [Described(run.environment.device, run.plan.ops)]
-    prints = base_stage.fingerprint_both(start, own, [found.op])
-    planned = base_stage.plan_beside(start, run.plan.ops, prints, described, own.root)
+    prints = fingerprint_both(start, own, [found.op])
+    planned = plan_beside(start, run.plan.ops, prints, described, own.root)
     plan = experiment.plan(Described(device, planned, run.plan.devices))
     beside = experiment.record(experiment.begin(plan, device))
     confidence = find_confidence(found.place)

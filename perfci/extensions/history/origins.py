@@ -12,8 +12,8 @@ from perfci.core.model import Device, Environment, HistoryRun, Reason
 from perfci.core.settings import Settings
 from perfci.ops.discover import pick
 from perfci.ops.spec import is_stored, matches
-from perfci.runs.base import list_known_ops
 from perfci.runs.effective_thresholds import InForce, over, relaxed_note
+from perfci.runs.rules import list_known_ops
 from perfci.store.history import history_devices, read_history
 from perfci.thresholds.case import CaseThresholds
 from perfci.thresholds.earned import read_earned

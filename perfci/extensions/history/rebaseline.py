@@ -26,8 +26,8 @@ from perfci.ops.discover import pick
 from perfci.report.text import list_some
 from perfci.runs.accept import Evidence, Limits, accept
 from perfci.runs.accept_runs import read_stored
-from perfci.runs.base import list_known_ops
 from perfci.runs.effective_thresholds import in_force
+from perfci.runs.rules import list_known_ops
 from perfci.statistics import exact
 from perfci.store import history
 from perfci.store.files import write_together

@@ -10,8 +10,8 @@ from perfci.core.wording import say
 from perfci.extensions.history.origins import check_device, list_cases, pick_ops
 from perfci.judge.expected import parse_day
 from perfci.ops.spec import matches
-from perfci.runs.base import list_known_ops
 from perfci.runs.effective_thresholds import place
+from perfci.runs.rules import list_known_ops
 from perfci.store.files import write_atomically
 from perfci.store.history import held
 from perfci.thresholds.layers import ALPHA, Relaxed

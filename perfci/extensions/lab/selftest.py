@@ -11,12 +11,13 @@ from perfci.core.model import UNTIMED, Base, DuelWhat, Judgement, Judgements, Ru
 from perfci.core.settings import Settings
 from perfci.ops.discover import select
 from perfci.report.against import DUEL
-from perfci.runs.base import FOLDER, BaseTree, move_settings
+from perfci.runs.base import FOLDER, BaseTree
 from perfci.runs.bench import Bench, Listener, claim_bench
 from perfci.runs.describe import describe_ops
 from perfci.runs.effective_thresholds import of_run
 from perfci.runs.experiment import Experiment
 from perfci.runs.plan import Request
+from perfci.runs.rules import move_settings
 from perfci.statistics import duel_rule, many_duels
 from perfci.worker.tasks import Plant
 

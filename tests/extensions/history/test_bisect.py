@@ -26,8 +26,7 @@ from perfci.core.settings import load
 from perfci.extensions.history.bisect import Audience, bisect_op
 from perfci.extensions.history.bisection import Rating
 from perfci.extensions.history.revisions import BisectOptions
-from perfci.runs import base as base_stage
-from perfci.runs import experiment
+from perfci.runs import beside, experiment
 from perfci.runs.describe import Described
 from perfci.runs.plan import Request
 from tests.git_repositories import git
@@ -160,8 +159,8 @@ def times(settings):
 @pytest.fixture
 def workers(monkeypatch):
     stand_in = Workers()
-    monkeypatch.setattr(base_stage, "describe_ops", stand_in.describe)
-    monkeypatch.setattr(base_stage, "describe_sources", stand_in.describe_sources)
+    monkeypatch.setattr(beside, "describe_ops", stand_in.describe)
+    monkeypatch.setattr(beside, "describe_sources", stand_in.describe_sources)
     monkeypatch.setattr(experiment, "Recorder", stand_in.recorder)
     return stand_in
 

@@ -1,0 +1,132 @@
+"""Planned ops beside the base's: which files differ, and which cases both have."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from perfci.core.model import PlannedBase, PlannedOp, Reason, because
+from perfci.core.settings import Settings
+from perfci.ops.discover import select
+from perfci.ops.fingerprint.tree import Fingerprint, Tree
+from perfci.runs.base import BaseTree
+from perfci.runs.bench import Bench
+from perfci.runs.changed_lines import list_lines
+from perfci.runs.describe import Described, OpSource, describe_ops, describe_sources, find_violation
+from perfci.runs.plan import Request
+
+Prints = Mapping[str, tuple[Fingerprint, Fingerprint]]
+"""Of the files of ops that both have, here and at the base."""
+
+
+def describe_against(bench: Bench, request: Request, tree: BaseTree | None) -> Described:
+    """Discover the ops, and import them and what differs of the base at once. Each op has what the base has of it."""
+    if tree is None:
+        return describe_ops(bench, request)
+    chosen = select(bench.settings, request.ops)
+    prints = fingerprint_both(tree, bench.settings, [op.op for op in chosen if not find_violation(op)])
+    head, *others = describe_sources(bench, request, OpSource(bench.settings, chosen), *_list_changed(tree, prints))
+    return dataclasses.replace(head, ops=plan_beside(tree, head.ops, prints, others, bench.settings.root))
+
+
+def plan_ops(bench: Bench, tree: BaseTree, request: Request, head: Sequence[PlannedOp]) -> tuple[PlannedOp, ...]:
+    """Every op with what the base has of it: the same files, or the cases of the base's own suites."""
+    prints = fingerprint_both(tree, bench.settings, [op.op for op in head if not op.failure])
+    described = describe_sources(bench, request, *_list_changed(tree, prints))
+    return plan_beside(tree, head, prints, described, bench.settings.root)
+
+
+def _list_changed(tree: BaseTree, prints: Prints) -> list[OpSource]:
+    """The base's ops that have to be imported, if there are any."""
+    python = tree.base.python
+    # With another toolchain, what it makes of the same files is the question.
+    wanted = [op for op in tree.ops if op.op in prints and (python or not prints[op.op][0].same_as(prints[op.op][1]))]
+    return [OpSource(tree.settings, wanted, python)] if wanted else []
+
+
+def plan_beside(
+    tree: BaseTree, head: Sequence[PlannedOp], prints: Prints, described: Sequence[Described], root: Path
+) -> tuple[PlannedOp, ...]:
+    """Every op with what the base has of it. described: the base's ops that differ, as they were imported.
+
+    root: of the project under test.
+    """
+    of_base, planned = {op.op: op for base in described for op in base.ops}, []
+    for op in head:
+        base = _planned_base(op, prints.get(op.op), of_base.get(op.op), tree)
+        lines = list_lines(base.changed, tree.settings.root, root) if base else ()
+        planned.append(dataclasses.replace(op, base=base and dataclasses.replace(base, lines=lines)))
+    return tuple(planned)
+
+
+def compare_files(tree: BaseTree | None, settings: Settings, planned: Sequence[PlannedOp]) -> tuple[PlannedOp, ...]:
+    """Planned ops with what files show of the base: whether it has the op, and which files differ. Imports nothing."""
+    if tree is None:
+        return tuple(dataclasses.replace(op, base=None) for op in planned)
+    prints = fingerprint_both(tree, settings, [op.op for op in planned if not op.failure])
+
+    def compare(op: PlannedOp) -> PlannedBase | None:
+        pair = prints.get(op.op)
+        if pair is None or pair[0].same_as(pair[1]):
+            return _planned_base(op, pair, None, tree)
+        changed = pair[0].changed_files(pair[1])
+        lines = list_lines(changed, tree.settings.root, settings.root)
+        return dataclasses.replace(op.base or PlannedBase(), same=False, changed=changed, lines=lines)
+
+    return tuple(dataclasses.replace(op, base=compare(op)) for op in planned)
+
+
+def fingerprint_both(tree: BaseTree, settings: Settings, names: Sequence[str]) -> Prints:
+    """The files of each of these ops that both have, here and at the base."""
+    ours, base = (Tree(project.root, project.kernels) for project in (settings, tree.settings))
+    theirs = {op.op for op in tree.ops}
+    return {op: (ours.fingerprint(op), base.fingerprint(op)) for op in names if op in theirs}
+
+
+def _planned_base(
+    head: PlannedOp, prints: tuple[Fingerprint, Fingerprint] | None, base: PlannedOp | None, tree: BaseTree
+) -> PlannedBase | None:
+    if head.failure:
+        return None
+    if prints is None:
+        return PlannedBase(failure=Reason("base_lacks_op", {"op": head.op, "base": tree.base.name}))
+    if base is None:
+        return PlannedBase(same=True, performance=head.performance, cache=head.cache)
+    ours, theirs = prints
+    changed, failure, apart = ours.changed_files(theirs), None, None
+    if base.failure:
+        return PlannedBase(changed=changed, failure=because("base_broken", base.failure, op=head.op))
+    if not can_be_called_alike(base.signature, head.signature):
+        before, after = ", ".join(base.signature), ", ".join(head.signature)
+        failure = Reason("base_signature", {"op": head.op, "before": before, "after": after})
+    elif tree.base.python:
+        apart = Reason("other_interpreter", {"python": tree.base.python})
+    elif late := (*ours.late_imports, *theirs.late_imports):
+        apart = Reason("imports_late", {"where": late[0]})
+    # In head's process such imports would find head's modules. What the base's kernel imports runs in its own.
+    suites = [where for where in theirs.late_imports if not where.partition(":")[0].endswith("_triton.py")]
+    unjudged = Reason("judged_by_own_late", {"op": head.op, "where": suites[0]}) if suites else None
+    # The base's performance cases by the names that the change gives them.
+    now = {old: new for new, old in head.renamed.items()}
+    cases = tuple(now.get(case, case) for case in base.performance)
+    return PlannedBase(
+        changed=changed,
+        performance=cases,
+        cache=base.cache,
+        failure=failure,
+        apart=apart,
+        signature=base.signature,
+        unjudged=unjudged,
+    )
+
+
+def can_be_called_alike(before: Sequence[str], after: Sequence[str]) -> bool:
+    """Returns whether a call of the base's kernel can be one of the change's, by their parameters.
+
+    >>> can_be_called_alike(["x"], ["x", "factor=2"]), can_be_called_alike(["x"], ["x", "factor"])
+    (True, False)
+    """
+    names, now = ({name.partition("=")[0]: "=" not in name for name in signature} for signature in (before, after))
+    takes_all = any(name.startswith("**") for name in after)
+    needed = (name for name, plain in names.items() if plain and not name.startswith("*"))
+    needed_now = (name for name, plain in now.items() if plain and not name.startswith("*"))
+    return all(name in names for name in needed_now) and (takes_all or all(name in now for name in needed))
