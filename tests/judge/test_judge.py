@@ -274,7 +274,7 @@ def test_an_op_that_breaks_before_its_accuracy_is_done_is_one_error():
 
 
 def test_an_op_that_crashes_after_a_wrong_answer_is_wrong_alone_and_its_crash_is_told():
-    crash = Reason("worker_died", {"op": "op", "signal": "SIGABRT"})
+    crash = Reason("boom", {"signal": "SIGABRT"})
     planned = plan(CASE, accuracy=("n=1", "n=2"))
 
     rows = judged(run(accuracy=(check("n=1", failure=BOOM),), planned=planned, op={"failure": crash})).rows
