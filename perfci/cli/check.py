@@ -339,9 +339,9 @@ def _check_shard(
     part = ShardPart(sharded, digest, int(numbers[1]), int(numbers[2]), device, limit)
     if runs:
         paths = store.list_runs(runs)
-        for each in paths:
-            signature.check(each)
-        found = [(store.read_run(each), each.parent) for each in paths]
+        for path in paths:
+            signature.check(path)
+        found = [(store.read_run(path), path.parent) for path in paths]
         with Progress() as progress:
             said = [*confirm_shards(where, part, found, get_command(), progress)]
         print_lines(*map(sentence, said or [Reason("confirm_nothing")]))

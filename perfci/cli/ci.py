@@ -105,7 +105,7 @@ def merge(
     where = language.load(project)
     where = dataclasses.replace(where, reports=out.resolve()) if out else where
     sharded, digest = store.read_plan(plan)
-    found = [each for given in runs for each in store.list_runs(given)]
+    found = [run for given in runs for run in store.list_runs(given)]
     target = (where.reports / store.RUN_FILE).resolve()
     if target in {each.resolve() for each in found}:
         raise UsageError("merge_over_shard", path=str(target))
@@ -167,23 +167,28 @@ def note(
     return Exit.OK
 
 
-def _describe_plan(found: ShardPlan) -> Iterator[str]:
+def _describe_plan(plan: ShardPlan) -> Iterator[str]:
     """The base, what is left to measure, and each shard's share."""
-    run, base = [each for each in found.ops if each.shard], found.plan.base
+    run, base = [op for op in plan.ops if op.shard], plan.plan.base
     if base:
         yield say("Compared with {name} ({commit}).", name=base.name, commit=base.commit[:10])
-    counts = {"run": len(run), "ops": len(found.ops), "family": found.family, "duels": found.plan.duel_family}
+    counts = {
+        "run": len(run),
+        "ops": len(plan.ops),
+        "family": plan.family,
+        "duels": plan.plan.duel_family,
+    }
     yield say(
         "{run} of {ops} ops are measured; {family} performance cases are tested together, {duels} at most in duels.",
         **counts,
     )
-    minutes, seconds = divmod(round(found.seconds), 60)
-    facts = {"minutes": minutes, "seconds": seconds, "seed": found.plan.seed}
+    minutes, seconds = divmod(round(plan.seconds), 60)
+    facts = {"minutes": minutes, "seconds": seconds, "seed": plan.plan.seed}
     yield say("Device time: about {minutes} min {seconds} s in all; seed {seed}.", **facts)
-    if found.plan.put_aside:
-        yield sentence(Reason("boards_put_aside", {"boards": ", ".join(found.plan.put_aside)}))
-    for number in range(1, found.shards + 1):
+    if plan.plan.put_aside:
+        yield sentence(Reason("boards_put_aside", {"boards": ", ".join(plan.plan.put_aside)}))
+    for number in range(1, plan.shards + 1):
         mine = [each for each in run if each.shard == number]
         names = [each.op for each in mine[:SHOWN]] + ([f"... (+{len(mine) - SHOWN})"] if len(mine) > SHOWN else [])
-        share = {"number": number, "count": found.shards, "seconds": sum(each.seconds for each in mine)}
+        share = {"number": number, "count": plan.shards, "seconds": sum(each.seconds for each in mine)}
         yield say("Shard {number}/{count}: about {seconds:n} s: {ops}", ops=", ".join(names) or "-", **share)

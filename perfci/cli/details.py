@@ -89,15 +89,15 @@ def _show_case(op: str, case: PerformanceCase, row: Judgement | None) -> Iterato
         yield Grid(speed.tabulate_binaries([case]), say("Compiled kernels"))
 
 
-def _show_identity(found: Identity) -> Iterator[RenderableType]:
+def _show_identity(identity: Identity) -> Iterator[RenderableType]:
     """Prints what one call of the kernel does on the device."""
-    if found.unknown:
-        yield Paragraph(found.unknown, 2)
-    operations = say("{count:torch operation|torch operations}", count=len(found.operations))
-    tuned = say("; tuned: {choices}", choices="; ".join(found.choices)) if found.choices else ""
-    launches = say("{count:launch|launches}", count=len(found.launches))
+    if identity.unknown:
+        yield Paragraph(identity.unknown, 2)
+    operations = say("{count:torch operation|torch operations}", count=len(identity.operations))
+    tuned = say("; tuned: {choices}", choices="; ".join(identity.choices)) if identity.choices else ""
+    launches = say("{count:launch|launches}", count=len(identity.launches))
     yield Paragraph(say("a call makes {launches}, {operations}", launches=launches, operations=operations) + tuned, 2)
-    if found.launches:
+    if identity.launches:
         lines = (
             (
                 launch.kernel,
@@ -107,24 +107,24 @@ def _show_identity(found: Identity) -> Iterator[RenderableType]:
                 words.write_count(launch.warps),
                 words.write_count(launch.stages),
             )
-            for launch in found.launches
+            for launch in identity.launches
         )
         table = make_table("kernel | code | arguments | grid: | warps: | stages:", lines)
         yield Grid(table, say("Launches of a call"))
 
 
-def _show_compiled(found: Static, op: str, pattern: str | None) -> Iterator[RenderableType]:
+def _show_compiled(static: Static, op: str, pattern: str | None) -> Iterator[RenderableType]:
     """Prints what the op's cases compile to without a device, target by target."""
-    for one in (one for one in found.ops if one.op == op):
+    for one in (one for one in static.ops if one.op == op):
         cases = tuple(case for case in one.cases if matches(case.case, pattern))
         yield ""
-        head = say("{op} compiled for {target} by {by}", op=op, target=one.target, by=found.toolchain)
+        head = say("{op} compiled for {target} by {by}", op=op, target=one.target, by=static.toolchain)
         yield Paragraph(head, style="bold")
         yield from (Paragraph(reason, 2) for reason in (one.failure, one.unavailable) if reason)
         for case in cases:
             if why := case.failure or case.identity.unknown:
                 yield Paragraph(say("{op}: {told}", op=case.case, told=sentence(why)), 2)
-        table = compiled.tabulate_kernels(found, replace(one, cases=cases))
+        table = compiled.tabulate_kernels(static, replace(one, cases=cases))
         if table.rows:
             yield Grid(table, say("Kernels"))
 

@@ -51,7 +51,7 @@ def _examine(where: Settings, *, json: bool) -> int:
     styles = {"problem": STYLES[Gate.FAILS], "note": STYLES[Gate.WARNS], "ok": STYLES[Gate.OK]}
     shown = (
         Text.assemble((set_cell_size(words[one.level], 8), styles[one.level]), "  ", plain(sentence(one.reason)))
-        for one in sorted(findings, key=lambda each: list(words).index(each.level))
+        for one in sorted(findings, key=lambda finding: list(words).index(finding.level))
     )
     print_found(findings, shown, json=json)
     if any(one.reason.kind in examination.NOTHING_RUNS for one in findings):

@@ -34,7 +34,7 @@ def takes(alone: str, modes: Mapping[str, str]) -> Callable[[_Function], _Functi
 
 def refuse_together(ctx: Any, modes: Mapping[str, str]) -> None:
     """Refuse options that make no sense together. Raises UsageError for the first one."""
-    parameters = {each.name: each for each in ctx.command.params if each.name != "op"}  # joined into ops
+    parameters = {param.name: param for param in ctx.command.params if param.name != "op"}  # joined into ops
     is_typed = functools.partial(_is_typed, ctx)
 
     def write(mode: str) -> str:
@@ -67,13 +67,13 @@ def _is_typed(ctx: Any, name: str) -> bool:
 def list_typed(*without: str) -> list[str]:
     """The words that were typed after the command under way, without these parameters."""
     ctx, words = typer.main.get_current_context(), list[str]()
-    for each in ctx.command.params:
-        value = ctx.params.get(each.name or "")
-        if each.name in without or value is None or not _is_typed(ctx, each.name or ""):
+    for param in ctx.command.params:
+        value = ctx.params.get(param.name or "")
+        if param.name in without or value is None or not _is_typed(ctx, param.name or ""):
             continue
         for one in value if isinstance(value, list | tuple) else [value]:
-            if each.param_type_name == "option":
-                words.append(each.opts[0])
+            if param.param_type_name == "option":
+                words.append(param.opts[0])
             if not isinstance(one, bool):
                 words.append(str(one))
     return words
@@ -189,7 +189,7 @@ RENAMED = {
 
 def _explain_unknown(ctx: Any, option: str) -> UsageError:
     """Returns what to say of an option that the command does not have."""
-    known = [name for each in ctx.command.get_params(ctx) if each.param_type_name == "option" for name in each.opts]
+    known = [name for param in ctx.command.get_params(ctx) if param.param_type_name == "option" for name in param.opts]
     now, top = RENAMED.get(f"{ctx.command_path} {option}", ""), ctx.find_root()
     # An option may have gone to a command of an extension, which need not be there.
     if now.startswith("--") or (now and now.split()[1] in top.command.list_commands(top)):
@@ -265,15 +265,18 @@ class Command(_Parses, typer.core.TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """What stands behind the command's name in its usage."""
-        arguments: list[Any] = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
-        needed = [each for each in arguments if each.required or each.show_default == REQUIRED]
-        return ["[OPTIONS]", *(str(each.metavar) if each in needed else f"[{each.metavar}]" for each in arguments)]
+        arguments: list[Any] = [param for param in self.get_params(ctx) if param.param_type_name == "argument"]
+        needed = [argument for argument in arguments if argument.required or argument.show_default == REQUIRED]
+        return [
+            "[OPTIONS]",
+            *(str(argument.metavar) if argument in needed else f"[{argument.metavar}]" for argument in arguments),
+        ]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write examples, arguments and options, with defaults in words free of the parentheses that typer adds."""
-        parameters: list[Any] = [each for each in self.get_params(ctx) if each.get_help_record(ctx)]
-        arguments = [each for each in parameters if each.param_type_name == "argument"]
-        listed = [each for each in parameters if each.param_type_name == "option"]
+        parameters: list[Any] = [param for param in self.get_params(ctx) if param.get_help_record(ctx)]
+        arguments = [parameter for parameter in parameters if parameter.param_type_name == "argument"]
+        listed = [parameter for parameter in parameters if parameter.param_type_name == "option"]
         headings = [CHOSEN, COMPARED, MEASURED, OTHERWISE, SHOWN] if len(listed) > GROUPED else ["Options"]
         groups: dict[str, list[Any]] = {"Arguments": [], **{heading: [] for heading in headings}}
         groups["Arguments" if len(headings) == 1 else CHOSEN] += arguments
@@ -281,11 +284,11 @@ class Command(_Parses, typer.core.TyperCommand):
             groups.get(each.rich_help_panel or SHOWN, groups[headings[-1]]).append(each)
         if examples := getattr(self.callback, "examples", ()):
             with formatter.section("Examples"):
-                formatter.write_dl([tuple(each.split("  # ")) for each in examples], col_max=40)
+                formatter.write_dl([tuple(example.split("  # ")) for example in examples], col_max=40)
         for heading, members in groups.items():
             if members:
                 with formatter.section(heading):
-                    formatter.write_dl([_describe(each, ctx, short=len(headings) > 1) for each in members])
+                    formatter.write_dl([_describe(member, ctx, short=len(headings) > 1) for member in members])
 
 
 def _describe(parameter: Any, ctx: Any, *, short: bool) -> tuple[str, str]:

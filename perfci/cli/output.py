@@ -151,7 +151,7 @@ def list_verdicts(judgements: Judgements, run: Run | None = None, reading: str =
     Of the statistics one line is shown, which says with `reading` where the others stand.
     """
     doubt = rows.find_doubt(judgements)
-    judgements = replace(judgements, notes=tuple(each for each in judgements.notes if each.kind not in rows.STATISTICS))
+    judgements = replace(judgements, notes=tuple(note for note in judgements.notes if note.kind not in rows.STATISTICS))
     first, above, last = rows.split_notes(judgements, run)
     yield from (Paragraph(note, style=STYLES[Gate.WARNS]) for note in first)
     head = make_head(run, judgements)
@@ -182,8 +182,10 @@ def list_verdicts(judgements: Judgements, run: Run | None = None, reading: str =
 
 def list_failed(judgements: Judgements, *, strict: bool) -> Iterator[RenderableType]:
     """Returns the rows that fail the gate, each with its reason, and nothing else."""
-    found = [row for row in rows.make_rows(judgements) if row.gate is Gate.FAILS or (strict and row.gate is Gate.WARNS)]
-    return _show_rows(found, len(found))
+    failed = [
+        row for row in rows.make_rows(judgements) if row.gate is Gate.FAILS or (strict and row.gate is Gate.WARNS)
+    ]
+    return _show_rows(failed, len(failed))
 
 
 def _show_rows(kept: Sequence[rows.VerdictRow], aloud: int) -> Iterator[RenderableType]:

@@ -150,25 +150,27 @@ def show_ops(ops: Sequence[PlannedOp]) -> Iterator[Paragraph]:
         yield Paragraph(say("There are no ops here."))
 
 
-def show_coverage(found: Sequence[Coverage]) -> Iterator[Paragraph]:
+def show_coverage(coverages: Sequence[Coverage]) -> Iterator[Paragraph]:
     """What each op's accuracy never exercises, with the cases to add, then the lines that no case runs."""
-    for each in found:
-        count = sum(len(gap.features) for gap in each.gaps)
-        clean = say("accuracy exercises what performance times on {target}", target=each.target)
-        gaps = say("{count:thing|things} of performance on {target} never exercised", count=count, target=each.target)
-        title = say("cannot run") if each.failure else gaps if count else clean
-        yield Paragraph(f"{each.op}: {title}", style="bold")
-        if each.failure:
-            yield Paragraph(each.failure, 2, STYLES[Gate.FAILS])
-        for gap in each.gaps:
+    for coverage in coverages:
+        count = sum(len(gap.features) for gap in coverage.gaps)
+        clean = say("accuracy exercises what performance times on {target}", target=coverage.target)
+        gaps = say(
+            "{count:thing|things} of performance on {target} never exercised", count=count, target=coverage.target
+        )
+        title = say("cannot run") if coverage.failure else gaps if count else clean
+        yield Paragraph(f"{coverage.op}: {title}", style="bold")
+        if coverage.failure:
+            yield Paragraph(coverage.failure, 2, STYLES[Gate.FAILS])
+        for gap in coverage.gaps:
             yield Paragraph(gap.case, 2)
             yield from (Paragraph(sentence(explain_feature(feature)), 4) for feature in gap.features)
             if gap.add:
                 yield Paragraph(say("add: {cases}", cases=gap.add), 4, "green", folds=False)
-        if each.unrun:
-            yield Paragraph(say("no case runs: {lines}", lines=", ".join(each.unrun)), 2, STYLES[Gate.WARNS])
-        if each.unseen:
-            yield Paragraph(say("could not be looked through: {cases}", cases="; ".join(each.unseen)), 2)
+        if coverage.unrun:
+            yield Paragraph(say("no case runs: {lines}", lines=", ".join(coverage.unrun)), 2, STYLES[Gate.WARNS])
+        if coverage.unseen:
+            yield Paragraph(say("could not be looked through: {cases}", cases="; ".join(coverage.unseen)), 2)
 
 
 COMMANDS = {"init": init, "list": list_}

@@ -78,13 +78,13 @@ def show(
     found = read_run(run or where.reports)
     tell_of(found, run or where.reports)
     # Ops that were only compiled have no run of their own.
-    alone = {each.op for each in found.static.ops} - {each.op for each in found.ops} if found.static else set()
+    alone = {op.op for op in found.static.ops} - {op.op for op in found.ops} if found.static else set()
     found = dataclasses.replace(found, ops=(*found.ops, *map(OpRun, sorted(alone))))
     found, judgements = narrow(found, decide(found, where), ops, case)
     if output == "json":
         print_json({**data.to_json(judgements, found), "measured": found.ops})
     else:
-        print_parts(part for each in found.ops for part in details.show_op(each, judgements.rows, found, case))
+        print_parts(part for op in found.ops for part in details.show_op(op, judgements.rows, found, case))
     return Exit.OK
 
 

@@ -118,7 +118,7 @@ def complete(command: str) -> str:
     """
     words = command.split(" ")
     takes = _read_takes()
-    name = next((each for each in (" ".join(words[1:3]), *words[1:2]) if each in takes), None)  # the longest
+    name = next((word for word in (" ".join(words[1:3]), *words[1:2]) if word in takes), None)  # the longest
     if words[0] != "perfci" or name is None:
         return command
     reader, added = _READER.get(), takes[name].split()
@@ -126,7 +126,7 @@ def complete(command: str) -> str:
         words, reader = words[:-2], replace(reader, device=None)
     at = 1 + len(name.split())
     takes_runs = "runs" in added or ("run" in added and len(reader.runs) == 1)
-    if takes_runs and all(each.startswith("-") for each in words[at : at + 1]):
+    if takes_runs and all(word.startswith("-") for word in words[at : at + 1]):
         words[at:at] = map(shlex.quote, reader.runs)
     for option in ("device", "suite", "timer", "project", "lang"):
         value = getattr(reader, option)

@@ -140,13 +140,18 @@ def differences(before: Sequence[Environment], after: Environment) -> tuple[Diff
 
 def unmixable(first: Environment, other: Environment) -> tuple[Difference, ...]:
     """Returns the differences that keep two runs out of one baseline. None if only their boards differ."""
-    return tuple(each for each in differences([first], other) if each.bearing in {Bearing.APART, Bearing.MOVES})
+    return tuple(
+        difference for difference in differences([first], other) if difference.bearing in {Bearing.APART, Bearing.MOVES}
+    )
 
 
-def list_differences(found: Sequence[Difference], most: int = TOLD) -> str:
+def list_differences(differences: Sequence[Difference], most: int = TOLD) -> str:
     """Returns one line for all languages: device.driver 580.65 -> 590.12; packages.torch - -> 2.13; ... (+3)."""
-    named = [f"{each.field} {_clip(each.before)} -> {_clip(each.after)}" for each in found[:most]]
-    rest = [f"... (+{len(found) - most})"] if len(found) > most else []
+    named = [
+        f"{difference.field} {_clip(difference.before)} -> {_clip(difference.after)}"
+        for difference in differences[:most]
+    ]
+    rest = [f"... (+{len(differences) - most})"] if len(differences) > most else []
     return "; ".join([*named, *rest])
 
 
@@ -205,7 +210,7 @@ def _compare(name: str, before: Sequence[Fact], after: Fact) -> Difference | Non
     old = None if before[0] is None and len(values) == 1 else ", ".join(values)
     new = None if after is None else str(after)
     bearing = next((bearing for pattern, bearing in BEARINGS if fnmatchcase(name, pattern)), Bearing.MOVES)
-    if name == "python" and old and new and new.split(".")[:2] in [each.split(".")[:2] for each in old.split(", ")]:
+    if name == "python" and old and new and new.split(".")[:2] in [part.split(".")[:2] for part in old.split(", ")]:
         bearing = Bearing.NAMED
     return Difference(name, old, new, bearing)
 

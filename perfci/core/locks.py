@@ -29,8 +29,8 @@ def open_lock(path: Path) -> int:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o666)
     except PermissionError:
         handle = os.open(path, os.O_RDONLY | flags)  # another user's: it can be locked all the same
-    found = os.fstat(handle)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(handle)
         raise OSError(errno.EINVAL, as_fact("it is no plain file"))
     return handle

@@ -62,7 +62,7 @@ FOLDERS = ("kernels", "baselines", "thresholds", "reports")
 GRANTS = ("environment", "lock_folder", "cache_folder")
 """Settings that give a project's code something, or lead out of the project."""
 
-KEYS = tuple(each.name for each in dataclasses.fields(Settings))[1:]
+KEYS = tuple(field.name for field in dataclasses.fields(Settings))[1:]
 
 
 def load(start: Path) -> Settings:

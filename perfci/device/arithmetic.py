@@ -162,7 +162,7 @@ def call_libdevice(symbol: str, args: Sequence[Array]) -> Array:
             if known in _AS_GIVEN:
                 return np.asarray(_AS_GIVEN[known](*args))
             if known in _IN_FLOAT64:
-                wide = (each.astype(np.float64) if each.dtype.kind == "f" else each for each in args)
+                wide = (arg.astype(np.float64) if arg.dtype.kind == "f" else arg for arg in args)
                 return np.asarray(_IN_FLOAT64[known](*wide))
     raise NotInterpretedError(f"libdevice.{name}")
 

@@ -110,10 +110,10 @@ def tool(name: str) -> str | None:
 def nvidia_usage(cubin: bytes, ptx: str | None, name: str) -> Usage | None:
     """Registers and stack of a kernel by cuobjdump. What of the stack its PTX does not declare was spilled."""
     text = _run_tool("cuobjdump", cubin, "--dump-resource-usage")
-    found = re.search(rf"Function {re.escape(name)}:\s*REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)", text or "")
-    if found is None:
+    match = re.search(rf"Function {re.escape(name)}:\s*REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)", text or "")
+    if match is None:
         return None
-    registers, stack, local = map(int, found.groups())
+    registers, stack, local = map(int, match.groups())
     declared = sum(map(int, re.findall(r"\.local [^;\[]*__local_depot\d+\[(\d+)\]", ptx or "")))
     asked = -(-declared // _FRAME_UNIT) * _FRAME_UNIT
     return Usage(registers, stack + local, None if ptx is None else max(stack + local - asked, 0))

@@ -300,16 +300,16 @@ def _watch_functions(stack: ExitStack, capture: Captured) -> None:
     """Note calls of what orders the device's work, and of what launches code that is not seen."""
 
     def watch(owner: Any, name: str, report: Callable[..., Any]) -> None:
-        own = vars(owner).get(name) if owner is not None else None
-        if own is None:
+        function = vars(owner).get(name) if owner is not None else None
+        if function is None:
             return
 
-        @functools.wraps(own)
+        @functools.wraps(function)
         def reporting(*args: Any, **kwargs: Any) -> Any:
             report(*args)
-            return own(*args, **kwargs)
+            return function(*args, **kwargs)
 
-        stack.callback(setattr, owner, name, own)
+        stack.callback(setattr, owner, name, function)
         setattr(owner, name, reporting)
 
     owners = list(SYNCHRONISING)

@@ -77,18 +77,18 @@ def record_interpreted(
     """Note every interpreted launch inside, call `heard` with its kernel's name, and run it inside `around`."""
     from triton.runtime import interpreter
 
-    found: dict[str, CompiledKernel] = {}
+    compiled_kernels: dict[str, CompiledKernel] = {}
     run = interpreter.GridExecutor.__call__
 
     def launch(executor: Any, *args: Any, **kwargs: Any) -> Any:
         name = executor.fn.__name__
-        found[name] = CompiledKernel(name)
+        compiled_kernels[name] = CompiledKernel(name)
         heard(name)
         with around():
             return run(executor, *args, **kwargs)
 
     with mock.patch.object(interpreter.GridExecutor, "__call__", launch):
-        yield found
+        yield compiled_kernels
 
 
 # --- races ------------------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def watch_races_inside() -> Iterator[list[Race]]:
     """Collect a race of every interpreted launch inside. Needs a process that runs with TRITON_INTERPRET=1."""
     from triton.runtime import interpreter
 
-    found: list[Race] = []
+    races: list[Race] = []
     memory, run = interpreter._interpreter, interpreter.GridExecutor.__call__
     place = interpreter.interpreter_builder.set_grid_idx
 
@@ -169,10 +169,10 @@ def watch_races_inside() -> Iterator[list[Race]]:
                 return run(executor, *args, **kwargs)
         finally:
             if race := log.race():
-                found.append(race)
+                races.append(race)
 
     with mock.patch.object(interpreter.GridExecutor, "__call__", launch):
-        yield found
+        yield races
 
 
 def _join_accesses(accesses: list[tuple[Array, Array, int]]) -> tuple[Array, Array, Array]:
@@ -205,16 +205,16 @@ def _load_and_store(loads: tuple[Array, Array, Array], stores: tuple[Array, Arra
 
 def _outside(tensors: Sequence[torch.Tensor], *accesses: tuple[Array, Array, Array]) -> Race | None:
     """Accesses of no tensor's own elements, nor of what its storage has between guards."""
-    wide = [each for each in tensors if each.dtype in {torch.int64, torch.uint64} and each.numel()]
+    wide = [tensor for tensor in tensors if tensor.dtype in {torch.int64, torch.uint64} and tensor.numel()]
     if any(bool((each.view(torch.int64) > 1 << 32).any()) for each in wide):  # it may hold addresses
         return None
     spans = []
-    for each in tensors:
-        extent = sum((size - 1) * stride for size, stride in zip(each.shape, each.stride(), strict=True)) + 1
-        storage = each.untyped_storage()
+    for tensor in tensors:
+        extent = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+        storage = tensor.untyped_storage()
         first, last = storage.data_ptr() + GUARD_BYTES, storage.data_ptr() + storage.nbytes() - GUARD_BYTES
-        begin = each.data_ptr()
-        spans.append((min(begin, first), max(begin + extent * each.element_size(), last)))
+        begin = tensor.data_ptr()
+        spans.append((min(begin, first), max(begin + extent * tensor.element_size(), last)))
     for addresses, _, programs in accesses:
         stray = np.ones(addresses.size, bool)
         for begin, end in spans:

@@ -85,9 +85,9 @@ def list_lines(folder: Path) -> Iterator[Line]:
     """Lines of the jitted functions that a folder's files define, as far as they are imported. None of a `def`."""
     for module in list(sys.modules.values()):
         if Path(getattr(module, "__file__", None) or "/").parent == folder:
-            for each in vars(module).values():
-                if isinstance(each, InterpretedFunction) and each.fn.__module__ == module.__name__:
-                    code = each.rewrite().__code__
+            for var in vars(module).values():
+                if isinstance(var, InterpretedFunction) and var.fn.__module__ == module.__name__:
+                    code = var.rewrite().__code__
                     numbers = {number for *_, number in code.co_lines() if number and number > code.co_firstlineno}
                     yield from ((code.co_filename, number) for number in numbers)
 
@@ -184,7 +184,7 @@ class _Trace:
         return self._note_line
 
     def _turns(self, *args: Any) -> Any:
-        turns, frame = range(*(int(each) for each in args)), sys._getframe(1)
+        turns, frame = range(*(int(arg) for arg in args)), sys._getframe(1)
         if frame.f_code.co_name == "_new_range":
             frame = frame.f_back or frame
         elif not _is_own(frame.f_code.co_filename):

@@ -73,12 +73,12 @@ class FakeSpec:
     @classmethod
     def read(cls, table: Mapping[str, Any]) -> FakeSpec:
         """From `[tool.perfci.fake]`. Raises UsageError for a key it does not know, and for a value of another type."""
-        known = get_type_hints(cls)
+        types = get_type_hints(cls)
         for key, value in table.items():
-            if key not in known:
-                raise UsageError("fake_setting_unknown", key=key, known=", ".join(sorted(known)))
+            if key not in types:
+                raise UsageError("fake_setting_unknown", key=key, known=", ".join(sorted(types)))
             try:
-                convert(value, known[key])
+                convert(value, types[key])
             except ValueError as error:
                 raise UsageError("fake_setting_type", key=key, error=str(error)) from None
         values: Mapping[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in table.items()}
@@ -210,8 +210,8 @@ class FakeSession:
             self._bias[arm] = self._rng.normal(0, spec.process_noise)
         spike = spec.spike_factor if self._rng.random() < spec.spike_share else 1.0
         log = self._rng.normal(0, spec.launch_noise) + self._block_effect + self._bias[arm]
-        own = spec.reference_speed if arm == _REFERENCE else spec.kernel_speed if arm in _KERNELS else 1.0
-        return float(np.exp(log)) * spike / (spec.speed * own)
+        factor = spec.reference_speed if arm == _REFERENCE else spec.kernel_speed if arm in _KERNELS else 1.0
+        return float(np.exp(log)) * spike / (spec.speed * factor)
 
 
 @dataclass(frozen=True)
@@ -337,7 +337,7 @@ class FakeDevice(seam.Accelerator):
         """Every array moves once, through a DRAM of one terabyte a second. Half of all warps are active."""
         if self._spec.counters_refused:
             return seam.Counters(note=Reason("counters_refused"))
-        found = {}
+        work = {}
         for case in calls.cases:
             call: Any = calls.make(case)
             _spent.clear()
@@ -345,8 +345,8 @@ class FakeDevice(seam.Accelerator):
             moved = sum(map(self.arrays.nbytes, (*seam.leaves(call()), *seam.leaves(call.inputs))))
             busy = min(moved / max(sum(_spent), TICK_US) / 1e6 / self._spec.speed, 1.0)
             made_up = {"occupancy": 0.5, "l1_hit": 0.0, "l2_hit": 0.0, "dram": busy, "dram_bytes": moved}
-            found[case] = made_up | _counted
-        return seam.Counters("virtual", found)
+            work[case] = made_up | _counted
+        return seam.Counters("virtual", work)
 
     def list_namespaces(self) -> frozenset[str]:
         """Namespaces of what an op defines by `torch.library.custom_op`, if it brings torch along."""

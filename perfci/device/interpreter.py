@@ -86,9 +86,9 @@ def _find_block(cls: Any, element: Any = None, shape: Any = (), *_rest: Any) -> 
     if len(_BLOCKS) > 4096:  # each launch has pointers of its own
         _BLOCKS.clear()
     key = (id(element), *[side.value if isinstance(side, tl.constexpr) else side for side in shape])
-    if (found := _BLOCKS.get(key)) is None:
-        found = _BLOCKS[key] = object.__new__(cls)
-    return found
+    if (block := _BLOCKS.get(key)) is None:
+        block = _BLOCKS[key] = object.__new__(cls)
+    return block
 
 
 def _fill_block(block: Any, element: Any, shape: Any) -> None:
@@ -262,7 +262,7 @@ class _Builder:
     # --- what the interpreter has not, or has wrong without a way to correct it
 
     def create_extern_elementwise(self, _name: str, _path: str, symbol: str, args: Any, result: Any, _pure: Any) -> Any:
-        values = arithmetic.call_libdevice(symbol, [_values(each) for each in args])
+        values = arithmetic.call_libdevice(symbol, [_values(arg) for arg in args])
         return TensorHandle(values.astype(interpreter._get_np_dtype(result.scalar)), result.scalar)
 
     def create_inline_asm(self, *args: Any) -> Any:
@@ -324,14 +324,14 @@ def _libdevice_functions() -> dict[str, Any]:
     def refuse(name: str, *_args: Any, **_options: Any) -> Any:
         raise NotInterpretedError(f"libdevice.{name}")
 
-    found: dict[str, Any] = {name: functools.partial(refuse, name) for name in _public(portable)}
+    libdevice_functions: dict[str, Any] = {name: functools.partial(refuse, name) for name in _public(portable)}
     for name, function in _public(nvidia).items():
         parameters = inspect.signature(function).parameters
         if "_semantic" in parameters:
-            found[name] = functools.partial(function, _semantic=interpreter.interpreter_semantic)
+            libdevice_functions[name] = functools.partial(function, _semantic=interpreter.interpreter_semantic)
         elif "_builder" in parameters:  # Triton before 3.4
-            found[name] = functools.partial(function, _builder=interpreter.interpreter_builder)
-    return found
+            libdevice_functions[name] = functools.partial(function, _builder=interpreter.interpreter_builder)
+    return libdevice_functions
 
 
 def _public(module: ModuleType) -> dict[str, Any]:

@@ -92,11 +92,11 @@ class _Grid:
 @contextmanager
 def record_kernels() -> Iterator[dict[str, KernelFacts]]:
     """Note every compiled kernel that is launched inside, by name and constants. Not for use while timing."""
-    found: dict[str, KernelFacts] = {}
+    kernel_facts: dict[str, KernelFacts] = {}
 
     def heard(launch: Launched) -> None:
         metadata, constants = launch.kernel.metadata, _find_constants(launch)
-        found[f"{launch.name} {constants}"] = KernelFacts(
+        kernel_facts[f"{launch.name} {constants}"] = KernelFacts(
             name=launch.name,
             registers=getattr(launch.kernel, "n_regs", None),
             spills=getattr(launch.kernel, "n_spills", None),
@@ -107,7 +107,7 @@ def record_kernels() -> Iterator[dict[str, KernelFacts]]:
         )
 
     with watch_launches(heard):
-        yield found
+        yield kernel_facts
 
 
 def _find_constants(launch: Launched) -> str:

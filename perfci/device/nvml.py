@@ -45,8 +45,8 @@ class NvmlBoard:
         if named:
             return named.partition(_MIG)[2].strip() or None
         if self._ask("nvmlDeviceIsMigDeviceHandle"):
-            found = self._ask("nvmlDeviceGetAttributes")
-            slices, megabytes = (getattr(found, each, None) for each in ("gpuInstanceSliceCount", "memorySizeMB"))
+            attributes = self._ask("nvmlDeviceGetAttributes")
+            slices, megabytes = (getattr(attributes, each, None) for each in ("gpuInstanceSliceCount", "memorySizeMB"))
             if slices and megabytes:
                 return f"{slices}g.{math.ceil(megabytes / 1024)}gb"
         elif not next(iter(self._ask("nvmlDeviceGetMigMode") or ()), 0):  # now, and after the next reset

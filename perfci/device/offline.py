@@ -168,7 +168,7 @@ def _find_cause(error: BaseException) -> str:
     text = getattr(error, "error_message", None) or str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     # ptxas names the temporary file first, which differs from time to time.
-    clear = [found[1] for line in lines if (found := re.search(r"\b(?:error|fatal)\s*:\s*(.+)", line))]
+    clear = [match[1] for line in lines if (match := re.search(r"\b(?:error|fatal)\s*:\s*(.+)", line))]
     return (clear or lines or [type(error).__name__])[0]
 
 

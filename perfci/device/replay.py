@@ -85,11 +85,11 @@ class Tape:
                 raise UnreplayableError(name)
             given = tuple(map(self._encode, args))
             named = {key: self._encode(value) for key, value in kwargs.items()}
-            if any(not isinstance(each, torch.Tensor | None) for each in leaves(result)):
+            if any(not isinstance(leave, torch.Tensor | None) for leave in leaves(result)):
                 raise UnreplayableError(f"{name}, whose result Python reads")
-            for each in leaves(result):
-                if each is not None:
-                    self._number(each, new=True)
+            for leave in leaves(result):
+                if leave is not None:
+                    self._number(leave, new=True)
             self._steps.append(RecordedStep(name, given=given, named=named, gives=self._encode(result)))
 
         self._attempt(take)
@@ -284,7 +284,7 @@ def _operator(step: RecordedStep) -> Any:
 
 def _load_binaries(recording: Recording, folder: Path) -> list[Any]:
     """Triton's kernels of a recording. They have no source but a name, and parameters by position."""
-    found = []
+    binaries = []
     for binary in recording.binaries:
         stem = digest(binary.image + binary.metadata.encode())
         paths = {"kernel.json": folder / f"{stem}.json", "kernel.cubin": folder / f"{stem}.cubin"}
@@ -294,8 +294,8 @@ def _load_binaries(recording: Recording, folder: Path) -> list[Any]:
         function = SimpleNamespace(fn=SimpleNamespace(__name__=binary.function), arg_names=list(signature))
         constants = {(at,): None for at, kind in enumerate(signature.values()) if kind == "constexpr"}
         source = SimpleNamespace(fn=function, signature=signature, constants=constants)
-        found.append(CompiledKernel(source, {name: str(path) for name, path in paths.items()}, stem))
-    return found
+        binaries.append(CompiledKernel(source, {name: str(path) for name, path in paths.items()}, stem))
+    return binaries
 
 
 def _nested(kind: Any) -> Any:

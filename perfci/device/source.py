@@ -191,5 +191,5 @@ def _code(code: CodeType) -> Iterator[str]:
 @functools.cache
 def _find_installed() -> frozenset[Path]:
     paths = sysconfig.get_paths()
-    found = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    return frozenset(Path(path) for path in (*found, *site.getsitepackages(), site.getusersitepackages()))
+    installed = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return frozenset(Path(path) for path in (*installed, *site.getsitepackages(), site.getusersitepackages()))

@@ -149,8 +149,8 @@ def find_triton_versions() -> list[str]:
     if spec is None or spec.origin is None:
         return []
     text = Path(spec.origin).read_text(encoding="utf-8", errors="replace")
-    if found := re.search(r"""^__version__ *= *["'](\d+\.\d+[^"']*)""", text, re.MULTILINE):
-        return [found[1]]
+    if triton_versions := re.search(r"""^__version__ *= *["'](\d+\.\d+[^"']*)""", text, re.MULTILINE):
+        return [triton_versions[1]]
     return list(installed_versions(("triton", "triton-ascend", "pytorch-triton")).values())
 
 

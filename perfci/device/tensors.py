@@ -104,7 +104,7 @@ class TorchArrays(Arrays):
     def unfinite(self, array: torch.Tensor) -> int:
         narrow = array.dtype.is_floating_point and array.element_size() == 1  # float8 has no isfinite
         chunks = (left for left, _ in self._chunks(array, array))
-        return sum(int((~torch.isfinite(_float64(each) if narrow else each)).sum()) for each in chunks)
+        return sum(int((~torch.isfinite(_float64(chunk) if narrow else chunk)).sum()) for chunk in chunks)
 
     def deviation(self, actual: torch.Tensor, expected: torch.Tensor) -> Deviation | None:
         """Errors of a tensor that would take the host long, chunk by chunk."""
@@ -168,9 +168,9 @@ class TorchArrays(Arrays):
             torch.cuda.ipc_collect()
 
     def open_foreign(self, handle: str) -> torch.Tensor:
-        if not (known := json.loads(handle)):
+        if not (packed := json.loads(handle)):
             return torch.empty(0, dtype=torch.uint8, device=self.device)
-        device, memory, size, offset, counter, place, event, needed = known
+        device, memory, size, offset, counter, place, event, needed = packed
         parts = bytes.fromhex(memory), size, offset, bytes.fromhex(counter), place, bytes.fromhex(event), needed
         storage = torch.UntypedStorage._new_shared_cuda(device, *parts)
         return torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage)
@@ -288,13 +288,13 @@ class _GuardedAllocations(Mode):
         return guarded.copy_(result) if func in _FILLED else guarded
 
     def find_damage(self) -> Damage:
-        found = Damage()
+        damage = Damage()
         for room, guard in self._rooms:
             if written := self._list_written(room[:guard]):
-                found = found.join(Damage(1, before=guard - written[0]))
+                damage = damage.join(Damage(1, before=guard - written[0]))
             if written := self._list_written(room[-guard:]):
-                found = found.join(Damage(1, after=written[-1] + 1))
-        return found
+                damage = damage.join(Damage(1, after=written[-1] + 1))
+        return damage
 
     def _list_written(self, zone: torch.Tensor) -> list[int]:
         """The places of a guard zone that no longer hold what it was filled with."""
@@ -404,14 +404,14 @@ def measure_deviation(pieces: Iterable[tuple[torch.Tensor, torch.Tensor]], shape
     pieces: flat, of an output and its reference, in float64. Quantiles are found by counting bit patterns, since
     sorting would take several times the memory. So they are cut, by less than 1 part in 500.
     """
-    found = _Sums()
+    sums = _Sums()
     counts = np.zeros(1 << (31 - _CUT), dtype=np.int64)
     for actual, exact in pieces:
-        error = found.take(actual, exact)
+        error = sums.take(actual, exact)
         # Those of 0 would all be counted in one place.
         patterns = error[error > 0].to(torch.float32).view(torch.int32) >> _CUT
         counts += torch.bincount(patterns, minlength=len(counts)).cpu().numpy()
-    total, shares, errors, squares, sizes, relative = found.figures.tolist()
+    total, shares, errors, squares, sizes, relative = sums.figures.tolist()
     if not total:
         return Deviation(ErrorStats(0))
     count = int(total)
@@ -419,13 +419,13 @@ def measure_deviation(pieces: Iterable[tuple[torch.Tensor, torch.Tensor]], shape
     ranks = [math.ceil(q * (count - 1)) for q in QUANTILES]
     places = np.searchsorted(np.cumsum(counts), ranks, side="right")
     p50, p90, p99 = (places << _CUT).astype(np.int32).view(np.float32).tolist()
-    worst = tuple(int(each) for each in np.unravel_index(found.place, tuple(shape))) if shape else ()
+    worst = tuple(int(each) for each in np.unravel_index(sums.place, tuple(shape))) if shape else ()
     rmse, exact = math.sqrt(squares / count), math.sqrt(sizes / count)
     stats = ErrorStats(
         count=count,
-        max_abs=_or_none(found.worst),
+        max_abs=_or_none(sums.worst),
         mean_abs=_or_none(errors / count),
-        max_rel=_or_none(found.worst_share) if shares else None,
+        max_rel=_or_none(sums.worst_share) if shares else None,
         mean_rel=_or_none(relative / shares) if shares else None,
         p50_abs=_or_none(p50),
         p90_abs=_or_none(p90),

@@ -93,7 +93,7 @@ class ActivitySession:
         clocks = {}
         for mark, (before, cycles) in self._rests.items():
             # The last such kernel before a flush is the rest, whatever a launch did itself.
-            spins = (each for each in reversed(groups[before]) if SPIN in each.name and each.stream == home)
+            spins = (group for group in reversed(groups[before]) if SPIN in group.name and group.stream == home)
             if spin := next(spins, None):
                 groups[before].remove(spin)
                 clocks[mark] = cycles / (spin.duration_ns / 1e3 - SPIN_START_US)
@@ -114,7 +114,7 @@ def activity_session(flush: CacheFlush, rest: Callable[[float], int]) -> Iterato
         session.pause()
         synchronize()
     device, events = torch.autograd.DeviceType.CUDA, profiler.kineto_results.events()
-    work = [each for each in events if each.device_type() == device and not each.is_user_annotation()]
+    work = [event for event in events if event.device_type() == device and not event.is_user_annotation()]
     session.finish(
         [Record(each.start_ns(), each.duration_ns(), each.name(), each.device_resource_id()) for each in work]
     )

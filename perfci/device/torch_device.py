@@ -153,8 +153,8 @@ class TorchDevice(Accelerator):
 
     def _timing_functions(self) -> dict[str, Any]:
         """What times and what judges, by name: a kernel shares the process with it, and could replace it."""
-        own = {f"torch.{self.backend}.{path}": operator.attrgetter(path)(self._module) for path in _TIMING}
-        return own | {path: pkgutil.resolve_name(path) for path in (*_JUDGING, *self.timing)}
+        timing_functions = {f"torch.{self.backend}.{path}": operator.attrgetter(path)(self._module) for path in _TIMING}
+        return timing_functions | {path: pkgutil.resolve_name(path) for path in (*_JUDGING, *self.timing)}
 
     # --- ceilings
 

@@ -41,15 +41,15 @@ def read(folder: Path) -> Revision | Reason:
         commit=None if commit == "(initial)" else commit,
         branch=None if branch == "(detached)" else branch,
         dirty=any(not line.startswith("#") and not _is_large_file(top, line) for line in lines)
-        or any(_is_dirty(top / each) for each in modules),
+        or any(_is_dirty(top / module) for module in modules),
     )
 
 
 def _is_dirty(module: Path) -> bool:
     """Returns whether a submodule that is checked out has changes."""
     inside = module.resolve() == module and (module / ".git").exists()  # and no link, which may lead back
-    found = read(module) if inside else None
-    return isinstance(found, Revision) and found.root == module and found.dirty
+    revision = read(module) if inside else None
+    return isinstance(revision, Revision) and revision.root == module and revision.dirty
 
 
 def _is_large_file(top: Path, line: str) -> bool:

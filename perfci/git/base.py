@@ -78,8 +78,8 @@ def _find_asked(folder: Path, name: str) -> Base:
     # git takes a tag first. A branch comes first here, also one that only the remote has.
     places = {"refs/heads/": "", "refs/remotes/": "", "refs/remotes/origin/": "origin/"} if is_branch else {}
     for place, shown in {**places, "": ""}.items():
-        if found := parse_commit(folder, f"{place}{name}"):
-            return Base(found, How.ASKED, f"{shown}{name}")
+        if asked := parse_commit(folder, f"{place}{name}"):
+            return Base(asked, How.ASKED, f"{shown}{name}")
     known = not is_branch or find_object(folder, beginning) is not None
     if is_shallow(folder) and (_DIGITS.fullmatch(name) or (known and beginning != name)):
         raise _cut(folder, name)
@@ -95,10 +95,10 @@ def _find_first_parent(folder: Path, head: str, variables: Mapping[str, str]) ->
     if len(parents) < 2:
         return None
     target = variables.get("CI_MERGE_REQUEST_TARGET_BRANCH_NAME")
-    found = parse_commit(folder, parents[0])
-    if found is None:
+    first_parent = parse_commit(folder, parents[0])
+    if first_parent is None:
         raise _cut(folder, say("HEAD's first parent"))
-    return Base(found, How.FIRST_PARENT, f"origin/{target}" if target else "HEAD^1")
+    return Base(first_parent, How.FIRST_PARENT, f"origin/{target}" if target else "HEAD^1")
 
 
 def _find_in_merge_request(folder: Path, head: str, variables: Mapping[str, str]) -> Base | None:
@@ -110,8 +110,8 @@ def _find_in_merge_request(folder: Path, head: str, variables: Mapping[str, str]
     try:
         return Base(_merge_base(folder, head, name), How.MERGE_BASE, name)
     except GitError:
-        if found := _find_recorded(folder, variables.get("CI_MERGE_REQUEST_DIFF_BASE_SHA")):
-            return Base(found, How.MERGE_BASE, name)
+        if recorded := _find_recorded(folder, variables.get("CI_MERGE_REQUEST_DIFF_BASE_SHA")):
+            return Base(recorded, How.MERGE_BASE, name)
         raise
 
 
@@ -129,11 +129,11 @@ def _find_on_branch(folder: Path, head: str, variables: Mapping[str, str]) -> Ba
         raise _lack_branch(folder, default)
     if name is None:
         return None
-    found = _merge_base(folder, head, name)
+    base = _merge_base(folder, head, name)
     checked_out = git(folder, "symbolic-ref", "-q", "HEAD")
     local = checked_out.strip().removeprefix("refs/heads/") if isinstance(checked_out, str) else None
     short = name.removeprefix("origin/")
-    return None if found == head and (branch or local or short) == short else Base(found, How.MERGE_BASE, name)
+    return None if base == head and (branch or local or short) == short else Base(base, How.MERGE_BASE, name)
 
 
 def _find_recorded(folder: Path, text: str | None) -> str | None:
@@ -142,9 +142,9 @@ def _find_recorded(folder: Path, text: str | None) -> str | None:
 
 
 def _merge_base(folder: Path, head: str, name: str) -> str:
-    found = git(folder, "merge-base", head, _ref(name))
-    if isinstance(found, str):
-        return found.strip()
+    base = git(folder, "merge-base", head, _ref(name))
+    if isinstance(base, str):
+        return base.strip()
     if not parse_commit(folder, _ref(name)):
         raise _lack_branch(folder, name.removeprefix("origin/"))
     if is_shallow(folder):

@@ -91,10 +91,10 @@ def find_object(folder: Path, name: str) -> str | None:
 
 def parse_commit(folder: Path, name: str) -> str | None:
     """Returns the commit that a name or tag stands for. None for files, folders, and unknown ids."""
-    if found := find_object(folder, f"{name}^{{commit}}"):
-        return found
-    found = find_object(folder, name)  # `:/words` looks for whatever stands behind it
-    return find_object(folder, f"{found}^{{commit}}") if found else None
+    if commit := find_object(folder, f"{name}^{{commit}}"):
+        return commit
+    commit = find_object(folder, name)  # `:/words` looks for whatever stands behind it
+    return find_object(folder, f"{commit}^{{commit}}") if commit else None
 
 
 def read_file(folder: Path, commit: str, name: str) -> bytes | None:

@@ -17,11 +17,11 @@ _LONGEST = 1024  # bytes of a pointer, by its specification
 
 def is_content(path: Path, pointer: bytes) -> bool:
     """Returns whether a file of the work tree is what the pointer stands for."""
-    found = _POINTER.fullmatch(pointer)
+    match = _POINTER.fullmatch(pointer)
     with contextlib.suppress(OSError):
-        if found:
+        if match:
             with open_regular(path) as file:
-                return hashlib.file_digest(file, "sha256").hexdigest() == found[1].decode()
+                return hashlib.file_digest(file, "sha256").hexdigest() == match[1].decode()
     return False
 
 
@@ -32,8 +32,8 @@ def fill(paths: Iterable[Path], common: Path) -> None:
             if path.is_symlink() or path.stat().st_size > _LONGEST:
                 continue
             pointer = read_regular(path)
-            if found := _POINTER.fullmatch(pointer):
-                digest = found[1].decode()
+            if match := _POINTER.fullmatch(pointer):
+                digest = match[1].decode()
                 content = common / "lfs" / "objects" / digest[:2] / digest[2:4] / digest
                 if is_content(content, pointer):
                     shutil.copyfile(content, path)

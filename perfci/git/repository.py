@@ -119,10 +119,10 @@ def open_directory(repository: Repository) -> Iterator[dict[str, str]]:
 
 def make_variables(home: Path) -> dict[str, str]:
     """Returns the environment of git, with no settings but those of its directory."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     kept = {name: value for name, value in os.environ.items() if name.startswith(_KEPT_VARIABLES)}
     return {
-        **own,
+        **variables,
         **kept,
         "HOME": str(home),
         "XDG_CONFIG_HOME": str(home),

@@ -102,9 +102,9 @@ def _describe_changes(run: Run) -> list[str]:
     lines = []
     for op in run.plan.ops:
         cases = found[op.op].performance if op.op in found else ()
-        changes = list(dict.fromkeys(sentence(each) for case in cases if case.base for each in case.base.changes))
+        changes = list(dict.fromkeys(sentence(change) for case in cases if case.base for change in case.base.changes))
         told = [harden(markdown.write(against.describe_files(op.base)))]
-        told += [inline(each, SENTENCE) for each in changes[:CHANGES]]
+        told += [inline(change, SENTENCE) for change in changes[:CHANGES]]
         if any(told):
             lines.append(say("{op}: {told}", op=code(op.op), told=join(told)))
     more = len(lines) - CHANGED_OPS

@@ -77,8 +77,10 @@ def _find_merge_request(environ: Mapping[str, str], token: str) -> NoteTarget | 
 
 
 def _find_pull_request(environ: Mapping[str, str], token: str) -> NoteTarget | Reason:
-    if not (found := _PULL_REQUEST.fullmatch(environ.get("GITHUB_REF", ""))):
+    if not (pull_request := _PULL_REQUEST.fullmatch(environ.get("GITHUB_REF", ""))):
         return Reason("comment_no_pull_request")
     if invalid := find_invalid(environ, {"GITHUB_REPOSITORY": _REPOSITORY, "GITHUB_API_URL": _GITHUB}):
         return Reason("note_variable_invalid", {**invalid, "server": GITHUB.name})
-    return NoteTarget(GITHUB, environ["GITHUB_API_URL"].rstrip("/"), token, environ["GITHUB_REPOSITORY"], int(found[1]))
+    return NoteTarget(
+        GITHUB, environ["GITHUB_API_URL"].rstrip("/"), token, environ["GITHUB_REPOSITORY"], int(pull_request[1])
+    )

@@ -41,7 +41,7 @@ def judge(run: Run, baselines: Mapping[str, Baseline], thresholds: Thresholds) -
     judges = [
         _OpJudge(run, op, found.get(op.op), evidence[0], evidence[1:], stored.get(op.op, ())) for op in run.plan.ops
     ]
-    judged = [row for each in judges for row in each.rows()]
+    judged = [row for judge in judges for row in judge.rows()]
     base = run.plan.base.name if run.plan.base else None
     rows = add_causes(run.ops, [row for row, _ in judged])
     for op in run.plan.removed:
@@ -64,8 +64,8 @@ class _Evidence:
     comparisons: Mapping[Key, Comparison]
 
     @classmethod
-    def of(cls, run: Run, found: Mapping[Key, Comparison], thresholds: Thresholds) -> _Evidence:
-        return cls(thresholds, adjust(found, run.plan.family, run.plan.duel_family))
+    def of(cls, run: Run, comparisons: Mapping[Key, Comparison], thresholds: Thresholds) -> _Evidence:
+        return cls(thresholds, adjust(comparisons, run.plan.family, run.plan.duel_family))
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class _OpJudge:
             return note
         if base is None or known is None or not base.suites or self.plan.failure:
             return None
-        own = (each for each in (self.found.notes if self.found else ()) if each.kind == "judged_by_own")
+        own = (note for note in (self.found.notes if self.found else ()) if note.kind == "judged_by_own")
         return known.failure or known.unjudged or next(own, None)
 
     def _unchanged_rows(self) -> Iterator[Row]:

@@ -71,10 +71,10 @@ def _judge_cases(run: Run, op: PlannedOp, found: OpRun | None, limits: Threshold
         facts = {"failed": len(failed), "checks": len(own), **_how(failed[0])}
         worst = (failed[0].failure,) if failed[0].failure else ()
         yield _row(op, case, _verdict_of(failed), (*worst, Reason("accuracy_case_failed", facts)))
-    for each in find_worst_errors(found.accuracy):
-        reason = errors_beyond("checked", each.errors, op.op, each.case, limits, device, each.checks)
-        if reason and each.case not in wrong:
-            yield _row(op, each.case, Verdict.WRONG, (reason,))
+    for error in find_worst_errors(found.accuracy):
+        reason = errors_beyond("checked", error.errors, op.op, error.case, limits, device, error.checks)
+        if reason and error.case not in wrong:
+            yield _row(op, error.case, Verdict.WRONG, (reason,))
     yield from storage.judge_stored(found, device, limits)
 
 

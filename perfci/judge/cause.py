@@ -52,17 +52,17 @@ _WIDE = tuple(2**power for power in range(1, 14))  # widths of a block along an 
 
 def add_causes(ops: Iterable[OpRun], rows: Sequence[Judgement]) -> list[Judgement]:
     """Returns the rows, those of slower and of faster cases with their likely cause as the last reason."""
-    found: dict[tuple[str, str | None], Reason] = {}
+    reasons: dict[tuple[str, str | None], Reason] = {}
     for op in ops:
         cases = {case.case: case for case in op.performance}
         own = [row for row in rows if row.op == op.op and row.suite is Suite.PERFORMANCE and row.case in cases]
         slow, fast, calm = ([cases[str(row.case)] for row in own if row.verdict in side]
                             for side in (SLOWER, {Verdict.IMPROVED}, CALM))  # fmt: skip
         causes = {**find_causes(slow, fast + calm), **find_causes(fast, slow + calm)}
-        found |= {(op.op, case): reason for case, reason in causes.items()}
+        reasons |= {(op.op, case): reason for case, reason in causes.items()}
     return [
-        replace(row, reasons=(*row.reasons, found[row.op, row.case]))
-        if row.suite is Suite.PERFORMANCE and (row.op, row.case) in found
+        replace(row, reasons=(*row.reasons, reasons[row.op, row.case]))
+        if row.suite is Suite.PERFORMANCE and (row.op, row.case) in reasons
         else row
         for row in rows
     ]
@@ -79,24 +79,24 @@ def find_causes(concerned: Sequence[PerformanceCase], calm: Iterable[Performance
     shared = [each for each in next(iter(known.values()), ()) if all(each in changes for changes in known.values())]
     groups: dict[object, list[str]] = {}
     for case, changes in known.items():
-        roots = frozenset(each.name for each in changes if each.name not in COMPILED)
+        roots = frozenset(change.name for change in changes if change.name not in COMPILED)
         alone = not any(each.name not in COMPILED for each in shared)
         groups.setdefault(roots if alone else None, []).append(case)
     quiet = [set(_list_all(case)) for case in calm if case.base and case.base.same is not None]
-    found: dict[str, Reason] = {}
+    causes: dict[str, Reason] = {}
     for key, names in groups.items():
         own = {each: {each} for each in shared} if key is None else _join([known[name] for name in names])
         if reason := _name_cause(own, quiet):
-            found |= dict.fromkeys(names, reason)
-    return found
+            causes |= dict.fromkeys(names, reason)
+    return causes
 
 
 def _join(cases: Sequence[Iterable[KernelChange]]) -> dict[KernelChange, set[KernelChange]]:
     """Changes of what changed in all of these cases, with the values of all, and of which changes each is made."""
-    found: dict[str, list[KernelChange]] = {}
+    kernel_changes: dict[str, list[KernelChange]] = {}
     for each in chain.from_iterable(cases):
-        found.setdefault(each.name, []).append(each)
-    shared = set.intersection(*({each.name for each in changes} for changes in cases))
+        kernel_changes.setdefault(each.name, []).append(each)
+    shared = set.intersection(*({change.name for change in changes} for changes in cases))
 
     def write(values: Iterable[str]) -> str:
         first, *others = dict.fromkeys(values)
@@ -104,7 +104,7 @@ def _join(cases: Sequence[Iterable[KernelChange]]) -> dict[KernelChange, set[Ker
 
     return {
         KernelChange(name, write(each.was for each in own), write(each.now for each in own)): set(own)
-        for name, own in found.items()
+        for name, own in kernel_changes.items()
         if name in shared
     }
 
@@ -114,11 +114,15 @@ def _name_cause(
 ) -> Reason | None:
     """Since: no case that kept its time has it, and there are such cases. With: it may be a coincidence."""
     roots = [each for each in shared if each.name not in COMPILED]
-    roots = [each for each in roots if each.name != "grid"] or roots  # which follows from the tiles
+    roots = [root for root in roots if root.name != "grid"] or roots  # which follows from the tiles
     spilled = [each for each, parts in shared.items()
                if each.name == "spills" and all(int(part.now) > int(part.was) for part in parts)]  # fmt: skip
     candidates = roots or spilled
-    certain = [each for each in candidates if quiet and all(shared[each].isdisjoint(changes) for changes in quiet)]
+    certain = [
+        candidate
+        for candidate in candidates
+        if quiet and all(shared[candidate].isdisjoint(changes) for changes in quiet)
+    ]
     named = certain or candidates or [each for each in shared if each.name in COMPILED]
     if not named:
         return None
@@ -132,17 +136,17 @@ def _name_cause(
 def _write_value(change: KernelChange, value: str) -> str:
     if change.name not in {"spills", "shared_bytes"}:
         return value
-    return " / ".join(units.size(int(each)) if each.isdecimal() else each for each in value.split(" / "))
+    return " / ".join(units.size(int(part)) if part.isdecimal() else part for part in value.split(" / "))
 
 
 def _list_all(case: PerformanceCase) -> Iterator[KernelChange]:
     """What differs from the base's call: its kernels, then how many there are and what torch does."""
     yield from list_changes([case])
-    for each in case.base.changes if case.base else ():
-        if each.kind in _CALLS:
-            name, was, now = _CALLS[each.kind]
+    for change in case.base.changes if case.base else ():
+        if change.kind in _CALLS:
+            name, was, now = _CALLS[change.kind]
             # Without the arguments of an operation, among which are sizes.
-            before, after = (str(each.facts[side]).partition("(")[0] for side in (was, now))
+            before, after = (str(change.facts[side]).partition("(")[0] for side in (was, now))
             if before != after:
                 yield KernelChange(name, before, after)
 
@@ -152,29 +156,29 @@ def list_changes(cases: Iterable[PerformanceCase]) -> tuple[KernelChange, ...]:
 
     A kernel that only one of both has shows nothing. Grids follow from constants, so they only count on their own.
     """
-    found: list[KernelChange] = []
+    changes: list[KernelChange] = []
     grids: list[KernelChange] = []
     for case in cases:
         base = case.base or BaseArm()
-        for kind, facts in ((each.kind, each.facts) for each in base.changes):
+        for kind, facts in ((change.kind, change.facts) for change in base.changes):
             before, after = str(facts.get("before")), str(facts.get("after"))
             if kind == "launch_changed" and facts["what"] == "grid":
                 grids.append(KernelChange("grid", before, after))
             # Without what the compiler made of the base, the launches show what they were given.
             elif kind == "launch_changed" and not base.compiled:
-                found.append(KernelChange(str(facts["what"]), before, after))
+                changes.append(KernelChange(str(facts["what"]), before, after))
             elif kind == "argument_changed" and not base.compiled and "#" not in before + after:
                 name = str(facts["name"])
-                found.append(KernelChange("shared_bytes" if name == "shared memory" else name, before, after))
+                changes.append(KernelChange("shared_bytes" if name == "shared memory" else name, before, after))
         for kernel in dict.fromkeys(each.name for each in case.compiled):
             # A call may launch one kernel several times, with other constants.
             sides = ([each.parameters for each in own if each.name == kernel] for own in (base.compiled, case.compiled))
             for was, now in zip(*sides, strict=False):
-                found += [
+                changes += [
                     KernelChange(name, was[name], now[name]) for name in was if now.get(name, was[name]) != was[name]
                 ]
     order = {name: place for place, name in enumerate(PARAMETERS, 1)}
-    return tuple(dict.fromkeys(sorted(found, key=lambda each: order.get(each.name, 0)) or grids))
+    return tuple(dict.fromkeys(sorted(changes, key=lambda change: order.get(change.name, 0)) or grids))
 
 
 _HOW = {

@@ -73,7 +73,7 @@ def list_weaker(op: PlannedOp, found: OpRun | None) -> tuple[Reason, ...]:
     kind = find_kind(op, found)
     if found is None or found.change is None or kind is None:
         return ()
-    other = [each for each in found.change.differs if each.kind in _OTHER_ANSWERS] if kind.name != "logic" else []
+    other = [differ for differ in found.change.differs if differ.kind in _OTHER_ANSWERS] if kind.name != "logic" else []
     answers = [because("weaker_answers", each, op=op.op, what="answers") for each in other]
     return (*(Reason(each.kind, {**each.facts, "op": op.op}) for each in found.change.weaker), *answers)
 
@@ -105,7 +105,7 @@ def judge_change(run: Run, op: PlannedOp, found: OpRun | None) -> Judgement | No
 def _list_entries(run: Run, op: str) -> Sequence[Expected]:
     """The change's own declarations that hold on the day of the run. Those of its base were about other changes."""
     entries, day = run.plan.base.expected if run.plan.base else (), day_of(run)
-    mine = [each for each in entries if each.op == op and each.weaker and each.added]
+    mine = [entry for entry in entries if entry.op == op and entry.weaker and entry.added]
     return [each for each in mine if stage(each, day) is Standing.HOLDS]
 
 

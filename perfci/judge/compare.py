@@ -55,7 +55,7 @@ def _compare_op(run: Run, op: PlannedOp, baseline: Baseline | None, thresholds: 
         """What differs from these runs. Nothing for a baseline of another device model."""
         if baseline is None or baseline.device != run.environment.device.key:
             return ()
-        return differences([each.environment for each in baseline.runs if each.id in runs], run.environment)
+        return differences([run.environment for run in baseline.runs if run.id in runs], run.environment)
 
     for case in dict.fromkeys((*op.performance, *measured, *stored)):
         found, known = measured.get(case), stored.get(case)
@@ -139,18 +139,18 @@ def _duel(
 
 
 def _compare_sustained(
-    seen: Comparison, found: PerformanceCase, limits: CaseThresholds, timer: str | None
+    seen: Comparison, case: PerformanceCase, limits: CaseThresholds, timer: str | None
 ) -> Comparison:
     """Arms alone on the device, at its power limit."""
     figures = []
-    for arm in dict.fromkeys(turn.arm for turn in found.sustained):
-        turns = [turn for turn in found.sustained if turn.arm == arm]
+    for arm in dict.fromkeys(turn.arm for turn in case.sustained):
+        turns = [turn for turn in case.sustained if turn.arm == arm]
         joules = find_median(turn.joules for turn in turns)
-        per_watt = found.flops / joules / 1e9 if found.flops and joules else None
+        per_watt = case.flops / joules / 1e9 if case.flops and joules else None
         us = statistics.median(turn.us for turn in turns)
         figures.append(SustainedFigure(arm, us, find_median(turn.clock_mhz for turn in turns), joules, per_watt))
     shifts: dict[int, list[float]] = {}
-    taken = [turn for turn in found.sustained if turn.arm in {KERNEL, BASE}]
+    taken = [turn for turn in case.sustained if turn.arm in {KERNEL, BASE}]
     for first, second in zip(taken[::2], taken[1::2], strict=False):
         pair = {turn.arm: turn.us for turn in (first, second)}
         if len(pair) == 2:
@@ -165,8 +165,8 @@ def _compare_sustained(
 def _duel_host(seen: Comparison, blocks: Sequence[HostBlock], limits: CaseThresholds) -> Comparison:
     """How long a call keeps the host: of the kernel, and the duel with the base's if both have host times."""
 
-    def sum_up(arm: str, known: Sequence[HostBlock]) -> HostArm | None:
-        arms = [block.arms[arm] for block in known if arm in block.arms]
+    def sum_up(arm: str, host_blocks: Sequence[HostBlock]) -> HostArm | None:
+        arms = [block.arms[arm] for block in host_blocks if arm in block.arms]
         us = (statistics.median(getattr(each, name) for each in arms) for name in ("host_us", "loop_us") if arms)
         return HostArm(*us) if arms else None
 
@@ -183,7 +183,7 @@ def _duel_host(seen: Comparison, blocks: Sequence[HostBlock], limits: CaseThresh
 
 
 def _find_stale(
-    run: Run, op: PlannedOp, found: PerformanceCase, baseline: Baseline, known: BaselineCase | None
+    run: Run, op: PlannedOp, found: PerformanceCase, baseline: Baseline, baseline_case: BaselineCase | None
 ) -> Reason | None:
     """Why the baseline is not of this case: another device, timer, cache, dtype, or another list of cases."""
     device, timer = run.environment.device.key, run.environment.timer
@@ -191,9 +191,9 @@ def _find_stale(
         return Reason("stale_device", {"stored": baseline.device, "device": device})
     if baseline.timer != timer:
         return Reason("stale_timer", {"stored": baseline.timer, "timer": timer})
-    if known is not None:
-        differs = known.cache != found.cache
-        return Reason("stale_cache", {"stored": known.cache, "cache": found.cache}) if differs else None
+    if baseline_case is not None:
+        differs = baseline_case.cache != found.cache
+        return Reason("stale_cache", {"stored": baseline_case.cache, "cache": found.cache}) if differs else None
     if run.plan.filter is not None:
         return None
 
@@ -310,8 +310,8 @@ def _allow_for_boards(
     for block in before:
         by_board.setdefault(board_key(on[block.run] or ""), []).append(math.log(block.kernel_us))
     measured = {board_key(block.board or now.device.uuid or "") for block in blocks}
-    known = "" in by_board or "" in measured or measured <= by_board.keys()
-    return 0.0 if known else math.expm1(board_spread.find_room(by_board))
+    covered = "" in by_board or "" in measured or measured <= by_board.keys()
+    return 0.0 if covered else math.expm1(board_spread.find_room(by_board))
 
 
 def _looks(blocks: Sequence[Block], kernel_us: Sequence[float]) -> list[_Look]:

@@ -149,9 +149,9 @@ def why_of(entry: Expected) -> str:
     return entry.why.rstrip(".。 ")
 
 
-def suggest(found: Answers, context: Context) -> Suggestion | None:
+def suggest(answers: Answers, context: Context) -> Suggestion | None:
     """Returns the entry that would make a case EXPECTED that fails for time alone. None if no entry can."""
-    failing, day = [finding for finding in found.values() if _fails(finding)], day_of(context.run)
+    failing, day = [finding for finding in answers.values() if _fails(finding)], day_of(context.run)
     if not failing or day is None or any(finding.exact for finding in failing):
         return None
     reach = 0.0

@@ -116,8 +116,8 @@ def judge_time(context: Context) -> Finding:
 
 def judge_span(context: Context) -> Finding | None:
     """Returns a finding if host work or further kernels stretched the launch."""
-    found = screen_span(context)
-    return found and _excuse_by_environment(found, context.comparison)
+    span = screen_span(context)
+    return span and _excuse_by_environment(span, context.comparison)
 
 
 def screen_time(context: Context) -> Finding:
@@ -170,18 +170,18 @@ def screen_drift(context: Context) -> Finding:
 
 def note_environment(comparison: Comparison) -> tuple[Reason, ...]:
     """Returns the fields of the environment that may have moved a case, if there are any."""
-    moved = [each for each in comparison.differs if each.moves]
+    moved = [differ for differ in comparison.differs if differ.moves]
     return (Reason("environment_may_have", {"fields": list_differences(moved)}),) if moved else ()
 
 
-def _excuse_by_environment(found: Finding, comparison: Comparison) -> Finding:
+def _excuse_by_environment(finding: Finding, comparison: Comparison) -> Finding:
     """Returns STALE, with the fields, if another environment may have done it: no kernel is blamed or praised."""
-    moved, first = [each for each in comparison.differs if each.moves], found.reasons[0]
-    settled = found.verdict in {Verdict.PASS, Verdict.NEW}
+    moved, first = [differ for differ in comparison.differs if differ.moves], finding.reasons[0]
+    settled = finding.verdict in {Verdict.PASS, Verdict.NEW}
     if not moved or not comparison.screens or first.kind == "too_few_blocks" or settled:
-        return found
+        return finding
     kind = "stale_environment_span" if first.kind.startswith("span_") else "stale_environment"
-    if found.verdict is Verdict.STALE:
+    if finding.verdict is Verdict.STALE:
         kind = "stale_environment_regime"
     return Finding(Verdict.STALE, (Reason(kind, {**first.facts, "fields": list_differences(moved)}),))
 

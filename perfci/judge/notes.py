@@ -89,12 +89,12 @@ def note_run(
     yield from _note_tests(rows)
     # What differs from the environments of the baselines: what may move a number, and what is only named.
     differs: dict[Difference, int] = {}
-    for difference in (each for comparison in comparisons for each in comparison.differs):
+    for difference in (differ for comparison in comparisons for differ in comparison.differs):
         differs[difference] = differs.get(difference, 0) + 1
-    if moving := [each for each in differs if each.moves]:
+    if moving := [differ for differ in differs if differ.moves]:
         cases = max(differs[each] for each in moving)
         yield Reason("environment_changed", {"fields": list_differences(moving), "cases": cases})
-    if named := [each for each in differs if not each.moves]:
+    if named := [differ for differ in differs if not differ.moves]:
         yield Reason("environment_named", {"fields": list_differences(named)})
     if plan.deadline_note:
         yield plan.deadline_note
@@ -107,12 +107,12 @@ def note_run(
         yield Reason("run_late_reserve" if facts.get("reserve_s") else "run_late", facts)
 
 
-def _note_kinds(run: Run, rows: Iterable[Judgement], found: Mapping[str, OpRun]) -> Iterator[Reason]:
+def _note_kinds(run: Run, rows: Iterable[Judgement], ops: Mapping[str, OpRun]) -> Iterator[Reason]:
     """The kind of each op's change. Not of what failed: only what passed answers as its base did."""
     broken = {row.op for row in rows if row.verdict in _BROKEN and row.suite is not Suite.COMPILED}
     for op in run.plan.ops:
-        whole = op.op not in broken and is_complete(run, op, found.get(op.op))
-        if whole and (kind := find_kind(op, found.get(op.op))):
+        whole = op.op not in broken and is_complete(run, op, ops.get(op.op))
+        if whole and (kind := find_kind(op, ops.get(op.op))):
             yield because(f"change_{kind.name}", kind.proof, op=op.op)
 
 
@@ -161,9 +161,9 @@ def note_missing_peers(plan: Plan) -> Reason | None:
     return Reason("peers_none", {"ops": _name_some(without)}) if without else None
 
 
-def is_reached(found: OpRun | None) -> bool:
+def is_reached(op: OpRun | None) -> bool:
     """Whether anything is known of an op. One that the run does not know at all was not missed for lack of time."""
-    return found is None or found.late is None or bool(found.accuracy or found.performance)
+    return op is None or op.late is None or bool(op.accuracy or op.performance)
 
 
 def _name_some(names: Sequence[str]) -> str:
@@ -210,7 +210,7 @@ def _note_base(plan: Plan, base: Base, comparisons: Sequence[Comparison]) -> Ite
     facts = {"name": base.name, "commit": base.commit[:10], "how": how.get(base.how, base.how)}
     facts["duelled"] = sum(comparison.duel is not None for comparison in comparisons)
     if plan.again:
-        commits = dict.fromkeys(each.commit[:10] for each in plan.again.cases if each.commit and not each.failure)
+        commits = dict.fromkeys(case.commit[:10] for case in plan.again.cases if case.commit and not case.failure)
         facts |= {"run": plan.again.run, "commits": _name_some([*commits]), "count": len(commits)}
         facts |= {"family": plan.duel_family, "release": plan.again.release}
         yield Reason("compared_release" if plan.again.release else "compared_again", facts)

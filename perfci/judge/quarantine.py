@@ -29,8 +29,8 @@ def advise(run: Run, judgements: Judgements, quarantine: Collection[str]) -> Jud
 
 def boards_of(case: PerformanceCase, run: Run) -> tuple[str, ...]:
     """UUIDs of the boards on which a case was timed. None if that is not known of every block."""
-    found = dict.fromkeys(block.board or run.environment.device.uuid for block in case.blocks)
-    return tuple(board for board in found if board) if None not in found else ()
+    boards = dict.fromkeys(block.board or run.environment.device.uuid for block in case.blocks)
+    return tuple(board for board in boards if board) if None not in boards else ()
 
 
 def _advise_row(row: Judgement, boards: tuple[str, ...]) -> Judgement:

@@ -43,7 +43,7 @@ def judge_case(
     claimed = verdict is Verdict.IMPROVED and case.self_reported is not None
     if proven or claimed:
         entries = (each for each in context.thresholds.expected(comparison.op) if each.weaker == WORK)
-        entry = next((each for each in entries if expected.stage(each, day) is expected.Standing.HOLDS), None)
+        entry = next((entry for entry in entries if expected.stage(entry, day) is expected.Standing.HOLDS), None)
         facts = {"op": comparison.op, "entry": f"- {{weaker: {WORK}, why: ..., until: 2027-01-31}}"}
         if entry or proven:
             told = change.declare(entry) if entry else Reason("proof_undeclared", facts)
@@ -91,11 +91,11 @@ def _answer_questions(case: PerformanceCase, context: Context) -> Mapping[str, F
 
 
 def _decide(
-    found: Sequence[Finding], case: PerformanceCase, mostly_hindered: bool
+    findings: Sequence[Finding], case: PerformanceCase, mostly_hindered: bool
 ) -> tuple[Verdict, tuple[Reason, ...]]:
     """A measurement that looks broken decides first, then what hides the answer, then the gravest finding."""
-    first, hindrances = found[0], tuple(_hindrances(case.blocks))
-    reasons = tuple(reason for finding in found for reason in finding.reasons)
+    first, hindrances = findings[0], tuple(_hindrances(case.blocks))
+    reasons = tuple(reason for finding in findings for reason in finding.reasons)
     if case.suspicion:
         return Verdict.SUSPECT, (*case.suspicion, *reasons, *hindrances)
     # A hot or shared device hides what would be beyond doubt, and the rest if most blocks had it.

@@ -235,7 +235,7 @@ def _is_meant(name: str, was: float | None, kernel: str, case: StaticCase, base:
     if name != "occupancy":
         return bool(was) and name in {"spill_bytes", "local_bytes"}
     now, before = (
-        next((each for each in side.identity.launches if each.kernel == kernel), None) for side in (case, base)
+        next((launch for launch in side.identity.launches if launch.kernel == kernel), None) for side in (case, base)
     )
     if now is None or before is None or (now.warps, now.stages) != (before.warps, before.stages):
         return True

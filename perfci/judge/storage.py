@@ -34,39 +34,39 @@ def judge_stored(op: OpRun, device: str, limits: Thresholds) -> Iterator[Judgeme
         yield Judgement(op.op, Suite.ACCURACY, found.case, Verdict.WRONG, (reason, *((advised,) if advised else ())))
 
 
-def _find_figures(found: StoredTensor) -> dict[str, float]:
+def _find_figures(tensor: StoredTensor) -> dict[str, float]:
     """Figures that have limits."""
-    p99 = found.errors.p99_abs or 0.0
-    return {"stored_p99": p99, "clip_ratio": found.clip_ratio, "divergence": found.divergence}
+    p99 = tensor.errors.p99_abs or 0.0
+    return {"stored_p99": p99, "clip_ratio": tensor.clip_ratio, "divergence": tensor.divergence}
 
 
-def find_beyond(found: StoredTensor, limits: Limits) -> list[str]:
+def find_beyond(tensor: StoredTensor, limits: Limits) -> list[str]:
     """Returns the figures beyond their limits, the one that is the most times its limit first."""
     shares: dict[str, float] = {}
-    for figure, value in _find_figures(found).items():
+    for figure, value in _find_figures(tensor).items():
         limit = limits.get(figure)
         if limit is not None and value > limit:
             shares[figure] = value / limit if limit else float("inf")
     return sorted(shares, key=lambda figure: -shares[figure])
 
 
-def advise(found: StoredTensor, ways: Sequence[StoredTensor], limits: Limits) -> Reason | None:
+def advise(tensor: StoredTensor, ways: Sequence[StoredTensor], limits: Limits) -> Reason | None:
     """Returns which of `ways`, all of the tensor's family, to take, by this run. None for divergence alone."""
     without = {**limits, "divergence": None}
-    beyond = find_beyond(found, without)
+    beyond = find_beyond(tensor, without)
     if not beyond:
         return None
-    facts: dict[str, Fact] = {"case": found.case, "figure": beyond[0], "ways": len(ways)}
+    facts: dict[str, Fact] = {"case": tensor.case, "figure": beyond[0], "ways": len(ways)}
     if len(ways) == 1:
         return Reason("stored_advice_alone", facts)
     # The fewest bytes of scales, in the same dtype if one way keeps the limits in that. Else the least of the figure.
-    fitting = [each for each in ways if not find_beyond(each, without)]
+    fitting = [way for way in ways if not find_beyond(way, without)]
     if fitting:
-        best = min(fitting, key=lambda each: (each.dtype != found.dtype, each.scale_bytes, each.errors.p99_abs or 0.0))
+        best = min(fitting, key=lambda each: (each.dtype != tensor.dtype, each.scale_bytes, each.errors.p99_abs or 0.0))
     else:
-        best = min(ways, key=lambda each: _find_figures(each)[beyond[0]])
+        best = min(ways, key=lambda way: _find_figures(way)[beyond[0]])
     facts |= {"way": way(best), "shown": _write(beyond[0], _find_figures(best)[beyond[0]])}
-    facts |= {"scale_bytes": best.scale_bytes, "now_bytes": found.scale_bytes}
+    facts |= {"scale_bytes": best.scale_bytes, "now_bytes": tensor.scale_bytes}
     return Reason("stored_advice_to" if fitting else "stored_advice_none", facts)
 
 
@@ -76,16 +76,16 @@ def _write(figure: str, value: float | None) -> str:
     return units.percent(value) if figure == "clip_ratio" else units.significant(value)
 
 
-def _list_statistics(found: StoredTensor) -> dict[str, Fact]:
+def _list_statistics(tensor: StoredTensor) -> dict[str, Fact]:
     """The statistics by which causes are found."""
-    last, channels, form = found.before[-1] if found.before else None, found.channels, FORMATS.get(found.dtype)
+    last, channels, form = tensor.before[-1] if tensor.before else None, tensor.channels, FORMATS.get(tensor.dtype)
     return {
-        "dtype": found.dtype, "mode": found.mode, "largest": form.largest if form else None,
-        "clip": found.clip_ratio, "lost": found.lost_ratio, "load": found.load.most, "amax": found.amax.most,
-        "groups": found.groups,
+        "dtype": tensor.dtype, "mode": tensor.mode, "largest": form.largest if form else None,
+        "clip": tensor.clip_ratio, "lost": tensor.lost_ratio, "load": tensor.load.most, "amax": tensor.amax.most,
+        "groups": tensor.groups,
         "extreme": channels.extreme if channels else 0, "channels": channels.count if channels else 0,
         "ratio": channels.ratio if channels else 0.0, "axis": channels.axis if channels else None,
-        "mean": found.errors.mean_abs, "p99": found.errors.p99_abs,
+        "mean": tensor.errors.mean_abs, "p99": tensor.errors.p99_abs,
         "mean_accepted": last.mean_abs if last else None, "p99_accepted": last.p99_abs if last else None,
         "since": last.created[:10] if last else None,
     }  # fmt: skip

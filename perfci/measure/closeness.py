@@ -41,7 +41,7 @@ def tolerance(dtype: str, overrides: Mapping[str, tuple[float, float]] | None, t
 
 def relative_l2(outputs: Iterable[Deviation]) -> float | None:
     """||output - exact||_2 / ||exact||_2 of all outputs of a call as one vector. See `ErrorStats.l2`."""
-    found = [each for each in outputs if each.stats.count]
+    found = [output for output in outputs if output.stats.count]
     shares = [math.sqrt(each.stats.count / sum(one.stats.count for one in found)) for each in found]
     errors = [each.stats.rmse for each in found if each.stats.rmse is not None]
     if not found or len(errors) < len(found):
@@ -77,8 +77,8 @@ def errors_of(actual: Host, expected: Host) -> Deviation:
         p50_abs=float(p50), p90_abs=float(p90), p99_abs=float(p99),
         rmse=find_rms(absolute), worst_index=tuple(int(i) for i in worst),
     )  # fmt: skip
-    found = Deviation(stats, find_rms(size))
-    return replace(found, stats=replace(stats, l2=relative_l2([found])))
+    errors = Deviation(stats, find_rms(size))
+    return replace(errors, stats=replace(stats, l2=relative_l2([errors])))
 
 
 def excess(actual: Host, expected: Host, rtol: float, atol: Host | float) -> Host:
@@ -117,8 +117,8 @@ class Standard:
     def misplaced(self, got: Host) -> Host:
         """NaN or an infinity that neither the rounded float64 answer nor the reference has, or the other way round."""
         kinds, (rounded, usual) = finiteness(got), self.kinds
-        found: Host = (kinds != rounded) & (kinds != usual)
-        return found
+        strayed: Host = (kinds != rounded) & (kinds != usual)
+        return strayed
 
     def find_share(self, got: Host) -> float:
         """See `ErrorStats.of_allowed`: 1 at most if an output is right."""
@@ -130,8 +130,8 @@ class Standard:
         share = largest_share(np.abs(found - right), atol + self.rtol * np.abs(right))
         if share <= 1:
             return share
-        mine = sort_errors(got, self.exact, self.rtol, atol, summed=self.summed)
-        return share_of_usual(mine, self.usual_by_size, self.peak)
+        errors = sort_errors(got, self.exact, self.rtol, atol, summed=self.summed)
+        return share_of_usual(errors, self.usual_by_size, self.peak)
 
     def accepts(self, got: Host) -> bool:
         """Whether an output is right."""
@@ -156,7 +156,7 @@ def largest_share(errors: Host, allowed: Host) -> float:
     return float(np.where(errors > 0, errors / allowed, 0.0).max(initial=0.0))
 
 
-def share_of_usual(mine: ErrorsBySize, usual: ErrorsBySize, peak: float) -> float:
+def share_of_usual(errors: ErrorsBySize, usual: ErrorsBySize, peak: float) -> float:
     """An output's errors as a share of what is allowed beside those of the reference in the same dtype.
 
     Its root mean square error is at most RATIO times, and of each element beyond the tolerance the error at most
@@ -166,7 +166,7 @@ def share_of_usual(mine: ErrorsBySize, usual: ErrorsBySize, peak: float) -> floa
     most, through = np.maximum.accumulate(usual.largest), np.cumsum(usual.counts)
     few = np.searchsorted(through, through - usual.counts + FEW_NEAR)
     reach = np.minimum(np.maximum(np.arange(PLACES) + NEAR, few), PLACES - 1)
-    return largest_share(np.append(mine.largest, mine.rms), np.append(peak * most[reach], RATIO * usual.rms))
+    return largest_share(np.append(errors.largest, errors.rms), np.append(peak * most[reach], RATIO * usual.rms))
 
 
 VACUOUS = 0.1  # a broken answer differs by at least this share of the answer's root mean square in one element
@@ -261,11 +261,11 @@ def find_growth(
     least = max(facts.smallest_subnormal, 2.0**-126)
     rows = np.sqrt(np.square(right).mean(axis=-1, keepdims=True)) if right.ndim else np.abs(right)
     size = np.where(rows > least, np.abs(right) + rows, np.inf)
-    shares = [np.maximum(each - least, 0.0) / size for each in errors]
+    shares = [np.maximum(error - least, 0.0) / size for error in errors]
     index = tuple(int(i) for i in np.unravel_index(int(shares[0].argmax()), right.shape))
     whole, most = float(np.linalg.norm(right)), least * math.sqrt(right.size)
-    norms = [max(float(np.linalg.norm(each)) - most, 0.0) / whole if whole > most else 0.0 for each in errors]
-    of_element = as_fact("the element's size and its row's"), [float(each.max()) for each in shares]
+    norms = [max(float(np.linalg.norm(error)) - most, 0.0) / whole if whole > most else 0.0 for error in errors]
+    of_element = as_fact("the element's size and its row's"), [float(share.max()) for share in shares]
     for scale, (mine, *others) in ((as_fact("the answer's norm"), norms), of_element):
         if mine > (limit := GROWTH * max(others) + unit):
             return {"value": mine, "other": others[0], "limit": limit, "index": str(index), "scale": scale}

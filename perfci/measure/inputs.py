@@ -52,7 +52,7 @@ def fill_inputs(
         largest = math.sqrt(known.largest / products) if products else known.largest
         normal = arrays.host(inputs[name])
         # A class that another input names is the one that stands out.
-        fitting = (each for each in classes if each.dtype.kind == "i" and each.shape == normal.shape[:-1])
+        fitting = (class_ for class_ in classes if class_.dtype.kind == "i" and class_.shape == normal.shape[:-1])
         bounded = dataclasses.replace(known, largest=largest)
         drawn = _draw(values, normal, bounded, next(fitting, None), constants, rng)
         found[name] = arrays.like(drawn if domain == (None, None) else np.clip(drawn, *domain), inputs[name])
@@ -115,8 +115,8 @@ def _draw(
         return np.round(normal / (step or 1.0)) * step
 
     def surround() -> Host:
-        around = [factor * each for each in constants for factor in (1.0, 1 - facts.epsilon, 1 + facts.epsilon)]
-        drawn: Host = rng.choice([*around, *(each + step for each in constants for step in (-1.0, 1.0))], shape)
+        around = [factor * constant for constant in constants for factor in (1.0, 1 - facts.epsilon, 1 + facts.epsilon)]
+        drawn: Host = rng.choice([*around, *(constant + step for constant in constants for step in (-1.0, 1.0))], shape)
         return np.where(signed < 0, -1.0, 1.0) * np.minimum(np.abs(drawn), facts.largest)
 
     def replace_one(by: float) -> Host:

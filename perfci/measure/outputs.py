@@ -26,10 +26,10 @@ def wrong_output(
     errors: gets the errors of an output that is right. dtypes: of the reference's outputs, if they are known. An empty
     list gets them.
     """
-    found: list[Deviation] | None = None if errors is None else []
-    failure = _compare(suite, arrays, params, inputs, output, found, [] if dtypes is None else dtypes)
-    if errors is not None and found and not failure:
-        errors.append(replace(worst([each.stats for each in found]), l2=relative_l2(found)))
+    deviations: list[Deviation] | None = None if errors is None else []
+    failure = _compare(suite, arrays, params, inputs, output, deviations, [] if dtypes is None else dtypes)
+    if errors is not None and deviations and not failure:
+        errors.append(replace(worst([deviation.stats for deviation in deviations]), l2=relative_l2(deviations)))
     return failure
 
 
@@ -60,9 +60,9 @@ def _compare(
             if got != due:
                 return Reason(f"wrong_{name}", {"case": case, "got": str(got), "expected": str(due)})
         rtol, atol = tolerance(seen.dtype, suite.tolerance, terms)
-        found = arrays.mismatch(actual, wanted, rtol, atol)
-        share = found.share
-        if found.count:
+        mismatch = arrays.mismatch(actual, wanted, rtol, atol)
+        share = mismatch.share
+        if mismatch.count:
             plain = plain or call_fresh(suite.reference, inputs, arrays, mutates)
             summed = bool(suite.reduces)
             mine, usual = (
@@ -71,11 +71,11 @@ def _compare(
                 for each, allowed in ((actual, (rtol, atol)), (plain[index], (0.0, 0.0)))
             )
             share = share_of_usual(mine, usual, PEAK_RATIOS.get(seen.dtype, RATIO))
-            if not math.isfinite(found.worst_abs) or share > 1:
-                where: dict[str, Fact] = {"case": case, "count": found.count, "index": str(found.worst_index)}
-                if (odd := _find_unfinite(arrays, inputs)) and not math.isfinite(found.worst_abs):
+            if not math.isfinite(mismatch.worst_abs) or share > 1:
+                where: dict[str, Fact] = {"case": case, "count": mismatch.count, "index": str(mismatch.worst_index)}
+                if (odd := _find_unfinite(arrays, inputs)) and not math.isfinite(mismatch.worst_abs):
                     return Reason("timed_inputs_unfinite", {**where, **odd})
-                return Reason("timed_output_wrong", {**where, "error": found.worst_abs, "rtol": rtol, "atol": atol})
+                return Reason("timed_output_wrong", {**where, "error": mismatch.worst_abs, "rtol": rtol, "atol": atol})
         if errors is not None and arrays.dtype_facts(actual):
             known = arrays.deviation(actual, wanted) or errors_of(arrays.host(actual), arrays.host(wanted))
             errors.append(replace(known, stats=replace(known.stats, of_allowed=share)))

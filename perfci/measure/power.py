@@ -68,11 +68,11 @@ def measure_sustained(
                 return False
             bench.step(subject.case)
             try:
-                found = bench.device.sustain(arms[name], TURN_S)
+                figures = bench.device.sustain(arms[name], TURN_S)
             except Exception as error:
                 blame(name, error)
                 return False
-            turn = SustainedTurn(name, bench.process, found.us, found.clock_mhz, found.joules)
+            turn = SustainedTurn(name, bench.process, figures.us, figures.clock_mhz, figures.joules)
             subject.sustained.append(turn)
         return True
 

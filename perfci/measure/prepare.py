@@ -26,13 +26,13 @@ SLOW_US, FEWEST_REFERENCES = 1000.0, 3
 only, but so often in a block at least: it would take most of the time, for a ratio that few launches show."""
 
 
-def prepare(bench: Rig, params: Params, case: str | None = None, own: Performance | None = None) -> Subject:
+def prepare(bench: Rig, params: Params, case: str | None = None, performance: Performance | None = None) -> Subject:
     """Compile, verify the first output, capture and warm up. With a base, the same of its kernel.
 
     case: its id, if that is not what the parameters give. own: its suite, if not that of the rig.
     Raises InseparableError or ContractError if an arm launches the other revision's code.
     """
-    suite = own or bench.suite
+    suite = performance or bench.suite
     facts = PerformanceCase(case or case_id(params), cache=suite.cache)
 
     def fail(why: Reason, *, raised: bool = True) -> Subject:
@@ -73,7 +73,7 @@ def prepare(bench: Rig, params: Params, case: str | None = None, own: Performanc
     except Exception as error:
         return fail(bench.explain(facts.case, error, "reference_raised"))
     turns = min(rounds(us), bench.device.most_rounds)
-    subject = Subject(params, facts, turns, suspicion=suspicion, suite=own, wall_us=us)
+    subject = Subject(params, facts, turns, suspicion=suspicion, suite=performance, wall_us=us)
     if reference_us > SLOW_US:
         subject.stride = max(min(int(reference_us / us / 2), subject.rounds // FEWEST_REFERENCES), 1)
     try:
@@ -140,14 +140,14 @@ def _find_cheats(bench: Rig, suite: Performance, facts: PerformanceCase, inputs:
     if facts.identity is None:
         return []
     reference = _capture(bench, suite.reference, inputs).identity("")
-    found = []
+    cheats = []
     if called := calls_reference(facts.identity, reference):
-        found.append(Reason("calls_reference", {"case": facts.case, "operation": called}))
+        cheats.append(Reason("calls_reference", {"case": facts.case, "operation": called}))
     if any("setStream" in operation for operation in facts.identity.operations):  # a timer may miss such work
-        found.append(Reason("other_stream", {"case": facts.case}))
+        cheats.append(Reason("other_stream", {"case": facts.case}))
     if fallen := bench.device.fallbacks(facts.identity):
-        found.append(Reason("fell_back", {"case": facts.case, "operation": ", ".join(fallen)}))
-    return found
+        cheats.append(Reason("fell_back", {"case": facts.case, "operation": ", ".join(fallen)}))
+    return cheats
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,8 @@ def plan_search(suite: Accuracy, seed: int, pattern: str | None, *, duel: bool) 
     known = set(suite.values)
     # Inputs of a suite with normal values alone may depend on each other.
     kinds = [each for each in SEARCHED if each not in {"edges", *known}] if len(known) > 1 else []
-    kinds = [each for each in kinds if duel or not known.isdisjoint(_NEEDED.get(each, known))]
-    kinds = [each for each in kinds if constants or each != "constants"]
+    kinds = [kind for kind in kinds if duel or not known.isdisjoint(_NEEDED.get(kind, known))]
+    kinds = [kind for kind in kinds if constants or kind != "constants"]
     found = [
         Check(params, values, "contiguous", seed, fresh=True, constants=constants)
         for values in kinds
@@ -49,7 +49,7 @@ def plan_search(suite: Accuracy, seed: int, pattern: str | None, *, duel: bool) 
     ]
     # Sizes are whole numbers of the cases that differ among them.
     axes = {name for params in suite.cases for name, value in params.items() if value != suite.cases[0].get(name)}
-    blocks = {int(each) for each in constants if BLOCKS[0] <= each <= BLOCKS[1]}
+    blocks = {int(constant) for constant in constants if BLOCKS[0] <= constant <= BLOCKS[1]}
     edges = (
         {**params, axis: block + step}
         for params in probes
@@ -94,4 +94,6 @@ def read_constants(kernel: Callable[..., Any]) -> tuple[float, ...]:
     except (OSError, TypeError, SyntaxError, ValueError):
         return ()
     literals = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-    return tuple(sorted({float(each) for each in literals if isinstance(each, int | float) and 0 < each <= _LARGEST}))
+    return tuple(
+        sorted({float(literal) for literal in literals if isinstance(literal, int | float) and 0 < literal <= _LARGEST})
+    )

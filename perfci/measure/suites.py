@@ -60,7 +60,7 @@ def find_weaker(before: Suites, after: Suites, device: Accelerator) -> Iterator[
     renamed = {old: new for new, old in after[1].renamed.items()}
     pairs: tuple[tuple[_Suite, _Suite], ...] = ((before[0], after[0]), (before[1], after[1]))
     for old, new in pairs:
-        known = {renamed.get(case, case): params for case, params in ((case_id(each), each) for each in old.cases)}
+        known = {renamed.get(case, case): params for case, params in ((case_id(case), case) for case in old.cases)}
         yield from _find_fewer(old, new, renamed, device.arrays)
         yield from _find_looser(old, new, known)
         if describe_suite(old)["make_inputs"] != describe_suite(new)["make_inputs"]:
@@ -79,7 +79,7 @@ def find_slower(
 
 def find_other_answers(before: Accuracy, after: Accuracy, arrays: Arrays) -> Reason | None:
     """Whether the two references mean the same: the first answer of another form, else the one that is farthest off."""
-    found: Reason | None = None
+    other_answers: Reason | None = None
     shared = {case_id(params) for params in after.cases} | {case_id(params) for params in after.probe_cases or ()}
     for check in checks(before, FIXED_SEEDS[0], None):
         if check.seed != FIXED_SEEDS[0] or check.case not in shared:
@@ -94,7 +94,7 @@ def find_other_answers(before: Accuracy, after: Accuracy, arrays: Arrays) -> Rea
         except Exception as error:
             return Reason("answers_raise", {"case": check.case, "error": f"{type(error).__name__}: {error}"})
         forms = [
-            ", ".join(f"{arrays.facts(each).dtype}{list(arrays.facts(each).shape)}" for each in answers)
+            ", ".join(f"{arrays.facts(answer).dtype}{list(arrays.facts(answer).shape)}" for answer in answers)
             for answers in plain
         ]
         if forms[0] != forms[1]:
@@ -106,10 +106,10 @@ def find_other_answers(before: Accuracy, after: Accuracy, arrays: Arrays) -> Rea
                 differ = (over > 0) | (finiteness(left) != finiteness(right))
             else:
                 differ = left != right
-            if differ.any() and found is None:
+            if differ.any() and other_answers is None:
                 facts = {"case": check.case, "values": check.values, "count": int(differ.sum()), "size": differ.size}
-                found = Reason("answers_differ", facts)
-    return found
+                other_answers = Reason("answers_differ", facts)
+    return other_answers
 
 
 def _find_fewer(old: _Suite, new: _Suite, renamed: Mapping[str, str], arrays: Arrays) -> Iterator[Reason]:

@@ -102,12 +102,12 @@ def calls_reference(kernel: Identity, reference: Identity) -> str | None:
 
 def _list_operations(identity: Identity) -> list[tuple[str, tuple[int, ...]]]:
     """Torch's own operations, each once: its name without its overload and the sizes of its tensors, ascending."""
-    found = []
+    operations = []
     for text in identity.operations:
         name, _, arguments = text.removeprefix("aten.").partition("(")
         name = name.split(".")[0].removesuffix("_")
         if text.startswith("aten.") and name not in VIEWS:
             shapes = _TENSOR.findall(arguments.partition("out=")[0])
             sizes = (math.prod(int(side) for side in shape.split(",") if side) for shape in shapes)
-            found.append((name, tuple(sorted(sizes))))
-    return list(dict.fromkeys(found))
+            operations.append((name, tuple(sorted(sizes))))
+    return list(dict.fromkeys(operations))

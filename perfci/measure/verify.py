@@ -81,8 +81,8 @@ def checks(suite: Accuracy, seed: int, pattern: str | None) -> Iterator[Check]:
 def list_probes(suite: Accuracy, pattern: str | None) -> list[Params]:
     """Returns the cases that get all values and layouts."""
     cases = suite.cases if suite.probe_cases is None else suite.probe_cases
-    found = [params for params in cases if matches(case_id(params), pattern)]
-    return found if suite.probe_cases is not None else [*{str(each.get("dtype")): each for each in found}.values()]
+    probes = [params for params in cases if matches(case_id(params), pattern)]
+    return probes if suite.probe_cases is not None else [*{str(probe.get("dtype")): probe for probe in probes}.values()]
 
 
 def verify(
@@ -112,7 +112,7 @@ def verify(
     if failure:
         return check.result(failure=failure)
     outputs = list(zip(calls.first, expected, plain, strict=True))
-    compared = [_compare_numbers(calls, *each) for each in outputs]
+    compared = [_compare_numbers(calls, *output) for output in outputs]
     if any(each.failure and each.failure.kind == "wrong_values" for each, _, _ in compared):
         with suppress(Exception):  # a reference that refuses such inputs
             moved = call_fresh(suite.reference, _nudge(arrays, inputs), arrays, suite.mutates)
@@ -128,7 +128,7 @@ def verify(
     # The L2 errors are of all outputs together.
     errors, usual = (relative_l2(each for each in column if each) for column in list(zip(*compared, strict=True))[1:])
     shares = [each.errors.of_allowed for each, _, _ in compared if each.errors]
-    share = max((each for each in shares if each is not None), default=0.0)
+    share = max((share for share in shares if share is not None), default=0.0)
     result = replace(
         result,
         errors=replace(result.errors, l2=errors, of_allowed=None if None in shares else share),
@@ -224,7 +224,7 @@ def _find_less_exact(
     largest = max((float(np.abs(each).max(where=np.isfinite(each), initial=0.0)) for each in floats), default=0.0)
     try:
         others = call_fresh(base, calls.inputs, arrays, suite.mutates) if base else plain
-        if [arrays.facts(each) for each in others] != [arrays.facts(each) for each in plain]:
+        if [arrays.facts(other) for other in others] != [arrays.facts(each) for each in plain]:
             return result
     except Exception:
         return result  # a base that cannot be called is none to compare with
@@ -400,8 +400,8 @@ def _compare_numbers(
     moved: the reference's answer for nudged inputs.
     """
     arrays, check, suite = calls.arrays, calls.check, calls.suite
-    if moved is None and (known := _compare_on_device(calls, actual, wanted, usual)):
-        return known
+    if moved is None and (numbers := _compare_on_device(calls, actual, wanted, usual)):
+        return numbers
     got, right, common = arrays.host(actual), arrays.host(wanted), arrays.host(usual)
     if got.dtype.kind != "f":
         result, differing = check.result(rtol=0.0, atol=0.0), (got != common) * 1.0

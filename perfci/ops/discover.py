@@ -51,7 +51,7 @@ def ops(settings: Settings) -> tuple[OpFolder, ...]:
     if not settings.kernels.is_dir():
         raise UsageError("no_kernels_folder", folder=str(settings.kernels))
     folders = sorted(map(Path, op_folders(str(settings.kernels), list_folder)), key=lambda folder: folder.name)
-    found = [OpFolder(each.name, each, each.relative_to(settings.kernels).as_posix()) for each in folders]
+    found = [OpFolder(folder.name, folder, folder.relative_to(settings.kernels).as_posix()) for folder in folders]
     for first, second in itertools.pairwise(found):
         if first.op == second.op:
             raise ContractError("op_twice", op=first.op, first=str(first.folder), second=str(second.folder))
@@ -70,9 +70,9 @@ def select(settings: Settings, names: Iterable[str]) -> tuple[OpFolder, ...]:
     given = [name.rstrip("/") for name in names]
     wanted = {name for each in given for name in fnmatch.filter(known_ops, each) or [each]}  # such as fp8_*
     places = wanted - known_ops
-    known = known_ops.union(*(op.places for op in found))
-    for name in sorted(wanted - known):
-        if close := difflib.get_close_matches(name, sorted(known), n=1):
+    names_of_all = known_ops.union(*(op.places for op in found))
+    for name in sorted(wanted - names_of_all):
+        if close := difflib.get_close_matches(name, sorted(names_of_all), n=1):
             raise UsageError("op_misspelt", op=name, guess=close[0])
         raise UsageError("op_unknown", op=name, known=", ".join(sorted(known_ops)))
     return tuple(op for op in found if not wanted or op.op in wanted or op.places & places)
@@ -113,16 +113,16 @@ def check_files(op: OpFolder) -> Reason | None:
 
 def check_contract(op: OpFolder) -> tuple[Reason, ...]:
     """Returns what breaks the contract in files that can be imported. The worker finds the rest."""
-    found: list[Reason] = []
+    contract: list[Reason] = []
     for path, tree in _parse_sides(op):
         lines = [each.lineno for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == op.op]
         if len(lines) > 1:  # such as a wrapper that hides its kernel
             facts: dict[str, Fact] = {"file": str(path), "line": lines[1], "op": op.op, "first": lines[0]}
-            found.append(Reason("function_shadowed", facts))
+            contract.append(Reason("function_shadowed", facts))
         for module, line in _list_imports(tree):
             if module.split(".")[0] == "perfci" and not f"{module}.".startswith(f"{ALLOWED_IMPORT}."):
-                found.append(Reason("imports_perfci", {"file": str(path), "line": line, "module": module}))
-    return tuple(found)
+                contract.append(Reason("imports_perfci", {"file": str(path), "line": line, "module": module}))
+    return tuple(contract)
 
 
 def find_moved(op: OpFolder, root: Path) -> Reason | None:

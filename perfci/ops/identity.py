@@ -47,10 +47,10 @@ def list_changes(before: Identity, after: Identity) -> tuple[Reason, ...]:
     """Returns what differs, in the order of the call, or why it could not be captured. Beyond MOST_CHANGES, a count."""
     if unknown := before.unknown or after.unknown:
         return (unknown,)
-    found = list(_changes(before, after))
-    more = len(found) - MOST_CHANGES
+    changes = list(_changes(before, after))
+    more = len(changes) - MOST_CHANGES
     counted = (Reason("more_changes", {"count": more}),) if more > 0 else ()
-    return (*found[:MOST_CHANGES], *counted)
+    return (*changes[:MOST_CHANGES], *counted)
 
 
 def _changes(before: Identity, after: Identity) -> Iterator[Reason]:

@@ -98,13 +98,13 @@ def _tabulate_errors(op: OpRun) -> Table:
         "case | checks: | failed: | not checked: | max abs error: | reference's: | max rel: | L2: | of allowed: | "
         "tolerance (rtol, atol):"
     )
-    return make_table(heads, (row for _, row in sorted(rows, key=lambda each: -each[0][0])))
+    return make_table(heads, (row for _, row in sorted(rows, key=lambda row: -row[0][0])))
 
 
 def find_nearest(checks: Iterable[AccuracyCase]) -> tuple[float, str]:
     """Returns the largest share of what is allowed, and the kind of values that it is of. 0.0 if none is known."""
-    known = ((check.errors.of_allowed or 0.0, check.values) for check in checks if check.errors)
-    return max(known, default=(0.0, ""))
+    nearest = ((check.errors.of_allowed or 0.0, check.values) for check in checks if check.errors)
+    return max(nearest, default=(0.0, ""))
 
 
 def _write_row(name: str, group: Sequence[AccuracyCase]) -> tuple[str, ...]:
@@ -116,15 +116,15 @@ def _write_row(name: str, group: Sequence[AccuracyCase]) -> tuple[str, ...]:
     ordinary = [check for check in group if check.values == ORDINARY]
     errors = [check.errors for check in ordinary if check.errors]
     share, values = find_nearest(group)
-    known = any(check.errors and check.errors.of_allowed is not None for check in group)
-    allowed = units.percent(share) if known else "-"
+    row = any(check.errors and check.errors.of_allowed is not None for check in group)
+    allowed = units.percent(share) if row else "-"
     return (
         name,
         str(len(group) - unchecked),
         str(failed or "-"),
         str(unchecked or "-"),
         *_write_errors(errors, [check.reference_errors for check in ordinary if check.reference_errors]),
-        allowed if values == ORDINARY or not known or not share else f"{allowed} ({plain(values)})",
+        allowed if values == ORDINARY or not row or not share else f"{allowed} ({plain(values)})",
         _write_tolerances(ordinary),
     )
 
@@ -139,8 +139,8 @@ def _write_errors(errors: Sequence[ErrorStats], references: Sequence[ErrorStats]
 
 def _write_worst(errors: Sequence[ErrorStats], name: str) -> str:
     """Writes the largest of an error's figure, a dash if none is known."""
-    known = [value for error in errors if (value := getattr(error, name)) is not None]
-    return words.write_number(max(known, default=None))
+    worst = [value for error in errors if (value := getattr(error, name)) is not None]
+    return words.write_number(max(worst, default=None))
 
 
 def _write_tolerances(group: list[AccuracyCase]) -> str:

@@ -191,9 +191,9 @@ def _describe_environment(run: Run, judgements: Judgements) -> Iterator[tuple[st
     if not is_only_compiled(run):
         facts[say("budget")] = say("{seconds:n} s of device time a case for the first looks", seconds=run.plan.budget_s)
     # Every field that is no longer as it was when the baselines were recorded.
-    differs = dict.fromkeys(each for row in judgements.rows if row.comparison for each in row.comparison.differs)
+    differs = dict.fromkeys(differ for row in judgements.rows if row.comparison for differ in row.comparison.differs)
     for name, moves in ((say("since the baselines"), True), (say("since the baselines, no matter for times"), False)):
-        found = [each for each in differs if each.moves is moves]
+        found = [differ for differ in differs if differ.moves is moves]
         facts[name] = plain(list_differences(found, len(found))) if found else ""
     return (fact for fact in facts.items() if fact[1] not in {"", "-"})
 

@@ -41,7 +41,7 @@ def write_plain(value: Any) -> Any:
     if isinstance(value, Reason):
         return {"kind": value.kind, "facts": dict(value.facts), "sentence": sentence(value)}
     if dataclasses.is_dataclass(value):
-        return {each.name: write_plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
+        return {field.name: write_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {name: write_plain(item) for name, item in value.items()}
     return [write_plain(item) for item in value] if isinstance(value, list | tuple) else value
@@ -98,7 +98,7 @@ def _write_run(run: Run) -> dict[str, Any]:
 
 def _find_figures(run: Run) -> dict[tuple[str, str | None], dict[str, Any]]:
     """Figures of each arm of every timed case, the rates that its kernel reaches, and what it was compiled to."""
-    found: dict[tuple[str, str | None], dict[str, Any]] = {}
+    figures: dict[tuple[str, str | None], dict[str, Any]] = {}
     names = "blocks launches min_us p50_us p90_us p99_us mean_us sd_us rsd iqr_us outliers"
     for op in run.ops:
         for case in op.performance:
@@ -106,8 +106,8 @@ def _find_figures(run: Run) -> dict[tuple[str, str | None], dict[str, Any]]:
             if kernel := spreads.get("kernel"):
                 arms = [pick(one, f"arm {names}") for one in spreads.values()]
                 rates = speed.find_rates(case, kernel.p50_us, run.limits)
-                found[op.op, case.case] = {"arms": arms, "rates": rates, "compiled": case.compiled}
-    return found
+                figures[op.op, case.case] = {"arms": arms, "rates": rates, "compiled": case.compiled}
+    return figures
 
 
 def _write_row(row: Judgement, figures: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,6 +127,6 @@ def _write_row(row: Judgement, figures: Mapping[str, Any]) -> dict[str, Any]:
         "compiled": figures.get("compiled", []),
         "expected": pick(row.expected, "case up_to why until file line") if row.expected else None,
         "suggested": pick(row.suggested, "file line") if row.suggested else None,
-        "differs": [pick(each, "field before after moves") for each in seen.differs],
-        "peers": [pick(each, "name us ratio faster", reason=each.failure) for each in seen.peers],
+        "differs": [pick(differ, "field before after moves") for differ in seen.differs],
+        "peers": [pick(peer, "name us ratio faster", reason=peer.failure) for peer in seen.peers],
     }

@@ -144,7 +144,7 @@ def list_blocks(run: Run, judgements: Judgements | None = None) -> Iterator[dict
     p99s = {(one.op, one.case, one.arm): one.p99_us for one in frame.pool_spreads(run)}
     timed = (row for row in judgements.rows if row.suite is Suite.PERFORMANCE) if judgements else ()
     judged = {(row.op, row.case): row for row in timed}
-    for op, case in ((each.op, case) for each in run.ops for case in each.performance):
+    for op, case in ((run_of_op.op, case) for run_of_op in run.ops for case in run_of_op.performance):
         parts = (part.partition("=") for part in case.case.split(","))
         own = about | {PARAMETER + name: value for name, equals, value in parts if equals}
         own |= {"op": op, "case": case.case, "dtype": case.dtype, "cache": case.cache}
@@ -167,11 +167,11 @@ def list_blocks(run: Run, judgements: Judgements | None = None) -> Iterator[dict
                 yield own | found
 
 
-def tabulate_launches(found: Iterable[LaunchRow]) -> pd.DataFrame:
+def tabulate_launches(launch_rows: Iterable[LaunchRow]) -> pd.DataFrame:
     """Raw launches with the columns op, case, process, block, arm, us: one row a launch, in time order."""
     import pandas as pd
 
-    records = [(row.op, row.case, row.process, row.block, row.arm, row.us) for row in found]
+    records = [(row.op, row.case, row.process, row.block, row.arm, row.us) for row in launch_rows]
     table = pd.DataFrame.from_records(records, columns=["op", "case", "process", "block", "arm", "us"])
     return table.explode("us", ignore_index=True).astype({"us": "float64"}).dropna(subset=["us"])
 

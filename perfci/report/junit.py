@@ -171,10 +171,10 @@ def _write_command(run: Run, op: str, case: str | None, target: str | None = Non
     return repeat(replace(run, plan=plan, static=static))
 
 
-def _write_xml(run: Run, found: Sequence[Testcase]) -> bytes:
-    root = ElementTree.Element("testsuites", {"name": "perfci", **_count(found)})
+def _write_xml(run: Run, testcases: Sequence[Testcase]) -> bytes:
+    root = ElementTree.Element("testsuites", {"name": "perfci", **_count(testcases)})
     groups: dict[str, list[Testcase]] = {}
-    for test in found:
+    for test in testcases:
         groups.setdefault(test.op, []).append(test)
     took = {op.op: (op.verify_s or 0.0) + (op.measure_s or 0.0) for op in run.ops}
     seeds = {op.op: op.seed for op in run.ops if op.seed is not None}
@@ -196,15 +196,15 @@ def _write_xml(run: Run, found: Sequence[Testcase]) -> bytes:
             if value:
                 ElementTree.SubElement(properties, "property", {"name": f"perfci.{name}", "value": _fit(plain(value))})
         for test in group:
-            _add_case(suite, test, commands=len(found) <= MANY)
+            _add_case(suite, test, commands=len(testcases) <= MANY)
     ElementTree.indent(root)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'.encode()
 
 
-def _count(found: Sequence[Testcase]) -> dict[str, str]:
-    outcomes = [test.outcome for test in found]
+def _count(testcases: Sequence[Testcase]) -> dict[str, str]:
+    outcomes = [test.outcome for test in testcases]
     counted: dict[str, Outcome] = {"failures": "failure", "errors": "error", "skipped": "skipped"}
-    return {"tests": str(len(found)), **{name: str(outcomes.count(each)) for name, each in counted.items()}}
+    return {"tests": str(len(testcases)), **{name: str(outcomes.count(each)) for name, each in counted.items()}}
 
 
 def _add_case(suite: ElementTree.Element, test: Testcase, *, commands: bool) -> None:

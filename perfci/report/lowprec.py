@@ -1,5 +1,6 @@
 """What an op stores in low precision, as tables: ways of storing each tensor side by side, and what to do."""
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from perfci.core import units
@@ -37,10 +38,10 @@ def make_parts(op: OpRun, judged: Sequence[Judgement]) -> Iterator[Section]:
 
 def find_beyond(judged: Sequence[Judgement]) -> Mapping[str, Judgement]:
     """Case of each stored tensor beyond its limits -> its judgement."""
-    known = {row.case: row for row in judged if row.suite is Suite.ACCURACY and row.case is not None}
+    beyond = {row.case: row for row in judged if row.suite is Suite.ACCURACY and row.case is not None}
     return {
         case: row
-        for case, row in known.items()
+        for case, row in beyond.items()
         if is_stored(case) and any(reason.kind.startswith(_KINDS) for reason in row.reasons)
     }
 
@@ -49,18 +50,18 @@ def choose_tensors(op: OpRun, judged: Sequence[Judgement]) -> list[tuple[StoredT
     """The tensors that are drawn, each with the ways that fit side by side into a picture."""
     bad = find_beyond(judged)
     every = list(families(op.stored).values())
-    beyond_limits = [ways for ways in every if any(each.case in bad for each in ways)]
-    found = []
+    beyond_limits = [ways for ways in every if any(way.case in bad for way in ways)]
+    tensors = []
     for ways in beyond_limits[:FAMILIES] or every[:1]:
         columns = list(group_columns(ways).values())
         for first in range(0, len(columns), ACROSS):
-            found.append(tuple(each for column in columns[first : first + ACROSS] for each in column))
-    return found
+            tensors.append(tuple(each for column in columns[first : first + ACROSS] for each in column))
+    return tensors
 
 
 def _tabulate(op: OpRun, bad: Mapping[str, Judgement]) -> Table:
     shown = []
-    for found in (each for ways in families(op.stored).values() for each in ways):
+    for found in itertools.chain.from_iterable(families(op.stored).values()):
         errors = found.errors
         shown.append((
             code(found.tensor),
@@ -87,9 +88,9 @@ def _write_share(ratio: float) -> str:
     return "0 %" if not ratio else say("{percent} %", percent=units.significant(100 * ratio, 2))
 
 
-def _write_extent(found: Extent) -> str:
+def _write_extent(extent: Extent) -> str:
     """Least, median and greatest, or one number if all are the same."""
-    if found.least == found.most:
-        return units.significant(found.most)
-    ends = {"low": units.significant(found.least), "high": units.significant(found.most)}
-    return say("{middle} ({low} to {high})", middle=units.significant(found.median), **ends)
+    if extent.least == extent.most:
+        return units.significant(extent.most)
+    ends = {"low": units.significant(extent.least), "high": units.significant(extent.most)}
+    return say("{middle} ({low} to {high})", middle=units.significant(extent.median), **ends)

@@ -36,13 +36,13 @@ def is_ratio(speedup: Interval) -> bool:
 
 def compare_ops(judged: Sequence[Judgement]) -> Section | None:
     """One row an op. None if there are fewer than two ops, whose sections have the same."""
-    found: dict[str, list[Ratio]] = {}
+    ratios: dict[str, list[Ratio]] = {}
     for one in find_speedups(judged):
-        found.setdefault(one.row.op, []).append(one)
-    if len(found) < 2:
+        ratios.setdefault(one.row.op, []).append(one)
+    if len(ratios) < 2:
         return None
     shown = []
-    for op, speedups in found.items():
+    for op, speedups in ratios.items():
         worst = min(speedups, key=lambda one: one.ratio.value)
         low, high = (words.write_ratio(end(one.ratio.value for one in speedups)) for end in (min, max))
         slower = sum(one.ratio.high < 1 for one in speedups)

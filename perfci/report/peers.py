@@ -39,11 +39,11 @@ def make_section(judged: Sequence[Judgement]) -> Section | None:
 def _group_by_op(judged: Iterable[Judgement]) -> dict[str, list[Comparison]]:
     rows = [row for row in judged if row.suite is Suite.PERFORMANCE and row.case is not None]
     bad = find_unsound(rows)
-    found: dict[str, list[Comparison]] = {}
+    comparisons: dict[str, list[Comparison]] = {}
     for row in rows:
         if row.comparison and row.comparison.peers and (row.op, row.case) not in bad:
-            found.setdefault(row.op, []).append(row.comparison)
-    return found
+            comparisons.setdefault(row.op, []).append(row.comparison)
+    return comparisons
 
 
 def _list_arms(seen: Comparison) -> Iterator[tuple[str, PeerFigure]]:
@@ -55,13 +55,13 @@ def _list_arms(seen: Comparison) -> Iterator[tuple[str, PeerFigure]]:
 
 def _find_ratios(comparisons: Iterable[Comparison]) -> dict[str, list[tuple[str, Interval]]]:
     """Returns case and ratio of all that can be a ratio, by arm."""
-    found: dict[str, list[tuple[str, Interval]]] = {}
+    ratios: dict[str, list[tuple[str, Interval]]] = {}
     for seen in comparisons:
         for name, one in _list_arms(seen):
-            known = found.setdefault(name, [])
+            ratios_of_arm = ratios.setdefault(name, [])
             if one.ratio and means.is_ratio(one.ratio):
-                known.append((seen.case, one.ratio))
-    return found
+                ratios_of_arm.append((seen.case, one.ratio))
+    return ratios
 
 
 def _describe_op(op: str, comparisons: Sequence[Comparison]) -> str:

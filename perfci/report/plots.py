@@ -105,7 +105,7 @@ def _make_chart(case: PerformanceCase, row: Judgement | None, launches: Mapping[
         verdict=row.verdict,
         gate=row.gate,
         baseline_us=seen.baseline_us if seen else None,
-        shifts=tuple(np.array(each) for each in shifts.values()),
+        shifts=tuple(np.array(shift) for shift in shifts.values()),
         change=rows.find_change(row),
         allowed=allowed,
         speedup=seen.speedup if seen else None,

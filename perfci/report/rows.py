@@ -109,8 +109,8 @@ def find_doubt(judgements: Judgements) -> float | None:
     None if no statistical test judged anything.
     """
     shares = {"how_duelled": 1, "how_judged": 2}
-    known = [float(note.facts["alpha"] or 0.0) * shares[note.kind] for note in judgements.notes if note.kind in shares]
-    return sum(known) if known else None
+    doubt = [float(note.facts["alpha"] or 0.0) * shares[note.kind] for note in judgements.notes if note.kind in shares]
+    return sum(doubt) if doubt else None
 
 
 def split_notes(judgements: Judgements, run: Run | None) -> tuple[list[str], ...]:
@@ -128,19 +128,19 @@ def split_notes(judgements: Judgements, run: Run | None) -> tuple[list[str], ...
 
 def count_verdicts(shown: Iterable[VerdictRow]) -> Counter[Verdict]:
     """Returns how many verdicts of each kind these lines have."""
-    found = Counter[Verdict]()
+    verdicts = Counter[Verdict]()
     for row in shown:
-        found[row.verdict] += row.gathered
-    return found
+        verdicts[row.verdict] += row.gathered
+    return verdicts
 
 
 def count_all(judgements: Judgements) -> Counts:
     """Returns the counts of the summary line."""
-    found = count_verdicts(make_rows(judgements))
-    ranked = sorted(found.items(), key=lambda item: (rank(item[0]), list(Verdict).index(item[0])))
+    verdicts = count_verdicts(make_rows(judgements))
+    ranked = sorted(verdicts.items(), key=lambda item: (rank(item[0]), list(Verdict).index(item[0])))
     # A lost shard, "shard 1/2", has a blank in its name. An op has none.
     ops = {row.op for row in judgements.rows if " " not in row.op}
-    return Counts(len(ops), found.total(), tuple(ranked), judgements.gate)
+    return Counts(len(ops), verdicts.total(), tuple(ranked), judgements.gate)
 
 
 def write_tally(found: Iterable[tuple[Verdict, int]]) -> str:
@@ -148,20 +148,22 @@ def write_tally(found: Iterable[tuple[Verdict, int]]) -> str:
     return ", ".join(say("{count} {verdict}", count=count, verdict=verdict) for verdict, count in found)
 
 
-def write_counts(found: Counts) -> str:
+def write_counts(counts: Counts) -> str:
     """Writes the number of ops and verdicts in words."""
-    ops = say("{count:op|ops}", count=found.ops)
-    verdicts = say("{count:verdict|verdicts}", count=found.rows)
-    if not found.verdicts:
+    ops = say("{count:op|ops}", count=counts.ops)
+    verdicts = say("{count:verdict|verdicts}", count=counts.rows)
+    if not counts.verdicts:
         return say("{ops}, {verdicts}", ops=ops, verdicts=verdicts)
-    return say("{ops}, {verdicts}: {tally}", ops=ops, verdicts=verdicts, tally=write_tally(found.verdicts))
+    return say("{ops}, {verdicts}: {tally}", ops=ops, verdicts=verdicts, tally=write_tally(counts.verdicts))
 
 
 def write_summary(judgements: Judgements, exit_code: int | None = None) -> str:
     """Writes the closing line: 4 ops, 31 verdicts: 1 REGRESSED, 30 PASS -> fails (exit 2)."""
-    found = count_all(judgements)
-    code = EXIT_CODES[found.gate] if exit_code is None else exit_code
-    return say("{counted} -> {gate} (exit {code})", counted=write_counts(found), gate=name_gate(found.gate), code=code)
+    summary = count_all(judgements)
+    code = EXIT_CODES[summary.gate] if exit_code is None else exit_code
+    return say(
+        "{counted} -> {gate} (exit {code})", counted=write_counts(summary), gate=name_gate(summary.gate), code=code
+    )
 
 
 def name_gate(gate: Gate) -> str:

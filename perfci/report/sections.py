@@ -50,10 +50,10 @@ class Material:
 
     def group_judgements(self) -> dict[str, list[Judgement]]:
         """Returns the judgements of each op that ran or was judged, in the order of the run."""
-        found: dict[str, list[Judgement]] = {op.op: [] for op in self.run.ops}
+        rows: dict[str, list[Judgement]] = {op.op: [] for op in self.run.ops}
         for row in self.judgements.rows:
-            found.setdefault(row.op, []).append(row)
-        return found
+            rows.setdefault(row.op, []).append(row)
+        return rows
 
 
 def is_untouched(op: OpRun, judged: list[Judgement]) -> bool:

@@ -154,11 +154,11 @@ def _write_diff(run: Run, op: str) -> str:
 def _list_places(run: Run, op: str) -> list[str]:
     """The op's folder and the files that it shares, if they differ from the base's."""
     base = next((planned.base for planned in run.plan.ops if planned.op == op), None)
-    found = dict[str, None]()
+    places = dict[str, None]()
     for name in base.changed if base and run.plan.base else ():
         parts = name.split("/")[:-1]
-        found["/".join(parts[: parts.index(op) + 1]) if op in parts else name] = None
-    return list(found)[:PLACES]
+        places["/".join(parts[: parts.index(op) + 1]) if op in parts else name] = None
+    return list(places)[:PLACES]
 
 
 def _write(words: Sequence[str], values: Mapping[str, str | None], run: Run) -> str:

@@ -40,31 +40,31 @@ def make_head(run: Run | None, judgements: Judgements) -> Head:
             kind = why[0].kind if why and _has_cases(row) else ""
             key = (row.op, row.first.target, row.verdict, row.gate, row.suite, kind, cause and (*cause.facts.items(),))
             groups.setdefault(key, []).append(row)
-    found = list(groups.values())
-    for group in found:
+    ordered = list(groups.values())
+    for group in ordered:
         group.sort(key=_rate, reverse=True)
     order = [Verdict.WRONG, Verdict.ERROR, *Verdict]
-    found.sort(key=lambda group: (group[0].rank, order.index(group[0].verdict), not group[0].case))
+    ordered.sort(key=lambda group: (group[0].rank, order.index(group[0].verdict), not group[0].case))
     counts = Counter((row.op, row.suite, row.target) for row in judgements.rows if row.case)
-    totals = [counts[group[0].op, group[0].suite, group[0].first.target] for group in found]
-    wheres = list(starmap(_locate, zip(found, totals, strict=True)))
+    totals = [counts[group[0].op, group[0].suite, group[0].first.target] for group in ordered]
+    wheres = list(starmap(_locate, zip(ordered, totals, strict=True)))
     table = make_table(
         "verdict | where | was: | now: | change:",
-        ((group[0].marked, where, *_compare(group)) for group, where in zip(found, wheres, strict=True)),
+        ((group[0].marked, where, *_compare(group)) for group, where in zip(ordered, wheres, strict=True)),
     )
-    first = _describe(found[0], totals[0]) if found else ""
+    first = _describe(ordered[0], totals[0]) if ordered else ""
     steps: Sequence[NextStep] = ()
-    if run and found and found[0][0].aloud:
-        lead = found[0][0].first
+    if run and ordered and ordered[0][0].aloud:
+        lead = ordered[0][0].first
         case = lead.reasons[0].facts.get("case") if lead.suite is Suite.ACCURACY and lead.reasons else None
         steps = make_steps(run, Judgements((replace(lead, case=lead.case or (str(case) if case else None)),)))
     return Head(
         sentences=(*([strong(first)] if first else []), _describe_gate(judgements)),
         table=table,
-        gates=tuple(group[0].gate for group in found),
-        reasons=tuple(_explain(group, where, first) for group, where in zip(found, wheres, strict=True)),
+        gates=tuple(group[0].gate for group in ordered),
+        reasons=tuple(_explain(group, where, first) for group, where in zip(ordered, wheres, strict=True)),
         step=next((step for step in steps if not step.command.startswith(KEY)), None),
-        changes=_list_changes(run, found[0][0]) if run and found and found[0][0].gate is not Gate.OK else (),
+        changes=_list_changes(run, ordered[0][0]) if run and ordered and ordered[0][0].gate is not Gate.OK else (),
     )
 
 

@@ -92,7 +92,7 @@ def accept(
         sources = {source.id: source for source in existing.runs}
     cases |= {case: BaselineCase(case, new, caches[case]) for case, new in fresh.items()}
     sources |= {run.id: BaselineRun(run.id, run.created, run.environment) for run in runs}
-    used = {block.run for each in cases.values() for block in each.blocks}
+    used = {block.run for case in cases.values() for block in case.blocks}
     kept = tuple(source for source in sources.values() if source.id in used)
     baseline = Baseline(op, device, timer, kept, tuple(cases.values()), existing.steps if existing else ())
     return Acceptance(op, baseline, tuple(fresh), refused)
@@ -147,7 +147,7 @@ def _list_blocks(run: Run, case: PerformanceCase) -> Iterator[BaselineBlock]:
 
 def find_refusals(op: str, evidence: Sequence[Evidence], verdicts: Collection[Verdict] = REFUSED) -> dict[str, Reason]:
     """Case id -> why it is refused for any of these verdicts, the first run's reason first."""
-    found: dict[str, Reason] = {}
+    refusals: dict[str, Reason] = {}
     for run, judgements in evidence:
         rows = [row for row in judgements.rows if row.op == op]
         for row in rows:
@@ -162,12 +162,12 @@ def find_refusals(op: str, evidence: Sequence[Evidence], verdicts: Collection[Ve
             kind = "accept_slower" if row.verdict in SLOWER else "accept_refused"
             facts = {"op": op, "verdict": row.verdict.value, "run": run.id, "judged": row.case or op}
             for case in touched:
-                found.setdefault(case, Reason(kind, {**facts, "case": case}))
+                refusals.setdefault(case, Reason(kind, {**facts, "case": case}))
         advised = ((row, reason) for row in rows for reason in row.reasons if reason.kind == "board_advises")
         for row, reason in advised if Verdict.INCONCLUSIVE in verdicts else ():
             if row.case:
-                found.setdefault(row.case, Reason("accept_quarantined", {**reason.facts, "run": run.id}))
-    return found
+                refusals.setdefault(row.case, Reason("accept_quarantined", {**reason.facts, "run": run.id}))
+    return refusals
 
 
 def _lacks_blocks(row: Judgement) -> bool:
@@ -182,10 +182,10 @@ def find_losses(
 
     Slower by more than twice tau, and by that much more than the reference: what moves both is no kernel's fault.
     """
-    found = {}
-    accepted = {(each.case, each.cache): each for each in (stored.cases if stored else ())}
+    losses = {}
+    accepted = {(case.case, case.cache): case for case in (stored.cases if stored else ())}
     epochs = [frozenset(run.epoch.cases) if run.epoch else frozenset() for run in runs]
-    past = {(run.run, each.case, each.cache): each for run in runs for each in run.cases}
+    past = {(run.run, case.case, case.cache): case for run in runs for case in run.cases}
     for case in fresh.cases:
         environment = next(run.environment for run in fresh.runs if run.id == case.blocks[0].run)
         times = _find_medians(case)
@@ -197,9 +197,9 @@ def find_losses(
         if stored and old and old.blocks and (facts := _measure_loss(times, _find_medians(old), allowed)):
             used = {block.run for block in old.blocks}
             then = [run.environment for run in stored.runs if run.id in used]
-            moved = list_differences([each for each in differences(then, environment) if each.moves])
+            moved = list_differences([difference for difference in differences(then, environment) if difference.moves])
             facts |= {"fields": moved} if moved else {}
-            found[case.case] = Reason("accept_lost_elsewhere" if moved else "accept_lost", where | facts)
+            losses[case.case] = Reason("accept_lost_elsewhere" if moved else "accept_lost", where | facts)
             continue
         # The first runs of the case since its last epoch that were made in the same environment.
         began = max((at for at, cases in enumerate(epochs) if case.case in cases), default=0)
@@ -212,8 +212,8 @@ def find_losses(
             before = statistics.median(us for _, us, _ in first), statistics.median(us for _, _, us in first)
             since: dict[str, Fact] = {"count": len(first), "since": first[0][0].created[:10]}
             if facts := _measure_loss(times, before, allowed):
-                found[case.case] = Reason("accept_crept", where | facts | since)
-    return found
+                losses[case.case] = Reason("accept_crept", where | facts | since)
+    return losses
 
 
 def _measure_loss(now: tuple[float, float], before: tuple[float, float], allowed: float) -> dict[str, Fact] | None:
@@ -228,4 +228,6 @@ def _measure_loss(now: tuple[float, float], before: tuple[float, float], allowed
 def _find_medians(case: BaselineCase) -> tuple[float, float]:
     """Medians of block medians of kernel and reference, microseconds."""
     blocks = case.blocks
-    return statistics.median(each.kernel_us for each in blocks), statistics.median(each.reference_us for each in blocks)
+    return statistics.median(block.kernel_us for block in blocks), statistics.median(
+        block.reference_us for block in blocks
+    )

@@ -84,8 +84,8 @@ def _list_shifts(op: str, line: HistoryRun, evidence: Sequence[Evidence]) -> dic
     """The accepted slow-downs of the cases whose epoch begins with a line of history, log scale."""
     begun = line.epoch.cases if line.epoch else ()
     rows = [row for run, judged in evidence if run.id == line.run for row in judged.rows if row.op == op]
-    known = {row.case: _find_shift(row.comparison) for row in rows if row.case in begun}
-    return {case: shift for case, shift in known.items() if case and shift is not None}
+    shifts = {row.case: _find_shift(row.comparison) for row in rows if row.case in begun}
+    return {case: shift for case, shift in shifts.items() if case and shift is not None}
 
 
 def _find_shift(seen: Comparison | None) -> float | None:
@@ -99,8 +99,8 @@ def _find_shift(seen: Comparison | None) -> float | None:
 
 def _list_cases(op: str, runs: Sequence[Run]) -> list[str]:
     """Ids of the runs' performance cases of an op, each once, in order."""
-    found = (case.case for run in runs for each in run.ops if each.op == op for case in each.performance)
-    return list(dict.fromkeys(found))
+    cases = (case.case for run in runs for each in run.ops if each.op == op for case in each.performance)
+    return list(dict.fromkeys(cases))
 
 
 def _weigh(
@@ -127,7 +127,7 @@ def _weigh(
         if only and len(asked) > len(only):
             said.append(Reason("accept_not_slower", {"op": op, "count": len(asked) - len(only)}))
     else:
-        earlier = [run for run in known if run.run not in {each.id for each in runs}]
+        earlier = [run for run in known if run.run not in {run.id for run in runs}]
         agreed: dict[str, Expected] = {}
         for case, entry in excused.items():
             if entry is None:

@@ -112,7 +112,7 @@ def write_base(bench: Bench, base: Base, name: str = FOLDER) -> BaseTree:
 def baseline_commit(settings: Settings) -> str | None:
     """The commit of the newest run that a stored baseline comes from."""
     runs = []
-    for folder in (each for each in sorted(settings.baselines.glob("*")) if each.is_dir()):
+    for folder in (path for path in sorted(settings.baselines.glob("*")) if path.is_dir()):
         # A damaged baseline has its error when something is compared with it.
         with contextlib.suppress(PerfciError):
             baselines = store.read_baselines(settings.baselines, folder.name).values()

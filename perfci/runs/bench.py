@@ -123,8 +123,8 @@ def make_environment(bench: Bench, place: WorkerPlace) -> WorkerEnvironment:
         (own / folder).mkdir(parents=True, exist_ok=True)
     if name := VISIBLE.get(place.device):
         # The first device for the first process, the next ones for later looks.
-        known = name_devices(variables, place.device, place.devices)
-        given = bench.boards or (known if place.devices > 1 else [])
+        devices = name_devices(variables, place.device, place.devices)
+        given = bench.boards or (devices if place.devices > 1 else [])
         given = os.environ[BOARD].split(",") if os.environ.get(BOARD) else given
         variables |= {name: given[place.process % len(given)]} if given else {}
     variables |= _python_path(variables, place, bench)
@@ -174,13 +174,13 @@ def call_both(first: Listener, second: Listener) -> Listener:
 def name_devices(variables: Mapping[str, str], device: str, visible: int) -> list[str]:
     """Names (indexes, UUIDs) of a kind's devices for this process. visible: of a divided board's slices it sees one."""
     given = variables.get(VISIBLE.get(device, ""), "")
-    known = given.split(",") if given else [str(number) for number in range(visible)]
-    return known if all(each.startswith("MIG-") for each in known) else known[:visible]
+    devices = given.split(",") if given else [str(number) for number in range(visible)]
+    return devices if all(each.startswith("MIG-") for each in devices) else devices[:visible]
 
 
 def _may_have_accelerator() -> bool:
-    found = any(True for name in NODES for _ in Path("/dev").glob(name))
-    return found or sys.platform != "linux" or bool(environment.installed_versions(["torch-npu"]))
+    present = any(True for name in NODES for _ in Path("/dev").glob(name))
+    return present or sys.platform != "linux" or bool(environment.installed_versions(["torch-npu"]))
 
 
 def _python_path(variables: Mapping[str, str], place: WorkerPlace, bench: Bench) -> dict[str, str]:

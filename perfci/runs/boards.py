@@ -17,10 +17,10 @@ def find_sick(rules: Settings) -> tuple[str, ...]:
     return tuple(sorted(board for board in sick if board_key(board) not in cleared))
 
 
-def avoid_sick(bench: Bench, found: Described, sick: Sequence[str]) -> None:
+def avoid_sick(bench: Bench, described: Described, sick: Sequence[str]) -> None:
     """Give the workers of a run the host's healthy boards, if it has any beside sick ones (UUIDs) of their model."""
-    aside, names = set(map(board_key, sick)), name_devices(os.environ, found.device.kind, found.visible)
-    known = list(zip(names, found.uuids, strict=False))
+    aside, names = set(map(board_key, sick)), name_devices(os.environ, described.device.kind, described.visible)
+    known = list(zip(names, described.uuids, strict=False))
     healthy = [name for name, uuid in known if board_key(uuid) not in aside]
-    if found.devices > 1 and healthy and len(healthy) < len(known):
+    if described.devices > 1 and healthy and len(healthy) < len(known):
         bench.boards[:] = healthy

@@ -146,7 +146,7 @@ def is_writable(folder: Path) -> bool:
 
 
 def _find_existing(folder: Path) -> Path:
-    return next((each for each in (folder, *folder.parents) if each.exists()), folder)
+    return next((parent for parent in (folder, *folder.parents) if parent.exists()), folder)
 
 
 def _find(level: Level, kind: str, **facts: Fact) -> DoctorFinding:

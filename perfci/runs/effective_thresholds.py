@@ -54,14 +54,14 @@ def in_force(
 
 def over(
     written: Thresholds,
-    found: Mapping[str, EarnedFile],
+    earned_files: Mapping[str, EarnedFile],
     where: Environment,
     created: str | None,
     asked: Mapping[str, str] | None = None,
 ) -> InForce:
     """The same of files that were read."""
     apart, key, day = {}, where.device.key, parse_day((created or "")[:10])
-    for op, file in found.items():
+    for op, file in earned_files.items():
         # Before anything was timed nobody knows by what.
         learnt = file.environment or where
         timed = dataclasses.replace(where, timer=where.timer or learnt.timer)
@@ -69,14 +69,14 @@ def over(
             apart[op] = environment.list_differences(differs)
     limits = dataclasses.replace(
         written,
-        earned={op: file.by_case() for op, file in found.items() if op not in apart},
+        earned={op: file.by_case() for op, file in earned_files.items() if op not in apart},
         loosened={
             op: tuple(each for each in own.relaxed if each.about(key) and each.holds(day))
             for op, own in written.ops.items()
         },
         commanded=parse_values(asked or {}),
     )
-    return InForce(limits, written, found, apart, day)
+    return InForce(limits, written, earned_files, apart, day)
 
 
 def of_run(run: Run, rules: Settings, *, check_ops: bool = False) -> InForce:
@@ -92,28 +92,28 @@ def alpha_of(rules: Settings, asked: Mapping[str, str]) -> float:
 
 def parse_options(given: Collection[str]) -> dict[str, str]:
     """KEY=VALUE by key. The last counts if a key is given twice. Raises UsageError."""
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for each in given:
         key, equals, text = each.partition("=")
         if not equals or not key.strip() or not text.strip():
             raise UsageError("threshold_option", given=each)
-        found[key.strip()] = text.strip()
-    parse_values(found)
-    return found
+        options[key.strip()] = text.strip()
+    parse_values(options)
+    return options
 
 
 def parse_values(asked: Mapping[str, str]) -> dict[str, float]:
     """The numbers of --threshold by key. Raises UsageError for what the files' reader would not take."""
-    found = {}
+    values = {}
     for key, text in asked.items():
         if key not in NUMBERS:
             raise UsageError("threshold_option_key", key=key, keys=list_nearest_first(key, NUMBERS))
         try:
-            found[key] = read_value(key, text, "--threshold")
+            values[key] = read_value(key, text, "--threshold")
         except StoredFileError as error:
             want = error.reason.facts.get("want") or say("a value")
             raise UsageError("threshold_option_value", key=key, found=text, want=want) from error
-    return found
+    return values
 
 
 def refuse_looser(plan: Plan, rules: Settings, where: Environment, created: str | None) -> None:
@@ -124,11 +124,11 @@ def refuse_looser(plan: Plan, rules: Settings, where: Environment, created: str 
         raise UsageError("threshold_looser", **loose)
 
 
-def _find_looser(plan: Plan, found: InForce) -> Iterator[dict[str, Fact]]:
+def _find_looser(plan: Plan, in_force: InForce) -> Iterator[dict[str, Fact]]:
     """The first case of each value of the command line that asks for less than what would hold without it."""
-    without = dataclasses.replace(found.limits, commanded={})
+    without = dataclasses.replace(in_force.limits, commanded={})
     cases = [(op.op, case) for op in plan.ops for case in dict.fromkeys((*op.performance, *op.accuracy))]
-    for key, value in found.limits.commanded.items():
+    for key, value in in_force.limits.commanded.items():
         for op, case in [("", "")] if key == ALPHA else cases:
             own = without.alpha if key == ALPHA else find_strictest(without.for_case(op, case), key)
             if is_stricter(key, own, value):
@@ -137,23 +137,23 @@ def _find_looser(plan: Plan, found: InForce) -> Iterator[dict[str, Fact]]:
                 break
 
 
-def notes(run: Run, found: InForce) -> tuple[tuple[Reason, ...], tuple[Reason, ...]]:
+def notes(run: Run, in_force: InForce) -> tuple[tuple[Reason, ...], tuple[Reason, ...]]:
     """Notes on a run's thresholds: those before anything else, and those after."""
     plan, device = run.plan, run.environment.device.key
-    first = [Reason("threshold_loosened", loose) for loose in _find_looser(plan, found)]
+    first = [Reason("threshold_loosened", loose) for loose in _find_looser(plan, in_force)]
     if plan.thresholds:
         facts: dict[str, Fact] = {"given": "; ".join(f"{key} {text}" for key, text in plan.thresholds.items())}
         carried = {"run": plan.again.run} if plan.again and plan.again.run else {}
         first.append(Reason("thresholds_carried" if carried else "thresholds_given", facts | carried))
-    last, ops = [], [op.op for op in plan.ops if op.op in found.apart]
+    last, ops = [], [op.op for op in plan.ops if op.op in in_force.apart]
     for op in plan.ops:
-        for entry in found.written.ops[op.op].relaxed if op.op in found.written.ops else ():
+        for entry in in_force.written.ops[op.op].relaxed if op.op in in_force.written.ops else ():
             fits = op.unlisted or any(matches(case, entry.case) for case in (*op.performance, *op.accuracy))
             if entry.about(device) and fits:
-                last.append(relaxed_note(entry, found.day))
+                last.append(relaxed_note(entry, in_force.day))
     if ops:
         named = ", ".join(ops[:MOST_OPS]) + (", ..." if len(ops) > MOST_OPS else "")
-        facts = {"ops": named, "fields": found.apart[ops[0]], "device": device}
+        facts = {"ops": named, "fields": in_force.apart[ops[0]], "device": device}
         last.append(Reason("earned_apart", facts))
     return tuple(first), tuple(last)
 
@@ -176,7 +176,7 @@ def ended(rules: Settings, device: Device | None, day: date | None = None) -> tu
     except StoredFileError as error:
         return (error.reason,)
     entries = (each for op in sorted(written.ops) for each in written.ops[op].relaxed)
-    return tuple(relaxed_note(each, today) for each in entries if each.about(key) and not each.holds(today))
+    return tuple(relaxed_note(entry, today) for entry in entries if entry.about(key) and not entry.holds(today))
 
 
 def place(path: Path, root: Path) -> str:

@@ -109,11 +109,13 @@ class Experiment:
         with self.bench.timing("describe"):
             return describe_against(self.bench, self.request, self.tree)
 
-    def plan(self, found: Described) -> Plan:
+    def plan(self, described: Described) -> Plan:
         """Fix what is measured and duelled, on boards that are not sick. Raises UsageError as `make_plan` does."""
         alpha, sick = alpha_of(self.base.rules, self.request.thresholds), find_sick(self.base.rules)
-        avoid_sick(self.bench, found, sick)
-        plan = make_plan(self.request, found.ops, found.device.kind, self.base.against, alpha, found.devices)
+        avoid_sick(self.bench, described, sick)
+        plan = make_plan(
+            self.request, described.ops, described.device.kind, self.base.against, alpha, described.devices
+        )
         return dataclasses.replace(plan, put_aside=sick)
 
     def begin(self, plan: Plan, device: Device) -> Run:
@@ -192,7 +194,9 @@ def order_needs(judgements: Judgements) -> list[tuple[Need, ...]]:
             return math.inf
         looks = (seen.duel, seen.duel_span, seen.duel_host, seen.duel_sustained)
         duels = [look.shift.value / look.tau for look in looks if look and look.tau > 0.0]
-        screens = [each.change.value / each.margin for each in (*seen.screens[:1], *seen.spans[:1]) if each.margin]
+        screens = [
+            screen.change.value / screen.margin for screen in (*seen.screens[:1], *seen.spans[:1]) if screen.margin
+        ]
         return max(duels or screens, default=0.0)
 
     against = {(row.op, row.case): weigh(row) for row in judgements.rows if row.suite is Suite.PERFORMANCE}

@@ -144,9 +144,9 @@ def _join_ops(ops: Iterable[PlannedOp], groups: Sequence[Group], again: Again) -
     return found
 
 
-def plan_groups(whole: Experiment, found: Described, groups: Sequence[Group], again: Again) -> Plan:
+def plan_groups(whole: Experiment, described: Described, groups: Sequence[Group], again: Again) -> Plan:
     """Returns what all groups measure together. The families are fixed here, and the boards."""
-    against, ops, request = Against(), _join_ops(found.ops, groups, again), whole.request
+    against, ops, request = Against(), _join_ops(described.ops, groups, again), whole.request
     changed = ops
     if again.release:
         # Ops that fail have a note. The check of the same commit has them as errors. The family is of the ops that
@@ -161,7 +161,7 @@ def plan_groups(whole: Experiment, found: Described, groups: Sequence[Group], ag
         pins = tuple(dict.fromkeys(pin for base in bases for pin in base.changed_pins))
         against = Against(dataclasses.replace(most, name=names, changed_pins=pins), request.duel)
     whole = dataclasses.replace(whole, base=dataclasses.replace(whole.base, against=against))
-    plan = whole.plan(dataclasses.replace(found, ops=tuple(changed)))
+    plan = whole.plan(dataclasses.replace(described, ops=tuple(changed)))
     plan = dataclasses.replace(plan, ops=tuple(ops), filter=request.pattern or EVERY, base_note=None, again=again)
     return plan if again.release else dataclasses.replace(plan, skip_unchanged=False)
 

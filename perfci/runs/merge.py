@@ -27,7 +27,7 @@ def merge(sharded: ShardPlan, plan: str, runs: Sequence[Run], blank: Run) -> Run
     refuse_mixed(measured)
     several = len({run.environment.device.uuid for run in measured}) > 1
     found = {op.op: _name_board(op, run) if several else op for run in measured for op in run.ops}
-    given, lost = {each.op: each.shard for each in sharded.ops}, dict[int, Reason]()
+    given, lost = {op.op: op.shard for op in sharded.ops}, dict[int, Reason]()
     for number in range(1, sharded.shards + 1):
         mine, part = {op for op in given if given[op] == number}, shards.get(number)
         facts: dict[str, Fact] = {"shard": f"{number}/{sharded.shards}", "ops": len(mine)}
@@ -62,10 +62,12 @@ def merge(sharded: ShardPlan, plan: str, runs: Sequence[Run], blank: Run) -> Run
     )
 
 
-def join_limits(found: Sequence[Limits]) -> Limits:
+def join_limits(limits: Sequence[Limits]) -> Limits:
     """Returns the ceilings measured in several parts: the first bandwidth, and the first rate of each dtype."""
-    rates: Mapping[str, float] = {dtype: rate for each in reversed(found) for dtype, rate in each.matmul_tflops.items()}
-    return Limits(next((each.copy_gbps for each in found if each.copy_gbps is not None), None), rates)
+    rates: Mapping[str, float] = {
+        dtype: rate for limit in reversed(limits) for dtype, rate in limit.matmul_tflops.items()
+    }
+    return Limits(next((limit.copy_gbps for limit in limits if limit.copy_gbps is not None), None), rates)
 
 
 def add_findings(planned: PlannedOp, runs: Sequence[Run]) -> PlannedOp:
@@ -81,7 +83,7 @@ def _refuse_foreign(sharded: ShardPlan, plan: str, run: Run) -> Shard:
     shard = run.shard
     if shard is None:
         raise UsageError("merge_no_shard", run=run.id)
-    given = {each.op for each in sharded.ops if each.shard == shard.index}
+    given = {op.op for op in sharded.ops if op.shard == shard.index}
     foreign = sorted({*(op.op for op in run.ops), *(op.op for op in run.plan.ops)} - given)
     in_range = shard.count == sharded.shards and 1 <= shard.index <= sharded.shards
     expected: tuple[tuple[str, object, object], ...] = (
@@ -124,12 +126,14 @@ def _name_board(op: OpRun, run: Run) -> OpRun:
     return dataclasses.replace(op, performance=tuple(cases))
 
 
-def _join_environments(found: Sequence[Environment], blank: Environment) -> Environment:
+def _join_environments(environments: Sequence[Environment], blank: Environment) -> Environment:
     """Returns the environment of the first shard that timed anything, without a board if there are several."""
-    if not found:
+    if not environments:
         return blank
-    first = next((each for each in found if each.timer), found[0])
-    boards = {each.device.uuid for each in found}
+    first = next((environment for environment in environments if environment.timer), environments[0])
+    boards = {environment.device.uuid for environment in environments}
     device = first.device if len(boards) == 1 else dataclasses.replace(first.device, uuid=None)
-    hosts = ", ".join(dict.fromkeys(each.host for each in found))
-    return dataclasses.replace(first, device=device, host=hosts, dirty=any(each.dirty for each in found))
+    hosts = ", ".join(dict.fromkeys(environment.host for environment in environments))
+    return dataclasses.replace(
+        first, device=device, host=hosts, dirty=any(environment.dirty for environment in environments)
+    )

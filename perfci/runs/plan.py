@@ -147,8 +147,8 @@ def cases_to_run(plan: Plan, op: PlannedOp) -> int:
     if plan.skip_unchanged and op.base and op.base.same:
         # Its files are the base's own, so that nothing of it is run but a control.
         return len(op.audit)
-    known = {Suite.ACCURACY: (*op.accuracy, *op.stored), Suite.PERFORMANCE: op.performance}
-    return sum(len(known[suite]) for suite in plan.suites)
+    cases = {Suite.ACCURACY: (*op.accuracy, *op.stored), Suite.PERFORMANCE: op.performance}
+    return sum(len(cases[suite]) for suite in plan.suites)
 
 
 def share_out(plan: Plan, shards: int, last: Run | None = None) -> tuple[ShardedOp, ...]:

@@ -50,8 +50,8 @@ class Record:
     def note_device(self, ready: Ready) -> None:
         """Note what a first look found: an op that is not timed does not change what is known of the timer."""
         timer = ready.timer or self.run.environment.timer
-        found = describe_environment(self._settings, ready.device, timer)
-        self.run = dataclasses.replace(self.run, environment=found)
+        environment = describe_environment(self._settings, ready.device, timer)
+        self.run = dataclasses.replace(self.run, environment=environment)
 
     def note_apart(self, op: str, why: Reason) -> None:
         """Note that an op's revisions need a process each: later processes of it are pairs from the start."""

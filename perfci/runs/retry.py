@@ -83,7 +83,7 @@ def _find_open_cases(earlier: Run, settings: Settings) -> tuple[list[AgainCase],
     baselines, base = read_context(earlier, settings).baselines, earlier.plan.base
     # A case without a stored commit of its own has the one that the run was compared with.
     other = base.commit if base and base.how == How.BASELINE else None
-    stored = {(op, each.case): each for op, known in baselines.items() for each in known.cases}
+    stored = {(op, case.case): case for op, known in baselines.items() for case in known.cases}
     found, undecided = [], set()
     for row in decide(earlier, settings).rows:
         if row.suite is not Suite.PERFORMANCE or row.case is None:

@@ -202,17 +202,17 @@ class Recorder:
             failure = yield from self._looks.look(task, gathered, hear)
         finally:
             self._end = failure if failure and ends_run(failure) else self._end
-            found = add_accepted(self._sum_up(gathered, failure, task), record.run, self._rules)
-            spent, took_s = found.spent_s, time.monotonic() - began
+            accepted = add_accepted(self._sum_up(gathered, failure, task), record.run, self._rules)
+            spent, took_s = accepted.spent_s, time.monotonic() - began
             if task.process:
                 spent = {**spent, LATER: round(spent.get(LATER, 0.0) + took_s, 3)}
             else:
                 spent = watch.stop()
                 self._times = self._times.noting(start.op, took_s)
                 seed = None if record.run.plan.seed_given else task.seed
-                found = dataclasses.replace(found, wall_s=round(took_s, 3), seed=seed)
+                accepted = dataclasses.replace(accepted, wall_s=round(took_s, 3), seed=seed)
             self._pace.end(name)
-            record.keep(dataclasses.replace(found, spent_s=spent), gathered.limits)
+            record.keep(dataclasses.replace(accepted, spent_s=spent), gathered.limits)
         self._show_position()
         self._bench.listener(Doing(DONE, start.op))
 
@@ -221,14 +221,12 @@ class Recorder:
         late = gathered.late or (failure is not None and failure.kind == LATE)
         if not late or task.until_s is None:
             return gathered.op_run(failure)
-        found = gathered.op_run(None, self._late("looks_late" if task.process else "case_late"), task.cases)
+        op = gathered.op_run(None, self._late("looks_late" if task.process else "case_late"), task.cases)
         if task.process:
-            short = [case.case for case in found.performance if case.late and case.case in (task.cases or ())]
+            short = [case.case for case in op.performance if case.late and case.case in (task.cases or ())]
             self._record.drop_launches(task, short)
-            return found
-        return dataclasses.replace(
-            found, late=self._late("checks_late" if gathered.checking else "op_late", op=task.op)
-        )
+            return op
+        return dataclasses.replace(op, late=self._late("checks_late" if gathered.checking else "op_late", op=task.op))
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
@@ -263,8 +261,8 @@ def _name_look(op: str, process: int) -> str:
 
 def count_cores() -> int:
     """How many of this machine's cores the process may use at a time."""
-    known = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     with contextlib.suppress(OSError, ValueError):  # a container's share, by the second version of cgroups
         share, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        known = min(known, max(int(share) // int(period), 1))
-    return known
+        cores = min(cores, max(int(share) // int(period), 1))
+    return cores

@@ -85,7 +85,7 @@ class ShardPart:
     @property
     def files(self) -> Mapping[str, str]:
         """Digests of the files of this shard's ops, by op."""
-        return {each.op: each.files for each in self.sharded.ops if each.shard == self.index}
+        return {op.op: op.files for op in self.sharded.ops if op.shard == self.index}
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
@@ -133,22 +133,22 @@ def plan_shards(
     )  # fmt: skip
 
 
-def _as_planned(found: Described, kind: str) -> Described:
+def _as_planned(described: Described, kind: str) -> Described:
     """What was described, for devices of a kind that may be on another machine."""
-    return Described(dataclasses.replace(found.device, kind=kind), found.ops)
+    return Described(dataclasses.replace(described.device, kind=kind), described.ops)
 
 
-def _choose_boards(wanted: str, kind: str, found: Described, sick: Sequence[str]) -> tuple[Board, ...]:
+def _choose_boards(wanted: str, kind: str, described: Described, sick: Sequence[str]) -> tuple[Board, ...]:
     """The host's devices that --devices names, of all of them those that are not put aside, unless all are.
 
     Raises UsageError for an unknown index, and one named twice.
     """
-    known, aside = name_devices(os.environ, kind, found.visible), set(map(board_key, sick))
+    known, aside = name_devices(os.environ, kind, described.visible), set(map(board_key, sick))
     if wanted == ONE or kind in UNTIMED or kind == AUTO or (wanted == ALL and len(known) < 2):
         return ()
-    numbers = [*range(len(known))] if wanted == ALL else [int(each) for each in wanted.split(",")]
+    numbers = [*range(len(known))] if wanted == ALL else [int(part) for part in wanted.split(",")]
     if wanted == ALL:
-        healthy = [number for number, uuid in enumerate(found.uuids[: len(known)]) if board_key(uuid) not in aside]
+        healthy = [number for number, uuid in enumerate(described.uuids[: len(known)]) if board_key(uuid) not in aside]
         numbers = healthy or numbers
     if missing := [number for number in numbers if number >= len(known)]:
         raise UsageError("devices_missing", index=missing[0], devices=len(known), known=", ".join(known))
@@ -293,7 +293,7 @@ def _measure_shard(
             return earlier, Judgements(())
         earlier = dataclasses.replace(earlier, plan=dataclasses.replace(earlier.plan, devices=found.devices))
         return experiment.settle(earlier)
-    seconds = {each.op: each.seconds for each in part.sharded.ops}
+    seconds = {op.op: op.seconds for op in part.sharded.ops}
     times = deadline.Timetable(seconds, known=part.sharded.last is not None)
     return experiment.settle(experiment.record(run, times))
 
@@ -323,7 +323,7 @@ def refuse_foreign_plan(settings: Settings, sharded: ShardPlan, request: Request
     alpha = alpha_of(rules, request.thresholds)
     skips = whole.skip_unchanged and plan.skip_unchanged  # with --all more is measured than has to be
     whole = dataclasses.replace(whole, skip_unchanged=skips, boards=plan.boards, seed_given=plan.seed_given)
-    shares, prints = {each.op: each for each in sharded.ops}, _fingerprint(settings, chosen)
+    shares, prints = {op.op: op for op in sharded.ops}, _fingerprint(settings, chosen)
     parts = []
     for op in whole.ops:
         part, needed = shares.get(op.op, ShardedOp(op.op, 0)), bool(cases_to_run(whole, op))
@@ -431,7 +431,7 @@ def run_shards(
         sharded, digest = store.read_plan(path)
         error = measure(sharded, path, options, variables)
         folders = [settings.reports / FOLDER / str(number) for number in range(1, sharded.shards + 1)]
-        whole = [(store.read_run(each), each) for each in folders if (each / store.RUN_FILE).is_file()]
+        whole = [(store.read_run(folder), folder) for folder in folders if (folder / store.RUN_FILE).is_file()]
         merged = merge_shards(settings, sharded, digest, whole, command)
     if error:
         raise error

@@ -103,10 +103,10 @@ def _fingerprint(folders: Sequence[OpFolder], settings: Settings) -> Mapping[str
 
 def describe_toolchain(packages: Mapping[str, str] | None = None) -> str:
     """What compiles: names and versions, of these packages or of those that are installed."""
-    found = environment.installed_versions(COMPILERS)
+    toolchain = environment.installed_versions(COMPILERS)
     if packages is not None:
-        found = {name: packages[name] for name in COMPILERS if name in packages}
-    return ", ".join(f"{name} {version}" for name, version in found.items()) or "nothing installed"
+        toolchain = {name: packages[name] for name in COMPILERS if name in packages}
+    return ", ".join(f"{name} {version}" for name, version in toolchain.items()) or "nothing installed"
 
 
 def _compile(bench: Bench, missing: Sequence[_Wanted]) -> Mapping[_Wanted, StaticOp]:
@@ -127,7 +127,7 @@ def _compile(bench: Bench, missing: Sequence[_Wanted]) -> Mapping[_Wanted, Stati
 
 
 def _compile_group(
-    bench: Bench, waiting: Sequence[_Wanted], found: dict[_Wanted, StaticOp]
+    bench: Bench, waiting: Sequence[_Wanted], static_ops: dict[_Wanted, StaticOp]
 ) -> Iterator[Sequence[Running]]:
     """One worker after the other: an op that kills its worker is named, the rest go on in another."""
     while waiting:
@@ -143,11 +143,11 @@ def _compile_group(
         name = f"static-{first.target}{'-base' if first.of_base else ''}"
         around = make_environment(bench, WorkerPlace(name, "offline", first.settings.root, first.python))
         failure = yield from working(task, around, hear)
-        found |= {one: compiled[one.op.op] for one in waiting if one.op.op in compiled}
-        waiting = [one for one in waiting if one not in found]
+        static_ops |= {one: compiled[one.op.op] for one in waiting if one.op.op in compiled}
+        waiting = [one for one in waiting if one not in static_ops]
         if waiting:
             lost, *waiting = waiting
-            found[lost] = StaticOp(lost.op.op, lost.target, failure=failure or Reason("worker_silent"))
+            static_ops[lost] = StaticOp(lost.op.op, lost.target, failure=failure or Reason("worker_silent"))
 
 
 def _find_file(bench: Bench, one: _Wanted) -> Path | None:
@@ -156,10 +156,19 @@ def _find_file(bench: Bench, one: _Wanted) -> Path | None:
         return None
     # What captures and compiles may change between two releases without a new version.
     code = (file.read_bytes() for file in sorted((PACKAGE / "device").glob("*.py")))
-    own = hashlib.sha256(b"".join(code)).hexdigest()
+    code_digest = hashlib.sha256(b"".join(code)).hexdigest()
     # Variables such as TRITON_DEFAULT_FP_FUSION decide the code too. Another interpreter may be a script that sets one.
     variables = [f"{name}={value}" for name, value in environment.list_moving(os.environ).items()]
-    parts = (one.print.digest, one.target, one.toolchain, VERSION, own, str(FORMAT), one.python or "", *variables)
+    parts = (
+        one.print.digest,
+        one.target,
+        one.toolchain,
+        VERSION,
+        code_digest,
+        str(FORMAT),
+        one.python or "",
+        *variables,
+    )
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
     return caches(bench.settings) / "static" / f"{one.op.op}-{one.target}-{key}.json"
 

@@ -43,8 +43,8 @@ class Tasks:
         """`rules`: settings of the project whose rules judge."""
         self._bench, self._settings, self._request = bench, bench.settings, request
         self._record, self._tree, self._plant = record, tree, plant
-        self._files = {each.op: each for each in list_files(ops(bench.settings))}
-        self._base_files = {each.op: each for each in (list_files(tree.ops) if tree else ())}
+        self._files = {file.op: file for file in list_files(ops(bench.settings))}
+        self._base_files = {file.op: file for file in (list_files(tree.ops) if tree else ())}
         self._limits = of_run(record.run, rules).limits
 
     def measure(self, op: str, process: int = 0, cases: tuple[str, ...] | None = None) -> Measure:

@@ -29,7 +29,7 @@ def prepare(requirements: Sequence[str], settings: Settings, tell: Callable[[Pat
     tell: called with the folder before anything is installed. Raises UsageError for a requirement that is not of a
     compiler, not pinned, or cannot be installed.
     """
-    wanted = sorted(each.replace(" ", "") for each in requirements)
+    wanted = sorted(requirement.replace(" ", "") for requirement in requirements)
     for each in wanted:
         name, _, version = each.partition("==")
         if name not in COMPILERS or not re.fullmatch(r"\w[\w.+!-]*", version, re.ASCII):

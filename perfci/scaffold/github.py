@@ -36,9 +36,9 @@ class Workflow:
         path = self.top / FOLDER / (f"perfci-{slug}.yml" if slug else "perfci.yml")
         if read(path) is not None:
             return
-        known = _ACTION.fullmatch(self.install or "")
-        action = f"{known[1]}@{known[2]}" if known else f"OWNER/perfci@v{VERSION}"
-        inputs = {"install": "" if known else self.install or ""}
+        match = _ACTION.fullmatch(self.install or "")
+        action = f"{match[1]}@{match[2]}" if match else f"OWNER/perfci@v{VERSION}"
+        inputs = {"install": "" if match else self.install or ""}
         if self.folder:
             inputs |= {"project": self.folder, "suffix": f"-{slug}"}
         if self.reports != "reports":
@@ -51,5 +51,5 @@ class Workflow:
         }
         text = re.sub("|".join(filled), lambda found: filled[found[0]], template("workflow.yml"))
         yield Edit(path, None, text, as_fact("the jobs of a pull request"))
-        if not known:
+        if not match:
             yield Note(Reason("init_action_open", {"path": path.relative_to(self.top).as_posix()}))

@@ -21,8 +21,8 @@ _YAML_FILE = re.compile(r"[\w./-]+\.ya?ml")
 
 def list_inputs() -> Mapping[str, Mapping[str, Any]]:
     """Returns the component's inputs by name, each with its description and default."""
-    found: dict[str, dict[str, Any]] = yaml.safe_load(template("jobs.yml").partition("\n---\n")[0])["spec"]["inputs"]
-    return found
+    inputs: dict[str, dict[str, Any]] = yaml.safe_load(template("jobs.yml").partition("\n---\n")[0])["spec"]["inputs"]
+    return inputs
 
 
 def fill_jobs(values: Mapping[str, Any]) -> str:
@@ -84,9 +84,9 @@ class Pipeline:
         if text is not None:
             # Jobs that alone have a merge request's pipeline would hide the others' failures there.
             pipelines = "merge_requests" if re.search("merge_?request", text, re.IGNORECASE) else "branches"
-            known = _load(text)
-            if isinstance(known, dict) and isinstance(known.get("stages"), list):
-                stages = [str(stage) for stage in known["stages"]] or stages
+            pipeline = _load(text)
+            if isinstance(pipeline, dict) and isinstance(pipeline.get("stages"), list):
+                stages = [str(stage) for stage in pipeline["stages"]] or stages
         values = {
             "suffix": f"-{slug}" if slug else "",
             "stage": "test" if "test" in stages else stages[0],

@@ -72,8 +72,8 @@ def plan(folder: Path, owners: Sequence[str] = (), install: str | None = None) -
 def find_source() -> str | None:
     """Returns what pip installed this perfci from, if that is a repository: git+https://HOST/perfci.git@TAG."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError, KeyError, TypeError):
-        found = json.loads(importlib.metadata.distribution("perfci").read_text("direct_url.json") or "null")
-        vcs, url = found["vcs_info"], found["url"]
+        origin = json.loads(importlib.metadata.distribution("perfci").read_text("direct_url.json") or "null")
+        vcs, url = origin["vcs_info"], origin["url"]
         # One with a password in it is not to be written down.
         if re.fullmatch(r"https://[\w.:-]+/[\w./~-]+", url):
             return f"{vcs['vcs']}+{url}@{vcs.get('requested_revision') or vcs['commit_id']}"
@@ -82,11 +82,11 @@ def find_source() -> str | None:
 
 def _find_root(folder: Path, top: Path | None) -> Path:
     """The project's root as every command finds it, though never above the repository. Else the folder itself."""
-    for each in (folder, *folder.parents):
-        if top is not None and not each.is_relative_to(top):
+    for parent in (folder, *folder.parents):
+        if top is not None and not parent.is_relative_to(top):
             break
-        if settings.has_table(each) or (top is not None and (each / "kernels").is_dir()):
-            return each
+        if settings.has_table(parent) or (top is not None and (parent / "kernels").is_dir()):
+            return parent
     return folder
 
 
@@ -130,8 +130,8 @@ def _plan_steps(
 
 def _find_server(top: Path) -> str:
     """Returns gitlab or github, by the name of the repository's server, else by the files that lie there."""
-    found = find_repository(top)
-    remote = None if isinstance(found, Reason) else find_remote(found)
+    repository = find_repository(top)
+    remote = None if isinstance(repository, Reason) else find_remote(repository)
     host = re.sub(r"^\w+://", "", remote or "").rpartition("@")[2].split("/")[0].split(":")[0].lower()
     named = next((name for name in OWNER_FILES if name in host), None)
     return named or ("github" if (top / ".github").is_dir() and not (top / FILE).exists() else "gitlab")
@@ -143,8 +143,8 @@ def _find_default_branch(top: Path) -> str:
     if isinstance(recorded, str):
         return recorded.strip().removeprefix("refs/remotes/origin/")
     usual = (name for name in DEFAULT_BRANCHES if not name.startswith("origin/"))
-    known = (name for name in usual if isinstance(git(top, "rev-parse", "-q", "--verify", f"refs/heads/{name}"), str))
-    return next(known, current.strip().removeprefix("refs/heads/") if isinstance(current, str) else "main")
+    present = (name for name in usual if isinstance(git(top, "rev-parse", "-q", "--verify", f"refs/heads/{name}"), str))
+    return next(present, current.strip().removeprefix("refs/heads/") if isinstance(current, str) else "main")
 
 
 def _mark_root(root: Path) -> Iterator[Edit | Note]:

@@ -101,7 +101,7 @@ def extend_history(folder: Path, device: str, op: str, added: Iterable[HistoryRu
         except msgspec.ValidationError as error:
             raise StoredFileError("value_unstorable", path=str(path), **place_in_json(error)) from error
         lines[at : at + 1] = [text]
-    return {} if lines == before else {path: b"".join(each + b"\n" for each in lines[-KEPT:])}
+    return {} if lines == before else {path: b"".join(line + b"\n" for line in lines[-KEPT:])}
 
 
 @contextmanager
@@ -140,9 +140,9 @@ def merge_runs(old: HistoryRun, new: HistoryRun) -> HistoryRun:
         epoch = Epoch(why, tuple(dict.fromkeys((*old.epoch.cases, *new.epoch.cases))))
     known = {case.case for case in cases}
     left = tuple(case for case in dict.fromkeys((*old.inconclusive, *new.inconclusive)) if case not in known)
-    found = replace(new, cases=cases, accuracy=accuracy, epoch=epoch, inconclusive=left, stored=stored)
+    runs = replace(new, cases=cases, accuracy=accuracy, epoch=epoch, inconclusive=left, stored=stored)
     kept = tuple(case for case in new.kept if case not in {*known, *left})
-    return replace(found, boards=new.boards or old.boards, kept=kept)
+    return replace(runs, boards=new.boards or old.boards, kept=kept)
 
 
 def follow_names(
@@ -194,14 +194,14 @@ def _read(folder: Path, device: str, op: str) -> History:
         for number, text in enumerate(read_bytes(path).split(b"\n"), 1):
             if not text.strip():
                 continue
-            found = read_line(path, number, text, _LINES)
-            if isinstance(found, HistoryRun) and (key := found.environment.device.key) != device:
+            line = read_line(path, number, text, _LINES)
+            if isinstance(line, HistoryRun) and (key := line.environment.device.key) != device:
                 place: dict[str, Fact] = {"path": str(path), "line": number}
-                problems.append(Reason("history_other_device", {**place, "device": key, "run": found.run}))
-            elif isinstance(found, HistoryRun):
-                runs.setdefault(found.run, found)  # of two lines about one run the first counts
-            elif found.kind not in {problem.kind for problem in problems} or found.kind != "history_conflicted":
-                problems.append(found)
+                problems.append(Reason("history_other_device", {**place, "device": key, "run": line.run}))
+            elif isinstance(line, HistoryRun):
+                runs.setdefault(line.run, line)  # of two lines about one run the first counts
+            elif line.kind not in {problem.kind for problem in problems} or line.kind != "history_conflicted":
+                problems.append(line)
     return History(op, device, tuple(runs.values()), tuple(problems))
 
 

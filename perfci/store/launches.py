@@ -85,9 +85,9 @@ def join_launches(folder: Path, parts: Iterable[Path]) -> None:
     """Write the launches of several folders as those of one, of a torn file what could be read."""
     members = []
     for part in parts:
-        found = read_launches(part)
-        if found.rows:
-            members.append(_pack(found.rows) if found.note else read_regular(part / LAUNCHES_FILE, _MOST))
+        launches = read_launches(part)
+        if launches.rows:
+            members.append(_pack(launches.rows) if launches.note else read_regular(part / LAUNCHES_FILE, _MOST))
     if members:
         write_atomically(folder / LAUNCHES_FILE, b"".join(members))
     else:

@@ -81,8 +81,8 @@ _LAID_OUT: dict[int, tuple[Any, _Text]] = {}  # id of an op's record of the run 
 def _fields(kind: type) -> tuple[tuple[str, bool], ...]:
     """Names of a record's fields, and whether reading gives the empty value back if the field is left out."""
     defaults = [
-        (each.name, each.default if each.default_factory is dataclasses.MISSING else each.default_factory())
-        for each in dataclasses.fields(kind)
+        (field.name, field.default if field.default_factory is dataclasses.MISSING else field.default_factory())
+        for field in dataclasses.fields(kind)
     ]
     return tuple((name, default in _ABSENT) for name, default in defaults)
 

@@ -33,30 +33,30 @@ def make_line(
 
     stored: the op's baseline from then on.
     """
-    found = next((each for each in run.ops if each.op == op), OpRun(op))
+    line = next((each for each in run.ops if each.op == op), OpRun(op))
     planned = next((each for each in run.plan.ops if each.op == op), None)
     rows = {row.case: row for row in judgements.rows if row.op == op and row.case and row.suite is Suite.PERFORMANCE}
-    cases = tuple(_case(case, run) for case in found.performance if case.case in accepted and list_first_look(case))
+    cases = tuple(_case(case, run) for case in line.performance if case.case in accepted and list_first_look(case))
     here = [case.case for case in cases]
     inconclusive = tuple(case for case, row in rows.items() if row.verdict is Verdict.INCONCLUSIVE)
     if not cases and not inconclusive:  # inconclusive ones give information about the board
         return None
     return HistoryRun(
         run=run.id, created=run.created, environment=run.environment, cases=cases, inconclusive=inconclusive,
-        accuracy=find_worst_errors(found.accuracy) if cases else (),
+        accuracy=find_worst_errors(line.accuracy) if cases else (),
         epoch=epoch if cases else None,
         renamed=planned.renamed if planned else {},
         renamed_from=planned.renamed_from if planned else None,
-        boards=_count_by_board(found, run, rows),
-        stored=tuple(map(_keep_stored, found.stored if cases else ())),
+        boards=_count_by_board(line, run, rows),
+        stored=tuple(map(_keep_stored, line.stored if cases else ())),
         kept=tuple(case.case for case in (stored.cases if stored else ()) if case.case not in {*here, *inconclusive}),
     )  # fmt: skip
 
 
-def _keep_stored(found: StoredTensor) -> HistoryStored:
-    extreme = found.channels.extreme if found.channels else 0
-    figures = found.clip_ratio, found.divergence, found.histogram, found.amax, found.scale
-    return HistoryStored(found.case, found.errors, *figures, extreme)
+def _keep_stored(tensor: StoredTensor) -> HistoryStored:
+    extreme = tensor.channels.extreme if tensor.channels else 0
+    figures = tensor.clip_ratio, tensor.divergence, tensor.histogram, tensor.amax, tensor.scale
+    return HistoryStored(tensor.case, tensor.errors, *figures, extreme)
 
 
 def list_first_look(case: PerformanceCase) -> tuple[Block, ...]:
@@ -102,8 +102,8 @@ def by_process(blocks: Sequence[Block | HostBlock], quantities: Sequence[T]) -> 
 
 def find_median(values: Iterable[float | None]) -> float | None:
     """Returns the median of the values that are known."""
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
+    median = [value for value in values if value is not None]
+    return statistics.median(median) if median else None
 
 
 def from_memory(bytes_moved: int | None, cache: str, l2_bytes: int | None) -> bool:
@@ -113,7 +113,7 @@ def from_memory(bytes_moved: int | None, cache: str, l2_bytes: int | None) -> bo
 
 def _count_by_board(op: OpRun, run: Run, rows: Mapping[str, Judgement]) -> tuple[BoardCounts, ...]:
     """Counts the cases that were timed and judged by the board of their first look. Late cases do not count."""
-    found: dict[str, BoardCounts] = {}
+    board_counts: dict[str, BoardCounts] = {}
     for case in op.performance:
         board = next((block.board or run.environment.device.uuid for block in case.blocks if block.process == 0), None)
         row = rows.get(case.case)
@@ -124,11 +124,11 @@ def _count_by_board(op: OpRun, run: Run, rows: Mapping[str, Judgement]) -> tuple
         inconclusive = row.verdict is Verdict.INCONCLUSIVE and not advised
         suspect = any(block.process for block in case.blocks) and not inconclusive
         overturned = suspect and not advised and row.verdict not in CONFIRMED
-        known = found.get(board, BoardCounts(board, 0))
+        known = board_counts.get(board, BoardCounts(board, 0))
         counts = (known.inconclusive + inconclusive, known.suspects + suspect, known.overturned + overturned)
         errors = max(block.state.ecc_errors or 0 for block in case.blocks if block.process == 0)
-        found[board] = BoardCounts(board, known.judged + 1, *counts, max(known.ecc_errors, errors))
-    return tuple(found.values())
+        board_counts[board] = BoardCounts(board, known.judged + 1, *counts, max(known.ecc_errors, errors))
+    return tuple(board_counts.values())
 
 
 def find_worst_errors(checks: Sequence[AccuracyCase]) -> tuple[HistoryAccuracy, ...]:

@@ -29,8 +29,8 @@ class EarnedFile:
     def by_case(self) -> Mapping[str, Mapping[str, float]]:
         """Case id -> key -> value."""
         found: dict[str, dict[str, float]] = {}
-        for each in self.values:
-            found.setdefault(each.case, {})[each.key] = each.value
+        for value in self.values:
+            found.setdefault(value.case, {})[value.key] = value.value
         return found
 
 

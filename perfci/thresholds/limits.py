@@ -50,15 +50,15 @@ class Thresholds:
     def for_case(self, op: str, case: str) -> CaseThresholds:
         """What this case is judged by."""
         own = self.ops.get(op)
-        found = own.common if own else self.default
+        overlay = own.common if own else self.default
         for pattern, overrides in own.cases if own else ():
             if matches(case, pattern):
-                found = override(found, overrides)
+                overlay = override(overlay, overrides)
         if self.earned or self.loosened or self.commanded:
             entries = [entry for entry in self.loosened.get(op, ()) if entry.about(None, case)]
-            found = layers.overlay(found, self.earned.get(op, {}).get(case, {}), entries, self.commanded)
+            overlay = layers.overlay(overlay, self.earned.get(op, {}).get(case, {}), entries, self.commanded)
         excuses = () if self.excusing is None else self.expected(op, case)[self.excusing :]
-        return found.widen(excuses[0].up_to) if excuses else found
+        return overlay.widen(excuses[0].up_to) if excuses else overlay
 
     def origin(self, op: str, case: str, key: str, device: str) -> str:
         """Where a case's value of a key comes from: a file, --threshold, or `default.yaml` if nobody set it."""

@@ -107,13 +107,13 @@ def list_yaml(folder: Path) -> dict[str, Path]:
         return {}
     if not folder.is_dir():
         raise StoredFileError("file_unreadable", path=str(folder), why=say("it is no folder"))
-    found = {}
+    yaml = {}
     for path in sorted(folder.iterdir()):
         if path.suffix.lower() in {".yaml", ".yml"} and path.suffix != ".yaml":
             raise StoredFileError("thresholds_ending", file=str(path), name=f"{path.stem}.yaml")
         if path.suffix == ".yaml":
-            found[path.stem] = path
-    return found
+            yaml[path.stem] = path
+    return yaml
 
 
 def read(path: Path) -> Place | None:

@@ -91,8 +91,8 @@ def make_percentage_reader(
         want = say(
             "a percentage {lowest} and {highest}, such as {example}", lowest=lowest, highest=highest, example=like
         )
-        found = PERCENT.fullmatch(place.text(want))
-        value = float(found[1]) if found else math.nan
+        match = PERCENT.fullmatch(place.text(want))
+        value = float(match[1]) if match else math.nan
         if not least <= value <= most or (above and value == least) or (below and value == most):
             raise place.unlike(want)
         return value / 100
@@ -152,17 +152,17 @@ def read_expected(place: Place) -> tuple[Expected, ...]:
     example = "{case: ..., up_to: 6 %, why: ..., until: 2027-01-31}"
     up_to = make_percentage_reader(0, 100 * MOST, above=True, like="6 %")
     keys = {"case": read_case, "up_to": up_to, "why": read_why, "until": read_until, "weaker": _read_weaker}
-    found: dict[str, Expected] = {}
+    expected: dict[str, Expected] = {}
     for member in place.members(say("a list with an entry a line, such as {example}", example=f"- {example}")):
         weaker = isinstance(member.node, yaml.MappingNode) and any(each.key == "weaker" for each in member.items())
         needed = ("weaker", "why", "until") if weaker else ("case", "up_to", "why", "until")
         fields = _read_entry(member, {name: keys[name] for name in needed}, needed, example)
         entry = Expected(**{"op": "", "case": "*", "up_to": 0.0, "line": member.line, **fields})
         name = entry.weaker or entry.case
-        if name in found:
-            raise member.error("entry_twice", what=shorten_text(name), first=found[name].line)
-        found[name] = entry
-    return tuple(found.values())
+        if name in expected:
+            raise member.error("entry_twice", what=shorten_text(name), first=expected[name].line)
+        expected[name] = entry
+    return tuple(expected.values())
 
 
 def _read_weaker(place: Place) -> str:
@@ -193,18 +193,18 @@ def read_relaxed(place: Place) -> tuple[Relaxed, ...]:
 
     keys: Mapping[str, Reader] = {"key": read_key, "case": read_case, "device": read_device, "to": lambda entry: entry}
     keys = {**keys, "why": read_why, "until": read_until}
-    found: dict[Any, Relaxed] = {}
+    relaxed: dict[Any, Relaxed] = {}
     for member in place.members(say("a list with an entry a line, such as {example}", example=f"- {example}")):
         fields = _read_entry(member, keys, ("key", "why", "until"), example)
         if "to" in fields:
             # Errors name the threshold whose value it is.
             fields["to"] = known[fields["key"]](replace(fields["to"], key=fields["key"]))
         entry = Relaxed(op="", line=member.line, **fields)
-        if entry.which in found:
+        if entry.which in relaxed:
             what = shorten_text(f"{entry.key} {entry.case or ''}".strip())
-            raise member.error("entry_twice", what=what, first=found[entry.which].line)
-        found[entry.which] = entry
-    return tuple(found.values())
+            raise member.error("entry_twice", what=what, first=relaxed[entry.which].line)
+        relaxed[entry.which] = entry
+    return tuple(relaxed.values())
 
 
 def _read_entry(place: Place, keys: Mapping[str, Reader], needed: Sequence[str], example: str) -> dict[str, Any]:
@@ -269,12 +269,12 @@ def quote_text(text: str) -> str:
 
 
 def _read_cases(place: Place) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-    found = []
+    cases = []
     for entry in place.items():
         if not is_pattern(entry.key):
             raise entry.unlike(say("a pattern for case ids in quotes, without blanks, such as rows=4096,dtype=*"))
-        found.append((entry.key, _read_fields(entry, CASE_KEYS)))
-    return tuple(found)
+        cases.append((entry.key, _read_fields(entry, CASE_KEYS)))
+    return tuple(cases)
 
 
 CASE_KEYS: Mapping[str, Reader] = {

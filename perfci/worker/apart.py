@@ -78,10 +78,10 @@ class _Redirect:
 
 def forget(root: Path) -> dict[str, ModuleType]:
     """Take a project's modules out of sys.modules."""
-    found = _below(root)
-    for name in found:
+    below = _below(root)
+    for name in below:
         del sys.modules[name]
-    return found
+    return below
 
 
 def forget_others(folder: Path, shared: Path) -> None:

@@ -194,7 +194,7 @@ def _devices(folder: str = "/dev") -> Iterator[str]:
 
 def _call(number: int, *arguments: bytes | int | None) -> int:
     libc = ctypes.CDLL(None, use_errno=True)
-    wide = [each if isinstance(each, bytes) else ctypes.c_long(each or 0) for each in arguments]
+    wide = [argument if isinstance(argument, bytes) else ctypes.c_long(argument or 0) for argument in arguments]
     return int(libc.syscall(ctypes.c_long(number), *wide))
 
 

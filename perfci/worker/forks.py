@@ -207,7 +207,7 @@ def main() -> None:
         return
     orders.send(b"ready")
     _serve(orders)
-    sys.path[:] = [*(str(Path.cwd() / each) for each in os.environ["PYTHONPATH"].split(os.pathsep)), *others]
+    sys.path[:] = [*(str(Path.cwd() / part) for part in os.environ["PYTHONPATH"].split(os.pathsep)), *others]
     _work(program)
 
 
@@ -229,8 +229,8 @@ def _import(modules: Sequence[str]) -> None:
 def _is_shadowed(name: str, path: Sequence[str]) -> bool:
     """Whether a worker's path leads to another module of this name than the one that was imported."""
     spec = getattr(sys.modules[name], "__spec__", None)
-    found = PathFinder.find_spec(name, path) if spec and spec.has_location else None
-    return bool(found and spec and found.origin != spec.origin)
+    other = PathFinder.find_spec(name, path) if spec and spec.has_location else None
+    return bool(other and spec and other.origin != spec.origin)
 
 
 def _serve(orders: socket.socket) -> None:
@@ -268,7 +268,7 @@ def _become(
     if random := sys.modules.get("numpy.random"):
         random.seed()  # or every worker would draw the same
     targets = [0, 1, *passed]
-    aside = [fcntl.fcntl(each, fcntl.F_DUPFD, max(targets) + 1) for each in descriptors]
+    aside = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, max(targets) + 1) for descriptor in descriptors]
     for source, target in zip(aside, targets, strict=True):
         os.dup2(source, target)
     os.dup2(1, 2)

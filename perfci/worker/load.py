@@ -157,11 +157,11 @@ def parameters(function: Any) -> list[str]:
 
 def list_signature(function: Any) -> tuple[str, ...]:
     """Returns a function's parameters in order, with their defaults and stars: `x`, `factor=2`, `**options`."""
-    found = inspect.signature(function).parameters.values()
+    signature = inspect.signature(function).parameters.values()
     return tuple(
         str(each.replace(annotation=each.empty, default=each.empty))
         + ("" if each.default is each.empty else f"={stable(each.default)[:_LONGEST_DEFAULT]}")
-        for each in found
+        for each in signature
     )
 
 
@@ -185,10 +185,10 @@ def _import_suite(path: Path, name: str, kind: type[Any]) -> Any:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         raise ContractError("import_failed", suite=path.name, **describe_exception(error, path.parent)) from error
-    found = getattr(module, name, None)
-    if not isinstance(found, kind):
+    suite = getattr(module, name, None)
+    if not isinstance(suite, kind):
         raise ContractError("suite_not_built", file=path.name, name=name, kind=kind.__name__)
-    return found
+    return suite
 
 
 @contextmanager

@@ -249,7 +249,7 @@ def _merge(head: Measured, base: Measured) -> Measured:
     foreign = [state.foreign_processes for state in states if state.foreign_processes is not None]
     state = replace(
         head.block.state,
-        throttle=tuple(dict.fromkeys(reason for each in states for reason in each.throttle)),
+        throttle=tuple(dict.fromkeys(reason for state in states for reason in state.throttle)),
         foreign_processes=max(foreign, default=None),
     )
     block = replace(

@@ -221,7 +221,7 @@ class Running:
         if status >= 0:
             return self._finish(self._explain("worker_exited", status=status))
         # Real-time signals have no name.
-        known = {each.value: each.name for each in signal.Signals}
+        known = {Signal.value: Signal.name for Signal in signal.Signals}
         name = known.get(-status, f"signal {-status}")
         return self._finish(self._explain("worker_killed" if name == "SIGKILL" else "worker_died", signal=name))
 

@@ -186,13 +186,13 @@ def unpack(line: bytes, kinds: Iterable[type[Any]]) -> Message:
 
     Raises UnaskedError for another kind, and ValueError for a line that is no message, such as one cut off by a crash.
     """
-    if not (found := _LINE.fullmatch(line)):
+    if not (match := _LINE.fullmatch(line)):
         raise ValueError(f"no message: {line[:80]!r}")
-    name = found[1].decode()
+    name = match[1].decode()
     kind = next((kind for kind in kinds if kind.__name__ == name), None)
     if kind is None:
         raise UnaskedError(name)
-    message: Message = decode(found[2], kind)
+    message: Message = decode(match[2], kind)
     return message
 
 

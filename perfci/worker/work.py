@@ -215,8 +215,8 @@ class Worker:
             if self._is_late():
                 break
             self._send(Doing("accuracy", self._op, check.case, done, len(planned)))
-            found = accuracy_stage.verify(each, self._device, check, self._describe, self._earlier)
-            yield replace(found, of_base=before != now and each is suite)
+            checks = accuracy_stage.verify(each, self._device, check, self._describe, self._earlier)
+            yield replace(checks, of_base=before != now and each is suite)
         if suite.quantised is not None and not task.host:  # which the op's own process does
             self._send(Doing("accuracy", self._op, "stored tensors"))
             for tensor in check_stored_tensors(suite, self._device, task.pattern, self._describe):
@@ -243,8 +243,8 @@ class Worker:
             if self._is_late():
                 return
             self._send(Doing("accuracy", self._op, f"{check.case}, {check.values}", done, len(planned)))
-            if found := search(suite, self._device, check, self._describe, base):
-                yield found
+            if match := search(suite, self._device, check, self._describe, base):
+                yield match
 
     def measure(self, *, right: bool) -> None:
         """Time the performance cases, if the kernel is right and the device is an accelerator."""
@@ -265,8 +265,8 @@ class Worker:
         else:
             done = self._time(suite, own, chosen, done)
         # A board's slice, or one with another power limit, uses its model's tuned file.
-        known = (self._folder / "tuned").glob("*.json")
-        fitting = [path for path in known if f"{self._device.info.key}-".startswith(f"{path.stem}-")]
+        files = (self._folder / "tuned").glob("*.json")
+        fitting = [path for path in files if f"{self._device.info.key}-".startswith(f"{path.stem}-")]
         path = max(fitting, key=lambda each: len(each.stem), default=None)
         tuned = hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path and path.is_file() else None
         change = None if task.process else self._change
@@ -274,7 +274,7 @@ class Worker:
         if failure:
             self._send(Failed(failure))
 
-    def _time(self, suite: Performance, own: Performance, chosen: Sequence[Params], done: OpDone) -> OpDone:
+    def _time(self, suite: Performance, performance: Performance, chosen: Sequence[Params], done: OpDone) -> OpDone:
         task, op = self._task, self._op
         self._send(Doing("prepare", op, "the timer"))
         self._device.start_timer()
@@ -299,9 +299,9 @@ class Worker:
             if self._is_late():
                 break
             case = case_id(params)
-            before = known.get(own.renamed.get(case, case))
+            before = known.get(performance.renamed.get(case, case))
             self._send(Doing("prepare", op, case))
-            if subject := self._prepare(bench, before or params, case, None if before else own):
+            if subject := self._prepare(bench, before or params, case, None if before else performance):
                 subjects.append(subject)
                 wanted = self._base_remote is None and may_show(bench, subject) and is_compared(bench, subject)
                 if self._remote and wanted and task.base_host and self._connect:
@@ -321,7 +321,9 @@ class Worker:
                 for each in filter(functools.partial(may_show, bench), subjects):
                     each.facts = replace(each.facts, unhosted=because("unhosted", error.reason, case=each.case))
         if not task.remaining:  # which has compared them
-            self._compare_references([each.params for each in subjects if each.suite is None and not each.broken])
+            self._compare_references(
+                [subject.params for subject in subjects if subject.suite is None and not subject.broken]
+            )
         if self._base:
             # Some register theirs when they are first called.
             refuse_operators(self._device, self._base.registered)
@@ -368,16 +370,16 @@ class Worker:
                     self._change = replace(self._change, weaker=(*self._change.weaker, slower))
                     return
 
-    def _prepare(self, bench: Rig, params: Params, case: str, own: Performance | None) -> Subject | None:
+    def _prepare(self, bench: Rig, params: Params, case: str, performance: Performance | None) -> Subject | None:
         """A case ready to be timed. None if that cannot be done without the op's own code."""
         remote = self._remote
         if remote is None:
-            return prepare(bench, params, case, own)
+            return prepare(bench, params, case, performance)
         remote.recorded = remote.refused = None
-        subject = prepare(bench, params, case, own)
+        subject = prepare(bench, params, case, performance)
         if self._device.can_replay and not (remote.refused or subject.broken):
             again = bench.draw_seed(case, "again")
-            if not remote.can_repeat(bench.make_inputs(own or bench.suite, params, again)):
+            if not remote.can_repeat(bench.make_inputs(performance or bench.suite, params, again)):
                 remote.refused = Reason("not_replayable", {"what": as_fact("inputs whose shapes change with the seed")})
         if remote.refused:
             self._send(Refused(subject.case, remote.refused))

@@ -182,11 +182,11 @@ class ErrorStats:
     reference in the same dtype allow. None of what failed, and of older runs"""
 
 
-def worst(found: Sequence[ErrorStats]) -> ErrorStats:
+def worst(error_stats: Sequence[ErrorStats]) -> ErrorStats:
     """Errors of several outputs, one at least: each figure at its worst. The place is that of the greatest error."""
     figures = {}
-    for name in (each.name for each in fields(ErrorStats) if each.name not in {"count", "worst_index"}):
-        known = [value for each in found if (value := getattr(each, name)) is not None and math.isfinite(value)]
+    for name in (entry.name for entry in fields(ErrorStats) if entry.name not in {"count", "worst_index"}):
+        known = [value for stat in error_stats if (value := getattr(stat, name)) is not None and math.isfinite(value)]
         figures[name] = max(known, default=None)
-    greatest = max(found, key=lambda each: each.max_abs if each.max_abs is not None else -1.0)
-    return ErrorStats(sum(each.count for each in found), worst_index=greatest.worst_index, **figures)
+    greatest = max(error_stats, key=lambda stat: stat.max_abs if stat.max_abs is not None else -1.0)
+    return ErrorStats(sum(stat.count for stat in error_stats), worst_index=greatest.worst_index, **figures)

@@ -355,7 +355,7 @@ class CompiledKernel:
     @property
     def parameters(self) -> Mapping[str, str]:
         """The constants, what it was launched with, and what the compiler made of it, by name. None is left out."""
-        constants = (each.partition("=") for each in (self.constants or "").split(",") if "=" in each)
+        constants = (part.partition("=") for part in (self.constants or "").split(",") if "=" in part)
         named = {name: value for name, _, value in constants} | {name: str(getattr(self, name)) for name in PARAMETERS}
         return {name: value for name, value in named.items() if value != "None"}
 

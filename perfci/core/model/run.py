@@ -147,7 +147,7 @@ class Again:
     @functools.cached_property
     def by_case(self) -> Mapping[tuple[str, str], AgainCase]:
         """Its cases by op and id."""
-        return {(each.op, each.case): each for each in self.cases}
+        return {(case.op, case.case): case for case in self.cases}
 
 
 @dataclass(frozen=True)

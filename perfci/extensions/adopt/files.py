@@ -104,24 +104,24 @@ def find_files(
     elif reference and "." not in reference:
         raise UsageError("from_form", found=reference)
     given = [
-        str(found.resolve()) for each in tests for found in (sorted(each.rglob("*.py")) if each.is_dir() else [each])
+        str(found.resolve()) for test in tests for found in (sorted(test.rglob("*.py")) if test.is_dir() else [test])
     ]
     if not named:
         name = name or _choose_function(path, name_op(path.name))
         given = given or _find_tests(path)
-    mine = [each for each in given if name.strip("_") in _read_text(Path(each))]
+    files = [each for each in given if name.strip("_") in _read_text(Path(each))]
     if named and op is None:
         raise UsageError("copy_of_module", module=place)
     file, module = ("", place) if named else (str(path), op and find_import_name(path, settings, op))
     beside_module = find_import_name(Path(baseline), settings, op) if baseline and op else None
-    return SketchFiles(file, name, module, reference, baseline, beside_module, tuple(mine))
+    return SketchFiles(file, name, module, reference, baseline, beside_module, tuple(files))
 
 
 def _find_tests(path: Path) -> list[str]:
     """The tests beside a file: test_relu.py, and v1_test_relu_accuracy.py of v1_triton.py."""
     form = re.compile(rf"(test_)?{re.escape(path.stem.removesuffix('_triton'))}(_\w*)?")
     others = [each for each in sorted(path.parent.glob("*.py")) if each != path and form.fullmatch(each.stem)]
-    return [str(each) for each in others if re.search("test|accuracy|performance", each.stem)]
+    return [str(other) for other in others if re.search("test|accuracy|performance", other.stem)]
 
 
 def _choose_function(path: Path, name: str) -> str:
@@ -139,10 +139,10 @@ def _choose_function(path: Path, name: str) -> str:
     ]
     names = (path.stem, f"{path.stem}_Tensor", path.stem.removesuffix("_triton"), name)
     alone = [each for each in known if not each.startswith(("_", "get_"))]
-    found = next((each for each in names if each in known), alone[0] if len(alone) == 1 else None)
-    if found is None:
+    function = next((each for each in names if each in known), alone[0] if len(alone) == 1 else None)
+    if function is None:
         raise UsageError("from_unknown", file=path.name, function=name, known=", ".join(known) or "-")
-    return found
+    return function
 
 
 def _list_copies(files: SketchFiles, root: Path) -> tuple[Copy, ...]:
@@ -220,10 +220,10 @@ def _is_mapped(folder: Path, name: str, roots: Sequence[str]) -> bool:
     before = list(sys.path)
     try:
         sys.path[:] = roots
-        found = importlib.util.find_spec(name)
+        is_mapped = importlib.util.find_spec(name)
     except (ImportError, ValueError):
         return False
     finally:
         sys.path[:] = before
     own = {folder / f"{name}.py", folder / name / "__init__.py"}
-    return bool(found and found.origin and Path(found.origin).resolve() in own)
+    return bool(is_mapped and is_mapped.origin and Path(is_mapped.origin).resolve() in own)

@@ -48,16 +48,16 @@ def place_op(name: str, kernels: Path, known: Mapping[str, Path]) -> OpPlace:
             raise UsageError("new_folder_name", name=name, part=part)
     if not op.isidentifier() or keyword.iskeyword(op) or op in TAKEN:
         raise UsageError("new_op_name", op=op, guess="op_" + re.sub(r"\W+", "_", op).strip("_"))
-    found = OpPlace(op, kernels.joinpath(*above, op), kernels)
-    taken = next((found.file(part) for part in PARTS if found.file(part).exists()), None)
+    place = OpPlace(op, kernels.joinpath(*above, op), kernels)
+    taken = next((place.file(part) for part in PARTS if place.file(part).exists()), None)
     if taken:
         raise UsageError("new_file_exists", file=str(taken))
-    if op in known and known[op] != found.folder:
+    if op in known and known[op] != place.folder:
         raise UsageError("new_op_exists", op=op, folder=str(known[op]))
     for other, folder in known.items():
-        if folder in found.folder.parents or found.folder in folder.parents:
+        if folder in place.folder.parents or place.folder in folder.parents:
             raise UsageError("new_op_nested", op=op, other=other, folder=str(folder))
-    return found
+    return place
 
 
 def write_draft(place: OpPlace, draft: Draft) -> tuple[Path, ...]:

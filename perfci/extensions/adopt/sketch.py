@@ -98,12 +98,12 @@ def draft(op: str, sketch: Sketch, copies: Sequence[Copy]) -> Draft:
 def _write_side(op: str, sketch: Sketch, side: SketchFunction, about: str, copies: Sequence[Copy]) -> str:
     """`<op>_triton.py`, or `<op>_baseline.py` without make_inputs."""
     name = side.call.removeprefix("source.").removesuffix("()").removesuffix(".apply")
-    own = side.call.startswith("source.")
+    is_name = side.call.startswith("source.")
     # A package may have the function by its module's name.
-    imported = f"from {side.module} import {name} as source" if own else f"import {side.module}"
+    imported = f"from {side.module} import {name} as source" if is_name else f"import {side.module}"
     call = side.call.replace(f"source.{name}", "source", 1)
     copied = [copy for copy in copies if copy.name == f"{side.module}.py"]
-    lines = [f'"""{op}: {about}, {name}{f" of {side.module} as it is" if own else ""}."""', "", "import torch"]
+    lines = [f'"""{op}: {about}, {name}{f" of {side.module} as it is" if is_name else ""}."""', "", "import torch"]
     if side.device:
         lines += ["", f"import {SHARED}"]
     if side.hides:
@@ -131,7 +131,7 @@ def _group(cases: Sequence[Case]) -> list[list[str]]:
         *shape, dtype = case.values()
         shapes.setdefault(tuple(shape), []).append(dtype)
     values = [[*([side] for side in shape), dtypes] for shape, dtypes in shapes.items()]
-    return [_write_grid(dict(zip(axes, each, strict=True))) for each in values]
+    return [_write_grid(dict(zip(axes, value, strict=True))) for value in values]
 
 
 def _write_grid(axes: Mapping[str, Sequence[str]], *more: str) -> list[str]:

@@ -65,22 +65,24 @@ def diagnose(
     if case.failure or not case.us:
         return case
     fill = case.programs / device.processors if case.programs and device.processors else None
-    binary = min((each for each in case.binaries if each.occupancy), key=lambda each: each.occupancy or 0, default=None)
+    binary = min(
+        (binary for binary in case.binaries if binary.occupancy), key=lambda each: each.occupancy or 0, default=None
+    )
     # The roofline: what is declared, at the measured ceilings.
     reached = max(case.rates.get("of_copy", 0.0), case.rates.get("of_matmul", 0.0))
     bound, first = _classify(case, case.us, reached, fill, binary)
-    found: dict[str, Advice] = {}
+    advices: dict[str, Advice] = {}
     directions = sorted(_advise(case, case.us, bound, fill, binary, target), key=lambda each: -each[1])
     for kind, speedup, model in [*directions, *((kind, math.inf, "roofline") for kind in _GENERAL[bound])]:
         # No model may promise more than the roofline, or less time than a start takes. What the host takes is apart.
         roofline, start = (1 / reached if reached else math.inf, "roofline"), (case.us / START_US, "launch")
         most, by = (speedup, model) if model == "host" else min((speedup, model), roofline, start)
         if WORTH <= most < math.inf and not (device.kind == "npu" and kind in _OF_GPUS):
-            found.setdefault(
+            advices.setdefault(
                 kind, Advice(kind, Reason(f"advice_{kind}", {"speedup": most}), most, by, *counts.get(kind, (0, 0)))
             )
     evidence = (*first, *_find_evidence(case, case.us, fill, binary))
-    return replace(case, bound=bound, evidence=evidence, advice=tuple(found.values())[:MOST])
+    return replace(case, bound=bound, evidence=evidence, advice=tuple(advices.values())[:MOST])
 
 
 def _classify(
@@ -107,7 +109,7 @@ def _classify(
 
 def _uses_tensor(case: CaseProfile) -> bool | None:
     """Whether it uses the tensor pipe, by counters or instructions. None if that is not known."""
-    mixes = [bool(each.mix.get("tensor")) for each in case.binaries if each.mix]
+    mixes = [bool(binary.mix.get("tensor")) for binary in case.binaries if binary.mix]
     return case.counters["tensor"] > 0.0 if "tensor" in case.counters else any(mixes) if mixes else None
 
 

@@ -69,8 +69,8 @@ def _list_files(settings: Settings, op: OpFolder) -> dict[str, tuple[str, ...]]:
     needed = Tree(settings.root, settings.kernels).list_code(op.op, op.files[0])
     code = [settings.root / name for name in needed if may_change(settings, op, settings.root / name)]
     tuning = [*code, *sorted((op.folder / "tuned").glob("*.json"))]
-    found = {"tuning": tuning, "logic": code, "interface": [*op.files, op.folder / f"{op.op}.md"]}
-    return {kind: tuple(path.relative_to(settings.root).as_posix() for path in paths) for kind, paths in found.items()}
+    files = {"tuning": tuning, "logic": code, "interface": [*op.files, op.folder / f"{op.op}.md"]}
+    return {kind: tuple(path.relative_to(settings.root).as_posix() for path in paths) for kind, paths in files.items()}
 
 
 def check_words(words: str, op: PlannedOp) -> Iterator[Reason]:

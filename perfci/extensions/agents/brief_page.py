@@ -48,23 +48,23 @@ class Brief:
     files: Mapping[str, tuple[str, ...]]  # kind of change -> the files that it may touch, below the project's root
 
 
-def write_markdown(found: Brief) -> Iterator[str]:
+def write_markdown(brief: Brief) -> Iterator[str]:
     """Yields the page, part by part."""
     # Its title is the page's, whatever the file says.
-    own = [line for line in block(found.words).split("\n") if not line.startswith("# ")]
-    yield from (f"# {write(plain(found.op))}", "", "\n".join(own).strip(), "")
-    yield from (f"> **{write(sentence(each))}**\n" for each in found.warnings)
-    cases = say("{count:performance case|performance cases}", count=len(found.cases))
-    checks = say("{count:accuracy case|accuracy cases}", count=found.checks)
+    own = [line for line in block(brief.words).split("\n") if not line.startswith("# ")]
+    yield from (f"# {write(plain(brief.op))}", "", "\n".join(own).strip(), "")
+    yield from (f"> **{write(sentence(warning))}**\n" for warning in brief.warnings)
+    cases = say("{count:performance case|performance cases}", count=len(brief.cases))
+    checks = say("{count:accuracy case|accuracy cases}", count=brief.checks)
     suites = say("{performance}, {accuracy}", performance=cases, accuracy=checks)
-    yield f"{write(code(found.call))}: {suites}.\n\n## {say('Where it stands')}\n\n{write(sentence(found.source))}\n"
-    yield write_table(_tabulate_cases(found.cases))
-    if found.profile:
+    yield f"{write(code(brief.call))}: {suites}.\n\n## {say('Where it stands')}\n\n{write(sentence(brief.source))}\n"
+    yield write_table(_tabulate_cases(brief.cases))
+    if brief.profile:
         yield f"\n## {write(say('What holds it back'))}\n"
-        yield from write_profile(found.profile)
+        yield from write_profile(brief.profile)
     yield f"\n## {say('What was tried')}\n"
-    yield from [f"{write_table(tabulate_rounds(found.rounds))}\n"] if found.rounds else []
-    left, op = found.rounds_left, found.op
+    yield from [f"{write_table(tabulate_rounds(brief.rounds))}\n"] if brief.rounds else []
+    left, op = brief.rounds_left, brief.op
     yield write(say("{left:round is|rounds are} left; the next one: `perfci try {op:sh} --why TEXT`", left=left, op=op))
     yield f"\n## {say('What may be changed')}\n"
     kinds = {
@@ -72,16 +72,16 @@ def write_markdown(found: Brief) -> Iterator[str]:
         "logic": say("logic, another way to the same answer"),
         "interface": say("interface, other arguments or answers, by a merge request that has all of these"),
     }
-    for kind, files in found.files.items():
+    for kind, files in brief.files.items():
         yield f"- {write(say('{name}: {values}', name=kinds[kind], values=', '.join(map(code, files))))}"
 
 
-def write_profile(found: Profile) -> Iterator[str]:
+def write_profile(profile: Profile) -> Iterator[str]:
     """Yields each case's bound with its evidence, counters, and what promises most."""
-    yield write(plain(say("By a profile of {created} on {device}.", created=found.time, device=found.device.name)))
-    yield from (f"\n{write(plain(sentence(note)))}" for note in [found.note] if note)
+    yield write(plain(say("By a profile of {created} on {device}.", created=profile.time, device=profile.device.name)))
+    yield from (f"\n{write(plain(sentence(note)))}" for note in [profile.note] if note)
     yield ""
-    for case in found.cases:
+    for case in profile.cases:
         if case.failure:
             yield "- " + say("{op}: {told}", op=write(code(case.case)), told=write(plain(sentence(case.failure))))
             continue
@@ -106,10 +106,10 @@ def _tabulate_cases(cases: Iterable[BriefCase]) -> Table:
         "of matmul limit:",
         (
             (
-                code(each.case), units.time(each.us), units.time(each.reference_us), words.write_speedup(each.speedup),
-                words.write_ratio(each.target), units.size(each.bytes_moved), words.write_number(each.intensity),
-                units.percent(each.rates.get("of_copy")), units.percent(each.rates.get("of_matmul")),
+                code(case.case), units.time(case.us), units.time(case.reference_us), words.write_speedup(case.speedup),
+                words.write_ratio(case.target), units.size(case.bytes_moved), words.write_number(case.intensity),
+                units.percent(case.rates.get("of_copy")), units.percent(case.rates.get("of_matmul")),
             )
-            for each in cases
+            for case in cases
         ),
     )  # fmt: skip

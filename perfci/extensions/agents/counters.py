@@ -89,8 +89,8 @@ def count_by_ncu(calls: CountedCalls) -> Counters:
             wanted = kept
     if "ERR_NVGPUCTRPERM" in text:
         return Counters(note=Reason("counters_refused"))
-    if found := read_counters(text, calls.cases):
-        return Counters("ncu", found)
+    if counters := read_counters(text, calls.cases):
+        return Counters("ncu", counters)
     late = [f"it took longer than {LIMIT_S:.0f} s"] if time.monotonic() >= until else []
     errors = [*re.findall(r"^==ERROR== (.+?)\.?$", text, re.M), *re.findall(r"^==WARNING== (.+?)\.?$", text, re.M)]
     message = [*late, *errors, f"exit code {process.returncode}"][0]

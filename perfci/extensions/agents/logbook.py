@@ -53,15 +53,15 @@ def read_logbook(folder: Path) -> Logbook:
     for at, text in enumerate(read_bytes(path).split(b"\n"), 1):
         lines.setdefault(text.strip(), at)
     lines.pop(b"", None)
-    found: list[Round] = []
+    logbook: list[Round] = []
     problems: list[Reason] = []
     for text, at in lines.items():
         each = read_line(path, at, text, _LINES)
         if isinstance(each, Reason):
             problems.append(Reason("logbook_damaged", {"why": each.kind.partition("_")[2], **each.facts}))
         else:
-            found.append(each)
-    return Logbook(_number(found), tuple(problems))
+            logbook.append(each)
+    return Logbook(_number(logbook), tuple(problems))
 
 
 def _number(rounds: Sequence[Round]) -> tuple[Round, ...]:

@@ -63,20 +63,20 @@ def profile_op(settings: Settings, request: Request, listener: Listener, command
     return profile
 
 
-def _read_case(case: PerformanceCase, found: Looked, limits: Limits) -> CaseProfile:
+def _read_case(case: PerformanceCase, looked: Looked, limits: Limits) -> CaseProfile:
     """What was measured of a case, medians over its blocks."""
     kernels = [block.arms["kernel"] for block in case.blocks]
     us = find_median(arm.time.median_us for arm in kernels)
     rates = find_rates(case, us, limits) if us else {}
     return CaseProfile(
         case.case, us,
-        counters=found.counters.cases.get(case.case, {}),
+        counters=looked.counters.cases.get(case.case, {}),
         host_us=find_median(block.arms["kernel"].host_us for block in case.host),
         activities=kernels[0].activities if kernels else None,
-        programs=max((prod(each.grid) for each in case.identity.launches), default=None) if case.identity else None,
+        programs=max((prod(launch.grid) for launch in case.identity.launches), default=None) if case.identity else None,
         bytes_moved=case.bytes_moved,
         rates={name: rate for name, rate in rates.items() if rate is not None},
-        binaries=found.binaries.get(case.case, ()),
+        binaries=looked.binaries.get(case.case, ()),
         failure=case.failure,
     )  # fmt: skip
 

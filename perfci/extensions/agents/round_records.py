@@ -78,7 +78,7 @@ class Round:
     @property
     def speedup(self) -> float | None:
         """Geometric mean over the cases of reference time / kernel time. None if one was not timed."""
-        logs = [math.log(each.reference_us / each.us) for each in self.cases if each.us and each.reference_us]
+        logs = [math.log(case.reference_us / case.us) for case in self.cases if case.us and case.reference_us]
         return math.exp(sum(logs) / len(logs)) if logs and len(logs) == len(self.cases) else None
 
 

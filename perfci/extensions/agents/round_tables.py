@@ -59,18 +59,18 @@ def tabulate_cases(found: Round) -> Table:
     """Returns a row for each case: its time, the best round's, and the gains."""
     return make_table("case | time: | best so far: | gain: | since the start: | speedup:", (
         (
-            code(each.case), units.time(each.us), units.time(each.best_us), write_gain(each.best),
-            write_gain(each.start) if found.best else "-",
-            f"{each.reference_us / each.us:.2f}x" if each.us and each.reference_us else "-",
+            code(case.case), units.time(case.us), units.time(case.best_us), write_gain(case.best),
+            write_gain(case.start) if found.best else "-",
+            f"{case.reference_us / case.us:.2f}x" if case.us and case.reference_us else "-",
         )
-        for each in found.cases
+        for case in found.cases
     ))  # fmt: skip
 
 
 def tabulate_rounds(rounds: Sequence[Round]) -> Table:
     """Returns a row for each round: the parameters that rounds changed most often, the gains, and the verdict."""
     changes = [_list_changes(each) for each in rounds]
-    every = [name for each in changes for name in each]
+    every = [name for change in changes for name in change]
     names = sorted(dict.fromkeys(every), key=lambda name: -every.count(name))[:SHOWN]
     headings = "expected: | gain: | since the start: | speedup: | why"
     return make_table(" | ".join(["round | verdict", *(f"{name}:" for name in names), headings]), (

@@ -50,46 +50,46 @@ def try_round(
         if len(done) >= (settings.rounds if most is None else most):
             raise UsageError("rounds_spent", op=op.op, count=len(done), start=origin[:SHOWN])
         best = next((each for each in reversed(done) if each.verdict is RoundVerdict.KEPT), None)
-        found = Round(
+        tried = Round(
             op=op.op, number=logbook.next_number, why=why, verdict=RoundVerdict.REFUSED, expected=expected,
             time=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", start=origin, advice=advice,
             best=best.number if best else 0, against=best.commit if best else origin,
         )  # fmt: skip
-        name = f"round {found.best}" if best else origin[:SHOWN]
-        base = base_stage.write_base(bench, Base(str(found.against), How.ASKED, name))
+        name = f"round {tried.best}" if best else origin[:SHOWN]
+        base = base_stage.write_base(bench, Base(str(tried.against), How.ASKED, name))
         if pair := fingerprint_both(base, settings, [op.op]).get(op.op):
-            found = replace(found, digest=pair[0].digest, files=pair[0].changed_files(pair[1]))
-        same = next((each.number for each in done if each.digest == found.digest), None)
-        outside = [each for each in found.files if not may_change(settings, op, settings.root / each)]
+            tried = replace(tried, digest=pair[0].digest, files=pair[0].changed_files(pair[1]))
+        same = next((each.number for each in done if each.digest == tried.digest), None)
+        outside = [file for file in tried.files if not may_change(settings, op, settings.root / file)]
         reason = None
         if pair is None:
             reason = Reason("base_lacks_op", {"op": op.op, "base": name})
-        elif not found.files:
-            reason = Reason("round_unchanged", {"op": op.op, "number": found.best})
+        elif not tried.files:
+            reason = Reason("round_unchanged", {"op": op.op, "number": tried.best})
         elif outside:
             reason = Reason("round_outside", {"files": ", ".join(outside), "start": origin[:SHOWN]})
         elif same:
             reason = Reason("round_repeated", {"op": op.op, "number": same})
         if reason:
-            found = replace(found, reasons=(reason,))
+            tried = replace(tried, reasons=(reason,))
         else:
             place = 1 + sum(each.start == origin and each.commit is not None for each in logbook.rounds)
-            found = replace(found, place=place, verdict=RoundVerdict.ERROR)
-            found = _measure(bench, request, command, base, found, elsewhere)
+            tried = replace(tried, place=place, verdict=RoundVerdict.ERROR)
+            tried = _measure(bench, request, command, base, tried, elsewhere)
         # Cases that do the same work as in the best round were not timed, and have its times.
-        before = {each.case: each for each in best.cases} if best else {}
+        before = {case.case: case for case in best.cases} if best else {}
         cases = tuple(
-            replace(before[each.case], best_us=each.best_us, best=each.best, start=each.start)
-            if each.case in before and each.best and each.us is None else each
-            for each in found.cases
+            replace(before[case.case], best_us=case.best_us, best=case.best, start=case.start)
+            if case.case in before and case.best and case.us is None else case
+            for case in tried.cases
         )  # fmt: skip
         with suppress(StoredFileError):  # `perfci profile` says so, and the round is worth more
             profile = read_profile(settings, op.op)
-            if profile and profile.device.key == found.device:
-                found = replace(found, counters={each.case: each.counters for each in profile.cases if each.counters})
-        found = replace(found, cases=cases, seconds=round(time.monotonic() - began, 3))
-        append_round(op.folder, found)
-    return found
+            if profile and profile.device.key == tried.device:
+                tried = replace(tried, counters={case.case: case.counters for case in profile.cases if case.counters})
+        tried = replace(tried, cases=cases, seconds=round(time.monotonic() - began, 3))
+        append_round(op.folder, tried)
+    return tried
 
 
 def may_change(settings: Settings, op: OpFolder, path: Path) -> bool:
@@ -109,7 +109,7 @@ def _measure(
     ref, text = f"refs/perfci/rounds/{found.op}/{found.number}", f"{found.op}, {title}: {found.why}\n"
     commit = keep_files(settings.root, base.base.commit, found.files, text, ref)
     tree = base_stage.write_base(bench, Base(commit, How.AGAIN, title), "round")
-    shown = {read_kind(base.settings.root / each, tree.settings.root / each) for each in found.files}
+    shown = {read_kind(base.settings.root / file, tree.settings.root / file) for file in found.files}
     found = replace(found, commit=commit, kinds=tuple(kind for kind in shown if kind))
     # Stored baselines have no say: the base is at hand.
     own = replace(tree.settings, baselines=bench.folder / "no-baselines")
@@ -142,5 +142,5 @@ def _compare_with_start(bench: Bench, request: Request, run: Run, start: base_st
     beside = experiment.record(experiment.begin(plan, device))
     confidence = find_confidence(found.place)
     seen = measure_gains([case for op in beside.ops for case in op.performance], confidence)
-    cases = tuple(replace(each, start=seen.get(each.case)) for each in found.cases)
-    return replace(found, cases=cases, total=average_gains([each.start for each in cases], confidence))
+    cases = tuple(replace(case, start=seen.get(case.case)) for case in found.cases)
+    return replace(found, cases=cases, total=average_gains([case.start for case in cases], confidence))

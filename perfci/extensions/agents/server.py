@@ -39,8 +39,8 @@ Answer = dict[str, Any]
 
 
 def _plain(record: object) -> Answer:
-    found: Answer = write_plain(record)
-    return found
+    plain: Answer = write_plain(record)
+    return plain
 
 
 class Tools:

@@ -36,7 +36,7 @@ class Alert:
 
 def list_alerts(judged: Iterable[tuple[Run, Judgements]], stored: Iterable[Any] = ()) -> list[Alert]:
     """Returns the alerts of runs and of a store's verdicts. Of two verdicts about a case the first one counts."""
-    known: dict[tuple[str, ...], Alert] = {}
+    alerts: dict[tuple[str, ...], Alert] = {}
     for run, judgements in judged:
         base, head = run.plan.base, (run.environment.commit or "-")[:COMMIT]
         commits = f"{base.commit[:COMMIT]}..{head}" if base else head
@@ -47,7 +47,7 @@ def list_alerts(judged: Iterable[tuple[Run, Judgements]], stored: Iterable[Any] 
             number, kind = change.value if change else None, row.reasons[0].kind if row.reasons else ""
             kind = _name_kind(kind, str(row.suite))
             alert = Alert(*about, row.verdict, row.gate, number, commits, why, kind)
-            known.setdefault((*about, str(row.suite), row.target or ""), alert)
+            alerts.setdefault((*about, str(row.suite), row.target or ""), alert)
     for row in stored:
         about = (row.device, row.op, row.case_id)
         # A newer perfci may know more verdicts.
@@ -55,8 +55,8 @@ def list_alerts(judged: Iterable[tuple[Run, Judgements]], stored: Iterable[Any] 
         gate, commits = Gate(row.gate), (row.revision or "-")[:COMMIT]
         kind = _name_kind(row.reason or "", row.suite)
         alert = Alert(*about, state, gate, row.change, commits, join_sentences([row.said or ""]), kind)
-        known.setdefault((*about, row.suite, row.target), alert)
-    return [each for each in known.values() if each.gate is not Gate.OK]
+        alerts.setdefault((*about, row.suite, row.target), alert)
+    return [alert for alert in alerts.values() if alert.gate is not Gate.OK]
 
 
 def _name_kind(kind: str, suite: str) -> str:
@@ -69,13 +69,13 @@ def join_sentences(texts: Iterable[str]) -> str:
     return plain(join(dict.fromkeys(texts)), LIMIT)
 
 
-def sort_alerts(found: Sequence[Alert], steps: Sequence[Alert]) -> list[Alert]:
+def sort_alerts(alerts: Sequence[Alert], steps: Sequence[Alert]) -> list[Alert]:
     """Returns the gravest first, each with the other cases of its op that are alike.
 
     A step of a case that has a verdict too adds its sentences to that.
     """
-    more, known = {step.key: step.why for step in steps}, {each.key for each in found}
-    every = [replace(each, why=join_sentences([each.why, more.get(each.key, "")])) for each in found]
+    more, known = {step.key: step.why for step in steps}, {alert.key for alert in alerts}
+    every = [replace(alert, why=join_sentences([alert.why, more.get(alert.key, "")])) for alert in alerts]
     every += [step for step in steps if step.key not in known]
     alike: dict[tuple[str, ...], list[Alert]] = {}
     for each in sorted(every, key=lambda each: (each.gate != Gate.FAILS, -(each.change or 0.0), each.key)):

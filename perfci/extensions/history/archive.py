@@ -75,17 +75,17 @@ def _add_history(store: HistoryStore, history: History, done: Imported) -> None:
         done.problems[device, op] = problems
 
 
-def _add_run(store: HistoryStore, found: StoredRun, kept: int, done: Imported) -> None:
-    run, device = found.run, found.run.environment.device.key
+def _add_run(store: HistoryStore, stored_run: StoredRun, kept: int, done: Imported) -> None:
+    run, device = stored_run.run, stored_run.run.environment.device.key
     verdicts: dict[str, dict[tuple[str, ...], Mapping[str, Any]]] = {}
-    for row in found.judgements.rows:
+    for row in stored_run.judgements.rows:
         key = {"device": device, "op": row.op, "case_id": row.case or "", "suite": str(row.suite)}
         key |= {"target": row.target or "", "run": run.id}
         first, change = next(iter(row.reasons), None), rows.find_change(row)
         said = " ".join(dict.fromkeys(map(sentence, row.reasons))) or None
         about = {"reason": first and first.kind, "said": said, "change": change and change.value}
-        own = verdicts.setdefault(row.op, {})
-        own.setdefault(tuple(key.values()), {**key, **about, "verdict": str(row.verdict), "gate": str(row.gate)})
+        rows_of_op = verdicts.setdefault(row.op, {})
+        rows_of_op.setdefault(tuple(key.values()), {**key, **about, "verdict": str(row.verdict), "gate": str(row.gate)})
     blocks: dict[str, list[Mapping[str, Any]]] = {}
     for block in export.list_blocks(run):
         names = {"device": device, "op": block["op"], "case_id": block["case"], "run": run.id}
@@ -141,7 +141,7 @@ def _check_times(history: History, fresh: set[str]) -> tuple[Reason, ...]:
 
 def _read_time(text: str) -> datetime | None:
     try:
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)

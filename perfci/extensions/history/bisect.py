@@ -119,28 +119,28 @@ def _search_loss(whole: Bisection, first: TriedRevision, revisions: Revisions, a
 
 def _confirm(place: Loss, search: BisectionSearch, revisions: Revisions) -> Culprit:
     """The culprit beside its own parent: fresh evidence, of what it alone does."""
-    commits = tuple(revisions.describe(each) for each in place.suspects)
-    found = Culprit(commits, math.expm1(place.gap), find_certainty(place.error))
+    commits = tuple(revisions.describe(suspect) for suspect in place.suspects)
+    culprit = Culprit(commits, math.expm1(place.gap), find_certainty(place.error))
     if len(commits) > 1:
-        return found
+        return culprit
     commit, parents = commits[0].id, commits[0].parents
-    found = dataclasses.replace(found, files=revisions.list_changes(commit))
+    culprit = dataclasses.replace(culprit, files=revisions.list_changes(commit))
     if not parents:
-        return found
+        return culprit
     own, chance, agrees = SAME, 1.0, False
     for processes in bisection.LOOKS[1:]:
         seen = revisions.try_commit(commit, parents[0], (revisions.case,), processes).see(revisions.case)
         if isinstance(seen, Reason):
-            return dataclasses.replace(found, said=(because("bisect_parent_untried", seen, commit=parents[0][:10]),))
+            return dataclasses.replace(culprit, said=(because("bisect_parent_untried", seen, commit=parents[0][:10]),))
         own, known = seen, estimate_noise([*search.duels, seen])
         agrees, chance = confirm(own, place.gap, known)
         if agrees and chance <= bisection.CONFIRM:
             break
     change = to_ratio(known.interval(own))
-    facts: dict[str, Fact] = {"change": change.value, "searched": found.change, "commit": commit[:10]}
+    facts: dict[str, Fact] = {"change": change.value, "searched": culprit.change, "commit": commit[:10]}
     sure = find_certainty(place.error, chance) if agrees else None
     said = () if agrees else (Reason("bisect_unconfirmed", facts),)
-    return dataclasses.replace(found, sure=sure, own=change, confirmed=agrees, said=said)
+    return dataclasses.replace(culprit, sure=sure, own=change, confirmed=agrees, said=said)
 
 
 def _search_failure(whole: Bisection, first: TriedRevision, revisions: Revisions, audience: Audience) -> Bisection:
@@ -154,7 +154,7 @@ def _search_failure(whole: Bisection, first: TriedRevision, revisions: Revisions
     audience.begun(whole)
     search = BisectionSearch(revisions, lambda step: audience.tried(step, revisions.describe(step.commit)))
     (place,) = search.run(revisions.good, revisions.bad, SAME)
-    commits = tuple(revisions.describe(each) for each in place.suspects)
+    commits = tuple(revisions.describe(suspect) for suspect in place.suspects)
     files = revisions.list_changes(commits[0].id) if len(commits) == 1 else ()
     culprits = (Culprit(commits, 0.0, None, files=files),)
     return dataclasses.replace(whole, steps=tuple(search.steps), culprits=culprits)

@@ -149,9 +149,9 @@ class BisectionSearch:
 
     def _weigh(self, commit: str, seen: Shown, low: Shown, high: Shown) -> Leg:
         """What a look shows; SKIP if a part of the loss can be neither claimed nor excluded yet."""
-        known = estimate_noise([*self.duels, seen])
-        error = known.chance(HALF * (high.shift - low.shift), seen, low, high)
-        apart = max(known.chance(seen.shift - low.shift, seen, low), known.chance(high.shift - seen.shift, seen, high))
+        noise = estimate_noise([*self.duels, seen])
+        error = noise.chance(HALF * (high.shift - low.shift), seen, low, high)
+        apart = max(noise.chance(seen.shift - low.shift, seen, low), noise.chance(high.shift - seen.shift, seen, high))
         place = (seen.shift - low.shift) / (high.shift - low.shift)
         side = Rating.GOOD if place < HALF else Rating.BAD
         if QUARTER <= place <= 1 - QUARTER:
@@ -161,7 +161,7 @@ class BisectionSearch:
             # Far from both ends, though not far enough; or so near to one that noise took it from there.
             elif len(seen.processes) < LOOKS[-1] or apart <= STEP:
                 side = Rating.SKIP
-        return Leg(commit, side, error, seen, known.interval(seen), self.world.note(commit))
+        return Leg(commit, side, error, seen, noise.interval(seen), self.world.note(commit))
 
 
 def choose_next(left: Sequence[str], skipped: int) -> str | None:
@@ -175,9 +175,9 @@ def choose_next(left: Sequence[str], skipped: int) -> str | None:
     return left[int(len(left) * _AWAY[(skipped - 1) % len(_AWAY)])] if skipped else left[0]
 
 
-def confirm(own: Shown, gap: float, known: Stray) -> tuple[bool, float]:
+def confirm(shown: Shown, gap: float, stray: Stray) -> tuple[bool, float]:
     """Whether a culprit's duel with its own parent shows the gap (log scale), and the chance that noise alone does."""
-    return own.shift >= HALF * gap, known.chance(HALF * gap, own)
+    return shown.shift >= HALF * gap, stray.chance(HALF * gap, shown)
 
 
 def find_certainty(search: float, confirmation: float = 1.0) -> float:

@@ -104,8 +104,8 @@ class _Unit:
     def find_signs(self) -> list[str]:
         """In what it looks like a run on a sick board. Several of them show that."""
         known = {name: values for name in ENDS if (values := getattr(self, name))}
-        found = [name for name, values in known.items() if statistics.median(values) > math.log(ENDS[name])]
-        return [*found, *["ecc"] * (self.ecc_errors > 0)]
+        signs = [name for name, values in known.items() if statistics.median(values) > math.log(ENDS[name])]
+        return [*signs, *["ecc"] * (self.ecc_errors > 0)]
 
 
 def compare_boards(histories: Mapping[str, Sequence[HistoryRun]]) -> tuple[Board, ...]:
@@ -129,12 +129,12 @@ def compare_boards(histories: Mapping[str, Sequence[HistoryRun]]) -> tuple[Board
     sure = {key for key, each in zip(family, exact.holm(p, len(p)), strict=True) if each <= ALPHA}
 
     def stands_out(figure: str, board: str) -> bool:
-        found = by_figure[figure][board]
-        if isinstance(found, SpreadTest):
-            return found.ratio.value >= LEAST_RATIO
-        return found is not None and (found.value or 0.0) - (found.others or 0.0) >= LEAST_SHARE
+        test = by_figure[figure][board]
+        if isinstance(test, SpreadTest):
+            return test.ratio.value >= LEAST_RATIO
+        return test is not None and (test.value or 0.0) - (test.others or 0.0) >= LEAST_SHARE
 
-    found = []
+    boards = []
     for board, own in units.items():
         inconclusive, overturned = (share[board] for share in shares.values())
         nulls = sum(bool(unit.spreads) for unit in own)
@@ -150,8 +150,8 @@ def compare_boards(histories: Mapping[str, Sequence[HistoryRun]]) -> tuple[Board
         shown = Board(board, len(own), inconclusive, overturned, spreads[board], nulls, slow[board], clock[board])
         shown = replace(shown, ecc_errors=own[-1].ecc_errors, outside=outside, changes=changes)
         began = since[0].created if since else None
-        found.append(replace(shown, since=tuple(unit.run for unit in since), began=began))
-    return tuple(found)
+        boards.append(replace(shown, since=tuple(unit.run for unit in since), began=began))
+    return tuple(boards)
 
 
 def list_reopened(board: Board, histories: Mapping[str, Sequence[HistoryRun]]) -> Mapping[str, tuple[str, ...]]:
@@ -196,7 +196,7 @@ def find_difference(boards: Sequence[Board]) -> float | None:
 
 def _list_units(histories: Mapping[str, Sequence[HistoryRun]]) -> dict[str, list[_Unit]]:
     """Board -> its runs, the newest last; spellings of one UUID are one board."""
-    found: dict[tuple[str, str], _Unit] = {}
+    units: dict[tuple[str, str], _Unit] = {}
     names: dict[str, str] = {}
     for runs in histories.values():
         # A run cannot have been made after those that were accepted later.
@@ -208,16 +208,16 @@ def _list_units(histories: Mapping[str, Sequence[HistoryRun]]) -> dict[str, list
             for each in run.boards or older:
                 key = board_key(each.board)
                 names.setdefault(key, each.board)
-                unit = found.setdefault((key, run.run), _Unit(run.run, created))
+                unit = units.setdefault((key, run.run), _Unit(run.run, created))
                 unit.created = min(unit.created, created)
                 unit.counts += ((each.inconclusive, each.judged), (each.overturned, each.suspects))
                 unit.ecc_errors = max(unit.ecc_errors, each.ecc_errors)
     for name, value in (("spreads", _log_spread), ("slow", _log_reference), ("clock", _log_clock)):
         for key, run_id, offset in _list_offsets(histories, value):
-            if (key, run_id) in found:
-                getattr(found[key, run_id], name).append(offset)
+            if (key, run_id) in units:
+                getattr(units[key, run_id], name).append(offset)
     by_board: dict[str, list[_Unit]] = {}
-    for (key, _), unit in sorted(found.items(), key=lambda item: (item[1].created, item[0])):
+    for (key, _), unit in sorted(units.items(), key=lambda item: (item[1].created, item[0])):
         by_board.setdefault(names[key], []).append(unit)
     return {board: by_board[board][-NEWEST:] for board in sorted(by_board)}
 
@@ -240,7 +240,7 @@ def _list_offsets(
     histories: Mapping[str, Sequence[HistoryRun]], value: Callable[[HistoryCase], float | None]
 ) -> list[tuple[str, str, float]]:
     """Board, run, value of each case less the usual one of the same case in the same environment on all boards."""
-    found: list[tuple[str, str, float]] = []
+    offsets: list[tuple[str, str, float]] = []
     for runs in histories.values():
         groups: dict[tuple[int, str, str], list[tuple[str, str, float]]] = {}
         places: list[Environment] = []
@@ -257,8 +257,8 @@ def _list_offsets(
         for group in groups.values():
             if len({board for board, _, _ in group}) > 1:
                 usual = statistics.median(value for _, _, value in group)
-                found += [(board, run_id, value - usual) for board, run_id, value in group]
-    return found
+                offsets += [(board, run_id, value - usual) for board, run_id, value in group]
+    return offsets
 
 
 def compare_spreads(spreads: Mapping[str, Sequence[float]]) -> dict[str, SpreadTest | None]:
@@ -280,15 +280,15 @@ def compare_spreads(spreads: Mapping[str, Sequence[float]]) -> dict[str, SpreadT
 def _compare_shares(units: Mapping[str, Sequence[_Unit]], row: int) -> dict[str, Share]:
     every = {board: np.stack([unit.counts[row] for unit in own]) for board, own in units.items()}
     counts = {board: own[own[:, 1] > 0] for board, own in every.items()}
-    found = {}
+    shares = {}
     for board, own in counts.items():
         count, of = map(int, own.sum(axis=0))
-        others = np.concatenate([np.empty((0, 2), np.int64), *(counts[each] for each in counts if each != board)])
-        found[board] = Share(count, of, None)
+        others = np.concatenate([np.empty((0, 2), np.int64), *(counts[count] for count in counts if count != board)])
+        shares[board] = Share(count, of, None)
         if len(own) and len(others):
             share = float(others[:, 0].sum() / others[:, 1].sum())
-            found[board] = Share(count, of, share, _draw_p(own, others))
-    return found
+            shares[board] = Share(count, of, share, _draw_p(own, others))
+    return shares
 
 
 def _draw_p(own: NDArray[np.int64], others: NDArray[np.int64]) -> float:

@@ -125,8 +125,8 @@ def estimate_correlation(series: Floats) -> float:
 def normal_scores(count: int) -> Floats:
     """Returns the expected normal values of so many ranks, with a sample variance of 1."""
     normal = statistics.NormalDist()
-    found = np.array([normal.inv_cdf((rank - 0.375) / (count + 0.25)) for rank in range(1, count + 1)])
-    return found / math.sqrt(float(found @ found) / (count - 1))
+    scores = np.array([normal.inv_cdf((rank - 0.375) / (count + 0.25)) for rank in range(1, count + 1)])
+    return scores / math.sqrt(float(scores @ scores) / (count - 1))
 
 
 def _score(series: Floats) -> Floats:
@@ -134,9 +134,9 @@ def _score(series: Floats) -> Floats:
     order = np.argsort(series, kind="stable")
     scores = normal_scores(series.size)
     _, first, counts = np.unique(series[order], return_index=True, return_counts=True)
-    found = np.empty_like(scores)
-    found[order] = np.repeat(np.add.reduceat(scores, first) / counts, counts)
-    return found
+    score = np.empty_like(scores)
+    score[order] = np.repeat(np.add.reduceat(scores, first) / counts, counts)
+    return score
 
 
 def _find_window(series: Floats, wide: float) -> tuple[int, int] | None:
@@ -191,9 +191,9 @@ def _measure_strength(series: Floats) -> Floats:
     """How much the runs from each place on stand out from those before it, standardised; 0 too near to an end."""
     count = series.size
     places = np.arange(SHORTEST, count - SHORTEST + 1)
-    found = np.zeros(count + 1)
-    found[places] = np.abs(np.cumsum(_score(series))[places - 1]) / np.sqrt(places * (count - places) / count)
-    return found
+    strength = np.zeros(count + 1)
+    strength[places] = np.abs(np.cumsum(_score(series))[places - 1]) / np.sqrt(places * (count - places) / count)
+    return strength
 
 
 Known = Sequence[tuple[HistoryRun, HistoryCase]]  # a case over the runs that have it, oldest first
@@ -219,7 +219,7 @@ def find_changes(known: Known) -> tuple[ChangePoint, ...]:
 def find_stored_changes(history: Sequence[HistoryRun], case: str) -> tuple[ChangePoint, ...]:
     """Returns a stored tensor's lasting steps for the worse, over all environments, as its seed is fixed."""
     known = [(run, each) for run in history for each in run.stored if each.case == case]
-    found = []
+    stored_changes = []
     for figure, least in STORED_ZEROS.items():
         values = [each.errors.p99_abs if figure == "stored_p99" else getattr(each, figure) for _, each in known]
         series = np.log([max(value or 0.0, least) for value in values])
@@ -227,8 +227,8 @@ def find_stored_changes(history: Sequence[HistoryRun], case: str) -> tuple[Chang
             size = exact.to_ratio(_measure_shift(series, low, at, high))
             if size.value >= STORED_LEAST and _lasts(series, low, at, high):
                 runs = (known[at - 1][0], known[at][0])
-                found.append(ChangePoint(case, figure, *runs, size, (at - low, high - at), Cause.KERNEL))
-    return tuple(found)
+                stored_changes.append(ChangePoint(case, figure, *runs, size, (at - low, high - at), Cause.KERNEL))
+    return tuple(stored_changes)
 
 
 def describe_change(change: ChangePoint, op: str) -> Reason:
@@ -265,8 +265,8 @@ class _Series:
         self.boards = [each.board or run.environment.device.uuid for run, each in known]
         cases = [each for _, each in known]
         # Log scale, more is slower.
-        self.figures = {KERNEL: np.log([each.kernel_us.median_us for each in cases])}
-        shifts = [each.shift for each in cases if each.shift is not None]
+        self.figures = {KERNEL: np.log([case.kernel_us.median_us for case in cases])}
+        shifts = [case.shift for case in cases if case.shift is not None]
         if len(shifts) == len(cases):
             self.figures[SPEEDUP] = np.array(shifts)
             # What kernel and speedup leave: the reference as the same blocks saw it.
@@ -290,7 +290,7 @@ class _Series:
         for low, at, high in _list_levels(find_cuts(series), count):
             strength = _measure_strength(series[low:high]) ** 2
             fits = [each for each in (at, at - 1, at + 1) if strength[at - low] - strength[each - low] <= _DROP]
-            told = (each for each in fits if low < each < high and (self._find_why(each) or self._find_moved(each)))
+            told = (fit for fit in fits if low < fit < high and (self._find_why(fit) or self._find_moved(fit)))
             places.add(next(told, at))
         return _list_levels(sorted(places), count)
 
@@ -326,8 +326,8 @@ class _Series:
 
     def _find_moved(self, at: int) -> tuple[Difference, ...]:
         """What changed but the board: runs may change between boards of a model every night."""
-        found = differences([self.runs[at - 1].environment], self.runs[at].environment)
-        return tuple(each for each in found if each.moves and each.bearing is not Bearing.BOARD)
+        moved = differences([self.runs[at - 1].environment], self.runs[at].environment)
+        return tuple(each for each in moved if each.moves and each.bearing is not Bearing.BOARD)
 
     def _may_be_boards(self, size: float, low: int, at: int, high: int) -> bool:
         """Whether boards explain the step: none in common, or other ones after it and no more than boards differ."""

@@ -63,7 +63,7 @@ def _plot_runs(axes: Axes, chart: RunsChart) -> None:
     values = np.array([math.nan if value is None else value / scale for value in chart.values])
     seen = values[np.isfinite(values)].tolist()
     if any(chart.quartiles):
-        pairs = [each or (math.nan, math.nan) for each in chart.quartiles]
+        pairs = [quartile or (math.nan, math.nan) for quartile in chart.quartiles]
         low, high = (np.array(end) / scale for end in zip(*pairs, strict=True))
         axes.fill_between(np.arange(1, count + 1), low, high, color=COLOURS["kernel"], alpha=0.18, lw=0, zorder=2)
         seen += [float(np.nanmin(low)), float(np.nanmax(high))]

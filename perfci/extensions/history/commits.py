@@ -103,14 +103,14 @@ def find_last_release(folder: Path, pattern: str = "*", named: str | None = None
     """
     if named is not None:
         try:
-            found = find_commit(folder, named)
+            last_release = find_commit(folder, named)
         except GitError as error:
             if error.reason.kind.startswith("revision_"):
                 raise GitError("release_unknown", release=named) from error
             raise
-        if not is_ancestor(folder, found, "HEAD"):
+        if not is_ancestor(folder, last_release, "HEAD"):
             raise GitError("release_unknown", release=named)
-        return LastRelease(named, found)
+        return LastRelease(named, last_release)
     # Newest first. A tag of a file or folder has no date, and is no release.
     wanted = ("--sort=-creatordate", "--format=%(creatordate:unix) %(refname:strip=2)", "--list", pattern)
     listed = ask(folder, "tag", "--merged", "HEAD", "--no-contains", "HEAD", *wanted)

@@ -60,13 +60,13 @@ def compare_with_release(
 
 
 def _group_since_release(
-    whole: Experiment, found: Described, release: LastRelease
+    whole: Experiment, described: Described, release: LastRelease
 ) -> tuple[list[Group], list[AgainCase], tuple[Reason, ...]]:
     """Returns the cases by their commits, those of which these are not available, and notes about what is left out."""
-    settings, sound = whole.settings, [op for op in found.ops if not op.failure]
+    settings, sound = whole.settings, [op for op in described.ops if not op.failure]
     cases: list[AgainCase] = []
     for op in sound:
-        history = read_history(settings.baselines, found.device.key, op.op, formerly=op.renamed_from)
+        history = read_history(settings.baselines, described.device.key, op.op, formerly=op.renamed_from)
         cases += _choose_commits(settings, op, with_names_of_now(history.runs, op.renamed), release)
 
     def name_base(commit: str) -> Base:
@@ -76,7 +76,7 @@ def _group_since_release(
     for group in groups:
         _count_commits(group, settings)
     lost = [case for case in cases if case.failure]
-    left_out = {op.op: op.failure for op in found.ops if op.failure}
+    left_out = {op.op: op.failure for op in described.ops if op.failure}
     for case, why in refused:
         if case.since is not None:
             lost.append(_lose_epoch(case))
@@ -100,7 +100,7 @@ def _choose_commits(
 ) -> Iterator[AgainCase]:
     """Each case with the release, or with its last accepted loss if the release does not have that yet."""
     for case in op.performance:
-        found = AgainCase(op.op, case, release.commit)
+        epoch = AgainCase(op.op, case, release.commit)
         began = next((run for run in reversed(runs) if run.epoch and case in run.epoch.cases), None)
         if began and began.epoch:
             commit = began.environment.commit
@@ -110,10 +110,10 @@ def _choose_commits(
                 commit = find_commit(settings.root, commit) if commit and not began.environment.dirty else None
                 known = commit if commit and is_ancestor(settings.root, commit, "HEAD") else None
             if known is None:
-                found = _lose_epoch(lossy)
+                epoch = _lose_epoch(lossy)
             elif not is_ancestor(settings.root, known, release.commit):
-                found = lossy
-        yield found
+                epoch = lossy
+        yield epoch
 
 
 def _lose_epoch(case: AgainCase) -> AgainCase:

@@ -93,10 +93,10 @@ class HistoryStore:
 
     def list_ops(self) -> dict[str, list[str]]:
         """Returns device -> ops that have accepted runs there, by name."""
-        found: dict[str, list[str]] = {}
+        ops: dict[str, list[str]] = {}
         for row in sorted(self.ask("SELECT DISTINCT device, op FROM runs WHERE accepted")):
-            found.setdefault(row.device, []).append(row.op)
-        return found
+            ops.setdefault(row.device, []).append(row.op)
+        return ops
 
     def read_verdicts(self) -> list[sa.Row[Any]]:
         """Returns each case's newest verdict on the branch of accepted runs, of those that warn or fail.
@@ -184,12 +184,12 @@ def open_store(url: str) -> Iterator[HistoryStore]:
 def _migrate(engine: sa.Engine) -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
-    known = [each.revision for each in ScriptDirectory.from_config(config).walk_revisions()]  # the newest first
+    known = [revision.revision for revision in ScriptDirectory.from_config(config).walk_revisions()]  # the newest first
     with engine.begin() as connection:
-        found = MigrationContext.configure(connection).get_current_revision()
-        if found is not None and found not in known:
-            raise StoredFileError("store_too_new", found=found, supported=known[0])
-        if found != known[0]:
+        current_revision = MigrationContext.configure(connection).get_current_revision()
+        if current_revision is not None and current_revision not in known:
+            raise StoredFileError("store_too_new", found=current_revision, supported=known[0])
+        if current_revision != known[0]:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
 

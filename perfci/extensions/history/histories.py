@@ -34,20 +34,20 @@ def _read_past(op: OpRun, planned: PlannedOp, run: Run, rules: Settings) -> Past
     """A history under the present names, or why it is not to be relied on."""
     device = run.environment.device.key
     try:
-        found = read_history(rules.baselines, device, op.op, formerly=planned.renamed_from)
-        damage = next(iter(found.problems), None)
+        history = read_history(rules.baselines, device, op.op, formerly=planned.renamed_from)
+        damage = next(iter(history.problems), None)
     except StoredFileError as error:
         damage = error.reason
     if damage is not None:
         return Past(damage=damage.seen_from(rules.root))
-    runs = with_names_of_now(found.runs, planned.renamed)
-    own = next((place for place, each in enumerate(runs) if each.run == run.id), None)
-    if not runs[:own]:
+    runs = with_names_of_now(history.runs, planned.renamed)
+    past = next((place for place, each in enumerate(runs) if each.run == run.id), None)
+    if not runs[:past]:
         return None
-    wanted, known = {case.case for case in op.performance}, changepoints.index_cases(runs[:own])
+    wanted, known = {case.case for case in op.performance}, changepoints.index_cases(runs[:past])
     changes = {case: changepoints.find_changes(each) for case, each in known.items() if case in wanted}
     steps = read_steps(rules.baselines, device, op.op)
-    return Past(runs[:own], changes, steps, accepted=own is not None)
+    return Past(runs[:past], changes, steps, accepted=past is not None)
 
 
 def read_steps(baselines: Path, device: str, op: str) -> tuple[Step, ...]:
@@ -88,17 +88,17 @@ def read_sections(run: Run, _: Settings, rules: Settings) -> PastSections:
     return PastSections(run, read_histories(run, rules))
 
 
-def chart_history(op: OpRun, run: Run, found: Past, most: int) -> tuple[list[RunsChart], int]:
+def chart_history(op: OpRun, run: Run, past: Past, most: int) -> tuple[list[RunsChart], int]:
     """A panel for each of the cases about which the history says most, and how many cases it knows."""
-    trails = list_trails(op, run, found)
+    trails = list_trails(op, run, past)
     chosen = sorted(trails, key=lambda trail: trail.rank)[:most]
     shown = [trail for trail in trails if trail in chosen]
-    marks = find_marks(found, trails)
+    marks = find_marks(past, trails)
     _, names = style.split_names([trail.case for trail in shown])
     charts = [
         RunsChart(
             plain(name, 160),
-            tuple(map(write_day, found.runs)),
+            tuple(map(write_day, past.runs)),
             trail.kernel,
             tuple((each.kernel_us.p25_us, each.kernel_us.p75_us) if each else None for each in trail.seen),
             now=trail.now_us,

@@ -121,21 +121,21 @@ def explain(
             value for case in every for value in _list_values(found, op, case, origins[op], history, keys, whole=whole)
         )
         entries = written.ops[op].relaxed if op in written.ops else ()
-        ended = (relaxed_note(each, today) for each in entries if each.about(device) and not each.holds(today))
+        ended = (relaxed_note(entry, today) for entry in entries if entry.about(device) and not entry.holds(today))
         return Explained(op, device, tuple(values), found.apart.get(op), tuple(ended))
 
     found = [explain_op(op, each) for op in names for each in devices]
-    if pattern is not None and not any(each.case for one in found for each in one.values):
+    if pattern is not None and not any(value.case for one in found for value in one.values):
         raise UsageError("relax_case", pattern=pattern, op=", ".join(names))
     return found
 
 
 def read_counted(settings: Settings, device: str, op: str) -> tuple[HistoryRun, ...]:
     """An op's accepted runs of clean work trees. Raises StoredFileError if the history needs a repair first."""
-    found = read_history(settings.baselines, device, op)
-    for problem in found.problems:
+    counted = read_history(settings.baselines, device, op)
+    for problem in counted.problems:
         raise StoredFileError(problem.kind, **problem.facts)
-    return tuple(run for run in found.runs if not run.environment.dirty)
+    return tuple(run for run in counted.runs if not run.environment.dirty)
 
 
 def list_origins(written: Thresholds, folder: Path, op: str) -> Iterator[tuple[str, Origin]]:
@@ -186,22 +186,22 @@ def pick_ops(settings: Settings, names: Sequence[str], written: Thresholds) -> l
 
 def check_device(settings: Settings, device: str) -> None:
     """Raises UsageError for a device of which nothing is stored."""
-    known = list_devices(settings)
-    if device not in known:
-        raise UsageError("relax_device", device=device, known=list_nearest_first(device, known))
+    devices = list_devices(settings)
+    if device not in devices:
+        raise UsageError("relax_device", device=device, known=list_nearest_first(device, devices))
 
 
 def _list_values(
-    found: InForce, op: str, case: str | None, origins: Sequence[tuple[str, Origin]], history: Sequence[HistoryRun],
+    in_force: InForce, op: str, case: str | None, origins: Sequence[tuple[str, Origin]], history: Sequence[HistoryRun],
     keys: Sequence[str], *, whole: bool,
 ) -> Iterator[Value]:  # fmt: skip
     """Those of an op, or those of a case that differ from them. whole: all of the case."""
-    common = found.written.ops.get(op, OpThresholds(found.written.default)).common
+    common = in_force.written.ops.get(op, OpThresholds(in_force.written.default)).common
     now = written = earned = common
     if case is not None:
-        now, written = found.limits.for_case(op, case), found.written.for_case(op, case)
-        earned = replace(found.limits, loosened={}).for_case(op, case)
-    mine = found.earned[op].values if op in found.earned else ()
+        now, written = in_force.limits.for_case(op, case), in_force.written.for_case(op, case)
+        earned = replace(in_force.limits, loosened={}).for_case(op, case)
+    mine = in_force.earned[op].values if op in in_force.earned else ()
     records = {each.key: each for each in mine if each.case == case}
     # The time of the kernel in the newest accepted run that has the case.
     lengths = (known.kernel_us.median_us for run in reversed(history) for known in run.cases if known.case == case)
@@ -212,7 +212,7 @@ def _list_values(
         if (key == ALPHA and case is not None) or (key in STORED_KEYS and not stored):
             continue
         parts = [_split(limits, key, length) for limits in (common, written, earned, now)]
-        entries = [each for each in found.limits.loosened.get(op, ()) if each.key == key and each.about(None, case)]
+        entries = [each for each in in_force.limits.loosened.get(op, ()) if each.key == key and each.about(None, case)]
         for part, value in parts[3].items():
             usual, by_people, by_runs = (each.get(part) for each in parts[:3])
             text = f"{value:g}" if key == "floor_us" and value is not None else show(key, value)
@@ -221,7 +221,10 @@ def _list_values(
                 layer, entry = Layer.RELAXED, entries[-1]
                 origin = Origin(entry.file, entry.line)
             elif by_runs != by_people and record:
-                layer, origin = Layer.EARNED, Origin(f"{found.written.folder}/{found.earned[op].device}/{op}.json")
+                layer, origin = (
+                    Layer.EARNED,
+                    Origin(f"{in_force.written.folder}/{in_force.earned[op].device}/{op}.json"),
+                )
             if case is None or whole or record or entry or value != usual:
                 yield Value(case, key, part, value, text, layer, origin, record, entry)
 

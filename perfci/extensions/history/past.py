@@ -92,7 +92,7 @@ class Trail:
 def list_trails(op: OpRun, run: Run, past: Past) -> tuple[Trail, ...]:
     """Every case of the run that the history knows, in the run's order."""
     known = [{case.case: case for case in each.cases} for each in past.runs]
-    found = []
+    trails = []
     for case in op.performance:
         seen = tuple(each.get(case.case) for each in known)
         place = next((place for place, each in reversed(list(enumerate(seen))) if each), None)
@@ -101,8 +101,8 @@ def list_trails(op: OpRun, run: Run, past: Past) -> tuple[Trail, ...]:
         now, last_us = find_median(case), last.kernel_us.median_us
         alike = (past.runs[place].environment.timer, last.cache) == (run.environment.timer, case.cache)
         change = now / last_us - 1 if now is not None and alike else None
-        found.append(Trail(case.case, seen, last_us, now, change, past.changes.get(case.case, ())))
-    return tuple(found)
+        trails.append(Trail(case.case, seen, last_us, now, change, past.changes.get(case.case, ())))
+    return tuple(trails)
 
 
 def find_median(case: PerformanceCase) -> float | None:
@@ -120,16 +120,16 @@ def find_marks(past: Past, shown: Sequence[Trail]) -> tuple[Mark, ...]:
     names = {trail.case for trail in shown}
     recorded = {run: step.why for step in past.steps for run in step.after.run_ids}
     moved = environment_steps(past.runs)
-    found = list[Mark]()
+    marks = list[Mark]()
     for at in range(1, len(past.runs)):
         run = past.runs[at]
         fields = [each for each in moved.get(run.run, ()) if each.bearing is not Bearing.BOARD]
         about = tuple(case for case in run.epoch.cases if case in names) if run.epoch else ()
         took = tuple(changes.get(run.run, ()))
         if fields or about or took:
-            found.append(
+            marks.append(
                 Mark(
-                    name=name_mark(len(found)),
+                    name=name_mark(len(marks)),
                     at=at,
                     # The run before. Of a step alone it is the last one that has its case.
                     before=past.runs[at - 1] if fields or about else took[0].before,
@@ -141,7 +141,7 @@ def find_marks(past: Past, shown: Sequence[Trail]) -> tuple[Mark, ...]:
                     changes=took,
                 )
             )
-    return tuple(found)
+    return tuple(marks)
 
 
 def name_mark(place: int) -> str:
@@ -174,7 +174,7 @@ def make_section(op: OpRun, run: Run, past: Past | None, pictures: Sequence[Pict
     marks = find_marks(past, shown)
     left = len(marks) - MARKS
     note = (say("Earlier marks are left out: {count}.", count=left),) if left > 0 else ()
-    found = Section(say("Marks"), note, table=tabulate_marks(marks[-MARKS:]))
+    section = Section(say("Marks"), note, table=tabulate_marks(marks[-MARKS:]))
     parts = [say("{count:accepted run|accepted runs}", count=len(past.runs))]
     if stepped := sum(trail.unexplained for trail in shown):
         parts.append(say("slower since a step that nothing explains: {cases}", cases=count_cases(stepped)))
@@ -193,7 +193,7 @@ def make_section(op: OpRun, run: Run, past: Past | None, pictures: Sequence[Pict
         pictures=tuple(pictures),
         pictures_note=drawing,
         table=make_table("case | accepted runs: | last accepted: | this run: | change:", rows),
-        parts=(found,) if found else (),
+        parts=(section,) if section else (),
         folded=True,
     )
 
@@ -228,17 +228,17 @@ def _describe_problems(op: str, shown: Sequence[Trail]) -> Iterator[str]:
     """Steps for the worse that nothing explains, the newest of a case, each with what to do next."""
     grave = sorted((trail for trail in shown if trail.unexplained), key=lambda trail: trail.rank)
     for trail in grave[:TOLD]:
-        newest = [each for each in trail.changes if each.unexplained][-1]
+        newest = [change for change in trail.changes if change.unexplained][-1]
         yield plain(sentence(changepoints.describe_change(newest, op)))
     if len(grave) > TOLD:
         rest = count_cases(len(grave) - TOLD)
         yield say("Alike: {cases} more; `perfci history --drift {op:sh}` lists them.", cases=rest, op=op)
 
 
-def tabulate_marks(found: Sequence[Mark]) -> Table:
+def tabulate_marks(marks: Sequence[Mark]) -> Table:
     """A row a mark."""
     rows = []
-    for mark in found:
+    for mark in marks:
         sides = (run.environment for run in (mark.before, mark.after))
         before, after = (code(plain(one.commit or "-", 60)[:12] + ("+" if one.dirty else "")) for one in sides)
         between = say("{before} and {after}", before=before, after=after)
@@ -272,10 +272,10 @@ def _describe_cause(change: ChangePoint) -> str:
 def _write_steps(changes: Sequence[ChangePoint]) -> str:
     """Of a few cases each, of many how far they moved."""
     shown = []
-    for each in changes[:NAMED]:
-        size, low, high = (write_change(end) for end in (each.size.value, each.size.low, each.size.high))
-        shown.append(say("{case}: {change} ({low} to {high})", case=code(each.case), change=size, low=low, high=high))
-    if rest := [each.size.value for each in changes[NAMED:]]:
+    for change in changes[:NAMED]:
+        size, low, high = (write_change(end) for end in (change.size.value, change.size.low, change.size.high))
+        shown.append(say("{case}: {change} ({low} to {high})", case=code(change.case), change=size, low=low, high=high))
+    if rest := [change.size.value for change in changes[NAMED:]]:
         low, high = write_change(min(rest)), write_change(max(rest))
         shown.append(say("{cases} more, from {low} to {high}", cases=count_cases(len(rest)), low=low, high=high))
     return "; ".join(shown) or "-"

@@ -109,7 +109,7 @@ def list_changed(source: Path, before: Path, folders: Mapping[str, str], prefix:
     """
     if not any((source / folder).is_dir() for folder in folders.values()):
         raise UsageError("propose_nothing_there", folder=str(source), names=", ".join(folders.values()))
-    found = []
+    changed = []
     for kind, folder in folders.items():
         for path in _walk(source, source / folder):
             inner = path.relative_to(source).as_posix()
@@ -119,8 +119,8 @@ def list_changed(source: Path, before: Path, folders: Mapping[str, str], prefix:
             name = _NAMES[kind].fullmatch(path.relative_to(source / folder).as_posix())
             if name is None:
                 raise UsageError("propose_other_file", path=prefix + inner)
-            found.append(ProposedFile(kind, prefix + inner, path, old, name["op"], name["device"]))
-    return tuple(sorted(found, key=lambda file: file.path))
+            changed.append(ProposedFile(kind, prefix + inner, path, old, name["op"], name["device"]))
+    return tuple(sorted(changed, key=lambda file: file.path))
 
 
 def _walk(source: Path, folder: Path) -> Iterator[Path]:
@@ -165,10 +165,10 @@ def _read_runs(file: ProposedFile, path: Path) -> set[str]:
     """Ids of a history's runs."""
     if not path.is_file():
         return set()
-    found = read_history(path.parents[1], file.device, file.op, follow=False)
-    if found.problems:
-        raise StoredFileError(found.problems[0].kind, **found.problems[0].facts)
-    return {run.run for run in found.runs}
+    runs = read_history(path.parents[1], file.device, file.op, follow=False)
+    if runs.problems:
+        raise StoredFileError(runs.problems[0].kind, **runs.problems[0].facts)
+    return {run.run for run in runs.runs}
 
 
 def _read_medians(path: Path) -> Mapping[str, float]:
@@ -178,7 +178,7 @@ def _read_medians(path: Path) -> Mapping[str, float]:
 
 def compare_earned(before: EarnedFile, after: EarnedFile) -> Iterator[MovedThreshold]:
     """What differs between two files of earned values. No loosening is what began anew, or was rescaled by a loss."""
-    old, new = ({(each.case, each.key): each for each in file.values} for file in (before, after))
+    old, new = ({(value.case, value.key): value for value in file.values} for file in (before, after))
     anew = bool(before.environment and after.environment and unmixable(before.environment, after.environment))
     for case, key in dict.fromkeys((*old, *new)):
         was, now = old.get((case, key)), new.get((case, key))
@@ -190,26 +190,30 @@ def compare_earned(before: EarnedFile, after: EarnedFile) -> Iterator[MovedThres
         yield MovedThreshold(after.op, case, key, *values, looser=looser)
 
 
-def write_description(found: Proposal, base: str, rows: int = ROWS) -> str:
+def write_description(proposal: Proposal, base: str, rows: int = ROWS) -> str:
     """The merge request's text in Markdown. No line begins with foreign text: there a slash would be a command."""
     moved = []
-    for case in found.cases:
+    for case in proposal.cases:
         times = map(units.time, (case.before_us, case.after_us))
         change = units.percent(case.change, signed=True)
         moved.append((*map(text.code, (case.op, case.case, case.device)), *times, change))
     tighter = [
-        (*map(text.code, (each.op, each.case, each.key)), show(each.key, each.before), show(each.key, each.after))
-        for each in found.thresholds
+        (
+            *map(text.code, (threshold.op, threshold.case, threshold.key)),
+            show(threshold.key, threshold.before),
+            show(threshold.key, threshold.after),
+        )
+        for threshold in proposal.thresholds
     ]
-    files = "\n".join(f"- {code(path)}" for path in found.files[:rows])
+    files = "\n".join(f"- {code(path)}" for path in proposal.files[:rows])
     parts = (
         say("The run of commit {commit} on the main branch measured what is stored here anew.", commit=code(base[:12])),
-        say("### Baselines") if found.cases or found.same else "",
+        say("### Baselines") if proposal.cases or proposal.same else "",
         write_some(make_table("op | case | device | before: | after: | change:", moved), rows),
-        say("Cases stored anew whose median stayed: {count}.", count=found.same) if found.same else "",
-        say("### Thresholds, tightened") if found.thresholds else "",
+        say("Cases stored anew whose median stayed: {count}.", count=proposal.same) if proposal.same else "",
+        say("### Thresholds, tightened") if proposal.thresholds else "",
         write_some(make_table("op | case | threshold | before: | after:", tighter), rows),
-        say("Histories: {runs:more run|more runs}.", runs=found.runs) if found.runs else "",
+        say("Histories: {runs:more run|more runs}.", runs=proposal.runs) if proposal.runs else "",
         say(
             "Merge it to compare later runs with these numbers. While it is open, the next run updates it. If it is "
             "closed, the next run proposes it anew, as long as the numbers differ."

@@ -114,11 +114,11 @@ def propose(
     base = options.base or environ.get("CI_COMMIT_SHA", "")
     target = options.target or environ.get("CI_DEFAULT_BRANCH")
     if options.dry_run:
-        found = command.parse_commit(settings.root, base or "HEAD")
+        commit = command.parse_commit(settings.root, base or "HEAD")
         repository = find_repository(settings.root)
-        if found is None or isinstance(repository, Reason):
+        if commit is None or isinstance(repository, Reason):
             raise PerfciError("propose_no_commit", commit=base or "HEAD", folder=str(settings.root))
-        base, target, remote = found, target or "HEAD", Remote(repository.top.as_uri(), here=repository.common)
+        base, target, remote = commit, target or "HEAD", Remote(repository.top.as_uri(), here=repository.common)
     else:
         remote = find_remote(environ)
     if not _COMMIT.fullmatch(base):
@@ -231,7 +231,7 @@ class _TemporaryClone:
 
     def fetch(self, *commits: str) -> None:
         """Bring commits with their history, and files only when they are looked at."""
-        missing = [each for each in commits if self.run("cat-file", "-e", f"{each}^{{commit}}", fails=True)[0]]
+        missing = [commit for commit in commits if self.run("cat-file", "-e", f"{commit}^{{commit}}", fails=True)[0]]
         if missing:
             self.run("fetch", "--quiet", "--no-tags", "--filter=blob:none", "--update-shallow", "origin", *missing)
 
@@ -297,14 +297,14 @@ class _Proposer:
     def _find_edited(self, since: str, tip: str, branch: str, kind: str) -> tuple[Reason, ...]:
         """A reason for each proposed file that somebody else changed on the way to `tip`. Histories can be joined."""
         log = ("log", "--no-merges", "--format=%H", "--invert-grep", f"--grep=^{TRAILER}: ", f"{since}..{tip}", "--")
-        found = []
+        edited = []
         for file in self.changed:
             there = self.clone.content(tip, file.path)
             if file.is_history or there in {self.clone.content(since, file.path), file.after.read_bytes()}:
                 continue
             if commits := self.clone.run(*log, file.path)[1].split():
-                found.append(Reason(kind, {"path": file.path, "branch": branch, "commit": commits[0][:10]}))
-        return tuple(found)
+                edited.append(Reason(kind, {"path": file.path, "branch": branch, "commit": commits[0][:10]}))
+        return tuple(edited)
 
     def _commit(self) -> bool:
         """Commit the job's files on HEAD. Returns whether anything changed."""

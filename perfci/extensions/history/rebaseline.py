@@ -93,7 +93,11 @@ def survey(old: Baseline, new: Baseline, limits: Limits) -> Rebaselined:
         elif before and before.blocks and case.blocks:
             then = [run.environment for run in _find_sources(old, {case.case})]
             # The present runs are of one environment but for their boards: only a new board counts.
-            found = [each for run in _find_sources(new, {case.case}) for each in differences(then, run.environment)]
+            found = [
+                difference
+                for run in _find_sources(new, {case.case})
+                for difference in differences(then, run.environment)
+            ]
             if any(each.moves for each in found):
                 differs |= dict.fromkeys(found)
                 moves.append(_measure_move(before, case, found, limits, new.timer))
@@ -103,7 +107,7 @@ def survey(old: Baseline, new: Baseline, limits: Limits) -> Rebaselined:
         said.append(Reason("rebaseline_same"))
     if added := [case.case for case in new.cases if case.case not in stored]:
         said.append(Reason("rebaseline_new_cases", {"count": len(added), "case": added[0]}))
-    ranked = tuple(sorted(differs, key=lambda each: not each.moves))
+    ranked = tuple(sorted(differs, key=lambda differ: not differ.moves))
     return Rebaselined(new.op, ranked, tuple(moves), withheld=tuple(withheld), said=tuple(said))
 
 
@@ -128,7 +132,7 @@ def _measure_move(
     packages = {f"packages.{name}" for name in REFERENCE_PACKAGES}
     if abs(before_us * kernel.value) <= own.floor(timer):
         explained = True
-    elif any(each.field in packages for each in differs):
+    elif any(differ.field in packages for differ in differs):
         # A reference of another version explains less: only a kernel that moved as far as it did.
         explained = abs(moved_) <= allowed or abs(moved_ - other) <= allowed
     else:
@@ -145,7 +149,7 @@ def add_step(old: Baseline, new: Baseline, seen: Rebaselined, taken: Collection[
     used = {block.run for case in cases for block in case.blocks}
     sources = {run.id: run for run in (*old.runs, *new.runs)}
     before, after = (_describe_side(_find_sources(baseline, taken)) for baseline in (old, new))
-    differs = tuple(each for each in seen.differs if each.moves)
+    differs = tuple(differ for differ in seen.differs if differ.moves)
     moved = [move for move in seen.cases if move.case in taken]
     shifts = tuple(StepCase(move.case, move.kernel.value, move.reference.value) for move in moved)
     step = Step(date, why, before, after, differs, shifts)
@@ -256,8 +260,8 @@ def _list_changed_files(kernels: Path, op: str, *commits: str | None) -> list[st
     known = [commit for each in commits if each and (commit := parse_commit(kernels, each))]
     if len(known) < len(commits):
         return []
-    found = git(kernels, "diff", "--name-only", *known, "--", f":(glob)**/{op}/**")
-    return found.splitlines() if isinstance(found, str) else []
+    changed_files = git(kernels, "diff", "--name-only", *known, "--", f":(glob)**/{op}/**")
+    return changed_files.splitlines() if isinstance(changed_files, str) else []
 
 
 def _write(

@@ -67,11 +67,11 @@ def list_answers() -> list[AnswerKind]:
     return [*extensions.provided("answer"), coverage]
 
 
-def render_release(found: Fitness, project: str) -> str:
+def render_release(fitness: Fitness, project: str) -> str:
     """The page of a release, whose first line says whether it is fit and why."""
     texts = {"title": say("{project}: the next release", project=plain(project, 80)), "project": plain(project, 80)}
     words = [*RUNS.values(), *(kind.command for kind in list_answers())]
-    typed = [commands.write(*each.split()) for each in words]
+    typed = [commands.write(*word.split()) for word in words]
     return render_page(
-        "site_release.html.j2", __package__, ("site.css",), **texts, found=found, plain=plain, commands=typed
+        "site_release.html.j2", __package__, ("site.css",), **texts, found=fitness, plain=plain, commands=typed
     )

@@ -93,8 +93,8 @@ class Revisions:
         """Returns commits by git's own bisection, those that touch the op's files if these are known."""
         root, first_parent = self.settings.root, self._options.first_parent
         paths = () if any(each.opaque for each in self._prints.values()) else self._list_files()
-        found = commits.list_halving(root, good, bad, paths, first_parent=first_parent)
-        return found or commits.list_halving(root, good, bad, first_parent=first_parent)
+        halving = commits.list_halving(root, good, bad, paths, first_parent=first_parent)
+        return halving or commits.list_halving(root, good, bad, first_parent=first_parent)
 
     def _list_files(self) -> tuple[str, ...]:
         """Files of the op in every revision that is known by now."""
@@ -175,20 +175,20 @@ class Revisions:
                     return known
                 tree = self._write_out(commit).settings
             why = self._find_lack(tree)
-            found = TriedRevision(commit, against, why)
+            revision = TriedRevision(commit, against, why)
             if why is None:
-                found = self._measure(commit, tree, against, cases, processes)
+                revision = self._measure(commit, tree, against, cases, processes)
         except (GitError, UsageError) as error:  # it cannot be written out, or no case fits in this revision
             if commit == self.bad:
                 raise
-            found = TriedRevision(commit, against, error.reason)
+            revision = TriedRevision(commit, against, error.reason)
         # Revisions are many, and each is a whole project, if it could be written out at all.
         for folder in (self._bench.folder / REVISIONS).glob("*"):
             if folder.name not in {self.good, commit, against} & self._trees.keys():
                 shutil.rmtree(folder, ignore_errors=True)
                 self._trees.pop(folder.name, None)
-        self._tried[self._find_first_alike(commit), against and self._find_first_alike(against)] = found
-        return found
+        self._tried[self._find_first_alike(commit), against and self._find_first_alike(against)] = revision
+        return revision
 
     def _find_known(self, commit: str, against: str | None, cases: tuple[str, ...]) -> TriedRevision | None:
         """An answer of this revision, or of one with the same files."""
@@ -207,15 +207,15 @@ class Revisions:
         if opened is None or opened[:2] != (commit, against) or not cases:
             opened = (commit, against, *self._measure_first(commit, tree, against, cases))
         *_, run, experiment = opened
-        found = read_answer(run, self.op, commit, against)
-        if found.failure is None and cases and processes > 1:
-            had = {case: len(found.duels[case].processes) for case in cases if case in found.duels}
+        answer = read_answer(run, self.op, commit, against)
+        if answer.failure is None and cases and processes > 1:
+            had = {case: len(answer.duels[case].processes) for case in cases if case in answer.duels}
             needs = [Need(self.op, case, processes - 1) for case, count in had.items() if count < processes]
             if needs:
                 run = experiment.record_again(run, needs)
-                found = read_answer(run, self.op, commit, against)
+                answer = read_answer(run, self.op, commit, against)
         self._open = (commit, against, run, experiment)
-        return found
+        return answer
 
     def _measure_first(
         self, commit: str, tree: Settings, against: str | None, cases: tuple[str, ...] | None
@@ -240,21 +240,21 @@ class Revisions:
 def read_answer(run: Run, op: str, commit: str, against: str | None) -> TriedRevision:
     """Returns what a run of one op shows of its revision beside another."""
     planned = next(each for each in run.plan.ops if each.op == op)
-    found = next((each for each in run.ops if each.op == op), None)
+    answer = next((each for each in run.ops if each.op == op), None)
     tried = TriedRevision(commit, against, device=run.environment.device.name, timer=run.environment.timer)
-    checks = found.accuracy if found else ()
+    checks = answer.accuracy if answer else ()
     failed = sorted((check for check in checks if check.failure), key=lambda check: check.raised)
     if failed:
         return dataclasses.replace(tried, failure=failed[0].failure, wrong=not failed[0].raised)
-    failure = planned.failure or (found.failure if found else Reason("worker_silent"))
-    if failure or found is None:
-        late = found is not None and {*planned.accuracy} <= {check.case for check in checks}
+    failure = planned.failure or (answer.failure if answer else Reason("worker_silent"))
+    if failure or answer is None:
+        late = answer is not None and {*planned.accuracy} <= {check.case for check in checks}
         return dataclasses.replace(tried, failure=failure, wrong=False, late=late)
-    broken = sorted((case for case in found.performance if case.failure), key=lambda case: case.raised)
-    if broken and len(broken) == len(found.performance):
+    broken = sorted((case for case in answer.performance if case.failure), key=lambda case: case.raised)
+    if broken and len(broken) == len(answer.performance):
         return dataclasses.replace(tried, failure=broken[0].failure, wrong=not broken[0].raised, late=True)
-    if against and found.unmeasured:
-        return dataclasses.replace(tried, failure=because("bisect_not_timed", found.unmeasured))
+    if against and answer.unmeasured:
+        return dataclasses.replace(tried, failure=because("bisect_not_timed", answer.unmeasured))
     if against and planned.base and planned.base.failure:
         return dataclasses.replace(tried, failure=because("bisect_ends_apart", planned.base.failure, op=op))
 
@@ -262,7 +262,7 @@ def read_answer(run: Run, op: str, commit: str, against: str | None) -> TriedRev
     base_us: dict[str, float] = {}
     same: list[str] = []
     failures: dict[str, Reason] = {}
-    for case in found.performance:
+    for case in answer.performance:
         blocks = [block for block in case.blocks if DUEL in block.shifts]
         why = case.failure or (case.base.failure if case.base else Reason("bisect_no_case", {"case": case.case}))
         if why:

@@ -39,14 +39,14 @@ class HistoryPoint:
 
 def list_points(runs: Sequence[HistoryRun], *, stored: bool = False) -> dict[str, list[HistoryPoint]]:
     """Returns every case of an op's runs (oldest first), or every stored tensor, in the order of first appearance."""
-    found: dict[str, list[HistoryPoint]] = {}
+    history_points: dict[str, list[HistoryPoint]] = {}
     for run in runs:
         for each in run.stored if stored else run.cases:
-            points = found.setdefault(each.case, [])
+            points = history_points.setdefault(each.case, [])
             last, first = (points[-1], points[0]) if points else (None, None)
             moved = _list_moved(last.run, run) if last else ()
             points.append(HistoryPoint(run, each, _compare(run, each, last), _compare(run, each, first), moved))
-    return found
+    return history_points
 
 
 def _compare(run: HistoryRun, now: HistoryCase | HistoryStored, then: HistoryPoint | None) -> float | None:
@@ -68,7 +68,7 @@ def environment_steps(runs: Sequence[HistoryRun]) -> Mapping[str, tuple[Differen
 
 
 def _list_moved(before: HistoryRun, after: HistoryRun) -> tuple[Difference, ...]:
-    return tuple(each for each in differences([before.environment], after.environment) if each.moves)
+    return tuple(difference for difference in differences([before.environment], after.environment) if difference.moves)
 
 
 def select_environment(runs: Sequence[HistoryRun]) -> tuple[HistoryRun, ...]:

@@ -147,7 +147,9 @@ def build(
     was checked for the next one. Raises UsageError if `folder` holds anything that perfci did not make,
     StoredFileError if it cannot be written or the store fails.
     """
-    there = kept.list_ops() if kept else {each: history_ops(baselines, each) for each in history_devices(baselines)}
+    there = (
+        kept.list_ops() if kept else {device: history_ops(baselines, device) for device in history_devices(baselines)}
+    )
     places = sorted(OpOnDevice(device, op) for device, ops in there.items() for op in ops)
     project = root.name  # unless it has a name of its own
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -160,7 +162,7 @@ def build(
     for place in places:
         found = read_kept(baselines, place, root, kept, release)
         others = [each for each in places if each.op == place.op and each != place]
-        said = {each.case: each for each in alerts if (each.device, each.op) == (place.device, place.op)}
+        said = {alert.case: alert for alert in alerts if (alert.device, alert.op) == (place.device, place.op)}
         page, entry = render_op(found, others, project, said)
         write_atomically(folder / place.page, page.encode("utf-8", "replace"))
         entries.append(entry)
@@ -181,13 +183,13 @@ def read_kept(
 ) -> Kept:
     """Returns all about one place. What cannot be read is a problem of the place, but for a store that fails."""
     if kept:
-        found = kept.read_history(place.device, place.op, choose=lambda runs: choose_runs(runs, release))
+        history = kept.read_history(place.device, place.op, choose=lambda runs: choose_runs(runs, release))
     else:
         try:
-            found = read_history(baselines, place.device, place.op)
+            history = read_history(baselines, place.device, place.op)
         except StoredFileError as error:
-            found = History(place.op, place.device, (), (error.reason,))
-    heat, runs, problems = measure_heat(found.runs, release), found.runs[-KEPT:], list(found.problems)
+            history = History(place.op, place.device, (), (error.reason,))
+    heat, runs, problems = measure_heat(history.runs, release), history.runs[-KEPT:], list(history.problems)
     steps: tuple[Step, ...] = ()
     if runs:
         try:
@@ -196,18 +198,18 @@ def read_kept(
         except StoredFileError as error:
             problems.append(error.reason)
     changes = {case: changepoints.find_changes(known) for case, known in changepoints.index_cases(runs).items()}
-    return Kept(place, Past(runs, changes, steps), tuple(each.seen_from(root) for each in problems), heat)
+    return Kept(place, Past(runs, changes, steps), tuple(problem.seen_from(root) for problem in problems), heat)
 
 
-def list_trails(found: Past) -> list[Trail]:
+def list_trails(past: Past) -> list[Trail]:
     """Every case over the runs, without a run beside them. The cases of the newest run come first."""
-    names = dict.fromkeys(case.case for run in reversed(found.runs) for case in run.cases)
-    known = [{case.case: case for case in run.cases} for run in found.runs]
+    names = dict.fromkeys(case.case for run in reversed(past.runs) for case in run.cases)
+    known = [{case.case: case for case in run.cases} for run in past.runs]
     trails = []
     for name in names:
         seen = tuple(each.get(name) for each in known)
         medians = [each.kernel_us.median_us for each in seen if each]
-        trails.append(Trail(name, seen, medians[-1], None, find_move(medians), found.changes.get(name, ())))
+        trails.append(Trail(name, seen, medians[-1], None, find_move(medians), past.changes.get(name, ())))
     return trails
 
 
@@ -329,8 +331,8 @@ def draw_trend(values: Sequence[float | None]) -> str:
 
 
 def _show_change(ratio: float | None) -> Cell:
-    known = ratio is not None and math.isfinite(100 * ratio)
-    return (words.write_change(ratio if known else None), ratio if known else None)
+    change = ratio is not None and math.isfinite(100 * ratio)
+    return (words.write_change(ratio if change else None), ratio if change else None)
 
 
 def _list_errors(runs: Sequence[HistoryRun]) -> Iterator[CaseRow]:
@@ -369,7 +371,7 @@ def _make_entry(kept: Kept, trails: Sequence[Trail], state: Trend, anchors: Mapp
             join_sentences([sentence(changepoints.describe_change(change, place.op))]),
         )
         for trail in trails
-        for change in [each for each in trail.changes if each.unexplained][-1:]
+        for change in [change for change in trail.changes if change.unexplained][-1:]
     ]  # fmt: skip
     runs = kept.past.runs
     drawn = [trail for trail in trails if not is_gone(trail.case, runs)]
@@ -414,10 +416,10 @@ def render_index(
 # --- alerts -----------------------------------------------------------------------------------------------------------
 
 
-def render_alerts(found: Sequence[Alert], entries: Sequence[Entry], project: str) -> str:
+def render_alerts(alerts: Sequence[Alert], entries: Sequence[Entry], project: str) -> str:
     """The page of alerts, each with its cause and a link to its case."""
     known = {(one.place.device, one.place.op): one for one in entries}
-    states = Counter(alert.state for alert in found)
+    states = Counter(alert.state for alert in alerts)
     return render_page(
         "site_alerts.html.j2",
         PACKAGE,
@@ -426,15 +428,15 @@ def render_alerts(found: Sequence[Alert], entries: Sequence[Entry], project: str
         project=plain(project, NAME_LIMIT),
         index=INDEX,
         plain=plain,
-        rows=[(each, known.get((each.device, each.op)), _show_change(each.change)) for each in found],
+        rows=[(alert, known.get((alert.device, alert.op)), _show_change(alert.change)) for alert in alerts],
         ranks=[*states],
-        devices=[plain(device, NAME_LIMIT) for device in sorted({alert.device for alert in found})],
+        devices=[plain(device, NAME_LIMIT) for device in sorted({alert.device for alert in alerts})],
         chips=states.items(),
     )
 
 
-def _count_states(found: Sequence[Trend]) -> list[tuple[Trend, int]]:
-    return [(state, found.count(state)) for state in Trend if state in found]
+def _count_states(trends: Sequence[Trend]) -> list[tuple[Trend, int]]:
+    return [(state, trends.count(state)) for state in Trend if state in trends]
 
 
 # --- the folder -------------------------------------------------------------------------------------------------------

@@ -95,19 +95,19 @@ def refuse_in_pipeline(known: Mapping[str, str]) -> None:
 def _tighten_op(
     settings: Settings, written: Thresholds, device: str, op: str, today: str, pattern: str | None, *, write: bool
 ) -> Tightened:
-    found = Tightened(op, device)
+    tightened = Tightened(op, device)
     try:
         history = read_counted(settings, device, op)
         if not history:
-            return dataclasses.replace(found, said=(Reason("earned_nothing", {"op": op, "device": device}),))
+            return dataclasses.replace(tightened, said=(Reason("earned_nothing", {"op": op, "device": device}),))
         file = read_file(settings.thresholds / device / f"{op}.json", op, device)
-        found, content = _work_out(written, file, history, today, pattern)
-        if write and found.moves:
+        tightened, content = _work_out(written, file, history, today, pattern)
+        if write and tightened.moves:
             replace_file(settings, file.path, file.content, content)
-            found = dataclasses.replace(found, path=place(file.path, settings.root))
+            tightened = dataclasses.replace(tightened, path=place(file.path, settings.root))
     except PerfciError as error:
-        return dataclasses.replace(found, failure=error.reason)
-    return found
+        return dataclasses.replace(tightened, failure=error.reason)
+    return tightened
 
 
 def _work_out(
@@ -115,12 +115,12 @@ def _work_out(
 ) -> tuple[Tightened, bytes]:
     """What changes in a file, and its new content."""
     # Cases that have another name now, by what the runs recorded.
-    there = {each.case for each in file.values}
+    there = {value.case for value in file.values}
     now: dict[str, str] = {}
     for run in reversed(history):
         now |= {old: now.get(new, new) for new, old in run.renamed.items()}
     renamed = {old: new for old, new in now.items() if old in there and new not in there and old != new}
-    named = tuple(dataclasses.replace(each, case=renamed.get(each.case, each.case)) for each in file.values)
+    named = tuple(dataclasses.replace(value, case=renamed.get(value.case, value.case)) for value in file.values)
 
     # What noise a case has, and how fast its reference is, another driver, torch or Triton changes.
     where = history[-1].environment
@@ -149,20 +149,20 @@ def _work_out(
             whys.append(change.why)
     facts: dict[str, Fact] = {"op": file.op, "device": file.device, "count": len(anew)}
     said = (Reason("earned_anew", {**facts, "fields": list_differences(apart)}),) if anew else ()
-    found = Tightened(file.op, file.device, tuple(changes), tuple(whys), anew, renamed, said)
-    if not found.moves:
-        return found, b""
-    whole = {(each.case, each.key): each for each in (*kept, *changes)}
-    return found, write_earned(file, where, whole.values())
+    work = Tightened(file.op, file.device, tuple(changes), tuple(whys), anew, renamed, said)
+    if not work.moves:
+        return work, b""
+    whole = {(change.case, change.key): change for change in (*kept, *changes)}
+    return work, write_earned(file, where, whole.values())
 
 
 def _list_agreed(proposed: Sequence[Tighter], history: Sequence[HistoryRun]) -> Iterator[Tighter]:
     """One change a case and key. Errors of an id in both suites go to the looser of two values, if both have one."""
-    found: dict[tuple[str, str], list[Tighter]] = {}
+    changes_of: dict[tuple[str, str], list[Tighter]] = {}
     for change in proposed:
-        found.setdefault((change.case, change.key), []).append(change)
+        changes_of.setdefault((change.case, change.key), []).append(change)
     keys = {each.name: each for each in KEYS}
-    for (case, name), changes in found.items():
+    for (case, name), changes in changes_of.items():
         count, key = 1, keys.get(name)
         if key is not None and key.error:
             both = [figures.list_cases(history[-1], suite).get(case) for suite in (Suite.PERFORMANCE, Suite.ACCURACY)]
@@ -187,14 +187,14 @@ def rescale(settings: Settings, op: str, losses: Sequence[tuple[HistoryRun, Mapp
         file = read_file(settings.thresholds / device / f"{op}.json", op, device)
         if file.environment is None or unmixable(file.environment, last.environment):
             return Rescaled()
-        values = {(each.case, each.key): each for each in file.values}
+        values = {(value.case, value.key): value for value in file.values}
         for run, shifts in losses:
             earned = dataclasses.replace(file, values=tuple(values.values())).by_case()
             limits = dataclasses.replace(written, earned={op: earned})
             for change in rescale_targets(limits, op, shifts, run.run):
                 mine = values.get((change.case, change.key))
-                own = find_strictest(written.for_case(op, change.case), change.key)
-                if mine is None or not is_stricter(change.key, mine.value, own):
+                strictest = find_strictest(written.for_case(op, change.case), change.key)
+                if mine is None or not is_stricter(change.key, mine.value, strictest):
                     continue
                 after = float(f"{change.after:.4g}")
                 with speaking(ENGLISH):

@@ -129,7 +129,7 @@ def _name(row: Judgement) -> str:
 def measure_noise(run: Run, judgements: Judgements, settings: Settings) -> Iterator[CaseNoise]:
     """Every duelled case with the spread of its blocks and the smallest slow-down that would have been seen."""
     limits, rows = of_run(run, settings).limits, {(row.op, row.case): row for row in judgements.rows}
-    for op, case in ((each.op, case) for each in run.ops for case in each.performance):
+    for op, case in ((run_of_op.op, case) for run_of_op in run.ops for case in run_of_op.performance):
         row = rows.get((op, case.case))
         shifts: Sequence[float] = [block.shifts[DUEL] for block in case.blocks if DUEL in block.shifts]
         base_us = row.comparison.base_us if row and row.comparison else None

@@ -122,11 +122,11 @@ class NpuDevice(TorchDevice):
     @contextmanager
     def record_kernels(self) -> Iterator[Mapping[str, CompiledKernel] | None]:
         """Watch Triton's launches. A chip without registers has none, although its compiler gives 0."""
-        found: dict[str, CompiledKernel] = {}
+        taken: dict[str, CompiledKernel] = {}
         with super().record_kernels() as kernels:
-            yield None if kernels is None or interprets() else found
+            yield None if kernels is None or interprets() else taken
         kernels = kernels or {}
-        found |= {name: replace(each, registers=None, spills=None, shared_bytes=None) for name, each in kernels.items()}
+        taken |= {name: replace(each, registers=None, spills=None, shared_bytes=None) for name, each in kernels.items()}
 
     def capture_work(self) -> AbstractContextManager[Capture]:
         return nullcontext(Uncaptured()) if interprets() else super().capture_work()
@@ -134,7 +134,7 @@ class NpuDevice(TorchDevice):
     def fallbacks(self, identity: Identity) -> tuple[str, ...]:
         # Of `aten.mm.out(#0 float16[8,16](16,1)@16, ...)`: aten::mm.out, as the dispatcher calls it.
         parts = (text.partition("(")[0].split(".") for text in identity.operations if text.startswith("aten."))
-        names = (f"aten::{each[1]}.{each[2]}".removesuffix(".default") for each in parts if len(each) == 3)
+        names = (f"aten::{part[1]}.{part[2]}".removesuffix(".default") for part in parts if len(part) == 3)
         return tuple(name for name in dict.fromkeys(names) if _falls_back(name))
 
     def count_work(self, calls: CountedCalls) -> Counters:
@@ -145,12 +145,12 @@ class NpuDevice(TorchDevice):
                 for case in calls.cases:
                     session.aside()
                     session.launch(calls.make(case), warm=calls.warm)
-            found = dict(zip(calls.cases, session.counters(), strict=True))
+            work = dict(zip(calls.cases, session.counters(), strict=True))
         except (DeviceError, RuntimeError, AttributeError, OSError) as error:
             return Counters(note=Reason("counters_failed", {"message": str(error).rstrip(".")}))
-        if not any(found.values()):
+        if not any(work.values()):
             return Counters(note=Reason("counters_failed", {"message": "it wrote no ratios"}))
-        return Counters("aic_metrics", found)
+        return Counters("aic_metrics", work)
 
     def out_of_memory(self, error: BaseException) -> bool:
         """Older releases of torch_npu have no type of their own for it."""
@@ -224,11 +224,11 @@ def _falls_back(operator: str) -> bool:
     wanted = [(operator, key) for key in ("PrivateUse1", "CompositeExplicitAutograd", "CompositeImplicitAutograd")]
     wanted += [(f"{name}.out", "PrivateUse1"), *([(f"{name}.{overload}_out", "PrivateUse1")] if overload else [])]
     try:
-        known = torch._C._dispatch_find_schema_or_throw(name, overload) is not None
+        registered = torch._C._dispatch_find_schema_or_throw(name, overload) is not None
     except RuntimeError:  # an operation that the dispatcher does not know by this name
         return False
     for each, key in wanted:
         with contextlib.suppress(RuntimeError):
             if torch._C._dispatch_has_kernel_for_dispatch_key(each, key):
                 return False
-    return known
+    return registered

@@ -83,7 +83,7 @@ def look(
     home = next((variables[name] for name in HOMES if variables.get(name)), None)
     found = next((root / place for place in PLACES if (root / place).is_dir()), None)
     folder = Path(home) if home and Path(home).is_dir() else found
-    libraries = [Path(each) for each in variables.get("LD_LIBRARY_PATH", "").split(os.pathsep) if each]
+    libraries = [Path(part) for part in variables.get("LD_LIBRARY_PATH", "").split(os.pathsep) if part]
     libraries += [folder / "lib64"] if folder else []
     monitor = smi.Monitor(asking, variables) if nodes else None
     return NpuHost(
@@ -93,7 +93,7 @@ def look(
         shut=runtime.find_shut(nodes),
         home=home,
         found=str(found) if found else None,
-        has_library=any((each / LIBRARY).exists() for each in libraries),
+        has_library=any((library / LIBRARY).exists() for library in libraries),
         triton_backends=find_triton_backends(),
         triton_plugged=bool(importlib.metadata.entry_points(group="triton.backends", name="ascend")),
         table=monitor.table() if monitor else NpuTable(),

@@ -78,16 +78,16 @@ def read_details(text: str) -> list[NpuRecord]:
 
 def read_copies(text: str) -> list[NpuRecord]:
     """Copies of a task_time_*.csv. None if it is laid out otherwise, since kernels stand in another file."""
-    found = []
+    copies = []
     try:
         for number, cells in enumerate(csv.DictReader(text.removeprefix("\ufeff").splitlines()), 2):
             kind = (cells.get("kernel_type") or "").strip()
             if _COPIES.search(kind):
                 known = {ours: (cells.get(theirs) or "").strip() for ours, theirs in _TASK_COLUMNS.items()}
-                found.append(replace(_parse_row(known, number), name=kind, core=""))
+                copies.append(replace(_parse_row(known, number), name=kind, core=""))
     except (ValueError, csv.Error):
         return []
-    return found
+    return copies
 
 
 _TASK_COLUMNS = {"name": "kernel_name", "start": "task_start(us)", "duration": "task_time(us)", "stream": "stream_id"}
@@ -122,7 +122,9 @@ class NpuActivitySession(ActivitySession):
         """Counters of each launch: of several kernels the means, weighted by time."""
         groups = split_at_flushes(self._records, self._marks)
         return [
-            average_counters((each.counters, each.duration_ns) for each in groups[mark] if isinstance(each, NpuRecord))
+            average_counters(
+                (group.counters, group.duration_ns) for group in groups[mark] if isinstance(group, NpuRecord)
+            )
             for mark, _ in self._timed
         ]
 

@@ -87,7 +87,7 @@ def parse_info(text: str) -> NpuTable:
 
 def parse_mapping(text: str) -> dict[int, NpuPlace]:
     """Logical number of a device -> where it is, of `npu-smi info -m`. Chips without one, such as Mcu, are left out."""
-    found: dict[int, NpuPlace] = {}
+    mapping: dict[int, NpuPlace] = {}
     header: list[str] = []
     for line in text.splitlines():
         cells = re.split(r"\s{2,}", line.strip())
@@ -95,13 +95,13 @@ def parse_mapping(text: str) -> dict[int, NpuPlace]:
         row = dict(zip(header, cells, strict=False))
         number, npu, chip = (_parse_whole(row.get(name)) for name in ("Chip Logic ID", "NPU ID", "Chip ID"))
         if number is not None and npu is not None and chip is not None:
-            found[number] = NpuPlace(npu, chip)
-    return found
+            mapping[number] = NpuPlace(npu, chip)
+    return mapping
 
 
 def parse_fields(text: str, chip: int = 0) -> dict[str, str]:
     """Fields of `npu-smi info -t ...` that belong to a chip, or to its card. Those of a card's controller do not."""
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     current: int | None = None
     for line in text.splitlines():
         name, colon, value = (part.strip() for part in line.partition(" :"))
@@ -110,8 +110,8 @@ def parse_fields(text: str, chip: int = 0) -> dict[str, str]:
         elif name == "Chip Name" and value.casefold() == "mcu":
             break
         if colon and current in {None, chip}:
-            found.setdefault(name, value)
-    return found
+            fields.setdefault(name, value)
+    return fields
 
 
 def _parse_chips(lines: Sequence[list[str]]) -> Iterator[NpuChip]:
@@ -166,9 +166,9 @@ class Monitor:
         number = visible_number(variables)
         if number is not None:
             # As the tool maps it, else the chip that comes so many places after the first.
-            known = parse_mapping(self._ask("info", "-m") or "")
-            known = known or {at: chip.place for at, chip in enumerate(self.table().chips)}
-            self.place = known.get(number)
+            mapping = parse_mapping(self._ask("info", "-m") or "")
+            mapping = mapping or {at: chip.place for at, chip in enumerate(self.table().chips)}
+            self.place = mapping.get(number)
 
     def table(self) -> NpuTable:
         """Contents of `npu-smi info`, at most a second old."""

@@ -38,7 +38,7 @@ def check_on_cluster(
         request = dataclasses.replace(request, devices=ONE, device=cluster.device)
         last = store.read_run(settings.reports) if (settings.reports / store.RUN_FILE).is_file() else None
         sharded = plan_shards(settings, request, listener, len(select(settings, request.ops)), last)
-        sharded = dataclasses.replace(sharded, shards=max((each.shard for each in sharded.ops), default=0) or 1)
+        sharded = dataclasses.replace(sharded, shards=max((op.shard for op in sharded.ops), default=0) or 1)
         notes = list[Reason]()
         measure = functools.partial(measure_shards, cluster, notes, settings, request.deadline, listener)
         run, judgements = run_shards(settings, sharded, request.deadline, command, measure)

@@ -140,11 +140,11 @@ def open_cluster(address: str, device: str) -> Iterator[Cluster]:
         kind = next((kind for kind, board in BOARDS.items() if offered.get(board)), CPU)
         device = kind if device == AUTO else device
         board, nodes = BOARDS.get(device, "CPU"), dict[str, Node]()
-        for each in ray.nodes():
-            if each["Alive"] and (boards := int(each["Resources"].get(board, 0))):
-                model = next(filter(None, (name.partition("accelerator_type:")[2] for name in each["Resources"])), "")
-                name = f"{each['NodeManagerHostname']} ({each['NodeManagerAddress']})"
-                nodes[each["NodeID"]] = Node(name, boards, model)
+        for node in ray.nodes():
+            if node["Alive"] and (boards := int(node["Resources"].get(board, 0))):
+                model = next(filter(None, (name.partition("accelerator_type:")[2] for name in node["Resources"])), "")
+                name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+                nodes[node["NodeID"]] = Node(name, boards, model)
         if not nodes:
             raise UsageError("cluster_without_boards", address=address, board=board)
         cluster, sent = Cluster(ray, address, device, nodes), time.time()
@@ -216,10 +216,10 @@ def share_out(
 
     def find_place() -> tuple[str, int] | None:
         busy = Counter(node for node, _ in begun.values())
-        free = [each for each in nodes if each not in faults and busy[each] < nodes[each].boards]
+        free = [node for node in nodes if node not in faults and busy[node] < nodes[node].boards]
         for shard in todo if free else ():
-            if mine := [each for each in free if each not in tried[shard]]:
-                return min(mine, key=lambda each: busy[each] / nodes[each].boards), shard
+            if share := [each for each in free if each not in tried[shard]]:
+                return min(share, key=lambda each: busy[each] / nodes[each].boards), shard
         return None
 
     while todo or begun:
@@ -260,7 +260,7 @@ def pack(settings: Settings, top: Path, *revisions: str) -> bytes:
         for each in ("objects/pack", "refs"):
             (home / each).mkdir(parents=True)
         (home / "HEAD").write_text(f"{head}\n")
-        (home / "shallow").write_text("".join(f"{each}\n" for each in commits))
+        (home / "shallow").write_text("".join(f"{commit}\n" for commit in commits))
         objects = ask(top, "rev-list", "--objects", "--no-walk", *commits, limit_s=PACK_S)
         ask(top, "pack-objects", "-q", str(home / "objects" / "pack" / "pack"), given=objects, limit_s=PACK_S)
         ask(folder, "read-tree", "HEAD", variables={"GIT_INDEX_FILE": str(home / "index")})

@@ -27,8 +27,8 @@ print(json.dumps(dict((name, found.get(name)) for name in {PACKAGES})))"""
 
 def describe_node() -> dict[str, Any]:
     """Returns the versions of PACKAGES, and the time."""
-    found: dict[str, Any] = json.loads(subprocess.check_output([sys.executable, "-P", "-c", VERSIONS]))
-    return {**found, "time": time.time()}
+    node: dict[str, Any] = json.loads(subprocess.check_output([sys.executable, "-P", "-c", VERSIONS]))
+    return {**node, "time": time.time()}
 
 
 def run_command(

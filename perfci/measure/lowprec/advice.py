@@ -23,50 +23,50 @@ STEADY = 0.10  # up to this share of the accepted mean error, a change of it cou
 ROUNDS = 1.01  # room for the rounding of the scale itself when an error is compared with half a step
 
 
-def add_history(found: StoredTensor, history: Sequence[HistoryRun]) -> StoredTensor:
+def add_history(tensor: StoredTensor, history: Sequence[HistoryRun]) -> StoredTensor:
     """Returns the tensor with the figures of the accepted runs (oldest first) and its divergence from the newest."""
-    known = [(run, each) for run in history for each in run.stored if each.case == found.case]
+    known = [(run, each) for run in history for each in run.stored if each.case == tensor.case]
     last = next((each.histogram for _, each in reversed(known) if each.histogram is not None), None)
     before = []
     for run, each in known[-KEPT:]:
         errors, figures = each.errors, (each.clip_ratio, each.divergence, each.extreme)
         before.append(AcceptedStorage(run.run, run.created, errors.mean_abs, errors.p99_abs, *figures))
-    apart = divergence(found.histogram, last) if last else 0.0
-    return replace(found, divergence=apart, before=tuple(before), accepted=last)
+    apart = divergence(tensor.histogram, last) if last else 0.0
+    return replace(tensor, divergence=apart, before=tuple(before), accepted=last)
 
 
-def dense(found: ErrorHistogram) -> np.ndarray[Any, np.dtype[np.float64]]:
+def dense(error_histogram: ErrorHistogram) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Returns the counts of all bins. Counts beyond the last bin are added to it."""
     counts = np.zeros(BINS)
-    for place, count in enumerate(found.counts, start=found.start):
+    for place, count in enumerate(error_histogram.counts, start=error_histogram.start):
         counts[min(place, BINS - 1)] += count
     return counts
 
 
-def divergence(found: ErrorHistogram, accepted: ErrorHistogram) -> float:
+def divergence(error_histogram: ErrorHistogram, accepted: ErrorHistogram) -> float:
     """Returns the Kullback-Leibler divergence of the found histogram from the accepted one, nats: sum of p ln(p / q).
 
     p and q are the shares of the bins, SMOOTHING added to each count. 0 if one is empty.
     """
-    counts = dense(found), dense(accepted)
-    if not all(each.sum() for each in counts):
+    counts = dense(error_histogram), dense(accepted)
+    if not all(count.sum() for count in counts):
         return 0.0
-    p, q = ((each + SMOOTHING) / (each.sum() + SMOOTHING * BINS) for each in counts)
+    p, q = ((count + SMOOTHING) / (count.sum() + SMOOTHING * BINS) for count in counts)
     return max(float((p * np.log(p / q)).sum()), 0.0)
 
 
-def families(found: Sequence[StoredTensor]) -> Mapping[str, tuple[StoredTensor, ...]]:
+def families(stored_tensors: Sequence[StoredTensor]) -> Mapping[str, tuple[StoredTensor, ...]]:
     """Returns the ways of storing each tensor."""
     by_family: dict[str, tuple[StoredTensor, ...]] = {}
-    for each in found:
-        by_family[each.family] = (*by_family.get(each.family, ()), each)
+    for tensor in stored_tensors:
+        by_family[tensor.family] = (*by_family.get(tensor.family, ()), tensor)
     return by_family
 
 
-def way(found: StoredTensor) -> str:
+def way(tensor: StoredTensor) -> str:
     """Returns the part of a tensor's id that differs within its family: scaling=row,dtype=float8_e4m3fn."""
-    shared = set(found.family.split(","))
-    return ",".join(part for part in found.case.split(",") if part not in shared)
+    shared = set(tensor.family.split(","))
+    return ",".join(part for part in tensor.case.split(",") if part not in shared)
 
 
 class AdviceCause(StrEnum):
@@ -81,17 +81,17 @@ class AdviceCause(StrEnum):
     UNKNOWN = "unknown"
 
 
-def find_cause(found: StoredTensor) -> AdviceCause:
+def find_cause(tensor: StoredTensor) -> AdviceCause:
     """Returns the first cause whose rule holds. docs/low-precision.md lists the rules."""
-    last = found.before[-1] if found.before else None
-    errors, form, channels = found.errors, FORMATS.get(found.dtype), found.channels
+    last = tensor.before[-1] if tensor.before else None
+    errors, form, channels = tensor.errors, FORMATS.get(tensor.dtype), tensor.channels
     if channels and channels.count and channels.extreme:
         share, new = channels.extreme / channels.count, last is None or last.extreme < channels.extreme
-        if new and found.clip_ratio <= share <= FEW:  # they hold all that is clipped
+        if new and tensor.clip_ratio <= share <= FEW:  # they hold all that is clipped
             return AdviceCause.CHANNELS
-    if found.clip_ratio >= CLIPS:
+    if tensor.clip_ratio >= CLIPS:
         return AdviceCause.SCALE_SMALL
-    if found.lost_ratio >= LOSES:
+    if tensor.lost_ratio >= LOSES:
         return AdviceCause.SCALE_LARGE
     # How many times the accepted figure; 0 if it is not known or 0.
     mean = errors.mean_abs / last.mean_abs if last and last.mean_abs and errors.mean_abs is not None else 0.0
@@ -100,7 +100,7 @@ def find_cause(found: StoredTensor) -> AdviceCause:
         return AdviceCause.TAIL
     if mean > 1 + STEADY:
         return AdviceCause.MOVED
-    step = form.half_step(found.amax.most, found.scale.most) if form else None
+    step = form.half_step(tensor.amax.most, tensor.scale.most) if form else None
     if step is not None and errors.p99_abs is not None and errors.p99_abs <= ROUNDS * step:
         return AdviceCause.COARSE
     return AdviceCause.UNKNOWN

@@ -107,7 +107,7 @@ def measure_figures(tensor: HostTensor) -> dict[str, Any]:
     scales, size = tensor.spread_scale(), np.abs(tensor.original)
     restored = tensor.values * scales
     finite = np.isfinite(tensor.original)
-    known = finite & np.isfinite(restored)
+    figures = finite & np.isfinite(restored)
     clipped = size[finite] > scales[finite] * tensor.form.largest * ROUNDING
     nonzero = finite & (tensor.original != 0)
     amax = group_maxima(np.where(finite, size, 0.0), tensor.group)
@@ -120,7 +120,7 @@ def measure_figures(tensor: HostTensor) -> dict[str, Any]:
         "amax": _measure_extent(amax),
         "scale": _measure_extent(tensor.scale),
         "load": _measure_extent(amax / (scale * tensor.form.largest)),
-        "histogram": histogram(np.abs(restored[known] - tensor.original[known])),
+        "histogram": histogram(np.abs(restored[figures] - tensor.original[figures])),
         "channels": channels(np.where(finite, size, 0.0)),
     }
 

@@ -140,7 +140,9 @@ class Finder:
         if name in FOREIGN or name in sys.stdlib_module_names:
             return None
         if name not in self._elsewhere:
-            inner = (f"{self._root}/{each}" for each in sorted(self.listing(self._root).folders) if _is_plain(each))
+            inner = (
+                f"{self._root}/{folder}" for folder in sorted(self.listing(self._root).folders) if _is_plain(folder)
+            )
             steps = ((folder, self._step(name, [folder])) for folder in inner)
             self._elsewhere[name] = next((folder for folder, step in steps if step and step[0]), None)
         return self._elsewhere[name]

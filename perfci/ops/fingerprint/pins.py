@@ -45,8 +45,8 @@ def _read(path: Path) -> defaultdict[str, Counter[str]]:
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     for pin in _list_pins(path.name, text):
-        known = _PIN.fullmatch(pin)
-        found[re.sub(r"[-_.]+", "-", known["name"].lower()) if known else ""][" ".join(pin.split())] += 1
+        match = _PIN.fullmatch(pin)
+        found[re.sub(r"[-_.]+", "-", match["name"].lower()) if match else ""][" ".join(pin.split())] += 1
     return found
 
 

@@ -110,12 +110,12 @@ def _read_imports(nodes: Iterable[tuple[ast.AST, bool]]) -> tuple[list[Import], 
     imports, bound = list[Import](), dict[str, str]()
     for node, late in nodes:
         if isinstance(node, ast.Import):
-            imports += [Import(each.name, (), 0, node.lineno, late) for each in node.names]
-            pairs = [(each.asname, each.name) if each.asname else (each.name.split(".")[0],) * 2 for each in node.names]
+            imports += [Import(name.name, (), 0, node.lineno, late) for name in node.names]
+            pairs = [(name.asname, name.name) if name.asname else (name.name.split(".")[0],) * 2 for name in node.names]
         elif isinstance(node, ast.ImportFrom):
-            names = tuple(each.name for each in node.names)
+            names = tuple(name.name for name in node.names)
             imports.append(Import(node.module or "", names, node.level, node.lineno, late))
-            pairs = [(each.asname or each.name, f"{node.module}.{each.name}") for each in node.names]
+            pairs = [(name.asname or name.name, f"{node.module}.{name.name}") for name in node.names]
             pairs = [] if node.level else pairs
         else:
             continue

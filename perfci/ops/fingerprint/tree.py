@@ -68,8 +68,8 @@ class Tree:
 
     def list_code(self, op: str, file: Path) -> tuple[str, ...]:
         """Returns the Python files that one of an op's files needs, itself included, by name."""
-        found = self._closure(self._finder.ops[op], [posixpath.abspath(file)])
-        return tuple(sorted(map(self._name, found)))
+        code = self._closure(self._finder.ops[op], [posixpath.abspath(file)])
+        return tuple(sorted(map(self._name, code)))
 
     def _closure(self, folder: str, own: Iterable[str]) -> dict[str, _Needs]:
         """Returns what each Python file of the op needs, and each that it imports."""
@@ -78,14 +78,14 @@ class Tree:
             roots.append(folder)
             folder = posixpath.dirname(folder)
         roots += [self._kernels, *(posixpath.normpath(f"{self._root}/{each}") for each in IMPORT_ROOTS)]
-        found: dict[str, _Needs] = {}
+        closure: dict[str, _Needs] = {}
         todo = [path for path in own if path.endswith(".py") or is_compiled(path)]
         while todo:
             path = todo.pop()
-            if path not in found:
-                found[path] = self._needs(path, tuple(roots))
-                todo += found[path].code
-        return found
+            if path not in closure:
+                closure[path] = self._needs(path, tuple(roots))
+                todo += closure[path].code
+        return closure
 
     def _needs(self, path: str, roots: tuple[str, ...]) -> _Needs:
         if is_compiled(path):
@@ -118,8 +118,8 @@ class Tree:
         else:  # from . import name
             inside = "__init__.py" in self._finder.listing(folder).files
             files, folders = [f"{folder}/__init__.py"] if inside else [], [folder]
-        found = [*files, *self._finder.submodules(statement.names, folders)]
-        return [path for path in found if self._is_inside(path)]
+        paths = [*files, *self._finder.submodules(statement.names, folders)]
+        return [path for path in paths if self._is_inside(path)]
 
     def _named_files(self, source: Source, folder: str) -> Iterator[str]:
         """Yields the files whose names the code has in full, from its own folder or from one above it."""

@@ -78,7 +78,7 @@ def _join(*texts: str) -> str:
 
 def _name_arms(cases: Sequence[CaseChart]) -> list[Any]:
     """The legend of block medians."""
-    found = [
+    arms = [
         style.sample(
             style.caption_of(arm),
             color=colour,
@@ -92,10 +92,10 @@ def _name_arms(cases: Sequence[CaseChart]) -> list[Any]:
         if any(arm in part_arms(case.medians)[0] for case in cases)
     ]
     if any(case.baseline_us for case in cases):
-        found.append(style.sample(caption("baseline"), color="black", lw=1, ls=":"))
+        arms.append(style.sample(caption("baseline"), color="black", lw=1, ls=":"))
     if any(any(case.processes) for case in cases):
-        found.append(style.sample(caption("fresh process"), style.GROUND))
-    return found
+        arms.append(style.sample(caption("fresh process"), style.GROUND))
+    return arms
 
 
 def plot_blocks(axes: Axes, case: CaseChart) -> str:

@@ -23,24 +23,24 @@ BEST = "#D55E00"
 
 
 @style.apply_style()
-def draw_roofline(found: Sequence[CeilingPoint], limits: Limits, title: str) -> Figure:
+def draw_roofline(ceiling_points: Sequence[CeilingPoint], limits: Limits, title: str) -> Figure:
     """Draw TFLOP/s over operations a byte below the ceilings of this device. Several ops differ in colour."""
-    ops = dict(zip(dict.fromkeys(one.op for one in found), SERIES * len(found), strict=False))
-    dtypes = dict(zip(dict.fromkeys(one.dtype for one in found), SHAPES * len(found), strict=False))
+    ops = dict(zip(dict.fromkeys(one.op for one in ceiling_points), SERIES * len(ceiling_points), strict=False))
+    dtypes = dict(zip(dict.fromkeys(one.dtype for one in ceiling_points), SHAPES * len(ceiling_points), strict=False))
     legend = [style.sample(style.fit(op, 30), color=colour, marker="o", lw=0) for op, colour in ops.items()]
     legend += [
         style.sample(style.fit(dtype, 20), color=INK, mfc="none", marker=shape, lw=0) for dtype, shape in dtypes.items()
     ]
     legend.append(style.sample(caption("measured ceiling"), color="black", lw=1.4))
-    named = sorted(found, key=lambda one: one.share)[:LABELS]
+    named = sorted(ceiling_points, key=lambda one: one.share)[:LABELS]
     # The shape of a point shows its dtype.
     shared, names = style.split_names([one.case.replace(f",dtype={one.dtype}", "") for one in named])
     note = caption("all that are named: {shared}", shared=style.fit(shared, 40)) if shared else ""
     figure, share = style.make_figure(title, 3.9, note, legend)
     inches = figure.get_figheight()
     axes = figure.add_axes((0.7 / WIDTH, 0.42 / inches, 1 - (0.7 + NAMES) / WIDTH, share - 0.5 / inches))
-    _plot_ceilings(axes, found, limits, list(dtypes))
-    for one in found:
+    _plot_ceilings(axes, ceiling_points, limits, list(dtypes))
+    for one in ceiling_points:
         axes.plot(
             [one.intensity], [one.tflops], dtypes[one.dtype], color=ops[one.op], ms=5, mec="white", mew=0.5, zorder=4
         )
@@ -51,13 +51,13 @@ def draw_roofline(found: Sequence[CeilingPoint], limits: Limits, title: str) -> 
     return figure
 
 
-def _plot_ceilings(axes: Axes, found: Sequence[CeilingPoint], limits: Limits, dtypes: Sequence[str]) -> None:
+def _plot_ceilings(axes: Axes, ceiling_points: Sequence[CeilingPoint], limits: Limits, dtypes: Sequence[str]) -> None:
     """The copy's slope up to each ridge, and the matrix products' levels from there on."""
     slope = (limits.copy_gbps or 0.0) / 1e3
     ridges = {dtype: at for dtype in dtypes if (at := find_ridge(limits, dtype))}
     peaks = {dtype: limits.matmul_tflops[dtype] for dtype in ridges}
-    xs = [*(one.intensity for one in found), *ridges.values()]
-    ys = [*(one.tflops for one in found), *peaks.values(), *(one.ceiling for one in found)]
+    xs = [*(one.intensity for one in ceiling_points), *ridges.values()]
+    ys = [*(one.tflops for one in ceiling_points), *peaks.values(), *(one.ceiling for one in ceiling_points)]
     low, high, bottom, top = min(xs) / 2, max(xs) * 3, min(ys) / 2.5, max(ys) * 2.2
     style.set_log(axes.xaxis, low, high)
     style.set_log(axes.yaxis, bottom, top)
@@ -102,15 +102,15 @@ def find_size(point: WorkingPoint, by_memory: bool) -> float:
     return float((point.case.bytes_moved if by_memory else point.case.flops) or 0)
 
 
-def _is_by_memory(found: Sequence[WorkingPoint]) -> bool:
+def _is_by_memory(working_points: Sequence[WorkingPoint]) -> bool:
     """Whether the cases of an op are as large as the bytes that they move: most are not limited by arithmetic."""
-    return 2 * sum(bool(one.place and not one.place.by_memory) for one in found) < len(found)
+    return 2 * sum(bool(one.place and not one.place.by_memory) for one in working_points) < len(working_points)
 
 
-def choose_sized(found: Iterable[WorkingPoint]) -> dict[str, list[WorkingPoint]]:
+def choose_sized(working_points: Iterable[WorkingPoint]) -> dict[str, list[WorkingPoint]]:
     """The points whose size is known, of the ops that have FEWEST sizes."""
     ops: dict[str, list[WorkingPoint]] = {}
-    for one in found:
+    for one in working_points:
         ops.setdefault(one.op, []).append(one)
     sized = {op: [one for one in points if find_size(one, _is_by_memory(points))] for op, points in ops.items()}
     return {
@@ -120,9 +120,9 @@ def choose_sized(found: Iterable[WorkingPoint]) -> dict[str, list[WorkingPoint]]
     }
 
 
-def _name_curves(found: Sequence[WorkingPoint]) -> list[str]:
+def _name_curves(working_points: Sequence[WorkingPoint]) -> list[str]:
     """What tells the curve of each point from others: the parts of its case that are no numbers and that differ."""
-    parts = [[part for part in one.case.case.split(",") if not _is_number(part)] for one in found]
+    parts = [[part for part in one.case.case.split(",") if not _is_number(part)] for one in working_points]
     shared = set.intersection(*map(set, parts))
     return [",".join(part for part in each if part not in shared) for each in parts]
 
@@ -132,9 +132,9 @@ def _is_number(part: str) -> bool:
 
 
 @style.apply_style()
-def draw_sizes(found: Mapping[str, Sequence[WorkingPoint]], title: str, note: str = "") -> Figure:
+def draw_sizes(working_points: Mapping[str, Sequence[WorkingPoint]], title: str, note: str = "") -> Figure:
     """A panel an op with its medians by size, the time that the ceilings allow, and the point nearest to that."""
-    every = [one for points in found.values() for one in points]
+    every = [one for points in working_points.values() for one in points]
     legend = [
         style.sample(style.caption_of(arm), color=colour, marker=MARKERS[arm], ms=3, ls=DASHES[arm])
         for arm, colour in COLOURS.items()
@@ -143,16 +143,16 @@ def draw_sizes(found: Mapping[str, Sequence[WorkingPoint]], title: str, note: st
     if any(one.share for one in every):
         legend.append(style.sample(caption("what the ceilings allow"), color="black", lw=1, ls=":"))
         legend.append(style.sample(caption("best working point"), color=BEST, marker="o", ms=7, mfc="none", lw=0))
-    figure, panels = style.make_panels(len(found), title, note, legend)
-    for axes, (op, points) in zip(panels, found.items(), strict=True):
+    figure, panels = style.make_panels(len(working_points), title, note, legend)
+    for axes, (op, points) in zip(panels, working_points.items(), strict=True):
         style.set_heading(axes, op, plot_sizes(axes, points))
     return figure
 
 
-def plot_sizes(axes: Axes, found: Sequence[WorkingPoint]) -> str:
+def plot_sizes(axes: Axes, working_points: Sequence[WorkingPoint]) -> str:
     """The medians of each arm, a line each of those that differ in size alone. Returns the best point in words."""
-    by_memory = _is_by_memory(found)
-    points = sorted(found, key=lambda one: find_size(one, by_memory))
+    by_memory = _is_by_memory(working_points)
+    points = sorted(working_points, key=lambda one: find_size(one, by_memory))
     sizes = [find_size(one, by_memory) for one in points]
     curves: dict[str, list[tuple[float, WorkingPoint]]] = {}
     for name, size, one in zip(_name_curves(points), sizes, points, strict=True):

@@ -25,21 +25,21 @@ DECADES = 3.0  # fewest decades of errors that are shown
 
 def group_columns(ways: Sequence[StoredTensor]) -> dict[str, tuple[StoredTensor, ...]]:
     """The ways of storing one tensor by everything but the dtype, in their order."""
-    found: dict[str, tuple[StoredTensor, ...]] = {}
+    columns: dict[str, tuple[StoredTensor, ...]] = {}
     for each in ways:
         name = ", ".join(part for part in way(each).split(",") if not part.startswith("dtype=")) or each.mode
-        found[name] = (*found.get(name, ()), each)
-    return found
+        columns[name] = (*columns.get(name, ()), each)
+    return columns
 
 
 @style.apply_style()
 def draw_errors(ways: Sequence[StoredTensor], title: str) -> Figure:
     """Ways of storing one tensor side by side: above the share of values by error, below the cumulative share."""
     names = group_columns(ways)
-    colours = dict(zip(dict.fromkeys(each.dtype for each in ways), SERIES * len(ways), strict=False))
+    colours = dict(zip(dict.fromkeys(way.dtype for way in ways), SERIES * len(ways), strict=False))
     legend = [style.sample(style.fit(name, 24), color=colour, lw=2) for name, colour in colours.items()]
     legend.append(style.sample(caption("99th percentile"), color=INK, marker="v", ms=5, lw=0))
-    if any(each.accepted for each in ways):
+    if any(way.accepted for way in ways):
         legend.append(style.sample(caption("accepted run"), color=INK, lw=0.9, ls=":"))
     figure, share = style.make_figure(title, 3.6, "", legend)
     inches = figure.get_figheight()
@@ -59,7 +59,7 @@ def draw_errors(ways: Sequence[StoredTensor], title: str) -> Figure:
         style.set_heading(upper, name)
         lower.set_xlabel(caption("absolute error"))
     low, high = _find_ends(ways)
-    floor = 10.0 ** math.floor(math.log10(1 / max(*(each.errors.count for each in ways), 10)))
+    floor = 10.0 ** math.floor(math.log10(1 / max(*(way.errors.count for way in ways), 10)))
     first, second = panels[:, 0]
     # Ends first: without them a logarithmic axis looks for a positive value, and errors may all be zero.
     first.set_xlim(low, high)
@@ -88,9 +88,9 @@ def _find_ends(ways: Sequence[StoredTensor]) -> tuple[float, float]:
     return min(*lows, high / 10**DECADES) if lows else EDGES[0], high
 
 
-def _plot_histogram(upper: Axes, lower: Axes, found: ErrorHistogram, look: dict[str, Any]) -> None:
+def _plot_histogram(upper: Axes, lower: Axes, error_histogram: ErrorHistogram, look: dict[str, Any]) -> None:
     """The shares of the bins, and how they add up. What lies beyond the highest edge counts in the last bin."""
-    counts: Floats = dense(found)
+    counts: Floats = dense(error_histogram)
     if counts.any():
         shares = counts / counts.sum()
         lower.plot(EDGES, np.cumsum(shares)[: len(EDGES)], **look)

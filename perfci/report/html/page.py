@@ -130,13 +130,13 @@ def _find_numbers(row: VerdictRow, judgement: Judgement | None) -> tuple[tuple[s
     seen = judgement.comparison if judgement else None
     change = rows.find_change(judgement) if judgement else None
     speedup = seen.speedup if seen else None
-    found = (
+    numbers = (
         (row.change, row.change_range, change.value if change else None),
         (row.speedup, row.speedup_range, speedup.value if speedup else None),
         (row.kernel, "", seen.kernel_us if seen else None),
         (row.reference, "", seen.reference_us if seen else None),
     )
-    return tuple((text, interval, number if math.isfinite(number or 0) else None) for text, interval, number in found)
+    return tuple((text, interval, number if math.isfinite(number or 0) else None) for text, interval, number in numbers)
 
 
 def _explain(row: Judgement, timed: PerformanceCase | None) -> Iterator[str]:
@@ -150,14 +150,16 @@ def _explain(row: Judgement, timed: PerformanceCase | None) -> Iterator[str]:
 
 def _write_commands(row: Judgement, run: Run) -> Iterator[tuple[str, str]]:
     """What its verdict asks for, how to run it alone, and how to read all about it."""
-    found: dict[str, str] = {}
+    commands: dict[str, str] = {}
     for step in make_steps(run, Judgements((row,))) if row.gate is not Gate.OK else ():
-        found.setdefault(step.command, f"{step.verdict}: {spell(step.advice)}")
+        commands.setdefault(step.command, f"{step.verdict}: {spell(step.advice)}")
     if row.suite is Suite.PERFORMANCE and row.case is not None:
         plan = replace(run.plan, ops=(PlannedOp(row.op, (), (row.case,)),), filter=row.case)
-        found.setdefault(repeat(replace(run, plan=plan, static=None)), say("The same inputs again, this case alone:"))
-        found.setdefault(show(run, row.op, row.case), say("Every look at it:"))
-    return ((what, command) for command, what in found.items())
+        commands.setdefault(
+            repeat(replace(run, plan=plan, static=None)), say("The same inputs again, this case alone:")
+        )
+        commands.setdefault(show(run, row.op, row.case), say("Every look at it:"))
+    return ((what, command) for command, what in commands.items())
 
 
 # --- the file ---------------------------------------------------------------------------------------------------------

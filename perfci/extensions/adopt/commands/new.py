@@ -58,7 +58,7 @@ def new_op(
 ) -> int:
     """Write a new op's four files and its page: ready to run, or around your function and its tests."""
     where = language.load(project)
-    known = {each.op: each.folder for each in discover.ops(where)} if where.kernels.is_dir() else {}
+    known = {op.op: op.folder for op in discover.ops(where)} if where.kernels.is_dir() else {}
     if library is not None:
         return _add_library(library, where, known, tests, copy=copy, json=output == "json")
     if source is not None:

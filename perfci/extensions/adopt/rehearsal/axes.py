@@ -43,8 +43,8 @@ class Call:
     @property
     def dtype(self) -> str:
         """Of the first tensor of a floating-point type, else of the first one."""
-        dtypes = [each.dtype for each in self.tensors.values()]
-        return next((each for each in dtypes if "float" in each), dtypes[0])
+        dtypes = [tensor.dtype for tensor in self.tensors.values()]
+        return next((dtype for dtype in dtypes if "float" in dtype), dtypes[0])
 
     def size(self, place: Place) -> int:
         """The size of a side, or the number that an argument is."""
@@ -130,7 +130,7 @@ def list_sides(text: str) -> list[str]:
 def find_form(start: Form, calls: Sequence[Call]) -> tuple[Form, list[Call], bool]:
     """Returns the form of the calls, the calls that have it, and whether a trial has shown it to be right."""
     first = calls[0]
-    ranks = [[len(each.shape) for each in call.tensors.values()] for call in calls]
+    ranks = [[len(tensor.shape) for tensor in call.tensors.values()] for call in calls]
     alike = [call for call, rank in zip(calls, ranks, strict=True) if rank == ranks[0]]
     if len(alike) < len(calls) and (shapes := _find_shapes(start, calls)):
         form = _write_inputs(start, ("shape",), shapes, {}, calls)
@@ -216,12 +216,12 @@ def _name_axes(sides: Sequence[Place], calls: Sequence[Call]) -> list[str]:
     known = set.intersection(*({*call.names} for call in chosen)) - TAKEN
     own = {name: [call.names[name] for call in chosen] for name in sorted(known)}
     sizes = [[call.size(side) for call in chosen] for side in sides]
-    found = list[str]()
+    axes = list[str]()
     for (tensor, axis), size in zip(sides, sizes, strict=True):
         fitting = [name for name, values in own.items() if values == size]
         rank = len(calls[0].tensors[tensor].shape)
         usual = USUAL.get(rank, tuple(f"d{number}" for number in range(rank)))[axis or 0]
         usual = usual if tensor == sides[0][0] else f"{tensor}_{usual}".lower()
         name = fitting[0] if len(fitting) == 1 and sizes.count(size) == 1 else usual
-        found.append(f"{name}_" if name in found else name)
-    return found
+        axes.append(f"{name}_" if name in axes else name)
+    return axes

@@ -88,12 +88,12 @@ def make_suites(
 
 
 def _count_elements(call: Call) -> int:
-    return max(math.prod(each.shape) for each in call.tensors.values())
+    return max(math.prod(tensor.shape) for tensor in call.tensors.values())
 
 
 def _list_cases(form: Form, varying: Sequence[str], calls: Sequence[Call]) -> tuple[Case, ...]:
     """The cases of calls, each once: their sizes by the names of the axes, and the values that vary."""
-    found = list[Case]()
+    cases = list[Case]()
     for call in calls:
         sizes = dict[str, str]()
         for name, text in form.shapes.items():
@@ -103,8 +103,8 @@ def _list_cases(form: Form, varying: Sequence[str], calls: Sequence[Call]) -> tu
             sizes = {"shape": write_tuple([str(size) for size in next(iter(call.tensors.values())).shape])}
         values = {name: repr(call.given[name]) for name in varying}
         case = {axis: sizes[axis] for axis in form.axes} | values | {"dtype": f"torch.{call.dtype}"}
-        found += [] if case in found else [case]
-    return tuple(found)
+        cases += [] if case in cases else [case]
+    return tuple(cases)
 
 
 def _find_summed(form: Form, output: Sequence[int], *, dot: bool) -> list[str]:
@@ -120,11 +120,11 @@ def _find_edges(form: Form, source: str) -> tuple[list[dict[str, tuple[str, ...]
     """Grids in which one axis after the other ends around its blocks. A case that was refused, if any."""
     # Sizes of blocks with which the kernel was launched, the largest first, if they do not follow from the case's.
     trials = [done for sizes in SIZES if (done := form.try_case(form.make_distinct(sizes)))]
-    launched = [{each for launch in done.launches for each in launch.constants.values()} for done in trials]
+    launched = [{constant for launch in done.launches for constant in launch.constants.values()} for done in trials]
     constants = sorted((each for each in set.intersection(*launched) if type(each) is int), reverse=True)
     blocks = {axis: _find_block(form, axis) for axis in form.axes}
     usual = USUAL_BLOCK if "tl.arange" in source else 1
-    spare = [each for each in constants if 8 <= each <= 1024 and each not in blocks.values()]
+    spare = [constant for constant in constants if 8 <= constant <= 1024 and constant not in blocks.values()]
     flat = _is_flat(form, blocks)
     grids, refused = list[dict[str, tuple[str, ...]]](), None
     for number, axis in enumerate(form.axes):
@@ -132,15 +132,15 @@ def _find_edges(form: Form, source: str) -> tuple[list[dict[str, tuple[str, ...]
         around = [1, 2, 13] if block < 4 else [1, block - 1, block, block + 1, 2 * block + 1]
         # The first axis alone gets size 0, and the size of all other grids only once.
         values: list[Any] = [0, *around] if number == 0 else [each for each in around if each != _LITTLE]
-        values = [each for each in values if each * _LITTLE ** (len(form.axes) - 1) <= MOST_ELEMENTS]
+        values = [value for value in values if value * _LITTLE ** (len(form.axes) - 1) <= MOST_ELEMENTS]
         if axis == "shape":
-            values = [*((each,) for each in values), (3, block + 1), (3, 5, 7)]
+            values = [*((value,) for value in values), (3, block + 1), (3, 5, 7)]
         others = 1 if flat and not number else _LITTLE
         rest = dict.fromkeys(form.axes, others)
-        tried = {each: form.try_case(rest | {axis: each}) for each in values}
+        tried = {value: form.try_case(rest | {axis: value}) for value in values}
         taken = [each for each, done in tried.items() if done and done.programs <= MOST_PROGRAMS]
         values = [each for each, done in tried.items() if not done or each in taken]
-        missing = [each for each in values if each not in {*taken, 0, (0,)}]
+        missing = [value for value in values if value not in {*taken, 0, (0,)}]
         refused = refused or (f"{axis}={missing[0]}" if missing else None)
         if taken:
             grids.append({name: (str(others),) for name in form.axes} | {axis: tuple(map(str, taken))})

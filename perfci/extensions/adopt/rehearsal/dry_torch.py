@@ -140,15 +140,19 @@ class DryTorch:
     def shape_of(value: Any) -> tuple[tuple[int, ...], ...] | None:
         """The shapes of a call's outputs. None if it returns something other than tensors."""
         outputs = value if isinstance(value, list | tuple) else [value]
-        return tuple(tuple(each.shape) for each in outputs) if all(map(torch.is_tensor, outputs)) else None
+        return tuple(tuple(output.shape) for output in outputs) if all(map(torch.is_tensor, outputs)) else None
 
     def stand_in(self, path: str) -> Any:
         """What stands for something by its dotted path."""
         name = path.rpartition(".")[2]
-        known = {"device": self.device, "DEVICE": self.device, "parametrize": self._parametrize, "Benchmark": dict}
-        known |= {"perf_report": self._report, **self.functions}
-        known["param"] = lambda *values, **_: values if len(values) > 1 else values[0]
-        return Absent(self, path) if name not in known or path.startswith(("torch.cuda", "torch.npu")) else known[name]
+        pretended = {"device": self.device, "DEVICE": self.device, "parametrize": self._parametrize, "Benchmark": dict}
+        pretended |= {"perf_report": self._report, **self.functions}
+        pretended["param"] = lambda *values, **_: values if len(values) > 1 else values[0]
+        return (
+            Absent(self, path)
+            if name not in pretended or path.startswith(("torch.cuda", "torch.npu"))
+            else pretended[name]
+        )
 
     def _parametrize(self, names: str | Sequence[str], rows: Sequence[Any], **_: Any) -> Callable[[Any], Any]:
         """As pytest.mark.parametrize, but such that the test can be called without these arguments."""
@@ -178,11 +182,15 @@ class DryTorch:
 
     def _launch(self, kernel: Any, args: Sequence[Any], *, grid: Any, **kwargs: Any) -> None:
         parameters = kernel.signature.parameters.values()
-        given = {each.name: each.default for each in parameters if each.default is not each.empty}
+        given = {
+            parameter.name: parameter.default for parameter in parameters if parameter.default is not parameter.empty
+        }
         given |= dict(zip(kernel.arg_names, args, strict=False)) | kwargs
         found = grid(given) if callable(grid) else grid
         sizes = tuple(int(each) for each in (found if isinstance(found, Sequence) else (found,)))
-        constants = {each.name: given[each.name] for each in kernel.params if each.is_constexpr and each.name in given}
+        constants = {
+            param.name: given[param.name] for param in kernel.params if param.is_constexpr and param.name in given
+        }
         self.launches.append(SketchLaunch(sizes, constants, kernel.src))
 
 
@@ -238,7 +246,7 @@ def _describe(name: str, args: Sequence[Any], given: Mapping[str, Any], result: 
     """The expression that makes a tensor, with {shape} and {dtype}. None if no line of Python makes it."""
     maker = name.removesuffix("_like")
     if maker in _MADE:
-        bounds = [int(each) for each in args if isinstance(each, int)] or [given.get("low", 0), given.get("high", 1)]
+        bounds = [int(arg) for arg in args if isinstance(arg, int)] or [given.get("low", 0), given.get("high", 1)]
         low, high = [0, 0, *bounds][-2:]
         arguments = _MADE[maker].format(low=low, high=high, value=given.get("fill_value", args[-1] if args else 0))
         return f"torch.{maker}({arguments}, dtype={{dtype}}, device=device)"

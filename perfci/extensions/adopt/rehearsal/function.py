@@ -65,7 +65,7 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
         for dtype in ("float32", "bool", "int32")
     ]
     with going.going():
-        own = _import_side(files.function, path, files.module, going)
+        side = _import_side(files.function, path, files.module, going)
         if files.baseline:
             other = _import_side(path_of, Path(files.baseline), files.baseline_module, going)
         else:
@@ -74,29 +74,29 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
                 other = _Side(pkgutil.resolve_name(path_of), SketchFunction(module, path_of, ()))
             except (ImportError, AttributeError, ValueError) as error:
                 raise UsageError("reference_missing", reference=path_of) from error
-        takes = operator.signature if operator else inspect.signature(own.function)
+        takes = operator.signature if operator else inspect.signature(side.function)
         suite = TestReader({files.function, path_of.split(".")[-1 - path_of.startswith("torch.ops.")]}, takes, going)
-        tests = suite.read([Path(each) for each in files.tests])
+        tests = suite.read([Path(test) for test in files.tests])
         sources = [tests] if tests else samples
-        found = _fit_operator(operator, sources, own.function, other.function, going) if operator else None
+        found = _fit_operator(operator, sources, side.function, other.function, going) if operator else None
         if found:
             form, shown, arguments, calls = found
             handed, (form, calls, right) = arguments, find_form(form, calls)
         else:
             given = {*tests[0].given} if tests else set[str]()
-            shown, handed = _write_parameters(own.function, given, path)
-            calls = [each for each in tests if {*each.given} == given and {*each.tensors} == {*tests[0].tensors}]
-            form, arguments, right, calls = _find_form(own.function, other.function, handed, going, calls)
+            shown, handed = _write_parameters(side.function, given, path)
+            calls = [test for test in tests if {*test.given} == given and {*test.tensors} == {*tests[0].tensors}]
+            form, arguments, right, calls = _find_form(side.function, other.function, handed, going, calls)
         done = form.try_case(form.make_distinct())
         launched = "\n".join(launch.source for launch in done.launches) if done else text
-        usual = [each for each in _choose_dtypes(launched) if replace(form, dtype=each).agrees() or not right]
+        usual = [dtype for dtype in _choose_dtypes(launched) if replace(form, dtype=dtype).agrees() or not right]
         dtypes = usual or [call.dtype for call in calls[:1]]
         carried = len(calls) if tests else 0
         if not tests:
             firsts = [_retype(call, dtype) for call in calls[:1] for dtype in dtypes]
             calls = [*firsts, *(_retype(call, dtype) for call in calls[1:_MOST_CALLS] for dtype in dtypes[:1])]
         calls = calls or [_call(form, "accuracy", _SMALL[-len(form.axes) :], dtype) for dtype in dtypes]
-        for sizes in [] if any(each.part == "performance" for each in calls) else _list_sizes(form, launched):
+        for sizes in [] if any(call.part == "performance" for call in calls) else _list_sizes(form, launched):
             if not right or form.try_case(dict(zip(form.axes, sizes, strict=True))):
                 calls += [_call(form, "performance", sizes, dtype) for dtype in dtypes[-2:]]
         suites, look = make_suites(op, form, calls, launched, pointwise=bool(operator and found and operator.pointwise))
@@ -108,9 +108,9 @@ def find(op: str, files: SketchFiles, step: Callable[[str], None]) -> Sketch:
     facts = {"op": op, "inputs": guessed, "call": f"{path_of}({', '.join(arguments)})"}
     unsure = "look_untried" if not right else None if found or tests else "look_guessed"
     look = [*([Reason(unsure, facts)] if unsure else []), *look]
-    names = ", ".join(Path(each).name for each in files.tests)
+    names = ", ".join(Path(test).name for test in files.tests)
     seen = (Reason("carried_calls", {"files": names, "count": carried}),) if carried else ()
-    sides = replace(own.written, arguments=tuple(handed)), replace(other.written, arguments=tuple(arguments))
+    sides = replace(side.written, arguments=tuple(handed)), replace(other.written, arguments=tuple(arguments))
     return Sketch(shown, *sides, suites, seen, tuple(look))
 
 
@@ -126,26 +126,28 @@ def _import_side(name: str, path: Path, module: str | None, going: DryTorch) -> 
     """Raises UsageError if a file does not define this function or class, or if it is a kernel."""
     with going.kernels() as hidden:
         source = _import(module, path) if module else _load(path)
-    found = getattr(source, name, None)
-    if not callable(found) or hasattr(found, "__getitem__"):
+    function = getattr(source, name, None)
+    if not callable(function) or hasattr(function, "__getitem__"):
         known = ", ".join(key for key, value in vars(source).items() if isinstance(value, types.FunctionType))
         raise UsageError("from_unknown", file=path.name, function=name, known=known or "-")
     text, call = path.read_text(encoding="utf-8", errors="replace"), f"source.{name}"
-    hides = _launches_hidden(found, hidden)
+    hides = _launches_hidden(function, hidden)
     if hides and module:
         raise UsageError("import_hides", file=path.name, function=name)
     if hides:
         setattr(source, name, hidden[name])
-    if isinstance(found, type) and hasattr(found, "apply") and hasattr(found, "backward"):  # an autograd.Function
-        found, call = _apply(found), f"{call}.apply"
-    elif isinstance(found, type):
+    if (
+        isinstance(function, type) and hasattr(function, "apply") and hasattr(function, "backward")
+    ):  # an autograd.Function
+        function, call = _apply(function), f"{call}.apply"
+    elif isinstance(function, type):
         try:
-            found, call = found(), f"{call}()"
+            function, call = function(), f"{call}()"
         except TypeError as error:
             raise UsageError("from_unknown", file=path.name, function=f"{name}()", known=str(error)) from error
-        found = getattr(found, "forward", found.__call__)
+        function = getattr(function, "forward", function.__call__)
     device = going.device if hides or _ASKS.search(text) else None
-    return _Side(found, SketchFunction(module or f"_{path.stem}", call, (), device, hides))
+    return _Side(function, SketchFunction(module or f"_{path.stem}", call, (), device, hides))
 
 
 def _apply(owner: Any) -> Callable[..., Any]:
@@ -162,12 +164,12 @@ def _apply(owner: Any) -> Callable[..., Any]:
 def _find_file(module: str) -> str:
     """Returns the file of a module. Raises UsageError if there is none."""
     try:
-        found = importlib.util.find_spec(module)
+        file = importlib.util.find_spec(module)
     except (ImportError, ValueError):
-        found = None
-    if found is None or not found.origin:
+        file = None
+    if file is None or not file.origin:
         raise UsageError("source_unreadable", file=module, why="no module of this name can be imported")
-    return found.origin
+    return file.origin
 
 
 def _list_sizes(form: Form, launched: str) -> Sequence[Sequence[Any]]:
@@ -195,12 +197,16 @@ def _fit_operator(
     Gives the form of a call, the op's parameters, and what the function and the reference are called with.
     """
     takes = inspect.signature(function).parameters.values()
-    open_ended = any(each.kind is each.VAR_POSITIONAL for each in takes)
-    keywords = {each.name for each in takes if each.kind in {each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY}}
-    any_keyword = any(each.kind is each.VAR_KEYWORD for each in takes)
-    room = math.inf if open_ended else sum(each.kind <= each.POSITIONAL_OR_KEYWORD for each in takes)
-    plain = [each for each in operator.arguments if not each.kwarg_only]
-    named = [each for each in operator.arguments if each.kwarg_only and (any_keyword or each.name in keywords)]
+    open_ended = any(take.kind is take.VAR_POSITIONAL for take in takes)
+    keywords = {take.name for take in takes if take.kind in {take.POSITIONAL_OR_KEYWORD, take.KEYWORD_ONLY}}
+    any_keyword = any(take.kind is take.VAR_KEYWORD for take in takes)
+    room = math.inf if open_ended else sum(take.kind <= take.POSITIONAL_OR_KEYWORD for take in takes)
+    plain = [argument for argument in operator.arguments if not argument.kwarg_only]
+    named = [
+        argument
+        for argument in operator.arguments
+        if argument.kwarg_only and (any_keyword or argument.name in keywords)
+    ]
     needed = [each for each in plain if not each.has_default_value()]
     for own, given in itertools.product(samples, dict.fromkeys((tuple(plain), tuple(needed)))):
         if len(given) > room:
@@ -217,12 +223,12 @@ def _fit_operator(
         if taken:
             cheap = [call for cost, call in taken if cost <= MOST_PROGRAMS] or [taken[0][1]]
             first = cheap[0]
-            if len({each.shape for each in first.tensors.values()}) == 1:  # not those that are broadcast
-                cheap = [call for call in cheap if len({each.shape for each in call.tensors.values()}) == 1]
+            if len({tensor.shape for tensor in first.tensors.values()}) == 1:  # not those that are broadcast
+                cheap = [call for call in cheap if len({tensor.shape for tensor in call.tensors.values()}) == 1]
             if any(isinstance(value, int | list | tuple) for value in first.given.values()):
                 # Such as axes, which fit tensors with as many.
-                ranks = [len(each.shape) for each in first.tensors.values()]
-                cheap = [call for call in cheap if [len(each.shape) for each in call.tensors.values()] == ranks]
+                ranks = [len(tensor.shape) for tensor in first.tensors.values()]
+                cheap = [call for call in cheap if [len(tensor.shape) for tensor in call.tensors.values()] == ranks]
             return form, tuple(shown), handed, cheap
     return None
 
@@ -244,14 +250,14 @@ def _find_form(
     `calls` are those of tests, which the form follows. Without any, tensors of several numbers of axes are tried.
     """
     takes = inspect.signature(function).parameters
-    needed = [each for each in takes.values() if each.default is each.empty]
+    needed = [take for take in takes.values() if take.default is take.empty]
     kinds = {each.name: getattr(each.annotation, "__name__", "") for each in needed}
     scalars = {name: _VALUES[kind] for name, kind in kinds.items() if kind in _VALUES}
     tensors = [*calls[0].tensors] if calls else [name for name in kinds if name not in scalars]
     named = [name for text in handed if (name := text.split("=")[0]) not in tensors and name not in scalars]
     defaults = {name: takes[name].default for name in named}
     others = [*scalars, *named]
-    subsets = [others, *([each] for each in others if len(others) > 1), []]
+    subsets = [others, *([other] for other in others if len(others) > 1), []]
     last = f"{tensors[0] if tensors else 'x'}.shape[-1:]"
     extras: tuple[Mapping[str, str], ...] = ({}, {"dim": "-1"}, {"normalized_shape": last})
     # A tensor that the reference takes by its name, such as weight after normalized_shape, is given by it.
@@ -259,7 +265,7 @@ def _find_form(
     ways = [[*calls[0].given]] if calls else []
     for extra, subset, by_name in itertools.product(extras, subsets, by_names):
         if not extra.keys() & {*subset}:
-            texts = [each for each in tensors if each not in by_name]
+            texts = [tensor for tensor in tensors if tensor not in by_name]
             texts += [f"{name}={text}" for name, text in extra.items()]
             ways.append(texts + [f"{name}={name}" for name in (*by_name, *subset)])
     first: tuple[Form, list[str], list[Call]] | None = None
@@ -300,7 +306,7 @@ def _launches_hidden(function: Any, hidden: Mapping[str, Any]) -> bool:
     """Whether a function launches a Triton kernel by its own name, which it hides from itself."""
     name, code = getattr(function, "__name__", ""), getattr(function, "__code__", None)
     loads = dis.get_instructions(code) if name in hidden and code else ()
-    return any(each.opname == "LOAD_GLOBAL" and each.argval == name for each in loads)
+    return any(load.opname == "LOAD_GLOBAL" and load.argval == name for load in loads)
 
 
 def _import(name: str, path: Path) -> types.ModuleType:
@@ -336,24 +342,24 @@ def _load(path: Path) -> types.ModuleType:
 def _write_parameters(function: Any, given: set[str], path: Path) -> tuple[tuple[str, ...], list[str]]:
     """Returns the op's parameters and its call's arguments as text, without odd defaults that nobody gives."""
     shown, handed = list[str](), list[str]()
-    for each in inspect.signature(function).parameters.values():
-        if each.kind in {each.VAR_POSITIONAL, each.VAR_KEYWORD}:
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}:
             line = inspect.unwrap(function).__code__.co_firstlineno
-            facts = {"file": path.name, "line": line, "function": function.__name__, "argument": each.name}
+            facts = {"file": path.name, "line": line, "function": function.__name__, "argument": parameter.name}
             raise UsageError("new_star_arguments", **facts)
-        needed, alone = each.default is each.empty, each.kind is each.KEYWORD_ONLY
-        dtype = str(each.default).startswith("torch.")
-        plain = each.default is None or isinstance(each.default, bool | int | float | str)
-        if not (needed or plain or dtype or each.name in given):
+        needed, alone = parameter.default is parameter.empty, parameter.kind is parameter.KEYWORD_ONLY
+        dtype = str(parameter.default).startswith("torch.")
+        plain = parameter.default is None or isinstance(parameter.default, bool | int | float | str)
+        if not (needed or plain or dtype or parameter.name in given):
             continue
-        kind = getattr(each.annotation, "__name__", str(each.annotation))
+        kind = getattr(parameter.annotation, "__name__", str(parameter.annotation))
         known = kind if kind in {"int", "float", "bool", "str"} else None
         known = "torch.Tensor" if needed and "Tensor" in kind else known
-        text = f"{each.name}: {known}" if known else each.name
+        text = f"{parameter.name}: {known}" if known else parameter.name
         if not needed:
-            default = str(each.default) if dtype else repr(each.default) if plain else "None"
+            default = str(parameter.default) if dtype else repr(parameter.default) if plain else "None"
             text += f" = {default}" if known else f"={default}"
         shown += ["*"] if alone and "*" not in shown else []
         shown.append(text)
-        handed.append(f"{each.name}={each.name}" if alone else each.name)
+        handed.append(f"{parameter.name}={parameter.name}" if alone else parameter.name)
     return tuple(shown), handed

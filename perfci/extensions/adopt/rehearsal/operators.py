@@ -33,15 +33,17 @@ class Operator:
     @property
     def mutates(self) -> tuple[str, ...]:
         """The arguments that it writes into."""
-        return tuple(each.name for each in self.arguments if each.alias_info and each.alias_info.is_write)
+        return tuple(
+            argument.name for argument in self.arguments if argument.alias_info and argument.alias_info.is_write
+        )
 
     @property
     def signature(self) -> inspect.Signature:
         """Its arguments as those of a function."""
         plain, named = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
         empty = inspect.Parameter.empty
-        kinds = [(named if each.kwarg_only else plain, each) for each in self.arguments]
-        defaults = [each.default_value if each.has_default_value() else empty for each in self.arguments]
+        kinds = [(named if argument.kwarg_only else plain, argument) for argument in self.arguments]
+        defaults = [argument.default_value if argument.has_default_value() else empty for argument in self.arguments]
         pairs = zip(kinds, defaults, strict=True)
         return inspect.Signature([inspect.Parameter(each.name, kind, default=value) for (kind, each), value in pairs])
 
@@ -61,15 +63,15 @@ class Operator:
 
         Those with tensors of one shape come first, then those with the most usual numbers of axes.
         """
-        names = [each.name for each in self.arguments]
+        names = [argument.name for argument in self.arguments]
         found: dict[str, tuple[list[tuple[int, ...]], dict[str, Any]]] = {}
         for values, options in self._list_samples(getattr(torch, dtype)):
             given = dict(zip(names, values, strict=False)) | options
             if len(values) > len(names) or not given.keys() <= {*names}:
                 continue
-            given = {each.name: given.get(each.name, each.default_value) for each in self.arguments}
+            given = {argument.name: given.get(argument.name, argument.default_value) for argument in self.arguments}
             like = next((each for each in given.values() if torch.is_tensor(each)), None)
-            given |= {each.name: like for each in self.arguments if each.is_out}
+            given |= {argument.name: like for argument in self.arguments if argument.is_out}
             shapes = [tuple(each.shape) for each in given.values() if torch.is_tensor(each)]
             if shapes and all(shape and min(shape) for shape in shapes):
                 described = {name: self._describe(each) for name, each in given.items()}
@@ -88,13 +90,15 @@ class Operator:
                 if options or not sample.kwargs:
                     yield [sample.input, *sample.args], options
             return
-        needed = [each for each in self.arguments if not each.has_default_value() and not each.is_out]
+        needed = [argument for argument in self.arguments if not argument.has_default_value() and not argument.is_out]
         for shape in ((5, 5), (2, 5, 5), (2, 3, 5, 5), (2, 2, 3, 5, 5), (5,)) if dtype is torch.float32 else ():
             # A list of as many numbers as its type says, such as a padding, or else a shape.
             known = {"Tensor": torch.zeros(shape), "List[int]": [*shape], **_GENERIC}
             values: list[Any] = [[1] * each.N if each.N else known.get(str(each.type)) for each in needed]
             with contextlib.suppress(Exception):  # an operator that refuses them
-                pkgutil.resolve_name(self.path)(*(each.clone() if torch.is_tensor(each) else each for each in values))
+                pkgutil.resolve_name(self.path)(
+                    *(value.clone() if torch.is_tensor(value) else value for value in values)
+                )
                 yield values, {}
 
     def _describe(self, value: Any) -> Any:
@@ -116,8 +120,8 @@ class Operator:
 def find_operator(name: str) -> Operator | None:
     """Returns torch's operator of a function's name, such as relu_, xlogy_Tensor and sigmoid_out."""
     plain, overload = name, ""
-    if not hasattr(torch.ops.aten, name) and (found := re.fullmatch(r"(\w+?)_(out|[A-Z]\w*)", name)):
-        plain, overload = found[1], found[2]
+    if not hasattr(torch.ops.aten, name) and (match := re.fullmatch(r"(\w+?)_(out|[A-Z]\w*)", name)):
+        plain, overload = match[1], match[2]
     packet = getattr(torch.ops.aten, plain, None)
     known = packet.overloads() if packet is not None and hasattr(packet, "overloads") else []
     schemas = {
@@ -154,7 +158,7 @@ def _find_info(name: str) -> Any:
         return None
     wanted = name.strip("_")
     for info in op_db:
-        names = {info.name, info.aten_name, *(each.name for each in info.aliases)}
+        names = {info.name, info.aten_name, *(alias.name for alias in info.aliases)}
         if wanted in {each.split(".")[-1].strip("_") for each in names}:
             return info
     return None

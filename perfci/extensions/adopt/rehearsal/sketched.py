@@ -50,7 +50,7 @@ def wrap(function: Any, device: str, hidden: dict[str, Any] | None = None) -> Ca
         vars(sys.modules[function.__module__])[function.__name__] = hidden[function.__name__]
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        found = next((each.device for each in (*args, *kwargs.values()) if isinstance(each, torch.Tensor)), None)
+        found = next((arg.device for arg in (*args, *kwargs.values()) if isinstance(arg, torch.Tensor)), None)
         if found is None or found.type == device:
             return function(*args, **kwargs)
         with mock.patch.multiple(torch.cuda, **_GUARDS), PassingFor(device, found):

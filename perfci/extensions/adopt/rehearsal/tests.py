@@ -70,7 +70,7 @@ class TestReader:
                 beside = path.parent / f"{(node.module or '').replace('.', '/')}.py"
                 known = self._carry_out(beside, depth + 1) if depth < 2 and beside.is_file() else {}
                 scope |= {key: value for key, value in known.items() if key.isupper()}
-                scope |= {each.asname: self._going.stand_in(each.name) for each in node.names if each.asname}
+                scope |= {name.asname: self._going.stand_in(name.name) for name in node.names if name.asname}
         tree = ast.fix_missing_locations(_Cut().visit(tree))
         exec(compile(tree, str(path), "exec", dont_inherit=True), scope)
         return scope
@@ -90,14 +90,14 @@ class TestReader:
                 names |= {key: value for key, value in frame.f_locals.items() if type(value) is int}
         call = Call(self._part, given, names)
         few = sum(part == self._part for part, _ in self._calls) < MOST_CASES
-        if few and call.tensors and all(each.shape for each in call.tensors.values()):
+        if few and call.tensors and all(tensor.shape for tensor in call.tensors.values()):
             self._calls.setdefault((self._part, call.key), call)
 
 
 def _list_needed(function: Any) -> list[str]:
     signature = function if isinstance(function, inspect.Signature) else inspect.signature(function)
     takes = signature.parameters.values()
-    return [each.name for each in takes if each.default is each.empty and each.kind < each.VAR_POSITIONAL]
+    return [take.name for take in takes if take.default is take.empty and take.kind < take.VAR_POSITIONAL]
 
 
 class _Cut(ast.NodeTransformer):

@@ -146,16 +146,16 @@ def _print(found: Any, lines: Iterable[str], output: str) -> None:
 def _show_rounds(where: Settings, names: Sequence[str], output: str) -> int:
     """Print the records of ops' logbooks, and write each with its picture into reports/rounds/."""
     chosen, patterns = {op.op: read_logbook(op.folder) for op in select(where, names)}, list_patterns(where)
-    found = {op: logbook for op, logbook in chosen.items() if logbook.rounds or logbook.problems}
-    lines = [] if found else [say("No round was tried yet: `perfci try OP --why TEXT` begins one.")]
-    for op, logbook in found.items():
-        lines += [f"> **{plain(sentence(each))}**" for each in logbook.problems]
+    rounds = {op: logbook for op, logbook in chosen.items() if logbook.rounds or logbook.problems}
+    lines = [] if rounds else [say("No round was tried yet: `perfci try OP --why TEXT` begins one.")]
+    for op, logbook in rounds.items():
+        lines += [f"> **{plain(sentence(problem))}**" for problem in logbook.problems]
         if logbook.rounds:
             record, picture = write_record(op, logbook.rounds, patterns)
             path = write_atomically(where.reports / FOLDER / f"{file_name(op)}.md", record.encode())
             if picture:
                 write_atomically(path.with_suffix(".png"), picture)
             lines += [record, say("Record: {path}", path=relative(path))]
-    logs = [{"op": op, **pick(logbook, "rounds problems")} for op, logbook in found.items()]
+    logs = [{"op": op, **pick(logbook, "rounds problems")} for op, logbook in rounds.items()]
     _print({"ops": logs, "patterns": patterns}, lines, output)
-    return Exit.WARNINGS if any(logbook.problems for logbook in found.values()) else Exit.OK
+    return Exit.WARNINGS if any(logbook.problems for logbook in rounds.values()) else Exit.OK

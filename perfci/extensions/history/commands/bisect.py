@@ -61,33 +61,38 @@ def bisect(
 COMMANDS = {"bisect": bisect}
 
 
-def get_exit_code(found: Bisection) -> Exit:
+def get_exit_code(bisection: Bisection) -> Exit:
     """0 if every culprit is named, each one commit; 3 if there is nothing to find, or not one commit."""
-    named = all(len(each.suspects) == 1 and each.confirmed is not False for each in found.culprits)
-    return Exit.OK if found.culprits and named else Exit.WARNINGS
+    named = all(len(culprit.suspects) == 1 and culprit.confirmed is not False for culprit in bisection.culprits)
+    return Exit.OK if bisection.culprits and named else Exit.WARNINGS
 
 
-def show_bisection(found: Bisection) -> Iterator[RenderableType]:
+def show_bisection(bisection: Bisection) -> Iterator[RenderableType]:
     """What came of it. What was searched for and tried has been shown by then."""
-    if found.nothing:
-        yield from show_ends(found)
-        yield Paragraph(found.nothing)
-    for number, culprit in enumerate(found.culprits):
+    if bisection.nothing:
+        yield from show_ends(bisection)
+        yield Paragraph(bisection.nothing)
+    for number, culprit in enumerate(bisection.culprits):
         yield ""
-        yield from _show_culprit(found, culprit, number)
+        yield from _show_culprit(bisection, culprit, number)
 
 
-def show_ends(found: Bisection) -> Iterator[RenderableType]:
+def show_ends(bisection: Bisection) -> Iterator[RenderableType]:
     """Between which revisions perfci searches, and for what."""
-    where = {"op": found.op, "good": found.good.id[:ID], "bad": found.bad.id[:ID], "device": found.device}
-    facts = {"count": found.commits, "seed": found.seed}
+    where = {
+        "op": bisection.op,
+        "good": bisection.good.id[:ID],
+        "bad": bisection.bad.id[:ID],
+        "device": bisection.device,
+    }
+    facts = {"count": bisection.commits, "seed": bisection.seed}
     yield say("{op} from {good} to {bad}: {count:commit|commits}, on {device}, seed {seed}", **where, **facts)
-    if found.failure:
+    if bisection.failure:
         yield Paragraph(say("BAD fails:"), style=STYLES[Gate.FAILS])
-        yield Paragraph(found.failure)
-    if found.first and found.case and not found.nothing:
-        change = _write_range(found.first)
-        yield say("BAD is slower by {change} at {case}, which is followed", change=change, case=found.case)
+        yield Paragraph(bisection.failure)
+    if bisection.first and bisection.case and not bisection.nothing:
+        change = _write_range(bisection.first)
+        yield say("BAD is slower by {change} at {case}, which is followed", change=change, case=bisection.case)
 
 
 def show_step(step: Leg, commit: Commit) -> Iterator[RenderableType]:
@@ -100,11 +105,11 @@ def show_step(step: Leg, commit: Commit) -> Iterator[RenderableType]:
         yield Paragraph(step.reason, 8)
 
 
-def _show_culprit(found: Bisection, culprit: Culprit, number: int) -> Iterator[RenderableType]:
+def _show_culprit(bisection: Bisection, culprit: Culprit, number: int) -> Iterator[RenderableType]:
     first, *others = culprit.suspects
     style = STYLES[Gate.WARNS if others or culprit.confirmed is False else Gate.FAILS]
-    yield Paragraph(_write_headline(found, culprit, number), style=style)
-    yield from (Paragraph(_name_commit(each), 2) for each in culprit.suspects)
+    yield Paragraph(_write_headline(bisection, culprit, number), style=style)
+    yield from (Paragraph(_name_commit(suspect), 2) for suspect in culprit.suspects)
     if others:
         text = say("Those that could tell them apart could not be tried, or noise hid what they are.")
         yield Paragraph(text, 2, "dim")
@@ -112,10 +117,10 @@ def _show_culprit(found: Bisection, culprit: Culprit, number: int) -> Iterator[R
         yield Paragraph(say("by {author}, {date}", author=first.author, date=first.date), 2, "dim")
     yield from (Paragraph(name, 2) for name in culprit.files)
     if culprit.sure is not None:
-        sure, steps = f"{100 * culprit.sure:.2f} %", len(found.steps)
+        sure, steps = f"{100 * culprit.sure:.2f} %", len(bisection.steps)
         yield Paragraph(say("sure to at least {sure}; revisions tried: {steps}", sure=sure, steps=steps), 2)
-    elif found.failure:
-        yield Paragraph(say("every revision was given the same inputs, of seed {seed}", seed=found.seed), 2)
+    elif bisection.failure:
+        yield Paragraph(say("every revision was given the same inputs, of seed {seed}", seed=bisection.seed), 2)
     if culprit.own:
         yield Paragraph(say("beside its own parent: {own}", own=_write_range(culprit.own)), 2)
     yield from (Paragraph(reason, 2) for reason in culprit.said)
@@ -127,23 +132,28 @@ def _show_culprit(found: Bisection, culprit: Culprit, number: int) -> Iterator[R
         folder = f"../perfci-{first.id[:ID]}"
         yield Paragraph(f"git worktree add {folder} {first.id[:ID]}", 4)
         against = ("--against", first.parents[0][:ID], "--project", folder)
-        yield Paragraph(commands.write("check", found.op, *against), 4, folds=False)
+        yield Paragraph(commands.write("check", bisection.op, *against), 4, folds=False)
 
 
-def _write_headline(found: Bisection, culprit: Culprit, number: int) -> str:
+def _write_headline(bisection: Bisection, culprit: Culprit, number: int) -> str:
     commit, count = culprit.suspects[0].id[:ID], len(culprit.suspects)
     change = culprit.own.value if culprit.own else culprit.change
-    if count > 1 and found.failure:
+    if count > 1 and bisection.failure:
         return say("It failed first with one of these {count:commit|commits}", count=count)
     if count > 1:
         return say("{change:+%} came with these {count:commit|commits}, or one of them", change=change, count=count)
-    if found.failure:
+    if bisection.failure:
         return say("It failed first with {commit}", commit=commit)
     if culprit.confirmed is False:
         return say("Not confirmed: {commit}", commit=commit)
-    if len(found.culprits) == 1:
+    if len(bisection.culprits) == 1:
         return say("The culprit is {commit}: {change:+%}", commit=commit, change=change)
-    facts: dict[str, Fact] = {"number": number + 1, "count": len(found.culprits), "commit": commit, "change": change}
+    facts: dict[str, Fact] = {
+        "number": number + 1,
+        "count": len(bisection.culprits),
+        "commit": commit,
+        "change": change,
+    }
     return say("Culprit {number} of {count} is {commit}: {change:+%}", **facts)
 
 
@@ -156,7 +166,7 @@ def _write_range(change: Interval) -> str:
     return "{} ({} .. {})".format(*texts)
 
 
-def to_json(found: Bisection) -> Mapping[str, Any]:
+def to_json(bisection: Bisection) -> Mapping[str, Any]:
     """The same for programs; changes are ratios - 1, times microseconds."""
 
     def write_commit(commit: Commit) -> Mapping[str, Any]:
@@ -173,14 +183,16 @@ def to_json(found: Bisection) -> Mapping[str, Any]:
         }
 
     def write_culprit(culprit: Culprit) -> Mapping[str, Any]:
-        suspects = [write_commit(each) for each in culprit.suspects]
+        suspects = [write_commit(suspect) for suspect in culprit.suspects]
         files = [{"name": name} for name in culprit.files]
         return pick(culprit, "change sure own confirmed said", suspects=suspects, files=files)
 
     return {
-        **pick(found, "op commits seed device case failure nothing", change=found.first, good_us=found.base_us),
-        "good": write_commit(found.good),
-        "bad": write_commit(found.bad),
-        "steps": [write_step(step) for step in found.steps],
-        "culprits": [write_culprit(each) for each in found.culprits],
+        **pick(
+            bisection, "op commits seed device case failure nothing", change=bisection.first, good_us=bisection.base_us
+        ),
+        "good": write_commit(bisection.good),
+        "bad": write_commit(bisection.bad),
+        "steps": [write_step(step) for step in bisection.steps],
+        "culprits": [write_culprit(culprit) for culprit in bisection.culprits],
     }

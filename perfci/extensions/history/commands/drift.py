@@ -63,9 +63,9 @@ def separate(blocks: Sequence[Iterable[RenderableType]]) -> Iterator[RenderableT
         yield from block
 
 
-def write_head(found: History) -> str:
+def write_head(history: History) -> str:
     """Which history it is, and from when to when."""
-    runs, facts = found.runs, dict[str, Fact](op=found.op, device=found.device)
+    runs, facts = history.runs, dict[str, Fact](op=history.op, device=history.device)
     if not runs:
         return say("{op} on {device}: no accepted run", **facts)
     facts |= {"first": runs[0].created[:10], "last": runs[-1].created[:10]}
@@ -94,29 +94,31 @@ class _Drift:
 
 def show_drift(histories: Sequence[History], pattern: str | None, where: Settings, *, strict: bool, json: bool) -> int:
     """Print steps and what explains them; 3 if a kernel became slower and nothing explains it, 2 if strict."""
-    every = [_find_drift(each, pattern, where) for each in histories]
-    found = [one for one in every if one.cases or one.tensors or pattern is None]
-    if every and not found:
+    every = [_find_drift(history, pattern, where) for history in histories]
+    drift = [one for one in every if one.cases or one.tensors or pattern is None]
+    if every and not drift:
         raise UsageError("no_case_fits", pattern=pattern, ops=", ".join(one.history.op for one in every))
-    print_found([_to_json(one) for one in found], separate([_show_drift(one) for one in found]), json=json)
-    return exit_code(Gate.WARNS if any(one.found for one in found) else Gate.OK, strict=strict)
+    print_found([_to_json(one) for one in drift], separate([_show_drift(one) for one in drift]), json=json)
+    return exit_code(Gate.WARNS if any(one.found for one in drift) else Gate.OK, strict=strict)
 
 
-def _find_drift(found: History, pattern: str | None, where: Settings) -> _Drift:
-    known = {case: runs for case, runs in changepoints.index_cases(found.runs).items() if matches(case, pattern)}
-    tensors = tuple(each.case for run in found.runs[-1:] for each in run.stored if matches(each.case, pattern))
-    why = {run: step.why for step in read_steps(where.baselines, found.device, found.op) for run in step.after.run_ids}
-    steps = environment_steps(found.runs)
+def _find_drift(history: History, pattern: str | None, where: Settings) -> _Drift:
+    drift = {case: runs for case, runs in changepoints.index_cases(history.runs).items() if matches(case, pattern)}
+    tensors = tuple(each.case for run in history.runs[-1:] for each in run.stored if matches(each.case, pattern))
+    why = {
+        run: step.why for step in read_steps(where.baselines, history.device, history.op) for run in step.after.run_ids
+    }
+    steps = environment_steps(history.runs)
     moved = []
-    for before, after in itertools.pairwise(found.runs):
-        fields = [each for each in steps.get(after.run, ()) if each.bearing is not Bearing.BOARD]
+    for before, after in itertools.pairwise(history.runs):
+        fields = [step for step in steps.get(after.run, ()) if step.bearing is not Bearing.BOARD]
         if fields:
             moved.append((before, after, list_differences(fields), why.get(after.run)))
     return _Drift(
-        found,
-        {case: (len(runs), changepoints.find_changes(runs)) for case, runs in known.items()},
+        history,
+        {case: (len(runs), changepoints.find_changes(runs)) for case, runs in drift.items()},
         tensors,
-        tuple(change for case in tensors for change in changepoints.find_stored_changes(found.runs, case)),
+        tuple(change for case in tensors for change in changepoints.find_stored_changes(history.runs, case)),
         tuple(moved),
     )
 
@@ -132,7 +134,7 @@ def _show_drift(one: _Drift) -> Iterator[RenderableType]:
     for change in (*steps, *one.stored):
         style = warning if change.unexplained else ""
         yield Paragraph(changepoints.describe_change(change, op), 2, style)
-    facts = {"cases": len(one.cases), "steps": len(steps), "unexplained": sum(each.unexplained for each in steps)}
+    facts = {"cases": len(one.cases), "steps": len(steps), "unexplained": sum(step.unexplained for step in steps)}
     text = say("Cases: {cases}; steps: {steps}, for the worse and unexplained: {unexplained}.", **facts)
     if few := sum(count < changepoints.FEWEST for count, _ in one.cases.values()):
         text += " " + say("Too few runs for steps ({least}): {few}.", least=changepoints.FEWEST, few=few)
@@ -174,7 +176,7 @@ def _write_run(run: HistoryRun) -> Mapping[str, Any]:
 
 def show_boards(histories: Sequence[History], device: str | None, where: Settings, *, json: bool) -> int:
     """Compare boards, and print how they differ; 3 if one stands out that is not quarantined."""
-    by_device = {one.device: [each for each in histories if each.device == one.device] for one in histories}
+    by_device = {one.device: [history for history in histories if history.device == one.device] for one in histories}
     runs = {key: {one.op: one.runs for one in ops} for key, ops in by_device.items()}
     found = {key: compare_boards(ops) for key, ops in runs.items()}
     problems = [problem for one in histories for problem in one.problems]
@@ -216,12 +218,12 @@ def _reopen(board: Board, device: str, runs: Mapping[str, Sequence[HistoryRun]])
 
 def _show_device(
     device: str,
-    found: Sequence[Board],
+    boards: Sequence[Board],
     quarantine: set[str],
     cleared: set[str],
     runs: Mapping[str, Sequence[HistoryRun]],
 ) -> Iterator[RenderableType]:
-    yield Paragraph(say("Boards of {device}: {count}", device=device, count=len(found)), style="bold")
+    yield Paragraph(say("Boards of {device}: {count}", device=device, count=len(boards)), style="bold")
 
     def name_state(one: Board) -> str:
         key = board_key(one.board)
@@ -240,17 +242,17 @@ def _show_device(
             "-" if one.clock is None else units.percent(1 / one.clock.ratio.value - 1, signed=True),
             name_state(one),
         )
-        for one in found
+        for one in boards
     ]
-    styles = [STYLES[Gate.WARNS] if one.outside else "" for one in found]
-    if found:
+    styles = [STYLES[Gate.WARNS] if one.outside else "" for one in boards]
+    if boards:
         headings = "board | runs: | INCONCLUSIVE: | overturned: | A/A spread: | times: | clock: | state:"
         yield Grid(make_table(headings, lines), styles=styles)
-    for one in found:
+    for one in boards:
         told = (*describe_board(one, device), *_reopen(one, device, runs))
         yield from (Paragraph(reason, 2, STYLES[Gate.WARNS]) for reason in told)
-    if (difference := find_difference(found)) is not None:
+    if (difference := find_difference(boards)) is not None:
         text = say("Standard deviation of a reference's time between boards: {sd}.", sd=units.percent(difference))
         yield Paragraph(text, 2, "dim")
-    if len(found) == 1:
+    if len(boards) == 1:
         yield Paragraph(say("There is no other board to compare it with."), 2, "dim")

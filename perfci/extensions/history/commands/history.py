@@ -76,11 +76,11 @@ def history(
         return drifts.show_boards(histories, device, where, json=json)
     every = [
         OpHistory(
-            each,
-            {name: points for name, points in list_points(each.runs).items() if matches(name, case)},
-            {name: points for name, points in list_points(each.runs, stored=True).items() if matches(name, case)},
+            history,
+            {name: points for name, points in list_points(history.runs).items() if matches(name, case)},
+            {name: points for name, points in list_points(history.runs, stored=True).items() if matches(name, case)},
         )
-        for each in histories
+        for history in histories
     ]
     found = [one for one in every if one.cases or one.stored or case is None]
     if histories and not found:
@@ -113,10 +113,10 @@ def _copy(
     paths = runs or [where.reports] * (where.reports / RUN_FILE).exists()
     with open_store(url) as store:
         done = archive.import_project(store, where, [results.read(path, where.root) for path in paths], kept)
-        found = drifts.read_histories(where, ops, device, store, case)
+        histories = drifts.read_histories(where, ops, device, store, case)
     if not quiet:
         print_lines(say("Copied: {new}; there before: {known}. Verdicts: {verdicts}; blocks: {blocks}.", **vars(done)))
-    there = {(one.device, one.op): one for one in found}
+    there = {(one.device, one.op): one for one in histories}
     for (device_key, name), problems in done.problems.items():
         one = there.get((device_key, name), History(name, device_key))
         there[device_key, name] = replace(one, problems=(*problems, *one.problems))
@@ -187,7 +187,7 @@ def _show_runs(case: str, points: Sequence[HistoryPoint], most: int) -> Iterator
 
 def _show_marks(point: HistoryPoint) -> Iterator[Paragraph]:
     if point.steps:
-        fields = "; ".join(f"{each.field} {each.before or '-'} -> {each.after or '-'}" for each in point.steps)
+        fields = "; ".join(f"{step.field} {step.before or '-'} -> {step.after or '-'}" for step in point.steps)
         yield Paragraph(say("environment: {fields}", fields=fields), 4, "magenta")
     if point.why is not None:
         yield Paragraph(say("a loss was accepted: {why}", why=point.why), 4, STYLES[Gate.WARNS])

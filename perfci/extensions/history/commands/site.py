@@ -34,8 +34,8 @@ def build_site(where: Settings, runs: Sequence[Path], out: Path | None, url: str
     folder = out or Path("public")
     since = None
     try:
-        found = find_last_release(where.root, where.release_tags, release)
-        since = Release(found.name, list_ancestors(where.root, found.commit))
+        last_release = find_last_release(where.root, where.release_tags, release)
+        since = Release(last_release.name, list_ancestors(where.root, last_release.commit))
     except GitError:
         if release:  # without one the heat map is about all kept runs
             raise

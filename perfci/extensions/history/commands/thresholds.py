@@ -95,29 +95,29 @@ def relax(
 COMMANDS = {"thresholds": thresholds}
 
 
-def _show_values(found: Sequence[Explained]) -> Iterator[RenderableType]:
-    for one in found:
+def _show_values(table: Sequence[Explained]) -> Iterator[RenderableType]:
+    for one in table:
         yield _head(one.op, one.device)
         apart = Reason("earned_apart", {"ops": one.op, "device": one.device, "fields": one.apart})
         for reason in (*one.ended, *([apart] if one.apart else [])):
             yield Paragraph(reason, 2, STYLES[Gate.WARNS])
-        for case, group in groupby(one.values, lambda each: each.case):
+        for case, group in groupby(one.values, lambda value: value.case):
             values = list(group)
             yield Paragraph(case or say("every case that is not listed below"), 2)
             lines = [
                 (
-                    say("{key} from {length} us on", key=each.key, length=each.part)
-                    if each.part and each.key == TAU
-                    else f"{each.key} {each.part}".strip(),
-                    say("anything") if each.value is None else each.text,
-                    write_chance(each.predicted),
-                    say("built in") if each.layer is Layer.BUILT_IN else str(each.origin),
+                    say("{key} from {length} us on", key=value.key, length=value.part)
+                    if value.part and value.key == TAU
+                    else f"{value.key} {value.part}".strip(),
+                    say("anything") if value.value is None else value.text,
+                    write_chance(value.predicted),
+                    say("built in") if value.layer is Layer.BUILT_IN else str(value.origin),
                 )
-                for each in values
+                for value in values
             ]
-            below = [[Paragraph(text, 6, "dim") for text in _describe_record(each)] for each in values]
+            below = [[Paragraph(text, 6, "dim") for text in _describe_record(value)] for value in values]
             yield Grid(make_table("key | value | false alarms: | from", lines), below=below, indent=4)
-    if not found:
+    if not table:
         yield say("There are no ops here.")
 
 
@@ -145,16 +145,16 @@ def _describe_record(each: Value) -> Iterator[str]:
         yield own.why
 
 
-def _show_earned(found: Sequence[Tightened], *, wrote: bool) -> Iterator[RenderableType]:
+def _show_earned(tighteneds: Sequence[Tightened], *, wrote: bool) -> Iterator[RenderableType]:
     """Every op with what it has earned, then what became of it."""
-    for one in found:
+    for one in tighteneds:
         if one.moves or one.said or one.failure:
             yield from _show_op(one)
-    moved = sum(len(one.changes) for one in found if not one.failure)
-    anew = sum(len(one.anew) for one in found if not one.failure)
-    if not found:
+    moved = sum(len(one.changes) for one in tighteneds if not one.failure)
+    anew = sum(len(one.anew) for one in tighteneds if not one.failure)
+    if not tighteneds:
         yield sentence(Reason("tighten_no_history"))
-    elif not any(one.moves for one in found):
+    elif not any(one.moves for one in tighteneds):
         yield say("Nothing to tighten: every threshold is as tight as its accepted runs allow.")
     elif wrote:
         yield say("Thresholds that were tightened: {count}; gone back: {anew}.", count=moved, anew=anew)

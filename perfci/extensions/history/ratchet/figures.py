@@ -122,8 +122,8 @@ class FigureSeries:
 
 def list_cases(run: HistoryRun, suite: Suite) -> Mapping[str, Case]:
     """The cases of a run that were accepted, by id."""
-    found: Sequence[Case] = run.cases if suite is Suite.PERFORMANCE else (*run.accuracy, *run.stored)
-    return {each.case: each for each in found if each.case not in run.inconclusive}
+    cases: Sequence[Case] = run.cases if suite is Suite.PERFORMANCE else (*run.accuracy, *run.stored)
+    return {case.case: case for case in cases if case.case not in run.inconclusive}
 
 
 def read_series(history: Sequence[HistoryRun], suite: Suite, case: str, key: Key) -> FigureSeries:

@@ -174,10 +174,10 @@ class Predicted:
         return kept and self.alarms <= RATE
 
 
-def predict_rates(tau: float, found: NullNoise, family: int, alpha: float) -> Predicted:
+def predict_rates(tau: float, null_noise: NullNoise, family: int, alpha: float) -> Predicted:
     """What this tau, a ratio, does to a case: alarms, which end trust, by the noise's upper bound, else the likely."""
-    alarms = _predict(tau, found.upper, max(family, 1), alpha).alarms
-    return replace(_predict(tau, found.likely, max(family, 1), alpha), alarms=alarms)
+    alarms = _predict(tau, null_noise.upper, max(family, 1), alpha).alarms
+    return replace(_predict(tau, null_noise.likely, max(family, 1), alpha), alarms=alarms)
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -199,9 +199,9 @@ def count_ends(drawn: many_duels.Duels, tau: float, unit: float = 1.0) -> Predic
     )
 
 
-def find_least_tau(found: NullNoise, family: int, alpha: float, floor: float, ceiling: float) -> float | None:
+def find_least_tau(null_noise: NullNoise, family: int, alpha: float, floor: float, ceiling: float) -> float | None:
     """The least tau from the floor up to the ceiling that this noise bears. None if it bears none of them."""
     steps = math.ceil(math.log(ceiling / floor) / math.log(_TAU_STEP)) if ceiling > floor else 0
     tries = [min(floor * _TAU_STEP**step, ceiling) for step in range(steps)] + [ceiling]
-    at = bisect.bisect_left(tries, True, key=lambda tau: predict_rates(tau, found, family, alpha).bearable)
+    at = bisect.bisect_left(tries, True, key=lambda tau: predict_rates(tau, null_noise, family, alpha).bearable)
     return tries[at] if at < len(tries) else None

@@ -70,26 +70,30 @@ def rescale_targets(limits: Thresholds, op: str, accepted: Mapping[str, float], 
 
 def _tighten_tau(history: Sequence[HistoryRun], limits: Thresholds, op: str, case: str, family: int) -> Tighter | None:
     # The A/A duels of this environment, whatever epoch they are of: a loss changes a kernel, not its noise.
-    duels = [(run.run, known.null) for run in select_environment(history) if (known := _find_performance(run, case))]
+    duels = [
+        (run.run, performance.null)
+        for run in select_environment(history)
+        if (performance := _find_performance(run, case))
+    ]
     nulls = [(run, null) for run, own in duels for null in noise.select_usable([own])]
     if len(nulls) < NULLS:
         return None
-    found = noise.bound_scales([null for _, null in nulls])
+    scales = noise.bound_scales([null for _, null in nulls])
     own, timer = limits.for_case(op, case), history[-1].environment.timer
     # Of the kernel now: the median of the last runs.
-    lengths = [known.kernel_us.median_us for run in history if (known := _find_performance(run, case))]
+    lengths = [performance.kernel_us.median_us for run in history if (performance := _find_performance(run, case))]
     length = statistics.median(lengths[-5:])
     before = own.tau_at(length)
     floor = max(FLOOR, own.floor(timer) / length)
-    bound = noise.find_least_tau(found, family, own.alpha, floor, min(before, CaseThresholds().tau_at(length)))
+    bound = noise.find_least_tau(scales, family, own.alpha, floor, min(before, CaseThresholds().tau_at(length)))
     if bound is None or (after := step(before, bound)) is None:
         return None
-    rates = noise.predict_rates(after, found, family, own.alpha)
+    rates = noise.predict_rates(after, scales, family, own.alpha)
     if rates.alarms > RATE:
         return None
     facts: dict[str, Fact] = {
-        "op": op, "case": case, "nulls": found.nulls, "bound": 100 * bound, "before": 100 * before,
-        "after": 100 * after, "block": 100 * found.upper.block, "process": 100 * found.upper.process,
+        "op": op, "case": case, "nulls": scales.nulls, "bound": 100 * bound, "before": 100 * before,
+        "after": 100 * after, "block": 100 * scales.upper.block, "process": 100 * scales.upper.process,
         "alarms": 100 * rates.alarms, "undecided": 100 * rates.undecided, "more": rates.more, "blocks": rates.blocks,
         "seen": rates.seen, "floor": 100 * floor, "family": family,
     }  # fmt: skip
@@ -98,8 +102,8 @@ def _tighten_tau(history: Sequence[HistoryRun], limits: Thresholds, op: str, cas
 
 
 def _find_performance(run: HistoryRun, case: str) -> HistoryCase | None:
-    known = figures.list_cases(run, Suite.PERFORMANCE).get(case)
-    return known if isinstance(known, HistoryCase) else None
+    performance = figures.list_cases(run, Suite.PERFORMANCE).get(case)
+    return performance if isinstance(performance, HistoryCase) else None
 
 
 def tighten_figure(
@@ -145,5 +149,5 @@ def _round(value: float, up: bool) -> float:
 
 def _find_before(limits: Thresholds, op: str, case: str, key: Key) -> float | None:
     """The value in force. None for a threshold that is not set, or that files do not know."""
-    found: float | None = getattr(limits.for_case(op, case), key.name, None)
-    return found
+    before: float | None = getattr(limits.for_case(op, case), key.name, None)
+    return before

@@ -20,14 +20,14 @@ def find_chains(kernels: Path) -> dict[str, Path]:
 
 def select_chains(kernels: Path, names: Sequence[str]) -> dict[str, Path]:
     """The chains of these names, or all of them. Raises UsageError if one is missing, with the nearest name."""
-    found = find_chains(kernels)
-    if not found:
+    chains = find_chains(kernels)
+    if not chains:
         raise UsageError("chain_none", folder=str(kernels / FOLDER))
     for name in names:
-        if name not in found:
-            near = difflib.get_close_matches(name, found, n=1, cutoff=0.0)
-            raise UsageError("chain_unknown", chain=name, guess=near[0], known=", ".join(found))
-    return {name: path for name, path in found.items() if not names or name in names}
+        if name not in chains:
+            near = difflib.get_close_matches(name, chains, n=1, cutoff=0.0)
+            raise UsageError("chain_unknown", chain=name, guess=near[0], known=", ".join(chains))
+    return {name: path for name, path in chains.items() if not names or name in names}
 
 
 @dataclass(frozen=True)

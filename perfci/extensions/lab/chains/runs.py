@@ -44,7 +44,7 @@ class Setting:
 def check_case(on: Setting, params: Params, seed: int) -> ChainCase:
     """Computes a case three times and judges it. Whatever its functions do becomes one of its failures."""
     case = case_id(params)
-    if on.device.info.kind == "cpu" and any(params is each for each in on.chain.accelerator_cases):
+    if on.device.info.kind == "cpu" and any(params is case for case in on.chain.accelerator_cases):
         return ChainCase(case, seed, unchecked=Reason("chain_accelerator_case", {"case": case}))
     try:
         return _CheckedCase(on, params, seed).check()
@@ -72,8 +72,8 @@ def list_parameters(function: Callable[..., Any]) -> list[str]:
     >>> list_parameters(lambda x, weight, *, eps=1e-6, **others: x)
     ['x', 'weight', 'eps']
     """
-    found = inspect.signature(function).parameters.values()
-    return [parameter.name for parameter in found if parameter.kind not in _REST]
+    parameters = inspect.signature(function).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind not in _REST]
 
 
 def _wire(stage: Stage, function: Callable[..., Any]) -> dict[str, str]:
@@ -95,13 +95,15 @@ def take_arguments(stage: Stage, function: Callable[..., Any], state: State, whe
 
 def name_outputs(stage: Stage, output: Any, arrays: Arrays, where: Where) -> dict[str, Any]:
     """A stage's outputs by the names that later stages take. Raises StageError for anything but tensors."""
-    found = dict(output) if isinstance(output, Mapping) else {stage.name: output}
-    sound = all(isinstance(name, str) and name.isidentifier() and arrays.is_array(each) for name, each in found.items())
-    if not found or not sound:
-        kinds = ", ".join(f"{name}: {type(each).__name__}" for name, each in found.items())
+    outputs = dict(output) if isinstance(output, Mapping) else {stage.name: output}
+    sound = all(
+        isinstance(name, str) and name.isidentifier() and arrays.is_array(each) for name, each in outputs.items()
+    )
+    if not outputs or not sound:
+        kinds = ", ".join(f"{name}: {type(each).__name__}" for name, each in outputs.items())
         got = f"{{{kinds}}}" if isinstance(output, Mapping) else type(output).__name__
         raise StageError("chain_output", **where, stage=stage.name, got=got)
-    return found
+    return outputs
 
 
 def add_outputs(stage: Stage, state: State, outputs: State, where: Where) -> dict[str, Any]:
@@ -113,11 +115,11 @@ def add_outputs(stage: Stage, state: State, outputs: State, where: Where) -> dic
 
 def describe_arguments(values: State, wires: Mapping[str, str], arrays: Arrays) -> str:
     """Arguments in a sentence: `a=x (2, 8) float16, heads=heads 4`."""
-    found = []
+    arguments = []
     for parameter, value in values.items():
         form = _describe_form(value, arrays) if arrays.is_array(value) else repr(value)
-        found.append(f"{parameter}={wires[parameter]} {form}")
-    return ", ".join(found) or "-"
+        arguments.append(f"{parameter}={wires[parameter]} {form}")
+    return ", ".join(arguments) or "-"
 
 
 def _describe_form(array: Any, arrays: Arrays) -> str:
@@ -265,8 +267,8 @@ class _CheckedCase:
         return Output(name, facts.dtype, epsilon, largest, self._error(array, exact), self._error(usual, exact))
 
     def _find_stats(self, got: Any, exact: Any) -> ErrorStats:
-        known = self.arrays.deviation(got, exact)
-        return (known or errors_of(self.arrays.host(got), self.arrays.host(exact))).stats
+        stats = self.arrays.deviation(got, exact)
+        return (stats or errors_of(self.arrays.host(got), self.arrays.host(exact))).stats
 
     def _error(self, got: Any, exact: Any) -> Error:
         stats = self._find_stats(got, exact)

@@ -33,7 +33,7 @@ class Output:
 
 def worst(errors: Sequence[Error]) -> Error:
     """The largest of each figure of several outputs."""
-    found = {name: [value for each in errors if (value := getattr(each, name)) is not None] for name in MEASURES}
+    found = {name: [value for error in errors if (value := getattr(error, name)) is not None] for name in MEASURES}
     return Error(*(max(found[name], default=None) for name in MEASURES))
 
 
@@ -78,7 +78,7 @@ def judge(
     """Returns the error nearest to its limit, that limit, and a reason for each output of the chain that is too far."""
     nearest: tuple[float, Error | None, Error | None] = (-1.0, None, None)
     failures = []
-    taken = {at for each in reads for at in each}
+    taken = {at for read in reads for at in read}
     for end in (at for at in range(len(reads)) if at not in taken):  # what they give is what the chain gives
         for output in outputs[end]:
             # The tolerance, or RATIO times the error of PyTorch's own ops, whichever is larger.
@@ -113,10 +113,10 @@ def _blame(
     def lead(at: int) -> float:
         """How many times PyTorch's error the kernels' is."""
         ratios = [1.0] if not outputs[at] else []
-        for each in outputs[at]:
-            floor = NOISE * (each.epsilon or TOLERANCES["float64"][0])
-            floor *= 1.0 if measure == "l2" else each.largest or 1.0
-            ours, theirs = getattr(each.so_far, measure), getattr(each.usual, measure)
+        for output in outputs[at]:
+            floor = NOISE * (output.epsilon or TOLERANCES["float64"][0])
+            floor *= 1.0 if measure == "l2" else output.largest or 1.0
+            ours, theirs = getattr(output.so_far, measure), getattr(output.usual, measure)
             ratios.append(max(ours or 0.0, floor) / max(theirs or 0.0, floor))
         return max(ratios)
 
@@ -128,9 +128,9 @@ def _blame(
     culprit = max(grown, key=lambda at: grown[at])
 
     def find_before(which: str) -> float:
-        errors = (getattr(stages[each], which) for each in reads[culprit])
+        errors = (getattr(stages[read], which) for read in reads[culprit])
         return max((getattr(error, measure) or 0.0 for error in errors if error), default=0.0)
 
-    own = stages[culprit]
-    facts = {"stage": own.stage, "before": find_before("so_far"), "after": getattr(own.so_far, measure)}
-    return {**facts, "usual_before": find_before("usual"), "usual_after": getattr(own.usual, measure)}
+    blame = stages[culprit]
+    facts = {"stage": blame.stage, "before": find_before("so_far"), "after": getattr(blame.so_far, measure)}
+    return {**facts, "usual_before": find_before("usual"), "usual_after": getattr(blame.usual, measure)}

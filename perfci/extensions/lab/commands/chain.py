@@ -34,35 +34,35 @@ def chain(
     """Check ops in a row, as a model calls them: stage by stage and as a whole."""
     where, request = language.load(project), Request(tuple(names), case, device, seed=seed)
     with Progress() as progress:
-        found = check_chains(where, request, progress)
-    failed = [why for one in found.results for case in one.cases for why in case.failures]
-    failed += [one.failure for one in found.results if one.failure]
-    right = sum(case.verdict == "PASS" for one in found.results for case in one.cases)
+        chains = check_chains(where, request, progress)
+    failed = [why for one in chains.results for case in one.cases for why in case.failures]
+    failed += [one.failure for one in chains.results if one.failure]
+    right = sum(case.verdict == "PASS" for one in chains.results for case in one.cases)
     said = failed or [Reason("chains_right", {"count": right})]
-    answer, code = {**to_json(found), "case": request.pattern}, get_exit_code(found)
+    answer, code = {**to_json(chains), "case": request.pattern}, get_exit_code(chains)
     gate = {Exit.OK: Gate.OK, Exit.GATE_FAILED: Gate.FAILS}.get(code)
-    keep_answer(where, KEPT, gate, (one.name for one in found.results), said, answer)
+    keep_answer(where, KEPT, gate, (one.name for one in chains.results), said, answer)
     none = [sentence(Reason("chain_none", {"folder": str(where.kernels / FOLDER)}))]
-    print_found(to_json(found), show_chains(found) if found.results else none, json=output == "json")
+    print_found(to_json(chains), show_chains(chains) if chains.results else none, json=output == "json")
     return code
 
 
 COMMANDS = {"chain": chain}
 
 
-def get_exit_code(found: Chains) -> Exit:
+def get_exit_code(chains: Chains) -> Exit:
     """2 if a chain is wrong or broken, 3 if there are chains and no case could be checked here, else 0."""
-    if any(result.failed for result in found.results):
+    if any(result.failed for result in chains.results):
         return Exit.GATE_FAILED
-    unchecked = all(case.unchecked for result in found.results for case in result.cases)
-    return Exit.WARNINGS if found.results and unchecked else Exit.OK
+    unchecked = all(case.unchecked for result in chains.results for case in result.cases)
+    return Exit.WARNINGS if chains.results and unchecked else Exit.OK
 
 
-def show_chains(found: Chains) -> Iterator[RenderableType]:
+def show_chains(chains: Chains) -> Iterator[RenderableType]:
     """The answer for a terminal or a log."""
-    name = found.device.name if found.device else "-"
-    yield say("Chains on {device}, seed {seed}; errors are relative L2 ones", device=name, seed=found.seed)
-    for result in found.results:
+    name = chains.device.name if chains.device else "-"
+    yield say("Chains on {device}, seed {seed}; errors are relative L2 ones", device=name, seed=chains.seed)
+    for result in chains.results:
         counts = Counter(case.verdict for case in result.cases)
         text = f"{result.name}: {say('{count:case|cases}', count=len(result.cases))}"
         if counts:
@@ -100,11 +100,11 @@ def _make_row(stage: StageResult) -> tuple[str, ...]:
         return "-" if value is None else f"{value:.1e}" if value else "0"
 
     errors = (stage.so_far, stage.usual)
-    largest = (write(each.max_abs if each else None) for each in errors)
-    return (stage.stage, *(write(each.l2 if each else None) for each in errors), *largest)
+    largest = (write(error.max_abs if error else None) for error in errors)
+    return (stage.stage, *(write(error.l2 if error else None) for error in errors), *largest)
 
 
-def to_json(found: Chains) -> Mapping[str, Any]:
+def to_json(chains: Chains) -> Mapping[str, Any]:
     """The same for programs."""
 
     def write_chain(result: ChainResult) -> Mapping[str, Any]:
@@ -112,4 +112,4 @@ def to_json(found: Chains) -> Mapping[str, Any]:
         cases = [pick(case, names) for case in result.cases]
         return pick(result, "failed failure", chain=result.name, cases=cases)
 
-    return pick(found, "device seed", chains=[write_chain(result) for result in found.results])
+    return pick(chains, "device seed", chains=[write_chain(result) for result in chains.results])

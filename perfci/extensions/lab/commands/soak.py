@@ -42,8 +42,12 @@ def soak(
     where, request = language.load(project), Request(tuple(ops), case, device, seed=seed, timer=timer)
     with Progress() as progress:
         found = soak_ops(where, request, progress, calls, decay_limit / 100)
-    gate, looked = Gate.FAILS if found.failed else Gate.OK, {each.op for each in found.findings}
-    bad = ((each.op, each.test, each.reason) for each in found.findings if each.status in {Status.FAIL, Status.ERROR})
+    gate, looked = Gate.FAILS if found.failed else Gate.OK, {finding.op for finding in found.findings}
+    bad = (
+        (finding.op, finding.test, finding.reason)
+        for finding in found.findings
+        if finding.status in {Status.FAIL, Status.ERROR}
+    )
     said = [f"{op}, {test}: {sentence(why)}" for op, test, why in bad if why] or [write_summary(found)]
     text, path = keep_answer(where, FOLDER, gate, looked, said, {**to_json(found), "case": request.pattern})
     if output == "json":
@@ -56,10 +60,10 @@ def soak(
 COMMANDS = {"soak": soak}
 
 
-def show_soak(found: Soak) -> Iterator[RenderableType]:
+def show_soak(soak: Soak) -> Iterator[RenderableType]:
     """The answer for a terminal or a log."""
-    yield say("Soaked on {device}, seed {seed}", device=found.device.name, seed=found.seed)
-    for op, findings in groupby(found.findings, lambda finding: finding.op):
+    yield say("Soaked on {device}, seed {seed}", device=soak.device.name, seed=soak.seed)
+    for op, findings in groupby(soak.findings, lambda finding: finding.op):
         yield ""
         yield Paragraph(op, style="bold")
         for finding in findings:
@@ -68,12 +72,12 @@ def show_soak(found: Soak) -> Iterator[RenderableType]:
             yield Paragraph(text + (f": {numbers}" if numbers else ""), style=_STYLES[finding.status])
             if finding.reason is not None:
                 yield Paragraph(finding.reason, 8)
-    yield from ("", Paragraph(write_summary(found), style="bold red" if found.failed else "green"))
+    yield from ("", Paragraph(write_summary(soak), style="bold red" if soak.failed else "green"))
 
 
-def write_summary(found: Soak) -> str:
+def write_summary(soak: Soak) -> str:
     """How the tests ended."""
-    counts = Counter(each.status for each in found.findings)
+    counts = Counter(finding.status for finding in soak.findings)
     names = zip(("passed", "failed", "skipped", "errors"), Status, strict=True)
     totals = {name: counts[status] for name, status in names}
     return say("{passed} passed, {failed} failed, {errors} errors, {skipped} skipped", **totals)
@@ -117,6 +121,6 @@ def write_numbers(test: str, facts: dict[str, Fact]) -> str:
     return ""
 
 
-def to_json(found: Soak) -> Mapping[str, Any]:
+def to_json(soak: Soak) -> Mapping[str, Any]:
     """The same for programs: bytes, microseconds, and ratios - 1."""
-    return pick(found, "seed failed findings", device=found.device.name, device_key=found.device.key)
+    return pick(soak, "seed failed findings", device=soak.device.name, device_key=soak.device.key)

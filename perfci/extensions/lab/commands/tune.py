@@ -100,45 +100,45 @@ def _tune_on_cluster(where: Settings, request: Request, cluster: str, *, json: b
     return max(code for code, _ in found.values())
 
 
-def show_tuning(found: Tuning, table: Path) -> Iterator[RenderableType]:
+def show_tuning(tuning: Tuning, table: Path) -> Iterator[RenderableType]:
     """The answer for a terminal or a log."""
-    yield say("{op} on {device}, seed {seed}", op=found.op, device=found.device, seed=found.search.head.seed)
-    yield from _describe_model(found)
-    if found.search.resumed:
+    yield say("{op} on {device}, seed {seed}", op=tuning.op, device=tuning.device, seed=tuning.search.head.seed)
+    yield from _describe_model(tuning)
+    if tuning.search.resumed:
         yield say("What an earlier search, or an interrupted one, has found out is not measured again.")
-    for choice in found.choices:
+    for choice in tuning.choices:
         regime = choice.regime
         yield ""
         text = say("Entry {entry}: {count:case|cases}", entry=regime.label, count=len(regime.cases))
         yield Paragraph(text, style="bold")
         yield Paragraph(say("{tried} candidates tried, {failed} failed", tried=choice.tried, failed=choice.failed), 2)
-        if (best := list_candidates(found, choice, BEST)).rows:
+        if (best := list_candidates(tuning, choice, BEST)).rows:
             yield Grid(best)
-        failed = [(each.failure, _name(each.config)) for each in _list_tried(found, choice) if each.failure]
+        failed = [(each.failure, _name(each.config)) for each in _list_tried(tuning, choice) if each.failure]
         for kind, count in Counter(why.kind for why, _ in failed).most_common():
             example = next(say("{op}: {told}", op=name, told=sentence(why)) for why, name in failed if why.kind == kind)
             yield Paragraph(say("{count} failed: {example}", count=count, example=example), 2, "dim")
         yield Paragraph(_describe_choice(choice), 2)
-    if found.modelled:
+    if tuning.modelled:
         yield ""
-        yield from _show_recovery(found)
-    yield from map(sentence, found.notes)
+        yield from _show_recovery(tuning)
+    yield from map(sentence, tuning.notes)
     yield ""
-    name = relative(found.file)
-    for line in found.diff:
+    name = relative(tuning.file)
+    for line in tuning.diff:
         yield Text(line, style="green" if line.startswith("+") else "red" if line.startswith("-") else "dim")
-    if not found.diff:
+    if not tuning.diff:
         yield say("{file} stays as it is.", file=name)
-    elif found.written:
+    elif tuning.written:
         yield say("Written: {file}. Commit it with a word on what was measured.", file=name)
     else:
         yield say("Nothing was written: add --write to write {file}.", file=name)
     yield say("All candidates: {path}", path=relative(table))
 
 
-def _describe_model(found: Tuning) -> list[str]:
+def _describe_model(tuning: Tuning) -> list[str]:
     text = say("Static model, not measured: the times below are estimated from what the kernels compile to.")
-    return [text] if found.spec else []
+    return [text] if tuning.spec else []
 
 
 def _describe_choice(choice: Choice) -> str:
@@ -153,15 +153,15 @@ def _describe_choice(choice: Choice) -> str:
     return say("takes {config}: {change:+%} (95 %: {low:+%} to {high:+%})", config=config, **facts)
 
 
-def find_recovery(found: Tuning) -> Mapping[str, float]:
+def find_recovery(tuning: Tuning) -> Mapping[str, float]:
     """Modelled shares of the varied device's speed, untuned, tuned, roofline: geometric means of the cases that fit."""
     shares: dict[str, list[float]] = {"untuned": [], "tuned": [], "roofline": []}
-    for choice in found.choices:
-        us = {each.key: each.us for each in reversed(_list_tried(found, choice)) if each.us}
+    for choice in tuning.choices:
+        us = {each.key: each.us for each in reversed(_list_tried(tuning, choice)) if each.us}
         today = us.get(key(None), {})
         best = us.get(key(choice.config), {}) if choice.changed else today
         for case in choice.regime.cases:
-            modelled = found.modelled.get(case)
+            modelled = tuning.modelled.get(case)
             if modelled is None or modelled.original_us is None or case not in best:
                 continue
             shares["tuned"].append(modelled.original_us / best[case])
@@ -171,13 +171,13 @@ def find_recovery(found: Tuning) -> Mapping[str, float]:
     return {name: math.exp(math.fsum(map(math.log, each)) / len(each)) for name, each in shares.items() if each}
 
 
-def _show_recovery(found: Tuning) -> Iterator[str]:
-    shares, like = find_recovery(found), found.like
+def _show_recovery(tuning: Tuning) -> Iterator[str]:
+    shares, like = find_recovery(tuning), tuning.like
     if "untuned" in shares:
         untuned = shares["untuned"]
         yield say("Untuned {share:%} of the speed on {like} (static model, not measured)", share=untuned, like=like)
     if "tuned" not in shares:
-        yield say("Nothing that was tried fits on {spec}.", spec=found.spec)
+        yield say("Nothing that was tried fits on {spec}.", spec=tuning.spec)
         return
     yield say("Tuned {share:%} of the speed on {like} (static model, not measured)", share=shares["tuned"], like=like)
     yield say("The roofline alone allows {share:%}.", share=shares["roofline"])
@@ -187,17 +187,17 @@ def _show_recovery(found: Tuning) -> Iterator[str]:
         yield say("The goal of {goal:%} is not reached.", goal=GOAL)
 
 
-def _list_tried(found: Tuning, choice: Choice) -> list[Attempt]:
-    return [each for each in found.search.tried if each.regime == choice.regime.label]
+def _list_tried(tuning: Tuning, choice: Choice) -> list[Attempt]:
+    return [each for each in tuning.search.tried if each.regime == choice.regime.label]
 
 
 def _name(config: Config | None) -> str:
     return describe_config(config) or say("what it takes today")
 
 
-def list_candidates(found: Tuning, choice: Choice, most: int | None = None) -> Table:
+def list_candidates(tuning: Tuning, choice: Choice, most: int | None = None) -> Table:
     """The candidates that were timed, the fastest first, each by its last and longest look."""
-    known = _list_tried(found, choice)
+    known = _list_tried(tuning, choice)
     failed = {each.key for each in known if each.failure}
     last = {each.key: each for each in known if each.us and each.key not in failed}
 
@@ -214,35 +214,35 @@ def list_candidates(found: Tuning, choice: Choice, most: int | None = None) -> T
     return make_table("change: | time: | configuration", rows)
 
 
-def write_candidates(found: Tuning) -> str:
+def write_candidates(tuning: Tuning) -> str:
     """Markdown: every candidate of every entry, then those that failed."""
-    parts = [f"# {say('Candidates of {op} on {device}', op=found.op, device=found.device)}"]
-    parts += _describe_model(found)
-    for choice in found.choices:
-        failed = [(_name(each.config), sentence(each.failure)) for each in _list_tried(found, choice) if each.failure]
-        parts += [f"## {choice.regime.label}", write_table(list_candidates(found, choice))]
+    parts = [f"# {say('Candidates of {op} on {device}', op=tuning.op, device=tuning.device)}"]
+    parts += _describe_model(tuning)
+    for choice in tuning.choices:
+        failed = [(_name(each.config), sentence(each.failure)) for each in _list_tried(tuning, choice) if each.failure]
+        parts += [f"## {choice.regime.label}", write_table(list_candidates(tuning, choice))]
         parts += [write_table(make_table("configuration | what happened", failed))] if failed else []
     return "\n\n".join(parts) + "\n"
 
 
-def to_json(found: Tuning) -> Mapping[str, Any]:
+def to_json(tuning: Tuning) -> Mapping[str, Any]:
     """The same for programs; changes are ratios - 1, times microseconds."""
     return {
-        **pick(found, "op device", seed=found.search.head.seed),
-        "file": str(found.file),
-        "measured": found.spec is None,
+        **pick(tuning, "op device", seed=tuning.search.head.seed),
+        "file": str(tuning.file),
+        "measured": tuning.spec is None,
         "entries": [
             {
                 "entry": choice.regime.label,
                 "cases": list(choice.regime.cases),
                 "config": choice.config if choice.changed else choice.regime.current,
                 **pick(choice, "changed change"),
-                "candidates": [pick(each, "config stage us failure") for each in _list_tried(found, choice)],
+                "candidates": [pick(each, "config stage us failure") for each in _list_tried(tuning, choice)],
             }
-            for choice in found.choices
+            for choice in tuning.choices
         ],
-        "unserved": list(found.unserved),
-        "recovery": dict(find_recovery(found)) if found.modelled else None,
-        **pick(found, "diff written late", resumed=found.search.resumed),
-        "said": found.notes,
+        "unserved": list(tuning.unserved),
+        "recovery": dict(find_recovery(tuning)) if tuning.modelled else None,
+        **pick(tuning, "diff written late", resumed=tuning.search.resumed),
+        "said": tuning.notes,
     }

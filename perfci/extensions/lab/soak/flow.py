@@ -38,7 +38,7 @@ class Soak:
     @property
     def failed(self) -> bool:
         """Whether a test failed, or could not be made and the op is to blame."""
-        return any(each.status in {Status.FAIL, Status.ERROR} for each in self.findings)
+        return any(finding.status in {Status.FAIL, Status.ERROR} for finding in self.findings)
 
 
 def soak_ops(
@@ -62,7 +62,7 @@ def soak_ops(
             return SoakOp(place=place, opening=opening, pattern=request.pattern, calls=calls, limit=limit)
 
         findings = [each for op in described.ops for each in _soak_op(bench, op, plan(op))]
-    if not any(each.case or each.status is Status.ERROR for each in findings):
+    if not any(finding.case or finding.status is Status.ERROR for finding in findings):
         names = ", ".join(op.op for op in described.ops)
         raise UsageError("no_case_fits", ops=names, pattern=request.pattern or "*")
     return Soak(described.device, seed, tuple(findings))
@@ -86,14 +86,14 @@ def _soak_op(bench: Bench, op: PlannedOp, task: SoakOp) -> list[SoakFinding]:
     failure: Reason | None = op.failure
     while failure is None:
         before, at = len(findings), None
-        done = tuple(name_test(each.test, each.case) for each in findings)
+        done = tuple(name_test(finding.test, finding.case) for finding in findings)
         failure = run_worker(dataclasses.replace(task, done=done), around, hear)
         if failure is None:
             return findings
         if failure.kind == "device_gone":
             raise PerfciError(failure.kind, **failure.facts)
         # The test that was under way died with its worker, unless the worker has reported it.
-        reported = {(each.test, each.case) for each in findings}
+        reported = {(finding.test, finding.case) for finding in findings}
         if at and failure.kind != "soak_device_lost" and (at.stage, at.case) not in reported:
             findings.append(SoakFinding(op.op, at.stage, at.case, Status.ERROR, failure))
         if len(findings) > before:

@@ -51,7 +51,7 @@ def check_large(subject: SoakSubject, accuracy: Accuracy, beyond: int = BEYOND) 
     # Small cases of the accuracy suite show whether the reference of a slice is a slice of the reference.
     cases = accuracy.cases if rows else ()
     trials = (_try_cut(subject, accuracy, params, len(arrays.facts(outputs[0]).shape)) for params in cases)
-    known = list(itertools.islice((each for each in trials if each is not None), TRIALS))
+    known = list(itertools.islice((trial for trial in trials if trial is not None), TRIALS))
     if not known or not all(known):
         return subject.skip(LARGE, "soak_not_cut")
 
@@ -70,7 +70,7 @@ def check_large(subject: SoakSubject, accuracy: Accuracy, beyond: int = BEYOND) 
     for done, start in enumerate(places):
         stop = start + span
         part = _cut(arrays, accuracy, inputs, outputs, start, stop)
-        wrong = wrong_output(suite, arrays, subject.params, part, [each[start:stop] for each in outputs])
+        wrong = wrong_output(suite, arrays, subject.params, part, [output[start:stop] for output in outputs])
         if wrong is not None:
             facts: dict[str, Fact] = {**numbers, "case": subject.case, "start": start, "stop": stop}
             return subject.finding(LARGE, Status.FAIL, numbers, because("soak_large", wrong, **facts))
@@ -84,7 +84,7 @@ def _count(arrays: Arrays, array: Any) -> int:
 
 def _count_rows(arrays: Arrays, outputs: Sequence[Any]) -> int:
     """Elements along the outputs' first axis, 0 if they have none in common."""
-    shapes = [arrays.facts(each).shape if arrays.is_array(each) else () for each in outputs]
+    shapes = [arrays.facts(output).shape if arrays.is_array(output) else () for output in outputs]
     firsts = {shape[0] if shape else 0 for shape in shapes}
     return firsts.pop() if len(firsts) == 1 else 0
 

@@ -61,7 +61,7 @@ def check_memory(subject: SoakSubject, calls: int) -> SoakFinding:
         readings.append(endurance.memory())
         subject.tick(done, calls)
     alone = alone and device.state().foreign_processes == 0
-    held, outside = [each.allocated or 0 for each in readings], [each.outside or 0 for each in readings]
+    held, outside = [reading.allocated or 0 for reading in readings], [reading.outside or 0 for reading in readings]
     numbers: dict[str, Fact] = {"calls": calls, "before": held[0], "after": held[-1], "peak": readings[-1].peak}
     numbers |= {"outside_before": readings[0].outside, "outside_after": readings[-1].outside, "alone": alone}
     per_window = calls / len(sizes)
@@ -138,12 +138,12 @@ def measure_decay(medians_us: Sequence[float], clocks_mhz: Sequence[float | None
     times = np.log(np.asarray(medians_us, dtype=np.float64))
     steps, slope = times.size - 1, trend(times)
     slopes = {"change": slope.value, "low": slope.low, "high": slope.high}
-    found: dict[str, float | None] = {name: math.expm1(each * steps) for name, each in slopes.items()}
-    found |= {"p": trend_p(times), "clock": None, "left": None}
+    decay: dict[str, float | None] = {name: math.expm1(each * steps) for name, each in slopes.items()}
+    decay |= {"p": trend_p(times), "clock": None, "left": None}
     if all(clocks_mhz):
         clocks = np.log(np.asarray(clocks_mhz, dtype=np.float64))
-        found["clock"], found["left"] = (math.expm1(trend(each).value * steps) for each in (clocks, times + clocks))
-    return found
+        decay["clock"], decay["left"] = (math.expm1(trend(each).value * steps) for each in (clocks, times + clocks))
+    return decay
 
 
 def is_beyond(decay: Mapping[str, float | None], limit: float) -> bool:
@@ -160,11 +160,11 @@ def check_determinism(subject: SoakSubject, calls: int) -> SoakFinding:
     first = subject.outputs(inputs)
     kept = subject.copies(first)
     for call in range(2, calls + 1):
-        if found := subject.difference(subject.outputs(inputs), kept):
-            return subject.fail(DETERMINISM, "soak_differs", {"calls": calls, "call": call, **found})
+        if determinism := subject.difference(subject.outputs(inputs), kept):
+            return subject.fail(DETERMINISM, "soak_differs", {"calls": calls, "call": call, **determinism})
         subject.tick(call, calls)
     subject.outputs(subject.inputs(1))  # other values, which show in an output that a later call writes into
     subject.device.synchronize()
-    if found := subject.difference(first, kept):
-        return subject.fail(DETERMINISM, "soak_rewritten", {"calls": calls, **found})
+    if determinism := subject.difference(first, kept):
+        return subject.fail(DETERMINISM, "soak_rewritten", {"calls": calls, **determinism})
     return subject.finding(DETERMINISM, Status.PASS, {"calls": calls})

@@ -71,7 +71,7 @@ class SoakSubject:
         if len(got) != len(wanted):
             return {"count": abs(len(got) - len(wanted)), "index": "-"}
         pairs = zip(got, wanted, strict=True)
-        return next((found for one, other in pairs if (found := self._compare(one, other))), None)
+        return next((facts for one, other in pairs if (facts := self._compare(one, other))), None)
 
     def _compare(self, got: Any, wanted: Any) -> dict[str, Fact] | None:
         arrays = self.arrays
@@ -84,8 +84,8 @@ class SoakSubject:
             return {"count": None, "index": "-"}
         if not self.deterministic:
             terms = self.suite.reduces(**self.params) if self.suite.reduces else 1
-            found = arrays.mismatch(got, wanted, *tolerance(facts.dtype, self.suite.tolerance, terms))
-            return {"count": found.count, "index": str(found.worst_index)} if found.count else None
+            mismatch = arrays.mismatch(got, wanted, *tolerance(facts.dtype, self.suite.tolerance, terms))
+            return {"count": mismatch.count, "index": str(mismatch.worst_index)} if mismatch.count else None
         left, right = arrays.host(got), arrays.host(wanted)
         differing = (left != right) & ~(np.isnan(left) & np.isnan(right))
         if not differing.any():  # NaN with other bits, or zeros of the other sign

@@ -60,9 +60,9 @@ def check_streams(subject: SoakSubject) -> SoakFinding:
         turned = [(index + turn) % count for index in range(count)]
         copies = launch_at_once([given[each] for each in turned])
         for index, each in enumerate(turned):
-            if found := subject.difference(copies[index], wanted[each]):
+            if difference := subject.difference(copies[index], wanted[each]):
                 kind = "soak_stream_side" if index else "soak_stream_default"
-                return subject.fail(STREAMS, kind, {**numbers, **found, "round": turn})
+                return subject.fail(STREAMS, kind, {**numbers, **difference, "round": turn})
         subject.tick(turn, ROUNDS)
     return subject.finding(STREAMS, Status.PASS, numbers)
 
@@ -81,8 +81,8 @@ def check_threads(subject: SoakSubject, calls: int = CALLS) -> SoakFinding:
     if raised is not None:
         return subject.fail(THREADS, "soak_thread_raised", numbers, **subject.describe(raised))
     for got, right in zip(first, wanted, strict=True):
-        if found := subject.difference(got, right):
-            return subject.fail(THREADS, "soak_threads_first", {**numbers, **found})
+        if threads := subject.difference(got, right):
+            return subject.fail(THREADS, "soak_threads_first", {**numbers, **threads})
 
     size = sum(subject.arrays.nbytes(each) for each in wanted[0])
     batch = max(1, min(BATCH, BATCH_BYTES // max(size, 1)))
@@ -92,8 +92,8 @@ def check_threads(subject: SoakSubject, calls: int = CALLS) -> SoakFinding:
         for start in range(0, calls, batch):
             outputs = [subject.outputs(given[index]) for _ in range(min(batch, calls - start))]
             for number, got in enumerate(outputs, start + 1):
-                if found := subject.difference(got, wanted[index]):
-                    wrong.append({**found, "call": number})
+                if threads := subject.difference(got, wanted[index]):
+                    wrong.append({**threads, "call": number})
                     return
             if index == 0:
                 subject.tick(start, calls)
@@ -128,7 +128,7 @@ def _run_threads(subject: SoakSubject, work: Callable[[int], None]) -> BaseExcep
     finally:
         sys.setswitchinterval(interval)
     # If one broke before the start, the other could not begin.
-    raised = next((each for each in errors if each and not isinstance(each, threading.BrokenBarrierError)), None)
+    raised = next((error for error in errors if error and not isinstance(error, threading.BrokenBarrierError)), None)
     if raised and subject.device.out_of_memory(raised):
         raise raised
     subject.device.synchronize()

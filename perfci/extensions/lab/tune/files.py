@@ -94,13 +94,13 @@ def read_space(op: str, folder: Path) -> Space:
 
 
 def _read_lists(table: Mapping[str, Any]) -> dict[str, tuple[Value, ...]]:
-    found = {name: tuple(each) if isinstance(each, list) else (each,) for name, each in flatten(table).items()}
-    for name, values in found.items():
+    lists = {name: tuple(each) if isinstance(each, list) else (each,) for name, each in flatten(table).items()}
+    for name, values in lists.items():
         if not values or not all(value is None or isinstance(value, int | float | str) for value in values):
             raise ValueError(
                 say("{name} has to be a list of numbers, texts, true and false, with one at least", name=name)
             )
-    return found
+    return lists
 
 
 _PARTS = (
@@ -150,14 +150,14 @@ def list_regimes(space: Space, tuned: Sequence[Mapping[str, Any]]) -> tuple[Regi
         # A value that an entry leaves out is the first of its list, as it is the simplest.
         parts.append((when, own[1], {**{name: values[0] for name, values in own[1].items()}, **current}))
     parts += [(when, lists, None) for when, lists in left]
-    found: dict[str, Regime] = {}
+    regimes: dict[str, Regime] = {}
     for when, lists, known in parts:
         label = ",".join(f"{name}={_describe(value)}" for name, value in when.items()) or "*"
         fixed = ",".join(f"{name}={_describe(each[0])}" for name, each in lists.items() if len(each) == 1)
-        label = f"{label}:{fixed}" if label in found and fixed else label
-        label = label if label not in found else f"{label}#{len(found)}"
-        found[label] = Regime(label, when, lists, known)
-    return tuple(found.values())
+        label = f"{label}:{fixed}" if label in regimes and fixed else label
+        label = label if label not in regimes else f"{label}#{len(regimes)}"
+        regimes[label] = Regime(label, when, lists, known)
+    return tuple(regimes.values())
 
 
 def _describe(value: Any) -> str:

@@ -106,10 +106,10 @@ def tune_on_cluster(
     found, edited, written = dict[str, tuple[int, str]](), list[Reason](), "--write" in words
 
     def read_files(op: OpFolder) -> Mapping[str, bytes]:
-        return {each.name: each.read_bytes() for each in (op.folder / "tuned").glob("*.json")}
+        return {path.name: path.read_bytes() for path in (op.folder / "tuned").glob("*.json")}
 
     def plan(op: OpFolder) -> NodeCommand:
-        searches = {each: each.read_bytes() for each in reports.glob(f"{op.op}-*.jsonl")}
+        searches = {path: path.read_bytes() for path in reports.glob(f"{op.op}-*.jsonl")}
         return NodeCommand(["tune", op.op, *words, "--on", HERE], searches, [reports, op.folder / "tuned"])
 
     def keep(number: int, answer: NodeAnswer) -> None:
@@ -144,18 +144,18 @@ class _Tuner:
         if spec:
             self._kind, self._key = "cuda", spec.key
         else:
-            found = describe_ops(bench, request)
-            (planned,) = found.ops
+            ops = describe_ops(bench, request)
+            (planned,) = ops.ops
             if planned.failure:
                 raise PerfciError(planned.failure.kind, **planned.failure.facts)
-            if found.device.kind in UNTIMED:
+            if ops.device.kind in UNTIMED:
                 raise DeviceError("tune_not_timed", op=planned.op)
             if not planned.performance:
                 raise UsageError("no_case_fits", ops=planned.op, pattern=request.pattern)
-            self._kind, self._key = found.device.kind, found.device.key
-            avoid_sick(bench, found, sick := find_sick(settings))
-            if not bench.boards and board_key(found.device.uuid or "") in set(map(board_key, sick)):
-                raise DeviceError("tune_sick", board=found.device.uuid)
+            self._kind, self._key = ops.device.kind, ops.device.key
+            avoid_sick(bench, ops, sick := find_sick(settings))
+            if not bench.boards and board_key(ops.device.uuid or "") in set(map(board_key, sick)):
+                raise DeviceError("tune_sick", board=ops.device.uuid)
         packages = environment.installed_versions(environment.PACKAGES)
         files = Tree(settings.root, settings.kernels).fingerprint(op.op).digest
         asked: dict[str, Fact] = {"op": op.op, "device": self._key, "case": request.pattern, "timer": request.timer}
@@ -216,12 +216,12 @@ class _Tuner:
         if seen is None:
             raise PerfciError("worker_silent")
         choices: list[Choice] = []
-        for regime in (each for each in reversed(seen.regimes) if each.cases):
+        for regime in (regime for regime in reversed(seen.regimes) if regime.cases):
             known = [each for each in search.tried if each.regime == regime.label]
             near = regime.current if spec else None
             grid = Choices(regime.lists, lambda _: True, search.head.seed, regime.current, near)
             # An entry after one that is not there would take its calls.
-            choice = decide(grid, regime, known, needed=any(each.changed for each in choices))
+            choice = decide(grid, regime, known, needed=any(choice.changed for choice in choices))
             passed = {each.key for each in known if each.stage == SUITE and not each.failure}
             if choice.changed and spec is None and key(choice.config) not in passed:
                 # A candidate that has not passed the accuracy suite yet is none.

@@ -133,9 +133,9 @@ class _MeasuredSearch(TuningSearch):
         try:
             for check in accuracy_stage.checks(self._accuracy, self.task.seed, None):
                 self.send(Doing("accuracy", self.op, check.case))
-                found = accuracy_stage.verify(self._accuracy, self._device, check, self._describe)
-                if found.failure:
-                    return found.failure
+                fault = accuracy_stage.verify(self._accuracy, self._device, check, self._describe)
+                if fault.failure:
+                    return fault.failure
         finally:
             self.seam.use(None)
         return None

@@ -44,7 +44,7 @@ def estimate(work: Work, launches: Sequence[CompiledLaunch], device: Mapping[str
     total = sum(launch.programs * launch.warps for launch in launches)
     if not total or any(launch.resident < 1 for launch in launches):
         return None
-    return sum(_estimate_launch(work, each, device, each.programs * each.warps / total) for each in launches)
+    return sum(_estimate_launch(work, launch, device, launch.programs * launch.warps / total) for launch in launches)
 
 
 def _estimate_launch(work: Work, launch: CompiledLaunch, device: Mapping[str, Any], share: float) -> float:

@@ -106,10 +106,10 @@ class _ModelledSearch(TuningSearch):
         for case in regime.cases:
             params, names = self.cases[case], self._name_config(regime, config)
             seen = self._call(params)
-            found = self._estimate(seen, params, names, self._spec)
-            if isinstance(found, Reason):
-                return Attempt(regime.label, config, failure=found)
-            us[case] = found
+            estimated_us = self._estimate(seen, params, names, self._spec)
+            if isinstance(estimated_us, Reason):
+                return Attempt(regime.label, config, failure=estimated_us)
+            us[case] = estimated_us
             # Nothing is believed to beat today's choice on the device that it is for: that one was found by measuring,
             # which counts for more than the model.
             like_us, original = self._estimate(seen, params, names, self._like), self._original.get(case)

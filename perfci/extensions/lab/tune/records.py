@@ -126,21 +126,21 @@ class SearchFile:
 
 def open_search(path: Path, asked: Mapping[str, Fact], seed: int | None, fresh_seed: int) -> SearchFile:
     """The search in a file if it asks the same, else a new one. Raises StoredFileError if the file is damaged."""
-    known: SearchFile | None = None
+    file: SearchFile | None = None
     if path.exists():
         # The text after the last newline was being written when the search ended.
         head, *others = path.read_bytes().split(b"\n")[:-1] or [b""]
         number = 1
         try:
-            known = SearchFile(path, decode(head, SearchHead), [])
+            file = SearchFile(path, decode(head, SearchHead), [])
             for number, line in enumerate(others, start=2):  # noqa: B007 - the error names it
-                known.tried.append(decode(line, Attempt))
+                file.tried.append(decode(line, Attempt))
         except ValueError as error:
             raise StoredFileError("tune_state_damaged", path=str(path), line=number, why=str(error)) from error
-    if known and known.head.asked == asked and seed in {None, known.head.seed}:
-        search = known
+    if file and file.head.asked == asked and seed in {None, file.head.seed}:
+        search = file
         search.resumed = bool(search.tried)
     else:
-        search = SearchFile(path, SearchHead(asked, fresh_seed if seed is None else seed), [], anew=known is not None)
+        search = SearchFile(path, SearchHead(asked, fresh_seed if seed is None else seed), [], anew=file is not None)
     write_atomically(path, b"".join(encode(each) + b"\n" for each in (search.head, *search.tried)))
     return search

@@ -29,9 +29,9 @@ class Seam:
         module.tuned = self._answer
 
     def _answer(self, folder: Path, key: str) -> Entries:
-        own = Path(folder).resolve() == self._folder
-        self.key = key if own else self.key
-        return self._entries if own and self._entries is not None else self._real(folder, key)
+        answer = Path(folder).resolve() == self._folder
+        self.key = key if answer else self.key
+        return self._entries if answer and self._entries is not None else self._real(folder, key)
 
     def use(self, entries: Entries | None) -> None:
         """Have the op read these entries from its next call on. None: those of its file."""

@@ -56,20 +56,20 @@ class Choices:
 
     def list_neighbours(self, config: Config) -> list[Config]:
         """Configurations that differ in one value: by one step, or by any other value if its values have no order."""
-        found = []
+        neighbours = []
         for name, values in self.lists.items():
-            others = [each for each in values if each != config.get(name)]
+            others = [value for value in values if value != config.get(name)]
             if config.get(name) in values and _is_scale(values):
                 others = [each for each in _find_beside(values, config.get(name)) if each is not None]
-            found += [self._change(config, {name: each}) for each in others]
-        return list(filter(self.is_valid, found))
+            neighbours += [self._change(config, {name: other}) for other in others]
+        return list(filter(self.is_valid, neighbours))
 
     def list_trades(self, config: Config) -> list[Config]:
         """A step more in one number and a step less in another: rules often bound their product."""
         steps = {name: _find_beside(values, config.get(name)) for name, values in self.lists.items()}
         pairs = (({more: steps[more][1]}, {less: steps[less][0]}) for more, less in itertools.permutations(steps, 2))
         changes = (up | down for up, down in pairs if None not in {*up.values(), *down.values()})
-        return list(filter(self.is_valid, (self._change(config, each) for each in changes)))
+        return list(filter(self.is_valid, (self._change(config, change) for change in changes)))
 
     def _change(self, config: Config, changes: Config) -> Config:
         return {**{name: config.get(name, values[0]) for name, values in self.lists.items()}, **changes}
@@ -102,9 +102,9 @@ def _find_beside(values: Sequence[Value], value: Value) -> tuple[Value, Value]:
 # --- what comes next --------------------------------------------------------------------------------------------------
 
 
-def find_next(grid: Choices, known: Sequence[Attempt]) -> list[Config]:
+def find_next(grid: Choices, attempts: Sequence[Attempt]) -> list[Config]:
     """The candidates to try next, none if the search is over."""
-    seen = {each.key for each in known if each.stage == SEARCH}
+    seen = {attempt.key for attempt in attempts if attempt.stage == SEARCH}
     room = max(MOST_TRIED - len(seen), 0)
     seen.add(key(grid.current))  # the anchor itself
 
@@ -114,9 +114,9 @@ def find_next(grid: Choices, known: Sequence[Attempt]) -> list[Config]:
     coarse = keep_fresh(grid.coarse)
     if not room or coarse:
         return coarse[:room]
-    scored = _score(grid, known)
+    scored = _score(grid, attempts)
     # Today's choice leads too if it works and has a place in the lists.
-    if grid.current is not None and not any(each.failure for each in known if each.config is None):
+    if grid.current is not None and not any(attempt.failure for attempt in attempts if attempt.config is None):
         scored.append((0.0, grid.simplicity(grid.current), grid.current))
     leaders = [config for _, _, config in sorted(scored, key=lambda each: each[:2])[:LEADERS]]
     near = [point for config in leaders for point in grid.list_neighbours(config)]
@@ -124,16 +124,16 @@ def find_next(grid: Choices, known: Sequence[Attempt]) -> list[Config]:
     return (keep_fresh(near) or keep_fresh(traded))[:room]
 
 
-def choose_finalists(grid: Choices, known: Sequence[Attempt]) -> list[Config]:
+def choose_finalists(grid: Choices, attempts: Sequence[Attempt]) -> list[Config]:
     """The fastest candidates that work, which are compared with today's choice over many blocks."""
-    return [config for _, _, config in sorted(_score(grid, known), key=lambda each: each[:2])[:FINALISTS]]
+    return [config for _, _, config in sorted(_score(grid, attempts), key=lambda each: each[:2])[:FINALISTS]]
 
 
-def _score(grid: Choices, known: Sequence[Attempt]) -> list[tuple[float, tuple[int, tuple[int, ...]], Config]]:
+def _score(grid: Choices, attempts: Sequence[Attempt]) -> list[tuple[float, tuple[int, tuple[int, ...]], Config]]:
     """Mean shift and simplicity of each candidate that works."""
-    failed = {each.key for each in known if each.failure}
-    works = {each.key: each for each in known if each.stage == SEARCH and each.key not in failed}
-    means = ((each.config, average_shifts(each)) for each in works.values())
+    failed = {attempt.key for attempt in attempts if attempt.failure}
+    works = {attempt.key: attempt for attempt in attempts if attempt.stage == SEARCH and attempt.key not in failed}
+    means = ((work.config, average_shifts(work)) for work in works.values())
     return [
         (math.fsum(shifts) / len(shifts) if shifts else math.inf, grid.simplicity(config), config)
         for config, shifts in means
@@ -161,20 +161,20 @@ class Choice:
         return self.config is not None and self.config != self.regime.current
 
 
-def decide(grid: Choices, regime: Regime, known: Sequence[Attempt], *, needed: bool = False) -> Choice:
+def decide(grid: Choices, regime: Regime, attempts: Sequence[Attempt], *, needed: bool = False) -> Choice:
     """The fastest finalist that is right, of equals the simplest. Today's stays unless beaten by LEAST, beyond doubt.
 
     needed: an entry that is not there yet gets the best, since one after it would take its calls otherwise.
     """
-    failures = {each.key for each in known if each.failure}
-    mine = [each for each in known if each.config is not None]
+    failures = {attempt.key for attempt in attempts if attempt.failure}
+    mine = [attempt for attempt in attempts if attempt.config is not None]
     finals = {each.key: each for each in mine if each.stage == FINAL and each.key not in failures}
     tried = len({each.key for each in mine if each.stage == SEARCH})
     failed = len({each.key for each in mine if each.failure})
     if not finals:
         return Choice(regime, None, None, tried, failed)
     spans = {name: exact.location(average_shifts(each)) for name, each in finals.items()}
-    best = min(spans.values(), key=lambda each: each.value)
+    best = min(spans.values(), key=lambda span: span.value)
     level = [name for name, span in spans.items() if span.value <= best.value + TIE]
     taken = min(level, key=lambda name: grid.simplicity(finals[name].config or {}))
     span, config, change = spans[taken], finals[taken].config, None

@@ -69,8 +69,8 @@ class TuningSearch:
                 start = read_tuned(file.path.with_name(f"{self.task.like}.json"))
             self.today = start.entries
         self._names = read_numbers(self.shared, self.seam.key)
-        found = list_regimes(self.space, start.entries)
-        self.regimes = tuple(replace(each, lists=dict(each.lists)) for each in found)
+        regimes = list_regimes(self.space, start.entries)
+        self.regimes = tuple(replace(regime, lists=dict(regime.lists)) for regime in regimes)
         served: dict[int | None, list[str]] = {}
         entries = self._list_entries(None, None)
         for case, params in self.cases.items():
@@ -95,7 +95,7 @@ class TuningSearch:
                 self.time_batch(regime, [None], SEARCH)
             elif batch := find_next(grid, known):
                 self.time_batch(regime, batch[: 1 if self.task.alone else BATCH], SEARCH)
-            elif left := [each for each in choose_finalists(grid, known) if key(each) not in done[FINAL]]:
+            elif left := [finalist for finalist in choose_finalists(grid, known) if key(finalist) not in done[FINAL]]:
                 self.time_batch(regime, left, FINAL)
             else:
                 # The finalists were timed beside today's choice. One of them, or none, is right everywhere.
@@ -119,14 +119,14 @@ class TuningSearch:
 
     def _list_entries(self, regime: Regime | None, config: Config | None) -> Entries:
         """All entries, one of them with this configuration. Those without one get the simplest that is valid."""
-        found = []
+        entries = []
         for each in self.regimes:
             own = config if each is regime and config else each.current
             if own is None:
                 simplest = {name: values[0] for name, values in each.lists.items()}
                 own = next(iter(self.grid(each).coarse), simplest)
-            found.append({**each.when, "config": nest(own)})
-        return tuple(found)
+            entries.append({**each.when, "config": nest(own)})
+        return tuple(entries)
 
     def grid(self, regime: Regime) -> Choices:
         """Returns a regime's candidates."""
@@ -142,11 +142,11 @@ class TuningSearch:
 
     def find_anchor(self, regime: Regime, default: Config | None = None) -> Config | None:
         """Returns what candidates are compared with: today's choice (None), or if that fails the first that works."""
-        known = self.list_known(regime)
-        if not any(each.config is None and each.failure for each in known):
+        anchor = self.list_known(regime)
+        if not any(each.config is None and each.failure for each in anchor):
             return None
-        bad = {each.key for each in known if each.failure}
-        return next((each.config for each in known if each.config is not None and each.key not in bad), default)
+        bad = {each.key for each in anchor if each.failure}
+        return next((each.config for each in anchor if each.config is not None and each.key not in bad), default)
 
     def keep(self, tried: Attempt) -> None:
         """Report the result of a candidate, and go on from it."""
