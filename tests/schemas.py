@@ -1,4 +1,6 @@
-"""Makes the published JSON Schemas of stored files from the records: `python -m tests.schemas` writes them.
+"""Makes the JSON Schemas of stored files from the records: `python -m tests.schemas DIR` writes them to a folder.
+
+The site of the docs has them below schemas/. Without DIR those are written anew that editors read, in perfci/schemas.
 
 They are open: a later perfci may write further fields under the same format number, which readers ignore. The tests
 check what perfci writes against the same schemas closed. answer.schema.json is written by hand.
@@ -13,6 +15,8 @@ import inspect
 import itertools
 import json
 import re
+import shutil
+import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -47,6 +51,8 @@ TITLES: Mapping[type, str] = {
     Round: "perfci try: one line of kernels/<op>/optimization.jsonl",
     ShardPlan: "perfci ci plan: plan.json, which plan writes and check and merge read",
 }
+
+PACKAGED = Path(perfci.core.model.__file__).parents[2] / "schemas"
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -142,11 +148,21 @@ def schema(kind: type) -> dict[str, Any]:
     return {"$schema": DIALECT, "$id": f"urn:perfci:schema:{name}:{FORMAT}", "title": TITLES[kind], **found}
 
 
-def write_schemas(folder: Path) -> None:
-    """Writes every schema. Run it after a change of the records."""
-    made = {name: schema(kind) for name, kind in SCHEMAS.items()} | {name: make() for name, make in WRITTEN.items()}
-    for name, found in made.items():
-        text = json.dumps(found, indent=1, sort_keys=True) + "\n"
+def publish(folder: Path) -> None:
+    """Writes the schemas of all stored files, and of what `--format json` prints."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(PACKAGED / "answer.schema.json", folder)
+    _write({name: schema(kind) for name, kind in SCHEMAS.items()}, folder)
+
+
+def write_for_editors(folder: Path) -> None:
+    """Writes the schemas that editors read. Run it after a change of settings or thresholds."""
+    _write({name: make() for name, make in WRITTEN.items()}, folder)
+
+
+def _write(schemas: Mapping[str, Any], folder: Path) -> None:
+    for name, content in schemas.items():
+        text = json.dumps(content, indent=1, sort_keys=True) + "\n"
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
 
 
@@ -269,4 +285,4 @@ def _unit(name: str) -> str:
 
 
 if __name__ == "__main__":
-    write_schemas(Path(perfci.core.model.__file__).parents[2] / "schemas")
+    publish(Path(sys.argv[1])) if sys.argv[1:] else write_for_editors(PACKAGED)

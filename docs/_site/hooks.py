@@ -2,7 +2,9 @@
 
 import logging
 import re
+import sys
 from copy import copy
+from pathlib import Path
 
 CHINESE = "中文"
 
@@ -10,6 +12,14 @@ CHINESE = "中文"
 def on_startup(**_):
     """Let the search find the words of Chinese in silence."""
     logging.getLogger("jieba").setLevel(logging.WARNING)
+
+
+def on_post_build(config):
+    """Put the schemas of stored files beside the pages."""
+    sys.path.insert(0, str(Path(config.docs_dir).parent))
+    from tests.schemas import publish
+
+    publish(Path(config.site_dir) / "schemas")
 
 
 def on_page_markdown(markdown, page, **_):

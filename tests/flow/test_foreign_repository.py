@@ -160,7 +160,7 @@ def test_everything_that_is_no_cache_is_in_the_wheel(wheel):
     assert {
         "perfci/core/wording/en.yaml",
         "perfci/scaffold/templates/init/jobs.yml",
-        "perfci/schemas/run.schema.json",
+        "perfci/schemas/settings.schema.json",
     } <= packed
 
 

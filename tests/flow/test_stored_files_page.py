@@ -71,7 +71,7 @@ def test_the_page_names_the_format_the_schemas_and_the_units_of_today():
     page = text()
 
     assert f"A line without one has format {FORMAT}" in page
-    assert all(f"perfci/schemas/{name}" in page for name in PUBLISHED)
+    assert all(f"`{name}`" in page for name in PUBLISHED)
     assert all(f"`{ending}`" in page for ending in UNITS if ending != "_tflops")
 
 
@@ -110,7 +110,7 @@ def test_the_python_of_the_page_runs(here, capsys):
 def test_the_commands_of_the_page_run(here):
     blocks = re.findall(r"```sh\n(.*?)```", text(), re.DOTALL)
     folder = str(Path(sys.executable).parent)
-    environment = {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+    environment = {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
 
     done = subprocess.run(
         ["sh", "-ec", "\n".join(blocks)], capture_output=True, encoding="utf-8", check=False, env=environment
